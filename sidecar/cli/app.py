@@ -26,6 +26,7 @@ from sidecar.cli import (
 from sidecar.cli.compact import command as compacting
 from sidecar.cli.inspect import command as inspecting
 from sidecar.cli.options import GlobalOptions, root_command, with_global_options
+from sidecar.cli.output import print_answer, print_json, print_line
 from sidecar.cli.restore import command as restoring
 from sidecar.cli.snapshots import command as snapshots
 
@@ -63,8 +64,6 @@ class OneLineErrors(TyperGroup):
 
 def _answer(error: Any, what: str) -> None:
     """The object that whoever reads stdout expects; see `answering_json`."""
-    from sidecar.cli.output import print_json
-
     names: list[str] = []
     context = error.ctx
     while context is not None and context.parent is not None:
@@ -79,8 +78,6 @@ def _one_line(error: Any) -> str:
     command = error.ctx.command_path if error.ctx is not None else "tiered-sidecar"
     return f"{text[:1].lower()}{text[1:]}; see {command} --help"
 
-
-JSON_VERSION = 1
 
 app = typer.Typer(
     name="tiered-sidecar",
@@ -103,11 +100,9 @@ config = typer.Typer(help="Show, check and describe the settings.", no_args_is_h
 
 def version(options: GlobalOptions) -> int:
     """Print the version."""
-    from sidecar.cli.output import print_json, print_line
-
     if options.json:
         found = {"tiered_sidecar": __version__, "python": platform.python_version()}
-        print_json({"kind": "version", "version": JSON_VERSION, **found})
+        print_answer("version", found)
     else:
         print_line(f"tiered-sidecar {__version__}")
     return 0

@@ -13,6 +13,7 @@ import typer
 
 from sidecar.cli.engines import Engine, Master, require_local_spark, spark_flags
 from sidecar.cli.options import GlobalOptions
+from sidecar.cli.output import print_json, print_table, remark, size
 
 if TYPE_CHECKING:
     from sidecar.runner.backfill import BackfillReport, PartitionRow
@@ -90,8 +91,6 @@ def backfill(
             settings, dry_run=dry_run, progress=progress, reader=engines.reader(), config_file=options.config_file
         )
     if options.json:
-        from sidecar.cli.output import print_json
-
         print_json(report.as_json())
     else:
         _show(report, colors=options.colors)
@@ -172,8 +171,6 @@ def _planned_bytes(report: BackfillReport, row: PartitionRow) -> int:
 
 
 def _show(report: BackfillReport, *, colors: bool) -> None:
-    from sidecar.cli.output import print_table, remark, size
-
     if report.dry_run:
         _show_plan(report, colors=colors)
     else:
@@ -204,8 +201,6 @@ def _show(report: BackfillReport, *, colors: bool) -> None:
 
 
 def _show_plan(report: BackfillReport, *, colors: bool) -> None:
-    from sidecar.cli.output import print_table, remark, size
-
     rows = [
         (
             f"{row.topic}-{row.partition}",

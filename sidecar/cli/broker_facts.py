@@ -9,14 +9,14 @@ import typer
 
 from sidecar.cli.archiving import Bootstrap, Excluded, LogDirs, Topics
 from sidecar.cli.options import NO_ARCHIVE, GlobalOptions
+from sidecar.cli.output import print_answer, print_table, remark, size, utc
+from sidecar.clock import SystemClock
 from sidecar.errors import BrokerUnavailable, SettingsError
 
 if TYPE_CHECKING:
     from sidecar.broker.cluster_view import PartitionOffset
     from sidecar.model import PartitionFiles
     from sidecar.partition.facts import PartitionFacts
-
-JSON_VERSION = 1
 
 
 def broker(
@@ -58,6 +58,8 @@ def broker(
     from sidecar.broker.connection import BrokerConnection
     from sidecar.cli.output import remark
     from sidecar.clock import SystemClock
+    from sidecar.broker.inspection import ask_producers, log_dirs
+    from sidecar.broker.rights import CLUSTER_DENIED, DESCRIBE, RequestProblem, missing_right
     from sidecar.partition.wait_reason import render
     from sidecar.runner.assembly import scanner
     from sidecar.runner.configured_facts import open_facts
@@ -118,10 +120,8 @@ def _show(
     *,
     with_producers: bool,
 ) -> None:
-    from sidecar.cli.output import print_json, print_table, remark, size
-
     if options.json:
-        print_json({"kind": "broker", "version": JSON_VERSION, **head, "partitions": rows, "log_dirs": directories})
+        print_answer("broker", {**head, "partitions": rows, "log_dirs": directories})
         return
     columns = [
         "partition",
@@ -163,8 +163,6 @@ def _show(
 
 def _show_producers(rows: list[dict[str, Any]], *, colors: bool) -> None:
     """Whom `snapshots` and bundles should know too; a transaction that is open for long holds back archive and cleaner."""
-    from sidecar.cli.output import print_table, utc
-
     columns = ["partition", "producer#", "epoch#", "last sequence#", "last batch", "coordinator epoch#", "open since#"]
     shown = [
         (

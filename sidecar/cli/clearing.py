@@ -8,14 +8,14 @@ import typer
 
 from sidecar.cli.archiving import Archive, Excluded, Topics
 from sidecar.cli.options import GlobalOptions
+from sidecar.cli.output import print_answer, print_table, remark
+from sidecar.clock import SystemClock
 from sidecar.errors import SidecarError
 
 if TYPE_CHECKING:
     from sidecar.archive.keys import Lineage
     from sidecar.clock import Clock
     from sidecar.ports import ObjectStore
-
-JSON_VERSION = 1
 
 
 def gc(
@@ -49,8 +49,6 @@ def gc(
 
     settings = options.settings({"store.url": archive, "gc.grace_period_ms": grace_ms}, calm=True)
     settings = with_chosen(settings, topic, exclude)
-    from sidecar.cli.output import print_json, print_table, remark
-    from sidecar.clock import SystemClock
     from sidecar.commits.lineages import find_all_lineages
     from sidecar.compactor.archive.stored_parts import STAGING
     from sidecar.compactor.gc import abort_uploads, collect_parts, orphaned_until_ms
@@ -90,11 +88,11 @@ def gc(
         if options.json:
             place = {"topic": lineage.topic_partition.topic, "partition": lineage.topic_partition.partition}
             place |= {"cluster_id": lineage.cluster_id, "incarnation": lineage.incarnation}
-            print_json({"kind": "garbage", "version": JSON_VERSION, **place, "dry_run": dry_run, **found})
+            print_answer("garbage", {**place, "dry_run": dry_run, **found})
     begun = None if uploads is None else uploads[STAGING]
     if options.json:
         work_files = {"dry_run": dry_run, "work_files": parts, "probe_objects": probes, "unfinished_uploads": begun}
-        print_json({"kind": "garbage_work_files", "version": JSON_VERSION, **work_files})
+        print_answer("garbage_work_files", work_files)
     else:
         title = "Would be deleted" if dry_run else "Deleted"
         columns = ["partition", "replaced segments#", "orphaned objects#", "unfinished uploads#"]

@@ -11,12 +11,12 @@ import typer
 
 from sidecar.cli.archiving import Archive, Bootstrap, LogDirs
 from sidecar.cli.options import NO_ARCHIVE, GlobalOptions
+from sidecar.cli.output import print_answer, print_table, remark
+from sidecar.clock import SystemClock
 from sidecar.errors import BrokerUnavailable
 
 if TYPE_CHECKING:
     from sidecar.config import Settings
-
-JSON_VERSION = 1
 
 
 def show(
@@ -30,7 +30,6 @@ def show(
     ] = None,
 ) -> int:
     """Show every setting, its value and where that comes from. Secrets are redacted."""
-    from sidecar.cli.output import print_json, print_table
     from sidecar.config.changes import fingerprint
 
     if topic is not None:
@@ -40,7 +39,7 @@ def show(
     shown = loaded.shown()
     if options.json:
         found = {"fingerprint": fingerprint(loaded), "settings": shown}
-        print_json({"kind": "settings", "version": JSON_VERSION, **found})
+        print_answer("settings", found)
     else:
         rows = [(path, _as_yaml(entry["value"]), entry["source"]) for path, entry in shown.items()]
         print_table("Settings", ["setting", "value", "source"], rows, colors=options.colors)
@@ -56,13 +55,11 @@ def _show_topic(
         "broker.connection.bootstrap_servers": bootstrap_server or None,
     }
     settings = options.settings(given, calm=True)
-    from sidecar.cli.output import print_json, print_table, remark
-    from sidecar.clock import SystemClock
     from sidecar.runner.effective_policy import effective_policy
 
     shown, away = effective_policy(settings, topic, SystemClock())
     if options.json:
-        print_json({"kind": "topic_policy", "version": JSON_VERSION, "topic": topic, "away": away, "policy": shown})
+        print_answer("topic_policy", {"topic": topic, "away": away, "policy": shown})
     else:
         rows = [(name, _as_yaml(entry["value"]), entry["source"]) for name, entry in shown.items()]
         print_table(f"Topic {topic}", ["name", "value", "source"], rows, colors=options.colors)
@@ -73,7 +70,6 @@ def _show_topic(
 
 def validate(options: GlobalOptions, log_dir: LogDirs = None, archive: Archive = None) -> int:
     """Check the settings without the broker and the store: exit code 0 if they are valid, 2 if not. Warnings do not change it."""
-    from sidecar.cli.output import print_json, remark
     from sidecar.compactor.topic_counts import BEFORE_UPLOAD_ADVICE, before_upload_risk
     from sidecar.compactor.topic_rule import (
         EXPIRY_ADVICE,
@@ -99,7 +95,7 @@ def validate(options: GlobalOptions, log_dir: LogDirs = None, archive: Archive =
             unchecked.append(f"{where}: {unknown}; {EXPIRY_ADVICE_UNCHECKED}")
     if options.json:
         found_here = {"valid": True, "warnings": warnings, "not_checked": unchecked}
-        print_json({"kind": "settings_validation", "version": JSON_VERSION, **found_here})
+        print_answer("settings_validation", found_here)
     elif not options.quiet:
         for text in [f"warning: {text}" for text in warnings] + [f"not checked: {text}" for text in unchecked]:
             remark(text)

@@ -11,6 +11,7 @@ import typer
 
 from sidecar.cli.archiving import Archive, AssumeLeader, Bootstrap, Excluded, SingleWriter, StateDir, Topics
 from sidecar.cli.options import GlobalOptions
+from sidecar.cli.output import print_json, print_table, remark
 from sidecar.doctor.findings import Area
 from sidecar.errors import SettingsError
 
@@ -65,8 +66,6 @@ def doctor(
     }
     report = _examined(options, flags, tuple(area or Area), timeout)
     if options.json:
-        from sidecar.cli.output import print_json
-
         print_json(report.as_json())
     else:
         _show(options, report)
@@ -95,7 +94,6 @@ def _examined(options: GlobalOptions, flags: dict[str, Any], areas: tuple[Area, 
 
 
 def _show(options: GlobalOptions, report: Report) -> None:
-    from sidecar.cli.output import print_table, remark
     from sidecar.doctor.findings import Verdict
 
     rows = [

@@ -14,6 +14,7 @@ import typer
 
 from sidecar import __version__
 from sidecar.cli.options import GlobalOptions
+from sidecar.cli.output import print_answer
 from sidecar.errors import SettingsError
 from sidecar.ports import MIB
 
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from sidecar.config import LoadedSettings, Settings
 
 
-JSON_VERSION = 1
 RECIPES_FILE: Final = Path(__file__).parent / "recipes.json"
 """By host and variant: rendered from the Helm chart, which has the one definition of the container. A test compares."""
 _NAME_CHARACTERS_MAX: Final = 50
@@ -75,15 +75,13 @@ def render(
 
     The same text as in the notes of the Helm chart; volumes, directories and user are those that the host has by default.
     """
-    from sidecar.cli.output import print_json
-
     require_name("--name", name)
     for option, value in (("--image", image), ("--secret", secret), ("--token", token)):
         if value is not None and (not value or any(character.isspace() for character in value)):
             raise SettingsError(f"{option} {value!r}: expected a name without spaces")
     text = recipe(host, image=image, name=name, secret=secret, token=token, heals=heal)
     if options.json:
-        print_json({"kind": "kubernetes_recipe", "version": JSON_VERSION, "for": host.value, "text": text})
+        print_answer("kubernetes_recipe", {"for": host.value, "text": text})
     else:
         typer.echo(text, nl=False)
     return 0
@@ -138,12 +136,10 @@ def settings(
     What --config and --set say, over what a container needs (directories that it may write, a port that is reached). What cannot
     work in a pod is refused, and so are secrets, which do not belong in a ConfigMap. Variables of the environment are not read.
     """
-    from sidecar.cli.output import print_json
-
     require_name("--name", name)
     text = config_map(options, name)
     if options.json:
-        print_json({"kind": "kubernetes_settings", "version": JSON_VERSION, "text": text})
+        print_answer("kubernetes_settings", {"text": text})
     else:
         typer.echo(text, nl=False)
     return 0

@@ -21,6 +21,7 @@ WIDTH_SAMPLE_ROWS = 200
 """Columns of a listing are as wide as these first rows need, so that a listing of any length needs little memory."""
 
 UNLIMITED_WIDTH = 10_000
+JSON_VERSION = 1
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
 
@@ -40,6 +41,11 @@ class CurrentStderr(io.TextIOBase):
 def print_json(value: Mapping[str, Any]) -> None:
     """One object on one line."""
     sys.stdout.write(json.dumps(value, default=str) + "\n")
+
+
+def print_answer(kind: str, found: Mapping[str, Any]) -> None:
+    """One object that says what it is, for programs: names are stable."""
+    print_json({"kind": kind, "version": JSON_VERSION, **found})
 
 
 def print_line(text: str) -> None:
@@ -121,9 +127,6 @@ def size(size_bytes: float) -> str:
     return f"{size_bytes:.1f} {_UNITS[-1]}"
 
 
-JSON_VERSION = 1
-
-
 def answering_json(kind: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
     """A command whose refusals are a JSON object, too, where JSON was asked for, and which SIGTERM ends as it ends by itself."""
 
@@ -138,7 +141,7 @@ def answering_json(kind: str) -> Callable[[Callable[..., int]], Callable[..., in
                     from sidecar.logs import redacted
 
                     text = redacted(str(error))
-                    print_json({"kind": kind, "version": JSON_VERSION, "error": text, "exit_code": error.exit_code})
+                    print_answer(kind, {"error": text, "exit_code": error.exit_code})
                 raise
             finally:
                 if before is not None:

@@ -9,8 +9,9 @@ from typing import Annotated
 import typer
 
 from sidecar.cli.options import NO_ARCHIVE, GlobalOptions
+from sidecar.cli.output import print_answer, remark
+from sidecar.errors import StagingFull
 
-JSON_VERSION = 1
 _PRELOADED = "sidecar.rewriting.preloaded"
 
 
@@ -23,7 +24,6 @@ def prepare(
     Run it when an image is built, as the user that will run there: the cache lies in $XDG_CACHE_HOME or ~/.cache, the kernels
     in $NUMBA_CACHE_DIR or beside the program. Another Java or another version of this program needs it again.
     """
-    from sidecar.cli.output import print_json, remark
     from sidecar.rewriting import preloaded
     from sidecar.spark.java import java_home
     from sidecar.spark.launcher import archive_path
@@ -37,7 +37,7 @@ def prepare(
         _train(options, archive)
     if options.json:
         found = {"class_archive": str(archive), "size_bytes": archive.stat().st_size, "made": made}
-        print_json({"kind": "preparation", "version": JSON_VERSION, **found})
+        print_answer("preparation", found)
     else:
         remark(f"{archive}: {'written' if made else 'there already'}, {archive.stat().st_size // 1_000_000} MB")
     return 0
@@ -46,7 +46,6 @@ def prepare(
 def _train(options: GlobalOptions, archive: Path) -> None:
     """A compaction in small, by a JVM that writes down which classes it needed."""
     from sidecar.compaction.rules import CompactionRules
-    from sidecar.errors import StagingFull
     from sidecar.logformat.bodies.building import build_batch
     from sidecar.logformat.bodies.record import Record
     from sidecar.rewriting.directory import compact_directory, named_partition

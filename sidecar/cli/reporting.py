@@ -10,6 +10,8 @@ import typer
 from sidecar.cli.archiving import Archive, Excluded, Topics
 from sidecar.cli.engines import Engine, Master, Work, WorkKind, embedded_spark, spark_flags, takes_spark
 from sidecar.cli.options import GlobalOptions, is_chosen, require_chosen, with_chosen
+from sidecar.cli.output import print_answer, print_table, remark, size, utc
+from sidecar.clock import SystemClock
 from sidecar.errors import PartitionError, SettingsError, SidecarError, StoreError, VerificationMismatch
 from sidecar.model import EngineName
 
@@ -24,9 +26,6 @@ if TYPE_CHECKING:
     from sidecar.verify.verify import PartitionVerification
 
 
-JSON_VERSION = 1
-
-
 def status(options: GlobalOptions, archive: Archive = None, topic: Topics = None, exclude: Excluded = None) -> int:
     """Show what the archive holds, partition by partition; exit code 3 if one of them cannot be read, 6 if the store
     fails for all of them.
@@ -34,7 +33,6 @@ def status(options: GlobalOptions, archive: Archive = None, topic: Topics = None
     `undo until` is computed from this command's gc.grace_period_ms: give it the same --config as `run`.
     """
     settings = _settings(options, archive, topic, exclude)
-    from sidecar.clock import SystemClock
     from sidecar.storage import open_archive_to_read
     from sidecar.verify.status import archive_status
 
@@ -45,13 +43,9 @@ def status(options: GlobalOptions, archive: Archive = None, topic: Topics = None
     if not rows:
         require_chosen(store, settings)
     if options.json:
-        from sidecar.cli.output import print_json
-
         for row in rows:
-            print_json({"kind": "partition_status", "version": JSON_VERSION, **row.to_json()})
+            print_answer("partition_status", row.to_json())
     else:
-        from sidecar.cli.output import print_table, remark, size, utc
-
         shown = [
             (
                 f"{row.topic}-{row.partition}",
@@ -86,8 +80,6 @@ def status(options: GlobalOptions, archive: Archive = None, topic: Topics = None
 
 def _show_cleaner(options: GlobalOptions, settings: Settings) -> None:
     """How the broker's own cleaner stands, where its log dirs are configured."""
-    from sidecar.cli.output import print_json, remark
-    from sidecar.clock import SystemClock
     from sidecar.runner.cleaner_watch import CleanerWatch
     from sidecar.runner.configured_facts import open_facts
 
@@ -97,7 +89,7 @@ def _show_cleaner(options: GlobalOptions, settings: Settings) -> None:
         after_s = settings.broker.cleaner_stalled_after_s
         report = CleanerWatch(settings.broker.log_dirs, facts, clock, after_s, counts_from_files=True).look()
     if options.json:
-        print_json({"kind": "broker_cleaner", "version": JSON_VERSION, **report.as_json()})
+        print_answer("broker_cleaner", report.as_json())
     else:
         remark(report.line)
 
@@ -128,7 +120,6 @@ def verify(
     if not deep and (engine is EngineName.SPARK or master is not None):
         raise SettingsError("Spark is for --deep: without it next to nothing is read")
     settings = _settings(options, archive, topic, exclude, spark_flags(master, engine))
-    from sidecar.clock import SystemClock
     from sidecar.storage import open_archive_to_read
     from sidecar.verify.verify import verify_archive
 
@@ -138,9 +129,7 @@ def verify(
         for partition in verify_archive(store, SystemClock(), deep=deep, include=is_chosen(settings), checks=checks):
             table.add(partition)
             if options.json:
-                from sidecar.cli.output import print_json
-
-                print_json({"kind": "partition_verification", "version": JSON_VERSION, **partition.to_json()})
+                print_answer("partition_verification", partition.to_json())
     if table.is_empty:
         require_chosen(store, settings)
         raise SidecarError(f"nothing is archived at {store.url}, so there is nothing to verify")
@@ -221,8 +210,6 @@ class VerificationTable:
 
     def show(self, url: str, *, colors: bool) -> None:
         """On stdout the table, on stderr the problems and what to do about them."""
-        from sidecar.cli.output import print_table, remark
-
         columns = ["partition", "from#", "to#", "segments", "orphaned objects#", "verdict"]
         rows = [(*shown, _verdict(holes, problems)) for *shown, holes, problems in self._rows]
         print_table(f"Verification of {url}", columns, rows, colors=colors)

@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 
 from sidecar.cli.options import GlobalOptions
-
-JSON_VERSION = 1
+from sidecar.cli.output import print_answer, remark, size
 
 
 def spark_packages(
@@ -20,13 +19,12 @@ def spark_packages(
 
     Executors need Spark's own Python packages and a Python of the same minor version on the same kind of machine.
     """
-    from sidecar.cli.output import print_json, remark, size
     from sidecar.spark.packages import pack_packages
 
     packed = pack_packages(out)
     if options.json:
         facts = {"path": str(packed.path), "size_bytes": packed.size_bytes, "distributions": packed.distributions}
-        print_json({"kind": "spark_packages", "version": JSON_VERSION, **facts})
+        print_answer("spark_packages", facts)
     else:
         remark(f"wrote {packed.path}, {size(packed.size_bytes)}: {len(packed.distributions)} distributions")
     return 0

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 from sidecar.cli.compact.rules import Wanted, tell_rules
 from sidecar.cli.engines import MEMORY_BYTES_MAX, Work, WorkKind, stage_engine, takes_spark
 from sidecar.cli.options import GlobalOptions
-from sidecar.cli.output import print_json, print_table, remark, size, utc
+from sidecar.cli.output import print_answer, print_table, remark, size, utc
+from sidecar.clock import SystemClock
 from sidecar.compaction_strategy import Strategy
-from sidecar.errors import ObjectDamaged, ObjectMissing, PartitionError, SidecarError, StoreError
+from sidecar.errors import ObjectDamaged, ObjectMissing, PartitionError, SettingsError, SidecarError, StoreError
 from sidecar.model import EngineName
 from sidecar.reporting.advice import advised
 
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from sidecar.rewriting.what_if import Outlook
 
 
-JSON_VERSION = 1
 _TOGETHER = 256
 """So many partitions in one run: what is committed stays, whatever becomes of the next ones."""
 
@@ -44,7 +44,6 @@ def compact_archive(
 ) -> int:
     """Compact the chosen topics. 0, or 3 if a partition could not be; 6 if the store failed. Raises SettingsError."""
     from sidecar.cli.options import is_chosen, require_chosen
-    from sidecar.clock import SystemClock
     from sidecar.commits.lineages import find_all_lineages
     from sidecar.compactor.archive.compactor import ArchiveCompactor
     from sidecar.storage import open_existing
@@ -146,7 +145,7 @@ def _show(
         if options.json:
             entry = rules[lineage.topic_partition.topic].entry
             found = {**as_json(lineage, result), "entry": entry}
-            print_json({"kind": "archive_compaction", "version": JSON_VERSION, **found})
+            print_answer("archive_compaction", found)
         if result.error is not None:
             outcome = "unknown" if result.is_unknown else "failed"
             rows.append((str(lineage.topic_partition), *[None] * 8, outcome))
@@ -248,14 +247,14 @@ def _forecast(
         except (PartitionError, StoreError) as error:
             remark(f"{name}: {_told(error)}")
             if options.json:
-                print_json({"kind": "compaction_what_if", "version": JSON_VERSION, **place, "problem": _told(error)})
+                print_answer("compaction_what_if", {**place, "problem": _told(error)})
             code = max(code, _exit_code(error))
             continue
         everything += ((name, outlook) for outlook in outlooks)
         if options.json:
             for outlook in outlooks:
                 found = {**outlook.to_json(), "problem": None}
-                print_json({"kind": "compaction_what_if", "version": JSON_VERSION, **place, **found})
+                print_answer("compaction_what_if", {**place, **found})
         else:
             show_outlooks(str(name), outlooks, colors=options.colors)
     if keys_file is not None:
@@ -270,11 +269,8 @@ def undo_archive(options: GlobalOptions, settings: Settings, partitions: frozens
         partitions: only these; empty for all of the chosen topics.
     """
     from sidecar.cli.options import is_chosen, require_chosen
-    from sidecar.clock import SystemClock
     from sidecar.commits.lineages import find_all_lineages
     from sidecar.compactor.archive.undo import Undone, undo_compaction
-    from sidecar.errors import SettingsError, SidecarError
-    from sidecar.reporting.advice import advised
     from sidecar.storage import open_existing
 
     store, code = open_existing(settings.store), 0
@@ -304,7 +300,7 @@ def undo_archive(options: GlobalOptions, settings: Settings, partitions: frozens
         if options.json:
             place = {"cluster_id": lineage.cluster_id, "topic": name.topic, "partition": name.partition}
             place["incarnation"] = lineage.incarnation
-            print_json({"kind": "compaction_undo", "version": JSON_VERSION, **place, **found, "problem": problem})
+            print_answer("compaction_undo", {**place, **found, "problem": problem})
         done = "failed" if problem else "would be" if dry_run and undone.replacement else found["commit"]
         figures = (found["segments_removed"], found["segments_live_again"], size(found["bytes_live_again"]))
         rows.append((str(name), found["undone_commit"], *((None,) * len(figures) if problem else figures), done))

@@ -10,6 +10,7 @@ import typer
 from sidecar.cli.archiving import Archive, Excluded, Topics
 from sidecar.cli.engines import Engine, Master, spark_flags
 from sidecar.cli.options import NO_ARCHIVE, GlobalOptions, with_chosen
+from sidecar.clock import SystemClock
 from sidecar.compaction_strategy import Strategy, strategy_of
 from sidecar.errors import SettingsError
 from sidecar.topic_policy import OnUnkeyed
@@ -202,6 +203,4 @@ def _undo(
 
 
 def _now_ms(given: int | None) -> int:
-    from sidecar.clock import SystemClock
-
     return SystemClock().now_ms() if given is None else given

@@ -10,7 +10,7 @@ from sidecar.cli.compact.rules import Wanted, tell_rules
 from sidecar.cli.compact.tables import show_compaction, show_outlooks
 from sidecar.cli.engines import Work, WorkKind, stage_engine
 from sidecar.cli.options import GlobalOptions
-from sidecar.cli.output import print_json
+from sidecar.cli.output import print_answer
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction_strategy import Strategy
 from sidecar.randomness import SystemRandomness
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from sidecar.compactor.command_rules import CommandRules
     from sidecar.config import Settings
     from sidecar.model import PartitionFiles
-
-JSON_VERSION = 1
 
 
 def compact_partition(
@@ -50,7 +48,7 @@ def compact_partition(
             include_active=include_active,
         )
     if options.json:
-        print_json({"kind": "compaction", "version": JSON_VERSION, **_as_json(compaction, rules), "entry": found.entry})
+        print_answer("compaction", {**_as_json(compaction, rules), "entry": found.entry})
     else:
         show_compaction(compaction, rules, colors=options.colors)
     return 0
@@ -84,7 +82,7 @@ def forecast_partition(
         if options.json:
             name = {"topic": files.topic_partition.topic, "partition": files.topic_partition.partition}
             for outlook in outlooks:
-                print_json({"kind": "compaction_what_if", "version": JSON_VERSION, **name, **outlook.to_json()})
+                print_answer("compaction_what_if", {**name, **outlook.to_json()})
         else:
             show_outlooks(str(files.topic_partition), outlooks, colors=options.colors)
     return 0

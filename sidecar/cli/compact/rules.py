@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from sidecar.cli.output import remark
+from sidecar.clock import SystemClock
 from sidecar.compactor.command_rules import CommandRules, GivenRules, Objection, command_rules
 from sidecar.compactor.topic_rule import rules_of
-from sidecar.errors import SettingsError
+from sidecar.errors import PartitionError, SettingsError
 
 if TYPE_CHECKING:
     from sidecar.archive.keys import Lineage
@@ -129,9 +130,7 @@ def changes_of(
     Args:
         rules: by topic.
     """
-    from sidecar.clock import SystemClock
     from sidecar.commits.commit_log import CommitLog
-    from sidecar.errors import PartitionError
 
     def change_of(lineage: Lineage) -> Objection | None:
         found = rules[lineage.topic_partition.topic]
@@ -148,7 +147,6 @@ def changes_of(
 
 def _end_of_old_enough(store: ObjectStore, lineage: Lineage, policy: CompactionPolicy, now_ms: int) -> int | None:
     """Where records begin that are too young for `min.compaction.lag.ms`; None where it is not set."""
-    from sidecar.clock import SystemClock
     from sidecar.commits.commit_log import CommitLog
     from sidecar.compactor.policy import assess
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sidecar.cli.options import GlobalOptions
+from sidecar.cli.output import print_json, print_line, print_listing, shown
 
 if TYPE_CHECKING:
     from sidecar.cli.inspect.file_kinds import Content
@@ -101,8 +102,6 @@ def _from_disk(target: str, *, records: bool, base_offset: int | None) -> Conten
 
 
 def _print_json(content: Content) -> None:
-    from sidecar.cli.output import print_json
-
     if content.whole is not None:
         print_json(content.whole)
     for row in content.rows:
@@ -110,8 +109,6 @@ def _print_json(content: Content) -> None:
 
 
 def _print_whole(whole: Mapping[str, Any]) -> None:
-    from sidecar.cli.output import print_line, print_listing, shown
-
     entries = whole.get("entries")
     if isinstance(entries, list):
         print_line(f"{whole['kind']}, version {whole['version']}, {len(entries)} entries")
@@ -122,8 +119,6 @@ def _print_whole(whole: Mapping[str, Any]) -> None:
 
 
 def _print_rows(rows: Any) -> None:
-    from sidecar.cli.output import print_line, print_listing
-
     for part, of_part in groupby(rows, key=lambda row: row.get("part")):
         if part is not None:
             print_line(f"[{part}]")

@@ -11,8 +11,9 @@ import typer
 
 from sidecar.cli.archiving import Archive
 from sidecar.cli.options import GlobalOptions
-from sidecar.cli.output import JSON_VERSION, answering_json
+from sidecar.cli.output import answering_json, print_answer, remark
 from sidecar.cli.restore.report import as_json, show
+from sidecar.clock import SystemClock
 from sidecar.errors import SettingsError
 from sidecar.restore.request import (
     OPEN_END,
@@ -152,9 +153,7 @@ def restore(
         tell_what_stays(request, interruption, json=options.json)
         raise
     if options.json:
-        from sidecar.cli.output import print_json
-
-        print_json({"kind": "restore", "version": JSON_VERSION, "dry_run": dry_run, **as_json(report)})
+        print_answer("restore", {"dry_run": dry_run, **as_json(report)})
     else:
         show(report, colors=options.colors, dry_run=dry_run)
     return report.exit_code
@@ -170,7 +169,6 @@ def _done(
     dry_run: bool,
 ) -> RestoreReport:
     from sidecar.cli.progress import ProgressDisplay
-    from sidecar.clock import SystemClock
     from sidecar.restore.histories import require_archived
     from sidecar.restore.restore import plan_restore
     from sidecar.restore.restore import restore as restore_topic
@@ -239,8 +237,6 @@ _EXIT_KEYBOARD = 130
 
 def tell_what_stays(request: RestoreRequest, interruption: BaseException, *, json: bool) -> None:
     """A remark, and with `json` one JSON object on stdout. Args: interruption: KeyboardInterrupt, or SystemExit with its code."""
-    from sidecar.cli.output import print_json, remark
-
     partitions = _unfinished(request)
     names = [str(found["directory"]) for found in partitions]
     if names:
@@ -253,9 +249,9 @@ def tell_what_stays(request: RestoreRequest, interruption: BaseException, *, jso
     remark(told)
     if json:
         code = interruption.code if isinstance(interruption, SystemExit) else _EXIT_KEYBOARD
-        answer = {"kind": "restore", "version": JSON_VERSION, "error": told, "exit_code": code, "interrupted": True}
-        answer |= {"log_dir": str(request.log_dir), "finished": _finished(request), "unfinished": partitions}
-        print_json({**answer, "resumable": bool(names)})
+        answer = {"error": told, "exit_code": code, "interrupted": True, "log_dir": str(request.log_dir)}
+        left = {"finished": _finished(request), "unfinished": partitions, "resumable": bool(names)}
+        print_answer("restore", {**answer, **left})
 
 
 def _unfinished(request: RestoreRequest) -> list[dict[str, Any]]:

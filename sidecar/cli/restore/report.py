@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from sidecar.cli.output import print_table, remark, size
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -45,8 +47,6 @@ def _rows(report: RestoreReport) -> list[dict[str, Any]]:
 
 def show(report: RestoreReport, *, colors: bool, dry_run: bool) -> None:
     """A table, and below it what a person should know."""
-    from sidecar.cli.output import print_table, remark, size
-
     rows = []
     for row in _rows(report):
         name = f"{row['topic']}-{row['partition']}"

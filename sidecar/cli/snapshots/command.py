@@ -12,7 +12,7 @@ import typer
 from sidecar.cli.archiving import Excluded, Topics
 from sidecar.cli.engines import Engine, Master, Workers, spark_flags
 from sidecar.cli.options import GlobalOptions
-from sidecar.cli.output import answering_json, print_table, remark
+from sidecar.cli.output import answering_json, print_json, print_table, remark
 from sidecar.cli.snapshots.work import (
     CompactedElsewhere,
     Directories,
@@ -29,6 +29,7 @@ from sidecar.cli.snapshots.work import (
     told,
     topics_compacted_elsewhere,
 )
+from sidecar.clock import SystemClock
 from sidecar.errors import SettingsError
 from sidecar.snapshots.replay_mode import Replay
 
@@ -146,6 +147,7 @@ def heal(
     settings = snapshot_settings(options, topic, exclude, spark=spark_flags(master, engine))
     from sidecar.clock import SystemClock
     from sidecar.snapshots.heal import heal as give_snapshots
+    from sidecar.snapshots.heal.heal import heal as give_snapshots
 
     forgetting = producers_forgotten(settings, now_ms, producer_id_expiration_ms)
     clock_ms = SystemClock().now_ms()
@@ -168,8 +170,6 @@ def heal(
             watcher=progress,
         )
     if options.json:
-        from sidecar.cli.output import print_json
-
         print_json(report.as_json())
     else:
         show_healed(report, colors=options.colors)

@@ -11,7 +11,8 @@ import typer
 
 from sidecar.cli.engines import Work, WorkKind, task_engine
 from sidecar.cli.options import NO_ARCHIVE, GlobalOptions, with_chosen
-from sidecar.cli.output import JSON_VERSION
+from sidecar.cli.output import print_answer, remark
+from sidecar.clock import SystemClock
 from sidecar.errors import SettingsError
 from sidecar.snapshots.replay_mode import Replay
 
@@ -91,7 +92,6 @@ def snapshot_targets(
     settings: Settings, directories: list[Path] | None, archive: str | None, compacted: list[str] | None
 ) -> Targets:
     """What is to be looked at. Raises SettingsError unless exactly one of directories and archive is given."""
-    from sidecar.clock import SystemClock
     from sidecar.snapshots.targets import archive_targets, find_targets
 
     if bool(directories) == bool(archive):
@@ -119,7 +119,6 @@ def topics_compacted_elsewhere(patterns: list[str] | None) -> TopicFilter:
 
 def producers_forgotten(settings: Settings, now_ms: int | None, expiration: str | None) -> Forgetting:
     """Which producers a broker would not remember. Raises SettingsError for an expiration that is none."""
-    from sidecar.clock import SystemClock
     from sidecar.snapshots.jobs import Forgetting
 
     expiration_ms = settings.broker.producer_id_expiration_ms
@@ -160,11 +159,9 @@ def told(
 ) -> int:
     """Tell what came of it: a JSON object for each partition, or a table by `show`. Returns the exit code."""
     if options.json:
-        from sidecar.cli.output import print_json
-
         partitions: tuple[PartitionReport, ...] = report.partitions
         for partition in partitions:
-            print_json({"kind": kind, "version": JSON_VERSION, **partition.to_json()})
+            print_answer(kind, partition.to_json())
     else:
         show()
     tell(report.problems, warnings)
@@ -173,8 +170,6 @@ def told(
 
 def tell(problems: tuple[str, ...], warnings: tuple[str, ...]) -> None:
     """On stderr, warnings first."""
-    from sidecar.cli.output import remark
-
     for warning in warnings:
         remark(f"warning: {warning}")
     for problem in problems:
