@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from producer_state.facts import CONTROL, TRANSACTIONAL
-from sidecar.compaction.rules import CompactionRules, LegacyLastBatch
+from sidecar.compaction.rules import CompactionRules
 from sidecar.errors import CorruptFile
 from sidecar.logformat.bodies.records import Record, build_batch, build_empty_batch, build_legacy_wrapper, read_records
 from sidecar.logformat.columns import BatchColumns
@@ -110,13 +110,6 @@ class DecodedBatch:
         if unchanged and not sets_horizon and not convert:
             return self.data
         return self.rebuilt(kept, rules.new_horizon_ms if sets_horizon else horizon_ms, convert_legacy=convert)
-
-    def without_records(self, rules: CompactionRules) -> tuple[bytes, bool]:
-        """What stays of a batch that must stay although all its records have gone; True if that is a record that lost."""
-        keep_record = rules.legacy_last_batch is LegacyLastBatch.KEEP_RECORD and not rules.converts_legacy
-        if self.magic < CURRENT_MAGIC and keep_record:
-            return self.with_records(self.records[-1:], rules), True
-        return self.emptied(), False
 
 
 def decode_batch(data: bytes, columns: BatchColumns, row: int) -> DecodedBatch:

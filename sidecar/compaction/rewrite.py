@@ -18,7 +18,7 @@ from sidecar.compaction.kernels import batches
 from sidecar.compaction.kernels import rewrite as kernels
 from sidecar.compaction.kernels.table import mark
 from sidecar.compaction.last_batches import LastBatches
-from sidecar.compaction.rules import CompactionRules, LegacyLastBatch
+from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction.scan import SplitScan
 from sidecar.compaction.segments import Chunk, SegmentInput, chunks
 from sidecar.errors import CorruptFile, RowsLost, SegmentChanged
@@ -32,7 +32,6 @@ class RewriteCounts:
     emptied: int = 0
     dropped: int = 0
     kept_records: int = 0
-    legacy_losers_kept: int = 0
 
     def __add__(self, other: RewriteCounts) -> RewriteCounts:
         return RewriteCounts(*map(add, astuple(self), astuple(other)))
@@ -73,7 +72,7 @@ class Ending:
 class RewrittenSplit:
     """What a sink got of a split: `size_bytes` of batches, then the ending, if any.
 
-    The ending keeps the end of the segment's last batch, whose records all lost: an empty batch, or the kept legacy record.
+    The ending keeps the end of the segment's last batch, whose records all lost: an empty batch.
     An output that ends with this split has it, and `ending_counts` are added to `counts`. Any other output leaves it out.
     """
 
@@ -159,11 +158,12 @@ class _Rewriting:
         self._kept = kept
         self._out: Body = np.empty(min(OUTPUT_BYTES, 2 * (scan.split.end - scan.split.begin) + 4096), dtype=np.uint8)
         self._scratch: Body = np.empty(0, dtype=np.uint8)
-        keep_record = rules.legacy_last_batch is LegacyLastBatch.KEEP_RECORD
         job = self._job = np.zeros(places.JOB_WORDS, dtype=np.int64)
         job[places.NOW_MS], job[places.NEW_HORIZON_MS] = rules.horizons_passed_ms, rules.new_horizon_ms
-        job[places.CONVERTS_LEGACY], job[places.KEEPS_LEGACY_RECORD] = rules.converts_legacy, keep_record
-        job[places.KEEPS_LEGACY_TOMBSTONES] = keeps_legacy_tombstones
+        job[places.CONVERTS_LEGACY], job[places.KEEPS_LEGACY_TOMBSTONES] = (
+            rules.converts_legacy,
+            keeps_legacy_tombstones,
+        )
         job[places.LAST_POSITION], job[places.KEPT_NEXT_OFFSET] = -1, ending.kept_next_offset
         job[places.NO_TOMBSTONES] = not scan.tombstones
         job[places.OUT_BYTES] = len(self._out)
@@ -214,7 +214,7 @@ class _Rewriting:
 
     def _counts(self) -> RewriteCounts:
         first = places.VERBATIM
-        return RewriteCounts(*(int(count) for count in self._job[first : first + 6]))
+        return RewriteCounts(*(int(count) for count in self._job[first : first + 5]))
 
     def _changed(self, found: str) -> SegmentChanged:
         expected = f"{self._scan.batch_count} batches with {self._scan.record_count} records"
@@ -318,13 +318,9 @@ class _Rewriting:
             for index, record in enumerate(batch.records)
             if self._kept[first + index] and (record.value is not None or self._keeps_legacy_tombstones)
         ]
-        if kept:
-            data, loser_kept = batch.with_records(kept, self._rules), False
-        elif self._must_stay(chunk, row):
-            data, loser_kept = batch.without_records(self._rules)
-        else:
+        if not kept and not self._must_stay(chunk, row):
             return memoryview(b""), places.DROPPED, count
-        self._job[places.KEPT_RECORDS] += len(kept) + loser_kept
-        self._job[places.LEGACY_LOSERS_KEPT] += loser_kept
-        changed = places.REBUILT if kept or loser_kept else places.EMPTIED
+        data = batch.with_records(kept, self._rules) if kept else batch.emptied()
+        self._job[places.KEPT_RECORDS] += len(kept)
+        changed = places.REBUILT if kept else places.EMPTIED
         return memoryview(data), places.VERBATIM if data == batch.data else changed, count

@@ -9,7 +9,6 @@ from __future__ import annotations
     KEEPS_LEGACY_TOMBSTONES,
     LAST_POSITION,  # of the batch that ends the output, which stays even if empty; -1: it is in another split
     KEPT_NEXT_OFFSET,  # a batch that ends here stays as well; -1: none
-    KEEPS_LEGACY_RECORD,  # the last batch keeps a record, if it is a legacy one, instead of becoming an empty one
     NO_TOMBSTONES,  # the split has none: compressed batches of which all stays need not be decompressed
     OUT_USED,
     OUT_BYTES,
@@ -20,10 +19,9 @@ from __future__ import annotations
     EMPTIED,
     DROPPED,
     KEPT_RECORDS,
-    LEGACY_LOSERS_KEPT,
     NEEDED,  # bytes that the output must have room for
-) = range(19)
-JOB_WORDS = 19
+) = range(17)
+JOB_WORDS = 17
 
 ROWS_DONE, NEEDS_PYTHON, OUT_FULL, BAD_RECORD, BAD_CRC = range(5)
 """Why `rewrite_rows` returned."""

@@ -26,13 +26,6 @@ class LegacyFormat(StrEnum):
     CONVERT = "convert"  # to magic 2, even where nothing is lost: what brokers from 4.0 on do
 
 
-class LegacyLastBatch(StrEnum):
-    """How the end of an output segment is kept where its last message is a legacy one that lost."""
-
-    EMPTY_V2 = "empty_v2"
-    KEEP_RECORD = "keep_record"  # the last record stays although it lost: for logs whose formats must not be mixed
-
-
 @dataclass(frozen=True, slots=True)
 class CompactionRules:
     """Settings of one compaction, named after Kafka's; the clock is part of them.
@@ -57,7 +50,6 @@ class CompactionRules:
     segment_bytes: int = 1024**3
     segment_index_bytes: int = 10 * 1024**2
     legacy_format: LegacyFormat = LegacyFormat.KEEP
-    legacy_last_batch: LegacyLastBatch = LegacyLastBatch.EMPTY_V2
     kafka_4_3: bool = False
     exact_keys: bool = False
     spares_deletes: bool = False

@@ -16,7 +16,7 @@ from dataclasses import replace
 import pytest
 
 from sidecar.compaction.outputs import SegmentSize, grouped, legacy_tombstones_kept
-from sidecar.compaction.rules import CompactionRules, LegacyFormat, LegacyLastBatch
+from sidecar.compaction.rules import CompactionRules, LegacyFormat
 from sidecar.compaction.segments import SegmentInput
 from sidecar.errors import CorruptFile
 from sidecar.logformat.bodies.records import (
@@ -248,17 +248,15 @@ def test_segment_with_offset_overflow() -> None:
     assert engine_refuses(near + far, "largest possible", end_offset=2**31 + 6).position == len(near)
 
 
-@pytest.mark.parametrize("choice", LegacyLastBatch)
-def test_a_legacy_batch_that_loses_at_the_end(choice: LegacyLastBatch) -> None:
+def test_a_legacy_batch_that_loses_at_the_end() -> None:
     messages = [build_legacy_message(at, key, b"%d" % at, timestamp_ms=at) for at, key in enumerate((b"a", None))]
     segment = ReferenceSegment(0, 2, b"".join(messages))
-    rules = CompactionRules(0, legacy_last_batch=choice)
-    (result,), (log,) = compact([segment], rules)
+    rules = CompactionRules(0)
+    _, (log,) = compact([segment], rules)
     assert log == clean([segment], rules).groups[0].log
-    kept = choice is LegacyLastBatch.KEEP_RECORD
     assert log.startswith(messages[0])
-    assert (log.endswith(messages[1]), result.counts.legacy_losers_kept) == (kept, int(kept))
-    assert len(log) == len(messages[0]) + (len(messages[1]) if kept else 61)
+    assert not log.endswith(messages[1])
+    assert len(log) == len(messages[0]) + 61
 
 
 @pytest.mark.parametrize(

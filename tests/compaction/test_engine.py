@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from sidecar.compaction.rules import CompactionRules, LegacyFormat, LegacyLastBatch
+from sidecar.compaction.rules import CompactionRules, LegacyFormat
 from sidecar.compaction_strategy import Strategy
 from tests.compaction.engine import DAY_MS, compare
 from tests.compaction.partitions import Partition, partition_of
@@ -28,7 +28,6 @@ def rules_for(seed: int, now_ms: int) -> CompactionRules:
         delete_retention_ms=(0, DAY_MS)[seed % 2],
         segment_bytes=(700, 3000, 1_000_000)[seed // 3 % 3],
         legacy_format=list(LegacyFormat)[seed // 2 % 2],
-        legacy_last_batch=list(LegacyLastBatch)[seed // 4 % 2],
         exact_keys=seed % 5 == 0,
         kafka_4_3=seed % 7 == 0,
     )

@@ -16,7 +16,7 @@ from producer_state.digest import DigestBuilder
 from producer_state.replay import replay
 from producer_state.table import ProducerTable
 from producer_state.wire import ProducerStateError
-from sidecar.compaction.rules import CompactionRules, LegacyFormat, LegacyLastBatch
+from sidecar.compaction.rules import CompactionRules, LegacyFormat
 from sidecar.compaction_strategy import Strategy
 from sidecar.errors import CorruptFile, SidecarError
 from sidecar.logformat.batches import scan_bytes
@@ -217,7 +217,6 @@ def readers(
             strategy=random.choice(list(Strategy)),
             header=VERSION_HEADER,
             legacy_format=legacy_format,
-            legacy_last_batch=random.choice(list(LegacyLastBatch)),
         )
         yield lambda rules=rules: compact([segment], rules)  # type: ignore[misc]
 

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from sidecar.compaction.outputs import SegmentSize, grouped
-from sidecar.compaction.rules import CompactionRules, LegacyFormat, LegacyLastBatch
+from sidecar.compaction.rules import CompactionRules, LegacyFormat
 from sidecar.errors import PartitionError
 from sidecar.logformat.bodies.codecs import Codec
 from sidecar.logformat.bodies.legacy import build_legacy_message, build_legacy_wrapper
@@ -100,9 +100,8 @@ def test_a_segment_that_grows_beyond_a_file_ends_its_partition(monkeypatch: pyte
     assert len(compact([segment], RULES, partition)[1][0]) == len(segment.log)
 
 
-@pytest.mark.parametrize("choice", LegacyLastBatch)
 @pytest.mark.parametrize("is_wrapped", [False, True])
-def test_the_ending_of_a_legacy_segment(choice: LegacyLastBatch, is_wrapped: bool) -> None:
+def test_the_ending_of_a_legacy_segment(is_wrapped: bool) -> None:
     records = [Record(at, 5, b"k", b"v%d" % at) for at in range(2)]
     log = (
         build_legacy_wrapper(records, codec=Codec.GZIP)
@@ -111,9 +110,7 @@ def test_the_ending_of_a_legacy_segment(choice: LegacyLastBatch, is_wrapped: boo
     )
     lost, stays = ReferenceSegment(0, 2, log, 5), plain(2, [b"k"])
     partition = partition_of([(0, log, 5), (2, stays.log, 5)])
-    rules = replace(RULES, legacy_last_batch=choice)
-    assert compact([lost, stays], rules, partition)[1] == [stays.log]
-    results, (ending, _) = compact([lost, stays], replace(rules, segment_bytes=1), partition)
-    keeps = choice is LegacyLastBatch.KEEP_RECORD
-    assert results[0].counts.kept_records == results[0].counts.legacy_losers_kept == int(keeps)
-    assert (ending[16] < 2) is keeps
+    assert compact([lost, stays], RULES, partition)[1] == [stays.log]
+    results, (ending, _) = compact([lost, stays], replace(RULES, segment_bytes=1), partition)
+    assert results[0].counts.kept_records == 0
+    assert ending[16] == 2

@@ -21,13 +21,11 @@ from sidecar.compaction.rewrite_places import (
     CONVERTS_LEGACY,
     DROPPED,
     EMPTIED,
-    KEEPS_LEGACY_RECORD,
     KEEPS_LEGACY_TOMBSTONES,
     KEPT_NEXT_OFFSET,
     KEPT_RECORDS,
     LAST_POSITION,
     LEFT_TO_PYTHON,
-    LEGACY_LOSERS_KEPT,
     NEEDED,
     NEEDS_PYTHON,
     NEW_HORIZON_MS,
@@ -233,14 +231,10 @@ def rewrite_rows(
             stop = np.int64(NEEDS_PYTHON) if written == np.int64(LEFT_TO_PYTHON) else np.int64(BAD_RECORD)
             break
         if written == np.int64(NOTHING_LEFT) and must_stay(ids, offsets, epochs, wide, halves, bytes_, row, job):
-            if magic < np.int64(2) and job[KEEPS_LEGACY_RECORD] != 0 and job[CONVERTS_LEGACY] == 0:
-                written, staying = np.int64(UNCHANGED), np.int64(1)
-                job[LEGACY_LOSERS_KEPT] += 1
-            elif not _crc_agrees(at, size, magic, crc):
+            if not _crc_agrees(at, size, magic, crc):
                 stop = np.int64(BAD_CRC)
                 break
-            else:
-                _empty(at, size, magic, crc, wide[LAST_OFFSET, row], wide[MAX_TIMESTAMP, row], out, job)
+            _empty(at, size, magic, crc, wide[LAST_OFFSET, row], wide[MAX_TIMESTAMP, row], out, job)
         elif written == np.int64(NOTHING_LEFT):
             job[DROPPED] += 1
         if written != np.int64(NOTHING_LEFT) and not _settle(at, size, magic, crc, written, staying, out, job):

@@ -62,7 +62,7 @@ def clean(
     tracker = TransactionTracker(aborted, start, spares_deletes=rules.spares_deletes)
     rewriting = Rewriting(rules, winners, first_dirty, end, last_batches or LastBatches(), legacy_horizon_ms, tracker)
     outputs = tuple(rewriting.group(sources, decoded) for sources in _grouped(taken, groups))
-    return CleanedRange(outputs, winners.latest_offset + 1, rewriting.unkeyed_records, rewriting.legacy_losers_kept)
+    return CleanedRange(outputs, winners.latest_offset + 1, rewriting.unkeyed_records)
 
 
 def _without_deleted(batch: DecodedBatch, log_start_offset: int) -> DecodedBatch:

@@ -25,7 +25,6 @@ class Rewriting:
     legacy_horizon_ms: int
     tracker: TransactionTracker
     unkeyed_records: int = 0
-    legacy_losers_kept: int = 0
 
     def group(
         self, sources: tuple[ReferenceSegment, ...], decoded: dict[int, tuple[DecodedBatch, ...]]
@@ -57,11 +56,7 @@ class Rewriting:
         kept = [] if discard else [record for record in batch.records if self._stays(segment, batch, record)]
         if kept:
             return batch.with_records(kept, self.rules, idle_marker=idle_marker)
-        if not keep_empty:
-            return b""
-        data, loser_kept = batch.without_records(self.rules)
-        self.legacy_losers_kept += loser_kept
-        return data
+        return batch.emptied() if keep_empty else b""
 
     def _stays(self, segment: ReferenceSegment, batch: DecodedBatch, record: Record) -> bool:
         if batch.is_control or record.offset > self.winners.latest_offset:

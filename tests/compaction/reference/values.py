@@ -42,7 +42,6 @@ class CleanedRange:
     groups: tuple[CleanedGroup, ...]
     end_offset: int
     unkeyed_records: int
-    legacy_losers_kept: int
 
 
 @dataclass(slots=True)
