@@ -211,7 +211,7 @@ def read_id(found: JsonObject, name: str) -> str:
 
 def read_optional_id(found: JsonObject, name: str) -> str | None:
     """The same, or null."""
-    return None if found.optional_text(name) is None else read_id(found, name)
+    return None if found.optional(name, found.text) is None else read_id(found, name)
 
 
 def read_span(found: JsonObject) -> tuple[int, int]:
@@ -222,4 +222,4 @@ def read_span(found: JsonObject) -> tuple[int, int]:
 
 def read_keep_ms(found: JsonObject) -> int:
     """The field `keep_ms`, 0 where it is not there."""
-    return found.optional_integer("keep_ms") or 0
+    return found.optional("keep_ms", found.integer) or 0

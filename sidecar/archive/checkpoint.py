@@ -98,19 +98,19 @@ def decode_checkpoint(data: bytes, number: int, lineage: Lineage, file: str = ""
         last_sha256=found.hexadecimal("commit_sha256", SHA256_DIGITS),
         last_committed_at_ms=found.integer("committed_at_ms"),
         highest_leader_epoch=found.integer("highest_leader_epoch", -1, INT32_MAX),
-        end_offset=found.optional_integer("end_offset"),
+        end_offset=found.optional("end_offset", found.integer),
         segments=tuple(segment_from_json(segment) for segment in found.objects("segments")),
         holes=tuple(Hole(*read_span(hole), hole.text("reason")) for hole in found.objects("holes")),
         removed=tuple(_removed_from_json(removed, number) for removed in found.objects("removed")),
-        clean=None if (clean := found.optional_nested("clean")) is None else clean_from_json(clean),
-        deleted_before_offset=found.optional_integer("deleted_before_offset") or 0,
+        clean=None if (clean := found.optional("clean", found.nested)) is None else clean_from_json(clean),
+        deleted_before_offset=found.optional("deleted_before_offset", found.integer) or 0,
     )
     _check_coverage(state, file)
     return state
 
 
 def _removed_from_json(found: JsonObject, number: int) -> RemovedSegment:
-    removed_by_commit = found.optional_integer("removed_by_commit", 0, number)
+    removed_by_commit = found.optional("removed_by_commit", lambda name: found.integer(name, 0, number))
     return RemovedSegment(
         read_id(found, "segment_id"),
         *read_span(found),

@@ -91,7 +91,9 @@ def decode_commit(data: bytes | memoryview, file: str = "") -> Commit:
     found = read_object(unseal("commit", data, file), file)
     check_format(found, FORMAT, VERSION)
     number = found.integer("number")
-    previous = None if found.optional_text("previous_sha256") is None else found.hexadecimal("previous_sha256", 64)
+    previous = (
+        None if found.optional("previous_sha256", found.text) is None else found.hexadecimal("previous_sha256", 64)
+    )
     if (previous is None) != (number == 0):
         found.refuse("previous_sha256", "null in commit 0, a SHA-256 in every other")
     writer = found.nested("writer")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import pairwise
 
 from sidecar.archive.bundle import INDEXES_BYTES_MAX, LOG_BYTES_MAX, REQUIRED_PARTS
@@ -152,7 +153,7 @@ def _checksum_to_json(checksum: int | None) -> Json:
 
 def segment_from_json(found: JsonObject) -> ArchivedSegment:
     """Read and check one segment. Raises CorruptFile with the file and the field."""
-    source = found.optional_nested("source")
+    source = found.optional("source", found.nested)
     segment = ArchivedSegment(
         segment_id=found.text("segment_id", 22),
         base_offset=found.integer("base_offset"),
@@ -166,15 +167,15 @@ def segment_from_json(found: JsonObject) -> ArchivedSegment:
         batch_count=found.integer("batch_count"),
         snapshot=_snapshot_from_json(found.nested("snapshot")),
         generation=found.integer("generation", 0, INT32_MAX),
-        strategy=found.optional_text("strategy"),
+        strategy=found.optional("strategy", found.text),
         strategy_parameters=found.texts("strategy_parameters"),
         source_path=source.text("path") if source else None,
-        source_mtime_ns=source.optional_integer("mtime_ns", INT64_MIN) if source else None,
-        source_size_bytes=source.optional_integer("size_bytes") if source else None,
-        source_position=(source.optional_integer("position") or 0) if source else 0,
-        first_batch_crc=found.optional_checksum("first_batch_crc"),
-        last_batch_crc=found.optional_checksum("last_batch_crc"),
-        compacted_from=_raw_from_json(found.optional_nested("compacted_from")),
+        source_mtime_ns=source.optional("mtime_ns", partial(source.integer, low=INT64_MIN)) if source else None,
+        source_size_bytes=source.optional("size_bytes", source.integer) if source else None,
+        source_position=(source.optional("position", source.integer) or 0) if source else 0,
+        first_batch_crc=found.optional("first_batch_crc", found.checksum),
+        last_batch_crc=found.optional("last_batch_crc", found.checksum),
+        compacted_from=_raw_from_json(found.optional("compacted_from", found.nested)),
     )
     try:
         check_segment(segment)
@@ -190,15 +191,15 @@ def _raw_from_json(found: JsonObject | None) -> RawBatches | None:
     return RawBatches(
         found.integer("base_offset"),
         found.integer("end_offset"),
-        found.optional_checksum("first_batch_crc"),
-        found.optional_checksum("last_batch_crc"),
+        found.optional("first_batch_crc", found.checksum),
+        found.optional("last_batch_crc", found.checksum),
     )
 
 
 def _parts_from_json(found: JsonObject) -> tuple[Part, ...]:
     parts = []
     for name in _PART_NAMES:
-        part = found.optional_nested(name.value)
+        part = found.optional(name.value, found.nested)
         if part is not None:
             parts.append(Part(name, part.integer("position"), part.integer("size_bytes"), part.checksum("crc32c")))
     if not parts:
@@ -225,6 +226,6 @@ def _snapshot_from_json(found: JsonObject) -> SnapshotProvenance:
     return SnapshotProvenance(
         SnapshotOrigin(origin),
         exact=found.flag("exact"),
-        start_offset=found.optional_integer("start_offset"),
-        window_ms=found.optional_integer("window_ms"),
+        start_offset=found.optional("start_offset", found.integer),
+        window_ms=found.optional("window_ms", found.integer),
     )

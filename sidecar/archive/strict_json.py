@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from reprlib import Repr
-from typing import NoReturn, TypeAlias
+from typing import NoReturn, TypeAlias, TypeVar
 
 from sidecar.errors import CorruptFile
 
 Json: TypeAlias = Mapping[str, "Json"] | Sequence["Json"] | str | int | float | bool | None
+
+Value = TypeVar("Value")
 
 INT64_MAX = 2**63 - 1
 
@@ -55,9 +57,9 @@ class JsonObject:
             self.refuse(name, f"an integer from {low} to {high}")
         return value
 
-    def optional_integer(self, name: str, low: int = 0, high: int = INT64_MAX) -> int | None:
-        """The same, or null; absent means null."""
-        return None if self._values.get(name) is None else self.integer(name, low, high)
+    def optional(self, name: str, read: Callable[[str], Value]) -> Value | None:
+        """What a getter reads, or null; absent means null."""
+        return None if self._values.get(name) is None else read(name)
 
     def text(self, name: str, max_chars: int = 4096) -> str:
         """A string that UTF-8 can carry (JSON can spell lone surrogates)."""
@@ -65,10 +67,6 @@ class JsonObject:
         if type(value) is not str or len(value) > max_chars or not _is_encodable(value):
             self.refuse(name, f"a string of at most {max_chars} characters")
         return value
-
-    def optional_text(self, name: str) -> str | None:
-        """The same, or null; absent means null."""
-        return None if self._values.get(name) is None else self.text(name)
 
     def flag(self, name: str) -> bool:
         value = self._values.get(name)
@@ -87,19 +85,11 @@ class JsonObject:
         """A 32-bit checksum: 8 hexadecimal digits."""
         return int(self.hexadecimal(name, 8), 16)
 
-    def optional_checksum(self, name: str) -> int | None:
-        """The same, or null; absent means null."""
-        return None if self._values.get(name) is None else self.checksum(name)
-
     def nested(self, name: str) -> JsonObject:
         value = self._values.get(name)
         if type(value) is not dict:
             self.refuse(name, "an object")
         return JsonObject(value, self.file, f"{self.path}{name}.")
-
-    def optional_nested(self, name: str) -> JsonObject | None:
-        """The same, or null; absent means null."""
-        return None if self._values.get(name) is None else self.nested(name)
 
     def items(self, name: str) -> list[object]:
         value = self._values.get(name)

@@ -263,18 +263,11 @@ class CompactionWorker:
             )
         )
         names = {compacting.led.topic_partition for compacting in running}
-        rows = _status_rows(self._list, self._quarantine, names)
+        rows = [
+            _row(name, self._list.of(name), self._quarantine.of(name), running=name in names)
+            for name in sorted(self._list.partitions())
+        ]
         self._tell_others({"told_ms": self._clock.now_ms(), "partitions": rows, "odd_records": self._odd.status()})
-
-
-def _status_rows(
-    waiting: CandidateQueue, quarantine: Quarantine, running: Collection[TopicPartition]
-) -> list[dict[str, Any]]:
-    """What `/status` shows: one row for each partition, ascending. `running`: those that are being compacted now."""
-    return [
-        _row(name, waiting.of(name), quarantine.of(name), running=name in running)
-        for name in sorted(waiting.partitions())
-    ]
 
 
 def _row(name: TopicPartition, entry: Waiting | None, held: Quarantined | None, *, running: bool) -> dict[str, Any]:

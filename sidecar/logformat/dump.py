@@ -31,7 +31,7 @@ from sidecar.logformat.names import Suffix
 _PIECE_BYTES = 1024 * 1024
 _COLUMNS = [field.name for field in fields(BatchColumns)]
 
-Row = dict[str, int]
+Entry = dict[str, int]
 
 
 def dump_batches(path: Path, *, base_offset: int | None = None) -> Iterator[dict[str, Any]]:
@@ -71,7 +71,7 @@ def dump_records(path: Path, *, base_offset: int | None = None) -> Iterator[dict
     scanner.require_exact()
 
 
-def _batch(row: Row, *, crc_ok: bool) -> dict[str, Any]:
+def _batch(row: Entry, *, crc_ok: bool) -> dict[str, Any]:
     attributes = row["attributes"]
     current = row["magic"] == CURRENT_MAGIC
     horizon = row["base_timestamp_ms"] if current and attributes & BatchFlag.DELETE_HORIZON else None
@@ -130,13 +130,12 @@ def _printable(name: str) -> str:
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
-def _rows(scanner: SegmentScanner) -> Iterator[Row]:
+def _rows(scanner: SegmentScanner) -> Iterator[Entry]:
     for chunk in scanner:
-        for values in zip(*(getattr(chunk, name).tolist() for name in _COLUMNS), strict=True):
-            yield dict(zip(_COLUMNS, values, strict=True))
+        yield from _entries(chunk, *_COLUMNS)
 
 
-def _records(file: BinaryIO, row: Row, path: Path) -> Iterator[Record]:
+def _records(file: BinaryIO, row: Entry, path: Path) -> Iterator[Record]:
     position, size_bytes = row["position"], row["size_bytes"]
     if size_bytes > DEFAULT_LIMIT_BYTES:
         what = f"a batch of {size_bytes} bytes is not decoded, at most {DEFAULT_LIMIT_BYTES} are"
@@ -148,7 +147,7 @@ def _records(file: BinaryIO, row: Row, path: Path) -> Iterator[Record]:
         raise error.within(str(path)) from error
 
 
-def _checksum(file: BinaryIO, row: Row) -> int:
+def _checksum(file: BinaryIO, row: Entry) -> int:
     covered_from = CRC_FROM[row["magic"]]
     add = crc32c.crc32c if row["magic"] == CURRENT_MAGIC else zlib.crc32
     checksum = 0
@@ -178,8 +177,6 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
 
 DUMPED_SUFFIXES = (Suffix.OFFSET_INDEX, Suffix.TIME_INDEX, Suffix.TRANSACTION_INDEX)
 
-Entry = dict[str, int]
-
 
 def dump_index(suffix: Suffix, data: bytes, base_offset: int, file: str = "") -> Iterator[Entry]:
     """The entries of an index. The zeros of an index that was not trimmed yet are left out.
@@ -188,42 +185,24 @@ def dump_index(suffix: Suffix, data: bytes, base_offset: int, file: str = "") ->
     """
     match suffix:
         case Suffix.OFFSET_INDEX:
-            return _offset_entries(data, base_offset, file)
+            offsets = read_offset_index(without_zero_tail(data, OFFSET_ENTRY.itemsize), base_offset, file)
+            return _entries(offsets, "offset", "position")
         case Suffix.TIME_INDEX:
-            return _time_entries(data, base_offset, file)
+            times = read_time_index(without_zero_tail(data, TIME_ENTRY.itemsize), base_offset, file)
+            return _entries(times, "timestamp_ms", "offset")
         case Suffix.TRANSACTION_INDEX:
-            return _transaction_entries(data, file)
+            names = ("producer_id", "first_offset", "last_offset", "last_stable_offset")
+            return _entries(read_transaction_index(data, file), *names)
         case _:
             raise ValueError(f"a file with suffix {suffix} is no index")
+
+
+def _entries(index: object, *names: str) -> Iterator[Entry]:
+    columns = (getattr(index, name).tolist() for name in names)
+    return (dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True))
 
 
 def dump_leader_epochs(data: bytes, file: str = "") -> Iterator[Entry]:
     """Epochs and their start offsets. Raises CorruptFile."""
     entries = read_leader_epochs(data, file).entries
     return ({"epoch": entry.epoch, "start_offset": entry.start_offset} for entry in entries)
-
-
-def _offset_entries(data: bytes, base_offset: int, file: str) -> Iterator[Entry]:
-    index = read_offset_index(without_zero_tail(data, OFFSET_ENTRY.itemsize), base_offset, file)
-    columns = zip(index.offset, index.position, strict=True)
-    return ({"offset": int(offset), "position": int(position)} for offset, position in columns)
-
-
-def _time_entries(data: bytes, base_offset: int, file: str) -> Iterator[Entry]:
-    index = read_time_index(without_zero_tail(data, TIME_ENTRY.itemsize), base_offset, file)
-    columns = zip(index.timestamp_ms, index.offset, strict=True)
-    return ({"timestamp_ms": int(timestamp_ms), "offset": int(offset)} for timestamp_ms, offset in columns)
-
-
-def _transaction_entries(data: bytes, file: str) -> Iterator[Entry]:
-    index = read_transaction_index(data, file)
-    columns = zip(index.producer_id, index.first_offset, index.last_offset, index.last_stable_offset, strict=True)
-    return (
-        {
-            "producer_id": int(producer_id),
-            "first_offset": int(first_offset),
-            "last_offset": int(last_offset),
-            "last_stable_offset": int(last_stable_offset),
-        }
-        for producer_id, first_offset, last_offset, last_stable_offset in columns
-    )

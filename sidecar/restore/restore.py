@@ -8,7 +8,6 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event, Lock
-from typing import Any
 
 from sidecar.clock import Clock
 from sidecar.errors import PartitionError, StagingFull
@@ -27,20 +26,20 @@ from sidecar.restore.request import RestoreRequest
 from sidecar.restore.seal import decided_before, seal_of
 from sidecar.restore.segments import PartitionRestore, RestoredSegment, fetch_segment
 from sidecar.restore.staging import StagedPartition, forget, translating, unfinished
-from sidecar.restore.target import CommandNote, Target, place_of, read_target, within
+from sidecar.restore.target import CommandNote, place_of, read_target, within
 from sidecar.topic_policy import TopicPolicy
 
 WORKERS = 4
 """Segments fetched at once. Each holds a chunk of its log and, for a moment, its small parts."""
 
 
+@dataclass(slots=True)
 class _Job:
     """One partition on its way."""
 
-    def __init__(self, outcome: PartitionOutcome, work: PartitionRestore) -> None:
-        self.outcome = outcome
-        self.work = work
-        self.restored: dict[int, RestoredSegment] = {}
+    outcome: PartitionOutcome
+    work: PartitionRestore
+    restored: dict[int, RestoredSegment] = field(default_factory=dict)
 
 
 class Run:
@@ -157,7 +156,15 @@ class Run:
         logs = {job.work.plan.topic_partition: job.outcome.log for job in whole if job.outcome.log is not None}
         if logs:
             enter_into_checkpoints(self._request.log_dir, logs)
-            self._note.add({job.work.plan.topic_partition: self._sealed(job.work) for job in whole})
+            self._note.add(
+                {
+                    work.plan.topic_partition: (
+                        work.staged.directory_id,
+                        seal_of(work.decisions, self._request, work.plan, work.staged.files()),
+                    )
+                    for work in (job.work for job in whole)
+                }
+            )
         for job in whole:
             try:
                 job.work.staged.swap_in()
@@ -170,10 +177,6 @@ class Run:
         for directory in self._note.finished():
             forget(directory)
         self._note.remove()
-
-    def _sealed(self, work: PartitionRestore) -> tuple[int, dict[str, Any]]:
-        seal = seal_of(work.decisions, self._request, work.plan, work.staged.files())
-        return work.staged.directory_id, seal
 
 
 @dataclass(slots=True)
@@ -273,7 +276,9 @@ def _planned(store: ObjectStore, clock: Clock, request: RestoreRequest) -> Resto
         free_bytes=shutil.disk_usage(disk).free,
         outcomes=outcomes,
         unreadable=histories.unreadable,
-        not_archived=[] if request.partitions else histories.not_archived(_known(target, request)),
+        not_archived=[]
+        if request.partitions
+        else histories.not_archived({*target.partitions, *(request.cluster.leader_epochs if request.cluster else ())}),
         unfinished=[name for name, found in unfinished(request.log_dir, request.topic).items() if found not in own],
         policy=request.cluster.policy if request.cluster else TopicPolicy(),
     )
@@ -285,8 +290,3 @@ def _foretell(report: RestoreReport, clock: Clock) -> None:
     """What retention will delete of it as of now."""
     for outcome in report.outcomes:
         outcome.retention = foretold(outcome.plan, report.policy, clock.now_ms())
-
-
-def _known(target: Target, request: RestoreRequest) -> set[int]:
-    """The topic's partitions as the target knows them."""
-    return {*target.partitions, *(request.cluster.leader_epochs if request.cluster else ())}

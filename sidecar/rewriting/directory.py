@@ -83,16 +83,23 @@ def compact_directory(
             parts.directory.mkdir()
             directory.mkdir()
         surveyed = survey(files, forgetting, directory, split_bytes=split_bytes)
-        compaction = _compacted(
-            surveyed,
-            rules,
-            engine,
-            hash_key,
-            directory,
-            parts,
-            surveyed.compactable(include_active=include_active),
-            out,
-        )
+        count = surveyed.compactable(include_active=include_active)
+        left_alone = tuple(segment.file for segment in surveyed.segments[count:])
+        compaction = Compaction(surveyed, left_alone, out)
+        if count:
+            with scanned([compaction_job(surveyed, count, rules, hash_key, directory)], engine) as run:
+                found = only(run.results)
+                outputs = only(rewritten(run, None if out is None else parts))
+            compaction = Compaction(
+                surveyed,
+                left_alone,
+                out,
+                outputs=outputs,
+                records_before=found.record_count,
+                unkeyed=found.unkeyed,
+                malformed_versions=found.malformed_versions,
+                deleted=found.deleted,
+            )
         if out is not None:
             _write(compaction, directory, parts)
             with cannot_be_written(out):
@@ -138,34 +145,6 @@ def compaction_job(
         hash_key,
         start_offset=_offset_in(LOG_START_CHECKPOINT, surveyed.files) or 0,
         first_dirty_offset=_offset_in(CLEANER_CHECKPOINT, surveyed.files),
-    )
-
-
-def _compacted(
-    surveyed: Survey,
-    rules: CompactionRules,
-    engine: StageEngine,
-    hash_key: bytes,
-    staging: Path,
-    parts: LocalParts,
-    count: int,
-    out: Path | None,
-) -> Compaction:
-    left_alone = tuple(segment.file for segment in surveyed.segments[count:])
-    if not count:
-        return Compaction(surveyed, left_alone, out)
-    with scanned([compaction_job(surveyed, count, rules, hash_key, staging)], engine) as run:
-        found = only(run.results)
-        outputs = only(rewritten(run, None if out is None else parts))
-    return Compaction(
-        surveyed,
-        left_alone,
-        out,
-        outputs=outputs,
-        records_before=found.record_count,
-        unkeyed=found.unkeyed,
-        malformed_versions=found.malformed_versions,
-        deleted=found.deleted,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from types import TracebackType
 from typing import Any, Final
 
@@ -55,8 +56,8 @@ class SparkEngine:
             with group:
                 answers = (
                     context.parallelize([(number, sealed(task)) for number, task in enumerate(tasks)], slices)
-                    .map(sealed(AsOneOf(_Answer(function), context.defaultParallelism + 1)))
-                    .partitionBy(stretches, _Stretch(len(tasks), stretches))
+                    .map(sealed(AsOneOf(partial(_answer, function), context.defaultParallelism + 1)))
+                    .partitionBy(stretches, partial(_stretch, len(tasks), stretches))
                     .mapPartitions(_in_order, preservesPartitioning=True)
                 )
                 fetched = answers.toLocalIterator(prefetchPartitions=True)
@@ -102,22 +103,13 @@ def cancelled_at_the_end(context: Any) -> Iterator[JobGroup]:
         group.cancel()
 
 
-class _Answer:
-    def __init__(self, function: Callable[[Any], bytes]) -> None:
-        self._function = function
-
-    def __call__(self, numbered: tuple[int, Any]) -> tuple[int, bytes]:
-        number, task = numbered
-        return number, self._function(task)
+def _answer(function: Callable[[Any], bytes], numbered: tuple[int, Any]) -> tuple[int, bytes]:
+    number, task = numbered
+    return number, function(task)
 
 
-class _Stretch:
-    def __init__(self, tasks: int, stretches: int) -> None:
-        self._tasks = tasks
-        self._stretches = stretches
-
-    def __call__(self, number: int) -> int:
-        return number * self._stretches // self._tasks
+def _stretch(tasks: int, stretches: int, number: int) -> int:
+    return number * stretches // tasks
 
 
 def _in_order(rows: Iterable[tuple[int, bytes]]) -> Iterator[bytes]:

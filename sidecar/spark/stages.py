@@ -7,6 +7,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 
 from sidecar.engine_ports import TO_DRIVER, Row, Stages
@@ -48,10 +49,10 @@ class SparkStages:
                     context.parallelize([sealed(task) for task in tasks], max(len(tasks), 1))
                     .flatMap(sealed(AsOneOf(stages.first, shares)))
                     # Explicit numbers of partitions: the default of 200 costs seconds.
-                    .partitionBy(stages.second_tasks, _TaskOfBucket(stages))
-                    .mapPartitions(sealed(AsOneOf(_Second(stages), shares)), preservesPartitioning=True)
+                    .partitionBy(stages.second_tasks, partial(_task_of_bucket, stages))
+                    .mapPartitions(sealed(AsOneOf(partial(_second, stages.second), shares)), preservesPartitioning=True)
                     # One partition more than third tasks: the driver fetches it alone, the others wait as shuffle files.
-                    .partitionBy(stages.third_tasks + 1, _TaskOfItem(stages))
+                    .partitionBy(stages.third_tasks + 1, partial(_task_of_item, stages))
                 )
                 answers = list(context.runJob(rows, _values, [stages.third_tasks]))
             yield SparkRun(self._spark, context, group, rows, stages.third_tasks, answers)
@@ -92,35 +93,23 @@ def _values(rows: Iterable[Row]) -> Iterator[Any]:
     return (value for _, value in rows)
 
 
-class _TaskOfBucket:
-    def __init__(self, stages: Stages) -> None:
-        self._stages = stages
-
-    def __call__(self, bucket: int) -> int:
-        return 0 if bucket == TO_DRIVER else self._stages.second_task_of(bucket)
+def _task_of_bucket(stages: Stages, bucket: int) -> int:
+    return 0 if bucket == TO_DRIVER else stages.second_task_of(bucket)
 
 
-class _TaskOfItem:
-    def __init__(self, stages: Stages) -> None:
-        self._stages = stages
-
-    def __call__(self, item: int) -> int:
-        return self._stages.third_tasks if item == TO_DRIVER else self._stages.third_task_of(item)
+def _task_of_item(stages: Stages, item: int) -> int:
+    return stages.third_tasks if item == TO_DRIVER else stages.third_task_of(item)
 
 
-class _Second:
-    def __init__(self, stages: Stages) -> None:
-        self._function = stages.second
-
-    def __call__(self, rows: Iterable[Row]) -> Iterator[Row]:
-        buckets: defaultdict[int, list[Any]] = defaultdict(list)
-        for number, value in rows:
-            if number == TO_DRIVER:
-                yield number, value
-            else:
-                buckets[number].append(value)
-        for bucket in sorted(buckets):
-            yield from self._function(bucket, buckets.pop(bucket))
+def _second(function: Callable[[int, Sequence[Any]], Iterator[Row]], rows: Iterable[Row]) -> Iterator[Row]:
+    buckets: defaultdict[int, list[Any]] = defaultdict(list)
+    for number, value in rows:
+        if number == TO_DRIVER:
+            yield number, value
+        else:
+            buckets[number].append(value)
+    for bucket in sorted(buckets):
+        yield from function(bucket, buckets.pop(bucket))
 
 
 class _Third:

@@ -168,7 +168,7 @@ def compact(
     from sidecar.compactor.command_rules import GivenRules
 
     given = GivenRules(strategy, header, strict, exact_keys, segment_bytes, delete_retention_ms, on_unkeyed)
-    wanted = Wanted(given, _now_ms(now_ms), override, what_if)
+    wanted = Wanted(given, SystemClock().now_ms() if now_ms is None else now_ms, override, what_if)
     if directory is None:
         from sidecar.cli.compact.archive_compaction import compact_archive
 
@@ -200,7 +200,3 @@ def _undo(
 
     settings = with_chosen(options.settings({"store.url": archive}, calm=True), topic, exclude)
     return undo_archive(options, settings, frozenset(partitions or ()), dry_run=dry_run)
-
-
-def _now_ms(given: int | None) -> int:
-    return SystemClock().now_ms() if given is None else given
