@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import base64
-import heapq
 import json
-import pickle
+import os
+import sqlite3
 import tempfile
 import weakref
-import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
-from operator import attrgetter
 from pathlib import Path
-from types import TracebackType
-from typing import IO, Any, Final, Self
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -25,13 +23,13 @@ from sidecar.compaction.rules import CompactionRules, version_of
 from sidecar.compaction.segments import Split, chunks
 from sidecar.compaction_strategy import Strategy
 from sidecar.engine_ports import Row, StageEngine
+from sidecar.errors import StagingFull
 from sidecar.logformat.bodies.record import Record
 from sidecar.model import TopicPartition
 from sidecar.rewriting.job import CompactionFigures, CompactionJob
 from sidecar.rewriting.run import Scanned, ScannedRun, only, rewritten, scanned
 from sidecar.rewriting.sources import CompactionSource
 from sidecar.rewriting.work_files import cannot_be_written, write_file
-from sidecar.spark.scratch import Scratch
 
 SAMPLES: Final = 10
 
@@ -71,7 +69,7 @@ def what_if(
 ) -> Iterator[Outlook]:
     """The outlook of each strategy, of offset first. Raises as the compaction would.
 
-    Memory: a bit for each record, and of the keys that have another winner 1/256; the others wait in temporary files.
+    Memory: a bit for each record; keys that have another winner wait in a temporary file.
     """
     by_offset: dict[int, Bits] = {}
     for strategy in (Strategy.OFFSET, *(found for found in strategies if found is not Strategy.OFFSET)):
@@ -83,7 +81,7 @@ def what_if(
         by_offset = by_offset or winners
         yield Outlook(
             strategy,
-            _others(found, by_offset, winners) if strategy is not Strategy.OFFSET else OtherWinners(),
+            _others(found, by_offset, winners) if strategy is not Strategy.OFFSET else OtherWinners(job.rules),
             outputs=outputs,
             records_before=found.record_count,
             unkeyed=found.unkeyed,
@@ -124,15 +122,15 @@ def _winners(run: ScannedRun[CompactionSource], found: Scanned[CompactionSource]
 
 def _others(found: Scanned[CompactionSource], by_offset: dict[int, Bits], winners: dict[int, Bits]) -> OtherWinners:
     """Every key has one winner by either rule: what only one of them keeps belongs to the keys in question."""
-    with Pairing(found.job.rules) as pairing:
-        for scan in found.scans:
-            none: Bits = np.zeros(-(-scan.record_count // 8), dtype=np.uint8)
-            first, second = by_offset.get(scan.split.number, none), winners.get(scan.split.number, none)
-            for bits, wins in ((first & ~second, False), (second & ~first, True)):
-                ordinals = np.flatnonzero(np.unpackbits(bits, count=scan.record_count))
-                for record in _records_at(found.job, scan.split, ordinals):
-                    pairing.put(record, wins=wins)
-        return pairing.paired()
+    others = OtherWinners(found.job.rules)
+    for scan in found.scans:
+        none: Bits = np.zeros(-(-scan.record_count // 8), dtype=np.uint8)
+        first, second = by_offset.get(scan.split.number, none), winners.get(scan.split.number, none)
+        for bits, wins in ((first & ~second, False), (second & ~first, True)):
+            ordinals = np.flatnonzero(np.unpackbits(bits, count=scan.record_count))
+            for record in _records_at(found.job, scan.split, ordinals):
+                others.put(record, wins=wins)
+    return others
 
 
 def _records_at(
@@ -157,10 +155,6 @@ def _records_at(
                 before += count
 
 
-_FILES: Final = 256
-"""Keys are told apart by so many files: memory holds the keys of one at a time."""
-
-
 @dataclass(frozen=True, slots=True)
 class KeptRecord:
     """One record of a key. `version` is that of the header, None without a valid one."""
@@ -169,11 +163,6 @@ class KeptRecord:
     timestamp_ms: int
     version: int | None
     is_tombstone: bool
-
-    @classmethod
-    def of(cls, record: Record, rules: CompactionRules) -> KeptRecord:
-        version = version_of(record, rules.header_name)[1] if rules.header_name else None
-        return cls(record.offset, record.timestamp_ms, version, record.value is None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,90 +191,71 @@ class OtherWinner:
         }
 
 
+_TABLES: Final = """
+PRAGMA journal_mode = OFF;
+PRAGMA synchronous = OFF;
+CREATE TABLE by_offset (key BLOB PRIMARY KEY, offset, timestamp_ms, version, is_tombstone) WITHOUT ROWID;
+CREATE TABLE by_strategy (offset INTEGER PRIMARY KEY, key BLOB, timestamp_ms, version, is_tombstone);
+BEGIN;
+"""
+"""By offset in the second one, so that nothing is sorted. One transaction that never ends: nobody else reads it."""
+
+
 class OtherWinners:
-    """All of them, to be read as often as need be; the file is gone when nobody holds this any more."""
+    """Pairs records that only one of two rules keeps by their keys, and gives the pairs in order of the strategy's.
 
-    def __init__(self, file: IO[bytes] | None = None, count: int = 0) -> None:
-        self._file, self._count = file, count
-        if file is not None:
-            weakref.finalize(self, file.close)
-
-    def __len__(self) -> int:
-        return self._count
-
-    def __iter__(self) -> Iterator[OtherWinner]:
-        if self._file is not None:
-            self._file.seek(0)
-            yield from _pickled(self._file)
-
-
-class Pairing:
-    """Takes records that only one of two rules keeps, in any order, and pairs those of a key. A context manager.
-
-    Memory: the records of 1/256 of the keys. Raises StagingFull.
+    They wait in a temporary file, which is gone with the last reader, also with one that is killed. Memory: SQLite's page
+    cache. Raises StagingFull.
     """
 
     def __init__(self, rules: CompactionRules) -> None:
-        self._rules = rules
-        self._place = Path(tempfile.gettempdir())
-
-    def __enter__(self) -> Self:
-        with cannot_be_written(self._place):
-            self._scratch = Scratch(self._place, "what-if")
-            self._files = [(self._scratch.path / str(number)).open("w+b") for number in range(_FILES)]
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        for file in self._files:
-            file.close()
-        self._scratch.remove()
+        self._header = rules.header_name
+        with _in_a_file():
+            descriptor, name = tempfile.mkstemp(prefix="tiered-sidecar-what-if-")
+            os.close(descriptor)
+            self._rows = sqlite3.connect(name, isolation_level=None)
+            weakref.finalize(self, self._rows.close)
+            try:
+                self._rows.executescript(_TABLES)
+            finally:
+                Path(name).unlink()
 
     def put(self, record: Record, *, wins: bool) -> None:
         """A record that only the strategy keeps, or (`wins` False) only the offset."""
         key = record.key or b""
-        with cannot_be_written(self._place):
-            pickle.dump((key, wins, KeptRecord.of(record, self._rules)), self._files[zlib.crc32(key) % _FILES])
+        version = version_of(record, self._header)[1] if self._header else None
+        place = ("by_strategy", record.offset, key) if wins else ("by_offset", key, record.offset)
+        with _in_a_file():
+            self._rows.execute(
+                f"INSERT OR REPLACE INTO {place[0]} VALUES (?, ?, ?, ?, ?)",  # noqa: S608 - one of two names
+                (*place[1:], record.timestamp_ms, version, record.value is None),
+            )
 
-    def paired(self) -> OtherWinners:
-        """Every key of which both records are known, in order of the strategy's."""
-        with cannot_be_written(self._place):
-            for file in self._files:
-                _pair(file)
-            merged = heapq.merge(*(_pickled(file) for file in self._files), key=_offset)
-            # Held open by what reads it, and nameless: it is gone with its reader, also with one that is killed.
-            written = tempfile.TemporaryFile()  # noqa: SIM115 - see above
-            count = 0
-            for other in merged:
-                pickle.dump(other, written)
-                count += 1
-        return OtherWinners(written, count)
+    def __len__(self) -> int:
+        with _in_a_file():
+            (count,) = self._rows.execute("SELECT count(*) FROM by_strategy JOIN by_offset USING (key)").fetchone()
+        return int(count)
 
-
-_offset = attrgetter("by_strategy.offset")
-
-
-def _pair(file: IO[bytes]) -> None:
-    """Put pairs, in order, in the place of a file's records."""
-    found: dict[bytes, list[KeptRecord | None]] = {}
-    file.seek(0)
-    for key, wins, kept in _pickled(file):
-        found.setdefault(key, [None, None])[wins] = kept
-    others = [
-        OtherWinner(key, before, after)
-        for key, (before, after) in found.items()
-        if before is not None and after is not None
-    ]
-    file.seek(0)
-    file.truncate()
-    for other in sorted(others, key=_offset):
-        pickle.dump(other, file)
-    file.seek(0)
+    def __iter__(self) -> Iterator[OtherWinner]:
+        pairs = "SELECT key, o.*, s.* FROM by_strategy AS s JOIN by_offset AS o USING (key) ORDER BY s.offset"
+        for row in self._rows.execute(pairs):
+            key, _, *before = row[:6]
+            offset, _, *after = row[6:]
+            yield OtherWinner(key, _kept(before), _kept([offset, *after]))
 
 
-def _pickled(file: IO[bytes]) -> Iterator[Any]:
-    while True:
-        try:
-            found = pickle.load(file)  # noqa: S301  written above, into files that have our name or none
-        except EOFError:
-            return
-        yield found
+def _kept(values: Sequence[Any]) -> KeptRecord:
+    offset, timestamp_ms, version, is_tombstone = values
+    return KeptRecord(offset, timestamp_ms, version, bool(is_tombstone))
+
+
+@contextmanager
+def _in_a_file() -> Iterator[None]:
+    place = Path(tempfile.gettempdir())
+    try:
+        with cannot_be_written(place):
+            yield
+    except sqlite3.OperationalError as error:
+        raise StagingFull(
+            f"{place}: cannot be written: {error}; free some space there, or name another place"
+        ) from error

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Final
 
 _PREFIX: Final = "tiered-sidecar"
-_KINDS: Final = ("spark", "compaction", "copies", "compact", "what-if", "inspect", "dry-run", "prepare")
+_KINDS: Final = ("spark", "compaction", "copies", "compact", "inspect", "dry-run", "prepare")
 _RANDOM: Final = "?" * 8
 """What `mkdtemp` adds."""
 _LOCK: Final = "lock"

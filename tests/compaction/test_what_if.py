@@ -14,7 +14,7 @@ from sidecar.logformat.bodies.building import build_batch
 from sidecar.logformat.bodies.record import Record
 from sidecar.rewriting.directory import forecast, named_partition
 from sidecar.rewriting.engines import LocalStages
-from sidecar.rewriting.what_if import KeptRecord, OtherWinners, Pairing
+from sidecar.rewriting.what_if import KeptRecord, OtherWinners
 from sidecar.snapshots.jobs import Forgetting
 from tests.cli.running import in_this_process
 from tests.compaction.directories import DAY_MS, HASH_KEY, compacted
@@ -81,19 +81,17 @@ def test_other_winners_are_those_of_a_dictionary(version: str, split_bytes: int)
 
 
 def test_any_number_of_keys_is_paired_in_order_of_the_winner() -> None:
-    """More keys than files, half of them without partner; what was found can be read again."""
-    rules = CompactionRules(0)
-    with Pairing(rules) as pairing:
-        for number in range(2000):
-            pairing.put(Record(number, 7, b"k%d" % number, b"old"), wins=False)
-        for number in reversed(range(0, 4000, 2)):
-            pairing.put(Record(9000 - number, 5, b"k%d" % number, None), wins=True)
-        others = pairing.paired()
+    """Half of them without partner; what was found can be read again."""
+    others = OtherWinners(CompactionRules(0))
+    for number in range(2000):
+        others.put(Record(number, 7, b"k%d" % number, b"old"), wins=False)
+    for number in reversed(range(0, 4000, 2)):
+        others.put(Record(9000 - number, 5, b"k%d" % number, None), wins=True)
     assert len(others) == 1000
     assert [other.by_strategy.offset for other in others] == [9000 - number for number in reversed(range(0, 2000, 2))]
     assert all(other.key == b"k%d" % other.by_offset.offset for other in others)
     assert next(iter(others)).by_strategy == KeptRecord(7002, 5, None, True)
-    assert len(list(OtherWinners())) == 0
+    assert len(list(OtherWinners(CompactionRules(0)))) == 0
 
 
 def test_the_command_tells_counts_samples_and_writes_all_keys(tmp_path: Path) -> None:

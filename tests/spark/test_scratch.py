@@ -10,19 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.compaction.rules import CompactionRules
-from sidecar.rewriting.what_if import Pairing
 from sidecar.rewriting.work_files import work_directory
 from sidecar.spark.scratch import Scratch
 
 ROOT = Path(__file__).parents[2]
 
 HOLDERS = {
-    "what-if": """
-from sidecar.compaction.rules import CompactionRules
-from sidecar.rewriting.what_if import Pairing
-held = Pairing(CompactionRules(0)).__enter__()
-""",
     "compact": """
 from sidecar.rewriting.work_files import work_directory
 held = work_directory("compact")
@@ -63,12 +56,24 @@ def test_what_a_killed_command_left_is_removed_by_the_next(
     killed_while_holding(HOLDERS[kind], tmp_path)
     (left,) = tmp_path.glob(f"tiered-sidecar-{kind}-*")
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    with work_directory("compact") as mine, Pairing(CompactionRules(0)), work_directory("dry-run") as another:
+    with work_directory("compact") as mine, work_directory("dry-run") as another:
         assert not left.exists()
         # Those in use stay, whoever else makes one.
         assert mine.is_dir()
         assert another.is_dir()
     assert list(tmp_path.iterdir()) == [foreign]
+
+
+def test_a_killed_forecast_leaves_nothing(tmp_path: Path) -> None:
+    program = """
+from sidecar.compaction.rules import CompactionRules
+from sidecar.logformat.bodies.record import Record
+from sidecar.rewriting.what_if import OtherWinners
+held = OtherWinners(CompactionRules(0))
+held.put(Record(0, key=b"key"), wins=True)
+"""
+    killed_while_holding(program, tmp_path)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_one_in_use_by_another_process_stays(tmp_path: Path) -> None:
