@@ -25,11 +25,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from benchmarks.compaction_input import TOPIC, Shape, write_partition
-from sidecar.cli.engines.choice import Work, WorkKind, choose_engine, local_s, spark_s
-from sidecar.host.limits import processors
-from sidecar.cli.engines.engines import Work, WorkKind, choose_engine, local_s, spark_s
 from sidecar.cli.engines import Work, WorkKind, choose_engine, local_s, spark_s
-from sidecar.host.cpu_limit import processors
+from sidecar.host.limits import processors
 from sidecar.model import EngineName
 
 MIB = 1024 * 1024

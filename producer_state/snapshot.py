@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
-from dataclasses import dataclass, fields
-from operator import attrgetter
 from collections.abc import Collection, Iterable
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import asdict, dataclass, fields
+from operator import attrgetter
 from typing import TypedDict
 
 import crc32c

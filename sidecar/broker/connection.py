@@ -17,7 +17,7 @@ from sidecar.broker.refusals import require_contact, unavailable
 from sidecar.clock import Clock, SystemClock
 from sidecar.config.broker_connection import BrokerConnectionSettings, SaslMechanism
 from sidecar.errors import BrokerUnavailable
-from sidecar.logformat.regular_file import FileStamp, stamp_of
+from sidecar.logformat.files import FileStamp, stamp_of
 
 CLIENT_ID = f"tiered-sidecar-{__version__}"
 METADATA_MAX_AGE_MS = 60_000

@@ -12,13 +12,11 @@ from sidecar.broker.topic_configs import resolve_policy
 from sidecar.clock import Clock, SystemClock
 from sidecar.config.topic_policy import TopicPolicySettings
 from sidecar.errors import CorruptFile, LogDirsUnformatted, SettingsError
+from sidecar.logformat.files import FileStamp, stamp_of
 from sidecar.logformat.headers import NO_LEADER_EPOCH
 from sidecar.logformat.leader_epochs import read_leader_epochs
-from sidecar.logformat.meta_properties import MetaProperties
-from sidecar.logformat.names import LEADER_EPOCH_CHECKPOINT, META_PROPERTIES
-from sidecar.logformat.regular_file import FileStamp, stamp_of
 from sidecar.logformat.metadata_files import MetaProperties
-from sidecar.logformat.names import META_PROPERTIES
+from sidecar.logformat.names import LEADER_EPOCH_CHECKPOINT, META_PROPERTIES
 from sidecar.model import PartitionFiles
 from sidecar.partition.facts import PartitionFacts
 from sidecar.partition.wait_reason import NotCheckpointed, OutsideLogDirs, Wait, WaitReason

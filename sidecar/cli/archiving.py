@@ -132,10 +132,8 @@ def run(
     source.set_up_logs(source.loaded)
     settings = source.loaded.settings
     from sidecar import daemon
-    from sidecar.cli.engines.of_run import RunEngines
-    from sidecar.host.limits import allow_open_files
     from sidecar.cli.engines import RunEngines
-    from sidecar.host.rlimits import allow_open_files
+    from sidecar.host.limits import allow_open_files
 
     allow_open_files()
     freeze()

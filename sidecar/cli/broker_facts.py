@@ -57,9 +57,6 @@ def broker(
     )
     from sidecar.broker.connection import BrokerConnection
     from sidecar.cli.output import remark
-    from sidecar.clock import SystemClock
-    from sidecar.broker.inspection import ask_producers, log_dirs
-    from sidecar.broker.rights import CLUSTER_DENIED, DESCRIBE, RequestProblem, missing_right
     from sidecar.partition.wait_reason import render
     from sidecar.runner.assembly import scanner
     from sidecar.runner.configured_facts import open_facts

@@ -186,7 +186,7 @@ def embedded_spark(settings: Settings, preload: Sequence[str] = ()) -> EmbeddedS
 
 LOCAL_BYTES_MAX: Final = 64 * 1024 * 1024
 """So much is compacted here where `auto` decides: the keys of more might not fit the memory of a sidecar."""
-PRELOAD: Final = ("sidecar.rewriting.preloaded", "sidecar.segment.reading_on_engine")
+PRELOAD: Final = ("sidecar.rewriting.preloaded", "sidecar.segment.reading")
 
 
 class RunEngines:
@@ -246,7 +246,7 @@ class RunEngines:
 
         if self._settings.spark.engine is not EngineName.SPARK or not self._settings.spark.is_local:
             return read_segment
-        from sidecar.segment.reading_on_engine import ReadingOnEngine
+        from sidecar.segment.reading import ReadingOnEngine
         from sidecar.spark.engine import SparkEngine
 
         return ReadingOnEngine(SparkEngine(self._shared_spark(), moving=()))

@@ -189,7 +189,7 @@ def _parameters(callee: Callable[..., Any]) -> list[inspect.Parameter]:
 
 def is_chosen(settings: Settings) -> Callable[[str], bool]:
     """Which topics are wanted. Internal ones are as good as others here: they are archived only where that was asked."""
-    from sidecar.discovery.topic_filter import TopicFilter
+    from sidecar.discovery.scan import TopicFilter
 
     topics = TopicFilter(settings.topics.include, settings.topics.exclude)
     return lambda topic: topics.accepts(topic, internal_topics=True)

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from sidecar.archive.extent import ArchiveExtent
-from sidecar.archive.lineage import require_continuation
-from sidecar.archive.newest_strategy import newest_strategy
-from sidecar.archive.state import PartitionState, newest_part
 from sidecar.archive.coverage import ArchiveExtent
 from sidecar.archive.seam import require_continuation
 from sidecar.archive.state import PartitionState, newest_part, newest_strategy

@@ -19,10 +19,7 @@ from sidecar.compaction.last_batches import LastBatches
 from sidecar.compaction.segments import SPLIT_BYTES
 from sidecar.compactor.archive.archived_log import LAST_MODIFIED
 from sidecar.compactor.before_upload import BeforeUpload, RolledGroup
-from sidecar.compactor.policy_rules import rules_of
-from sidecar.compactor.raw_uploads import RawReason
 from sidecar.compactor.staged_copies import CopyGroup, remove_if_empty
-from sidecar.compactor.staged_copies import CompactedCopy, CopyGroup, remove_if_empty
 from sidecar.compactor.topic_counts import RawReason
 from sidecar.compactor.topic_rule import rules_of
 from sidecar.errors import PartitionError, SidecarError
@@ -40,10 +37,10 @@ from sidecar.rewriting.job import HASH_KEY_BYTES, CompactedOutput, CompactionJob
 from sidecar.rewriting.parts import LocalParts
 from sidecar.rewriting.run import Scanned, rewritten, scanned
 from sidecar.rewriting.segment_files import checked_file, write_log
-from sidecar.segment.bundle import CompactedCopy
-from sidecar.storage.bandwidth import HasBudget
 from sidecar.rewriting.sources import LogFile
 from sidecar.rewriting.work_files import cannot_be_written
+from sidecar.segment.bundle import CompactedCopy
+from sidecar.storage.bandwidth import HasBudget
 
 _log = structlog.get_logger(__name__)
 

@@ -11,9 +11,6 @@ from sidecar.config import CompactionPolicy
 from sidecar.model import SegmentFiles
 from sidecar.segment.bundle import CompactedCopy
 
-if TYPE_CHECKING:
-    from sidecar.rewriting.segment_files import CheckedLog
-
 GROUP_SEGMENTS_MAX: Final = 32
 """Segments of one group: all of their files are open at once, and one commit names them."""
 

@@ -9,8 +9,6 @@ from typing import Any, Final
 import structlog
 
 from sidecar.broker.topic_configs import TOPIC_CONFIGS
-from sidecar.compaction_strategy import Strategy, header_name, strategy_in_use, strategy_of
-from sidecar.broker.topic_policy import TOPIC_CONFIGS
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction_strategy import Strategy, StrategyInUse, header_name, strategy_in_use, strategy_of
 from sidecar.config import CompactionPolicy, CompactionSettings

@@ -14,13 +14,9 @@ from sidecar.compactor.archive_job import JobPorts
 from sidecar.compactor.background_worker import BesideUploads, Chore, Turning, WithChores
 from sidecar.compactor.before_upload import BeforeUpload, rule_unknown
 from sidecar.compactor.candidate_assessment import Look
-from sidecar.compactor.candidate_queue import LedPartition
-from sidecar.compactor.compacting import Compacted, Compacting
+from sidecar.compactor.candidate_queue import Compacted, Compacting, LedPartition
 from sidecar.compactor.gc_task import GcPorts, GcTask
 from sidecar.compactor.group_compactor import GroupPorts
-from sidecar.compactor.odd_records import OddRecords
-from sidecar.compactor.raw_uploads import RawReason, RawUploads
-from sidecar.compactor.candidate_queue import Compacted, Compacting, LedPartition
 from sidecar.compactor.topic_counts import OddRecords, RawReason, RawUploads
 from sidecar.compactor.topic_rule import TopicRules
 from sidecar.compactor.worker import CompactionWorker

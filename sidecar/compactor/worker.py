@@ -13,10 +13,6 @@ import structlog
 from sidecar.clock import Clock
 from sidecar.commits.commit_log import CommitConflict
 from sidecar.commits.stored_commits import proves_not_committed
-from sidecar.compactor.candidate_queue import CandidateQueue, LedPartition, Waiting
-from sidecar.compactor.compacting import Compacted, Compacting, DeletionUnnoted
-from sidecar.compactor.odd_records import OF_ARCHIVE, OddRecords
-from sidecar.commits.put_once import proves_not_committed
 from sidecar.compactor.candidate_queue import (
     CandidateQueue,
     Compacted,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from sidecar.config.loading import LoadedSettings
 from sidecar.config.paths import all_settings, value_at
-from sidecar.logformat.regular_file import FileStamp, stamp_of
+from sidecar.logformat.files import FileStamp, stamp_of
 
 _FINGERPRINT_DIGITS = 12
 

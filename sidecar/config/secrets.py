@@ -7,7 +7,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Final
 
-from sidecar.logformat.regular_file import FileStamp, stamp_of
+from sidecar.logformat.files import FileStamp, stamp_of
 
 SECRET_BYTES_MAX: Final = 64 * 1024
 EARLIER_MAX: Final = 16

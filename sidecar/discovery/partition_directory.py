@@ -12,11 +12,9 @@ from typing import Final
 
 from sidecar.clock import Clock
 from sidecar.errors import PartitionError, SegmentChanged
-from sidecar.logformat.files import read_regular
+from sidecar.logformat.files import FileStamp, read_regular, stamp_of
 from sidecar.logformat.metadata_files import read_partition_metadata
 from sidecar.logformat.names import PARTITION_METADATA, Suffix, is_in_flight, parse_file_name
-from sidecar.logformat.partition_metadata import read_partition_metadata
-from sidecar.logformat.regular_file import FileStamp, read_regular, stamp_of
 from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles, TopicPartition
 
 _LISTINGS = 3

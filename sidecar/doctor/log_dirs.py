@@ -17,10 +17,7 @@ from sidecar.doctor.findings import Check, Outcome, fine, not_checked, problem, 
 from sidecar.errors import PartitionError, SettingsError
 from sidecar.logformat.files import open_regular
 from sidecar.logformat.names import META_PROPERTIES, DirectoryState, parse_directory_name
-from sidecar.logformat.regular_file import open_regular
 from sidecar.model import PartitionFiles
-from sidecar.model import PartitionFiles, SegmentFiles
-from sidecar.pipeline.pins.active_tail import ActiveTail
 from sidecar.ports import BrokerFacts
 from sidecar.retention.active_tail import ActiveTail
 from sidecar.runner.assembly import scanner

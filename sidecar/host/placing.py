@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from sidecar.errors import PartitionError
-from sidecar.logformat.regular_file import read_regular
-from sidecar.storage import directory_store
 from sidecar.logformat.files import read_regular
+from sidecar.storage import directory_store
 
 TEMPORARY_SUFFIX: Final = ".heal.tmp"
 EMPTY_SUFFIX: Final = ".empty"

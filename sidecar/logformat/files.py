@@ -6,7 +6,7 @@ import errno
 import os
 import stat
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from sidecar.errors import PartitionError, SegmentChanged
 
@@ -15,6 +15,30 @@ SMALL_FILE_BYTES_MAX: Final = 256 * 1024 * 1024
 
 _TOO_LARGE: Final = f"larger than {SMALL_FILE_BYTES_MAX} bytes, which no file of this name is; move it away"
 _WHAT: Final = "no regular file but a pipe, device or socket; move it out of the broker's directory"
+
+SETTLED_MS: Final = 2_000
+
+
+class FileStamp(NamedTuple):
+    """What changes when a file or directory is written, or replaced: by a rename, or behind a symbolic link."""
+
+    device: int
+    inode: int
+    size_bytes: int
+    mtime_ns: int
+
+    def is_settled(self, now_ms: int) -> bool:
+        """Whether it stands for the content: two versions within one tick of the kernel's clock may look alike."""
+        return 0 <= self.mtime_ns // 1_000_000 < now_ms - SETTLED_MS
+
+
+def stamp_of(path: Path) -> FileStamp | None:
+    """The stamp of what a path leads to; None where that cannot be seen: who opens it learns why."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return FileStamp(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
 
 
 def open_regular(path: Path, flags: int = 0) -> int:

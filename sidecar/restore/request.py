@@ -32,8 +32,7 @@ class TargetCluster:
 def ask_cluster(connection: BrokerConnection, topic: str) -> TargetCluster:
     """Raises SettingsError if the cluster has no such topic, BrokerUnavailable if nobody answers."""
     from sidecar.broker.cluster_view import describe_topics
-    from sidecar.broker.topic_configs import ask_topics
-    from sidecar.broker.topic_policy import resolve_policy
+    from sidecar.broker.topic_configs import ask_topics, resolve_policy
 
     view = describe_topics(connection, [topic])
     if topic in view.problems:

@@ -11,7 +11,7 @@ from typing import Protocol, TypeVar
 from sidecar.compaction.segments import SegmentInput, largest_index_bytes
 from sidecar.host import process_store
 from sidecar.logformat.window import ReadAt
-from sidecar.snapshots.segment_source import LocalSegment
+from sidecar.snapshots.tasks import LocalSegment
 
 
 class CompactionSource(Protocol):

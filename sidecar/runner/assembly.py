@@ -29,8 +29,6 @@ from sidecar.partition.plan import Settling
 from sidecar.partition.run_limits import RunLimits
 from sidecar.reporting import fan_out
 from sidecar.reporting.log_sink import log_event
-from sidecar.rewriting.workplace import work_directory
-from sidecar.reporting.metrics_sink import MetricsSink
 from sidecar.rewriting.work_files import work_directory
 from sidecar.runner.configured_facts import open_facts
 from sidecar.runner.context import RunContext

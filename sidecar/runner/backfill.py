@@ -18,7 +18,6 @@ import structlog
 
 from sidecar.clock import Clock
 from sidecar.compactor.before_upload import rule_unknown
-from sidecar.compactor.raw_uploads import EFFECT
 from sidecar.compactor.topic_counts import EFFECT
 from sidecar.compactor.topic_rule import TopicRules
 from sidecar.config import CompactionPolicy, CompactionWhen, Settings

@@ -22,15 +22,10 @@ from sidecar.host.log_dir_fingerprint import mark_of
 from sidecar.logformat.batches import ScanEnd, SegmentScanner, scan_file
 from sidecar.logformat.checkpoints import read_offset_checkpoint
 from sidecar.logformat.few_headers import NotFew, few_headers, is_whole_batch
+from sidecar.logformat.files import LazyFile, read_regular
 from sidecar.logformat.indexes.offset_index import read_offset_index
-from sidecar.logformat.lazy_file import LazyFile
 from sidecar.logformat.leader_epochs import LeaderEpochs, read_leader_epochs
 from sidecar.logformat.names import CLEANER_CHECKPOINT, LEADER_EPOCH_CHECKPOINT, Suffix, file_name
-from sidecar.logformat.regular_file import read_regular
-from sidecar.logformat.few_headers import NotFew, few_headers
-from sidecar.logformat.files import LazyFile, read_regular
-from sidecar.logformat.leader_epochs import LeaderEpochs, read_leader_epochs
-from sidecar.logformat.names import Suffix, file_name
 from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles, TopicPartition
 from sidecar.segment.dropped_producers import dropped_producers
 from sidecar.segment.open_transactions import look_ahead

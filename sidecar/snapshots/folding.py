@@ -19,11 +19,9 @@ import numpy as np
 from producer_state.digest import merge
 from producer_state.wire import ProducerStateError
 from sidecar.engine_ports import TaskEngine, grouped
-from sidecar.logformat.regular_file import read_regular
+from sidecar.logformat.files import read_regular
 from sidecar.model import TopicPartition
 from sidecar.reporting.progress import ProgressCounter, Watcher
-from sidecar.engine_ports import TaskEngine
-from sidecar.logformat.files import read_regular
 from sidecar.snapshots.jobs import Event, PartitionJob
 from sidecar.snapshots.partition_fold import PartitionFold
 from sidecar.snapshots.tasks import DigestedSegment, SegmentTask, digest_group, digest_segment, unpacked

@@ -5,11 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from producer_state.snapshot import CorruptSnapshot, read_rows
-from producer_state.strays import stray_offsets
-from sidecar.errors import PartitionError, VerificationMismatch
 from producer_state.snapshot import CorruptSnapshot, read_rows, stray_offsets
-from sidecar.errors import PartitionError
+from sidecar.errors import PartitionError, VerificationMismatch
 from sidecar.snapshots.disk_partition import DiskPartition
 from sidecar.snapshots.jobs import Forgetting, PartitionJob
 from sidecar.snapshots.planning import plan_job

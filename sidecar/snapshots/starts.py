@@ -13,9 +13,7 @@ import numpy as np
 
 from producer_state.exactness import knows_beginning
 from producer_state.facts import Int64Column
-from producer_state.snapshot import CorruptSnapshot, ProducerEntry, Rows, rows_of
-from producer_state.strays import stray_offsets
-from producer_state.snapshot import CorruptSnapshot, stray_offsets
+from producer_state.snapshot import CorruptSnapshot, ProducerEntry, Rows, rows_of, stray_offsets
 from producer_state.table import ProducerTable
 from sidecar.errors import PartitionError, SegmentChanged
 

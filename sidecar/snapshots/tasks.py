@@ -17,9 +17,8 @@ from producer_state.digest import DigestBuilder, SegmentDigest
 from producer_state.facts import BatchFacts
 from producer_state.wire import ProducerStateError
 from sidecar.errors import CorruptFile, PartitionError, SegmentChanged, SidecarError
+from sidecar.logformat.files import PositionalFile, open_regular
 from sidecar.logformat.names import Suffix
-from sidecar.logformat.positional import PositionalFile
-from sidecar.logformat.regular_file import open_regular
 from sidecar.logformat.window import ReadAt
 
 _LENGTHS = struct.Struct(">II")

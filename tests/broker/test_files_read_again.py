@@ -12,7 +12,7 @@ from sidecar.broker.files import FileBrokerFacts, LeaderEpochCache
 from sidecar.broker.log_dir_state import read_log_dir_state
 from sidecar.clock import ManualClock
 from sidecar.errors import CorruptFile
-from sidecar.logformat.regular_file import SETTLED_MS
+from sidecar.logformat.files import SETTLED_MS
 from sidecar.partition.wait_reason import render
 from tests.broker.test_files import ORDERS, a_log_dir, files_of
 

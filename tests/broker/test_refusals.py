@@ -23,7 +23,7 @@ from sidecar.broker.credentials import lifetime_words, secret_in
 from sidecar.broker.refusals import _strings, unavailable
 from sidecar.config.broker_connection import BrokerConnectionSettings
 from sidecar.errors import BrokerTrouble, BrokerUnavailable
-from sidecar.logformat.regular_file import stamp_of
+from sidecar.logformat.files import stamp_of
 from tests.servers.secure_kafka import unsecured_token
 
 

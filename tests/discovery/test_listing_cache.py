@@ -13,7 +13,7 @@ from sidecar.discovery import partition_directory
 from sidecar.discovery.partition_directory import LIST_EVERY_S, ListingCache, read_partition_directory
 from sidecar.discovery.scan import TopicFilter, scan_log_dirs
 from sidecar.errors import SegmentChanged
-from sidecar.logformat.regular_file import SETTLED_MS
+from sidecar.logformat.files import SETTLED_MS
 from sidecar.model import PartitionFiles, TopicPartition
 
 NAME = TopicPartition("orders", 0)

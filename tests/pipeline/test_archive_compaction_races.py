@@ -18,9 +18,7 @@ from sidecar.compactor.archive.plan import CompactionRequest
 from sidecar.errors import Fenced
 from sidecar.model import ObjectKey
 from sidecar.rewriting.engines import LocalStages
-from sidecar.rewriting.staging import COPIES
 from sidecar.rewriting.packing import COPIES
-from sidecar.verify.verify import verify_partition
 from tests.pipeline.archives import (
     NOW_MS,
     SETTINGS,

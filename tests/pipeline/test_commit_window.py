@@ -17,9 +17,8 @@ from sidecar.commits.lineages import find_all_lineages
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction_strategy import Strategy
 from sidecar.compactor.archive.compactor import ArchiveCompactor
-from sidecar.compactor.archive.request import CompactionRequest, PartitionCompaction
-from sidecar.compactor.gc import collect_garbage
 from sidecar.compactor.archive.plan import CompactionRequest, PartitionCompaction
+from sidecar.compactor.gc import collect_garbage
 from sidecar.errors import StoreUnavailable
 from sidecar.model import ObjectKey
 from sidecar.rewriting.engines import LocalStages

@@ -18,7 +18,6 @@ from sidecar.broker.files import FileBrokerFacts
 from sidecar.clock import ManualClock
 from sidecar.compactor import group_compactor
 from sidecar.compactor.group_compactor import ONE_BY_ONE
-from sidecar.compactor.policy_rules import rules_of
 from sidecar.compactor.topic_rule import rules_of
 from sidecar.discovery.partition_directory import read_partition_directory
 from sidecar.engine_ports import StageEngine

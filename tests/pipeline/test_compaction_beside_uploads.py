@@ -21,10 +21,9 @@ from sidecar.archive.state import PartitionState
 from sidecar.broker.files import FileBrokerFacts
 from sidecar.clock import ManualClock, SystemClock
 from sidecar.compactor.background_worker import BesideUploads, Chore, Turning
-from sidecar.compactor.compacting import Compacted, Compacting
+from sidecar.compactor.candidate_queue import Compacted, Compacting
 from sidecar.compactor.group_compactor import GroupCompactor
 from sidecar.compactor.wiring import compaction_in_run
-from sidecar.compactor.candidate_queue import Compacted, Compacting
 from sidecar.config import Settings
 from sidecar.discovery.scan import TopicFilter, scan_log_dirs
 from sidecar.engine_ports import StageEngine

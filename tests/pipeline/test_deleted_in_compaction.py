@@ -16,9 +16,8 @@ from sidecar.commits.commit_log import CommitConflict, CommitLog
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction_strategy import Strategy
 from sidecar.compactor.archive.compactor import ArchiveCompactor
-from sidecar.compactor.archive.request import CompactionRequest
-from sidecar.compactor.archive_job import ArchiveJobs
 from sidecar.compactor.archive.plan import CompactionRequest
+from sidecar.compactor.archive_job import ArchiveJobs
 from sidecar.compactor.candidate_assessment import Look
 from sidecar.compactor.candidate_queue import Compacting, DeletionUnnoted
 from sidecar.config import CompactionPolicy, Settings

@@ -14,12 +14,10 @@ import structlog
 
 from sidecar.compactor.archive_job import ArchiveJobs
 from sidecar.compactor.candidate_assessment import Look
-from sidecar.compactor.compacting import Compacted, Compacting
-from sidecar.compactor.group_compactor import GroupCompactor
-from sidecar.compactor.raw_uploads import RawReason
-from sidecar.compactor.wiring import compaction_in_run
 from sidecar.compactor.candidate_queue import Compacted, Compacting
+from sidecar.compactor.group_compactor import GroupCompactor
 from sidecar.compactor.topic_counts import RawReason
+from sidecar.compactor.wiring import compaction_in_run
 from sidecar.config import Settings
 from sidecar.discovery.scan import TopicFilter, scan_log_dirs
 from sidecar.logformat.bodies.records import Record, build_batch

@@ -16,11 +16,9 @@ import structlog
 
 from sidecar.broker.files import FileBrokerFacts
 from sidecar.clock import ManualClock, SystemClock
-from sidecar.compactor.compacting import Compacted, Compacting
-from sidecar.compactor.raw_uploads import RawReason, RawUploads
-from sidecar.compactor.wiring import compaction_in_run
 from sidecar.compactor.candidate_queue import Compacted, Compacting
 from sidecar.compactor.topic_counts import RawReason, RawUploads
+from sidecar.compactor.wiring import compaction_in_run
 from sidecar.config import Settings
 from sidecar.engine_ports import StageEngine
 from sidecar.errors import SidecarError

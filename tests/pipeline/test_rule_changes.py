@@ -19,14 +19,10 @@ from sidecar.compaction_strategy import Strategy
 from sidecar.compactor.archive_job import ArchiveJobs
 from sidecar.compactor.before_upload import rule_unknown
 from sidecar.compactor.candidate_assessment import Look
-from sidecar.compactor.compacting import Compacting
-from sidecar.compactor.policy_rules import RuleChanged, rule_change
-from sidecar.compactor.raw_uploads import RawReason
-from sidecar.compactor.topic_rule import TopicRules
-from sidecar.compactor.wiring import compaction_in_run
 from sidecar.compactor.candidate_queue import Compacting
 from sidecar.compactor.topic_counts import RawReason
 from sidecar.compactor.topic_rule import RuleChanged, TopicRules, rule_change
+from sidecar.compactor.wiring import compaction_in_run
 from sidecar.config import CompactionPolicy, Settings
 from sidecar.discovery.scan import TopicFilter, scan_log_dirs
 from sidecar.engine_ports import StageEngine

@@ -14,9 +14,8 @@ from sidecar.broker.files import FileBrokerFacts
 from sidecar.clock import ManualClock
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction_strategy import Strategy
-from sidecar.compactor.archive.request import CompactionRequest
-from sidecar.compactor.archive_job import ArchiveJobs
 from sidecar.compactor.archive.plan import CompactionRequest
+from sidecar.compactor.archive_job import ArchiveJobs
 from sidecar.compactor.candidate_assessment import Look
 from sidecar.compactor.candidate_queue import Compacting
 from sidecar.compactor.topic_rule import TopicRules

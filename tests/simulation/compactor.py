@@ -16,10 +16,9 @@ from crc32c import crc32c
 from sidecar.clock import Clock
 from sidecar.compactor.archive.archived_log import LAST_MODIFIED
 from sidecar.compactor.before_upload import BeforeUpload, RolledGroup
-from sidecar.compactor.policy_rules import rules_of
-from sidecar.compactor.raw_uploads import RawReason
 from sidecar.compactor.staged_copies import CopyGroup
-from sidecar.compactor.topic_rule import TopicRule, topic_rule
+from sidecar.compactor.topic_counts import RawReason
+from sidecar.compactor.topic_rule import TopicRule, rules_of, topic_rule
 from sidecar.config import CompactionSettings
 from sidecar.errors import SegmentChanged, SidecarError
 from sidecar.segment import bundle

@@ -79,8 +79,7 @@ _THREADS: Final = 8
 def policies_of(settings: Settings, lineages: Sequence[Lineage]) -> dict[str, TopicPolicy]:
     """By topic; nobody is asked unless `broker.connection` names somebody. Raises BrokerUnavailable."""
     from sidecar.broker.connection import BrokerConnection
-    from sidecar.broker.topic_configs import ask_topics, why_unanswered
-    from sidecar.broker.topic_policy import resolve_policy
+    from sidecar.broker.topic_configs import ask_topics, resolve_policy, why_unanswered
 
     topics = sorted({lineage.topic_partition.topic for lineage in lineages})
     overrides = settings.topics.policies

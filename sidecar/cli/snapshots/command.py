@@ -35,8 +35,7 @@ from sidecar.snapshots.replay_mode import Replay
 
 if TYPE_CHECKING:
     from sidecar.snapshots.check import CheckReport
-    from sidecar.snapshots.heal.plan import Healing
-    from sidecar.snapshots.heal.report import HealReport
+    from sidecar.snapshots.heal_plan import Healing, HealReport
     from sidecar.snapshots.rebuild import RebuildReport
 
 
@@ -145,9 +144,7 @@ def heal(
     SIGTERM ends it with 143, and leaves no half-written file.
     """
     settings = snapshot_settings(options, topic, exclude, spark=spark_flags(master, engine))
-    from sidecar.clock import SystemClock
     from sidecar.snapshots.heal import heal as give_snapshots
-    from sidecar.snapshots.heal.heal import heal as give_snapshots
 
     forgetting = producers_forgotten(settings, now_ms, producer_id_expiration_ms)
     clock_ms = SystemClock().now_ms()

@@ -106,13 +106,13 @@ def snapshot_targets(
 
 
 def chosen_topics(settings: Settings) -> TopicFilter:
-    from sidecar.discovery.topic_filter import TopicFilter
+    from sidecar.discovery.scan import TopicFilter
 
     return TopicFilter(settings.topics.include, settings.topics.exclude)
 
 
 def topics_compacted_elsewhere(patterns: list[str] | None) -> TopicFilter:
-    from sidecar.discovery.topic_filter import TopicFilter
+    from sidecar.discovery.scan import TopicFilter
 
     return TopicFilter(tuple(patterns or ()))
 

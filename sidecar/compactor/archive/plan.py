@@ -18,7 +18,7 @@ from sidecar.archive.state import CommitId, PartitionState, newest_strategy
 from sidecar.clock import Clock
 from sidecar.commits.commit_log import CommitLog
 from sidecar.commits.commit_window import CommitWindow
-from sidecar.commits.put_once import proves_not_committed
+from sidecar.commits.stored_commits import proves_not_committed
 from sidecar.compaction.last_batches import LastBatches
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction_strategy import StrategyInUse

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
 
-from sidecar.archive.extent import ArchiveExtent, Coverage
-from sidecar.http.page.wording import count_text
 from sidecar.archive.coverage import ArchiveExtent, Coverage
+from sidecar.http.page.wording import count_text
 from sidecar.partition.status import PartitionStatus
 from sidecar.reporting.status_model import PartitionFigures
 
