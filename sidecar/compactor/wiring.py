@@ -10,21 +10,22 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from sidecar.compactor.archive_job import JobPorts
 from sidecar.compactor.background_worker import BesideUploads, Chore, Turning, WithChores
 from sidecar.compactor.before_upload import BeforeUpload, rule_unknown
 from sidecar.compactor.candidate_assessment import Look
 from sidecar.compactor.candidate_queue import Compacted, Compacting, LedPartition
 from sidecar.compactor.gc_task import GcPorts, GcTask
-from sidecar.compactor.group_compactor import GroupPorts
 from sidecar.compactor.topic_counts import OddRecords, RawReason, RawUploads
 from sidecar.compactor.topic_rule import TopicRules
 from sidecar.compactor.worker import CompactionWorker
 from sidecar.config import CompactionPolicy, Settings
-from sidecar.ports import HasStop
+from sidecar.host.disk_turns import HasTurns
+from sidecar.partition.run_limits import HasLimits
+from sidecar.ports import HasBeat, HasStop
 from sidecar.rewriting.engines import CompactionEngines
 from sidecar.rewriting.work_files import WorkFiles
 from sidecar.spark.scratch import sweep
+from sidecar.storage.bandwidth import HasBudget
 from sidecar.storage.store_clock import CHECK_S, ClockWatch
 
 DRAIN_SHARE: Final = 0.5
@@ -33,7 +34,7 @@ DRAIN_SHARE: Final = 0.5
 Compact = Callable[[Sequence[Compacting]], Iterable[Compacted]]
 
 
-class CompactionPorts(GcPorts, GroupPorts, JobPorts, HasStop, Protocol):
+class CompactionPorts(GcPorts, HasBudget, HasLimits, HasTurns, HasBeat, HasStop, Protocol):
     """What this takes of the world."""
 
 

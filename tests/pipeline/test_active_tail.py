@@ -174,7 +174,7 @@ def test_metric_and_page_count_it_down_although_nothing_happens(
     prepare(idle.log_dir / NAME, idle.files.active_base_offset or 0)
     with tools_for(idle.log_dir, MemoryStore(), tmp_path / "state") as tools:
         clock = ManualClock(idle.newest_ms)
-        tools.metrics.broker._clock = clock
+        tools.metrics._backlog._clock = clock
         tools = replace(tools, facts=idle.facts, clock=clock)
         rounds = ArchiveLoop(tools, partial(scan_log_dirs, [idle.log_dir], TopicFilter(("orders",))))
 
