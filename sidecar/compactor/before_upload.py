@@ -41,8 +41,9 @@ AT_RISK_SHARE: Final = 0.5
 """A segment that has used up this share of the time for which the broker keeps it waits for nothing any more."""
 
 
-_Name: TypeAlias = tuple[FileIdentity, int]
-"""What a rolled segment is known by: its file as it was listed, and its end."""
+_Name: TypeAlias = tuple[FileIdentity, int, int]
+"""What a rolled segment is known by: its file as it was listed, its base and its end. What another broker has archived of it since
+cuts it: a copy of all of it must not be committed for the rest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -393,4 +394,4 @@ def _first_of(group: RolledGroup, size_bytes_max: int) -> RolledGroup:
 
 
 def _name(segment: SegmentFiles) -> _Name:
-    return segment.log, segment.end_offset
+    return segment.log, segment.base_offset, segment.end_offset
