@@ -4,8 +4,21 @@ from __future__ import annotations
 
 from typing import Final
 
+from tests.histories.faults import Fault
 from tests.simulation.cluster import LogShape
-from tests.simulation.schedule import Append, NewLeader, Retention, Round, Schedule
+from tests.simulation.schedule import (
+    Append,
+    Collect,
+    Compact,
+    Jump,
+    Meanwhile,
+    NewLeader,
+    Retention,
+    Roll,
+    Round,
+    Schedule,
+    Wait,
+)
 
 REGRESSIONS: Final[dict[str, Schedule]] = {
     # Of the model: the archive ends with a gap, and its last segment is gone from the new leader's log, which has no topic id.
@@ -23,5 +36,63 @@ REGRESSIONS: Final[dict[str, Schedule]] = {
         ),
         shape=LogShape(roll_batches=(2, 3)),
         has_topic_id=False,
+    ),
+    # Of the product: a copy of a whole segment was committed for what another leader had not archived of it.
+    "another leader archives a part of a segment that waits with its copy": Schedule(
+        seed=21546,
+        steps=(
+            Append(seed=368421996, batches=4),
+            Round(is_late=True),
+            Compact(),
+            Roll(broker=0),
+            Append(seed=3536896367, batches=4),
+            Round(),
+            Wait(milliseconds=108000000),
+            Round(faults=(Fault(error="Crash", first=2, after_commit_put=True),)),
+            Round(),
+            NewLeader(),
+            Round(),
+            Compact(broker=0),
+            NewLeader(),
+        ),
+        shape=LogShape(transactions=False, idempotent=False),
+        compacts=True,
+    ),
+    # Of the product: a partition had two tasks, because its plan waited to begin while it was planned again.
+    "a plan that waits begins while a check plans it again": Schedule(
+        seed=653,
+        steps=(
+            Append(seed=1055810360, batches=3, partition=1),
+            Append(seed=4050957174, batches=3),
+            Round(),
+            Append(seed=884514548, partition=2),
+            Round(moves=8),
+        ),
+        shape=LogShape(roll_batches=(2, 1), transactions=False, idempotent=False),
+        partitions=3,
+        workers=2,
+        compacts=True,
+    ),
+    # Of the product: it waited for its compaction until a wall clock that was set back had caught up.
+    "a wall clock is set back while a segment waits to be compacted": Schedule(
+        seed=303,
+        steps=(Jump(broker=1, milliseconds=172800000), Append(seed=1712910945, batches=3), NewLeader(), Round()),
+        shape=LogShape(roll_batches=(2, 2), transactions=False, idempotent=False),
+        compacts=True,
+    ),
+    # Of the model: a follower kept an epoch that its new leader does not know.
+    "a leader of an epoch without a batch follows": Schedule(
+        seed=21247,
+        steps=(
+            Append(seed=2213668758),
+            NewLeader(),
+            Append(seed=902685134, batches=2),
+            Append(seed=38067157, lags=True),
+            Round(is_late=True),
+            NewLeader(fetches=False),
+            Collect(broker=1, meanwhile=Meanwhile(call=3, steps=(NewLeader(),))),
+            NewLeader(),
+        ),
+        shape=LogShape(roll_batches=(1, 3), transactions=False, idempotent=False),
     ),
 }

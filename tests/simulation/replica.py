@@ -172,6 +172,8 @@ class Replica:
     def truncate(self, end_offset: int) -> None:
         """Remove what lies at or above an offset, in place. Source: LocalLog.truncateTo, UnifiedLog.truncateTo."""
         if end_offset >= self.end_offset:
+            # An epoch without a batch may be there, which this broker led under and the leader does not know.
+            self.epochs = self.epochs.truncate_from_end(end_offset)
             return
         if end_offset < self.segments[0].base_offset:
             self.restart_at(end_offset)
