@@ -20,6 +20,11 @@ from sidecar.compactor.staged_copies import CopyGroup
 from sidecar.compactor.topic_counts import RawReason
 from sidecar.compactor.topic_rule import TopicRule, rules_of, topic_rule
 from sidecar.config import CompactionSettings
+from sidecar.compactor.policy_rules import rules_of
+from sidecar.compactor.raw_uploads import RawReason
+from sidecar.compactor.staged_copies import CompactedCopy, CopyGroup
+from sidecar.compactor.topic_rule import TopicRule, topic_rule
+from sidecar.config import CompactionPolicy, CompactionSettings
 from sidecar.errors import SegmentChanged, SidecarError
 from sidecar.segment import bundle
 from sidecar.segment.bundle import CompactedCopy
@@ -43,6 +48,13 @@ def _rule() -> TopicRule:
     return topic_rule(_settings(), TOPIC, TopicPolicy())
 
 
+def policy() -> CompactionPolicy:
+    """How the topic is compacted."""
+    found = _rule().policy
+    assert found is not None
+    return found
+
+
 def before_upload(clock: Clock) -> BeforeUpload:
     """What waits in one process."""
     return BeforeUpload(_settings(), clock, rule_of=lambda _topic: _rule())
@@ -52,17 +64,23 @@ def before_upload(clock: Clock) -> BeforeUpload:
 
 
 def kept_of(batches: Sequence[Batch], ends: dict[int, bool]) -> list[Batch]:
-    """Of each key the batch with the highest offset, of those that are committed; and all markers.
+    """Of each key the batch with the highest offset, of those that are committed; all markers, and what is not decided.
 
     Args:
         ends: by transaction, whether it was committed.
     """
     newest = {batch.key: batch for batch in batches if _counts(batch, ends)}
-    return [batch for batch in batches if batch.is_marker or newest.get(batch.key) is batch]
+    return [
+        batch
+        for batch in batches
+        if batch.is_marker
+        or newest.get(batch.key) is batch
+        or (batch.transaction >= 0 and batch.transaction not in ends)
+    ]
 
 
 def _counts(batch: Batch, ends: dict[int, bool]) -> bool:
-    return not batch.is_marker and (batch.transaction < 0 or ends[batch.transaction])
+    return not batch.is_marker and (batch.transaction < 0 or ends.get(batch.transaction, False))
 
 
 def ends_of(batches: Iterable[Batch]) -> dict[int, bool]:
@@ -136,7 +154,7 @@ class OpenCopies:
             yield
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class CopySource:
     """Implements `UploadSource`."""
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from random import Random
 from typing import Final
 
-from tests.histories.faults import CRASH, ERRORS, Fault
+from tests.histories.faults import Fault
 from tests.simulation.cluster import LogShape
 from tests.simulation.more_faults import MORE_FAULTS
 from tests.simulation.schedule import (
@@ -32,6 +32,7 @@ from tests.simulation.schedule import (
     Step,
     Wait,
 )
+from tests.simulation.store_faults import faults_of
 
 
 def random_schedule(seed: int) -> Schedule:
@@ -78,7 +79,7 @@ def _takeover(random: Random) -> list[Step]:
     """Another broker leads, its sidecar archives the first segment, and so does one that slept through it."""
     nothing, one = (Fault("StoreUnavailable", "upload", "", first, 50) for first in (0, 2))
     steps: list[Step] = [Append(random.randrange(2**32), 7), Round(faults=(nothing,)), NewLeader(random.random() < 0.7)]
-    sleeper = Round(random.randrange(2), _faults(random), is_asleep=True)
+    sleeper = Round(random.randrange(2), faults_of(random), is_asleep=True)
     return [*steps, _append(random), Round(faults=(one,)), sleeper]
 
 
@@ -127,7 +128,7 @@ def _broker(random: Random) -> int | None:
 
 def _round(random: Random) -> Round:
     broker, is_asleep = _broker(random), random.random() < 0.15
-    faults, is_late = _faults(random), random.random() < 0.3
+    faults, is_late = faults_of(random), random.random() < 0.3
     found = Round(broker, faults, random.random() < 0.1, is_asleep, _meanwhile(random), is_late)
     if random.random() < 0.5:
         found = replace(found, order=random.randrange(2**32))
@@ -138,13 +139,13 @@ def _round(random: Random) -> Round:
 
 def _collect(random: Random) -> Collect:
     is_by_hand = random.random() < 0.3
-    return Collect(_broker(random), _faults(random), random.random() < 0.25, _meanwhile(random), is_by_hand)
+    return Collect(_broker(random), faults_of(random), random.random() < 0.25, _meanwhile(random), is_by_hand)
 
 
 def _hide(random: Random) -> Hide:
     forgets = random.random() < 0.5
     # Without any memory only the listing of checkpoints shows it.
-    rounds = (Round(_broker(random) if forgets else None, _faults(random)) for _ in range(random.randint(1, 2)))
+    rounds = (Round(_broker(random) if forgets else None, faults_of(random)) for _ in range(random.randint(1, 2)))
     return Hide(tuple(rounds), forgets)
 
 
@@ -158,7 +159,7 @@ def _meanwhile(random: Random) -> Meanwhile | None:
     for _ in range(random.choice((1, 1, 2, 3))):
         draw = random.random()
         if draw < 0.35:
-            faults = _faults(random) if random.random() < 0.3 else ()
+            faults = faults_of(random) if random.random() < 0.3 else ()
             steps.append(Round(_broker(random), faults, is_asleep=random.random() < 0.3))
         elif draw < 0.5:
             if random.random() < 0.4:
@@ -167,22 +168,3 @@ def _meanwhile(random: Random) -> Meanwhile | None:
         else:
             steps.append(_event(random))
     return Meanwhile(call, tuple(steps))
-
-
-def _faults(random: Random) -> tuple[Fault, ...]:
-    return tuple(_fault(random) for _ in range(random.choice((0, 1, 1, 2))))
-
-
-def _fault(random: Random) -> Fault:
-    error = random.choice((*ERRORS, CRASH, CRASH, CRASH))
-    after, calls = random.random() < 0.5, random.choice((1, 1, 2, 8))
-    draw = random.random()
-    if draw < 0.2:
-        return Fault(error, "put_if_absent", "/commits/", random.randrange(3), calls, after)
-    if draw < 0.4:  # Around a commit: whether it stands is what matters most.
-        return Fault(error, random.choice(("", "read")), "", random.randrange(3), calls, after, after_commit_put=True)
-    if draw < 0.65:
-        operations = ("upload", "read", "head", "list", "delete", "put_if_absent", "unfinished_uploads")
-        return Fault(error, random.choice(operations), "", random.randrange(4), calls, after)
-    first = random.choice((random.randrange(4), random.randrange(8), random.randrange(20)))
-    return Fault(error, "", "", first, random.choice((1, 1, 4, 50)), after)

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from crc32c import crc32c
 
 from producer_state.snapshot import read_snapshot
-from sidecar.archive.actions import Add, Lost
+from sidecar.archive.actions import Add, Lost, Purge
 from sidecar.archive.bundle import cut_parts
 from sidecar.archive.commit import Commit, digest
 from sidecar.archive.fold import fold
-from sidecar.archive.keys import below
+from sidecar.archive.keys import below, commit_key, parse_segment_key
 from sidecar.archive.state import PartitionState, empty_state
 from sidecar.errors import SidecarError
 from sidecar.model import ArchivedSegment, ObjectKey, PartName
@@ -33,6 +33,7 @@ class Checker:
     store: SimStore
     cluster: Partition
     decode: Callable[[bytes], Commit]
+    grace_period_ms: int
     state: PartitionState | None = None
     is_forked: bool = False
     cut_epoch: int = -1
@@ -63,6 +64,15 @@ class Checker:
             keys = below(self.root, segment.log_key), below(self.root, segment.indexes_key)
             if id(segment) not in known or any(key in changed for key in keys):
                 self._check_objects(segment, *keys)
+        kept = (
+            {found.segment_id: found for found in self.state.removed}
+            if any("/segments/" in key for key in changed)
+            else {}
+        )
+        for key in changed if kept else ():
+            segment_key = parse_segment_key(key.removeprefix(f"{self.root}/"))
+            if key not in self.store.objects and segment_key is not None and segment_key.segment_id in kept:
+                raise Finding("deleted-unpurged", f"{key}: it may be reinstated")
         if new:
             self._check_coverage(self.state)
 
@@ -96,10 +106,25 @@ class Checker:
         if commit.writer.leader_epoch < self._epoch:
             raise Finding("epoch-fell", f"{key}: {commit.writer.leader_epoch} after {self._epoch}")
         self._epoch = commit.writer.leader_epoch
+        for action in commit.actions:
+            if isinstance(action, Purge):
+                self._check_purge(key, action)
+            elif isinstance(action, Lost):
+                self._check_loss(key, commit, action)
+
+    def _check_loss(self, key: str, commit: Commit, lost: Lost) -> None:
         log = self.cluster.replicas[commit.writer.broker_id]
-        for lost in commit.actions:
-            if isinstance(lost, Lost) and lost.end_offset > max(log.segments[0].base_offset, log.log_start_offset):
-                raise Finding("false-loss", f"{key}: {lost}, broker {commit.writer.broker_id} has it")
+        if lost.end_offset > max(log.segments[0].base_offset, log.log_start_offset):
+            raise Finding("false-loss", f"{key}: {lost}, broker {commit.writer.broker_id} has it")
+
+    def _check_purge(self, key: str, purge: Purge) -> None:
+        """Nothing goes before its grace period is over, by the store's clock."""
+        assert self.state is not None
+        for found in self.state.removed:
+            if found.segment_id in purge.segment_ids:
+                since_ms = self.store.modified_ms[below(self.root, commit_key(found.removed_by_commit))]
+                if self.store.modified_ms[key] - since_ms < self.grace_period_ms + found.keep_ms:
+                    raise Finding("purged-too-early", f"{key}: {found}")
 
     def _check_continuation(self, before: PartitionState, commit: Commit) -> None:
         """Nothing is added on top of what the log has no more, as far as the log shows that."""

@@ -9,7 +9,19 @@ from typing import Final
 from tests.histories.faults import Fault
 from tests.simulation.findings import Finding
 from tests.simulation.run import run
-from tests.simulation.schedule import PLAIN, Append, Collect, Hide, Meanwhile, Restart, Round, Schedule, Step
+from tests.simulation.schedule import (
+    PLAIN,
+    Append,
+    Collect,
+    CompactArchive,
+    Hide,
+    Meanwhile,
+    Restart,
+    Round,
+    Schedule,
+    Step,
+    Undo,
+)
 
 TRIES: Final = 500
 
@@ -101,14 +113,14 @@ def _simpler_step(step: Step) -> Iterator[Step]:
     if isinstance(step, Hide):
         for steps in _simpler_steps(step.steps):
             yield replace(step, steps=tuple(found for found in steps if isinstance(found, Round)))
-    if isinstance(step, Round | Collect):
+    if isinstance(step, Round | Collect | CompactArchive | Undo):
         for faults in _simpler_faults(step.faults):
             yield replace(step, faults=faults)
         for meanwhile in _simpler_meanwhile(step.meanwhile):
             yield replace(step, meanwhile=meanwhile)
         if step.is_stale:
             yield replace(step, is_stale=False)
-        if step.broker is not None:
+        if not isinstance(step, Undo) and step.broker is not None:
             yield replace(step, broker=None)
 
 

@@ -12,6 +12,7 @@ from random import Random
 from typing import Any, Final, TypeAlias
 
 from tests.simulation.schedule import (
+    HOUR_MS,
     MINUTE_MS,
     UNLIMITED,
     Append,
@@ -19,6 +20,8 @@ from tests.simulation.schedule import (
     BrokerStep,
     Collect,
     Compact,
+    CompactArchive,
+    DeleteRecords,
     Disk,
     Hide,
     Meanwhile,
@@ -30,8 +33,10 @@ from tests.simulation.schedule import (
     Schedule,
     Step,
     UncleanLeader,
+    Undo,
     Wait,
 )
+from tests.simulation.store_faults import faults_of
 
 Add: TypeAlias = Callable[[Random, Schedule], Schedule]
 
@@ -40,7 +45,7 @@ def mapped(steps: Iterable[Step], change: Callable[[Any], Any]) -> tuple[Step, .
     """All steps changed, those inside of others too."""
     found: list[Step] = []
     for step in steps:
-        if isinstance(step, Round | Collect) and step.meanwhile is not None:
+        if isinstance(step, Round | Collect | CompactArchive | Undo) and step.meanwhile is not None:
             step = replace(step, meanwhile=replace(step.meanwhile, steps=mapped(step.meanwhile.steps, change)))
         if isinstance(step, Hide):
             step = replace(step, steps=mapped(step.steps, change))
@@ -197,12 +202,46 @@ def _with_moves(random: Random, schedule: Schedule) -> Schedule:
     return inserted(random, schedule, (move,))
 
 
+def _with_archive_compaction(random: Random, schedule: Schedule) -> Schedule:
+    """What is archived is compacted now and then, by hand too; and compactions are undone."""
+    if random.random() < 0.75:
+        return schedule
+
+    def compaction() -> tuple[Step, ...]:
+        partition = random.randrange(schedule.partitions)
+        meanwhile = None
+        if random.random() < 0.5:
+            others = (
+                (Append(random.randrange(2**32), 4), Round()),
+                (NewLeader(), Append(random.randrange(2**32), 3), Round()),
+                (CompactArchive(random.randrange(2**32), is_by_hand=True),),
+                (DeleteRecords(0.6), Round()),
+                (Undo(),),
+                (Wait(30 * HOUR_MS), Collect(is_by_hand=True)),
+                (Collect(),),
+            )
+            meanwhile = Meanwhile(random.randrange(20), random.choice(others))
+        faults = faults_of(random)
+        if random.random() < 0.3:
+            undo = Undo(faults, random.random() < 0.2, meanwhile, random.random() < 0.3, partition)
+            return (CompactArchive(random.randrange(2**32), partition=partition), undo)
+        by_hand, is_late = random.random() < 0.3, random.random() < 0.3
+        seed, is_stale = random.randrange(2**32), random.random() < 0.2
+        return (
+            CompactArchive(seed, _broker(random), faults, is_stale, meanwhile, by_hand, is_late, partition),
+            *((Collect(partition=partition),) if random.random() < 0.4 else ()),
+        )
+
+    return inserted(random, schedule, *(compaction() for _ in range(random.randint(1, 4))))
+
+
 MORE_FAULTS: Final[dict[str, Add]] = {
     "groups": _with_groups,
     "limits": _with_limits,
     "interruptions": _with_interruptions,
     "damage": _with_damage,
     "partitions": _with_partitions,
+    "archive compaction": _with_archive_compaction,
     "third broker": _with_third_broker,
     "unclean leaders": _with_unclean_leaders,
     "new topics": _with_new_topics,

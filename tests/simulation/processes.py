@@ -10,6 +10,7 @@ from random import Random
 from typing import Final
 
 from sidecar.compactor.before_upload import BeforeUpload
+from sidecar.compactor.candidate_queue import LedPartition
 from sidecar.errors import BrokerUnavailable
 from sidecar.host.pinned_files import PinnedFiles
 from sidecar.metrics import Metrics
@@ -250,6 +251,11 @@ class Sidecar:
         end = None if moves is None else steps.moves + moves
         loop.drive(lambda: not loop.is_busy or (end is not None and steps.moves >= end))
         return None if loop.is_busy else loop.finish()
+
+    def led(self, topic_partition: TopicPartition) -> LedPartition | None:
+        """A partition as others may work on its archive, None where they may not."""
+        found = (led for led in self._loop._led() if led.topic_partition == topic_partition)
+        return next(found, None)
 
     @property
     def is_checking(self) -> bool:

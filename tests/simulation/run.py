@@ -23,9 +23,10 @@ PLAIN_ONE_IN: Final = 16
 
 @dataclass(slots=True)
 class Simulation:
-    """What many schedules have in common."""
+    """What many schedules have in common. `stores`: the last one is what compaction opens."""
 
     logs: list[structlog.typing.EventDict]
+    stores: list[SimLink]
     codec: Codec = field(default_factory=Codec)
 
 
@@ -39,16 +40,13 @@ def simulating() -> Iterator[None]:
     if _simulations:
         yield
         return
-    with structlog.testing.capture_logs() as logs, in_one_thread(_no_store):
-        _simulations.append(Simulation(logs))
+    stores: list[SimLink] = []
+    with structlog.testing.capture_logs() as logs, in_one_thread(lambda: stores[-1]):
+        _simulations.append(Simulation(logs, stores))
         try:
             yield
         finally:
             _simulations.clear()
-
-
-def _no_store() -> SimLink:
-    raise NotImplementedError("no engine compacts here")
 
 
 def run(schedule: Schedule, *, observe: Callable[[Step], None] = lambda _step: None) -> Figures:
@@ -60,7 +58,7 @@ def run(schedule: Schedule, *, observe: Callable[[Step], None] = lambda _step: N
             resources.enter_context(simulation.codec.in_use())
         if schedule.compacts:
             resources.enter_context(OpenCopies().in_use())
-        world = World(schedule, simulation.logs, simulation.codec.decode_commit)
+        world = World(schedule, simulation.logs, simulation.stores, simulation.codec.decode_commit)
         for step in schedule.steps:
             observe(step)
             world.do(step)

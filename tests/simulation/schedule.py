@@ -192,6 +192,31 @@ class Compact:
 
 
 @dataclass(frozen=True, slots=True)
+class CompactArchive:
+    """What is archived is compacted beside a broker, None for the leader; or by hand. `seed`: of which segments become one."""
+
+    seed: int
+    broker: int | None = None
+    faults: tuple[Fault, ...] = ()
+    is_stale: bool = False
+    meanwhile: Meanwhile | None = None
+    is_by_hand: bool = False
+    is_late: bool = False
+    partition: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Undo:
+    """An operator undoes the newest compaction."""
+
+    faults: tuple[Fault, ...] = ()
+    is_stale: bool = False
+    meanwhile: Meanwhile | None = None
+    is_late: bool = False
+    partition: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Hide:
     """The store lacks a commit that can be missed, while sidecars have rounds. Nothing may be committed meanwhile.
 
@@ -210,8 +235,10 @@ BrokerStep: TypeAlias = (
     Append | Roll | Retention | DeleteRecords | Shrink | Fetch | NewLeader | UncleanLeader | Move | Recreate
 )
 """What happens to one partition's log."""
-Step: TypeAlias = BrokerStep | Away | Disk | Wait | Jump | Restart | Land | Round | Collect | Compact | Hide
-Process: TypeAlias = Round | Collect
+Step: TypeAlias = (
+    BrokerStep | Away | Disk | Wait | Jump | Restart | Land | Round | Collect | Compact | CompactArchive | Undo | Hide
+)
+Process: TypeAlias = Round | Collect | CompactArchive | Undo
 
 
 @dataclass(frozen=True, slots=True)

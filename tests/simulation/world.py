@@ -16,6 +16,7 @@ import structlog
 from sidecar.archive.commit import Commit
 from sidecar.archive.keys import checkpoint_key, commit_key, id_of
 from sidecar.commits.commit_window import COMMIT_WITHIN_MS
+from sidecar.compactor.archive.undo import undo_compaction
 from sidecar.compactor.candidate_queue import LedPartition
 from sidecar.compactor.gc_task import GcTask
 from sidecar.errors import SidecarError
@@ -24,6 +25,7 @@ from sidecar.partition.domain_events import DomainEvent
 from sidecar.randomness import SeededRandomness
 from tests.fakes.memory_store import unwatched
 from tests.histories.faults import Crash
+from tests.simulation.archive_compactor import compact_archive
 from tests.simulation.clocks import SimClock, VirtualTime
 from tests.simulation.cluster import TOPIC, Partition, log_dir_of
 from tests.simulation.figures import Figures
@@ -41,6 +43,7 @@ from tests.simulation.schedule import (
     BrokerStep,
     Collect,
     Compact,
+    CompactArchive,
     DeleteRecords,
     Disk,
     Fetch,
@@ -59,6 +62,7 @@ from tests.simulation.schedule import (
     Shrink,
     Step,
     UncleanLeader,
+    Undo,
     Wait,
 )
 from tests.simulation.store import SimStore
@@ -77,9 +81,20 @@ class World:
     """`partitions`: as they are now; a topic that is created again has another one. `checkers`: by root of a lineage."""
 
     def __init__(
-        self, schedule: Schedule, logs: list[structlog.typing.EventDict], decode: Callable[[bytes], Commit]
+        self,
+        schedule: Schedule,
+        logs: list[structlog.typing.EventDict],
+        stores: list[SimLink],
+        decode: Callable[[bytes], Commit],
     ) -> None:
-        """Build it. Args: logs: what the product has logged. decode: reads a commit's bytes."""
+        """Build it.
+
+        Args:
+            logs: what the product has logged.
+            stores: takes the store that compaction is to use.
+            decode: reads a commit's bytes.
+        """
+        self._stores = stores
         self.schedule, self.figures, self._logs, self._decode = schedule, Figures(), logs, decode
         self._trace = hashlib.sha256()
         self._late: Late = []
@@ -109,7 +124,9 @@ class World:
 
     def _created(self, number: int, topic_id: str | None) -> Partition:
         partition = Partition(TopicPartition(TOPIC, number), topic_id, self.schedule.shape, self.time, self._numbers)
-        self.checkers[partition.lineage.root] = Checker(self.store, partition, self._decode)
+        self.checkers[partition.lineage.root] = Checker(
+            self.store, partition, self._decode, self.schedule.grace_period_ms
+        )
         return partition
 
     def _link(self) -> SimLink:
@@ -173,6 +190,10 @@ class World:
                 self._round(step)
             case Collect():
                 self._collect(step)
+            case CompactArchive():
+                self._compact_archive(step)
+            case Undo():
+                self._undo(step)
             case Hide():
                 self._hide(step)
 
@@ -275,7 +296,7 @@ class World:
         until_ms = self.time.elapsed_ms + PAUSE_MS
         for step in steps:
             self.time.advance_ms(1)
-            if isinstance(step, Wait) and isinstance(outer, Round) and link.operation != "upload":
+            if isinstance(step, Wait) and isinstance(outer, Round | CompactArchive) and link.operation != "upload":
                 step = Wait(min(step.milliseconds, max(0, until_ms - self.time.elapsed_ms)))
             self._act(step)
 
@@ -316,17 +337,44 @@ class World:
         if root is None or known is None or not (known.leads or step.is_by_hand):
             return
         link = self._link()
-        self._arm(link, step)
         tools = replace(sidecar.tools, store=link)
         if step.is_by_hand:
             tools = replace(tools, journal=MemoryJournal(), instance="by-hand")
         collector = GcTask(tools, self.schedule.grace_period_ms)
         collector.offer([LedPartition(cluster.topic_partition, root, known.leader_epoch, 0)])
+        self._run_beside(step, link, collector)
+
+    def _compact_archive(self, step: CompactArchive) -> None:
+        sidecar = self._beside(step.broker, step.partition)
+        led = sidecar.led(self.partition(step.partition).topic_partition)
+        if led is None or (led.waits_because and not step.is_by_hand):
+            return
+        link = self._link()
+        tools = replace(sidecar.tools, store=link)
+
+        def compact() -> None:
+            for error in compact_archive(tools, link, led, Random(step.seed), by_hand=step.is_by_hand):
+                self._note(error)
+
+        self._run_beside(step, link, compact)
+
+    def _undo(self, step: Undo) -> None:
+        root = self._root(step.partition)
+        if root is not None:
+            link, clock = self._link(), SimClock(self.time)
+            self._run_beside(step, link, lambda: undo_compaction(link, root, clock, randomness=self._randomness))
+
+    def _run_beside(self, step: Process, link: SimLink, work: Callable[[], object]) -> None:
+        """A process of its own, or a thread of a sidecar that is taken for one."""
+        self._arm(link, step)
+        before, self._stores[:] = list(self._stores), [link]
         try:
-            with self._typed_errors("Collect"):
-                collector()
+            with self._typed_errors(type(step).__name__):
+                work()
         except Crash as error:
             self._note(error)
+        finally:
+            self._stores[:] = before
 
     def _hide(self, step: Hide) -> None:
         root, key = self._root(), self._missed(step)
