@@ -16,7 +16,7 @@ from sidecar.cli.options import GlobalOptions
 from sidecar.cli.output import print_json, print_table, remark, size
 
 if TYPE_CHECKING:
-    from sidecar.runner.backfill import BackfillReport, PartitionRow
+    from sidecar.runner.backfill import BackfillReport
 
 
 LogDirs = Annotated[
@@ -164,10 +164,6 @@ def _flags(
     }
 
 
-def _planned_bytes(report: BackfillReport, row: PartitionRow) -> int:
-    return sum(segment["size_bytes"] for segment in report.planned.get(f"{row.topic}-{row.partition}", ()))
-
-
 def _show(report: BackfillReport, *, colors: bool) -> None:
     if report.dry_run:
         _show_plan(report, colors=colors)
@@ -204,7 +200,7 @@ def _show_plan(report: BackfillReport, *, colors: bool) -> None:
             f"{row.topic}-{row.partition}",
             row.segments_planned,
             row.segments_waiting,
-            size(_planned_bytes(report, row)),
+            size(sum(segment["size_bytes"] for segment in report.planned.get(f"{row.topic}-{row.partition}", ()))),
             row.snapshots_missing,
         )
         for row in report.rows

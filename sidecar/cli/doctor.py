@@ -28,7 +28,7 @@ LogDirs = Annotated[
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from sidecar.doctor.findings import Outcome, Report, Verdict
+    from sidecar.doctor.findings import Report, Verdict
 
 
 def doctor(
@@ -97,16 +97,13 @@ def _show(options: GlobalOptions, report: Report) -> None:
     from sidecar.doctor.findings import Verdict
 
     rows = [
-        (found.area.replace("_", " "), found.check, _styled(found.outcome.verdict), _told(found.outcome))
+        (found.area.replace("_", " "), found.check, _styled(found.outcome.verdict), told)
         for found in report.findings
+        for told in ["; ".join(filter(None, (found.outcome.detail, found.outcome.advice)))]
     ]
     print_table("Doctor", ["area", "check", "verdict", "found, and what to do"], rows, colors=options.colors)
     counts = report.counts()
     remark(f"problems: {counts[Verdict.PROBLEM]}, warnings: {counts[Verdict.WARNING]}, ok: {counts[Verdict.OK]}")
-
-
-def _told(outcome: Outcome) -> str:
-    return f"{outcome.detail}; {outcome.advice}" if outcome.advice else outcome.detail
 
 
 def _styled(verdict: Verdict) -> Text:

@@ -8,7 +8,10 @@ from dataclasses import dataclass
 from producer_state.facts import CONTROL, TRANSACTIONAL
 from sidecar.compaction.rules import CompactionRules
 from sidecar.errors import CorruptFile
-from sidecar.logformat.bodies.records import Record, build_batch, build_empty_batch, build_legacy_wrapper, read_records
+from sidecar.logformat.bodies.building import build_batch, build_empty_batch
+from sidecar.logformat.bodies.legacy import build_legacy_wrapper
+from sidecar.logformat.bodies.record import Record
+from sidecar.logformat.bodies.records import read_records
 from sidecar.logformat.columns import BatchColumns
 from sidecar.logformat.headers import CODEC_MASK, CURRENT_MAGIC, NO_TIMESTAMP, BatchFlag
 

@@ -107,7 +107,11 @@ class DecidedSplits:
         found: dict[int, Ending] = {}
         for splits in self._of_segment():
             last = max((number for number in splits if self.scans[number].last_position >= 0), default=None)
-            for number in () if self._loses_nothing(splits) else splits:
+            loses_nothing = all(
+                self.scans[number].loses_nothing(self.winner_counts[number]) and self.verdicts[number].drops_nothing
+                for number in splits
+            )
+            for number in () if loses_nothing else splits:
                 if self.rules.kafka_4_3:
                     found[number] = Ending(kept_next_offset=self.segments[-1].end_offset)
                 else:
@@ -138,12 +142,6 @@ class DecidedSplits:
         for number, scan in enumerate(self.scans):
             found[scan.split.segment].append(number)
         return found
-
-    def _loses_nothing(self, splits: Sequence[int]) -> bool:
-        return all(
-            self.scans[number].loses_nothing(self.winner_counts[number]) and self.verdicts[number].drops_nothing
-            for number in splits
-        )
 
     def _rewritten(
         self, segment: int, splits: Sequence[int], rewritten: Mapping[int, RewrittenSplit]

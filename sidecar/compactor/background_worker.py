@@ -162,19 +162,17 @@ class BesideUploads:
             raise failure
 
     def _run(self, worker: Turning) -> None:
+        name = threading.current_thread().name
+        # Only for its own kind: groups do not wait for a long compaction of the archive.
+        earlier = [thread for thread in self._earlier if thread.name == name]
         try:
-            while self._waits_for_earlier() and not self._is_ending():
+            while any(thread.is_alive() for thread in earlier) and not self._is_ending():
                 self._ending_within(JOIN_S)
             while not self._is_ending():
                 if not worker.turn() and not self._is_ending():
                     self._ending_within(self._interval_s)
         except BaseException as error:  # noqa: BLE001 - handed to the loop, which ends the process with it
             self._failures.append(error)
-
-    def _waits_for_earlier(self) -> bool:
-        """Groups do not wait for a long compaction of the archive."""
-        name = threading.current_thread().name
-        return any(thread.is_alive() and thread.name == name for thread in self._earlier)
 
     def _is_ending(self) -> bool:
         return self._stop.is_set() or self._ending.is_set()

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
-from itertools import pairwise
 from typing import Any
 
 from producer_state.wire import Layout
+from sidecar.archive.bundle import log_size_bytes
 from sidecar.archive.keys import below
 from sidecar.archive.replacement import undone_by_commit
-from sidecar.archive.state import PartitionState
 from sidecar.clock import Clock
 from sidecar.commits.commit_log import CommitLog
-from sidecar.compactor.archive.bundle import table_at_end
+from sidecar.compactor.archive.bundle import first_undecided
 from sidecar.compactor.candidate_queue import LedPartition
 from sidecar.compactor.policy import Assessment, assess, dirty_segments, needs_first_batches
 from sidecar.config import CompactionPolicy
@@ -26,7 +25,7 @@ from sidecar.logformat.headers import (
     NO_TIMESTAMP,
     TIMESTAMPED_MESSAGE_HEADER,
 )
-from sidecar.model import ArchivedSegment, ObjectKey, PartName
+from sidecar.model import ObjectKey
 from sidecar.ports import ObjectStore
 
 REMEMBERED_MAX = 65_536
@@ -45,29 +44,22 @@ class Look:
     def __call__(self, led: LedPartition, policy: CompactionPolicy) -> Assessment:
         """Weigh one partition. Raises CorruptFile, StoreError."""
         state = CommitLog(self._store, led.root, self._clock, known=led.newest_commit).read()
-        timestamps_ms: dict[int, int] = {}
-        clean_end_offset = state.clean_end_offset
-        if needs_first_batches(policy):
-            for segment in dirty_segments(state.segments, clean_end_offset):
-                if _has_batches(segment):
-                    timestamps_ms[segment.base_offset] = self._timestamp_of(below(led.root, segment.log_key))
+        clean_end_offset, undecided = state.clean_end_offset, first_undecided(self._store, state)
+        dirty = dirty_segments(state.segments, clean_end_offset) if needs_first_batches(policy) else ()
+        timestamps_ms = {
+            segment.base_offset: self._timestamp_of(below(led.root, segment.log_key))
+            for segment in dirty
+            if log_size_bytes(segment)
+        }
         assessment = assess(
             state.segments,
             clean_end_offset,
             policy,
             now_ms=self._clock.now_ms(),
             first_batch_timestamps_ms=timestamps_ms,
-            stable_end_offset=self._stable_end_offset(state),
+            stable_end_offset=2**63 - 1 if undecided is None else undecided,
         )
         return replace(assessment, undone_by_commit=undone_by_commit(state))
-
-    def _stable_end_offset(self, state: PartitionState) -> int:
-        """The first offset of a transaction without an end: at the archive's end, or where a hole may have swallowed it."""
-        before_holes = [before for before, after in pairwise(state.segments) if before.end_offset != after.base_offset]
-        root = state.lineage.root
-        tables = [table_at_end(self._store, root, segment) for segment in (*before_holes, *state.segments[-1:])]
-        offsets = [table.first_open_transaction_offset() for table in tables]
-        return min((offset for offset in offsets if offset is not None), default=2**63 - 1)
 
     def _first_batch_timestamp_ms(self, key: ObjectKey) -> int:
         """Of an object that never changes; -1 for none. Source: RecordBatch.maxTimestamp."""
@@ -79,8 +71,3 @@ class Look:
         if magic == CURRENT_MAGIC:
             return BATCH_HEADER.read(head).max_timestamp
         return TIMESTAMPED_MESSAGE_HEADER.read(head).timestamp if magic == 1 else NO_TIMESTAMP
-
-
-def _has_batches(segment: ArchivedSegment) -> bool:
-    log = segment.part(PartName.LOG)
-    return log is not None and log.size_bytes > 0

@@ -105,7 +105,11 @@ class CandidateQueue:
         return [
             entry
             for entry in self._waiting.values()
-            if not entry.led.waits_because and _is_stale(entry.assessment, now_ms)
+            if not entry.led.waits_because
+            and (
+                (found := entry.assessment) is None
+                or (found.look_again_ms is not None and found.look_again_ms <= now_ms)
+            )
         ]
 
     def held_back(self) -> dict[TopicPartition, str]:
@@ -177,10 +181,6 @@ class CandidateQueue:
         """The largest of those that are known, 0 if none is."""
         known = (entry.assessment for entry in self._waiting.values())
         return max((found.dirty_ratio for found in known if found is not None), default=0.0)
-
-
-def _is_stale(assessment: Assessment | None, now_ms: int) -> bool:
-    return assessment is None or (assessment.look_again_ms is not None and assessment.look_again_ms <= now_ms)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeVar
 
+from sidecar.archive.bundle import log_size_bytes
 from sidecar.config import CompactionPolicy
 from sidecar.config.compaction import NEVER_MS
-from sidecar.model import ArchivedSegment, PartName
+from sidecar.model import ArchivedSegment
 
 NS_PER_MS = 1_000_000
 
@@ -77,13 +78,13 @@ def assess(
         return Assessment(clean_end_offset, clean_end_offset, 0, 0, None, None)
     start_offset, end_offset = segments[0].base_offset, segments[-1].end_offset
     first_dirty = clean_end_offset if start_offset <= clean_end_offset <= end_offset else start_offset
-    dirty = _dirty(segments, first_dirty)
+    dirty = dirty_segments(segments, first_dirty)
     held_back = _held_back(dirty, policy, now_ms)
     undecided = next((segment for segment in dirty if segment.end_offset > stable_end_offset), None)
     bases = [segment.base_offset for segment in (held_back, undecided) if segment is not None]
     first_uncleanable = min(bases, default=end_offset)
-    cleanable_bytes = sum(_log_bytes(segment) for segment in dirty if segment.base_offset < first_uncleanable)
-    clean_bytes = sum(_log_bytes(segment) for segment in segments if segment.base_offset < first_dirty)
+    cleanable_bytes = sum(log_size_bytes(segment) for segment in dirty if segment.base_offset < first_uncleanable)
+    clean_bytes = sum(log_size_bytes(segment) for segment in segments if segment.base_offset < first_dirty)
     earliest_ms = _earliest_ms(dirty, first_batch_timestamps_ms or {})
     ratio_exceeded = cleanable_bytes > policy.min_cleanable_dirty_ratio * (clean_bytes + cleanable_bytes)
     lag_exceeded = (
@@ -110,12 +111,8 @@ def needs_first_batches(policy: CompactionPolicy) -> bool:
     return policy.max_compaction_lag_ms < NEVER_MS
 
 
-def dirty_segments(segments: Sequence[ArchivedSegment], clean_end_offset: int) -> tuple[ArchivedSegment, ...]:
+def dirty_segments(segments: Sequence[ArchivedSegment], first_dirty_offset: int) -> list[ArchivedSegment]:
     """Those that hold offsets which are not compacted, ascending."""
-    return tuple(_dirty(segments, clean_end_offset))
-
-
-def _dirty(segments: Sequence[ArchivedSegment], first_dirty_offset: int) -> list[ArchivedSegment]:
     return [segment for segment in segments if segment.end_offset > first_dirty_offset]
 
 
@@ -137,11 +134,6 @@ def _largest_timestamp_ms(segment: ArchivedSegment) -> int:
 def _earliest_ms(dirty: Iterable[ArchivedSegment], timestamps_ms: Mapping[int, int]) -> int | None:
     known = [timestamps_ms.get(segment.base_offset, -1) for segment in dirty]
     return min((timestamp_ms for timestamp_ms in known if timestamp_ms > 0), default=None)
-
-
-def _log_bytes(segment: ArchivedSegment) -> int:
-    log = segment.part(PartName.LOG)
-    return log.size_bytes if log is not None else 0
 
 
 Name = TypeVar("Name")

@@ -111,7 +111,11 @@ def _record(record: Record) -> dict[str, Any]:
         "timestamp_type": int(record.timestamp_type),
         "key": _base64(record.key),
         "value": _base64(record.value),
-        "headers": [[_printable(name), _base64(value)] for name, value in record.headers],
+        # Stray bytes of a name become U+FFFD, as Java prints them.
+        "headers": [
+            [name.encode("utf-8", "surrogateescape").decode("utf-8", "replace"), _base64(value)]
+            for name, value in record.headers
+        ],
         "producer_id": record.producer_id,
         "producer_epoch": record.producer_epoch,
         "sequence": record.sequence,
@@ -123,11 +127,6 @@ def _record(record: Record) -> dict[str, Any]:
 
 def _base64(data: bytes | None) -> str | None:
     return None if data is None else base64.b64encode(data).decode()
-
-
-def _printable(name: str) -> str:
-    """A header name whose stray bytes have become U+FFFD, as Java prints them."""
-    return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def _rows(scanner: SegmentScanner) -> Iterator[Entry]:

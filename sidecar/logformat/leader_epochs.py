@@ -129,13 +129,10 @@ def complete(checkpoint: LeaderEpochs | None, batches: LeaderEpochs, base_offset
     # The segment's range begins at its base, even if its first batch lies above.
     merged = LeaderEpochs((LeaderEpoch(first.epoch, min(base_offset, first.start_offset)), *batches.entries[1:]))
     for entry in known:
-        merged = merged if _implied(merged, entry) else merged.assign(entry.epoch, entry.start_offset)
+        # A checkpoint's first entry begins at the log start where it was cut; the batches know where it really began.
+        if merged.epoch_for_offset(entry.start_offset) != entry.epoch:
+            merged = merged.assign(entry.epoch, entry.start_offset)
     return merged
-
-
-def _implied(epochs: LeaderEpochs, entry: LeaderEpoch) -> bool:
-    # A checkpoint's first entry begins at the log start where it was cut; the batches know where it really began.
-    return epochs.epoch_for_offset(entry.start_offset) == entry.epoch
 
 
 class LeaderEpochCheck:

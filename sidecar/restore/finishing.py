@@ -33,7 +33,7 @@ from sidecar.ports import ObjectStore
 from sidecar.restore.gap_transactions import UnsettledTransaction, ended_in_hole, kept_producers, require_room
 from sidecar.restore.plan import PartitionPlan
 from sidecar.restore.request import OpenTransactionMode
-from sidecar.restore.segment_check import fetch_parts
+from sidecar.restore.segment_check import archived_state, fetch_parts
 from sidecar.restore.segments import FLAT_EPOCH, PartitionRestore, RestoredSegment
 from sidecar.restore.staging import new_file, owner_for, translating
 from sidecar.segment import dropped_producers
@@ -143,9 +143,7 @@ def _bridge(
     epochs: LeaderEpochs,
 ) -> Iterator[UnsettledTransaction]:
     root = work.plan.state.lineage.root
-    table = ProducerTable.from_snapshot(
-        lower.end_offset, fetch_parts(work.store, root, lower)[PartName.PRODUCER_SNAPSHOT]
-    )
+    table = archived_state(work.store, root, lower)
     above = fetch_parts(work.store, root, upper)
     ended = ended_in_hole(table, above[PartName.PRODUCER_SNAPSHOT], _indexes(work, above, restored_above))
     require_room(work.plan.topic_partition, len(ended), lower.end_offset, upper.base_offset)
@@ -201,7 +199,10 @@ def finish_partition(
     parts = fetch_parts(work.store, work.plan.state.lineage.root, last_plan.segment)
     # What is lost behind the last segment was given out: the broker goes on above it, with the producers known below.
     end_offset = max(restored[-1].end_offset, work.plan.lost_to_offset)
-    known = _state_at_end(work, restored[-1], parts[PartName.PRODUCER_SNAPSHOT])
+    if last_plan.is_cut_at_end:
+        known = kept_producers(work.staged, last_plan, restored[-1].end_offset)
+    else:
+        known = ProducerTable.from_snapshot(last_plan.segment.end_offset, parts[PartName.PRODUCER_SNAPSHOT])
     table = ProducerTable(end_offset, known.rows)
     waiting = sorted(table.in_transaction().entries(), key=lambda entry: entry.current_txn_first_offset or 0)
     aborts = bool(waiting) and open_mode is OpenTransactionMode.ABORT
@@ -222,7 +223,8 @@ def finish_partition(
     active_offset = table.end_offset
     # Where nothing is kept of the last segment it had this name, and so had an earlier run's markers.
     work.staged.remove(frozenset({file_name(active_offset, Suffix.TRANSACTION_INDEX)}))
-    if aborts or _last_batch_end(restored, unsettled) >= active_offset:
+    batch_ends = [found.batches_end_offset for found in restored] + [found.marker_offset + 1 for found in unsettled]
+    if aborts or max(restored[0].base_offset, *batch_ends) >= active_offset:
         place_active_segment(work, active_offset)
     else:
         table = place_leading_batch(work, table, epochs)
@@ -240,20 +242,6 @@ def finish_partition(
         added_from_offset=end_offset,
         unsettled_transactions=unsettled,
     )
-
-
-def _last_batch_end(restored: tuple[RestoredSegment, ...], unsettled: tuple[UnsettledTransaction, ...]) -> int:
-    """Behind the last batch of the log; its beginning where it has none."""
-    archived = (found.batches_end_offset for found in restored)
-    return max(restored[0].base_offset, *archived, *(found.marker_offset + 1 for found in unsettled))
-
-
-def _state_at_end(work: PartitionRestore, last: RestoredSegment, archived: bytes) -> ProducerTable:
-    """The producer state at the end of the last segment: archived, or replayed where the segment was cut."""
-    plan = work.plan.segments[-1]
-    if not plan.is_cut_at_end:
-        return ProducerTable.from_snapshot(plan.segment.end_offset, archived)
-    return kept_producers(work.staged, plan, last.end_offset)
 
 
 def _epochs(work: PartitionRestore, latest: bytes, start_offset: int, end_offset: int) -> LeaderEpochs:

@@ -22,7 +22,7 @@ from sidecar.logformat.indexes.transaction_index import read_transaction_index
 from sidecar.model import ArchivedSegment, ObjectKey, PartName, TopicPartition
 from sidecar.ports import ObjectStore
 from sidecar.restore.plan import PartitionPlan, SegmentPlan
-from sidecar.restore.segment_check import fetch_parts
+from sidecar.restore.segment_check import archived_state
 from sidecar.restore.staging import StagedPartition, translating
 
 
@@ -151,8 +151,7 @@ def _state_at(
     parts: Mapping[PartName, bytes],
 ) -> ProducerTable:
     """The state at a segment's base: that at the end of the one below, carried over what is lost in between."""
-    archived = fetch_parts(store, partition.state.lineage.root, before)[PartName.PRODUCER_SNAPSHOT]
-    table = ProducerTable.from_snapshot(before.end_offset, archived)
+    table = archived_state(store, partition.state.lineage.root, before)
     if before.end_offset == base_offset:
         return table
     indexes = [parts[PartName.TRANSACTION_INDEX]] if PartName.TRANSACTION_INDEX in parts else []

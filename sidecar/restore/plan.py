@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 from sidecar.archive.bundle import indexes_size_bytes, log_size_bytes
 from sidecar.archive.coverage import Hole
-from sidecar.archive.keys import Lineage
 from sidecar.archive.state import PartitionState
 from sidecar.errors import LineageUnknown, SettingsError
 from sidecar.logformat.names import Suffix, file_name
@@ -148,6 +147,7 @@ def plan_partition(state: PartitionState, request: RestoreRequest, *, first_is_e
     Raises SettingsError if the archive does not reach the range.
     """
     start_offset, end_offset, left_out = _wanted(state, request)
+    asked_from, asked_to = request.offset_range or (start_offset, end_offset)
     # Where all of it was deleted, an empty log begins and ends there; the last segment tells its producers and epochs.
     reached = min(start_offset, end_offset - 1)
     chosen = [
@@ -178,7 +178,7 @@ def plan_partition(state: PartitionState, request: RestoreRequest, *, first_is_e
         start_offset=max(first_offset, chosen[0].base_offset),
         before=next((found for found in reversed(state.segments) if found.end_offset <= chosen[-1].base_offset), None),
         lost=holes,
-        asks_for_more=_asks_for_more(state, request),
+        asks_for_more=asked_from < (state.start_offset or 0) or asked_to > (state.end_offset or 0),
         deleted_before_offset=left_out,
         lost_to_offset=end_offset if late is None else 0,
     )
@@ -199,13 +199,6 @@ def _wanted(state: PartitionState, request: RestoreRequest) -> tuple[int, int, i
     return min(max(first, deleted), last_end), last_end, deleted if deleted > first else 0
 
 
-def _asks_for_more(state: PartitionState, request: RestoreRequest) -> bool:
-    if request.offset_range is None:
-        return False
-    first, last_end = request.offset_range
-    return first < (state.start_offset or 0) or last_end > (state.end_offset or 0)
-
-
 def choose_lineage(states: Sequence[PartitionState], request: RestoreRequest) -> PartitionState:
     """The history that is meant, of those archived under one partition's name.
 
@@ -217,12 +210,10 @@ def choose_lineage(states: Sequence[PartitionState], request: RestoreRequest) ->
         fitting = [state for state in fitting if state.topic_id == request.wanted_topic_id] or fitting
     if len(fitting) == 1:
         return fitting[0]
-    names = ", ".join(_described(state.lineage, state) for state in fitting)
+    names = ", ".join(
+        f"{state.lineage} with the offsets [{state.start_offset}, {state.end_offset})" for state in fitting
+    )
     raise LineageUnknown(
         f"{fitting[0].lineage.topic_partition}: several histories are archived under this name: {names}. Say which one: "
         f"--cluster-id ID, --incarnation ID"
     )
-
-
-def _described(lineage: Lineage, state: PartitionState) -> str:
-    return f"{lineage} with the offsets [{state.start_offset}, {state.end_offset})"

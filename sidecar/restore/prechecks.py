@@ -10,7 +10,6 @@ from itertools import pairwise
 
 import numpy as np
 
-from producer_state.table import ProducerTable
 from sidecar.archive.bundle import log_size_bytes
 from sidecar.archive.keys import below
 from sidecar.archive.state import PartitionState
@@ -24,7 +23,7 @@ from sidecar.restore.histories import READERS
 from sidecar.restore.outcome import PartitionOutcome
 from sidecar.restore.plan import PartitionPlan, plan_partition
 from sidecar.restore.request import OpenTransactionMode, ProducerStateMode, RestoreRequest
-from sidecar.restore.segment_check import fetch_parts
+from sidecar.restore.segment_check import archived_state, fetch_parts
 from sidecar.segment.archived_indexes import read_part
 
 _WINDOW_BYTES = 64 * 1024
@@ -171,13 +170,10 @@ def _drops_producers(outcome: PartitionOutcome) -> bool:
 
 def _open_count(store: ObjectStore, outcome: PartitionOutcome) -> int:
     plan = outcome.plan
-    segment = plan.segments[-1].segment
     try:
-        snapshot = fetch_parts(store, plan.state.lineage.root, segment)[PartName.PRODUCER_SNAPSHOT]
+        return len(archived_state(store, plan.state.lineage.root, plan.segments[-1].segment).in_transaction())
     except PartitionError:
         return 0  # Told when it is fetched.
-    table = ProducerTable.from_snapshot(segment.end_offset, snapshot)
-    return sum(entry.current_txn_first_offset is not None for entry in table.entries())
 
 
 def tell_narrow_holes(store: ObjectStore, outcomes: Sequence[PartitionOutcome]) -> None:
@@ -210,7 +206,7 @@ def _marker_count(
 ) -> int:
     """How many a hole needs, at most; what lies above it is only read where they might not fit."""
     root = plan.state.lineage.root
-    known = ProducerTable.from_snapshot(lower.end_offset, fetch_parts(store, root, lower)[PartName.PRODUCER_SNAPSHOT])
+    known = archived_state(store, root, lower)
     open_count = len(known.in_transaction())
     if open_count <= above[0].base_offset - lower.end_offset:
         return open_count

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from producer_state.table import ProducerTable
 from sidecar.archive.bundle import REQUIRED_PARTS, cut_parts
 from sidecar.archive.keys import below
 from sidecar.errors import CorruptFile, ObjectDamaged
@@ -53,3 +54,9 @@ def _require_readable(parts: Mapping[PartName, bytes], base_offset: int, key: st
         raise CorruptFile(f"the commit names no part {name}", file=key)
     for name, error in unreadable_parts(parts, base_offset):
         raise CorruptFile(f"part {name}: {error}", file=key) from error
+
+
+def archived_state(store: ObjectStore, root: str, segment: ArchivedSegment) -> ProducerTable:
+    """The producers at a segment's end, as they were archived. Raises CorruptFile, StoreError."""
+    content = fetch_parts(store, root, segment)[PartName.PRODUCER_SNAPSHOT]
+    return ProducerTable.from_snapshot(segment.end_offset, content)

@@ -170,7 +170,8 @@ class EmbeddedSpark:
                 wait_for_executors(self._context, self._settings, self._clock, self._stopping)
         except (PySparkException, Py4JError, OSError, ValueError) as error:
             self._end()
-            raise SparkUnavailable(f"Spark did not start: {_first_line(error)}; the lines above say why") from error
+            what = next(iter(str(error).splitlines()), type(error).__name__)
+            raise SparkUnavailable(f"Spark did not start: {what}; the lines above say why") from error
         except SparkUnavailable:
             self._end()
             raise
@@ -206,10 +207,6 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
                 del os.environ[name]
             else:
                 os.environ[name] = value
-
-
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).splitlines()), type(error).__name__)
 
 
 def _stop_context(context: Any) -> None:
@@ -250,8 +247,10 @@ def wait_for_executors(context: Any, settings: SparkSettings, clock: Clock, stop
         return  # They come with the first task.
     wanted = int(conf.get(_WANTED, "1"))
     deadline_s = clock.monotonic_s() + settings.executors_wait_s
-    while (found := _executors(context)) < wanted:
-        if context._jsc.sc().isStopped():  # noqa: SLF001 - pyspark asks for it nowhere
+    spark = context._jsc.sc()  # noqa: SLF001 - pyspark asks for it nowhere
+    # The list names the driver too.
+    while (found := int(spark.getExecutorMemoryStatus().size()) - 1) < wanted:
+        if spark.isStopped():
             raise SparkUnavailable(
                 f"{settings.master} has ended our application before any work was done: its executors do not start; the "
                 f"logs of the cluster's workers say why"
@@ -267,8 +266,3 @@ def wait_for_executors(context: Any, settings: SparkSettings, clock: Clock, stop
                 f"in spark.options); see docs/spark.md"
             )
         clock.sleep_s(_LOOK_S)
-
-
-def _executors(context: Any) -> int:
-    """Executors that have registered; the list names the driver too."""
-    return int(context._jsc.sc().getExecutorMemoryStatus().size()) - 1  # noqa: SLF001 - as above

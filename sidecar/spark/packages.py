@@ -61,7 +61,7 @@ def _closure() -> dict[str, Distribution]:
     found: dict[str, Distribution] = {}
     waiting = [_PROGRAM]
     while waiting:
-        name = _normal(waiting.pop())
+        name = re.sub(r"[-_.]+", "-", waiting.pop()).lower()
         if name in found or name in _OF_SPARK:
             continue
         try:
@@ -73,10 +73,6 @@ def _closure() -> dict[str, Distribution]:
             if match and not _OF_AN_EXTRA.search(requirement):
                 waiting.append(match[1])
     return found
-
-
-def _normal(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def _files(found: dict[str, Distribution]) -> Iterator[tuple[str, Path]]:

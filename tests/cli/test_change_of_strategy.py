@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.logformat.bodies.records import Record
+from sidecar.logformat.bodies.record import Record
 from tests.cli.running import ROOT, in_this_process
 from tests.cli.test_compaction_rules import LATER_MS, Site
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from sidecar.logformat.bodies.records import Record, build_batch
+from sidecar.logformat.bodies.building import build_batch
+from sidecar.logformat.bodies.record import Record
 from sidecar.storage.directory_store import DirectoryStore
 from tests.cli.running import Outcome, in_this_process
 from tests.golden import golden

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.logformat.bodies.records import Record, build_batch
+from sidecar.logformat.bodies.building import build_batch
+from sidecar.logformat.bodies.record import Record
 from tests.cli.running import in_this_process as tiered_sidecar
 from tests.golden import golden
 

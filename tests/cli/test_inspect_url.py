@@ -20,7 +20,8 @@ from botocore.exceptions import ClientError
 
 from sidecar.clock import ManualClock
 from sidecar.errors import StoreUnsupported
-from sidecar.logformat.bodies.records import Record, build_batch
+from sidecar.logformat.bodies.building import build_batch
+from sidecar.logformat.bodies.record import Record
 from sidecar.model import ObjectKey
 from sidecar.ports import MIB
 from sidecar.storage import BytesSource, open_file

@@ -10,8 +10,9 @@ import pytest
 
 from sidecar.compaction.rules import CompactionRules
 from sidecar.errors import RecordRefused
-from sidecar.logformat.bodies.legacy import build_legacy_message
-from sidecar.logformat.bodies.records import Record, build_batch, build_legacy_wrapper
+from sidecar.logformat.bodies.building import build_batch
+from sidecar.logformat.bodies.legacy import build_legacy_message, build_legacy_wrapper
+from sidecar.logformat.bodies.record import Record
 from sidecar.storage.directory_store import DirectoryStore
 from tests.cli.running import Outcome, in_this_process
 from tests.cli.test_compaction_rules import ALONE, LATER_MS, Site, partition_directory

@@ -7,7 +7,8 @@ from dataclasses import replace
 from producer_state.table import ProducerTable
 from sidecar.compaction.last_batches import LastBatches
 from sidecar.compaction.rules import CompactionRules
-from sidecar.logformat.bodies.records import Header, Record, build_batch, build_marker
+from sidecar.logformat.bodies.building import build_batch, build_marker
+from sidecar.logformat.bodies.record import Header, Record
 from tests.compaction.engine import compare
 from tests.compaction.partitions import Partition, partition_of
 from tests.compaction.reference.batches import decode_segment

@@ -9,7 +9,8 @@ import pytest
 
 from sidecar.compaction.rules import CompactionRules
 from sidecar.errors import CorruptFile, SegmentChanged
-from sidecar.logformat.bodies.records import Record, build_batch
+from sidecar.logformat.bodies.building import build_batch
+from sidecar.logformat.bodies.record import Record
 from sidecar.rewriting.engines import LocalStages
 from sidecar.rewriting.job import CompactedOutput, RewrittenPiece
 from sidecar.rewriting.parts import LocalParts

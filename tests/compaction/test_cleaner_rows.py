@@ -19,13 +19,10 @@ from sidecar.compaction.outputs import SegmentSize, grouped, legacy_tombstones_k
 from sidecar.compaction.rules import CompactionRules, LegacyFormat
 from sidecar.compaction.segments import SegmentInput
 from sidecar.errors import CorruptFile
-from sidecar.logformat.bodies.records import (
-    Record,
-    build_batch,
-    build_legacy_message,
-    build_legacy_wrapper,
-    read_records,
-)
+from sidecar.logformat.bodies.building import build_batch
+from sidecar.logformat.bodies.legacy import build_legacy_message, build_legacy_wrapper
+from sidecar.logformat.bodies.record import Record
+from sidecar.logformat.bodies.records import read_records
 from tests.compaction.engine import compact
 from tests.compaction.reference.cleaning import clean
 from tests.compaction.reference.values import ReferenceSegment

@@ -21,7 +21,8 @@ from sidecar.compaction.scan import scan_split
 from sidecar.compaction.segments import Split, chunks
 from sidecar.compaction_strategy import Strategy
 from sidecar.errors import CorruptFile, SegmentChanged, SettingsError, SidecarError
-from sidecar.logformat.bodies.records import Record, build_batch, build_empty_batch
+from sidecar.logformat.bodies.building import build_batch, build_empty_batch
+from sidecar.logformat.bodies.record import Record
 from sidecar.logformat.headers import Codec
 from sidecar.rewriting.engines import LocalStages
 from sidecar.rewriting.packing import bucket_bits, table_slots

@@ -9,7 +9,8 @@ import pytest
 from producer_state.replay import CompletedTransaction
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction_strategy import Strategy
-from sidecar.logformat.bodies.records import Record, read_records
+from sidecar.logformat.bodies.record import Record
+from sidecar.logformat.bodies.records import read_records
 from tests.compaction.engine import DAY_MS, compact
 from tests.compaction.partitions import Partition, partition_of
 from tests.compaction.reference.ranks import sort_key

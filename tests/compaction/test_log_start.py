@@ -9,9 +9,10 @@ import pytest
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction_strategy import Strategy
 from sidecar.logformat.batches import scan_bytes
+from sidecar.logformat.bodies.building import build_batch
 from sidecar.logformat.bodies.codecs import Codec
 from sidecar.logformat.bodies.legacy import build_legacy_message, build_legacy_wrapper
-from sidecar.logformat.bodies.records import Record, build_batch
+from sidecar.logformat.bodies.record import Record
 from tests.compaction.engine import compact
 from tests.compaction.partitions import partition_of
 from tests.compaction.reference.batches import decode_segment

@@ -20,9 +20,10 @@ from sidecar.compaction.rules import CompactionRules, LegacyFormat
 from sidecar.compaction_strategy import Strategy
 from sidecar.errors import CorruptFile, SidecarError
 from sidecar.logformat.batches import scan_bytes
+from sidecar.logformat.bodies.building import build_batch
 from sidecar.logformat.bodies.codecs import Codec, compress, decompress
 from sidecar.logformat.bodies.legacy import build_legacy_message
-from sidecar.logformat.bodies.records import Record, build_batch
+from sidecar.logformat.bodies.record import Record
 from sidecar.logformat.dump import dump_batches, dump_records
 from sidecar.logformat.indexes.rebuild import IndexBuilder
 from sidecar.model import PartName

@@ -11,9 +11,10 @@ import pytest
 from sidecar.compaction.outputs import SegmentSize, grouped
 from sidecar.compaction.rules import CompactionRules, LegacyFormat
 from sidecar.errors import PartitionError
+from sidecar.logformat.bodies.building import build_batch
 from sidecar.logformat.bodies.codecs import Codec
 from sidecar.logformat.bodies.legacy import build_legacy_message, build_legacy_wrapper
-from sidecar.logformat.bodies.records import Record, build_batch
+from sidecar.logformat.bodies.record import Record
 from tests.compaction.engine import compact
 from tests.compaction.partitions import partition_of
 from tests.compaction.reference.values import ReferenceSegment

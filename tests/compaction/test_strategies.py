@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction_strategy import Strategy
 from sidecar.errors import RecordRefused
-from sidecar.logformat.bodies.records import Header, Record
+from sidecar.logformat.bodies.record import Header, Record
 from tests.compaction.engine import compact
 from tests.compaction.reference.cleaning import clean
 from tests.compaction.reference.ranks import sort_key

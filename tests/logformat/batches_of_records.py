@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from sidecar.errors import CorruptFile
-from sidecar.logformat.bodies.records import Record, read_records
+from sidecar.logformat.bodies.record import Record
+from sidecar.logformat.bodies.records import read_records
 from sidecar.logformat.headers import Codec
 
 payloads = st.none() | st.binary(max_size=60)

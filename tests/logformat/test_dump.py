@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from sidecar.errors import CorruptFile, PartitionError, SegmentChanged
-from sidecar.logformat.bodies.records import Record, build_batch, build_legacy_wrapper
+from sidecar.logformat.bodies.building import build_batch
+from sidecar.logformat.bodies.legacy import build_legacy_wrapper
+from sidecar.logformat.bodies.record import Record
 from sidecar.logformat.dump import dump_batches, dump_records
 from sidecar.logformat.headers import Codec
 from tests.logformat.golden_bytes import ABORT_MARKER, COMMIT_MARKER, EMPTIED, MESSAGE_V0, THREE_RECORDS

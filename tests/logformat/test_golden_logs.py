@@ -12,7 +12,8 @@ import pytest
 
 from producer_state.facts import MALFORMED_MARKER
 from sidecar.logformat.batches import ScanEnd, scan_file
-from sidecar.logformat.bodies.records import build_batch, read_records
+from sidecar.logformat.bodies.building import build_batch
+from sidecar.logformat.bodies.records import read_records
 from sidecar.logformat.dump import dump_batches, dump_records
 from sidecar.logformat.headers import CURRENT_MAGIC
 from tests.golden import VERSIONS, dump_text, dumped_paths, golden

@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from sidecar.errors import CorruptFile
 from sidecar.logformat.batches import ScanEnd, scan_bytes
 from sidecar.logformat.bodies.codecs import compress
-from sidecar.logformat.bodies.records import Record, build_legacy_message, build_legacy_wrapper, read_records
+from sidecar.logformat.bodies.legacy import build_legacy_message, build_legacy_wrapper
+from sidecar.logformat.bodies.record import Record
+from sidecar.logformat.bodies.records import read_records
 from sidecar.logformat.headers import Codec
 from tests.logformat.batches_of_records import decoded_or_corrupt, legacy_codecs, payloads, record_lists, timestamps
 from tests.logformat.golden_bytes import MESSAGE_V0, MESSAGE_V1

@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 
 from sidecar.errors import CorruptFile
 from sidecar.logformat.batches import scan_bytes
-from sidecar.logformat.bodies.records import Record, build_batch, build_empty_batch, build_marker, read_records
+from sidecar.logformat.bodies.building import build_batch, build_empty_batch, build_marker
+from sidecar.logformat.bodies.record import Record
+from sidecar.logformat.bodies.records import read_records
 from sidecar.logformat.headers import Codec
 from tests.logformat.batches_of_records import codecs, decoded_or_corrupt, record_lists
 from tests.logformat.golden_bytes import (

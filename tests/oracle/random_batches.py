@@ -7,15 +7,9 @@ from dataclasses import dataclass
 from random import Random
 from typing import TypedDict
 
-from sidecar.logformat.bodies.records import (
-    Header,
-    Record,
-    build_batch,
-    build_empty_batch,
-    build_legacy_message,
-    build_legacy_wrapper,
-    build_marker,
-)
+from sidecar.logformat.bodies.building import build_batch, build_empty_batch, build_marker
+from sidecar.logformat.bodies.legacy import build_legacy_message, build_legacy_wrapper
+from sidecar.logformat.bodies.record import Header, Record
 from tests.oracle.log_shape import NONE, ZSTD, LogShape
 
 DAY_MS = 86_400_000

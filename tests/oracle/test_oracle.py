@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.logformat.bodies.records import Record, build_batch, build_legacy_message, build_marker
+from sidecar.logformat.bodies.building import build_batch, build_marker
+from sidecar.logformat.bodies.legacy import build_legacy_message
+from sidecar.logformat.bodies.record import Record
 from sidecar.logformat.leader_epochs import read_leader_epochs
 from tests.golden import VERSIONS, golden, partitions
 from tests.oracle import CleanRound, Oracle, OracleError, OracleRefused

@@ -8,7 +8,8 @@ from pathlib import Path
 from random import Random
 
 from sidecar.compaction_strategy import Strategy
-from sidecar.logformat.bodies.records import Record, build_batch
+from sidecar.logformat.bodies.building import build_batch
+from sidecar.logformat.bodies.record import Record
 from tests.compaction.reference.batches import decode_segment
 from tests.golden import wall_clock_ms
 

@@ -16,7 +16,8 @@ from sidecar.compaction_strategy import Strategy
 from sidecar.compactor.archive.plan import CompactionRequest
 from sidecar.errors import CorruptFile, ObjectDamaged, SegmentChanged
 from sidecar.logformat.batches import scan_bytes
-from sidecar.logformat.bodies.records import Record, build_batch
+from sidecar.logformat.bodies.building import build_batch
+from sidecar.logformat.bodies.record import Record
 from sidecar.logformat.indexes.offset_index import OffsetIndexCheck
 from sidecar.logformat.indexes.rebuild import IndexBuilder
 from sidecar.logformat.names import Suffix, file_name

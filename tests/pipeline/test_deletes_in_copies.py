@@ -11,7 +11,8 @@ import pytest
 from sidecar.clock import ManualClock
 from sidecar.compaction.decoded import DecodedBatch
 from sidecar.compaction.rules import CompactionRules
-from sidecar.logformat.bodies.records import Record, build_batch, build_marker
+from sidecar.logformat.bodies.building import build_batch, build_marker
+from sidecar.logformat.bodies.record import Record
 from sidecar.logformat.indexes.transaction_index import read_transaction_index
 from sidecar.model import PartName
 from sidecar.verify.verify import verify_archive

@@ -19,6 +19,7 @@ from sidecar.commits import commit_log
 from sidecar.compaction_strategy import Strategy
 from sidecar.compactor import before_upload
 from sidecar.logformat.bodies.records import Record
+from sidecar.logformat.bodies.record import Record
 from sidecar.model import PartitionFiles
 from sidecar.partition.facts import PartitionFacts
 from sidecar.runner.archive_loop import ArchiveLoop

@@ -21,7 +21,8 @@ from sidecar.compactor.topic_counts import RawReason
 from sidecar.compactor.topic_rule import TopicRule, TopicRules, strategy_refusal, topic_rule
 from sidecar.config import CompactionSettings
 from sidecar.host.archive_cache import SEGMENTS_KEPT, ArchiveCache
-from sidecar.logformat.bodies.records import Record, build_batch
+from sidecar.logformat.bodies.building import build_batch
+from sidecar.logformat.bodies.record import Record
 from sidecar.model import PartitionFiles
 from sidecar.runner.archive_loop import ArchiveLoop
 from sidecar.topic_policy import TopicPolicy

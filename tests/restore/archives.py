@@ -13,7 +13,8 @@ from sidecar.archive.state import PartitionState
 from sidecar.clock import ManualClock
 from sidecar.commits.commit_log import CommitLog
 from sidecar.logformat.batches import scan_file
-from sidecar.logformat.bodies.records import Record, read_records
+from sidecar.logformat.bodies.record import Record
+from sidecar.logformat.bodies.records import read_records
 from sidecar.logformat.headers import BatchFlag
 from sidecar.ports import ObjectStore
 from sidecar.restore.outcome import PartitionOutcome

@@ -144,7 +144,14 @@ def compact(
         )
         flags_of_others = what_if or include_active or out or keys_file or override
         is_alone = not flags_of_others and all(given is None for given in rules)
-        return _undo(options, archive, topic, exclude, partition, dry_run=dry_run, is_alone=is_alone)
+        if not is_alone or archive is None or not topic:
+            raise SettingsError(
+                "--undo needs --archive URL and --topic REGEX, and takes --exclude, --partition and --dry-run only"
+            )
+        from sidecar.cli.compact.archive_compaction import undo_archive
+
+        settings = with_chosen(options.settings({"store.url": archive}, calm=True), topic, exclude)
+        return undo_archive(options, settings, frozenset(partition or ()), dry_run=dry_run)
     if archive is None:
         if topic or exclude:
             raise SettingsError("--topic and --exclude are for --archive URL")
@@ -180,23 +187,3 @@ def compact(
             options, settings, wanted, directory, include_active=include_active, keys_file=keys_file
         )
     return compact_partition(options, settings, wanted, directory, out=out, include_active=include_active)
-
-
-def _undo(
-    options: GlobalOptions,
-    archive: str | None,
-    topic: list[str] | None,
-    exclude: list[str] | None,
-    partitions: list[int] | None,
-    *,
-    dry_run: bool,
-    is_alone: bool,
-) -> int:
-    if not is_alone or archive is None or not topic:
-        raise SettingsError(
-            "--undo needs --archive URL and --topic REGEX, and takes --exclude, --partition and --dry-run only"
-        )
-    from sidecar.cli.compact.archive_compaction import undo_archive
-
-    settings = with_chosen(options.settings({"store.url": archive}, calm=True), topic, exclude)
-    return undo_archive(options, settings, frozenset(partitions or ()), dry_run=dry_run)

@@ -54,7 +54,9 @@ def inspect(
     else:
         content = _from_disk(target, records=records, base_offset=base_offset)
     if options.json:
-        _print_json(content)
+        for found in ([] if content.whole is None else [content.whole], content.rows):
+            for row in found:
+                print_json(row)
     elif content.whole is not None:
         _print_whole(content.whole)
     else:
@@ -99,13 +101,6 @@ def _from_disk(target: str, *, records: bool, base_offset: int | None) -> Conten
 
     directory, key = place
     return archived_content(open_store(StoreSettings(url=str(directory))), key, records=records)
-
-
-def _print_json(content: Content) -> None:
-    if content.whole is not None:
-        print_json(content.whole)
-    for row in content.rows:
-        print_json(row)
 
 
 def _print_whole(whole: Mapping[str, Any]) -> None:

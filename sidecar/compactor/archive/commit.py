@@ -45,7 +45,8 @@ def commit(
         state = log.refresh(state)
         _require_live(state, sources)
         _require_none_deleted(state, sources, decided_from_offset)
-        if not added and _is_said(state, sources[-1].end_offset, request):
+        is_clean = state.clean is not None and state.clean.end_offset >= sources[-1].end_offset
+        if not added and is_clean and newest_strategy(state) == request.rules.in_use:
             return None
         window.require_open(state.lineage.root, added)
         before_put()
@@ -98,8 +99,3 @@ def _require_none_deleted(state: PartitionState, sources: Sequence[ArchivedSegme
             f"the partition was compacted; nothing was committed, and no record was lost: compact it again",
             state,
         )
-
-
-def _is_said(state: PartitionState, end_offset: int, request: CompactionRequest) -> bool:
-    clean = state.clean
-    return clean is not None and clean.end_offset >= end_offset and newest_strategy(state) == request.rules.in_use

@@ -20,7 +20,7 @@ from sidecar.errors import CorruptFile, PartitionError, SidecarError
 from sidecar.host import process_store
 from sidecar.logformat.files import PositionalFile
 from sidecar.logformat.leader_epochs import epochs_of
-from sidecar.model import ArchivedSegment, LeaderEpoch, PartName
+from sidecar.model import ArchivedSegment, PartName
 from sidecar.ports import ObjectStore
 from sidecar.randomness import Randomness
 from sidecar.rewriting.engines import on_engine
@@ -142,7 +142,10 @@ def _segment(task: FinishTask, file: IO[bytes], size_bytes: int) -> tuple[Archiv
         log_key=log_key(output.base_offset, segment_id),
         indexes_key=indexes_key(output.base_offset, segment_id),
         parts=(log_part(size_bytes, checked.crc32c), *parts),
-        leader_epochs=_epochs(sources),
+        # An epoch that goes on over a border begins once.
+        leader_epochs=epochs_of(
+            (entry.epoch, entry.start_offset) for source in sources for entry in source.leader_epochs
+        ).entries,
         highest_batch_leader_epoch=built.leader_epochs.latest_epoch,
         max_timestamp_ms=built.max_timestamp_ms,
         batch_count=built.batch_count,
@@ -159,8 +162,3 @@ def _segment(task: FinishTask, file: IO[bytes], size_bytes: int) -> tuple[Archiv
         compacted_from=next((raw for source in reversed(sources) if (raw := source.raw_batches)), None),
     )
     return segment, indexes
-
-
-def _epochs(sources: Sequence[ArchivedSegment]) -> tuple[LeaderEpoch, ...]:
-    """The segments' own maps joined: an epoch that goes on over a border begins once."""
-    return epochs_of((entry.epoch, entry.start_offset) for source in sources for entry in source.leader_epochs).entries

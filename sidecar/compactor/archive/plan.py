@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from socket import gethostname
 from typing import TypeAlias
 
@@ -23,7 +22,7 @@ from sidecar.compaction.last_batches import LastBatches
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction_strategy import StrategyInUse
 from sidecar.compactor.archive.archived_log import ArchivedLog
-from sidecar.compactor.archive.bundle import table_at_end
+from sidecar.compactor.archive.bundle import first_undecided, table_at_end
 from sidecar.compactor.archive.first_look import Looked, LookTask
 from sidecar.errors import Fenced, PartitionError, SidecarError
 from sidecar.model import ArchivedSegment, ObjectKey
@@ -124,7 +123,7 @@ def plan_archive(store: ObjectStore, request: CompactionRequest, clock: Clock) -
             f"nothing was compacted, because neither the settings nor the topic's config give the strategy. Set it in the topic's "
             f"entry of compaction.topics, or compact by hand with --override"
         )
-    undecided = _first_undecided(store, state)
+    undecided = first_undecided(store, state)
     limit = min(offset for offset in (request.end_offset, undecided, 2**63 - 1) if offset is not None)
     count = sum(segment.end_offset <= limit for segment in state.segments)
     if not count:
@@ -152,19 +151,6 @@ def plan_archive(store: ObjectStore, request: CompactionRequest, clock: Clock) -
 def operator(state: PartitionState) -> Writer:
     """Who compacts or clears up by hand: in the name of the last leader, so that a commit of a later one fences it."""
     return Writer(-1, state.highest_leader_epoch, f"{gethostname()}:{os.getpid()}", f"tiered-sidecar {__version__}")
-
-
-def _first_undecided(store: ObjectStore, state: PartitionState) -> int | None:
-    """First offset of the earliest transaction of which it is not archived how it ended; its data may yet be aborted.
-
-    It is open at the archive's end; or at the beginning of a hole, in which its end may be lost.
-    """
-    root = state.lineage.root
-    ends = [before for before, after in pairwise(state.segments) if before.end_offset != after.base_offset]
-    offsets = [
-        table_at_end(store, root, segment).first_open_transaction_offset() for segment in (*ends, *state.segments[-1:])
-    ]
-    return min((offset for offset in offsets if offset is not None), default=None)
 
 
 def _open(rows: Rows) -> set[tuple[int, int]]:

@@ -1,4 +1,4 @@
-"""Records of one batch of any format: `read_records`, and the builders of batches."""
+"""The records of one batch of any format."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ import crc32c
 
 from sidecar.errors import CorruptFile
 from sidecar.logformat.bodies import legacy
-from sidecar.logformat.bodies.building import build_batch, build_empty_batch, build_marker
 from sidecar.logformat.bodies.codecs import DEFAULT_LIMIT_BYTES, decompress
-from sidecar.logformat.bodies.legacy import build_legacy_message, build_legacy_wrapper
 from sidecar.logformat.bodies.record import Header, Record, read_varint, read_varlong
 from sidecar.logformat.headers import (
     BATCH_HEADER,
@@ -28,17 +26,6 @@ from sidecar.logformat.headers import (
     Codec,
     TimestampType,
 )
-
-__all__ = [
-    "Header",
-    "Record",
-    "build_batch",
-    "build_empty_batch",
-    "build_legacy_message",
-    "build_legacy_wrapper",
-    "build_marker",
-    "read_records",
-]
 
 CONTROL_NAMES = {0: "abort", 1: "commit"}
 

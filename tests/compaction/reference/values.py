@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from producer_state.replay import CompletedTransaction
 from sidecar.compaction.rules import CompactionRules
-from sidecar.logformat.bodies.records import Record
+from sidecar.logformat.bodies.record import Record
 from tests.compaction.reference.ranks import SortKey, sort_key
 
 
