@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.cli.docs import commands, pages, with_diagram
 from sidecar.cli.options import OPTION_NAMES
+from tests.reference_pages import commands, pages, with_diagram
 
 DOCS = Path(__file__).parents[1] / "docs"
 
@@ -15,13 +15,13 @@ DOCS = Path(__file__).parents[1] / "docs"
 @pytest.mark.parametrize("name", sorted(pages()))
 def test_the_page_is_what_the_code_would_write(name: str) -> None:
     written = (DOCS / name).read_text(encoding="utf-8")
-    assert written == pages()[name], f"run: python -m sidecar.cli.docs   (docs/{name} is out of date)"
+    assert written == pages()[name], f"run: python -m tests.reference_pages   (docs/{name} is out of date)"
 
 
 def test_the_diagram_of_the_copy_task_is_what_the_code_would_write() -> None:
     written = (DOCS / "architecture.md").read_text(encoding="utf-8")
     assert "Archiving --> " in written
-    assert written == with_diagram(written), "run: python -m sidecar.cli.docs"
+    assert written == with_diagram(written), "run: python -m tests.reference_pages"
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.cli.docs import commands
 from sidecar.cli.options import OPTION_NAMES
+from tests.reference_pages import commands
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "what-the-sources-ask.md").read_text(encoding="utf-8")

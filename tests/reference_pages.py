@@ -1,4 +1,4 @@
-"""The reference pages in `docs/`, written from the code they describe: `python -m sidecar.cli.docs [directory]`."""
+"""The reference pages in `docs/`, written from the code they describe: `python -m tests.reference_pages [directory]`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from sidecar.config.paths import Setting, alternatives, section_of, walk
 from sidecar.metrics import Metrics
 from sidecar.partition.copy_task import MEANINGS, TRANSITIONS, Phase
 
-NOTE = "<!-- Written by `python -m sidecar.cli.docs`; a test compares. Edit the code, not this page. -->"
+NOTE = "<!-- Written by `python -m tests.reference_pages`; a test compares. Edit the code, not this page. -->"
 _TYPES: dict[Any, str] = {
     bool: "yes or no",
     int: "integer",
@@ -35,7 +35,8 @@ _LIMITS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 
 
 DIAGRAM_BEGINS = (
-    "<!-- From here on written by `python -m sidecar.cli.docs` from `sidecar.partition.copy_task`; a test compares. -->"
+    "<!-- From here on written by `python -m tests.reference_pages` "
+    "from `sidecar.partition.copy_task`; a test compares. -->"
 )
 DIAGRAM_ENDS = "<!-- Up to here. -->"
 
