@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import ExitStack
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Self
 
 from sidecar.clock import Clock, SystemClock
@@ -49,14 +50,7 @@ class ProgressDisplay:
         self._lined_s = now_s
         import structlog
 
-        structlog.get_logger(__name__).info(
-            "progress",
-            segments_done=progress.segments_done,
-            segments_total=progress.segments_total,
-            bytes_done=progress.bytes_done,
-            bytes_total=progress.bytes_total,
-            latest=progress.latest,
-        )
+        structlog.get_logger(__name__).info("progress", **asdict(progress))
 
 
 class _Bar:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
@@ -27,12 +27,6 @@ REMEDY: Final = (
 
 
 @dataclass(slots=True)
-class _Counts:
-    unkeyed: int = 0
-    malformed_versions: int = 0
-
-
-@dataclass(slots=True)
 class OddRecords:
     """Counts by topic since this process began, and logs each commit with such records. Thread-safe.
 
@@ -41,16 +35,16 @@ class OddRecords:
 
     count: Callable[[int, int], None] = lambda _unkeyed, _malformed_versions: None
     _lock: threading.Lock = field(default_factory=threading.Lock)
-    _by_topic: dict[str, _Counts] = field(default_factory=dict)
+    _by_topic: dict[str, dict[str, int]] = field(default_factory=dict)
 
     def note(self, partition: TopicPartition, unkeyed: int, malformed_versions: int, effect: str) -> None:
         """A commit has replaced records of a partition, or archived copies of them. `effect`: what that means for dropped ones."""
         if not (unkeyed or malformed_versions):
             return
         with self._lock:
-            topic = self._by_topic.setdefault(partition.topic, _Counts())
-            topic.unkeyed += unkeyed
-            topic.malformed_versions += malformed_versions
+            topic = self._by_topic.setdefault(partition.topic, {"unkeyed": 0, "malformed_versions": 0})
+            topic["unkeyed"] += unkeyed
+            topic["malformed_versions"] += malformed_versions
         self.count(unkeyed, malformed_versions)
         _log.warning(
             "compaction_met_odd_records",
@@ -63,7 +57,7 @@ class OddRecords:
 
     def status(self) -> dict[str, dict[str, int]]:
         with self._lock:
-            return {topic: asdict(found) for topic, found in sorted(self._by_topic.items())}
+            return {topic: dict(found) for topic, found in sorted(self._by_topic.items())}
 
 
 EFFECT: Final = (

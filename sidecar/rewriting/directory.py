@@ -90,16 +90,7 @@ def compact_directory(
             with scanned([compaction_job(surveyed, count, rules, hash_key, directory)], engine) as run:
                 found = only(run.results)
                 outputs = only(rewritten(run, None if out is None else parts))
-            compaction = Compaction(
-                surveyed,
-                left_alone,
-                out,
-                outputs=outputs,
-                records_before=found.record_count,
-                unkeyed=found.unkeyed,
-                malformed_versions=found.malformed_versions,
-                deleted=found.deleted,
-            )
+            compaction = Compaction(surveyed, left_alone, out, outputs=outputs, **found.figures())
         if out is not None:
             _write(compaction, directory, parts)
             with cannot_be_written(out):

@@ -71,23 +71,14 @@ class Scanned(Generic[SourceT]):
             for number, file in enumerate(self.job.files)
         )
 
-    @property
-    def record_count(self) -> int:
-        """Markers included."""
-        return sum(scan.record_count for scan in self.scans)
-
-    @property
-    def unkeyed(self) -> int:
-        return sum(scan.unkeyed for scan in self.scans)
-
-    @property
-    def malformed_versions(self) -> int:
-        """Records whose version header is not there, or is none."""
-        return sum(scan.malformed_versions for scan in self.scans)
-
-    @property
-    def deleted(self) -> int:
-        return sum(scan.deleted for scan in self.scans)
+    def figures(self) -> dict[str, int]:
+        """Those of `CompactionFigures` that a scan knows."""
+        return {
+            "records_before": sum(scan.record_count for scan in self.scans),
+            "unkeyed": sum(scan.unkeyed for scan in self.scans),
+            "malformed_versions": sum(scan.malformed_versions for scan in self.scans),
+            "deleted": sum(scan.deleted for scan in self.scans),
+        }
 
 
 @dataclass(frozen=True, slots=True, eq=False)

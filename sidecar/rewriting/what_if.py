@@ -83,10 +83,7 @@ def what_if(
             strategy,
             _others(found, by_offset, winners) if strategy is not Strategy.OFFSET else OtherWinners(job.rules),
             outputs=outputs,
-            records_before=found.record_count,
-            unkeyed=found.unkeyed,
-            malformed_versions=found.malformed_versions,
-            deleted=found.deleted,
+            **found.figures(),
         )
 
 

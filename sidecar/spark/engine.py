@@ -47,7 +47,7 @@ class SparkEngine:
         # Failures outermost: a JVM that was killed also fails the calls that tidy up.
         with (
             self._spark.context() as context,
-            failures(self._spark),
+            failures(self._spark.death),
             cancelled_at_the_end(context) as group,
             shared_with(context.defaultParallelism, *self._moving),
         ):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final, Protocol
+from typing import Final
 
 from sidecar.errors import SidecarError
 
@@ -65,17 +65,12 @@ class SparkFailed(SidecarError):
     """A Spark job ended with an error that is not about the data."""
 
 
-class WatchedJvm(Protocol):
-    """Whoever knows whether the JVM is alive."""
-
-    def death(self, wait_s: float = 0.0) -> str | None:
-        """How the JVM ended, None if it runs after so long."""
-        ...
-
-
 @contextmanager
-def failures(jvm: WatchedJvm) -> Iterator[None]:
-    """Around calls of Spark, and of nothing else: what they raise becomes SparkFailed."""
+def failures(death: Callable[[float], str | None]) -> Iterator[None]:
+    """Around calls of Spark, and of nothing else: what they raise becomes SparkFailed.
+
+    Args: death: how the JVM ended, None if it runs after so many seconds.
+    """
     from py4j.protocol import Py4JError, Py4JJavaError
     from pyspark.errors import PySparkException
 
@@ -84,10 +79,10 @@ def failures(jvm: WatchedJvm) -> Iterator[None]:
     # Of a JVM that was killed only its closed sockets tell; and a context without one has lost its attributes.
     except (Py4JError, PySparkException, OSError, EOFError, AttributeError) as error:
         # Its sockets are closed a moment before the process has ended. What Java itself answers is no such case.
-        death = jvm.death(0.0 if isinstance(error, Py4JJavaError) else _DYING_S)
-        if death is None and isinstance(error, AttributeError):
+        died = death(0.0 if isinstance(error, Py4JJavaError) else _DYING_S)
+        if died is None and isinstance(error, AttributeError):
             raise
-        raise SparkFailed(f"the Spark job failed: {death or cause_of(error)}") from error
+        raise SparkFailed(f"the Spark job failed: {died or cause_of(error)}") from error
 
 
 def cause_of(error: Exception) -> str:

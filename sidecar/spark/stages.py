@@ -30,7 +30,7 @@ class SparkStages:
         threading.Thread(target=self._start_workers, name="spark-start", daemon=True).start()
 
     def _start_workers(self) -> None:
-        with suppress(SidecarError), self._spark.context() as context, failures(self._spark):
+        with suppress(SidecarError), self._spark.context() as context, failures(self._spark.death):
             context.parallelize(range(context.defaultParallelism), context.defaultParallelism).foreach(_nothing)
 
     @property
@@ -43,7 +43,7 @@ class SparkStages:
     def staged(self, stages: Stages, tasks: Sequence[Any]) -> Iterator[SparkRun]:
         """See StageEngine. Raises SparkUnavailable, SparkFailed."""
         with self._spark.context() as context, cancelled_at_the_end(context) as group:
-            with failures(self._spark), group, shared_with(context.defaultParallelism, *_moving(stages.uploads)):
+            with failures(self._spark.death), group, shared_with(context.defaultParallelism, *_moving(stages.uploads)):
                 shares = context.defaultParallelism + 1
                 rows = (
                     context.parallelize([sealed(task) for task in tasks], max(len(tasks), 1))
@@ -75,7 +75,7 @@ class SparkRun:
         self, function: Callable[[Iterable[Row], Any], Iterator[Any]], plans: Sequence[Any], *, uploads: bool = False
     ) -> list[Any]:
         """See StagedRun. The first stages do not run again: Spark finds their shuffle files. Raises SparkFailed."""
-        with failures(self._spark), self._group, shared_with(self._context.defaultParallelism, *_moving(uploads)):
+        with failures(self._spark.death), self._group, shared_with(self._context.defaultParallelism, *_moving(uploads)):
             work = AsOneOf(_Third(function, plans), self._context.defaultParallelism + 1)
             answers = self._rows.mapPartitionsWithIndex(sealed(work))
             return list(self._context.runJob(answers, iter, list(range(self._third_tasks))))

@@ -52,12 +52,12 @@ def test_the_cause(text: str, expected: str) -> None:
 
 def test_a_jvm_that_ended_is_the_cause_of_everything() -> None:
     for error in (EOFError(), ConnectionRefusedError(111, "refused"), AttributeError("_jsc")):
-        with pytest.raises(SparkFailed, match="the Spark job failed: killed"), failures(Jvm("killed")):
+        with pytest.raises(SparkFailed, match="the Spark job failed: killed"), failures(Jvm("killed").death):
             raise error
 
 
 def test_our_own_mistakes_are_no_failures_of_spark() -> None:
-    with pytest.raises(AttributeError), failures(Jvm()):
+    with pytest.raises(AttributeError), failures(Jvm().death):
         raise AttributeError("_typo")
-    with pytest.raises(ZeroDivisionError), failures(Jvm("killed")):
+    with pytest.raises(ZeroDivisionError), failures(Jvm("killed").death):
         raise ZeroDivisionError

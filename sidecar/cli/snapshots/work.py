@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -68,12 +68,6 @@ CompactedElsewhere = Annotated[
         show_default=False,
     ),
 ]
-
-
-class PartitionReport(Protocol):
-    def to_json(self) -> Mapping[str, Any]:
-        """Names are stable."""
-        ...
 
 
 def snapshot_settings(
@@ -159,8 +153,7 @@ def told(
 ) -> int:
     """Tell what came of it: a JSON object for each partition, or a table by `show`. Returns the exit code."""
     if options.json:
-        partitions: tuple[PartitionReport, ...] = report.partitions
-        for partition in partitions:
+        for partition in report.partitions:
             print_answer(kind, partition.to_json())
     else:
         show()

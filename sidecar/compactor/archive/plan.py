@@ -166,7 +166,7 @@ Job: TypeAlias = CompactionJob[ArchivedLog]
 class PartitionInWork:
     """A partition on its way. `result` is set as soon as it is settled.
 
-    `figures`: before the compaction, records, records without key, malformed versions, and records below the log start.
+    `figures`: see `CompactionFigures`.
     `new_malformed_versions`: see `PartitionCompaction`. `finished`: uploaded outputs by their number.
     `window`: begins before the first of these uploads. `is_committing`: from here on a commit may name them.
     """
@@ -175,7 +175,7 @@ class PartitionInWork:
     plan: ArchivePlan | None = None
     job: Job | None = None
     outputs: tuple[CompactedOutput[ArchivedLog], ...] = ()
-    figures: tuple[int, int, int, int] = (0, 0, 0, 0)
+    figures: dict[str, int] = field(default_factory=dict)
     new_malformed_versions: int = 0
     finished: dict[int, ArchivedSegment] = field(default_factory=dict)
     window: CommitWindow | None = None
@@ -205,7 +205,7 @@ class PartitionInWork:
 
     def take(self, found: Scanned[ArchivedLog], outputs: Sequence[CompactedOutput[ArchivedLog]]) -> None:
         self.outputs += tuple(outputs)
-        self.figures = (found.record_count, found.unkeyed, found.malformed_versions, found.deleted)
+        self.figures = found.figures()
         self.new_malformed_versions = _new_malformed_versions(found)
 
     def fail(self, error: SidecarError) -> None:
@@ -213,7 +213,6 @@ class PartitionInWork:
 
     def succeed(self, commit_number: int | None) -> None:
         left_alone = 0 if self.plan is None else len(self.plan.state.segments) - self.plan.count
-        records_before, unkeyed, malformed_versions, deleted = self.figures
         self.result = PartitionCompaction(
             self.request,
             None,
@@ -221,11 +220,8 @@ class PartitionInWork:
             commit_number,
             None if self.plan is None else self.plan.strategy_before,
             outputs=self.outputs,
-            records_before=records_before,
-            unkeyed=unkeyed,
-            malformed_versions=malformed_versions,
             new_malformed_versions=self.new_malformed_versions,
-            deleted=deleted,
+            **self.figures,
         )
 
 
