@@ -13,6 +13,7 @@ import numpy as np
 from sidecar.archive.bundle import log_size_bytes
 from sidecar.archive.keys import below
 from sidecar.archive.state import PartitionState
+from sidecar.compactor.archive.archived_log import reader
 from sidecar.errors import ObjectDamaged, ObjectMissing, PartitionError, SettingsError
 from sidecar.logformat.batches import BatchColumns, SegmentScanner
 from sidecar.logformat.indexes.offset_index import read_offset_index
@@ -100,15 +101,10 @@ def _wanted(store: ObjectStore, plan: PartitionPlan, window_bytes: int) -> Itera
     root, segment = plan.state.lineage.root, first.segment
     key = below(root, segment.log_key)
 
-    def read_at(position: int, buffer: memoryview) -> int:
-        data = store.read(key, position, len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
-
     position = _indexed_position(store, root, segment, first.first_offset)
     is_near = position > 0 or first.first_offset <= segment.base_offset
     scanner = SegmentScanner(
-        read_at,
+        reader(store, key, log_size_bytes(segment)),
         log_size_bytes(segment),
         file=key,
         check_crc=False,

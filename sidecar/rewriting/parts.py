@@ -6,11 +6,10 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
-from io import FileIO
 from pathlib import Path
 from typing import ClassVar, Protocol
 
-from sidecar.rewriting.work_files import bytes_of, cannot_be_written, write_all
+from sidecar.rewriting.work_files import WorkFile, bytes_of, cannot_be_written
 
 
 class PartWriter(Protocol):
@@ -56,13 +55,13 @@ class LocalParts:
     directory: Path
 
     @contextmanager
-    def writing(self, number: int) -> Iterator[_PartFile]:
+    def writing(self, number: int) -> Iterator[WorkFile]:
         path = self._path(number)
         with cannot_be_written(path):
             descriptor, name = tempfile.mkstemp(dir=self.directory)
         try:
             with open(descriptor, "wb", buffering=0) as file:  # noqa: PTH123  a descriptor, not a path
-                yield _PartFile(path, file)
+                yield WorkFile(path, file)
             with cannot_be_written(path):
                 Path(name).replace(path)
         finally:
@@ -83,13 +82,3 @@ class LocalParts:
 
     def _path(self, number: int) -> Path:
         return self.directory / f"{number:08d}.part"
-
-
-@dataclass(frozen=True, slots=True)
-class _PartFile:
-    path: Path
-    file: FileIO
-
-    def write(self, batches: memoryview) -> None:
-        with cannot_be_written(self.path):
-            write_all(self.file, batches)

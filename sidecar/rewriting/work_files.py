@@ -8,6 +8,7 @@ import tempfile
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Final, Self
@@ -37,19 +38,39 @@ def write_file(
 ) -> None:
     """A whole file, on the disk when this returns, or with `sync_file` later. Raises StagingFull."""
     with cannot_be_written(path), path.open("wb", buffering=0) as file:
+        written = WorkFile(path, file)
         for piece in pieces:
-            write_all(file, piece)
+            written.write(piece)
         if synced:
             os.fsync(file.fileno())
         if mtime_ns is not None:
             os.utime(file.fileno(), ns=(mtime_ns, mtime_ns))
 
 
-def write_all(file: IO[bytes], piece: bytes | memoryview) -> None:
-    """All bytes to an unbuffered file, which may take fewer at a time."""
-    rest = memoryview(piece).cast("B")
-    while len(rest):
-        rest = rest[file.write(rest) :]
+@dataclass(slots=True)
+class WorkFile:
+    """An unbuffered file that grows. `place`: what an error names."""
+
+    place: Path
+    file: IO[bytes]
+    size_bytes: int = 0
+
+    def write(self, piece: bytes | memoryview) -> None:
+        """All of its bytes; the system may take fewer at a time. Raises StagingFull."""
+        rest = memoryview(piece).cast("B")
+        self.size_bytes += len(rest)
+        with cannot_be_written(self.place):
+            while len(rest):
+                rest = rest[self.file.write(rest) :]
+
+
+@contextmanager
+def nameless_file(place: Path) -> Iterator[WorkFile]:
+    """A temporary file in a directory, gone afterwards. Raises StagingFull."""
+    with cannot_be_written(place):
+        file = tempfile.TemporaryFile(dir=place, buffering=0)  # noqa: SIM115  closed below
+    with file:
+        yield WorkFile(place, file)
 
 
 def bytes_of(path: Path, size_bytes: int | None = None) -> Iterator[memoryview]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import random
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import Any
 
 import pytest
 
@@ -20,6 +21,7 @@ from sidecar.compactor.archive.plan import CompactionRequest
 from sidecar.errors import StagingFull, StagingTooSmall
 from sidecar.rewriting.engines import LocalStages
 from sidecar.rewriting.packing import SegmentNeed, require_room, steps
+from sidecar.rewriting.work_files import WorkFile, nameless_file
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.archives import (
     NOW_MS,
@@ -180,15 +182,21 @@ def test_a_disk_that_is_full_while_segments_are_joined_loses_nothing(
     if cause == "full":
         joined = 0
 
-        def write_all(file: IO[bytes], piece: memoryview) -> None:
-            nonlocal joined
-            joined += 1
-            if joined > 2:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            file.write(piece)
+        class Filling(io.FileIO):
+            def write(self, piece: Any) -> int:
+                nonlocal joined
+                joined += 1
+                if joined > 2:
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                return super().write(piece)
+
+        @contextmanager
+        def filling(place: Path) -> Iterator[WorkFile]:
+            with nameless_file(place) as log, Filling(log.file.fileno(), "r+b", closefd=False) as file:
+                yield WorkFile(place, file)
 
         with monkeypatch.context() as patched:
-            patched.setattr(archive_finishing, "write_all", write_all)
+            patched.setattr(archive_finishing, "nameless_file", filling)
             (result,) = compactor.compact([request])
     else:
         # Parts are smaller than the segment that is joined of them: only that meets the limit, and the kernel refuses it.

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 from sidecar.archive.bundle import INDEXES_BYTES_MAX, assemble_indexes, log_part
 from sidecar.archive.keys import below, fresh_id, indexes_key, log_key
@@ -27,7 +26,7 @@ from sidecar.rewriting.engines import on_engine
 from sidecar.rewriting.job import CompactedOutput
 from sidecar.rewriting.parts import Parts
 from sidecar.rewriting.segment_files import checked_log, joined
-from sidecar.rewriting.work_files import cannot_be_written, write_all
+from sidecar.rewriting.work_files import WorkFile, cannot_be_written, nameless_file
 from sidecar.segment.log_check import unreadable_parts
 from sidecar.storage import FileSource
 
@@ -79,12 +78,11 @@ def discard(store: ObjectStore, root: str, segments: Sequence[ArchivedSegment]) 
 
 def _finish(task: FinishTask) -> ArchivedSegment:
     place = task.staging or Path(tempfile.gettempdir())
-    with cannot_be_written(place):
-        file = tempfile.TemporaryFile(dir=place, buffering=0)  # noqa: SIM115  closed below
-    with file:
-        size_bytes = _join(task, place, file)
+    with nameless_file(place) as log:
+        for piece in joined(task.output, task.parts):
+            log.write(piece)
         with cannot_be_written(place):  # a disk that fails may refuse to read, too
-            segment, indexes = _segment(task, file, size_bytes)
+            segment, indexes = _segment(task, log)
         last = task.output.sources[-1]
         store, log_at, indexes_at = (
             process_store.store_of(last.store),
@@ -92,7 +90,7 @@ def _finish(task: FinishTask) -> ArchivedSegment:
             below(last.root, segment.indexes_key),
         )
         try:
-            send_checked(store, log_at, FileSource(file.fileno(), size_bytes, log_at), segment.parts[0].crc32c)
+            send_checked(store, log_at, FileSource(log.file.fileno(), log.size_bytes, log_at), segment.parts[0].crc32c)
             send_bytes(store, indexes_at, indexes)
         except SidecarError:
             with suppress(SidecarError):
@@ -101,21 +99,12 @@ def _finish(task: FinishTask) -> ArchivedSegment:
     return segment
 
 
-def _join(task: FinishTask, place: Path, file: IO[bytes]) -> int:
-    size_bytes = 0
-    for piece in joined(task.output, task.parts):
-        with cannot_be_written(place):
-            write_all(file, piece)
-        size_bytes += len(piece)
-    return size_bytes
-
-
-def _segment(task: FinishTask, file: IO[bytes], size_bytes: int) -> tuple[ArchivedSegment, bytes]:
+def _segment(task: FinishTask, log: WorkFile) -> tuple[ArchivedSegment, bytes]:
     """What is to be committed of the joined log, which has been checked; and its `.indexes`."""
     output, sources = task.output, [source.segment for source in task.output.sources]
     root = output.sources[-1].root
     checked = checked_log(
-        PositionalFile(file.fileno()), size_bytes, output, f"{root}: compacted segment at {output.base_offset}"
+        PositionalFile(log.file.fileno()), log.size_bytes, output, f"{root}: compacted segment at {output.base_offset}"
     )
     built = checked.built
     old = small_parts(process_store.store_of(output.sources[-1].store), root, sources[-1])
@@ -141,7 +130,7 @@ def _segment(task: FinishTask, file: IO[bytes], size_bytes: int) -> tuple[Archiv
         end_offset=output.end_offset,
         log_key=log_key(output.base_offset, segment_id),
         indexes_key=indexes_key(output.base_offset, segment_id),
-        parts=(log_part(size_bytes, checked.crc32c), *parts),
+        parts=(log_part(log.size_bytes, checked.crc32c), *parts),
         # An epoch that goes on over a border begins once.
         leader_epochs=epochs_of(
             (entry.epoch, entry.start_offset) for source in sources for entry in source.leader_epochs

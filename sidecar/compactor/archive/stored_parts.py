@@ -8,14 +8,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, ClassVar, Final
+from typing import ClassVar, Final
 
 from sidecar.archive.keys import fresh_id, is_id
 from sidecar.errors import PartitionError
 from sidecar.host import process_store
 from sidecar.model import ObjectKey
 from sidecar.randomness import Randomness
-from sidecar.rewriting.work_files import cannot_be_written, write_all
+from sidecar.rewriting.work_files import WorkFile, nameless_file
 from sidecar.storage import FileSource
 from sidecar.store_settings import StoreSettings
 
@@ -45,18 +45,14 @@ class StoredParts:
         return f"{STAGING}{self.job_id}/"
 
     @contextmanager
-    def writing(self, number: int) -> Iterator[_Waiting]:
+    def writing(self, number: int) -> Iterator[WorkFile]:
         """See Parts. Of two attempts both are there, and hold the same."""
-        place = Path(tempfile.gettempdir())
-        with cannot_be_written(place):
-            file = tempfile.TemporaryFile(dir=place, buffering=0)  # noqa: SIM115  closed below
-        with file:
-            waiting = _Waiting(place, file)
+        with nameless_file(Path(tempfile.gettempdir())) as waiting:
             yield waiting
             if not waiting.size_bytes:
                 return  # Nobody asks for it.
             key = ObjectKey(f"{self.prefix}{number:08d}-{fresh_id(self.randomness)}.part")
-            source = FileSource(file.fileno(), waiting.size_bytes, key)
+            source = FileSource(waiting.file.fileno(), waiting.size_bytes, key)
             process_store.store_of(self.store).upload(key, source)
 
     def pieces(self, number: int, size_bytes: int) -> Iterator[memoryview]:
@@ -83,15 +79,3 @@ class StoredParts:
 
     def _keys(self, number: int) -> list[ObjectKey]:
         return [facts.key for facts in process_store.store_of(self.store).list(f"{self.prefix}{number:08d}-")]
-
-
-@dataclass(slots=True)
-class _Waiting:
-    place: Path
-    file: IO[bytes]
-    size_bytes: int = 0
-
-    def write(self, batches: memoryview) -> None:
-        with cannot_be_written(self.place):
-            write_all(self.file, batches)
-        self.size_bytes += len(batches)
