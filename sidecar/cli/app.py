@@ -12,17 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from sidecar import __version__
-from sidecar.cli import (
-    archiving,
-    broker_facts,
-    clearing,
-    configuring,
-    doctor,
-    kubernetes,
-    preparing,
-    reporting,
-    spark_packages,
-)
+from sidecar.cli import archiving, broker_facts, clearing, configuring, doctor, kubernetes, preparing, reporting
 from sidecar.cli.compact import command as compacting
 from sidecar.cli.inspect import command as inspecting
 from sidecar.cli.options import GlobalOptions, root_command, with_global_options
@@ -121,7 +111,7 @@ for command in (
     preparing.prepare,
     doctor.doctor,
     inspecting.inspect,
-    spark_packages.spark_packages,
+    preparing.spark_packages,
     version,
 ):
     app.command()(with_global_options(command))

@@ -13,7 +13,7 @@ import typer
 
 from sidecar.cli.engines import Engine, Master, require_local_spark, spark_flags
 from sidecar.cli.options import GlobalOptions
-from sidecar.cli.output import print_json, print_table, remark, size
+from sidecar.cli.output import ProgressDisplay, print_json, print_table, remark, size
 
 if TYPE_CHECKING:
     from sidecar.runner.backfill import BackfillReport
@@ -81,7 +81,6 @@ def backfill(
     flags |= {"broker.connection.bootstrap_servers": bootstrap_server or None, **spark_flags(master, engine)}
     settings = options.settings(flags, calm=True)
     from sidecar.cli.engines import RunEngines
-    from sidecar.cli.progress import ProgressDisplay
     from sidecar.runner.backfill import backfill as archive_once
 
     require_local_spark(settings)

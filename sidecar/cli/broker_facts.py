@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -68,15 +69,12 @@ def broker(
         found = [(files, facts.partition(files)) for files in scanner(settings)().partitions]
         broker_id, cluster_id = facts.broker_id(), facts.cluster_id()
         missing_rights = list(facts.state().missing_rights)
-    connection = BrokerConnection(settings.broker.connection)
-    try:
+    with closing(BrokerConnection(settings.broker.connection)) as connection:
         led = [row.topic_partition for _, row in found if row.leads]
         told = ask_producers(connection, broker_id, led)
         directories = log_dirs(connection, broker_id)
         epochs = {row.topic_partition: row.leader_epoch for _, row in found if row.leads}
         high_watermarks = list_offsets(connection, broker_id, epochs, isolation_level=READ_UNCOMMITTED)
-    finally:
-        connection.close()
     rows = [_row(files, row, high_watermarks.get(files.topic_partition)) for files, row in found]
     for (files, _), shown in zip(found, rows, strict=True):
         known = None if told is None else told.values.get(files.topic_partition)

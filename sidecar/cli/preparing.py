@@ -1,4 +1,4 @@
-"""`prepare`: what would else be done at each first start, for images and machines that start often."""
+"""`prepare` and `spark-packages`: what images, and machines that start often, have made beforehand."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from sidecar.cli.options import NO_ARCHIVE, GlobalOptions
-from sidecar.cli.output import print_answer, remark
+from sidecar.cli.output import print_answer, remark, size
 from sidecar.errors import StagingFull
 
 _PRELOADED = "sidecar.rewriting.preloaded"
@@ -80,3 +80,22 @@ def _train(options: GlobalOptions, archive: Path) -> None:
         raise StagingFull(
             f"{archive.parent}: cannot be written: {error.strerror}; name another cache by XDG_CACHE_HOME"
         ) from error
+
+
+def spark_packages(
+    options: GlobalOptions,
+    out: Annotated[Path, typer.Argument(metavar="OUT.tar.gz", help="The archive to write.", show_default=False)],
+) -> int:
+    """Pack this program and all it needs for executors that do not have it; name the file by spark.worker_packages.
+
+    Executors need Spark's own Python packages and a Python of the same minor version on the same kind of machine.
+    """
+    from sidecar.spark.packages import pack_packages
+
+    packed = pack_packages(out)
+    if options.json:
+        facts = {"path": str(packed.path), "size_bytes": packed.size_bytes, "distributions": packed.distributions}
+        print_answer("spark_packages", facts)
+    else:
+        remark(f"wrote {packed.path}, {size(packed.size_bytes)}: {len(packed.distributions)} distributions")
+    return 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -85,11 +86,8 @@ def policies_of(settings: Settings, lineages: Sequence[Lineage]) -> dict[str, To
     overrides = settings.topics.policies
     if not settings.broker.connection.is_configured:
         return {topic: resolve_policy(topic, {}, {}, overrides) for topic in topics}
-    connection = BrokerConnection(settings.broker.connection)
-    try:
+    with closing(BrokerConnection(settings.broker.connection)) as connection:
         told = ask_topics(connection, topics)
-    finally:
-        connection.close()
 
     def resolved(topic: str) -> TopicPolicy:
         of_topic = told.values.get(topic, {})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,7 +12,7 @@ import typer
 
 from sidecar.cli.archiving import Archive
 from sidecar.cli.options import GlobalOptions
-from sidecar.cli.output import answering_json, print_answer, remark
+from sidecar.cli.output import ProgressDisplay, answering_json, print_answer, remark
 from sidecar.cli.restore.report import as_json, show
 from sidecar.clock import SystemClock
 from sidecar.errors import SettingsError
@@ -26,7 +27,6 @@ from sidecar.restore.request import (
 
 if TYPE_CHECKING:
     from sidecar.config import Settings
-    from sidecar.restore.request import TargetCluster
     from sidecar.restore.restore import RestoreReport
 
 
@@ -168,8 +168,9 @@ def _done(
     workers: int,
     dry_run: bool,
 ) -> RestoreReport:
-    from sidecar.cli.progress import ProgressDisplay
+    from sidecar.broker.connection import BrokerConnection
     from sidecar.restore.histories import require_archived
+    from sidecar.restore.request import ask_cluster
     from sidecar.restore.restore import plan_restore
     from sidecar.restore.restore import restore as restore_topic
     from sidecar.storage import open_existing
@@ -179,24 +180,14 @@ def _done(
         if asks_cluster:
             # First: a topic that is mistyped is in neither, and the cluster's advice would be to create it.
             require_archived(store, request.topic)
-            request = replace(request, cluster=_asked(settings, request.topic))
+            with closing(BrokerConnection(settings.broker.connection)) as connection:
+                request = replace(request, cluster=ask_cluster(connection, request.topic))
         if dry_run:
             return plan_restore(store, SystemClock(), request)
         with ProgressDisplay(quiet=options.quiet, colors=options.colors) as progress:
             return restore_topic(store, SystemClock(), request, workers=workers, progress=progress)
     finally:
         store.close()
-
-
-def _asked(settings: Settings, topic: str) -> TargetCluster:
-    from sidecar.broker.connection import BrokerConnection
-    from sidecar.restore.request import ask_cluster
-
-    connection = BrokerConnection(settings.broker.connection)
-    try:
-        return ask_cluster(connection, topic)
-    finally:
-        connection.close()
 
 
 def _offset_range(text: str | None) -> tuple[int, int] | None:

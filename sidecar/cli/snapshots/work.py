@@ -11,13 +11,12 @@ import typer
 
 from sidecar.cli.engines import Work, WorkKind, task_engine
 from sidecar.cli.options import NO_ARCHIVE, GlobalOptions, with_chosen
-from sidecar.cli.output import print_answer, remark
+from sidecar.cli.output import ProgressDisplay, print_answer, remark
 from sidecar.clock import SystemClock
 from sidecar.errors import SettingsError
 from sidecar.snapshots.replay_mode import Replay
 
 if TYPE_CHECKING:
-    from sidecar.cli.progress import ProgressDisplay
     from sidecar.config import Settings
     from sidecar.discovery.scan import TopicFilter
     from sidecar.engine_ports import TaskEngine
@@ -132,7 +131,6 @@ def reading(
     options: GlobalOptions, settings: Settings, workers: int | None, *, on_this_machine: bool
 ) -> Iterator[tuple[TaskEngine, ProgressDisplay]]:
     """Who reads the segments, and who shows how far that is."""
-    from sidecar.cli.progress import ProgressDisplay
     from sidecar.snapshots.local_engine import PRELOADED
 
     # Only a name or a cluster takes reading to Spark, whatever its size.
