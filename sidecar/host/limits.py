@@ -32,26 +32,22 @@ def processors() -> int:
 
 def _quota() -> int | None:
     for files in CPU_FILES:
-        try:
+        with suppress(OSError, UnicodeDecodeError):
             words = " ".join(file.read_text(encoding="ascii") for file in files).split()
-        except (OSError, UnicodeDecodeError):
-            continue
-        # Without a quota version 2 says "max", and version 1 says -1.
-        if len(words) != 2 or not all(word.isdecimal() for word in words) or not int(words[1]):
-            return None
-        return -(-int(words[0]) // int(words[1]))
+            # Without a quota version 2 says "max", and version 1 says -1.
+            if len(words) != 2 or not all(word.isdecimal() for word in words) or not int(words[1]):
+                return None
+            return -(-int(words[0]) // int(words[1]))
     return None
 
 
 def memory_limit_bytes() -> int | None:
     """The limit of this container, None if there is none or it cannot be read."""
     for file in MEMORY_FILES:
-        try:
+        with suppress(OSError, UnicodeDecodeError):
             text = file.read_text(encoding="ascii").strip()
-        except (OSError, UnicodeDecodeError):
-            continue
-        limit = int(text) if text.isdecimal() else _UNLIMITED_BYTES
-        return limit if limit < _UNLIMITED_BYTES else None
+            limit = int(text) if text.isdecimal() else _UNLIMITED_BYTES
+            return limit if limit < _UNLIMITED_BYTES else None
     return None
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
-from functools import partial
 from itertools import islice
 from typing import Final, TypeVar
 
@@ -85,7 +84,9 @@ def verify_archive(
     def plan(root: ObjectKey) -> _Planned | PartitionVerification:
         return _or_unread(root, outage, lambda: _plan(store, root, clock, deep=deep))
 
-    def finish(planned: _Planned, checked: Sequence[Checked]) -> PartitionVerification:
+    def finish(planned: _Planned | PartitionVerification, checked: Sequence[Checked]) -> PartitionVerification:
+        if not isinstance(planned, _Planned):
+            return planned
         return _or_unread(planned.root, outage, lambda: _finish(store, now, planned, checked))
 
     roots = iter([lineage.root for lineage in find_all_lineages(store, include)])
@@ -98,24 +99,18 @@ def _in_order(
     pool: ThreadPoolExecutor,
     planned: Sequence[_Planned | PartitionVerification],
     driver: Checks,
-    finish: Callable[[_Planned, Sequence[Checked]], PartitionVerification],
+    finish: Callable[[_Planned | PartitionVerification, Sequence[Checked]], PartitionVerification],
 ) -> Iterator[PartitionVerification]:
     """Each lineage as soon as its segments have been checked; what lies beside them is listed meanwhile."""
-    waiting: deque[Callable[[], PartitionVerification]] = deque()
+    waiting: deque[Future[PartitionVerification]] = deque()
     stream = driver.run([check for one in planned if isinstance(one, _Planned) for check in one.checks])
     with closing(stream):
         for one in planned:
-            if isinstance(one, _Planned):
-                waiting.append(pool.submit(finish, one, list(islice(stream, len(one.state.segments)))).result)
-            else:
-                waiting.append(partial(_same, one))
+            segments = len(one.state.segments) if isinstance(one, _Planned) else 0
+            waiting.append(pool.submit(finish, one, list(islice(stream, segments))))
             if len(waiting) > 2 * WORKERS:
-                yield waiting.popleft()()
-        yield from (done() for done in waiting)
-
-
-def _same(found: PartitionVerification) -> PartitionVerification:
-    return found
+                yield waiting.popleft().result()
+        yield from (done.result() for done in waiting)
 
 
 def _some(
