@@ -12,7 +12,7 @@ from typing import Any
 
 from sidecar import __version__
 from sidecar.broker.client import Client, failures
-from sidecar.broker.credentials import secret_of, tls_context
+from sidecar.broker.credentials import secret_of, tls_context, token_provider
 from sidecar.broker.refusals import require_contact, unavailable
 from sidecar.clock import Clock, SystemClock
 from sidecar.config.broker_connection import BrokerConnectionSettings, SaslMechanism
@@ -227,8 +227,6 @@ def _arguments(settings: BrokerConnectionSettings) -> dict[str, Any]:
         arguments["sasl_plain_username"] = settings.sasl_username
         arguments["sasl_plain_password"] = password
     if settings.sasl_mechanism is SaslMechanism.OAUTHBEARER and settings.sasl_oauth_token_file is not None:
-        from sidecar.broker.credentials import token_provider
-
         provider = token_provider(settings.sasl_oauth_token_file)
         # What is wrong with the file is told here; within the client it would be a connection that fails without a word.
         provider.token()

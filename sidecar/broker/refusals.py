@@ -14,7 +14,7 @@ from contextlib import closing
 from functools import reduce
 
 from sidecar.broker.client import EndedWhileGreeting
-from sidecar.broker.credentials import handshake_failure
+from sidecar.broker.credentials import handshake_failure, lifetime_words
 from sidecar.config.broker_connection import BrokerConnectionSettings, SaslMechanism
 from sidecar.errors import BrokerTrouble, BrokerUnavailable
 
@@ -68,8 +68,6 @@ def unavailable(error: BaseException, settings: BrokerConnectionSettings) -> Bro
 
 def _refused(settings: BrokerConnectionSettings) -> str:
     if settings.sasl_mechanism is SaslMechanism.OAUTHBEARER and settings.sasl_oauth_token_file is not None:
-        from sidecar.broker.credentials import lifetime_words
-
         file = settings.sasl_oauth_token_file
         return (
             f"the token of sasl_oauth_token_file {file}{lifetime_words(file)}, is refused: it must be fresh, and of an issuer "

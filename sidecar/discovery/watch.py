@@ -134,7 +134,7 @@ class Hint:
         self._names: NewNames | None = None
         self._thread = threading.Thread(target=self._watch, name="log-dir-watch", daemon=True)
 
-    def start(self) -> None:
+    def __enter__(self) -> Self:
         """Begin to watch: what comes from now on wakes."""
         try:
             self._names = NewNames()
@@ -144,8 +144,9 @@ class Hint:
             self._give_up(error)
         else:
             self._thread.start()
+        return self
 
-    def stop(self) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         """End the thread; returns when it has ended."""
         self._stop.set()
         if self._thread.is_alive() and self._names is not None:
@@ -153,14 +154,6 @@ class Hint:
             self._thread.join()
         if self._names is not None:
             self._names.close()
-            self._names = None
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self.stop()
 
     def _present(self) -> list[Path]:
         present = [log_dir for log_dir in self._log_dirs if log_dir.is_dir()]

@@ -127,9 +127,5 @@ def test_events_that_the_kernel_lost_wake(tmp_path: Path, monkeypatch: pytest.Mo
         assert wake.wait(PATIENCE_S)
 
 
-def test_stop_without_start_returns(tmp_path: Path) -> None:
-    Hint([tmp_path], threading.Event()).stop()
-
-
 def _touch(directory: Path, base_offset: int) -> None:
     (directory / f"{base_offset:020d}.log").touch()
