@@ -92,13 +92,13 @@ def heal(
         ]
         if not dry_run:
             for healing in healings:
-                _remove_leftovers(healing)
-        work = [
-            (healing, job)
-            for healing in healings
-            if replace_empty or not dry_run
-            if (job := _job(healing, replay, forgetting)) is not None and job.boundaries
-        ]
+                with healing.noting_problem():
+                    remove_leftovers(healing.plan.log.files.directory)
+        work: list[tuple[Healing, PartitionJob]] = []
+        for healing in healings if replace_empty or not dry_run else ():
+            with healing.noting_problem():
+                job = healing.plan.job(replay, forgetting)
+                work += [(healing, job)] if job.boundaries else []
         jobs = [job for _, job in work]
         with HealWriter(locks) as writer:
             writing = None if dry_run else writer
@@ -161,18 +161,3 @@ def _planned(
     except PartitionError as error:
         return Healing(HealPlan(log), problem=str(error))
     return Healing(plan, note=_BARE if plan.bare and not replayed else "")
-
-
-def _remove_leftovers(healing: Healing) -> None:
-    try:
-        remove_leftovers(healing.plan.log.files.directory)
-    except PartitionError as error:
-        healing.problem = str(error)
-
-
-def _job(healing: Healing, replay: Replay, forgetting: Forgetting) -> PartitionJob | None:
-    try:
-        return healing.plan.job(replay, forgetting)
-    except PartitionError as error:
-        healing.problem = str(error)
-        return None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -93,6 +95,14 @@ class Healing:
     read_bytes: int = 0
     note: str = ""
     problem: str = ""
+
+    @contextmanager
+    def noting_problem(self) -> Iterator[None]:
+        """Keep the first PartitionError of the partition."""
+        try:
+            yield
+        except PartitionError as error:
+            self.problem = self.problem or str(error)
 
     @property
     def not_compared(self) -> list[int]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import SpooledTemporaryFile
@@ -69,10 +68,10 @@ class HealWriter:
     def _write(self, healing: Healing, snapshots: Sequence[NewSnapshot]) -> None:
         log = healing.plan.log
         self._locks[log.files.log_dir].require_held()
-        with _problem_of(healing):
+        with healing.noting_problem():
             _place_all(healing, snapshots)
         # Also when one could not be placed: those before it are reported as done.
-        with _problem_of(healing):
+        with healing.noting_problem():
             sync_directory(log.files.directory)
 
 
@@ -86,14 +85,6 @@ def _place_all(healing: Healing, snapshots: Sequence[NewSnapshot]) -> None:
         path = log.snapshot_path(snapshot.offset)
         place_snapshot(path, snapshot.content, neighbour, aside_suffix=snapshot.aside_suffix)
         (healing.replaced if snapshot.aside_suffix else healing.created).append(snapshot.offset)
-
-
-@contextmanager
-def _problem_of(healing: Healing) -> Iterator[None]:
-    try:
-        yield
-    except PartitionError as error:
-        healing.problem = healing.problem or str(error)
 
 
 class HeldSnapshots:
