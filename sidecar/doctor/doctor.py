@@ -28,7 +28,7 @@ _Answer = TypeVar("_Answer")
 
 
 class _Work(threading.Thread, Generic[_Answer]):
-    """Work in a thread that nobody has to wait for: a disk or a store may hang for ever. `answer`: None until it is done."""
+    """Work in a thread that need not be waited for: a disk or a store may hang for ever. `answer`: None until it is done."""
 
     def __init__(self, name: str, work: Callable[[], _Answer]) -> None:
         super().__init__(name=f"doctor-{name}", daemon=True)
