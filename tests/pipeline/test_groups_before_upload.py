@@ -18,7 +18,6 @@ from sidecar.broker.files import FileBrokerFacts
 from sidecar.commits import commit_log
 from sidecar.compaction_strategy import Strategy
 from sidecar.compactor import before_upload
-from sidecar.logformat.bodies.records import Record
 from sidecar.logformat.bodies.record import Record
 from sidecar.model import PartitionFiles
 from sidecar.partition.facts import PartitionFacts

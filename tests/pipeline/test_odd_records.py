@@ -20,14 +20,8 @@ from sidecar.compactor.topic_counts import RawReason
 from sidecar.compactor.wiring import compaction_in_run
 from sidecar.config import Settings
 from sidecar.discovery.scan import TopicFilter, scan_log_dirs
-from sidecar.logformat.bodies.records import Record, build_batch
-from sidecar.discovery.scan import scan_log_dirs
-from sidecar.discovery.topic_filter import TopicFilter
 from sidecar.logformat.bodies.building import build_batch
 from sidecar.logformat.bodies.record import Record
-from sidecar.pipeline.compaction.archive_job import ArchiveJobs
-from sidecar.pipeline.compaction.group_compactor import GroupCompactor
-from sidecar.pipeline.compaction.in_run import compaction_in_run
 from sidecar.rewriting.engines import LocalEngines
 from sidecar.runner.archive_loop import ArchiveLoop
 from tests.fakes.memory_store import MemoryStore

@@ -26,12 +26,8 @@ from sidecar.compactor.wiring import compaction_in_run
 from sidecar.config import CompactionPolicy, Settings
 from sidecar.discovery.scan import TopicFilter, scan_log_dirs
 from sidecar.engine_ports import StageEngine
-from sidecar.logformat.bodies.records import Record, build_batch
 from sidecar.logformat.bodies.building import build_batch
 from sidecar.logformat.bodies.record import Record
-from sidecar.pipeline.compaction.archive_job import ArchiveJobs
-from sidecar.pipeline.compaction.before_upload import rule_unknown
-from sidecar.pipeline.compaction.in_run import compaction_in_run
 from sidecar.rewriting.engines import LocalEngines, LocalStages
 from sidecar.runner.archive_loop import ArchiveLoop
 from sidecar.topic_policy import NOT_TOLD, TopicPolicy, Unanswered

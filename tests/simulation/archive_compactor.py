@@ -18,16 +18,14 @@ from sidecar.commits.checked_upload import send_bytes, send_checked
 from sidecar.compactor.archive.archived_log import LAST_MODIFIED
 from sidecar.compactor.archive.bundle import small_parts
 from sidecar.compactor.archive.compactor import ArchiveCompactor
-from sidecar.compactor.archive.finishing import _epochs
-from sidecar.compactor.archive.plan import plan_archive
-from sidecar.compactor.archive.request import CompactionRequest, PartitionCompaction
-from sidecar.compactor.archive.work import PartitionInWork
+from sidecar.compactor.archive.plan import CompactionRequest, PartitionCompaction, PartitionInWork, plan_archive
+from sidecar.compactor.archive_job import ArchiveJobs
 from sidecar.compactor.candidate_queue import LedPartition
-from sidecar.compactor.policy_rules import rules_of
+from sidecar.compactor.topic_rule import rules_of
 from sidecar.errors import SidecarError
+from sidecar.logformat.leader_epochs import epochs_of
 from sidecar.model import ArchivedSegment, PartName
-from sidecar.pipeline.compaction.archive_job import ArchiveJobs
-from sidecar.pipeline.tools import Tools
+from sidecar.runner.context import RunContext
 from tests.simulation.batches import Batch, decode, encode
 from tests.simulation.compactor import CopySource, ends_of, kept_of, policy
 from tests.simulation.link import SimLink
@@ -51,7 +49,7 @@ class _Output:
 class SimArchiveCompactor(ArchiveCompactor):
     """As `ArchiveCompactor`, but for what an engine does."""
 
-    def __init__(self, tools: Tools, link: SimLink, random: Random, confirm: Callable[..., None]) -> None:
+    def __init__(self, tools: RunContext, link: SimLink, random: Random, confirm: Callable[..., None]) -> None:
         """Args: link: to the store. random: decides which segments become one."""
         super().__init__(
             cast("Any", None), cast("Any", None), tools.clock, confirm=confirm, randomness=tools.randomness
@@ -125,7 +123,9 @@ class SimArchiveCompactor(ArchiveCompactor):
             log_key=log_key(base_offset, segment_id),
             indexes_key=indexes_key(base_offset, segment_id),
             parts=(log_part(len(content), crc32c(content)), *parts),
-            leader_epochs=_epochs(sources),
+            leader_epochs=epochs_of(
+                (entry.epoch, entry.start_offset) for source in sources for entry in source.leader_epochs
+            ).entries,
             highest_batch_leader_epoch=built.leader_epochs.latest_epoch,
             max_timestamp_ms=built.max_timestamp_ms,
             batch_count=built.batch_count,
@@ -148,7 +148,7 @@ class SimArchiveCompactor(ArchiveCompactor):
 
 
 def compact_archive(
-    tools: Tools, link: SimLink, led: LedPartition, random: Random, *, by_hand: bool
+    tools: RunContext, link: SimLink, led: LedPartition, random: Random, *, by_hand: bool
 ) -> list[SidecarError]:
     """Compact one partition beside a sidecar that leads it, or by hand; the errors that it ended with."""
     jobs = ArchiveJobs(cast("Any", None), tools, cast("Any", None), lambda _topic: policy())

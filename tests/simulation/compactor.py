@@ -19,11 +19,6 @@ from sidecar.compactor.before_upload import BeforeUpload, RolledGroup
 from sidecar.compactor.staged_copies import CopyGroup
 from sidecar.compactor.topic_counts import RawReason
 from sidecar.compactor.topic_rule import TopicRule, rules_of, topic_rule
-from sidecar.config import CompactionSettings
-from sidecar.compactor.policy_rules import rules_of
-from sidecar.compactor.raw_uploads import RawReason
-from sidecar.compactor.staged_copies import CompactedCopy, CopyGroup
-from sidecar.compactor.topic_rule import TopicRule, topic_rule
 from sidecar.config import CompactionPolicy, CompactionSettings
 from sidecar.errors import SegmentChanged, SidecarError
 from sidecar.segment import bundle
