@@ -118,7 +118,8 @@ class ArchiveLoop:
         self._tasks: dict[TopicPartition, _Task] = {}
         self._plannings: dict[TopicPartition, Planning] = {}
         self._returning: set[TopicPartition] = set()
-        self._ready: list[Work] = []
+        self._relisted: set[TopicPartition] = set()
+        self._ready: dict[TopicPartition, Work] = {}
         self._conflicts: dict[TopicPartition, int] = {}
         self._outcomes: dict[TopicPartition, PartitionOutcome] = {}
         self._check: _Check | None = None
@@ -167,7 +168,7 @@ class ArchiveLoop:
                 executor.close()
             for task in self._tasks.values():
                 task.executor.close()
-            self._tasks, self._plannings, self._ready, self._check = {}, {}, [], None
+            self._tasks, self._plannings, self._ready, self._check = {}, {}, {}, None
             self._returning.clear()
             if self._tools.stop.is_set():
                 self._tools.held.release()
@@ -212,9 +213,9 @@ class ArchiveLoop:
                 self._end_check(check)
 
     def _stop(self) -> None:
-        for archiver, plan in self._ready:
+        for archiver, plan in self._ready.values():
             self._note_outcome(archiver, archiver.not_reached(plan, Wait.DRAINING))
-        self._ready = []
+        self._ready = {}
         for task in list(self._tasks.values()):
             task.executor.stop()
 
@@ -237,7 +238,7 @@ class ArchiveLoop:
                 opened.enter_context(self)
             report = self.cycle()
             self.drive(lambda: not self._plannings)
-            return list(self._ready), report
+            return list(self._ready.values()), report
 
     def work(self, work: list[Work], report: CycleReport, done: Done | None = None) -> CycleReport:
         """Archive what was planned, and what is planned behind it. One partition's fault never stops another's work."""
@@ -277,8 +278,10 @@ class ArchiveLoop:
 
     def begin_check(self) -> None:
         """Ask the broker, and list the log directories; then plan."""
-        self._check, self._due_s = _Check(self._tools.clock.monotonic_s()), math.inf
-        self._run(Pool.CHECKS, partial(self._look, self._scan), self._listed)
+        check = self._check = _Check(self._tools.clock.monotonic_s())
+        self._due_s = math.inf
+        self._relisted = set(self._returning)
+        self._run(Pool.CHECKS, partial(self._look, self._scan), partial(self._listed, check))
 
     def _look(self, scan: Callable[[], ScanResult]) -> tuple[ScanResult, list[Seen]]:
         """A step: what lies in the directories, under what the broker said just before."""
@@ -298,9 +301,10 @@ class ArchiveLoop:
         except PartitionError as error:
             return files, error
 
-    def _listed(self, result: tuple[ScanResult, list[Seen]] | None, error: SidecarError | None) -> None:
-        check = self._check
-        if check is None or result is None:
+    def _listed(self, check: _Check, result: tuple[ScanResult, list[Seen]] | None, error: SidecarError | None) -> None:
+        if check is not self._check:
+            return  # An error has ended it, and another one is under way: what it found is older.
+        if result is None:
             self._check, self._checked = None, error or self._checked
             return
         found, seen = result
@@ -309,7 +313,6 @@ class ArchiveLoop:
         check.report.problems = found.problems
         check.present = {files.topic_partition: files for files, _ in seen}
         self._forget_absent(check, found)
-        self._ready = []  # Planned again: what waited to begin must not begin while that goes on, nor again behind it.
         now_s = self._tools.clock.monotonic_s()
         for files, facts in seen:
             tp = files.topic_partition
@@ -333,6 +336,8 @@ class ArchiveLoop:
         self._archivers = {tp: archiver for tp, archiver in self._archivers.items() if tp in known}
         self._plannings = {tp: planning for tp, planning in self._plannings.items() if tp in known}
         self._returning &= known
+        self._ready = {tp: item for tp, item in self._ready.items() if tp in known}
+        check.awaited &= self._plannings.keys()
         self._backoffs = {tp: backoff for tp, backoff in self._backoffs.items() if tp in here}
         # What vanished while it was listed may be gone for good: the next check shows.
         check.statuses += [
@@ -357,11 +362,18 @@ class ArchiveLoop:
         self, check: _Check, archiver: PartitionArchiver, files: PartitionFiles, facts: PartitionFacts | SidecarError
     ) -> None:
         tp = files.topic_partition
+        is_idle = tp not in self._tasks and tp not in self._plannings
+        if tp in self._relisted:
+            # The leader was asked before that listing, and this one may be older: it settles no doubt, and shows nothing new.
+            if is_idle and tp not in check.work:
+                self._plan(archiver, lists=True)
+            elif tp in self._plannings:
+                check.awaited.add(tp)
+            return
         if not isinstance(facts, PartitionFacts):
             if tp not in self._tasks:
                 self._not_planned(check, archiver, files, facts)
             return
-        is_idle = tp not in self._tasks and tp not in self._plannings
         plan = archiver.standing_plan(files, facts) if is_idle else None
         if plan is not None:
             check.work[tp] = plan
@@ -398,13 +410,18 @@ class ArchiveLoop:
             del self._plannings[tp]
             self._planned(archiver, failed)
         else:
-            self._run(Pool.PLANS, step, partial(self._go_on_planning, archiver))
+            # It has a worker's place, and must not wait behind thousands of archives that are opened at a start.
+            pool = Pool.STEPS if tp in self._returning else Pool.PLANS
+            self._run(pool, step, partial(self._go_on_planning, archiver))
 
     def _planned(self, archiver: PartitionArchiver, plan: PartitionPlan | SidecarError) -> None:
         tp, check = archiver.topic_partition, self._check
         if check is not None and tp in check.awaited:
             if isinstance(plan, PartitionPlan):
                 check.work[tp] = plan
+                if tp in self._ready:
+                    # It may still begin before the check ends, but by this plan.
+                    (self._ready[tp],) = within_queue([(archiver, plan)], len(self._ready[tp][1].segments))
             else:
                 self._not_planned(check, archiver, archiver.files, plan)
             check.awaited.discard(tp)
@@ -430,6 +447,7 @@ class ArchiveLoop:
     def _not_planned(
         self, check: _Check, archiver: PartitionArchiver, files: PartitionFiles, error: SidecarError
     ) -> None:
+        self._ready.pop(archiver.topic_partition, None)
         outcome = PartitionOutcome(files, error=error)
         check.report.outcomes.append(outcome)
         check.statuses.append(archiver.status(files, None, outcome))
@@ -438,9 +456,9 @@ class ArchiveLoop:
         """All plans are made: show, pin and queue them."""
         tools, report = self._tools, check.report
         work: list[Work] = []
+        under_way = {archiver for tp, archiver in self._archivers.items() if tp in self._tasks or tp in self._plannings}
         for tp, archiver in self._archivers.items():
-            is_under_way = tp in self._tasks or tp in self._plannings
-            plan = archiver.provisional_plan() if is_under_way else check.work.get(tp)
+            plan = archiver.provisional_plan() if archiver in under_way else check.work.get(tp)
             if plan is not None:
                 check.statuses.append(archiver.status(check.present.get(tp, plan.files), plan, None))
                 work.append((archiver, plan))
@@ -457,10 +475,11 @@ class ArchiveLoop:
         self._room = tools.policy.max_queue - sum(len(plan.segments) for _, plan in work)
         report.scan_s = tools.clock.monotonic_s() - check.began_s
         self._check, self._checked, self._outcomes = None, report, {}
-        self._ready = [item for item in work if item[0].topic_partition in check.work]
+        ready = [item for item in work if item[0].topic_partition in check.work and item[0] not in under_way]
+        self._ready = {item[0].topic_partition: item for item in ready}
         if self._admits:
             self._hold(work)
-            self._take_on(report, self._ready)
+            self._take_on(report, ready)
             report.led = self._led()
             report.look_again_s = self.due_in_s()
             tools.emit(CycleEnded(self._stopped(report), tools.journal.count()))
@@ -468,7 +487,7 @@ class ArchiveLoop:
     def _take_on(self, report: CycleReport, work: list[Work]) -> None:
         for outcome in report.outcomes:
             self._note_outcome(self._archivers[outcome.files.topic_partition], outcome)
-        self._ready = []
+        self._ready = {}
         self._queue(work)
         self._admit()
 
@@ -507,13 +526,13 @@ class ArchiveLoop:
         for archiver, plan in work:
             outcome = archiver.idle_outcome(plan, unfinished)
             if outcome is None:
-                self._ready.append((archiver, plan))
+                self._ready[archiver.topic_partition] = archiver, plan
             else:
                 self._outcomes[archiver.topic_partition] = _merged(
                     self._outcomes.get(archiver.topic_partition), outcome
                 )
                 self._backoffs.pop(archiver.topic_partition, None)
-        self._ready.sort(key=self._order)
+        self._ready = dict(sorted(self._ready.items(), key=lambda row: self._order(row[1])))
 
     def _order(self, item: Work) -> tuple[int, tuple[int, int, str, int]]:
         archiver, plan = item
@@ -521,11 +540,17 @@ class ArchiveLoop:
 
     def _admit(self) -> None:
         # A partition that is planned again right after its task keeps its place: it may be the one that retention takes next.
-        while self._ready and len(self._tasks) + len(self._returning) < self._tools.policy.workers and self._admits:
-            self._begin(*self._ready.pop(0))
+        while self._admits and len(self._tasks) + len(self._returning) < self._tools.policy.workers:
+            # What is planned again just now has a step under way, to which its archive belongs.
+            tp = next((tp for tp in self._ready if tp not in self._plannings), None)
+            if tp is None:
+                return
+            self._begin(*self._ready.pop(tp))
 
     def _begin(self, archiver: PartitionArchiver, plan: PartitionPlan) -> None:
         tp = archiver.topic_partition
+        if self._check is not None:
+            self._check.work.pop(tp, None)  # What was planned of it is of the archive before this task.
         if not plan.segments and not (plan.facts.leads and archiver.known.state is not None):
             # What an earlier leadership left behind is for the broker that leads now, or for our next task.
             outcome = PartitionOutcome(plan.files, waiting=len(plan.waiting), reason=plan.reason, error=plan.error)
