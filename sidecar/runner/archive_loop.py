@@ -506,6 +506,10 @@ class ArchiveLoop:
         for archiver, plan in work:
             if archiver.task_plan is None:
                 archiver.held.expect(plan, archiver.tail.expected(plan))
+        left = [
+            (task.archiver, plan) for task in self._tasks.values() if (plan := task.archiver.task_left()) is not None
+        ]
+        work = [*left, *work]
         archivers = self._archivers.values()
         gone = chain.from_iterable(archiver.held.gone_logs for archiver in archivers)
         tails = (archiver.held.tail for archiver in archivers)

@@ -182,6 +182,19 @@ class PartitionArchiver:
         waiting = tuple(segment for segment in pending if segment not in rolled)
         return replace(busy, files=files, segments=rolled, waiting=waiting, is_provisional=True)
 
+    def task_left(self) -> PartitionPlan | None:
+        """What the task under way has not archived yet: worth pinning. None where there is none, or in another term.
+
+        A plan that was made between two checks has segments that no check has pinned.
+        """
+        busy = self.task_plan
+        if busy is None or self._seen is None:
+            return None
+        files, facts = self._seen
+        if not facts.term(files).is_one_with(busy.term):
+            return None
+        return replace(busy, files=files, segments=above(busy.segments, self.end_offset))
+
     def _rolled(self, files: PartitionFiles, facts: PartitionFacts, pending: tuple[SegmentFiles, ...]) -> PartitionPlan:
         now_ms, settling = self._tools.clock.now_ms(), self._tools.policy.settling
         found = plan_partition(replace(files, segments=pending), facts, None, now_ms=now_ms, settling=settling)

@@ -16,12 +16,15 @@ from sidecar.pipeline.tools import Tools
 from sidecar.runner.archive_loop import ArchiveLoop
 from tests.fakes.memory_store import MemoryStore
 from tests.golden import golden
+from tests.pipeline.held_rig import held_names
 from tests.pipeline.rig import (
     archived_states,
     copy_partitions,
     ranges,
+    remove_offsets,
     rolled_ranges,
     rounds_over,
+    set_aside_last,
     tools_for,
 )
 from tests.pipeline.waiting import within
@@ -113,3 +116,28 @@ def test_a_task_that_begins_while_a_check_plans_is_the_only_one_of_its_partition
         second.opened.set()
         assert loop.finish().errors == []
         assert_whole(gates, log_dir)
+
+
+def test_what_a_task_was_planned_with_by_a_listing_of_its_own_is_pinned_by_the_next_check(tmp_path: Path) -> None:
+    with gated(tmp_path, "orders", workers=1, record_lost=True) as (tools, loop, gates, log_dir):
+        directory = log_dir / "orders-0"
+        spans = rolled_ranges(log_dir, "orders-0")
+        for number in (2, 1):
+            set_aside_last(directory, tmp_path / f"aside.{number}")
+        first = gates.close("upload", "orders", ".log")
+        loop.begin_check()
+        loop.drive(within(WAIT_S, lambda: first.met.is_set() and loop._check is None))
+        for number in (1, 2):
+            for path in (tmp_path / f"aside.{number}").iterdir():
+                path.rename(directory / path.name)
+        second = gates.close("upload", "orders", f"{spans[-2][0]:020}")
+        first.opened.set()
+        loop.drive(within(WAIT_S, second.met.is_set))
+        loop.cycle()
+        assert held_names(tools) == [base_offset for base_offset, _ in spans[-2:]]
+        remove_offsets(directory, lambda offset: offset >= spans[-1][1])
+        loop.cycle()
+        second.opened.set()
+        assert loop.finish().errors == []
+    state = archived_states(gates.store)["orders-0"]
+    assert (ranges(state), state.holes) == (spans, ())
