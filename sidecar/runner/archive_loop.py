@@ -331,7 +331,7 @@ class ArchiveLoop:
         left_alone = self._last_listed.left_alone(found, dict(present))
         here = {**present, **{tp: outcome.files for tp, outcome in left_alone.items()}}
         unreadable = {p.topic_partition: p.error for p in found.problems if p.topic_partition is not None}
-        self._present = frozenset(here)
+        self._present, report.is_empty = frozenset(here), not here
         known = here.keys() | unreadable.keys() | self._tasks.keys()
         self._archivers = {tp: archiver for tp, archiver in self._archivers.items() if tp in known}
         self._plannings = {tp: planning for tp, planning in self._plannings.items() if tp in known}
@@ -391,6 +391,8 @@ class ArchiveLoop:
 
     def _plan(self, archiver: PartitionArchiver, *, lists: bool = False) -> None:
         tp = archiver.topic_partition
+        if lists:
+            self._relisted.add(tp)
         if self._check is not None:
             self._check.awaited.add(tp)
         self._plannings[tp] = archiver.planning(lists=lists)
@@ -435,8 +437,11 @@ class ArchiveLoop:
                 self._due_s = self._tools.clock.monotonic_s()
             else:
                 self._queue([(archiver, admitted)])
-        else:
+        elif self._admits or isinstance(self._checked, SidecarError):
             self._note_outcome(archiver, PartitionOutcome(archiver.files, error=plan))
+        else:
+            # Not noted: `work` does that, if it comes to that.
+            self._checked.outcomes.append(PartitionOutcome(archiver.files, error=plan))
         self._returning.discard(tp)
         self._admit()
 
@@ -507,7 +512,7 @@ class ArchiveLoop:
             if archiver.task_plan is None:
                 archiver.held.expect(plan, archiver.tail.expected(plan))
         left = [
-            (task.archiver, plan) for task in self._tasks.values() if (plan := task.archiver.task_left()) is not None
+            (task.archiver, rest) for task in self._tasks.values() if (rest := task.archiver.task_left()) is not None
         ]
         work = [*left, *work]
         archivers = self._archivers.values()

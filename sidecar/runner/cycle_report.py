@@ -19,6 +19,7 @@ class CycleReport:
 
     `resting`: how partitions ended that failed not long ago and were left alone this time; `retried`: the same of those that are
     tried again.
+    `is_empty`: no partition was listed, nor is one left alone.
     `led`: partitions with an archive that this broker leads. `is_complete`: False where nothing could be checked.
     `broker_away`: why the broker could not be asked, None if it could. `missing_rights`: what it does not let us ask.
     `look_again_s`: when the next check will have something to do for all that is known now. `scan_s`: how long the look at
@@ -30,6 +31,7 @@ class CycleReport:
     resting: list[PartitionOutcome] = field(default_factory=list)
     retried: list[PartitionOutcome] = field(default_factory=list)
     led: list[LedPartition] = field(default_factory=list)
+    is_empty: bool = False
     look_again_s: float = math.inf
     scan_s: float = 0.0
     is_complete: bool = True
@@ -39,7 +41,7 @@ class CycleReport:
     @property
     def found_nothing(self) -> bool:
         """Whether all was checked, and there was no partition."""
-        return self.is_complete and not (self.broker_away or self.outcomes or self.resting or self.problems)
+        return self.is_complete and self.is_empty and not (self.broker_away or self.problems)
 
     @property
     def conditions(self) -> CycleConditions:

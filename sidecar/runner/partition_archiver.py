@@ -121,13 +121,14 @@ class PartitionArchiver:
         Args:
             files: as they were last listed. is_listed: whether that was just now.
         """
-        facts = self.led = None
+        facts = self.led = self._standing = None  # Planned again, it may be led again.
         with suppress(PartitionError):  # The next plan reports it; where the disk is gone, the facts may lie on it.
             facts = self._tools.facts.partition(files)
         if not is_listed:
             return self.held.see_unlisted(facts)
         if facts is not None:
-            self.see(files, facts)
+            with suppress(SidecarError):  # As above. It must not end the check of all others.
+                self.see(files, facts)
         return True
 
     def _learn_archive(self) -> None:

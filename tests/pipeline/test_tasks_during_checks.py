@@ -5,15 +5,24 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Event
 from typing import Any
 
+import pytest
+
 from sidecar.archive.keys import below
+from sidecar.broker.files import FileBrokerFacts
 from sidecar.clock import SystemClock
+from sidecar.discovery.scan import ScanResult
+from sidecar.errors import PartitionError, StoreUnavailable
+from sidecar.host.log_dir_fingerprint import SourceMark
+from sidecar.model import ArchivedSegment, PartitionFiles, TopicPartition
+from sidecar.partition.domain_events import PartitionsChecked
+from sidecar.partition.facts import PartitionFacts
 from sidecar.pipeline.tools import Tools
-from sidecar.runner.archive_loop import ArchiveLoop
+from sidecar.runner.archive_loop import LATE_S, ArchiveLoop
 from tests.fakes.memory_store import MemoryStore
 from tests.golden import golden
 from tests.pipeline.held_rig import held_names
@@ -27,6 +36,7 @@ from tests.pipeline.rig import (
     set_aside_last,
     tools_for,
 )
+from tests.pipeline.test_asking_the_broker import Leadership
 from tests.pipeline.waiting import within
 
 TOPICS = ("append-time", "codecs-java", "orders")
@@ -141,3 +151,164 @@ def test_what_a_task_was_planned_with_by_a_listing_of_its_own_is_pinned_by_the_n
         assert loop.finish().errors == []
     state = archived_states(gates.store)["orders-0"]
     assert (ranges(state), state.holes) == (spans, ())
+
+
+def test_a_partition_is_led_again_when_its_log_dir_can_be_listed_again(tmp_path: Path) -> None:
+    with gated(tmp_path, "orders") as (_tools, loop, _gates, log_dir):
+        assert len(loop.run_once().led) == 1
+        assert len(loop.run_once().led) == 1
+        log_dir.rename(tmp_path / "away")
+        assert loop.run_once().led == []
+        (tmp_path / "away").rename(log_dir)
+        assert len(loop.run_once().led) == 1
+
+
+def test_a_fault_of_a_partition_that_backs_off_stops_no_check(tmp_path: Path) -> None:
+    def fails(_files: PartitionFiles) -> SourceMark:
+        raise PartitionError("the disk fails")
+
+    with gated(tmp_path, "orders", "codecs-java", retry_wait_s=60) as (tools, loop, gates, log_dir):
+        gates.store.before = _no_upload_of_orders
+        (failed,) = loop.run_once().errors
+        assert isinstance(failed, StoreUnavailable)
+        first = min((log_dir / "orders-0").glob("*.log"))
+        first.unlink()
+        tools.disk.fingerprint = fails  # type: ignore[method-assign]
+        assert loop.cycle().errors == []
+
+
+def _no_upload_of_orders(operation: str, key: str) -> None:
+    if operation == "upload" and "/orders/" in key:
+        raise StoreUnavailable("no answer")
+
+
+def test_a_dry_run_reports_an_archive_that_takes_long_and_cannot_be_read(tmp_path: Path) -> None:
+    with gated(tmp_path, "orders", "codecs-java") as (tools, loop, gates, _log_dir):
+
+        def slow(operation: str, key: str) -> None:
+            if "/orders/" in key:
+                tools.clock.sleep_s(LATE_S)
+                assert met.wait(WAIT_S)
+                raise StoreUnavailable("no answer")
+
+        met = Event()
+        gates.store.before = slow
+        emit = tools.emit
+        object.__setattr__(
+            tools, "emit", lambda event: (emit(event), met.set() if isinstance(event, PartitionsChecked) else None)
+        )
+        work, report = loop.plan()
+        assert [str(plan.files.topic_partition) for _, plan in work] == ["codecs-java-0"]
+        assert [type(error) for error in report.errors] == [StoreUnavailable]
+
+
+def test_a_check_that_found_partitions_has_not_found_nothing(tmp_path: Path) -> None:
+    with gated(tmp_path, "orders") as (_tools, loop, _gates, log_dir):
+        assert not loop.cycle().found_nothing
+        loop.finish()
+        shutil.rmtree(log_dir / "orders-0")
+        assert loop.cycle().found_nothing
+
+
+class DecidedFacts(Leadership):
+    """A leader whose log start is as it was at the last question. `log_start`: what it is now."""
+
+    log_start = 0
+
+    def refresh(self) -> None:
+        super().refresh()
+        self.cluster_start_offset = self.log_start
+
+    def partition(self, files: PartitionFiles) -> PartitionFacts:
+        return replace(super().partition(files), transactions_decided=True)
+
+
+def test_an_answer_from_before_a_listing_does_not_settle_what_it_found_gone(tmp_path: Path) -> None:
+    with gated(tmp_path, "orders", workers=1, record_lost=True) as (tools, loop, gates, log_dir):
+        facts = DecidedFacts(FileBrokerFacts([log_dir], assume_leader=True))
+        object.__setattr__(tools, "facts", facts)
+        directory, scan = log_dir / "orders-0", loop._scan
+        spans = rolled_ranges(log_dir, "orders-0")
+        for number in (2, 1):
+            set_aside_last(directory, tmp_path / f"aside.{number}")
+        last = gates.close("upload", "orders", f"{spans[-3][0]:020}")
+        loop.begin_check()
+        loop.drive(within(WAIT_S, lambda: last.met.is_set() and loop._check is None))
+        for number in (1, 2):
+            for path in (tmp_path / f"aside.{number}").iterdir():
+                path.rename(directory / path.name)
+        loop.cycle()
+        assert held_names(tools)[-2:] == [base_offset for base_offset, _ in spans[-2:]]
+        asked, goes_on = Event(), Event()
+
+        def slow_scan() -> ScanResult:
+            asked.set()
+            assert goes_on.wait(WAIT_S)
+            return scan()
+
+        loop._scan = slow_scan
+        loop.begin_check()
+        loop.drive(within(WAIT_S, asked.is_set))
+        facts.log_start = spans[-1][1]
+        remove_offsets(directory, lambda offset: offset >= spans[-1][1])
+        last.opened.set()
+        loop.drive(within(WAIT_S, lambda: not (loop._tasks or loop._plannings)))
+        goes_on.set()
+        loop.drive(within(WAIT_S, lambda: loop._check is None))
+        loop._scan = scan
+        loop.finish()
+        assert loop.run_once().errors == []
+    state = archived_states(gates.store)["orders-0"]
+    assert (ranges(state), state.holes) == (spans, ())
+
+
+def test_an_interrupt_between_a_commit_and_its_next_step_ends_the_work(tmp_path: Path) -> None:
+    def interrupted(_partition: TopicPartition, _segment: ArchivedSegment) -> None:
+        raise KeyboardInterrupt
+
+    log_dir, store = copy_partitions(tmp_path, "orders-0"), MemoryStore()
+    with tools_for(log_dir, store, tmp_path / "state", uploads_ahead=1) as tools:
+        loop = rounds_over(tools, log_dir)
+        with pytest.raises(KeyboardInterrupt):
+            loop.run_once(interrupted)
+        assert len(archived_states(store)["orders-0"].segments) == 1
+        assert open_logs(log_dir) == []
+
+
+def open_logs(log_dir: Path) -> list[str]:
+    links = [str(path.readlink()) for path in Path("/proc/self/fd").iterdir() if path.is_symlink()]
+    return [link for link in links if link.startswith(str(log_dir))]
+
+
+def test_a_partition_that_vanished_while_it_waited_for_a_worker_is_archived_when_it_is_back(tmp_path: Path) -> None:
+    with gated(tmp_path, "codecs-java", "orders", workers=1) as (_tools, loop, gates, log_dir):
+        busy = [gates.close("upload", topic, ".log") for topic in ("codecs-java", "orders")]
+        loop.begin_check()
+        loop.drive(within(WAIT_S, lambda: any(gate.met.is_set() for gate in busy) and loop._check is None))
+        (queued,) = (gate for gate in busy if not gate.met.is_set())
+        scan = loop._scan
+        shutil.copytree(golden("4.3.0") / "logs" / "single-0", log_dir / "single-0")
+        opening = gates.close("list", "single")
+
+        def without_it() -> ScanResult:
+            found = scan()
+            return replace(
+                found, partitions=tuple(f for f in found.partitions if f.topic_partition.topic != queued.topic)
+            )
+
+        loop._scan = without_it
+        loop.begin_check()
+        loop.drive(within(WAIT_S, opening.met.is_set))
+        for gate in busy:
+            if gate is not queued:
+                gate.opened.set()
+        loop.drive(passed(1.0))
+        loop._scan = scan
+        opening.opened.set()
+        loop.drive(within(WAIT_S, lambda: loop._check is None))
+        loop.begin_check()
+        loop.drive(within(WAIT_S, queued.met.is_set))
+        queued.opened.set()
+        loop.drive(within(WAIT_S, lambda: not loop.is_busy))
+        assert_whole(gates, log_dir)
+        assert not loop._returning
