@@ -124,7 +124,7 @@ class ArchiveLoop:
         self._outcomes: dict[TopicPartition, PartitionOutcome] = {}
         self._check: _Check | None = None
         self._checked: CycleReport | SidecarError = CycleReport(is_complete=False)
-        self._admits = True
+        self._admits, self._is_once = True, False
         self._done = done
         self._served = NEVER
         self._due_s = math.inf
@@ -151,7 +151,7 @@ class ArchiveLoop:
     ) -> None:
         """End them. Where the process ends, tasks commit what is uploaded, and begin nothing else."""
         executor, self._executor = self._executor, None
-        if kind is not None:
+        if kind is not None and not issubclass(kind, SidecarError):
             self._tools.stop.set()
         for planning in self._plannings.values():
             planning.close()
@@ -242,7 +242,7 @@ class ArchiveLoop:
 
     def work(self, work: list[Work], report: CycleReport, done: Done | None = None) -> CycleReport:
         """Archive what was planned, and what is planned behind it. One partition's fault never stops another's work."""
-        self._admits, self._done = True, done or self._done
+        self._admits, self._is_once, self._done = True, True, done or self._done
         with ExitStack() as opened:
             if self._executor is None:
                 opened.enter_context(self)
@@ -279,7 +279,7 @@ class ArchiveLoop:
     def begin_check(self) -> None:
         """Ask the broker, and list the log directories; then plan."""
         check = self._check = _Check(self._tools.clock.monotonic_s())
-        self._due_s = math.inf
+        self._due_s, self._is_once = math.inf, False
         self._relisted = set(self._returning)
         self._run(Pool.CHECKS, partial(self._look, self._scan), partial(self._listed, check))
 
@@ -423,7 +423,8 @@ class ArchiveLoop:
                 check.work[tp] = plan
                 if tp in self._ready:
                     # It may still begin before the check ends, but by this plan.
-                    (self._ready[tp],) = within_queue([(archiver, plan)], len(self._ready[tp][1].segments))
+                    (admitted,) = within_queue([plan], len(self._ready[tp][1].segments))
+                    self._ready[tp] = archiver, admitted
             else:
                 self._not_planned(check, archiver, archiver.files, plan)
             check.awaited.discard(tp)
@@ -599,8 +600,10 @@ class ArchiveLoop:
             if plan.segments or plan.hole or outcome.error is not None:
                 self._tools.emit(PartitionChecked(archiver.status(outcome.files, plan, outcome)))
             self._note_outcome(archiver, outcome)
-            # Only where it gets on: what was planned in vain would be planned in vain again. Nor what is not chosen any more.
-            if outcome.archived and outcome.error is None and not is_stopping and tp in self._present:
+            # Only where it gets on: what was planned in vain would be planned in vain again. Nor what is not chosen any more; nor,
+            # by `work`, what rolled since: that might never end.
+            gets_on = outcome.archived and outcome.error is None and (not self._is_once or outcome.look_again_ms == 0)
+            if gets_on and not is_stopping and tp in self._present:
                 self._plan_again(archiver)
         self._admit()
 

@@ -89,7 +89,8 @@ def idle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Idle]:
         tools = replace(made, facts=facts)
         idle = Idle(tools, rounds_over(tools, log_dir), store, facts, log_dir / "orders-0", done)
         assert idle.round()["requests"] > 0
-        assert idle.round() == IDLE, "the plan after the last commit, and its task, have found nothing left"
+        idle.round()
+        assert idle.round() == IDLE, "the plan behind the last commit, and its task, have found nothing left"
         yield idle
 
 
@@ -107,7 +108,7 @@ def test_a_rolled_segment_is_seen(idle: Idle) -> None:
     for file in source.iterdir():
         if not (idle.directory / file.name).exists():
             shutil.copy2(file, idle.directory)
-    assert idle.round()["plans"] == 2, "before its task and behind it"
+    assert idle.round()["plans"] == 1
     assert sum(len(outcome.archived) for outcome in idle.report.outcomes) == 1
 
 

@@ -21,8 +21,8 @@ from sidecar.host.log_dir_fingerprint import SourceMark
 from sidecar.model import ArchivedSegment, PartitionFiles, TopicPartition
 from sidecar.partition.domain_events import PartitionsChecked
 from sidecar.partition.facts import PartitionFacts
-from sidecar.pipeline.tools import Tools
 from sidecar.runner.archive_loop import LATE_S, ArchiveLoop
+from sidecar.runner.context import RunContext
 from tests.fakes.memory_store import MemoryStore
 from tests.golden import golden
 from tests.pipeline.held_rig import held_names
@@ -73,7 +73,7 @@ class Gates:
 
 
 @contextmanager
-def gated(tmp_path: Path, *topics: str, **policy: Any) -> Iterator[tuple[Tools, ArchiveLoop, Gates, Path]]:
+def gated(tmp_path: Path, *topics: str, **policy: Any) -> Iterator[tuple[RunContext, ArchiveLoop, Gates, Path]]:
     log_dir, gates = copy_partitions(tmp_path, *(f"{topic}-0" for topic in topics)), Gates()
     with tools_for(log_dir, gates.store, tmp_path / "state", uploads_ahead=1, **policy) as tools:
         loop = rounds_over(tools, log_dir)
