@@ -17,9 +17,8 @@ from tests.golden import VERSIONS, dump_text, golden, golden_copy, manifest, spl
 from tests.golden.generate import DUMP_OPTIONS
 from tests.pipeline.rig import archived_states, ranges, rolled_ranges
 from tests.real.product import SUFFIXES, cut_out, json_lines, parts_of, run_program, s3_settings, store_of
-from tests.servers.dist import go_binary
 from tests.servers.kafka_java import dump_log_segments
-from tests.servers.versitygw import VersityGateway
+from tests.servers.versitygw import VersityGateway, racy_program
 
 pytestmark = pytest.mark.real
 
@@ -184,7 +183,7 @@ def test_a_dry_run_writes_nothing(settings: dict[str, str], tmp_path: Path) -> N
 def test_a_store_that_lets_two_writers_win_is_refused_unless_there_is_one_writer(kind: str, tmp_path: Path) -> None:
     server = VersityGateway(tmp_path / "versitygw", nometa=kind == "ignores conditions", options=["--quiet"])
     if kind == "looks before it leaps":
-        server.process.command[0] = str(go_binary("versitygw-racy"))
+        server.process.command[0] = str(racy_program())
     with server:
         settings = {
             **s3_settings(server),

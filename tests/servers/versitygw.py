@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tests.servers.dist import go_binary
+from tests.servers.dist import go_binary, go_module_programs
 from tests.servers.s3_server import S3Server
 
 
@@ -32,6 +32,11 @@ class VersityGateway(S3Server):
     def environment(self) -> Mapping[str, str]:
         """See S3Server."""
         return {"ROOT_ACCESS_KEY": self.access_key, "ROOT_SECRET_KEY": self.secret_key}
+
+
+def racy_program() -> Path:
+    """Of the last version whose create-only puts are not atomic: of two at once both may succeed. Raises ServerError."""
+    return go_module_programs("versitygw-racy") / "versitygw"
 
 
 def _metadata_options(directory: Path) -> list[str]:

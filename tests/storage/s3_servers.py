@@ -19,9 +19,8 @@ from sidecar.clock import Clock, ManualClock
 from sidecar.randomness import SystemRandomness
 from sidecar.storage.s3.store import S3Store
 from sidecar.store_settings import AddressingStyle, RetrySettings, S3Settings, StoreSettings
-from tests.servers.dist import go_binary
 from tests.servers.s3_server import ACCESS_KEY, REGION, SECRET_KEY
-from tests.servers.versitygw import VersityGateway
+from tests.servers.versitygw import VersityGateway, racy_program
 
 
 @contextmanager
@@ -54,7 +53,7 @@ def versitygw_server(directory: Path, *, nometa: bool = False, racy: bool = Fals
     """The endpoint of a real versitygw. `nometa`: it ignores `If-None-Match`; `racy`: a version that looks before it leaps."""
     gateway = VersityGateway(directory, nometa=nometa, options=["--quiet"])
     if racy:
-        gateway.process.command[0] = str(go_binary("versitygw-racy"))
+        gateway.process.command[0] = str(racy_program())
     with gateway:
         yield gateway.endpoint
 
