@@ -24,6 +24,8 @@ KAFKA_VERSIONS = ("2.7.2", "3.9.1", "4.3.0", "4.4.0")
 NEWEST_KAFKA = KAFKA_VERSIONS[-1]
 POMS = Path(__file__).parent / "poms"
 _BRING_TIMEOUT_S = 1200.0
+# C1 and the serial collector: Maven lives for seconds, most of which a JVM otherwise spends on compiling Maven.
+_MAVEN_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _GO_PACKAGES = {
     "versitygw": "github.com/versity/versitygw/cmd/versitygw@v1.8.0",
     "toxiproxy-server": "github.com/Shopify/toxiproxy/v2/cmd/server@v2.12.0",
@@ -85,7 +87,8 @@ def _maven_libs(name: str, pom: Path, libs: Path) -> Path:
         if not marker.exists() or marker.read_bytes() != pom.read_bytes():
             shutil.rmtree(libs, ignore_errors=True)
             goal = ["dependency:copy-dependencies", f"-DoutputDirectory={libs}"]
-            bring(name, [tool("mvn"), "-q", "-B", "-f", str(pom), *goal])
+            options = f"{_MAVEN_OPTIONS} {os.environ.get('MAVEN_OPTS', '')}".rstrip()
+            bring(name, [tool("mvn"), "-q", "-B", "-f", str(pom), *goal], {"MAVEN_OPTS": options})
             shutil.copyfile(pom, marker)
     return libs
 
