@@ -12,25 +12,31 @@ WORKERS ?= $(shell expr 2 \* $$(nproc 2>/dev/null || echo 2))
 # Every process under test compiles the program anew where this is set.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo test test-fast test-apart check conformance histories simulate format lock clean image image-test sbom chart soak matrix restore-matrix store-matrix screenshots kernels
+.PHONY: python setup servers demo test test-fast test-apart check conformance histories simulate format lock clean image image-test sbom chart soak matrix restore-matrix store-matrix screenshots kernels
 
 setup: $(STAMP)
 
-$(STAMP): requirements.lock pyproject.toml
+python:
 	@$(PYTHON) -c 'import sys; sys.exit("tiered-sidecar needs Python 3.11 or newer, this is " + sys.version.split()[0]) if sys.version_info < (3, 11) else None'
+
+$(STAMP): requirements.lock pyproject.toml | python
 	@test -d $(VENV) || $(PYTHON) -m venv $(VENV) || { echo "cannot create a virtual environment: install the package python3-venv" >&2; exit 1; }
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements.lock
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps -e .
 	$(BIN)/python -m compileall -q -j 0 $(VENV)/lib sidecar producer_state >/dev/null || true
 	@touch $(STAMP)
 
+# It needs no package: both wait for the network, and compile, beside each other.
+servers: python
+	@$(PYTHON) -m tests.servers.bring
+
 demo: setup
 	@$(BIN)/python -m tests.demo
 
 # The gate's order is fixed; without CI in the environment it is another one each time. A file's tests share servers: they stay together,
 # and the files that last longest begin (tests/conftest.py).
-test: setup
-	@$(MAKE) --no-print-directory -j2 --output-sync=target check kernels
+test:
+	@$(MAKE) --no-print-directory -j3 --output-sync=target check kernels servers
 	@echo "Left to make test-apart, tests of: $$(grep -rl 'mark[.]apart' tests --include='*.py' | sort | tr '\n' ' ')"
 	@$(BIN)/python -m tests.servers.stores
 	@$(BIN)/python -m tests.stores.fault_modes
