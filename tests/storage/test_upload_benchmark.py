@@ -10,6 +10,7 @@ from tests.tiny_benchmarks import result_of
 
 
 @pytest.mark.real
+@pytest.mark.apart
 def test_the_upload_benchmark_runs(tmp_path: Path) -> None:
     summary = result_of("backfill_throughput", tmp_path)
     assert summary["ratio"] > 0
