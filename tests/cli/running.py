@@ -47,12 +47,16 @@ def environment(**variables: str) -> dict[str, str]:
     return {**kept, "COLUMNS": "120", "AWS_EC2_METADATA_DISABLED": "true", **variables}
 
 
-def in_this_process(*arguments: str | Path) -> Outcome:
-    """The same without a process of its own: much faster. What it does to the logs of this process is undone."""
+def in_this_process(*arguments: str | Path, variables: Mapping[str, str] | None = None) -> Outcome:
+    """The same without a process of its own: much faster. What it does to the logs of this process is undone.
+
+    Of the environment it sees no settings but those of `variables`.
+    """
     root = logging.getLogger()
     handlers, level, configured = list(root.handlers), root.level, structlog.get_config()
     try:
-        ours = {name: None for name in os.environ if name.startswith("TIERED_")}
+        ours: dict[str, str | None] = {name: None for name in os.environ if name.startswith("TIERED_")}
+        ours.update(variables or {})
         result = CliRunner().invoke(app, [str(argument) for argument in arguments], env=ours)
     finally:
         logging.captureWarnings(capture=False)

@@ -32,10 +32,15 @@ SUFFIXES = {
 }
 
 
+def variables_of(settings: Mapping[str, str]) -> dict[str, str]:
+    """Environment variables that make these settings (by path)."""
+    return {PREFIX + path.upper().replace(".", "__"): value for path, value in settings.items()}
+
+
 def environment(settings: Mapping[str, str]) -> dict[str, str]:
     """This process's environment without settings of ours, and with these (by path)."""
     own = {name: value for name, value in os.environ.items() if not name.startswith(("TIERED_SIDECAR", "AWS_"))}
-    return {**own, **{PREFIX + path.upper().replace(".", "__"): value for path, value in settings.items()}}
+    return {**own, **variables_of(settings)}
 
 
 def s3_settings(server: S3Server, endpoint: str | None = None) -> dict[str, str]:
