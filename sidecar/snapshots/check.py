@@ -15,8 +15,9 @@ from sidecar.errors import PartitionError, VerificationMismatch
 from sidecar.reporting.progress import Watcher
 from sidecar.snapshots.folding import Counting, fold
 from sidecar.snapshots.jobs import Forgetting, Misplaced, PartitionJob, StateAt, Stopped
-from sidecar.snapshots.planning import PartitionLog, plan_full
+from sidecar.snapshots.planning import plan_full
 from sidecar.snapshots.targets import Targets
+from sidecar.snapshots.tasks import PartitionLog
 
 
 @dataclass(frozen=True, slots=True)

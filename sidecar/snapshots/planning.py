@@ -6,78 +6,16 @@ from bisect import bisect_right
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from itertools import accumulate
-from typing import Protocol
 
 from producer_state.exactness import knows_below
 from producer_state.snapshot import CorruptSnapshot, read_rows
 from producer_state.table import ProducerTable
-from producer_state.window import Segment, newest_timestamps, window_starts
+from producer_state.window import newest_timestamps, window_starts
 from sidecar.errors import SegmentChanged
-from sidecar.model import TopicPartition
 from sidecar.snapshots.jobs import Forgetting, PartitionJob
 from sidecar.snapshots.replay_mode import Replay
 from sidecar.snapshots.starts import OpenBelow, Start, StartKind, TrustedSnapshots
-from sidecar.snapshots.tasks import SegmentTask
-
-
-class PartitionLog(Protocol):
-    """A partition's segments and snapshots, wherever they lie."""
-
-    @property
-    def topic_partition(self) -> TopicPartition: ...
-
-    @property
-    def place(self) -> str:
-        """For people: a directory, or a place in an archive."""
-
-    @property
-    def first_offset(self) -> int:
-        """Base of the first segment. Raises PartitionError where there is none."""
-
-    @property
-    def log_start_offset(self) -> int:
-        """What a broker replays from; DeleteRecords may have moved it above `first_offset`. Raises PartitionError."""
-
-    @property
-    def compacted(self) -> bool:
-        """Whether a log cleaner is said to have been at it, or nobody can tell: offsets may be missing then."""
-
-    @property
-    def bases(self) -> tuple[int, ...]:
-        """Bases of all segments above the first, and the end of the last rolled one: where tiering asks for a snapshot."""
-
-    @property
-    def snapshot_offsets(self) -> Collection[int]: ...
-
-    @property
-    def dropped_below(self) -> int:
-        """Up to which offset producers were left out by a restore; 0 where none were. See `dropped_producers`."""
-
-    @property
-    def keeps_undecided(self) -> bool:
-        """Whether those were kept who were in the middle of a transaction."""
-
-    @property
-    def begins_anew(self) -> frozenset[int]:
-        """Ends of segments above which nobody from below is known, though snapshots there name them; but for those undecided."""
-
-    def snapshot(self, offset: int) -> tuple[bytes, int]:
-        """A snapshot's bytes, and a time (ms) not before it was written and not later than now.
-
-        Raises SegmentChanged if it is gone, PartitionError if it cannot be read.
-        """
-
-    def recorded_exact(self, offset: int) -> bool | None:
-        """Whether a snapshot is exact by the record of whoever stored it, None where nothing records it."""
-
-    def spans(self) -> Sequence[Segment]:
-        """All segments with their newest timestamps, ascending; the active one last, if there is one, and its is not known."""
-
-    def tasks(self, start_offset: int, last_offset: int, cuts: Sequence[int]) -> tuple[SegmentTask, ...]:
-        """One per segment that holds offsets in [start_offset, last_offset), adjacent, with the cuts inside of it.
-
-        Raises SegmentChanged if segments have vanished.
-        """
+from sidecar.snapshots.tasks import PartitionLog
 
 
 def plan_full(log: PartitionLog, boundaries: Collection[int]) -> PartitionJob:
@@ -146,7 +84,7 @@ def _plan_window(
     windows = _windows(
         log, (*reached, *judged), forgetting, int(table_at_start.rows["last_timestamp_ms"].max(initial=-1))
     )
-    snapshots = TrustedSnapshots(log, first, log.bases, windows)
+    snapshots = TrustedSnapshots(log, windows)
     at_log_start = Start.at_log_start(table_at_start)
     if not at_log_start.beginning_known:
         table_at_start = _open_since_start(snapshots, first)
@@ -222,7 +160,7 @@ def _knowing_older_transactions(log: PartitionLog, job: PartitionJob, forgetting
     if all(start.beginning_known for start in job.starts):
         return job
     first = log.first_offset
-    snapshots = TrustedSnapshots(log, first, log.bases, _windows(log, (), forgetting))
+    snapshots = TrustedSnapshots(log, _windows(log, (), forgetting))
     table = _open_since_start(snapshots, first)
     return replace(job, table_at=lambda _: table)
 

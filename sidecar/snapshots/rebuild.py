@@ -13,10 +13,11 @@ from sidecar.logformat.names import Suffix, file_name
 from sidecar.reporting.progress import Watcher
 from sidecar.snapshots.folding import Counting, fold
 from sidecar.snapshots.jobs import Ended, Forgetting, Misplaced, PartitionJob, StateAt, Stopped, also_said
-from sidecar.snapshots.planning import PartitionLog, plan_job
+from sidecar.snapshots.planning import plan_job
 from sidecar.snapshots.replay_mode import Replay
 from sidecar.snapshots.starts import StartKind
 from sidecar.snapshots.targets import Targets
+from sidecar.snapshots.tasks import PartitionLog
 
 
 @dataclass(frozen=True, slots=True)

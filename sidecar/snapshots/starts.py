@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from functools import lru_cache
-from typing import Final, Protocol
+from typing import Final
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from producer_state.facts import Int64Column
 from producer_state.snapshot import CorruptSnapshot, ProducerEntry, Rows, rows_of, stray_offsets
 from producer_state.table import ProducerTable
 from sidecar.errors import PartitionError, SegmentChanged
+from sidecar.snapshots.tasks import PartitionLog
 
 TABLES_KEPT: Final = 2
 """A snapshot may name many thousands of producers: what is planned are offsets, and a table is read when it is used."""
@@ -49,16 +50,6 @@ class Start:
         return cls(table.end_offset, StartKind.LOG_START, knows_beginning(table), len(table) > 0)
 
 
-class SnapshotFiles(Protocol):
-    """The snapshots of a partition."""
-
-    @property
-    def snapshot_offsets(self) -> Collection[int]: ...
-
-    def snapshot(self, offset: int) -> tuple[bytes, int]:
-        """See `PartitionLog`."""
-
-
 class _Kind(IntEnum):
     """What a file is worth."""
 
@@ -83,20 +74,14 @@ class TrustedSnapshots:
     transaction that a broker forgot by an empty snapshot below the window is missing in all it wrote since.
     """
 
-    def __init__(
-        self, files: SnapshotFiles, log_start: int, bases: Collection[int], windows: Mapping[int, int]
-    ) -> None:
-        """Args:
-        log_start: base of the log's first segment.
-        bases: those above it, and the end of the last segment.
-        windows: where the window of each snapshot begins.
-        """
-        self._files = files
+    def __init__(self, log: PartitionLog, windows: Mapping[int, int]) -> None:
+        """Args: windows: where the window of each snapshot begins."""
+        self._log = log
         self._windows = windows
-        there = set(files.snapshot_offsets)
-        attached = there - stray_offsets(there, (log_start, *bases))
+        there = set(log.snapshot_offsets)
+        attached = there - stray_offsets(there, (log.first_offset, *log.bases))
         self._offsets = sorted(attached.intersection(windows))
-        self._at_log_start = sorted(there.intersection({log_start}))
+        self._at_log_start = sorted(there.intersection({log.first_offset}))
         self.table = lru_cache(TABLES_KEPT)(self._read)
         self._kinds: dict[int, _Kind] = {}
         self._empty: list[int] = []
@@ -143,7 +128,7 @@ class TrustedSnapshots:
     def _read(self, offset: int) -> ProducerTable | None:
         """None if there is none, or it cannot be read."""
         try:
-            return ProducerTable.from_snapshot(offset, self._files.snapshot(offset)[0])
+            return ProducerTable.from_snapshot(offset, self._log.snapshot(offset)[0])
         except (CorruptSnapshot, PartitionError, SegmentChanged):
             return None
 

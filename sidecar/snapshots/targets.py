@@ -17,7 +17,7 @@ from sidecar.logformat.names import META_PROPERTIES, DirectoryState, Suffix, par
 from sidecar.model import PartitionFiles
 from sidecar.snapshots.archived_partition import archived_partitions
 from sidecar.snapshots.disk_partition import DiskPartition
-from sidecar.snapshots.planning import PartitionLog
+from sidecar.snapshots.tasks import PartitionLog
 from sidecar.store_settings import StoreSettings
 
 NO_TOPIC: Final = TopicFilter(include=())

@@ -1,11 +1,11 @@
-"""The digest of one segment, or of a part of a large one: the task that every engine runs."""
+"""The digest of one segment, or of a part of a large one: the task that every engine runs; and the partitions that have them."""
 
 from __future__ import annotations
 
 import json
 import os
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,11 +15,13 @@ import numpy as np
 
 from producer_state.digest import DigestBuilder, SegmentDigest
 from producer_state.facts import BatchFacts
+from producer_state.window import Segment
 from producer_state.wire import ProducerStateError
 from sidecar.errors import CorruptFile, PartitionError, SegmentChanged, SidecarError
 from sidecar.logformat.files import PositionalFile, open_regular
 from sidecar.logformat.names import Suffix
 from sidecar.logformat.window import ReadAt
+from sidecar.model import TopicPartition
 
 _LENGTHS = struct.Struct(">II")
 _WINDOW_BYTES: Final = 2 * 1024 * 1024
@@ -99,6 +101,66 @@ class SegmentTask:
     def size_bytes(self) -> int:
         end_position = self.source.size_bytes if self.end_position is None else self.end_position
         return end_position - self.start_position
+
+
+class PartitionLog(Protocol):
+    """A partition's segments and snapshots, wherever they lie."""
+
+    @property
+    def topic_partition(self) -> TopicPartition: ...
+
+    @property
+    def place(self) -> str:
+        """For people: a directory, or a place in an archive."""
+
+    @property
+    def first_offset(self) -> int:
+        """Base of the first segment. Raises PartitionError where there is none."""
+
+    @property
+    def log_start_offset(self) -> int:
+        """What a broker replays from; DeleteRecords may have moved it above `first_offset`. Raises PartitionError."""
+
+    @property
+    def compacted(self) -> bool:
+        """Whether a log cleaner is said to have been at it, or nobody can tell: offsets may be missing then."""
+
+    @property
+    def bases(self) -> tuple[int, ...]:
+        """Bases of all segments above the first, and the end of the last rolled one: where tiering asks for a snapshot."""
+
+    @property
+    def snapshot_offsets(self) -> Collection[int]: ...
+
+    @property
+    def dropped_below(self) -> int:
+        """Up to which offset producers were left out by a restore; 0 where none were. See `dropped_producers`."""
+
+    @property
+    def keeps_undecided(self) -> bool:
+        """Whether those were kept who were in the middle of a transaction."""
+
+    @property
+    def begins_anew(self) -> frozenset[int]:
+        """Ends of segments above which nobody from below is known, though snapshots there name them; but for those undecided."""
+
+    def snapshot(self, offset: int) -> tuple[bytes, int]:
+        """A snapshot's bytes, and a time (ms) not before it was written and not later than now.
+
+        Raises SegmentChanged if it is gone, PartitionError if it cannot be read.
+        """
+
+    def recorded_exact(self, offset: int) -> bool | None:
+        """Whether a snapshot is exact by the record of whoever stored it, None where nothing records it."""
+
+    def spans(self) -> Sequence[Segment]:
+        """All segments with their newest timestamps, ascending; the active one last, if there is one, and its is not known."""
+
+    def tasks(self, start_offset: int, last_offset: int, cuts: Sequence[int]) -> tuple[SegmentTask, ...]:
+        """One per segment that holds offsets in [start_offset, last_offset), adjacent, with the cuts inside of it.
+
+        Raises SegmentChanged if segments have vanished.
+        """
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,7 @@ AT_NOW = Forgetting(NOW, WINDOW, NOW)
 
 @dataclass
 class LogInMemory:
-    """A `planning.PartitionLog` over batches. `unindexed`: bases of segments whose newest timestamp is not known."""
+    """A `PartitionLog` over batches. `unindexed`: bases of segments whose newest timestamp is not known."""
 
     log: RandomLog
     snapshots: dict[int, bytes] = field(default_factory=dict)
