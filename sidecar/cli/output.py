@@ -52,7 +52,7 @@ def print_json(value: Mapping[str, Any]) -> None:
 
 def print_answer(kind: str, found: Mapping[str, Any]) -> None:
     """One object that says what it is, for programs: names are stable."""
-    print_answer(kind, found)
+    print_json({"kind": kind, "version": JSON_VERSION, **found})
 
 
 def print_line(text: str) -> None:
