@@ -17,7 +17,7 @@ from threading import current_thread, main_thread
 from typing import TYPE_CHECKING, Any, Self
 
 from sidecar.cli.options import GlobalOptions
-from sidecar.clock import Clock, SystemClock
+from sidecar.clock import SystemClock
 from sidecar.errors import SidecarError
 
 if TYPE_CHECKING:
@@ -169,10 +169,10 @@ LINE_INTERVAL_S = 10.0
 class ProgressDisplay:
     """A context manager to be called with each `Progress`. Thread-safe as far as the pipeline calls it in turn."""
 
-    def __init__(self, *, quiet: bool, colors: bool, clock: Clock | None = None) -> None:
+    def __init__(self, *, quiet: bool, colors: bool) -> None:
         self._quiet = quiet
         self._colors = colors
-        self._clock = clock or SystemClock()
+        self._clock = SystemClock()
         self._resources = ExitStack()
         self._bar: _Bar | None = None
         self._lined_s: float | None = None

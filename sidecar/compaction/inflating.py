@@ -33,8 +33,7 @@ def wrapped_stream(batch: memoryview) -> memoryview:
 class Inflater:
     """Decompresses one batch at a time; what it returns is void at the next call. Not to be shared between threads."""
 
-    def __init__(self, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> None:
-        self._limit_bytes = limit_bytes
+    def __init__(self) -> None:
         self._buffer: Body = np.empty(_FIRST_BUFFER_BYTES, dtype=np.uint8)
         self._zstd = zstandard.ZstdDecompressor()
         self._zstd_compressor = zstandard.ZstdCompressor(level=3, write_content_size=False)
@@ -42,7 +41,9 @@ class Inflater:
     def inflate(self, codec: int, stream: memoryview, magic: int = 2) -> tuple[Body, int]:
         """A buffer and how many bytes of it count. Raises CorruptFile without position."""
         if codec != Codec.ZSTD or magic < 2:
-            body = np.frombuffer(decompress(codec, stream, magic=magic, limit_bytes=self._limit_bytes), dtype=np.uint8)
+            body = np.frombuffer(
+                decompress(codec, stream, magic=magic, limit_bytes=DEFAULT_LIMIT_BYTES), dtype=np.uint8
+            )
             return body, len(body)
         data = bytes(stream)
         require_whole_zstd_frames(data)
@@ -61,8 +62,8 @@ class Inflater:
         filled = 0
         while count := reader.readinto(self._buffer[filled:].data):
             filled += count
-            if filled > self._limit_bytes:
-                raise CorruptFile(f"the stream holds more than the {self._limit_bytes} bytes allowed for one batch")
+            if filled > DEFAULT_LIMIT_BYTES:
+                raise CorruptFile(f"the stream holds more than the {DEFAULT_LIMIT_BYTES} bytes allowed for one batch")
             if filled == len(self._buffer):
                 grown: Body = np.empty(2 * filled, dtype=np.uint8)
                 grown[:filled] = self._buffer

@@ -50,7 +50,6 @@ class EmbeddedSpark:
         *,
         preload: Sequence[str] = (),
         store: StoreSettings | None = None,
-        clock: Clock | None = None,
         train: Path | None = None,
     ) -> None:
         """Args:
@@ -61,7 +60,7 @@ class EmbeddedSpark:
         self._settings = settings
         self._preload = tuple(preload)
         self._store = store
-        self._clock = clock or SystemClock()
+        self._clock = SystemClock()
         self._train = train
         self._lock = threading.Lock()
         self._context: SparkContext | None = None

@@ -127,23 +127,14 @@ def compact(
     """
     if (directory is None) == (archive is None):
         raise SettingsError("name a partition directory, or --archive URL")
+    from sidecar.compactor.command_rules import GivenRules
+
+    given = GivenRules(strategy, header, strict, exact_keys, segment_bytes, delete_retention_ms, on_unkeyed)
     if undo or partition:
         if not undo:
             raise SettingsError("--partition goes with --undo only")
-        rules = (
-            strategy,
-            header,
-            strict,
-            on_unkeyed,
-            now_ms,
-            delete_retention_ms,
-            segment_bytes,
-            exact_keys,
-            engine,
-            master,
-        )
-        flags_of_others = what_if or include_active or out or keys_file or override
-        is_alone = not flags_of_others and all(given is None for given in rules)
+        others = (now_ms, engine, master, out, keys_file)
+        is_alone = given == GivenRules() and not (what_if or include_active or override) and others == (None,) * 5
         if not is_alone or archive is None or not topic:
             raise SettingsError(
                 "--undo needs --archive URL and --topic REGEX, and takes --exclude, --partition and --dry-run only"
@@ -172,9 +163,7 @@ def compact(
     flags = {"store.url": archive or NO_ARCHIVE, **spark_flags(master, engine)}
     settings = with_chosen(options.settings(flags, calm=True), topic, exclude)
     from sidecar.cli.compact.rules import Wanted
-    from sidecar.compactor.command_rules import GivenRules
 
-    given = GivenRules(strategy, header, strict, exact_keys, segment_bytes, delete_retention_ms, on_unkeyed)
     wanted = Wanted(given, SystemClock().now_ms() if now_ms is None else now_ms, override, what_if)
     if directory is None:
         from sidecar.cli.compact.archive_compaction import compact_archive

@@ -22,7 +22,6 @@ from sidecar.archive.keys import (
 )
 from sidecar.archive.strict_json import unseal
 from sidecar.cli.inspect.file_kinds import (
-    SMALL_FILE_BYTES_MAX,
     Content,
     kind_of,
     log_content,
@@ -32,6 +31,7 @@ from sidecar.cli.inspect.file_kinds import (
 from sidecar.clock import SystemClock
 from sidecar.commits.commit_log import CommitLog
 from sidecar.errors import CorruptFile, ObjectMissing, PartitionError, SettingsError
+from sidecar.logformat.files import SMALL_FILE_BYTES_MAX
 from sidecar.logformat.names import LEADER_EPOCH_CHECKPOINT, Suffix
 from sidecar.model import ObjectKey, PartName
 from sidecar.ports import ObjectStore

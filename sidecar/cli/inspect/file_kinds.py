@@ -14,6 +14,7 @@ from producer_state.snapshot import CorruptSnapshot, describe
 from sidecar.errors import CorruptFile, PartitionError, SettingsError
 from sidecar.logformat.checkpoints import read_offset_checkpoint
 from sidecar.logformat.dump import DUMPED_SUFFIXES, dump_index, dump_leader_epochs
+from sidecar.logformat.files import SMALL_FILE_BYTES_MAX
 from sidecar.logformat.indexes import offset_index, time_index, transaction_index
 from sidecar.logformat.metadata_files import (
     MetaProperties,
@@ -33,7 +34,6 @@ from sidecar.logformat.names import (
     Suffix,
     parse_file_name,
 )
-from sidecar.ports import MIB
 
 ENTRY_BYTES = {
     Suffix.OFFSET_INDEX: offset_index.ENTRY.itemsize,
@@ -128,9 +128,6 @@ def _require_content(data: bytes, file: str) -> None:
     if not data:
         raise CorruptFile("is empty; expected a version and the number of entries", file=file, position=0)
 
-
-SMALL_FILE_BYTES_MAX = 256 * MIB
-"""More than any index or checkpoint has; a `.log` is never read as a whole."""
 
 OFFSET_CHECKPOINTS = {CLEANER_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT, LOG_START_CHECKPOINT, RECOVERY_POINT_CHECKPOINT}
 KNOWN = (

@@ -63,26 +63,24 @@ class Message:
         )
 
 
-def read_messages(
-    data: bytes, position: int = 0, *, limit_bytes: int = DEFAULT_LIMIT_BYTES, check_crc: bool = True
-) -> Iterator[Record]:
+def read_messages(data: bytes, position: int = 0, *, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> Iterator[Record]:
     """The records of one whole message or wrapper, in offset order. Raises CorruptFile.
 
     Source: AbstractLegacyRecordBatch.iterator and its DeepRecordsIterator.
     """
     try:
-        message = _message(data, check_crc)
+        message = _message(data)
         if message.codec == Codec.NONE:
             yield message.record(batch_base_offset=message.offset)
         else:
-            yield from _unwrapped(message, limit_bytes, check_crc)
+            yield from _unwrapped(message, limit_bytes)
     except CorruptFile as error:
         place = position if error.position is None else position + error.position
         offset = int.from_bytes(data[:8], signed=True) if error.offset is None else error.offset
         raise CorruptFile(error.what, position=place, offset=offset) from error
 
 
-def _message(data: bytes, check_crc: bool) -> Message:
+def _message(data: bytes) -> Message:
     """Decode a message that takes up `data` exactly."""
     header = MESSAGE_HEADER.read(data)
     timestamp = NO_TIMESTAMP
@@ -90,7 +88,7 @@ def _message(data: bytes, check_crc: bool) -> Message:
     if header.magic == 1:
         at = TIMESTAMPED_MESSAGE_HEADER.size_bytes
         timestamp = TIMESTAMPED_MESSAGE_HEADER.read(data).timestamp
-    if check_crc and (computed := zlib.crc32(data[CRC_FROM[header.magic] :])) != header.crc:
+    if (computed := zlib.crc32(data[CRC_FROM[header.magic] :])) != header.crc:
         raise CorruptFile(f"checksum {computed:08x}, the message says {header.crc:08x}", position=0)
     key, at = _nullable(data, at, "key")
     value, at = _nullable(data, at, "value")
@@ -107,7 +105,7 @@ def _nullable(data: bytes, at: int, what: str) -> tuple[bytes | None, int]:
     return (None, at) if size < 0 else (data[at : at + size], at + size)
 
 
-def _unwrapped(wrapper: Message, limit_bytes: int, check_crc: bool) -> Iterator[Record]:
+def _unwrapped(wrapper: Message, limit_bytes: int) -> Iterator[Record]:
     """The records of a wrapper, with absolute offsets and the wrapper's append time where it has one.
 
     Two passes, because offsets count back from the last message: a list of all would cost many times their bytes.
@@ -128,7 +126,7 @@ def _unwrapped(wrapper: Message, limit_bytes: int, check_crc: bool) -> Iterator[
     while at < len(nested):
         size = _nested_size(nested, at)
         try:
-            message = _message(nested[at : at + size], check_crc)
+            message = _message(nested[at : at + size])
         except CorruptFile as error:
             raise CorruptFile(f"{error.what}, in the message at byte {at} of the decompressed set") from error
         if message.codec != Codec.NONE:
