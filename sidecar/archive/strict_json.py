@@ -167,7 +167,10 @@ def _head(kind: str) -> bytes:
 
 
 def seal(kind: str, inner: bytes) -> bytes:
-    """The sealed form of the canonical bytes of an object."""
+    """The canonical bytes of an object with their own checksum beside them, so that a changed digit anywhere shows.
+
+    The form is {"<kind>":{...},"sha256":"<SHA-256 of the exact bytes of the inner object>"}.
+    """
     return b"".join((_head(kind), inner, _MIDDLE, sha256(inner).hexdigest().encode("ascii"), _TAIL))
 
 

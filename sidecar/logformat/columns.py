@@ -21,7 +21,7 @@ MAGIC, MARKER_TYPE = range(2)
 """Rows of the int8 block."""
 
 Blocks = tuple[Any, Any, Any, Any]
-"""The columns by width: int64[8, n], int32[6, n], int16[2, n], int8[2, n]."""
+"""The columns by width: int64[8, n], int32[6, n], int16[2, n], int8[2, n]. A kernel takes four arrays, not eighteen."""
 
 
 @dataclass(frozen=True, slots=True)

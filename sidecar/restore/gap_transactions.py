@@ -114,6 +114,7 @@ def _open(entries: Iterable[ProducerEntry]) -> Iterator[tuple[int, ProducerEntry
 class ProducersAtEnd:
     """A fold over the batches of a segment, from its archived base to where it is cut.
 
+    What lies below a cut at its beginning counts, too: a marker there has ended a transaction that began earlier.
     `table`: the state so far. `replays`: False where the segment is not cut at its end, so that the archived snapshot tells;
     then nothing is done.
     """

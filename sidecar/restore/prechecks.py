@@ -35,7 +35,10 @@ _SECONDS_BELOW = 100_000_000_000
 
 
 def refuse_time_before_all(store: ObjectStore, request: RestoreRequest, outcomes: Sequence[PartitionOutcome]) -> None:
-    """Note of each partition whether nothing is left of it. Raises SettingsError if that is so of all, StoreError."""
+    """Note of each partition whether nothing is left of it. Raises SettingsError if that is so of all, StoreError.
+
+    Before anything is written: an empty log looks like success.
+    """
     until_ms = request.until_timestamp_ms
     if until_ms is None:
         return

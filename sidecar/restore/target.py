@@ -43,6 +43,7 @@ _VERSION: Final = 2
 class CommandNote:
     """The note of one topic in one log dir. A partition is finished if its directory is the very one that is noted.
 
+    A broker takes no notice of the file: in a log dir it reads directories only, and files that it knows.
     `seal`: of each, what it was made from and its files, in JSON's types; see `restore.seal`.
     """
 

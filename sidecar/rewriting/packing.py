@@ -40,7 +40,11 @@ class SegmentNeed:
 
 
 def steps(jobs: Mapping[int, Sequence[SegmentNeed]], max_bytes: int) -> tuple[Step, ...]:
-    """All segments of all jobs, in order: as many in each step as fit, and at least one."""
+    """All segments of all jobs, in order: as many in each step as fit, and at least one.
+
+    Winners are decided over whole partitions before the first step, and a partition is committed after its last one. So
+    steps change nothing about what is kept: only that results are not joined over the border of a step.
+    """
     found: list[dict[int, range]] = []
     taken_bytes = 0
     for job, needs in jobs.items():

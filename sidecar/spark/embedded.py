@@ -239,6 +239,7 @@ _WANTED: Final = "spark.executor.instances"
 def wait_for_executors(context: Any, settings: SparkSettings, clock: Clock, stopping: threading.Event) -> None:
     """Until one is there (all of `spark.executor.instances`, if that is given, or else what the wait allows for).
 
+    Spark itself would wait for ever, and say nothing.
     Raises SparkUnavailable if none came in time, if the cluster has thrown us out meanwhile, or if we are to stop.
     """
     conf = context.getConf()

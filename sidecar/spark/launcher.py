@@ -108,7 +108,11 @@ def _jars() -> list[Path]:
 
 
 def class_archive(java: str, jars: Sequence[Path], environment: Mapping[str, str]) -> Path:
-    """Its place in the user's cache: `$XDG_CACHE_HOME` or `~/.cache`. Another Java or other jars have another one."""
+    """The place, in the user's cache, of the classes that a JVM maps instead of reading 280 jars: half the time to a result.
+
+    `$XDG_CACHE_HOME` or `~/.cache`. It holds for one Java and one set of jars; the JVM checks that, and goes on without one
+    that does not fit.
+    """
     found = hashlib.sha256()
     program = Path(os.path.realpath(shutil.which(java, path=environment.get("PATH")) or java))
     for path in (program, *jars):
