@@ -1,4 +1,4 @@
-"""`k8s render`: what puts the sidecar beside the brokers of a chart or operator, as text to apply."""
+"""`k8s render` and `k8s settings`: what puts the sidecar beside the brokers of a chart or operator, as text to apply."""
 
 from __future__ import annotations
 
