@@ -50,9 +50,13 @@ def policy() -> CompactionPolicy:
     return found
 
 
-def before_upload(clock: Clock) -> BeforeUpload:
-    """What waits in one process."""
-    return BeforeUpload(_settings(), clock, rule_of=lambda _topic: _rule())
+_NO_RULE: Final = TopicRule(None, "the settings do not name it")
+
+
+def before_upload(clock: Clock, *, compacts: bool = True) -> BeforeUpload:
+    """What waits in one process. Args: compacts: by its settings."""
+    rule = _rule() if compacts else _NO_RULE
+    return BeforeUpload(_settings(), clock, rule_of=lambda _topic: rule)
 
 
 # What compaction decides.

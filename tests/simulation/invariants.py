@@ -61,20 +61,30 @@ class Checker:
             return
         known = set(() if before is None else map(id, before.segments))
         for segment in self.state.segments:
-            keys = below(self.root, segment.log_key), below(self.root, segment.indexes_key)
-            if id(segment) not in known or any(key in changed for key in keys):
-                self._check_objects(segment, *keys)
-        kept = (
-            {found.segment_id: found for found in self.state.removed}
-            if any("/segments/" in key for key in changed)
-            else {}
-        )
-        for key in changed if kept else ():
-            segment_key = parse_segment_key(key.removeprefix(f"{self.root}/"))
-            if key not in self.store.objects and segment_key is not None and segment_key.segment_id in kept:
-                raise Finding("deleted-unpurged", f"{key}: it may be reinstated")
+            if id(segment) not in known:
+                self._check_objects(segment)
+        self._check_changed([key for key in changed if "/segments/" in key and self._is_other(key)], self.state)
         if new:
             self._check_coverage(self.state)
+
+    def _is_other(self, key: str) -> bool:
+        """Whether an object is gone, or not what was found sound."""
+        return (
+            key not in self.store.objects
+            or self._sound.get(key, self.store.objects[key]) is not self.store.objects[key]
+        )
+
+    def _check_changed(self, keys: Collection[str], state: PartitionState) -> None:
+        ids = {found.segment_id: key for key in keys if (found := parse_segment_key(key.removeprefix(f"{self.root}/")))}
+        if not ids:
+            return
+        for segment in state.segments:
+            if segment.segment_id in ids:
+                self._check_objects(segment)
+        for removed in state.removed:
+            key = ids.get(removed.segment_id)
+            if key is not None and key not in self.store.objects:
+                raise Finding("deleted-unpurged", f"{key}: it may be reinstated")
 
     def note_cut(self) -> None:
         """An unclean election has lost offsets. What is archived of them no log has any more."""
@@ -139,8 +149,9 @@ class Checker:
                 "appended-to-fork", f"commit {commit.number}: the archive ends with {archived}, the log has {there}"
             )
 
-    def _check_objects(self, segment: ArchivedSegment, log_key: ObjectKey, indexes_key: ObjectKey) -> None:
+    def _check_objects(self, segment: ArchivedSegment) -> None:
         """They exist, with size and checksums, and what they hold was checked when they were new."""
+        log_key, indexes_key = below(self.root, segment.log_key), below(self.root, segment.indexes_key)
         for key in (log_key, indexes_key):
             body = self.store.objects.get(key)
             if body is None:

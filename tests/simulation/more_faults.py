@@ -28,6 +28,7 @@ from tests.simulation.schedule import (
     Move,
     NewLeader,
     Recreate,
+    Reload,
     Retention,
     Round,
     Schedule,
@@ -235,6 +236,22 @@ def _with_archive_compaction(random: Random, schedule: Schedule) -> Schedule:
     return inserted(random, schedule, *(compaction() for _ in range(random.randint(1, 4))))
 
 
+def _with_reloads(random: Random, schedule: Schedule) -> Schedule:
+    """Settings change, perhaps while something is archived."""
+    if random.random() < 0.85:
+        return schedule
+
+    def reload() -> tuple[Step, ...]:
+        limits = random.choice((1, 2, 3)), random.choice((1, 3, UNLIMITED)), random.choice((0.0, math.inf))
+        change = Reload(_broker(random), *limits, random.random() < 0.5)
+        if random.random() < 0.5:
+            meanwhile = Meanwhile(random.randrange(20), (change,))
+            return (Append(random.randrange(2**32), 5), Round(meanwhile=meanwhile, moves=random.choice((None, 5, 15))))
+        return (change, Round(), Compact())
+
+    return inserted(random, schedule, *(reload() for _ in range(random.randint(1, 3))))
+
+
 MORE_FAULTS: Final[dict[str, Add]] = {
     "groups": _with_groups,
     "limits": _with_limits,
@@ -248,5 +265,6 @@ MORE_FAULTS: Final[dict[str, Add]] = {
     "absent brokers": _with_absent_brokers,
     "disks": _with_disks,
     "moves": _with_moves,
+    "reloads": _with_reloads,
 }
 """By the name of the stream."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -34,6 +35,7 @@ from tests.simulation.findings import Finding
 from tests.simulation.host import Host
 from tests.simulation.link import SimLink
 from tests.simulation.reading import SimReader
+from tests.simulation.schedule import UNLIMITED
 from tests.simulation.steps import SimSteps
 from tests.simulation.volume import MemoryCache, MemoryJournal
 
@@ -142,6 +144,11 @@ class Setup:
     workers: int
     numbers: Iterator[int]
 
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether a round may leave segments to the next one."""
+        return self.max_queue < UNLIMITED or self.task_s < math.inf
+
 
 class Sidecar:
     """One `run` beside one broker. `begin` after `end` is its restart."""
@@ -178,16 +185,7 @@ class Sidecar:
             clock=self.clock,
             metrics=_metrics(),
             journal=self.volume.journal,
-            policy=RunLimits(
-                settling=Settling(0, 0),
-                workers=self.setup.workers,
-                uploads_ahead=self.setup.uploads_ahead,
-                max_queue=self.setup.max_queue,
-                task_s=self.setup.task_s,
-                producer_id_expiration_ms=None,
-                record_lost=True,
-                spares_cache=False,
-            ),
+            policy=self._policy(),
             instance=f"sidecar-{self.number}",
             emit=self._events.append,
             randomness=self._randomness,
@@ -201,6 +199,25 @@ class Sidecar:
         self._loop = self._process.enter_context(
             ArchiveLoop(self.tools, self._host.scan, self._before_upload(), executor=lambda _workers: self.steps)
         )
+
+    def _policy(self) -> RunLimits:
+        return RunLimits(
+            settling=Settling(0, 0),
+            workers=self.setup.workers,
+            uploads_ahead=self.setup.uploads_ahead,
+            max_queue=self.setup.max_queue,
+            task_s=self.setup.task_s,
+            producer_id_expiration_ms=None,
+            record_lost=True,
+            spares_cache=False,
+        )
+
+    def adopt(self, setup: Setup) -> None:
+        """Other settings hold, as after a reload: also for tasks that are under way."""
+        compacted, self.setup = self.setup.compacts, setup
+        self.tools.adopt(self._policy())
+        if compacted != setup.compacts:
+            self._loop.adopt(self._host.scan, self._before_upload() or before_upload(self.clock, compacts=False))
 
     def _before_upload(self) -> BeforeUpload | None:
         """What holds segments back, by the settings as they are now."""

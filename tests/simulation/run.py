@@ -56,8 +56,7 @@ def run(schedule: Schedule, *, observe: Callable[[Step], None] = lambda _step: N
         simulation.codec.forget()
         if schedule.seed % PLAIN_ONE_IN:
             resources.enter_context(simulation.codec.in_use())
-        if schedule.compacts:
-            resources.enter_context(OpenCopies().in_use())
+        resources.enter_context(OpenCopies().in_use())
         world = World(schedule, simulation.logs, simulation.stores, simulation.codec.decode_commit)
         for step in schedule.steps:
             observe(step)

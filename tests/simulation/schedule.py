@@ -184,6 +184,17 @@ class Collect:
 
 
 @dataclass(frozen=True, slots=True)
+class Reload:
+    """A sidecar takes over changed settings. `broker`: None for the leader. For the others see `Schedule`."""
+
+    broker: int | None = None
+    uploads_ahead: int = 1
+    max_queue: int = UNLIMITED
+    task_s: float = math.inf
+    compacts: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Compact:
     """A sidecar compacts what waits for its upload. `broker`: None for the leader. `sweeps`: its copies are gone then."""
 
@@ -236,7 +247,20 @@ BrokerStep: TypeAlias = (
 )
 """What happens to one partition's log."""
 Step: TypeAlias = (
-    BrokerStep | Away | Disk | Wait | Jump | Restart | Land | Round | Collect | Compact | CompactArchive | Undo | Hide
+    BrokerStep
+    | Away
+    | Disk
+    | Wait
+    | Jump
+    | Restart
+    | Reload
+    | Land
+    | Round
+    | Collect
+    | Compact
+    | CompactArchive
+    | Undo
+    | Hide
 )
 Process: TypeAlias = Round | Collect | CompactArchive | Undo
 
@@ -260,8 +284,3 @@ class Schedule:
     compacts: bool = False
     max_queue: int = UNLIMITED
     task_s: float = math.inf
-
-    @property
-    def is_cut_off(self) -> bool:
-        """Whether a round may leave segments to the next one."""
-        return self.max_queue < UNLIMITED or self.task_s < math.inf

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -38,6 +39,7 @@ from tests.simulation.schedule import (
     HOUR_MS,
     MINUTE_MS,
     SECOND_MS,
+    UNLIMITED,
     Append,
     Away,
     BrokerStep,
@@ -54,6 +56,7 @@ from tests.simulation.schedule import (
     NewLeader,
     Process,
     Recreate,
+    Reload,
     Restart,
     Retention,
     Roll,
@@ -73,6 +76,8 @@ LATE_MS: Final = 10 * MINUTE_MS
 """No request is on its way for longer."""
 PAUSE_MS: Final = COMMIT_WITHIN_MS - HOUR_MS
 """A process sleeps no longer than this between the check of its upload's age and the commit: gc allows for no more."""
+CUT_OFF_ONE_IN: Final = 4
+"""After faults stop, plans and tasks are still cut off in one schedule of so many: it takes many rounds."""
 ROUNDS_UNTIL_ARCHIVED: Final = 6
 """After faults stop: rounds of the leader's sidecar within which all that is rolled is archived."""
 
@@ -180,6 +185,8 @@ class World:
                 if stops and not self.sidecars[broker].is_busy:
                     self._stop(self.sidecars[broker])
                 self._restart(self.sidecars[broker], forgets=forgets)
+            case Reload(broker):
+                self._reload(self._beside(broker), step)
             case Compact(broker, sweeps):
                 self._compact(self._beside(broker), sweeps=sweeps)
             case Away(broker, is_away):
@@ -321,6 +328,18 @@ class World:
         if has_crashed:
             self._restart(sidecar)
 
+    @staticmethod
+    def _reload(sidecar: Sidecar, step: Reload) -> None:
+        sidecar.adopt(
+            replace(
+                sidecar.setup,
+                uploads_ahead=step.uploads_ahead,
+                max_queue=step.max_queue,
+                task_s=step.task_s,
+                compacts=step.compacts,
+            )
+        )
+
     def _compact(self, sidecar: Sidecar, *, sweeps: bool) -> None:
         compactor = sidecar.compactor
         if compactor is not None:
@@ -430,6 +449,8 @@ class World:
     def settle(self) -> None:
         """Faults have stopped: all that is rolled is archived, and nothing else is left. Raises Finding."""
         for sidecar, host in zip(self.sidecars, self.hosts, strict=True):
+            if self.schedule.seed % CUT_OFF_ONE_IN:
+                sidecar.adopt(replace(sidecar.setup, max_queue=UNLIMITED, task_s=math.inf))
             sidecar.clock.skew_ms = 0
             sidecar.facts.is_away = False
             host.free_share = 1.0
@@ -439,8 +460,9 @@ class World:
             cluster.end_transactions()
             cluster.led.roll()
         # Where plans or tasks are cut off, each round gets on by one segment at least.
+        is_cut_off = any(sidecar.setup.is_cut_off for sidecar in self.sidecars)
         segments = sum(len(cluster.led.segments) for cluster in self.partitions)
-        for _ in range(ROUNDS_UNTIL_ARCHIVED + (segments if self.schedule.is_cut_off else 0)):
+        for _ in range(ROUNDS_UNTIL_ARCHIVED + (segments if is_cut_off else 0)):
             self.do(Wait(11 * MINUTE_MS))
             for broker in sorted({cluster.leader for cluster in self.partitions}):
                 self.do(Round(broker))
