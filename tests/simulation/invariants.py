@@ -26,8 +26,8 @@ from tests.simulation.store import SimStore
 class Checker:
     """Follows a lineage past all faults.
 
-    `state`: as of the last check, None while nothing is archived. `is_forked`: it has offsets that an unclean election has lost
-    in the log. `cut_epoch`: the leader epoch of the last such election.
+    `state`: as of the last check, None while nothing is archived. `losses`: that commits said since somebody emptied it.
+    `is_forked`: it has offsets that an unclean election has lost in the log. `cut_epoch`: the leader epoch of the last one.
     """
 
     store: SimStore
@@ -35,6 +35,7 @@ class Checker:
     decode: Callable[[bytes], Commit]
     grace_period_ms: int
     state: PartitionState | None = None
+    losses: list[Lost] = field(default_factory=list)
     is_forked: bool = False
     cut_epoch: int = -1
     _commits: dict[str, bytes] = field(default_factory=dict)
@@ -121,6 +122,7 @@ class Checker:
                 self._check_purge(key, action)
             elif isinstance(action, Lost):
                 self._check_loss(key, commit, action)
+                self.losses.append(action)
 
     def _check_loss(self, key: str, commit: Commit, lost: Lost) -> None:
         log = self.cluster.replicas[commit.writer.broker_id]

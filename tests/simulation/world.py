@@ -34,6 +34,7 @@ from tests.simulation.findings import Finding
 from tests.simulation.host import Host
 from tests.simulation.invariants import Checker
 from tests.simulation.link import Late, SimLink
+from tests.simulation.losses import LossReports
 from tests.simulation.processes import Setup, Sidecar
 from tests.simulation.schedule import (
     HOUR_MS,
@@ -103,6 +104,8 @@ class World:
         self.schedule, self.figures, self._logs, self._decode = schedule, Figures(), logs, decode
         self._trace = hashlib.sha256()
         self._late: Late = []
+        self._landed = 0
+        self._reports = LossReports()
         self.time = VirtualTime()
         with unwatched():  # What a symbolic segment holds is no log to anyone else.
             self.store = SimStore(self.time)
@@ -142,6 +145,7 @@ class World:
         self.time.advance_ms(3 * SECOND_MS)
         self._logs.clear()
         self._events.clear()
+        before = self._unrest()
         self._act(step)
         for event in self._events:
             self._trace.update(type(event).__name__.encode())
@@ -149,6 +153,26 @@ class World:
             if line["log_level"] == "critical":
                 raise Finding("untyped-error", str(line))
         self._check()
+        self._check_losses(is_calm=before == self._unrest())
+
+    def _unrest(self) -> tuple[int, ...]:
+        """It changes with each call that fails, each process that ends, and each late request."""
+        figures = self.figures
+        return (
+            figures.faults.total(),
+            figures.errors.total(),
+            figures.steps["Restart"],
+            figures.steps["Recreate"],
+            self._landed,
+        )
+
+    def _check_losses(self, *, is_calm: bool) -> None:
+        checkers = {cluster.topic_partition: self.checkers[cluster.lineage.root] for cluster in self.partitions}
+        states = {name: found.state for name, found in checkers.items() if found.state and not found.is_forked}
+        losses = {name: list(found.losses) for name, found in checkers.items()}
+        for checker in checkers.values():
+            checker.losses.clear()
+        self._reports.check(self._events, states, losses, is_calm=is_calm)
 
     def _check(self) -> None:
         for sidecar in self.sidecars:
@@ -247,6 +271,7 @@ class World:
         if not self.schedule.has_topic_id:
             return  # Under one name, no two topics could be told apart.
         self.partitions[number].delete()
+        self._reports.forget(self.partitions[number].topic_partition)
         self.partitions[number] = self._created(number, id_of(next(self._numbers).to_bytes(16, "big")))
 
     @staticmethod
@@ -259,6 +284,7 @@ class World:
 
     def _land(self) -> None:
         late, self._late[:] = list(self._late), []
+        self._landed += len(late)
         for put in late:
             put()
 
