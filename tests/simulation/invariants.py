@@ -27,7 +27,8 @@ class Checker:
     """Follows a lineage past all faults.
 
     `state`: as of the last check, None while nothing is archived. `losses`: that commits said since somebody emptied it.
-    `is_forked`: it has offsets that an unclean election has lost in the log. `cut_epoch`: the leader epoch of the last one.
+    `writers`: the broker beside which a segment was added, by its id. `is_forked`: it has offsets that an unclean election has
+    lost in the log. `cut_epoch`: the leader epoch of the last one.
     """
 
     store: SimStore
@@ -36,6 +37,7 @@ class Checker:
     grace_period_ms: int
     state: PartitionState | None = None
     losses: list[Lost] = field(default_factory=list)
+    writers: dict[str, int] = field(default_factory=dict)
     is_forked: bool = False
     cut_epoch: int = -1
     _commits: dict[str, bytes] = field(default_factory=dict)
@@ -123,6 +125,8 @@ class Checker:
             elif isinstance(action, Lost):
                 self._check_loss(key, commit, action)
                 self.losses.append(action)
+            elif isinstance(action, Add):
+                self.writers[action.segment.segment_id] = commit.writer.broker_id
 
     def _check_loss(self, key: str, commit: Commit, lost: Lost) -> None:
         log = self.cluster.replicas[commit.writer.broker_id]

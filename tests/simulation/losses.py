@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from sidecar.archive.actions import LossReason, Lost
-from sidecar.archive.state import PartitionState
 from sidecar.model import TopicPartition
 from sidecar.partition.domain_events import DomainEvent, OffsetsLost
 from tests.simulation.findings import Finding
+from tests.simulation.invariants import Checker
 
 
 @dataclass(slots=True)
@@ -25,8 +25,8 @@ class LossReports:
 
     def check(
         self,
-        events: Iterable[DomainEvent],
-        states: Mapping[TopicPartition, PartitionState],
+        events: Iterable[tuple[int, DomainEvent]],
+        archives: Mapping[TopicPartition, Checker],
         committed: Mapping[TopicPartition, list[Lost]],
         *,
         is_calm: bool,
@@ -34,13 +34,15 @@ class LossReports:
         """After a step. Raises Finding.
 
         Args:
-            states: the archives that can be judged.
+            events: each with the broker beside which it was said.
+            archives: those that can be judged.
             committed: the losses that commits of this step say.
         """
         self._not_calm += not is_calm
-        for event in events:
+        for broker, event in events:
             if isinstance(event, OffsetsLost):
-                self._take(event, states.get(event.topic_partition), is_calm=is_calm)
+                self._take(event, is_calm=is_calm)
+                self._require_lost(event, broker, archives.get(event.topic_partition))
         if is_calm:
             for topic_partition, losses in committed.items():
                 for lost in losses:
@@ -48,13 +50,19 @@ class LossReports:
                     if lost.reason == LossReason.NOT_ON_DISK and span not in self._reported:
                         raise Finding("loss-not-reported", f"{topic_partition}: {lost}")
 
-    def _take(self, event: OffsetsLost, state: PartitionState | None, *, is_calm: bool) -> None:
+    def _take(self, event: OffsetsLost, *, is_calm: bool) -> None:
         span = event.topic_partition, event.from_offset, event.to_offset
         if is_calm and self._reported.get(span) == self._not_calm:
             raise Finding("loss-reported-twice", f"{event}")
         self._reported[span] = self._not_calm if is_calm else -1
+
+    @staticmethod
+    def _require_lost(event: OffsetsLost, broker: int, archive: Checker | None) -> None:
+        """A sidecar may take for lost what one of an earlier leader, or of the next one, has archived since it read the archive."""
+        state = None if archive is None else archive.state
         for segment in () if state is None else state.segments:
-            if segment.base_offset < event.to_offset and event.from_offset < segment.end_offset:
+            is_archived = segment.base_offset < event.to_offset and event.from_offset < segment.end_offset
+            if is_archived and archive is not None and archive.writers.get(segment.segment_id) == broker:
                 raise Finding("false-loss-report", f"{event}: {segment} is archived")
 
     def forget(self, topic_partition: TopicPartition) -> None:

@@ -160,9 +160,9 @@ class Sidecar:
         clock: SimClock,
         randomness: Randomness,
         setup: Setup,
-        events: list[DomainEvent],
+        events: list[tuple[int, DomainEvent]],
     ) -> None:
-        """Args: events: takes what it says."""
+        """Args: events: takes what it says, with its number."""
         self.number, self.link, self.clock = host.number, link, clock
         self.facts = SimFacts(host, link.pause)
         self.volume = Volume()
@@ -178,7 +178,7 @@ class Sidecar:
         self.link.arm()
         self.link.is_late = False
         self.disk = SimDisk(self._host, self.clock.time.now_ms)
-        self.held = PinnedFiles(limit=64, emit=self._events.append, files=self.disk)
+        self.held = PinnedFiles(limit=64, emit=self._emit, files=self.disk)
         self.tools = RunContext(
             store=self.link,
             facts=self.facts,
@@ -187,7 +187,7 @@ class Sidecar:
             journal=self.volume.journal,
             policy=self._policy(),
             instance=f"sidecar-{self.number}",
-            emit=self._events.append,
+            emit=self._emit,
             randomness=self._randomness,
             held=self.held,
             memory=self.volume.memory,
@@ -199,6 +199,9 @@ class Sidecar:
         self._loop = self._process.enter_context(
             ArchiveLoop(self.tools, self._host.scan, self._before_upload(), executor=lambda _workers: self.steps)
         )
+
+    def _emit(self, event: DomainEvent) -> None:
+        self._events.append((self.number, event))
 
     def _policy(self) -> RunLimits:
         return RunLimits(

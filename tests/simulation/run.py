@@ -51,6 +51,11 @@ def simulating() -> Iterator[None]:
 
 def run(schedule: Schedule, *, observe: Callable[[Step], None] = lambda _step: None) -> Figures:
     """Run it. Raises Finding."""
+    return lived(schedule, observe=observe).figures
+
+
+def lived(schedule: Schedule, *, observe: Callable[[Step], None] = lambda _step: None) -> World:
+    """The world after a schedule. Raises Finding."""
     with simulating(), ExitStack() as resources:
         (simulation,) = _simulations
         simulation.codec.forget()
@@ -62,4 +67,4 @@ def run(schedule: Schedule, *, observe: Callable[[Step], None] = lambda _step: N
             observe(step)
             world.do(step)
         world.settle()
-    return world.figures
+    return world

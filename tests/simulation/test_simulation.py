@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 import pytest
 
+from tests.simulation.cluster import LogShape
 from tests.simulation.drawing import random_schedule
 from tests.simulation.findings import Finding
 from tests.simulation.known_bugs import KNOWN_BUGS, Bug
 from tests.simulation.minimise import finding_of, minimised
 from tests.simulation.regressions import REGRESSIONS
-from tests.simulation.run import run
-from tests.simulation.schedule import Append, Round, Schedule
+from tests.simulation.run import lived, run
+from tests.simulation.schedule import Append, Compact, Retention, Roll, Round, Schedule, Wait
+from tests.simulation.sizes import entries_kept
 
 SAMPLE = int(os.environ.get("SCHEDULES", "600"))
 AT_ONCE = 50
@@ -45,6 +48,22 @@ def test_what_is_rolled_is_archived() -> None:
     figures = run(Schedule(1, (Append(1, 9), Round())))
     assert figures.segments >= 3
     assert figures.commits >= figures.segments
+
+
+def _kept_after(turns: int, schedule: Schedule) -> list[int]:
+    """What sidecars keep after so many segments came and went."""
+    archived = (Append(7, 6), Roll(0), Roll(1), Round(), Wait(60_000), Compact(), Round(), Wait(11 * 60_000), Round())
+    turn = (*archived, Retention(0, 9), Retention(1, 9), Wait(60_000))
+    world = lived(replace(schedule, steps=turn * turns))
+    return [entries_kept(sidecar) for sidecar in world.sidecars]
+
+
+@pytest.mark.parametrize("compacts", [False, True])
+def test_what_a_sidecar_keeps_does_not_grow_with_the_archive(*, compacts: bool) -> None:
+    schedule = Schedule(1, (), LogShape(transactions=False), compacts=compacts)
+    few, many = _kept_after(12, schedule), _kept_after(48, schedule)
+    assert max(few) > 20
+    assert many == few
 
 
 @pytest.mark.parametrize("name", KNOWN_BUGS)

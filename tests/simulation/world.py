@@ -115,7 +115,7 @@ class World:
         for number in range(schedule.partitions):
             self.partitions.append(self._created(number, TOPIC_ID if schedule.has_topic_id else None))
         self.hosts = tuple(Host(number, self.partitions) for number in self.partitions[0].replicas)
-        self._events: list[DomainEvent] = []
+        self._events: list[tuple[int, DomainEvent]] = []
         self._randomness = SeededRandomness(schedule.seed)
         setup = Setup(
             schedule.uploads_ahead,
@@ -147,7 +147,7 @@ class World:
         self._events.clear()
         before = self._unrest()
         self._act(step)
-        for event in self._events:
+        for _, event in self._events:
             self._trace.update(type(event).__name__.encode())
         for line in self._logs:
             if line["log_level"] == "critical":
@@ -168,7 +168,7 @@ class World:
 
     def _check_losses(self, *, is_calm: bool) -> None:
         checkers = {cluster.topic_partition: self.checkers[cluster.lineage.root] for cluster in self.partitions}
-        states = {name: found.state for name, found in checkers.items() if found.state and not found.is_forked}
+        states = {name: found for name, found in checkers.items() if not found.is_forked}
         losses = {name: list(found.losses) for name, found in checkers.items()}
         for checker in checkers.values():
             checker.losses.clear()
