@@ -11,11 +11,11 @@ from unittest import mock
 from sidecar.archive import fold
 from sidecar.archive.commit import Commit
 from sidecar.clock import Clock
-from sidecar.commits import commit_log
+from sidecar.commits import archive_view, commit_log, continuity
 from sidecar.commits.commit_log import CommitLog
 from sidecar.commits.commit_window import CommitWindow
 from sidecar.commits.stored_commits import StoredCommits
-from sidecar.compactor import gc
+from sidecar.compactor import before_upload, gc
 from sidecar.compactor.before_upload import BeforeUpload
 from sidecar.compactor.staged_copies import CopyGroup
 from sidecar.errors import ObjectExists
@@ -73,30 +73,43 @@ def _group_or_its_first_segments(waiting: BeforeUpload, segments: Sequence[Segme
 KNOWN_BUGS: Final[dict[str, Bug]] = {
     # An error after the put was sent was taken for a commit that failed, and its objects were deleted.
     "commit-discard": Bug(
-        "live-object-missing", ((copy_executor, "proves_not_committed", lambda _error: True),), 50, 12
+        "live-object-missing", ((copy_executor, "proves_not_committed", lambda _error: True),), 100, 24
     ),
     # A checkpoint was believed whose commit the store had lost.
-    "checkpoint-without-its-commit": Bug("history-forked", ((CommitLog, "require_commit", _nothing),), 30, 2),
+    "checkpoint-without-its-commit": Bug("history-forked", ((CommitLog, "require_commit", _nothing),), 100, 61),
     # Of a group of compacted copies some were committed without the others.
-    "group-prefix": Bug("record-lost", ((BeforeUpload, "group_from", _group_or_its_first_segments),), 500),
+    "group-prefix": Bug("record-lost", ((BeforeUpload, "group_from", _group_or_its_first_segments),), 100, 18),
+    # A copy of a whole segment was committed for what another leader had not archived of it.
+    "copy-of-a-part": Bug(
+        "other-content", ((before_upload, "_name", lambda segment: (segment.log, segment.end_offset)),), 10_000, 21546
+    ),
+    # gc purged what an operator could still have reinstated.
+    "purged-without-grace": Bug("purged-too-early", ((gc, "is_old", lambda _modified_ms, _until_ms: True),), 20),
+    # A log was appended to an archive that had other batches at the same offsets.
+    "log-not-compared": Bug(
+        "appended-to-fork",
+        ((archive_view, "require_continuation", _nothing), (continuity, "require_continuation", _nothing)),
+        1_000,
+        392,
+    ),
     # The journal forgot under which number a commit was sent that may still arrive.
-    "number-forgotten": Bug("live-object-missing", ((MemoryJournal, "committing", _nothing),), 500, 191),
+    "number-forgotten": Bug("live-object-missing", ((MemoryJournal, "committing", _nothing),), 1_000, 418),
     # An upload was committed that gc had every right to delete.
-    "commit-of-expired-upload": Bug("live-object-missing", ((CommitWindow, "require_open", _nothing),), 300, 80),
+    "commit-of-expired-upload": Bug("live-object-missing", ((CommitWindow, "require_open", _nothing),), 500, 61),
     # gc did not wait until an upload may have been given up.
     "orphans-without-grace": Bug(
-        "live-object-missing", ((gc, "orphaned_until_ms", lambda now_ms, _grace_ms: now_ms),), 100, 4
+        "live-object-missing", ((gc, "orphaned_until_ms", lambda now_ms, _grace_ms: now_ms),), 500, 226
     ),
     # gc took what is named for garbage.
     "gc-names-nothing": Bug("live-object-missing", ((gc, "_named", lambda _state: frozenset()),), 5),
     # A put that was refused because the number was taken was taken for ours.
-    "put-taken-for-ours": Bug("live-object-missing", ((commit_log, "put_once", _put_without_proof),), 50, 3),
+    "put-taken-for-ours": Bug("live-object-missing", ((commit_log, "put_once", _put_without_proof),), 50, 13),
     # A leader of the past could commit.
     "not-fenced": Bug(
         "epoch-fell",
         ((copy_task, "require_not_fenced", _nothing), (fold._Draft, "_check_succession", _nothing)),
-        50,
-        3,
+        100,
+        24,
     ),
     # A descriptor was kept for each segment.
     "descriptor-kept": Bug("descriptor-leak", ((PreparedSegment, "close", _nothing),), 5),

@@ -32,6 +32,7 @@ from tests.simulation.schedule import (
     Retention,
     Round,
     Schedule,
+    Shrink,
     Step,
     UncleanLeader,
     Undo,
@@ -142,16 +143,15 @@ def _with_unclean_leaders(random: Random, schedule: Schedule) -> Schedule:
     """What the next leader lacks is lost, be it archived or not."""
     if random.random() < 0.9:
         return schedule
-    lagging = Append(random.randrange(2**32), random.randint(1, 6), lags=True)
-    behind = (
+    lost = (Append(random.randrange(2**32), random.randint(1, 6), lags=True), Shrink())
+    archived = (Round(),) if random.random() < 0.7 else ()
+    after = (
         Append(random.randrange(2**32), random.randint(0, 6)),
         Round(),
-        Append(random.randrange(2**32), 3),
+        Append(random.randrange(2**32), random.randint(0, 8)),
         Round(),
     )
-    return inserted(
-        random, schedule, (lagging, *([Round()] if random.random() < 0.7 else []), UncleanLeader(), *behind)
-    )
+    return inserted(random, schedule, (*lost, *archived, UncleanLeader(), *after))
 
 
 def _with_new_topics(random: Random, schedule: Schedule) -> Schedule:
