@@ -14,10 +14,11 @@ from tests.simulation.codec import Codec
 from tests.simulation.compactor import OpenCopies
 from tests.simulation.figures import Figures
 from tests.simulation.link import SimLink
+from tests.simulation.quick_replace import replacing_quickly
 from tests.simulation.schedule import Schedule, Step
 from tests.simulation.world import World
 
-PLAIN_ONE_IN: Final = 16
+PLAIN_ONE_IN: Final = 32
 """Of so many schedules one parses all that it reads."""
 
 
@@ -41,7 +42,7 @@ def simulating() -> Iterator[None]:
         yield
         return
     stores: list[SimLink] = []
-    with structlog.testing.capture_logs() as logs, in_one_thread(lambda: stores[-1]):
+    with structlog.testing.capture_logs() as logs, in_one_thread(lambda: stores[-1]), replacing_quickly():
         _simulations.append(Simulation(logs, stores))
         try:
             yield
