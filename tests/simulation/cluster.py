@@ -226,7 +226,8 @@ class Partition:
         self.isr = {broker}
         self.elect(broker)
         log.high_watermark = log.end_offset
-        self.truth.truncate(log.end_offset)
+        lacking = (batch.base_offset for batch in self.truth.line if batch.content not in log.contents)
+        self.truth.truncate(next(lacking, log.end_offset))
         self.advance()
 
     # What else happens to a log.

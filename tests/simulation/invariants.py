@@ -145,7 +145,8 @@ class Checker:
     def _check_continuation(self, before: PartitionState, commit: Commit) -> None:
         """Nothing is added on top of what the log has no more, as far as the log shows that."""
         last = before.last_segment
-        if last is None or not any(isinstance(action, Add) for action in commit.actions):
+        added = [action.segment.end_offset for action in commit.actions if isinstance(action, Add)]
+        if last is None or max(added, default=0) <= last.end_offset:
             return
         archived = decode(self.store.objects[below(self.root, last.log_key)])[-1]
         log = self.cluster.replicas[commit.writer.broker_id]
