@@ -220,15 +220,20 @@ class Partition:
         """The one behind the leader."""
         return (self.leader + 1) % len(self.replicas)
 
-    def elect_unclean(self, broker: int) -> None:
-        """Have a broker lead that is not in sync: what it lacks is lost. Source: ReplicaControlManager, unclean election."""
+    def elect_unclean(self, broker: int) -> int:
+        """Have a broker lead that is not in sync: what it lacks is lost. Source: ReplicaControlManager, unclean election.
+
+        Returns the first offset from which on what was committed is lost.
+        """
         log = self.replicas[broker]
         self.isr = {broker}
         self.elect(broker)
         log.high_watermark = log.end_offset
         lacking = (batch.base_offset for batch in self.truth.line if batch.content not in log.contents)
-        self.truth.truncate(next(lacking, log.end_offset))
+        cut_offset = next(lacking, log.end_offset)
+        self.truth.truncate(cut_offset)
         self.advance()
+        return cut_offset
 
     # What else happens to a log.
 

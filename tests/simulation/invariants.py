@@ -89,10 +89,10 @@ class Checker:
             if key is not None and key not in self.store.objects:
                 raise Finding("deleted-unpurged", f"{key}: it may be reinstated")
 
-    def note_cut(self) -> None:
-        """An unclean election has lost offsets. What is archived of them no log has any more."""
+    def note_cut(self, cut_offset: int) -> None:
+        """An unclean election has lost all from an offset on. What is archived of that no log has any more."""
         self.cut_epoch = self.cluster.leader_epoch
-        if self.state is not None and (self.state.end_offset or 0) > self.cluster.truth.end_offset:
+        if self.state is not None and (self.state.end_offset or 0) > cut_offset:
             self.is_forked = True
 
     def _take(self, key: str) -> None:

@@ -252,6 +252,11 @@ def _with_reloads(random: Random, schedule: Schedule) -> Schedule:
     return inserted(random, schedule, *(reload() for _ in range(random.randint(1, 3))))
 
 
+def _with_no_times(random: Random, schedule: Schedule) -> Schedule:
+    """The store has no modification times: gc deletes nothing."""
+    return replace(schedule, gives_times=random.random() > 0.08)
+
+
 MORE_FAULTS: Final[dict[str, Add]] = {
     "groups": _with_groups,
     "limits": _with_limits,
@@ -266,5 +271,6 @@ MORE_FAULTS: Final[dict[str, Add]] = {
     "disks": _with_disks,
     "moves": _with_moves,
     "reloads": _with_reloads,
+    "no times": _with_no_times,
 }
 """By the name of the stream."""

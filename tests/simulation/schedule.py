@@ -269,8 +269,8 @@ Process: TypeAlias = Round | Collect | CompactArchive | Undo
 class Schedule:
     """`shape`: of the log. `has_topic_id`: whether the broker's directory has one. `seed`: of random ids.
 
-    `partitions`: so many, numbered from 0. `workers`: copy tasks of a sidecar that are under way at once. `compacts`: the topic
-    is compacted before its upload. `max_queue`, `task_s`: see `Policy`.
+    `gives_times`: the store has modification times. `partitions`: so many, numbered from 0. `workers`: copy tasks of a sidecar
+    that are under way at once. `compacts`: the topic is compacted before its upload. `max_queue`, `task_s`: see `RunLimits`.
     """
 
     seed: int
@@ -279,6 +279,7 @@ class Schedule:
     has_topic_id: bool = True
     uploads_ahead: int = 1
     grace_period_ms: int = HOUR_MS
+    gives_times: bool = True
     partitions: int = 1
     workers: int = 1
     compacts: bool = False

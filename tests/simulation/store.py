@@ -75,7 +75,7 @@ class SimStore(MemoryStore):
         if found is None:
             body = self.objects[key]
             checksum = crc32c(body)
-            modified_ms = self.modified_ms[key]
+            modified_ms = self.modified_ms[key] if self.gives_times else None
             found = ObjectFacts(ObjectKey(key), len(body), modified_ms, checksum, etag=f'"{checksum:08x}"')
             self._known[key] = found
         return found

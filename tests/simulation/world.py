@@ -109,6 +109,7 @@ class World:
         self.time = VirtualTime()
         with unwatched():  # What a symbolic segment holds is no log to anyone else.
             self.store = SimStore(self.time)
+        self.store.gives_times = schedule.gives_times
         self._numbers = count(1)
         self.partitions: list[Partition] = []
         self.checkers: dict[str, Checker] = {}
@@ -263,8 +264,8 @@ class World:
         return self.checkers[self.partition(number).lineage.root]
 
     def _elect_unclean(self, cluster: Partition) -> None:
-        cluster.elect_unclean(cluster.next_broker())
-        self.checkers[cluster.lineage.root].note_cut()
+        cut_offset = cluster.elect_unclean(cluster.next_broker())
+        self.checkers[cluster.lineage.root].note_cut(cut_offset)
         cluster.replicate()
 
     def _recreate(self, number: int) -> None:
@@ -317,7 +318,7 @@ class World:
         self._trace.update(type(error).__name__.encode())
 
     def _arm(self, link: SimLink, step: Process) -> None:
-        link.arm(step.faults, is_stale=step.is_stale)
+        link.arm(step.faults, is_stale=step.is_stale and self.store.gives_times)
         link.is_late = step.is_late
         meanwhile = step.meanwhile
         if meanwhile is not None:
@@ -536,5 +537,5 @@ class World:
         kept = {attempt.segment_id for attempt in journal.attempts(root)}
         left = {key for key in self.store.objects if key.startswith(f"{root}/segments/")} - live
         left = {key for key in left if not any(segment_id in key for segment_id in kept)}
-        if left:
+        if left and self.store.gives_times:  # Else nobody knows how old it is.
             raise Finding("garbage-left", f"{sorted(left)[:4]}")
