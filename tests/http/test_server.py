@@ -17,7 +17,7 @@ import pytest
 from sidecar.clock import ManualClock, SystemClock
 from sidecar.errors import SettingsError
 from sidecar.http import HttpServer
-from sidecar.http.clients import _Stage
+from sidecar.http.server import _Stage
 from sidecar.metrics import Metrics
 from sidecar.reporting.health_reporter import Health
 from sidecar.reporting.status_model import StatusModel
