@@ -26,6 +26,7 @@ from sidecar.partition.leadership import effective_log_start
 from sidecar.partition.outcome import PartitionOutcome
 from sidecar.partition.plan import PartitionPlan, plan_partition
 from sidecar.partition.status import PartitionStatus
+from sidecar.partition.term import Term
 from sidecar.partition.wait_reason import LineageUndecided, NotLeader, Wait
 from sidecar.retention.active_tail import ActiveTail
 from sidecar.retention.log_starts import LogStarts
@@ -270,13 +271,19 @@ class PartitionArchiver:
         plan = replace(plan, files=files)
         if (look := self.held_back.look_ahead(plan)) is not None:
             self.held_back.found((yield look))
+            if not self._is_still_in(facts.term(files)):
+                return None
         plan = self.held_back.apply(plan)
         if self.before_upload is None or plan.error is not None or plan.hole is not None:
             return plan
         if gone:
             return self.held.only_gone(plan)
         groups: PartitionPlan = yield partial(self._held_back_for_groups, self.before_upload, plan)
-        return groups
+        return groups if self._is_still_in(facts.term(files)) else None
+
+    def _is_still_in(self, term: Term) -> bool:
+        """Whether no check has seen another term since."""
+        return self._seen is not None and self._seen[1].term(self._seen[0]).is_one_with(term)
 
     def _held_back_for_groups(self, before_upload: BeforeUpload, plan: PartitionPlan) -> PartitionPlan:
         known, files = self.known, plan.files

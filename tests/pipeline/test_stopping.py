@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from sidecar.archive.state import PartitionState
 from sidecar.clock import ManualClock
 from sidecar.commits.commit_log import CommitLog
 from sidecar.errors import Fenced
+from tests.daemon.looping import WAIT_S
 from tests.descriptors import open_below
 from tests.fakes.memory_store import MemoryStore
 from tests.golden import wall_clock_ms
@@ -61,9 +63,11 @@ def test_an_attempt_that_cannot_be_discarded_leaves_no_descriptor_of_the_others_
 ) -> None:
     log_dir = copy_partitions(tmp_path, "orders-0")
     victim = log_dir / "orders-0" / f"{0:020d}.log"
-    asked = []
+    asked, all_begun = [], threading.Barrier(3)
 
     def touch_it(operation: str, key: str) -> None:
+        if operation == "upload" and key.endswith(".log"):
+            all_begun.wait(WAIT_S)
         if operation == "upload" and key.endswith(".indexes"):
             os.utime(victim, ns=(0, 0))
 
