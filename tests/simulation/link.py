@@ -21,11 +21,13 @@ Late = list[Callable[[], None]]
 class SimLink(Link):
     """`late`: those of all processes. `is_late`: a small put that fails before it takes hold does so later, if it still can.
 
-    `operation`: of the newest call. `interrupt_operation`: only such calls count for `interrupt_at`; "" for all.
+    `lies`: the store confirms so many commits that it does not keep. `operation`: of the newest call.
+    `interrupt_operation`: only such calls count for `interrupt_at`; "" for all.
     """
 
     late: Late = field(default_factory=list)
     is_late: bool = False
+    lies: int = 0
     operation: str = ""
     interrupt_operation: str = ""
 
@@ -55,6 +57,10 @@ class SimLink(Link):
         def put() -> None:
             nonlocal is_sent
             is_sent = True
+            if self.lies and "/commits/" in key and key not in self.store.objects:
+                self.lies -= 1
+                self.injected["Lie", "put_if_absent", False] += 1
+                return
             self.store.put_if_absent(key, body)
 
         try:

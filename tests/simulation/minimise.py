@@ -129,6 +129,8 @@ def _simpler_round(step: Round) -> Iterator[Step]:
         yield replace(step, is_asleep=False)
     if step.moves is not None:
         yield replace(step, moves=None, checks=True)
+    if step.lies:
+        yield replace(step, lies=0)
     if step.order is not None:
         yield replace(step, order=None)
 

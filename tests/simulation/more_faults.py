@@ -257,6 +257,17 @@ def _with_no_times(random: Random, schedule: Schedule) -> Schedule:
     return replace(schedule, gives_times=random.random() > 0.08)
 
 
+def _with_lies(random: Random, schedule: Schedule) -> Schedule:
+    """The store confirms a commit now and then that it does not keep."""
+    if random.random() < 0.9:
+        return schedule
+
+    def lied_to(step: Step) -> Step:
+        return replace(step, lies=random.randint(1, 2)) if isinstance(step, Round) and random.random() < 0.3 else step
+
+    return replace(schedule, steps=mapped(schedule.steps, lied_to))
+
+
 MORE_FAULTS: Final[dict[str, Add]] = {
     "groups": _with_groups,
     "limits": _with_limits,
@@ -272,5 +283,6 @@ MORE_FAULTS: Final[dict[str, Add]] = {
     "moves": _with_moves,
     "reloads": _with_reloads,
     "no times": _with_no_times,
+    "lies": _with_lies,
 }
 """By the name of the stream."""

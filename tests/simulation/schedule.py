@@ -157,6 +157,7 @@ class Round:
 
     `is_asleep`: its broker says what it said at the last round, perhaps that it leads. `is_late`: see `SimLink`. `moves`: it
     gets no further than that, and goes on in a later round; None: to the end. `order`, `checks`: see `Sidecar.run`.
+    `lies`: see `SimLink`.
     """
 
     broker: int | None = None
@@ -168,6 +169,7 @@ class Round:
     moves: int | None = None
     order: int | None = None
     checks: bool = True
+    lies: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -320,6 +320,7 @@ class World:
     def _arm(self, link: SimLink, step: Process) -> None:
         link.arm(step.faults, is_stale=step.is_stale and self.store.gives_times)
         link.is_late = step.is_late
+        link.lies = step.lies if isinstance(step, Round) else 0
         meanwhile = step.meanwhile
         if meanwhile is not None:
             link.interrupt_operation = meanwhile.operation
