@@ -81,7 +81,7 @@ class Partition:
                 break
             if batch.is_marker:
                 begun.pop(batch.transaction, None)
-            elif batch.transaction >= 0:
+            elif batch.transaction >= 0 and batch.base_offset >= log.known_from:
                 begun.setdefault(batch.transaction, batch.base_offset)
         return min(begun.values(), default=log.high_watermark)
 
@@ -100,7 +100,8 @@ class Partition:
             number for number, found in log.producers.items() if found.current_txn_first_offset is not None
         )
         if pending and random.random() < 0.4:
-            return self.marker(log, random.choice(pending), commits=random.random() < 0.6)
+            newest = self._newest_of(log, random.choice(pending))
+            return self._marker(log, newest, newest.transaction, commits=random.random() < 0.6)
         end_offset = base_offset + random.choice((1, 1, 2, 3))
         timestamp_ms = now_ms - random.randrange(SPREAD_MS)
         content, key = next(self._numbers), random.randrange(KEYS)
@@ -112,7 +113,7 @@ class Partition:
         sequence = 0 if known is None else known.last_sequence + 1
         transaction = -1
         if known is not None and known.current_txn_first_offset is not None:
-            transaction = self._transaction_of(log, producer_id)
+            transaction = self._newest_of(log, producer_id).transaction
         elif self._shape.transactions and random.random() < 0.5:
             transaction = next(self._numbers)
         return Batch(
@@ -128,32 +129,35 @@ class Partition:
             transaction,
         )
 
-    def marker(self, log: Replica, producer_id: int, *, commits: bool) -> Batch:
-        """What ends a producer's open transaction."""
-        offset = log.end_offset
+    def _marker(self, log: Replica, batch: Batch, transaction: int, *, commits: bool) -> Batch:
+        """What ends the transaction of a batch."""
         return Batch(
-            offset,
-            offset + 1,
+            log.end_offset,
+            log.end_offset + 1,
             self.leader_epoch,
             next(self._numbers),
             self._time.now_ms(),
-            producer_id=producer_id,
-            producer_epoch=log.producers[producer_id].producer_epoch,
-            transaction=self._transaction_of(log, producer_id),
+            producer_id=batch.producer_id,
+            producer_epoch=batch.producer_epoch,
+            transaction=transaction,
             commits=commits,
         )
 
     @staticmethod
-    def _transaction_of(log: Replica, producer_id: int) -> int:
-        found = (batch for batch in reversed(log.history) if batch.producer_id == producer_id)
-        return next(found).transaction
+    def _newest_of(log: Replica, producer_id: int) -> Batch:
+        return next(batch for batch in reversed(log.history) if batch.producer_id == producer_id)
 
     def end_transactions(self) -> None:
-        """All that are open are committed."""
+        """All that are open are committed: their coordinator knows them, whatever the leader's log still has of them."""
         log = self.led
-        for producer_id, found in sorted(log.producers.items()):
-            if found.current_txn_first_offset is not None:
-                log.append(self.marker(log, producer_id, commits=True))
+        begun: dict[int, Batch] = {}
+        for batch in log.history:
+            if batch.is_marker:
+                begun.pop(batch.transaction, None)
+            elif batch.transaction >= 0:
+                begun[batch.transaction] = batch
+        for transaction, batch in begun.items():
+            log.append(self._marker(log, batch, transaction, commits=True))
         self.replicate()
 
     def replicate(self, lagging: frozenset[int] = frozenset()) -> None:
