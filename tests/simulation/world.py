@@ -460,7 +460,8 @@ class World:
             number = next(known, None)
             return None if number is None else f"{root}/{commit_key(number)}"
         remembered = self._beside(None).volume.memory.recall(self.partition().topic_partition)
-        if remembered is None or remembered.state.next_number != state.next_number:
+        # It may know that number of a topic that was deleted.
+        if remembered is None or remembered.state.last_commit != state.last_commit:
             return None
         return f"{root}/{commit_key(state.next_number - 1)}"
 
