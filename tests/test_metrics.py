@@ -113,6 +113,8 @@ def test_partitions_are_counted_by_what_they_do(metrics: Metrics) -> None:
     assert states == {"ready": 1, "waiting": 1, "idle": 1, "not_led": 1, "stopped": 2}
     assert found[f"{PREFIX}_pending_segments"] == 2
     assert found[f"{PREFIX}_last_success_timestamp_seconds"] == 0
+    metrics.handle(events.CycleEnded(0, 0, is_store_silent=True))
+    assert values(metrics)[f"{PREFIX}_last_success_timestamp_seconds"] == 0, "uploads may hang"
     metrics.handle(events.CycleEnded(0, 0))
     assert values(metrics)[f"{PREFIX}_last_success_timestamp_seconds"] == NOW_MS / 1000
 

@@ -145,7 +145,7 @@ class Metrics(Declarations):
                 self._show_stopped(max(self._stopped, event.stopped), archived=event.archived)
             case events.CycleEnded():
                 self._stopped = event.stopped
-                self._show_stopped(event.stopped, archived=True)
+                self._show_stopped(event.stopped, archived=not event.is_store_silent)
                 self._unfinished.set(event.unfinished_attempts)
             case _:
                 pass

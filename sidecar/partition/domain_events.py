@@ -219,10 +219,15 @@ class CycleProgressed(DomainEvent):
 
 @dataclass(frozen=True, slots=True)
 class CycleEnded(DomainEvent):
-    """A cycle over all partitions has ended. `unfinished_attempts`: uploads in the journal that no commit names."""
+    """A cycle over all partitions has ended.
+
+    `unfinished_attempts`: uploads in the journal that no commit names. `is_store_silent`: whether requests wait for a store
+    that has not answered for long: copy tasks may hang, though nothing has failed.
+    """
 
     stopped: int
     unfinished_attempts: int
+    is_store_silent: bool = False
 
 
 Emit: TypeAlias = Callable[[DomainEvent], None]

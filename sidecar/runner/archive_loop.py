@@ -488,7 +488,7 @@ class ArchiveLoop:
             self._take_on(report, ready)
             report.led = self._led()
             report.look_again_s = self.due_in_s()
-            tools.emit(CycleEnded(self._stopped(report), tools.journal.count()))
+            tools.emit(CycleEnded(self._stopped(report), tools.journal.count(), tools.is_store_silent()))
 
     def _take_on(self, report: CycleReport, work: list[Work]) -> None:
         for outcome in report.outcomes:
