@@ -69,7 +69,8 @@ class Metrics(Declarations):
         self._partitions = self.gauge("partitions", "Partitions by what they are doing, as of the last check.", "state")
         self._last_success = self.gauge(
             "last_success_timestamp_seconds",
-            "When a check last ended without any partition stopped, or last archived a segment while none is; 0 before the first.",
+            "When a check last ended without any partition stopped and with a store that answers, or last archived a segment while "
+            "none is; 0 before the first.",
         )
         self._errors = self.counter("errors_total", "Errors by class name, as documented in sidecar/errors.py.", "kind")
         self._snapshots = self.counter(

@@ -170,7 +170,7 @@ class ArchiveLoop:
                 task.executor.close()
             self._tasks, self._plannings, self._ready, self._check = {}, {}, {}, None
             self._returning.clear()
-            if self._tools.stop.is_set():
+            if kind is not None or self._tools.stop.is_set():
                 self._tools.held.release()
 
     def _run(
@@ -508,7 +508,7 @@ class ArchiveLoop:
     # Pins.
 
     def _hold(self, work: list[Work]) -> None:
-        """Pin what is planned: what nobody can open again, then the most urgent, then what earlier checks have left."""
+        """Pin what is planned: what has no file any more, then the most urgent, then what earlier checks have left."""
         for archiver, plan in work:
             if archiver.task_plan is None:
                 archiver.held.expect(plan, archiver.tail.expected(plan))
