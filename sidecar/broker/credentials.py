@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import SecretStr
 
+from sidecar.broker.keystores import KeystoreRefused, authorities_in, in_memory, is_pem, pem_of
 from sidecar.config.broker_connection import BrokerConnectionSettings
 from sidecar.config.secrets import read_secret
 from sidecar.errors import BrokerTrouble, BrokerUnavailable
@@ -90,37 +91,52 @@ def tls_context(settings: BrokerConnectionSettings) -> ssl.SSLContext:
     if settings.ssl_ca_file is None:
         context.load_default_certs()
     else:
-        _load_authorities(context, settings.ssl_ca_file)
+        password = secret_of("ssl_ca_password", settings.ssl_ca_password, settings.ssl_ca_password_file)
+        _load_authorities(context, settings.ssl_ca_file, password)
     if settings.ssl_certificate_file is not None and settings.ssl_key_file is not None:
         password = secret_of("ssl_key_password", settings.ssl_key_password, settings.ssl_key_password_file)
         _load_own(context, settings.ssl_certificate_file, settings.ssl_key_file, password)
     return context
 
 
-def _load_authorities(context: ssl.SSLContext, file: Path) -> None:
+def _load_authorities(context: ssl.SSLContext, file: Path, password: str | None) -> None:
+    content = _content_of("ssl_ca_file", file)
     try:
-        context.load_verify_locations(file)
+        if is_pem(content):
+            context.load_verify_locations(cadata=content.decode("ascii", "replace"))
+        else:
+            context.load_verify_locations(cadata=b"".join(authorities_in(content, password)))
+    except KeystoreRefused as error:
+        raise secret_refused(f"ssl_ca_file: {file} {error}") from error
     except ssl.SSLError as error:
         raise secret_refused(f"ssl_ca_file: {file} holds no certificates in PEM form") from error
-    except OSError as error:
-        raise unreadable("ssl_ca_file", file, error) from error
 
 
 def _load_own(context: ssl.SSLContext, certificate: Path, key: Path, password: str | None) -> None:
-    for setting, file in (("ssl_certificate_file", certificate), ("ssl_key_file", key)):
-        try:
-            file.open("rb").close()
-        except OSError as error:
-            raise unreadable(setting, file, error) from error
+    content = _content_of("ssl_certificate_file", certificate)
+    _content_of("ssl_key_file", key)
     try:
-        # Without any password OpenSSL would ask the terminal for that of an encrypted key.
-        context.load_cert_chain(certificate, key, password or "")
+        if is_pem(content) or certificate != key:
+            # Without any password OpenSSL would ask the terminal for that of an encrypted key.
+            context.load_cert_chain(certificate, key, password or "")
+        else:
+            with in_memory(pem_of(content, password)) as path:
+                context.load_cert_chain(path)
+    except KeystoreRefused as error:
+        raise secret_refused(f"ssl_certificate_file: {certificate} {error}") from error
     except ssl.SSLError as error:
         raise BrokerUnavailable(
             f"broker.connection: certificate {certificate} and key {key} cannot be used ({error.reason or 'no PEM'}): they must "
             f"belong together, and an encrypted key needs ssl_key_password_file",
             BrokerTrouble.SECRET_UNREADABLE,
         ) from error
+
+
+def _content_of(setting: str, file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise unreadable(setting, file, error) from error
 
 
 def handshake_failure(error: ssl.SSLError, host: str, settings: BrokerConnectionSettings) -> BrokerUnavailable:

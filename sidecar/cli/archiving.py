@@ -43,6 +43,14 @@ Bootstrap = Annotated[
         help="A broker to ask who leads and what is stable. May be given several times.",
     ),
 ]
+CommandConfig = Annotated[
+    Path | None,
+    typer.Option(
+        "--command-config",
+        metavar="FILE",
+        help="client.properties, as Kafka's tools take it: TLS and SASL for the connection to the broker.",
+    ),
+]
 AssumeLeader = Annotated[
     bool, typer.Option("--assume-leader", help="Archive although nothing says that this broker leads the partitions.")
 ]
@@ -64,6 +72,7 @@ def backfill(
     topic: Topics = None,
     exclude: Excluded = None,
     bootstrap_server: Bootstrap = None,
+    command_config: CommandConfig = None,
     assume_leader: AssumeLeader = False,
     cluster_id: ClusterId = None,
     state_dir: StateDir = None,
@@ -79,7 +88,7 @@ def backfill(
     """
     flags = _flags(log_dir, archive, topic, exclude, assume_leader, cluster_id, state_dir, single_writer)
     flags |= {"broker.connection.bootstrap_servers": bootstrap_server or None, **spark_flags(master, engine)}
-    settings = options.settings(flags, calm=True)
+    settings = options.settings(flags, command_config, calm=True)
     from sidecar.cli.engines import RunEngines
     from sidecar.runner.backfill import backfill as archive_once
 
@@ -103,6 +112,7 @@ def run(
     topic: Topics = None,
     exclude: Excluded = None,
     bootstrap_server: Bootstrap = None,
+    command_config: CommandConfig = None,
     assume_leader: AssumeLeader = False,
     cluster_id: ClusterId = None,
     state_dir: StateDir = None,
@@ -125,8 +135,8 @@ def run(
     share_arenas()
     source = SettingsSource(
         options.config_file,
-        lambda: options.load(flags),
-        lambda loaded: options.set_up_logs(loaded.settings.log, loaded.secrets()),
+        lambda: options.load(flags, command_config),
+        options.set_up_logs,
     )
     source.set_up_logs(source.loaded)
     settings = source.loaded.settings

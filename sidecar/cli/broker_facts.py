@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sidecar.cli.archiving import Bootstrap, Excluded, LogDirs, Topics
+from sidecar.cli.archiving import Bootstrap, CommandConfig, Excluded, LogDirs, Topics
 from sidecar.cli.options import NO_ARCHIVE, GlobalOptions
 from sidecar.cli.output import print_answer, print_table, remark, size, utc
 from sidecar.clock import SystemClock
@@ -24,6 +24,7 @@ def broker(
     options: GlobalOptions,
     log_dir: LogDirs = None,
     bootstrap_server: Bootstrap = None,
+    command_config: CommandConfig = None,
     topic: Topics = None,
     exclude: Excluded = None,
     producers: Annotated[
@@ -41,7 +42,7 @@ def broker(
         "topics.include": topic or None,
         "topics.exclude": exclude or None,
     }
-    settings = options.settings(flags)
+    settings = options.settings(flags, command_config)
     if not settings.broker.connection.is_configured:
         raise SettingsError("no broker is given: --bootstrap-server, or broker.connection.bootstrap_servers")
     if not settings.broker.log_dirs:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sidecar.cli.archiving import Archive, Bootstrap, LogDirs
+from sidecar.cli.archiving import Archive, Bootstrap, CommandConfig, LogDirs
 from sidecar.cli.options import NO_ARCHIVE, GlobalOptions
 from sidecar.cli.output import print_answer, print_table, remark
 from sidecar.clock import SystemClock
@@ -24,6 +24,7 @@ def show(
     log_dir: LogDirs = None,
     archive: Archive = None,
     bootstrap_server: Bootstrap = None,
+    command_config: CommandConfig = None,
     topic: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="What holds for this topic, by the broker's word and by these settings."),
@@ -33,9 +34,9 @@ def show(
     from sidecar.config.changes import fingerprint
 
     if topic is not None:
-        return _show_topic(options, topic, archive, log_dir, bootstrap_server)
+        return _show_topic(options, topic, archive, log_dir, bootstrap_server, command_config)
     given = {"broker.log_dirs": log_dir or None, "store.url": archive}
-    loaded = options.load({**given, "broker.connection.bootstrap_servers": bootstrap_server or None})
+    loaded = options.load({**given, "broker.connection.bootstrap_servers": bootstrap_server or None}, command_config)
     shown = loaded.shown()
     if options.json:
         found = {"fingerprint": fingerprint(loaded), "settings": shown}
@@ -47,14 +48,19 @@ def show(
 
 
 def _show_topic(
-    options: GlobalOptions, topic: str, archive: Archive, log_dir: LogDirs, bootstrap_server: Bootstrap
+    options: GlobalOptions,
+    topic: str,
+    archive: Archive,
+    log_dir: LogDirs,
+    bootstrap_server: Bootstrap,
+    command_config: CommandConfig,
 ) -> int:
     given = {
         "store.url": archive or NO_ARCHIVE,
         "broker.log_dirs": log_dir or None,
         "broker.connection.bootstrap_servers": bootstrap_server or None,
     }
-    settings = options.settings(given, calm=True)
+    settings = options.settings(given, command_config, calm=True)
     from sidecar.runner.effective_policy import effective_policy
 
     shown, away = effective_policy(settings, topic, SystemClock())

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sidecar.cli.archiving import Archive, AssumeLeader, Bootstrap, Excluded, SingleWriter, StateDir, Topics
+from sidecar.cli.archiving import (
+    Archive,
+    AssumeLeader,
+    Bootstrap,
+    CommandConfig,
+    Excluded,
+    SingleWriter,
+    StateDir,
+    Topics,
+)
 from sidecar.cli.options import GlobalOptions
 from sidecar.cli.output import print_json, print_table, remark
 from sidecar.doctor.findings import Area
@@ -38,6 +47,7 @@ def doctor(
     topic: Topics = None,
     exclude: Excluded = None,
     bootstrap_server: Bootstrap = None,
+    command_config: CommandConfig = None,
     assume_leader: AssumeLeader = False,
     state_dir: StateDir = None,
     single_writer: SingleWriter = False,
@@ -64,7 +74,7 @@ def doctor(
         "run.state_dir": state_dir,
         "store.single_writer": single_writer or None,
     }
-    report = _examined(options, flags, tuple(area or Area), timeout)
+    report = _examined(options, flags, command_config, tuple(area or Area), timeout)
     if options.json:
         print_json(report.as_json())
     else:
@@ -77,18 +87,24 @@ def doctor(
     return report.exit_code
 
 
-def _examined(options: GlobalOptions, flags: dict[str, Any], areas: tuple[Area, ...], timeout_s: float) -> Report:
+def _examined(
+    options: GlobalOptions,
+    flags: dict[str, Any],
+    command_config: Path | None,
+    areas: tuple[Area, ...],
+    timeout_s: float,
+) -> Report:
     from sidecar.config.model import LogLevel
     from sidecar.doctor.doctor import doctor as examine_all
     from sidecar.doctor.doctor import without_settings
     from sidecar.logs import Redaction
 
     try:
-        loaded = options.load(flags)
+        loaded = options.load(flags, command_config)
     except SettingsError as error:
         return without_settings(str(error), error.exit_code, areas)
     # What is worth a line in the log is worth a line of the report.
-    options.set_up_logs(loaded.settings.log.model_copy(update={"level": LogLevel.ERROR}), loaded.secrets())
+    options.set_up_logs(loaded, LogLevel.ERROR)
     cleaned = Redaction(loaded.secrets()).text
     return examine_all(loaded.settings, areas=areas, timeout_s=timeout_s, cleaned=cleaned)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -18,7 +18,8 @@ from sidecar.errors import SettingsError, SidecarError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from sidecar.config import LoadedSettings, LogSettings, Settings
+    from sidecar.config import LoadedSettings, Settings
+    from sidecar.config.model import LogLevel
     from sidecar.ports import ObjectStore
 
 
@@ -79,8 +80,8 @@ class GlobalOptions:
     def colors(self) -> bool:
         return not self.no_color and not os.environ.get("NO_COLOR")
 
-    def load(self, flags: Mapping[str, Any] | None = None) -> LoadedSettings:
-        """The settings, with the flags of a command by path. Raises SettingsError."""
+    def load(self, flags: Mapping[str, Any] | None = None, command_config: Path | None = None) -> LoadedSettings:
+        """The settings, with the flags of a command by path, and its --command-config. Raises SettingsError."""
         from sidecar.config import load_settings, read_assignments
 
         assigned = read_assignments(self.set_)
@@ -90,9 +91,16 @@ class GlobalOptions:
         doubly = sorted(assigned.keys() & given.keys())
         if doubly:
             raise SettingsError(f"{doubly[0]} is set twice: by a flag of its own, and by --set")
-        return load_settings(flags={**assigned, **given}, config_file=self.config_file, environment=os.environ)
+        return load_settings(
+            flags={**assigned, **given},
+            config_file=self.config_file,
+            environment=os.environ,
+            client_properties=command_config,
+        )
 
-    def settings(self, flags: Mapping[str, Any] | None = None, *, calm: bool = False) -> Settings:
+    def settings(
+        self, flags: Mapping[str, Any] | None = None, command_config: Path | None = None, *, calm: bool = False
+    ) -> Settings:
         """As `load`, and the logs of this process set up accordingly.
 
         Args:
@@ -100,19 +108,26 @@ class GlobalOptions:
         """
         from sidecar.config.model import LogLevel
 
-        loaded = self.load(flags)
-        log = loaded.settings.log
-        if calm and sys.stderr.isatty() and "log.level" not in loaded.sources:
-            log = log.model_copy(update={"level": LogLevel.WARNING})
-        self.set_up_logs(log, loaded.secrets())
+        loaded = self.load(flags, command_config)
+        is_calm = calm and sys.stderr.isatty() and "log.level" not in loaded.sources
+        self.set_up_logs(loaded, LogLevel.WARNING if is_calm else None)
         return loaded.settings
 
-    def set_up_logs(self, settings: LogSettings, secrets: Iterable[str] = ()) -> None:
-        """Logs of this process go to stderr."""
+    def set_up_logs(self, loaded: LoadedSettings, level: LogLevel | None = None) -> None:
+        """Logs of this process go to stderr. The first event names what of --command-config has no effect.
+
+        Args:
+            level: instead of the settings' own.
+        """
         from sidecar.cli.output import CurrentStderr
         from sidecar.logs import configure_logging
 
-        configure_logging(settings, secrets=secrets, stream=CurrentStderr(), colors=self.colors)
+        log = loaded.settings.log if level is None else loaded.settings.log.model_copy(update={"level": level})
+        configure_logging(log, secrets=loaded.secrets(), stream=CurrentStderr(), colors=self.colors)
+        if loaded.unused_properties:
+            import structlog
+
+            structlog.get_logger(__name__).warning("command_config_keys_unused", keys=list(loaded.unused_properties))
 
 
 OPTION_NAMES = tuple(option.name for option in fields(GlobalOptions))

@@ -43,13 +43,19 @@ class BrokerConnectionSettings(Section):
     security_protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT
     """`security.protocol` of the listener."""
     ssl_ca_file: Path | None = None
-    """PEM bundle to check the brokers' certificates against instead of the system's. Read anew for every connection."""
+    """Certificates to check the brokers' against, instead of the system's: PEM, or a PKCS12 truststore. Read again for every
+    connection."""
+    ssl_ca_password: SecretStr | None = None
+    """Of a PKCS12 truststore."""
+    ssl_ca_password_file: Path | None = None
+    """The same from a file, read again for every connection."""
     ssl_certificate_file: Path | None = None
-    """PEM certificate chain of ours, for brokers that ask for one. Like every file here, a new one is used at once."""
+    """Certificate chain of ours, for brokers that ask for one: PEM, or a PKCS12 keystore. Like every file here, a new one is used
+    at once."""
     ssl_key_file: Path | None = None
-    """PEM private key that goes with it."""
+    """PEM private key that goes with it. May be the same file; for a PKCS12 keystore it must be."""
     ssl_key_password: SecretStr | None = None
-    """Of an encrypted key."""
+    """Of an encrypted key, or of the PKCS12 keystore."""
     ssl_key_password_file: Path | None = None
     """The same from a file, read anew for every connection."""
     ssl_check_hostname: bool = True
@@ -85,7 +91,7 @@ class BrokerConnectionSettings(Section):
     def secret_files(self) -> tuple[Path, ...]:
         """Files with what proves who we are, and who the brokers are. They may change while we run."""
         own = (self.ssl_certificate_file, self.ssl_key_file, self.ssl_key_password_file)
-        named = (self.ssl_ca_file, *own, self.sasl_password_file, self.sasl_oauth_token_file)
+        named = (self.ssl_ca_file, self.ssl_ca_password_file, *own, self.sasl_password_file, self.sasl_oauth_token_file)
         return tuple(file for file in named if file is not None)
 
     @property
@@ -101,7 +107,7 @@ class BrokerConnectionSettings(Section):
         uses_sasl = self.security_protocol in {SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL}
         if uses_sasl != (self.sasl_mechanism is not None):
             raise ValueError("sasl_mechanism goes with security_protocol SASL_PLAINTEXT or SASL_SSL, and with no other")
-        for name in ("sasl_password", "ssl_key_password"):
+        for name in ("sasl_password", "ssl_ca_password", "ssl_key_password"):
             if getattr(self, name) is not None and getattr(self, f"{name}_file") is not None:
                 raise ValueError(f"{name} and {name}_file are the same twice: leave one of them out")
         is_given = self.sasl_password is not None or self.sasl_password_file is not None

@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import BaseModel, SecretStr, ValidationError
 from pydantic_core import ErrorDetails
 
+from sidecar.config.client_properties import CONNECTION, read_client_properties
 from sidecar.config.environment import read_environment, variable_of
 from sidecar.config.file import read_settings_file
 from sidecar.config.model import Settings
@@ -53,6 +54,8 @@ class LoadedSettings:
 
     settings: Settings
     sources: Mapping[str, str]
+    unused_properties: tuple[str, ...] = ()
+    """Keys of the client properties that have no effect."""
 
     def shown(self) -> dict[str, dict[str, Any]]:
         """Every setting by its path: JSON-able `value` (secrets redacted) and `source`."""
@@ -69,8 +72,9 @@ class LoadedSettings:
         entries = [entry.partition("=")[2] for setting, value in values for entry in setting.secret_entries(value)]
         given += [value for value in entries if len(value) >= _SHORTEST_SECRET_ENTRY]
         connection = self.settings.broker.connection
-        files = (connection.ssl_key_password_file, connection.sasl_password_file, connection.sasl_oauth_token_file)
-        return Secrets(given, [file for file in (*files, self.settings.http.token_file) if file is not None])
+        files = (connection.ssl_key_password_file, connection.ssl_ca_password_file, connection.sasl_password_file)
+        tokens = (connection.sasl_oauth_token_file, self.settings.http.token_file)
+        return Secrets(given, [file for file in (*files, *tokens) if file is not None])
 
 
 def load_settings(
@@ -78,6 +82,7 @@ def load_settings(
     flags: Mapping[str, Any] | None = None,
     config_file: Path | None = None,
     environment: Mapping[str, str] | None = None,
+    client_properties: Path | None = None,
 ) -> LoadedSettings:
     """Merge and validate.
 
@@ -85,6 +90,8 @@ def load_settings(
         flags: values by path (`store.url`); None means that the flag was not given.
         config_file: YAML. None reads no file.
         environment: usually `os.environ`; see `sidecar.config.environment` for the names. None reads none.
+        client_properties: a `client.properties` of Kafka's tools. Its TLS and SASL replace those of file and environment as a
+            whole: parts of two identities do not mix.
 
     Raises:
         SettingsError: names the path and the source of every wrong value; never a secret's value.
@@ -96,6 +103,12 @@ def load_settings(
     if environment is not None:
         values, names = read_environment(environment)
         _merge(tree, sources, values, names)
+    unused: tuple[str, ...] = ()
+    if client_properties is not None:
+        properties = read_client_properties(client_properties)
+        unused = properties.unused
+        _forget_identity(tree, sources)
+        _merge(tree, sources, properties.values, dict.fromkeys([""], str(client_properties)))
     given = {path: value for path, value in (flags or {}).items() if value is not None}
     _merge(tree, sources, given, dict.fromkeys([""], "flag"))
     try:
@@ -103,7 +116,14 @@ def load_settings(
     except ValidationError as error:
         lines = dict.fromkeys(_problem(details, sources) for details in error.errors(include_url=False))
         raise SettingsError("\n".join(lines)) from error
-    return LoadedSettings(settings, {path: source for path, source in sources.items() if path in all_settings()})
+    known = {path: source for path, source in sources.items() if path in all_settings()}
+    return LoadedSettings(settings, known, unused)
+
+
+def _forget_identity(tree: dict[str, Any], sources: dict[str, str]) -> None:
+    prefixes = tuple(f"{CONNECTION}.{name}_" for name in ("security", "ssl", "sasl"))
+    for path in [path for path in sources if path.startswith(prefixes)]:
+        del sources[path], tree["broker"]["connection"][path.rpartition(".")[2]]
 
 
 def _flattened(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

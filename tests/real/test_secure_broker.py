@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -21,8 +22,9 @@ from tests.real.daemon import Daemon, eventually
 from tests.real.product import json_lines, run_program
 from tests.real.test_broker_facts import produce
 from tests.real.topics import admin_of, create_topic, wait_until
-from tests.servers.certificates import Authority, Certificate, encrypted_key
+from tests.servers.certificates import KEYSTORE_PASSWORD, Authority, Certificate, encrypted_key
 from tests.servers.kafka import KafkaBroker
+from tests.servers.kafka_java import kafka_tool
 from tests.servers.secure_kafka import PLAIN_USERS, SecureListeners, unsecured_token
 
 pytestmark = pytest.mark.real
@@ -146,6 +148,62 @@ def test_a_broker_is_asked_by_tls_and_by_every_mechanism(newest: Secured) -> Non
     ]
     for settings in ways:
         assert knows_us(settings), settings
+
+
+def test_command_config_is_read_as_kafka_s_own_tools_read_it(newest: Secured, tmp_path: Path) -> None:
+    """The same file, with a password that needs escapes, lets both in; and stores made by Java's keytool are read."""
+    password = 'a "quoted" one; # \\ and more'
+    newest.set_scram("SCRAM-SHA-256", password)
+    truststore = truststore_of(newest.authority.ca_file, tmp_path / "truststore.jks", "PKCS12", "of-the-truststore")
+    java = password.replace("\\", "\\\\").replace('"', '\\"').replace("\\", "\\\\")
+    trusted = f"ssl.truststore.location={truststore}\nssl.truststore.password=of-the-truststore\n"
+    by_password = tmp_path / "client.properties"
+    by_password.write_text(
+        "security.protocol=SASL_SSL\nsasl.mechanism=SCRAM-SHA-256\nsasl.jaas.config="
+        "org.apache.kafka.common.security.scram.ScramLoginModule required \\\n"
+        f'  username="{USER}" password="{java}";\n{trusted}'
+    )
+    by_certificate = tmp_path / "mutual.properties"
+    by_certificate.write_text(
+        f"security.protocol=SSL\n{trusted}ssl.keystore.location={newest.client.keystore}\n"
+        f"ssl.keystore.password={KEYSTORE_PASSWORD}\nssl.key.password={KEYSTORE_PASSWORD}\n"
+    )
+    try:
+        for file, listener in ((by_password, "SASLTLS"), (by_certificate, "MTLS")):
+            asks = ("--bootstrap-server", newest.listeners.server(listener), "--command-config", str(file))
+            assert (
+                "orders"
+                in kafka_tool(newest.broker.version, "org.apache.kafka.tools.TopicCommand", *asks, "--list").split()
+            )
+            ours = run_program({"broker.log_dirs": str(newest.broker.log_dirs[0])}, "broker", "--json", *asks)
+            assert json_lines(ours)[0]["partitions"][0]["leads"], ours.stderr
+            assert "quoted" not in ours.stdout + ours.stderr
+    finally:
+        newest.set_scram("SCRAM-SHA-256", SECRET)
+
+
+def test_keystores_that_cannot_be_read_are_refused_with_what_to_do(newest: Secured, tmp_path: Path) -> None:
+    old = truststore_of(newest.authority.ca_file, tmp_path / "old.jks", "JKS", "of-the-truststore")
+    keys, broken = newest.client.keystore, tmp_path / "broken.p12"
+    broken.write_bytes(keys.read_bytes()[:200])
+    both = {"ssl_certificate_file": keys, "ssl_key_file": keys}
+    cases = [
+        (
+            newest.settings("TLS", ssl_ca_file=old, ssl_ca_password="of-the-truststore"),
+            "JKS store, which is not supported",
+        ),
+        (newest.settings("TLS", ssl_ca_file=keys, ssl_ca_password=KEYSTORE_PASSWORD), "holds no trusted certificate"),
+        (newest.settings("MTLS", **both, ssl_key_password="wrong"), "its password is wrong or missing"),
+        (newest.settings("MTLS", ssl_certificate_file=broken, ssl_key_file=broken), "is no PKCS12 store"),
+    ]
+    for settings, expected in cases:
+        assert expected in trouble_with(settings)
+
+
+def truststore_of(authority: Path, file: Path, kind: str, password: str) -> Path:
+    store = ("-keystore", str(file), "-storetype", kind, "-storepass", password)
+    subprocess.run(["keytool", "-importcert", "-noprompt", "-alias", "ca", "-file", str(authority), *store], check=True)
+    return file
 
 
 def test_an_older_broker_with_zookeeper_is_asked_by_tls_and_scram(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sidecar.cli.archiving import Archive
+from sidecar.cli.archiving import Archive, CommandConfig
 from sidecar.cli.options import GlobalOptions
 from sidecar.cli.output import ProgressDisplay, answering_json, print_answer, remark
 from sidecar.cli.restore.report import as_json, show
@@ -81,6 +81,7 @@ def restore(
             help="A running broker of LOG_DIR's cluster, to ask for the topic's id and leader epochs. May be given several times.",
         ),
     ] = None,
+    command_config: CommandConfig = None,
     leader_epochs: Annotated[
         LeaderEpochMode | None,
         typer.Option(
@@ -143,12 +144,15 @@ def restore(
     if request.offset_range and until_timestamp:
         raise SettingsError("--offset-range and --until-timestamp: give one of them")
     settings = options.settings(
-        {"store.url": archive, "broker.connection.bootstrap_servers": bootstrap_server or None}, calm=True
+        {"store.url": archive, "broker.connection.bootstrap_servers": bootstrap_server or None},
+        command_config,
+        calm=True,
     )
+    asks_cluster = bool(bootstrap_server or command_config)
+    if asks_cluster and not settings.broker.connection.is_configured:
+        raise SettingsError(f"--command-config {command_config}: no broker is named; add --bootstrap-server HOST:PORT")
     try:
-        report = _done(
-            options, settings, request, asks_cluster=bool(bootstrap_server), workers=workers, dry_run=dry_run
-        )
+        report = _done(options, settings, request, asks_cluster=asks_cluster, workers=workers, dry_run=dry_run)
     except (KeyboardInterrupt, SystemExit) as interruption:
         tell_what_stays(request, interruption, json=options.json)
         raise
