@@ -1,0 +1,18 @@
+"""The texts stand in one file, so that a change of words is seen in a diff."""
+
+from __future__ import annotations
+
+from tests.texts.catalogue import FILE, catalogue, texts_of
+
+
+def test_the_file_has_the_texts_that_the_program_has() -> None:
+    assert FILE.read_text() == catalogue(), "write it again: python -m tests.texts.catalogue"
+
+
+def test_texts_are_strings_of_three_words_that_are_no_docstrings() -> None:
+    source = '''"""A docstring with words."""
+def f(path):
+    raise ValueError(f"{path}: cannot be read {path.name}" " at all")
+x = ["no", "two words", "PRAGMA journal_mode and more", "now there are {three} of them"]
+'''
+    assert texts_of(source) == ["{path}: cannot be read {path.name} at all", "now there are {three} of them"]
