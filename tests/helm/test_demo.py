@@ -36,7 +36,7 @@ class Demo:
     """The containers of the rendered demo by name, and where their paths lie here."""
 
     def __init__(self, directory: Path, gateway: VersityGateway) -> None:
-        objects = rendered(files=[CHART / "ci" / "demo-values.yaml"], release="demo")
+        objects = rendered({"heal.enabled": "true"}, files=[CHART / "ci" / "demo-values.yaml"], release="demo")
         pods = pods_of(objects)
         everything = [container for pod in pods for container in [*pod.get("initContainers", ()), *pod["containers"]]]
         self.containers = {container["name"]: container for container in everything}
@@ -54,7 +54,7 @@ class Demo:
         self._paths = {
             "/etc/tiered-sidecar": directory / "etc",
             "/var/lib/tiered-sidecar": directory / "work",
-            "/var/lib/kafka/data": self.log_dir,
+            "/var/lib/kafka/data/logs": self.log_dir,
             "/tmp": directory / "tmp",
         }
         for path in self._paths.values():

@@ -104,3 +104,24 @@ def test_what_pods_of_brokers_mount_outlives_the_release_and_may_be_missing() ->
     (sidecar,) = spec["initContainers"]
     keys = [entry["valueFrom"]["secretKeyRef"] for entry in sidecar["env"] if "valueFrom" in entry]
     assert [key["optional"] for key in keys] == [True, True]
+
+
+def test_the_demo_fits_a_node_of_two_cores_twice_and_mounts_the_disk_where_apache_s_image_has_a_volume() -> None:
+    """With the mount one folder above, the image's VOLUME lies over the data of the broker alone, and the sidecar sees nothing."""
+    objects = rendered(files=[CHART / "ci" / "demo-values.yaml"])
+    templates = [one["spec"]["template"]["spec"] for one in objects if one["kind"] in {"Deployment", "StatefulSet"}]
+    containers = [one for pod in templates for one in [*(pod.get("initContainers") or []), *pod["containers"]]]
+    assert sum(_millicores(one["resources"]["requests"]["cpu"]) for one in containers) < 1000
+    mounts = {
+        one["name"]: {mount["name"]: mount["mountPath"] for mount in one.get("volumeMounts", [])} for one in containers
+    }
+    assert mounts["kafka"]["data"] == mounts["tiered-sidecar"]["data"] == "/var/lib/kafka/data"
+
+
+def _millicores(cpu: str) -> int:
+    return int(cpu.removesuffix("m")) if cpu.endswith("m") else 1000 * int(cpu)
+
+
+def test_the_test_s_pod_is_there_when_helm_reads_its_logs() -> None:
+    (pod,) = [one for one in rendered(files=[CHART / "ci" / "demo-values.yaml"]) if one["kind"] == "Pod"]
+    assert pod["metadata"]["annotations"]["helm.sh/hook-delete-policy"] == "before-hook-creation"
