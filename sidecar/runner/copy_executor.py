@@ -488,13 +488,15 @@ class CopyExecutor:
         """The state to commit on, and the actions. Raises what proves that nothing was committed."""
         state, commits = self._known.opened()
         is_group = any(piece.prepared.copy is not None for piece in pieces)
-        if is_group and self._before_upload is not None and self._group is not None:
+        # Not as of the task's begin: a reload may have replaced the settings since.
+        before_upload = self._partition.before_upload
+        if is_group and before_upload is not None and self._group is not None:
             newest = self._known.newest_strategy(self._plan.files)
             before = state.last_commit
             state, commits = self._known.opened()  # Finding the strategy may have read the archive again.
             if state.last_commit != before:
                 raise CommitConflict(f"{state.lineage.root}: another writer has committed meanwhile", state)
-            self._before_upload.require_rule(self._group, newest)
+            before_upload.require_rule(self._group, newest)
         adopted = self._known.adopt_topic_id
         actions: list[Action] = [AdoptTopicId(adopted)] if adopted else []
         end_offset, read_whole = entries[-1].end_offset, commits.read

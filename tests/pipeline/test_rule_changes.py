@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -17,13 +18,13 @@ from sidecar.broker.files import FileBrokerFacts
 from sidecar.clock import ManualClock
 from sidecar.compaction_strategy import Strategy
 from sidecar.compactor.archive_job import ArchiveJobs
-from sidecar.compactor.before_upload import rule_unknown
+from sidecar.compactor.before_upload import BeforeUpload, rule_unknown
 from sidecar.compactor.candidate_assessment import Look
 from sidecar.compactor.candidate_queue import Compacting
 from sidecar.compactor.topic_counts import RawReason
 from sidecar.compactor.topic_rule import RuleChanged, TopicRules, rule_change
 from sidecar.compactor.wiring import compaction_in_run
-from sidecar.config import CompactionPolicy, Settings
+from sidecar.config import CompactionPolicy, CompactionSettings, Settings
 from sidecar.discovery.scan import TopicFilter, scan_log_dirs
 from sidecar.engine_ports import StageEngine
 from sidecar.logformat.bodies.building import build_batch
@@ -33,12 +34,14 @@ from sidecar.runner.archive_loop import ArchiveLoop
 from sidecar.topic_policy import NOT_TOLD, TopicPolicy, Unanswered
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.archives import only_state, sound, use
-from tests.pipeline.before_upload_rig import DELAY_MS, NOW_MS, Rig, rig
+from tests.pipeline.before_upload_rig import DELAY_MS, NOW_MS, Rig, rig, rounds_scan
 from tests.pipeline.compaction_rig import Rig as WorkerRig
 from tests.pipeline.compaction_rig import turns
 from tests.pipeline.made_logs import VERSION, records_in, roll
 from tests.pipeline.rig import archived_states, copy_partitions, tools_for
+from tests.pipeline.waiting import within
 
+WAIT_S = 60.0
 COMPACT = TopicPolicy(cleanup_policy=frozenset({"compact"}))
 BY_OFFSET = replace(COMPACT, compaction_strategy="offset")
 BY_HEADER = replace(COMPACT, compaction_strategy="header", compaction_strategy_header=VERSION)
@@ -121,6 +124,41 @@ def test_copies_of_a_rule_that_does_not_hold_are_never_committed(when: str, now:
         assert held.tools.journal.count() == 0
         state = only_state(held.store)
         assert sum("/segments/" in key for key in held.store.objects) == 2 * len(state.segments)
+
+
+@pytest.mark.parametrize(
+    "topics",
+    [[], [{"pattern": "orders", "strategy": "header", "header": VERSION}]],
+    ids=["not compacted", "another strategy"],
+)
+def test_copies_of_settings_that_are_replaced_during_their_upload_are_never_committed(
+    topics: list[object], tmp_path: Path
+) -> None:
+    with story(tmp_path, BY_OFFSET) as told:
+        held, met, opened = told.held, Event(), Event()
+        held.round()
+        held.compactor.turn()
+
+        def gate(operation: str, key: str) -> None:
+            if operation == "upload" and "/segments/" in key:
+                met.set()
+                assert opened.wait(WAIT_S)
+
+        held.store.before = gate
+        given = held.waiting.settings.model_dump() | {"topics": topics}
+        now = BeforeUpload(CompactionSettings.model_validate(given), held.tools.clock)
+        with held.rounds as loop:
+            loop._admits = True
+            loop.begin_check()
+            loop.drive(within(WAIT_S, met.is_set))
+            loop.adopt(rounds_scan(held.log_dir), now)
+            opened.set()
+            loop.finish()
+        held.round()
+        states = archived_states(held.store)
+        assert not any(segment.generation for state in states.values() for segment in state.segments)
+        assert told.reasons() == {"rule_changed"}
+        assert held.tools.journal.count() == 0
 
 
 def test_what_does_not_change_which_records_stay_breaks_nothing_up() -> None:
