@@ -109,11 +109,9 @@ class LogBelow(Protocol):
 
     def table(self, offset: int) -> ProducerTable | None:
         """The state by the snapshot at an offset, None if there is none that can be built on."""
-        ...
 
     def next_digest(self) -> SegmentDigest | None:
         """The digest of the next segment below, the topmost one first; None where the log begins. Raises SegmentUnreadable."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

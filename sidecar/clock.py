@@ -66,4 +66,3 @@ class HasClock(Protocol):
     @property
     def clock(self) -> Clock:
         """See the class."""
-        ...

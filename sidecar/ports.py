@@ -191,7 +191,6 @@ class HasStore(Protocol):
     @property
     def store(self) -> ObjectStore:
         """See the class."""
-        ...
 
 
 class HasFacts(Protocol):
@@ -200,7 +199,6 @@ class HasFacts(Protocol):
     @property
     def facts(self) -> BrokerFacts:
         """See the class."""
-        ...
 
 
 class HasEmit(Protocol):
@@ -209,7 +207,6 @@ class HasEmit(Protocol):
     @property
     def emit(self) -> Emit:
         """See the class."""
-        ...
 
 
 class HasInstance(Protocol):
@@ -218,7 +215,6 @@ class HasInstance(Protocol):
     @property
     def instance(self) -> str:
         """See the class."""
-        ...
 
 
 class HasBeat(Protocol):
@@ -227,7 +223,6 @@ class HasBeat(Protocol):
     @property
     def beat(self) -> Callable[[], None]:
         """See the class."""
-        ...
 
 
 class HasStop(Protocol):
@@ -236,4 +231,3 @@ class HasStop(Protocol):
     @property
     def stop(self) -> Event:
         """See the class."""
-        ...

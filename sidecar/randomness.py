@@ -56,4 +56,3 @@ class HasRandomness(Protocol):
     @property
     def randomness(self) -> Randomness:
         """See the class."""
-        ...

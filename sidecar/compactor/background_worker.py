@@ -25,7 +25,6 @@ class Turning(Protocol):
 
     def turn(self) -> bool:
         """Do what is due; whether there may be more at once."""
-        ...
 
 
 class Chore:

@@ -221,4 +221,3 @@ class HasMemory(Protocol):
     @property
     def memory(self) -> ArchiveCache:
         """See the class."""
-        ...

@@ -114,4 +114,3 @@ class HasTurns(Protocol):
     @property
     def turns(self) -> DiskTurns:
         """See the class."""
-        ...

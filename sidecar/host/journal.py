@@ -229,4 +229,3 @@ class HasJournal(Protocol):
     @property
     def journal(self) -> Journal:
         """See the class."""
-        ...

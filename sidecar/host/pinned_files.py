@@ -148,4 +148,3 @@ class HasPins(Protocol):
     @property
     def held(self) -> PinnedFiles:
         """See the class."""
-        ...

@@ -195,4 +195,3 @@ class HasMetrics(Protocol):
     @property
     def metrics(self) -> Metrics:
         """See the class."""
-        ...

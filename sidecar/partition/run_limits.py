@@ -53,4 +53,3 @@ class HasLimits(Protocol):
     @property
     def policy(self) -> RunLimits:
         """See the class."""
-        ...

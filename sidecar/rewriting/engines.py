@@ -58,11 +58,9 @@ class CompactionEngines(Protocol):
 
     def for_bytes(self, size_bytes: int, *, local_files: bool = False) -> StageEngine:
         """An engine for so many bytes. Starts nothing yet. `local_files`: the work is on files of this machine."""
-        ...
 
     def stop(self) -> None:
         """End what they hold, now; whoever still waits for it gets an error."""
-        ...
 
 
 class LocalEngines:

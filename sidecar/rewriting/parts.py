@@ -17,7 +17,6 @@ class PartWriter(Protocol):
 
     def write(self, batches: memoryview) -> None:
         """Append. Raises StagingFull, StoreError."""
-        ...
 
 
 class Parts(Protocol):
@@ -32,19 +31,15 @@ class Parts(Protocol):
 
     def writing(self, number: int) -> AbstractContextManager[PartWriter]:
         """A writer of a part, which is there when the context has ended without an error. Raises StagingFull, StoreError."""
-        ...
 
     def pieces(self, number: int, size_bytes: int) -> Iterator[memoryview]:
         """The first bytes of a part in order; each piece is void when the next is asked for."""
-        ...
 
     def forget(self, number: int) -> None:
         """Take a part away."""
-        ...
 
     def forget_all(self) -> None:
         """Take away all that were written. Raises StoreError."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

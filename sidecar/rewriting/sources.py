@@ -20,30 +20,24 @@ class CompactionSource(Protocol):
     @property
     def name(self) -> str:
         """For messages: a path or a key."""
-        ...
 
     @property
     def base_offset(self) -> int:
         """As in its name."""
-        ...
 
     @property
     def end_offset(self) -> int:
         """The base of the next segment."""
-        ...
 
     @property
     def size_bytes(self) -> int:
         """As listed or committed."""
-        ...
 
     def opened(self) -> AbstractContextManager[SegmentInput]:
         """The segment as the stages read it. Raises SegmentChanged if it is not the listed one, PartitionError, StoreError."""
-        ...
 
     def unread(self) -> SegmentInput:
         """The segment for planning, where only its numbers count: nothing is opened."""
-        ...
 
 
 def input_of(source: CompactionSource, read_at: ReadAt, last_modified_ms: int) -> SegmentInput:

@@ -96,7 +96,6 @@ class Run(Protocol):
         self, step: Step, then: Callable[[Any, SidecarError | None], None], *, is_upload: bool = False
     ) -> Future[None]:
         """Run a step, and call `then` on the loop's thread with its result, or with the error that it raised."""
-        ...
 
 
 @dataclass(slots=True)

@@ -31,15 +31,12 @@ class StepExecutor(Protocol):
 
     def submit(self, pool: Pool, step: Callable[[], Event]) -> Future[None]:
         """Run a step, whose result is an event. It may be cancelled until it begins."""
-        ...
 
     def next_event(self, timeout_s: float) -> Event | None:
         """The next event; None if none comes within that time."""
-        ...
 
     def close(self) -> None:
         """Cancel what has not begun, and wait for the rest. Its events are dropped."""
-        ...
 
 
 class StepThreads:

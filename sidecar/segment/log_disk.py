@@ -92,4 +92,3 @@ class HasDisk(Protocol):
     @property
     def disk(self) -> LogDisk:
         """See the class."""
-        ...

@@ -324,4 +324,3 @@ class HasReader(Protocol):
     @property
     def read_segment(self) -> ReadSegment:
         """See the class."""
-        ...

@@ -167,4 +167,3 @@ class HasBudget(Protocol):
     @property
     def budget(self) -> IoBudget:
         """See the class."""
-        ...
