@@ -41,12 +41,19 @@ class FileBrokerFacts:
         assume_leader: bool = False,
         policies: Sequence[TopicPolicySettings] = (),
         clock: Clock | None = None,
+        cluster_id: str | None = None,
+        broker_id: int | None = None,
     ) -> None:
-        """Reads all log dirs; `policies` may change meanwhile. Raises SettingsError for a malformed `meta.properties`."""
+        """Reads all log dirs; `policies` may change meanwhile. Raises SettingsError for a malformed `meta.properties`.
+
+        Args:
+            cluster_id, broker_id: count instead of those in `meta.properties`.
+        """
         self.log_dirs = tuple(log_dirs)
         self._assume_leader = assume_leader
         self._policies = policies
         self._clock = clock or SystemClock()
+        self._cluster_id, self._broker_id = cluster_id, broker_id
         self._read_ms: int | None = None
         self._states: dict[Path, LogDirState] = {}
         self._epochs = LeaderEpochCache(self._clock)
@@ -74,15 +81,18 @@ class FileBrokerFacts:
     def cluster_id_on_disk(self) -> str | None:
         """The cluster id, None if no log dir has one. Raises SettingsError where they disagree."""
         metas = [state.meta for state in self._states.values() if state.meta is not None]
-        return self.cluster_id() if any(meta.cluster_id is not None for meta in metas) else None
+        return self._agreed_cluster_id() if any(meta.cluster_id is not None for meta in metas) else None
 
     def cluster_id(self) -> str:
-        """The cluster id on which all log dirs agree. Raises SettingsError, LogDirsUnformatted where none has one."""
+        """The given one, or that on which all log dirs agree. Raises SettingsError, LogDirsUnformatted where none has one."""
+        return self._agreed_cluster_id() if self._cluster_id is None else self._cluster_id
+
+    def _agreed_cluster_id(self) -> str:
         return self._agreed("cluster id", lambda meta: meta.cluster_id)
 
     def broker_id(self) -> int:
-        """The broker id on which all log dirs agree. Raises SettingsError, LogDirsUnformatted where none has one."""
-        return self._agreed("broker id", lambda meta: meta.broker_id)
+        """The given one, or that on which all log dirs agree. Raises SettingsError, LogDirsUnformatted where none has one."""
+        return self._agreed("broker id", lambda meta: meta.broker_id) if self._broker_id is None else self._broker_id
 
     def _agreed(self, what: str, value_of: Callable[[MetaProperties], Value | None]) -> Value:
         values: dict[Path, Value] = {}

@@ -24,7 +24,6 @@ from sidecar.discovery.scan import topics_of
 from sidecar.doctor.findings import Check, Outcome, fine, not_checked, problem, warning
 from sidecar.errors import BrokerUnavailable, SettingsError
 from sidecar.model import TopicPartition
-from sidecar.runner.configured_facts import ConfiguredFacts
 
 _CONNECT_S_MAX = 5.0
 _SHOWN_MAX = 3
@@ -62,8 +61,8 @@ class _Look:
     def identity(self) -> Outcome:
         """Reads ids from the log dirs, and asks the cluster for its own."""
         broker = self.settings.broker
-        files = FileBrokerFacts(broker.log_dirs, clock=self.clock)
-        self.broker_id = ConfiguredFacts(files, broker.cluster_id, broker.broker_id).broker_id()
+        files = FileBrokerFacts(broker.log_dirs, clock=self.clock, broker_id=broker.broker_id)
+        self.broker_id = files.broker_id()
         on_disk = files.cluster_id_on_disk()
         self.topics = sorted(name for name in topics_of(broker.log_dirs) if self.settings.topics.accepts(name))
         self.cluster = describe_topics(self.connection, self.topics)

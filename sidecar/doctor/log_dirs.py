@@ -21,7 +21,7 @@ from sidecar.model import PartitionFiles
 from sidecar.ports import BrokerFacts
 from sidecar.retention.active_tail import ActiveTail
 from sidecar.runner.assembly import scanner
-from sidecar.runner.configured_facts import ConfiguredFacts, open_facts
+from sidecar.runner.configured_facts import open_facts
 from sidecar.runner.topic_choice import nothing_chosen
 
 _OPENED_MAX = 2_000
@@ -68,9 +68,10 @@ class _Look:
 
     def ids(self) -> Outcome:
         broker = self.settings.broker
-        files = FileBrokerFacts(broker.log_dirs, assume_leader=broker.assume_leader, clock=self.clock)
-        facts = ConfiguredFacts(files, broker.cluster_id, broker.broker_id)
-        on_disk = files.cluster_id_on_disk()
+        facts = FileBrokerFacts(
+            broker.log_dirs, clock=self.clock, cluster_id=broker.cluster_id, broker_id=broker.broker_id
+        )
+        on_disk = facts.cluster_id_on_disk()
         if broker.cluster_id is not None and on_disk not in {None, broker.cluster_id}:
             return warning(
                 f"broker.cluster_id is {broker.cluster_id}, {META_PROPERTIES} says {on_disk}",
