@@ -60,11 +60,6 @@ class PreparedSegment:
     footprint: CacheFootprint = NO_FOOTPRINT
 
     @property
-    def lost_whole(self) -> tuple[int, int] | None:
-        """What is lost, if that is all of the segment: then there is nothing to upload."""
-        return self.lost if self.lost is not None and self.lost[0] == self.segment.base_offset else None
-
-    @property
     def log_source(self) -> UploadSource:
         """The bytes of the `.log` object."""
         if self.copy is not None:
