@@ -31,25 +31,6 @@ class SystemRandomness:
         return random.SystemRandom().uniform(low, high)  # noqa: TID251 - as above
 
 
-class SeededRandomness:
-    """The same values for the same seed: for tests that run the same way each time. It guards nothing."""
-
-    def __init__(self, seed: int) -> None:
-        self._random = random.Random(seed)  # noqa: S311 - says so
-
-    def seed(self, seed: int) -> None:
-        """Begin anew from this seed."""
-        self._random.seed(seed)
-
-    def random_bytes(self, count: int) -> bytes:
-        """See `Randomness`."""
-        return self._random.randbytes(count)
-
-    def uniform(self, low: float, high: float) -> float:
-        """See `Randomness`."""
-        return self._random.uniform(low, high)
-
-
 class HasRandomness(Protocol):
     """Gives random names."""
 

@@ -14,7 +14,6 @@ import pytest
 from crc32c import crc32c
 
 from sidecar.archive.keys import COMMITS, SEGMENTS, below, is_incarnation_folder, is_partition_folder
-from sidecar.clock import ManualClock
 from sidecar.errors import StoreError
 from sidecar.model import ObjectKey
 from sidecar.ports import ObjectStore
@@ -22,6 +21,7 @@ from sidecar.storage.directory_store import DirectoryStore
 from sidecar.verify.segments import Check, Checked, Problem, check_segment_objects
 from sidecar.verify.verify import verify_archive
 from tests.fakes import memory_store
+from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_store import MemoryStore
 
 _KEPT_MAX = 64

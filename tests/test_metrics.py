@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from sidecar.clock import ManualClock
 from sidecar.errors import ObjectExists, ObjectMissing
 from sidecar.metrics import MeteredStore, Metrics
 from sidecar.metrics.compaction import Weighed
@@ -26,6 +25,7 @@ from sidecar.model import (
 from sidecar.partition import domain_events as events
 from sidecar.partition.status import PartitionCondition, PartitionStatus
 from sidecar.storage import BytesSource
+from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_store import MemoryStore
 
 NOW_MS = 1_700_000_000_000

@@ -14,13 +14,13 @@ from sidecar.archive.bundle import assemble_indexes, log_part
 from sidecar.archive.commit import Writer
 from sidecar.archive.keys import Lineage, below, indexes_key, log_key
 from sidecar.archive.state import PartitionState
-from sidecar.clock import ManualClock
 from sidecar.commits.commit_log import CommitLog
 from sidecar.logformat.bodies.building import build_batch
 from sidecar.logformat.bodies.record import Record
 from sidecar.model import ArchivedSegment, LeaderEpoch, SnapshotOrigin, SnapshotProvenance, TopicPartition
 from sidecar.ports import ObjectStore
 from tests.archive.builders import CLUSTER_ID, TOPIC_ID, an_id
+from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_store import MemoryStore
 
 LINEAGE = Lineage(CLUSTER_ID, TopicPartition("orders", 3), TOPIC_ID)

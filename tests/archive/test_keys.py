@@ -13,8 +13,8 @@ from sidecar.archive.keys import Lineage
 from sidecar.errors import SettingsError
 from sidecar.logformat.metadata_files import uuid_bytes
 from sidecar.model import TopicPartition
-from sidecar.randomness import SeededRandomness
 from tests.archive.builders import CLUSTER_ID, TOPIC_ID, an_id
+from tests.fakes.seeded_randomness import SeededRandomness
 
 # Kafka's Uuid 01234567-89ab-cdef-fedc-ba9876543210
 GOLDEN_ID_BYTES = bytes.fromhex("0123456789abcdeffedcba9876543210")

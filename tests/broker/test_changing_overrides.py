@@ -7,9 +7,9 @@ from pathlib import Path
 from sidecar.broker.connection import BrokerConnection
 from sidecar.broker.files import FileBrokerFacts
 from sidecar.broker.topic_configs import TopicConfigs
-from sidecar.clock import ManualClock
 from sidecar.config.broker_connection import BrokerConnectionSettings
 from sidecar.config.topic_policy import TopicPolicySettings
+from tests.fakes.manual_clock import ManualClock
 
 
 def test_facts_from_files_and_from_a_broker_read_the_overrides_anew(tmp_path: Path) -> None:

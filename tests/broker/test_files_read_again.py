@@ -10,11 +10,11 @@ import pytest
 from sidecar.broker import files, log_dir_state
 from sidecar.broker.files import FileBrokerFacts, LeaderEpochCache
 from sidecar.broker.log_dir_state import read_log_dir_state
-from sidecar.clock import ManualClock
 from sidecar.errors import CorruptFile
 from sidecar.logformat.files import SETTLED_MS
 from sidecar.partition.wait_reason import render
 from tests.broker.test_files import ORDERS, a_log_dir, files_of
+from tests.fakes.manual_clock import ManualClock
 
 EPOCHS = "0\n1\n{epoch} 0\n"
 

@@ -12,12 +12,12 @@ from sidecar.broker.cluster_view import ClusterView, LeaderView, PartitionOffset
 from sidecar.broker.files import FileBrokerFacts
 from sidecar.broker.live_facts import OTHERS_ASKED_MAX, LiveBrokerFacts, _facts_of, _Look
 from sidecar.broker.topic_configs import ConfigValue, resolve_policy
-from sidecar.clock import ManualClock
 from sidecar.config.topic_policy import CleanupPolicy, TopicPolicySettings
 from sidecar.errors import BrokerUnavailable
 from sidecar.model import PartitionFiles, TopicPartition
 from sidecar.partition.facts import PartitionFacts
 from sidecar.partition.wait_reason import render
+from tests.fakes.manual_clock import ManualClock
 
 ORDERS = TopicPartition("orders", 0)
 ID, OTHER_ID = "ASNFZ4mrze_-3LqYdlQyEA", "AAAAAAAAAAAAAAAAAAAAAQ"

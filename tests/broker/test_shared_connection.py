@@ -16,10 +16,11 @@ import pytest
 
 from sidecar.broker.cluster_view import describe_topics, list_offsets
 from sidecar.broker.connection import BrokerConnection
-from sidecar.clock import Clock, ManualClock
+from sidecar.clock import Clock
 from sidecar.config.broker_connection import BrokerConnectionSettings
 from sidecar.errors import BrokerUnavailable
 from sidecar.model import TopicPartition
+from tests.fakes.manual_clock import ManualClock
 from tests.servers.fake_kafka import NODE_ID, OTHER_ID, EndConnection, FakeKafka, slowly
 
 THREADS = 24

@@ -12,11 +12,11 @@ import pytest
 from sidecar.broker.cluster_view import TOPIC_RESOURCE
 from sidecar.broker.connection import BrokerConnection
 from sidecar.broker.topic_configs import TopicConfigs, ask_topics, resolve_policy
-from sidecar.clock import ManualClock
 from sidecar.compactor.topic_rule import topic_rule
 from sidecar.config import CompactionSettings, load_settings
 from sidecar.runner import effective_policy as shown
 from sidecar.topic_policy import TopicPolicy, Unanswered
+from tests.fakes.manual_clock import ManualClock
 from tests.golden import golden
 
 KNOWN = {"cleanup.policy": "compact", "compaction.strategy": "header", "compaction.strategy.header": "seq"}

@@ -18,7 +18,6 @@ import pytest
 import yaml
 from botocore.exceptions import ClientError
 
-from sidecar.clock import ManualClock
 from sidecar.errors import StoreUnsupported
 from sidecar.logformat.bodies.building import build_batch
 from sidecar.logformat.bodies.record import Record
@@ -27,6 +26,7 @@ from sidecar.ports import MIB
 from sidecar.storage import BytesSource, open_file
 from sidecar.store_settings import StoreSettings
 from tests.cli.running import Outcome, environment, in_this_process
+from tests.fakes.manual_clock import ManualClock
 from tests.golden import golden
 from tests.servers.certificates import Authority
 from tests.servers.s3_server import ACCESS_KEY, REGION, SECRET_KEY

@@ -11,7 +11,6 @@ import pytest
 import structlog
 
 from sidecar import daemon, reload
-from sidecar.clock import ManualClock
 from sidecar.errors import OutcomeUnknown, SettingsError, StoreError, StoreUnavailable, StoreUnsafe
 from sidecar.metrics import Metrics
 from sidecar.reporting import health_reporter
@@ -20,6 +19,7 @@ from sidecar.runner import run_loop
 from sidecar.runner.archive_loop import ArchiveLoop
 from sidecar.runner.run_loop import RunLoop
 from tests.daemon.looping import LOGS, eventually, headline, looping, not_ready, over_log_dirs, settings_for
+from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.rig import archived_states, copy_partitions, set_aside_last
 

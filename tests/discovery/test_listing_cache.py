@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.clock import ManualClock
 from sidecar.discovery import partition_directory
 from sidecar.discovery.partition_directory import LIST_EVERY_S, ListingCache, read_partition_directory
 from sidecar.discovery.scan import TopicFilter, scan_log_dirs
 from sidecar.errors import SegmentChanged
 from sidecar.logformat.files import SETTLED_MS
 from sidecar.model import PartitionFiles, TopicPartition
+from tests.fakes.manual_clock import ManualClock
 
 NAME = TopicPartition("orders", 0)
 BASES = (0, 10, 20)

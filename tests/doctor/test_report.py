@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from sidecar.clock import ManualClock
 from sidecar.doctor.doctor import doctor, examine
 from sidecar.doctor.findings import Area, Check, Verdict, fine, problem
 from tests.cli.running import in_this_process, tiered_sidecar
 from tests.doctor.examined import found_in, settings_for, troubles
+from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_store import MemoryStore
 
 

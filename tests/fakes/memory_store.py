@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from crc32c import crc32c
 
-from sidecar.clock import Clock, ManualClock
+from sidecar.clock import Clock
 from sidecar.errors import (
     ObjectExists,
     ObjectMissing,
@@ -23,6 +23,7 @@ from sidecar.errors import (
 )
 from sidecar.model import ObjectKey
 from sidecar.ports import MIB, ObjectFacts, UnfinishedUpload, UploadReceipt, UploadSource
+from tests.fakes.manual_clock import ManualClock
 
 watchers: list[Callable[[MemoryStore], None]] = []
 """Called with each store that is made."""

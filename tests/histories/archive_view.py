@@ -11,11 +11,11 @@ from producer_state.snapshot import read_snapshot
 from sidecar.archive.bundle import cut_parts
 from sidecar.archive.keys import below
 from sidecar.archive.state import PartitionState, empty_state
-from sidecar.clock import ManualClock
 from sidecar.commits.commit_log import CommitLog
 from sidecar.compaction.decoded import DecodedBatch
 from sidecar.model import ArchivedSegment, ObjectKey, PartName
 from tests.compaction.reference.batches import decode_segment
+from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_store import MemoryStore
 from tests.histories.findings import Finding
 from tests.histories.plain_log import Appended

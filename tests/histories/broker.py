@@ -9,13 +9,13 @@ from pathlib import Path
 from random import Random
 
 from producer_state.snapshot import ProducerEntry, write_snapshot
-from sidecar.clock import ManualClock
 from sidecar.logformat.bodies.building import build_batch, build_marker
 from sidecar.logformat.bodies.legacy import build_legacy_message, build_legacy_wrapper
 from sidecar.logformat.bodies.record import Record
 from sidecar.logformat.checkpoints import write_offset_checkpoint
 from sidecar.logformat.metadata_files import write_partition_metadata
 from sidecar.model import TopicPartition
+from tests.fakes.manual_clock import ManualClock
 from tests.histories.plain_log import VERSION_HEADER, Appended, Batch, PlainLog
 
 TOPIC = "t"

@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from sidecar.clock import ManualClock
 from sidecar.compactor.archive_job import ArchiveJobs
 from sidecar.compactor.before_upload import BeforeUpload
 from sidecar.compactor.candidate_queue import LedPartition
@@ -35,6 +34,7 @@ from sidecar.runner.context import RunContext
 from sidecar.runner.cycle_report import CycleReport
 from sidecar.store_settings import StoreSettings
 from sidecar.topic_policy import TopicPolicy
+from tests.fakes.manual_clock import ManualClock
 from tests.histories.broker import CLUSTER_ID, PARTITION, BrokerPartition
 from tests.histories.faults import Link
 from tests.histories.history import Settings

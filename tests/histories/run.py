@@ -19,7 +19,6 @@ import structlog
 from sidecar.archive.actions import Lost
 from sidecar.archive.commit import Writer, decode_commit
 from sidecar.archive.keys import checkpoint_key, commit_key
-from sidecar.clock import ManualClock
 from sidecar.commits.commit_window import ORPHAN_MS
 from sidecar.commits.stored_commits import proves_not_committed
 from sidecar.compaction.rules import CompactionRules
@@ -32,13 +31,14 @@ from sidecar.compactor.candidate_queue import LedPartition
 from sidecar.compactor.gc_task import GcTask
 from sidecar.errors import SidecarError
 from sidecar.model import ObjectKey
-from sidecar.randomness import SeededRandomness
 from sidecar.restore.request import LeaderEpochMode, RestoreRequest
 from sidecar.restore.restore import RestoreReport, restore
 from sidecar.rewriting.engines import LocalStages
 from sidecar.store_settings import StoreSettings
 from sidecar.verify.segments import ProblemKind
+from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_store import MemoryStore
+from tests.fakes.seeded_randomness import SeededRandomness
 from tests.histories.archive_view import ArchiveView, committed_in, producers_in
 from tests.histories.broker import CLUSTER_ID, PARTITION, TOPIC, TOPIC_ID, BrokerPartition
 from tests.histories.checker import Checker, Done

@@ -12,13 +12,13 @@ import pytest
 from sidecar.archive.coverage import Hole
 from sidecar.archive.keys import Lineage
 from sidecar.archive.state import empty_state
-from sidecar.clock import ManualClock
 from sidecar.commits import attempts
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compactor.archive import commit as archive_commit
 from sidecar.retention import recording
 from sidecar.rewriting import run as run_compaction
 from sidecar.runner import copy_executor
+from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_store import MemoryStore
 from tests.histories.archive_view import ArchiveView
 from tests.histories.broker import CLUSTER_ID, PARTITION, TOPIC_ID, BrokerPartition, LogShape

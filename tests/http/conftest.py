@@ -6,10 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from sidecar.clock import ManualClock, SystemClock
+from sidecar.clock import SystemClock
 from sidecar.http import HttpServer
 from sidecar.metrics import Metrics
 from sidecar.reporting.health_reporter import Health
+from tests.fakes.manual_clock import ManualClock
 from tests.http.asking import a_setting
 
 

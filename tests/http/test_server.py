@@ -14,13 +14,14 @@ from typing import Any
 
 import pytest
 
-from sidecar.clock import ManualClock, SystemClock
+from sidecar.clock import SystemClock
 from sidecar.errors import SettingsError
 from sidecar.http import HttpServer
 from sidecar.http.server import _Stage
 from sidecar.metrics import Metrics
 from sidecar.reporting.health_reporter import Health
 from sidecar.reporting.status_model import StatusModel
+from tests.fakes.manual_clock import ManualClock
 from tests.http.asking import a_setting, request
 
 

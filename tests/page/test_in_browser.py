@@ -10,7 +10,6 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Error, Page, Request, expect
 
-from sidecar.clock import ManualClock
 from sidecar.config import HttpSettings
 from sidecar.http import HttpServer
 from sidecar.metrics import Metrics
@@ -19,6 +18,7 @@ from sidecar.partition.wait_reason import OpenTransaction
 from sidecar.reporting.health_reporter import Health
 from sidecar.reporting.status_model import StatusModel
 from tests.browser import browser
+from tests.fakes.manual_clock import ManualClock
 from tests.golden import golden
 from tests.page.made_up import NOW_MS, fill, thousand, waiting
 from tests.real.daemon import Daemon, GrowingLog, eventually

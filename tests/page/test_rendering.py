@@ -8,11 +8,11 @@ from threading import Thread
 
 import pytest
 
-from sidecar.clock import ManualClock
 from sidecar.http.page.rendering import FRESH_S, FRESH_S_MAX, RENDERED_MAX, StatusPage
 from sidecar.partition.domain_events import PartitionChecked, PartitionsChecked
 from sidecar.reporting.health_reporter import Health
 from sidecar.reporting.status_model import StatusModel
+from tests.fakes.manual_clock import ManualClock
 from tests.page.made_up import NOW_MS, a_look, fill, thousand, waiting
 
 HEARTBEAT_TIMEOUT_S = 60.0

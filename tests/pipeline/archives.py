@@ -12,7 +12,6 @@ from sidecar.archive.bundle import cut_parts
 from sidecar.archive.commit import Writer
 from sidecar.archive.keys import below
 from sidecar.archive.state import PartitionState
-from sidecar.clock import ManualClock
 from sidecar.compaction.last_batches import LastBatches
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compactor.archive.compactor import ArchiveCompactor
@@ -26,6 +25,7 @@ from tests.compaction.partitions import partition_of
 from tests.compaction.reference.batches import decode_segment
 from tests.compaction.reference.cleaning import clean
 from tests.compaction.reference.values import ReferenceSegment
+from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_store import MemoryStore
 from tests.golden import wall_clock_ms
 from tests.pipeline.rig import archive, archived_states, copy_partitions, tools_for

@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from sidecar.clock import ManualClock
 from sidecar.compactor.candidate_queue import Compacted, Compacting, LedPartition
 from sidecar.compactor.policy import Assessment, Trigger
 from sidecar.compactor.worker import CompactionWorker
@@ -14,6 +13,7 @@ from sidecar.config import CompactionPolicy, CompactionSettings
 from sidecar.errors import SidecarError
 from sidecar.metrics import Metrics
 from sidecar.model import ObjectKey, TopicPartition
+from tests.fakes.manual_clock import ManualClock
 
 NOW_MS = 1_700_000_000_000
 

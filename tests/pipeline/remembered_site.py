@@ -9,11 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from sidecar.archive.keys import COMMITS
-from sidecar.clock import ManualClock
 from sidecar.host.archive_cache import ArchiveCache
 from sidecar.model import ObjectKey, TopicPartition
 from sidecar.runner.context import RunContext
 from sidecar.runner.cycle_report import CycleReport
+from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_store import MemoryStore
 from tests.golden import wall_clock_ms
 from tests.pipeline.rig import archive, copy_partitions, rolled_ranges, tools_for

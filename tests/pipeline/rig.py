@@ -12,7 +12,7 @@ from typing import Any
 
 from sidecar.archive.state import PartitionState
 from sidecar.broker.files import FileBrokerFacts
-from sidecar.clock import Clock, ManualClock
+from sidecar.clock import Clock
 from sidecar.commits.commit_log import CommitLog
 from sidecar.commits.lineages import find_all_lineages
 from sidecar.discovery.scan import TopicFilter, scan_log_dirs
@@ -30,6 +30,7 @@ from sidecar.reporting.status_model import StatusModel
 from sidecar.runner.archive_loop import ArchiveLoop
 from sidecar.runner.context import RunContext
 from sidecar.runner.cycle_report import CycleReport
+from tests.fakes.manual_clock import ManualClock
 from tests.golden import golden, wall_clock_ms
 
 AT_ONCE = Settling(settle_ms=0, snapshot_grace_ms=0)

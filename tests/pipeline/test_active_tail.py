@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from sidecar.broker.files import FileBrokerFacts
-from sidecar.clock import ManualClock
 from sidecar.discovery.scan import TopicFilter, scan_log_dirs
 from sidecar.http.pages import status_json
 from sidecar.logformat.batches import scan_file
@@ -24,6 +23,7 @@ from sidecar.runner.archive_loop import ArchiveLoop
 from sidecar.runner.partition_status import AT_RISK_MS
 from sidecar.segment.local_disk import LocalDisk
 from sidecar.topic_policy import TopicPolicy
+from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.rig import copy_partitions, remove_offsets, status_of, tools_for
 

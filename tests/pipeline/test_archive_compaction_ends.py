@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from sidecar.archive.keys import below
-from sidecar.clock import ManualClock
 from sidecar.commits.commit_log import CommitLog
 from sidecar.commits.commit_window import COMMIT_WITHIN_MS
 from sidecar.compaction.rules import CompactionRules
@@ -19,6 +18,7 @@ from sidecar.compactor.archive.compactor import ArchiveCompactor
 from sidecar.compactor.archive.plan import CompactionRequest, PartitionCompaction
 from sidecar.errors import SidecarError, StoreUnavailable
 from sidecar.rewriting.engines import CompactionCutOff, LocalStages
+from tests.fakes.manual_clock import ManualClock
 from tests.pipeline.archives import NOW_MS, SETTINGS, WRITER, archived, use
 from tests.pipeline.rig import archived_states
 

@@ -10,7 +10,6 @@ import pytest
 
 from sidecar.archive.actions import Lost
 from sidecar.archive.state import PartitionState
-from sidecar.clock import ManualClock
 from sidecar.commits.commit_log import CommitConflict, CommitLog
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compactor.archive.compactor import ArchiveCompactor
@@ -19,6 +18,7 @@ from sidecar.errors import Fenced
 from sidecar.model import ObjectKey
 from sidecar.rewriting.engines import LocalStages
 from sidecar.rewriting.packing import COPIES
+from tests.fakes.manual_clock import ManualClock
 from tests.pipeline.archives import (
     NOW_MS,
     SETTINGS,

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from sidecar.broker.files import FileBrokerFacts
-from sidecar.clock import ManualClock
 from sidecar.discovery.scan import TopicFilter, scan_log_dirs
 from sidecar.errors import BrokerUnavailable, PartitionError
 from sidecar.model import PartitionFiles
@@ -19,6 +18,7 @@ from sidecar.ports import FactsState
 from sidecar.runner.archive_loop import ArchiveLoop
 from sidecar.runner.backfill import ANSWER_WAIT_S, plan_answered
 from sidecar.runner.context import RunContext
+from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_store import MemoryStore
 from tests.golden import golden
 from tests.pipeline.rig import tools_for

@@ -13,7 +13,6 @@ import structlog
 from sidecar.archive.actions import Add, Remove
 from sidecar.archive.checkpoint import encode_checkpoint
 from sidecar.archive.state import empty_state, newest_part
-from sidecar.clock import ManualClock
 from sidecar.commits.archive_view import ArchiveView
 from sidecar.commits.attempts import settle_attempts
 from sidecar.commits.commit_log import SPARED_MIN, CommitLog
@@ -23,6 +22,7 @@ from sidecar.host.journal import Attempt
 from sidecar.model import ArchivedSegment, FileIdentity, ObjectKey, SegmentFiles
 from sidecar.storage.store_clock import PROBE_FOLDER
 from tests.archive.builders import LINEAGE, WRITER, a_compacted, a_segment, after
+from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_store import Fault, FaultKind, MemoryStore
 from tests.golden import golden
 from tests.pipeline.rig import archived_states, copy_partitions, ranges, rolled_ranges, rounds_over, tools_for

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from sidecar.broker.files import FileBrokerFacts
-from sidecar.clock import ManualClock
 from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles, TopicPartition
 from sidecar.partition.facts import PartitionFacts
 from sidecar.partition.wait_reason import Away, BrokerAway
@@ -17,6 +16,7 @@ from sidecar.ports import FactsState
 from sidecar.runner.cleaner_backlog import backlog_of
 from sidecar.runner.cleaner_watch import CleanerReport, CleanerWatch
 from sidecar.topic_policy import TopicPolicy
+from tests.fakes.manual_clock import ManualClock
 
 NOW_MS = 1_700_000_000_000
 COMPACT = frozenset({"compact"})

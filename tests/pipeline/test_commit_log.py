@@ -13,7 +13,6 @@ from sidecar.archive.commit import COMMIT_BYTES_MAX, decode_commit, digest, enco
 from sidecar.archive.keys import below, checkpoint_key
 from sidecar.archive.state import empty_state
 from sidecar.archive.strict_json import seal, unseal
-from sidecar.clock import ManualClock
 from sidecar.commits import stored_commits
 from sidecar.commits.lineages import find_all_lineages, find_lineages
 from sidecar.commits.stored_commits import StoredCommits
@@ -22,6 +21,7 @@ from sidecar.errors import (
 )
 from sidecar.model import ObjectKey
 from tests.archive.builders import CLUSTER_ID, LINEAGE, NAMELESS, PARTITION, a_commit, a_segment, after
+from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_store import Fault, FaultKind, MemoryStore
 from tests.pipeline.commit_logs import CHECKPOINT_9, CHECKPOINT_19, ROOT, a_log, filled, key_of
 

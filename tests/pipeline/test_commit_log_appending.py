@@ -10,7 +10,6 @@ from structlog.testing import capture_logs
 from sidecar.archive.actions import Add, AdoptTopicId, Lost
 from sidecar.archive.commit import Writer
 from sidecar.archive.state import empty_state, newest_part
-from sidecar.clock import ManualClock
 from sidecar.commits.commit_log import CommitConflict, CommitLog
 from sidecar.commits.stored_commits import SETTLE_S_PATIENT, proves_not_committed
 from sidecar.errors import (
@@ -32,6 +31,7 @@ from sidecar.errors import (
 )
 from sidecar.model import ObjectKey
 from tests.archive.builders import LINEAGE, NAMELESS, WRITER, a_segment
+from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_store import Fault, FaultKind, MemoryStore
 from tests.pipeline.commit_logs import CHECKPOINT_9, ROOT, a_log, filled, key_of
 

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from sidecar.archive.actions import Add
 from sidecar.archive.state import PartitionState
-from sidecar.clock import ManualClock
 from sidecar.commits.commit_log import CommitConflict, CommitLog
 from sidecar.errors import (
     OutcomeUnknown,
@@ -21,6 +20,7 @@ from sidecar.errors import (
 )
 from sidecar.model import ArchivedSegment
 from tests.archive.builders import WRITER, a_segment
+from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_store import Fault, FaultKind, MemoryStore
 from tests.pipeline.commit_logs import ROOT, a_log
 

@@ -10,7 +10,6 @@ import pytest
 
 from sidecar.archive.actions import Lost
 from sidecar.archive.commit import Writer
-from sidecar.clock import ManualClock
 from sidecar.commits.commit_log import CommitLog
 from sidecar.commits.commit_window import COMMIT_WITHIN_MS, ORPHAN_MS, UNASKED_MS, UploadExpired
 from sidecar.commits.lineages import find_all_lineages
@@ -25,6 +24,7 @@ from sidecar.rewriting.engines import LocalStages
 from sidecar.runner.context import RunContext
 from sidecar.storage.store_clock import PROBE_FOLDER
 from sidecar.verify.verify import verify_archive
+from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.archives import SETTINGS, WRITER, archived, compact_one, only_state, use
 from tests.pipeline.rig import archive, copy_partitions, set_aside_last, tools_for

@@ -10,7 +10,6 @@ from random import Random
 import pytest
 
 from sidecar.archive.state import PartitionState
-from sidecar.clock import ManualClock
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction_strategy import Strategy
 from sidecar.compactor.archive.plan import CompactionRequest
@@ -27,6 +26,7 @@ from sidecar.rewriting.engines import LocalStages
 from sidecar.rewriting.parts import LocalParts
 from sidecar.rewriting.what_if import what_if
 from tests.compaction.directories import compacted
+from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.archives import (
     NOW_MS,

@@ -11,7 +11,6 @@ from sidecar.archive.actions import Add, Clean, Remove
 from sidecar.archive.commit import Writer
 from sidecar.archive.keys import below, indexes_key, log_key
 from sidecar.archive.state import PartitionState
-from sidecar.clock import ManualClock
 from sidecar.commits.attempts import resumable
 from sidecar.commits.commit_log import CommitLog
 from sidecar.commits.commit_window import COMMIT_WITHIN_MS, ORPHAN_MS, AgeCheck
@@ -20,6 +19,7 @@ from sidecar.host.journal import Attempt
 from sidecar.model import ObjectKey
 from sidecar.verify.verify import verify_archive
 from tests.archive.builders import an_id
+from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_store import Fault, FaultKind, MemoryStore
 from tests.fakes.store_at import StoreAt
 from tests.golden import wall_clock_ms

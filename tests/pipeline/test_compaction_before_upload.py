@@ -15,7 +15,6 @@ import structlog
 
 from sidecar.archive.keys import below
 from sidecar.broker.files import FileBrokerFacts
-from sidecar.clock import ManualClock
 from sidecar.compactor import group_compactor
 from sidecar.compactor.group_compactor import ONE_BY_ONE
 from sidecar.compactor.topic_rule import rules_of
@@ -34,6 +33,7 @@ from sidecar.storage.bandwidth import BandwidthLimit, IoBudget
 from sidecar.store_settings import StoreSettings
 from sidecar.topic_policy import TopicPolicy
 from sidecar.verify.verify import verify_archive
+from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_store import Fault, FaultKind, MemoryStore
 from tests.pipeline.before_upload_rig import DELAY_MS, HANGS, NOW_MS, rig, rounds_scan
 from tests.pipeline.rig import archive, archived_states, ranges, rolled_ranges, tools_for

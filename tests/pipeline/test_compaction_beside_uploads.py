@@ -19,7 +19,7 @@ import structlog
 
 from sidecar.archive.state import PartitionState
 from sidecar.broker.files import FileBrokerFacts
-from sidecar.clock import ManualClock, SystemClock
+from sidecar.clock import SystemClock
 from sidecar.compactor.background_worker import BesideUploads, Chore, Turning
 from sidecar.compactor.candidate_queue import Compacted, Compacting
 from sidecar.compactor.group_compactor import GroupCompactor
@@ -31,6 +31,7 @@ from sidecar.errors import Fenced, StoreUnavailable
 from sidecar.rewriting.engines import CompactionCutOff, LocalEngines
 from sidecar.rewriting.work_files import WorkFiles
 from sidecar.runner.archive_loop import ArchiveLoop
+from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.rig import archive, archived_states, copy_partitions, tools_for
 

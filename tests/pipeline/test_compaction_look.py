@@ -10,7 +10,6 @@ from sidecar.archive.actions import Clean
 from sidecar.archive.commit import Writer
 from sidecar.archive.keys import below
 from sidecar.archive.state import PartitionState
-from sidecar.clock import ManualClock
 from sidecar.commits.commit_log import CommitLog
 from sidecar.compaction_strategy import Strategy
 from sidecar.compactor.candidate_assessment import Look
@@ -21,6 +20,7 @@ from sidecar.errors import CorruptFile
 from sidecar.logformat.batches import scan_bytes
 from sidecar.logformat.bodies.legacy import build_legacy_message
 from sidecar.model import ObjectKey
+from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.rig import archive, archived_states, copy_partitions, tools_for
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from sidecar.clock import ManualClock
 from sidecar.compactor.worker import Quarantine
 from sidecar.errors import CorruptFile
 from sidecar.model import TopicPartition
+from tests.fakes.manual_clock import ManualClock
 
 ORDERS, ACCOUNTS = TopicPartition("orders", 0), TopicPartition("accounts", 3)
 ODD = CorruptFile("expected magic 2, found 7", file="orders-0/0.log", position=61)

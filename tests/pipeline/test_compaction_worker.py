@@ -9,7 +9,6 @@ import pytest
 import structlog
 
 from sidecar.archive.state import PartitionState
-from sidecar.clock import ManualClock
 from sidecar.compactor.candidate_queue import CandidateQueue, Compacted, Compacting, DeletionUnnoted, LedPartition
 from sidecar.compactor.policy import Assessment, Trigger
 from sidecar.config import CompactionPolicy
@@ -23,6 +22,7 @@ from sidecar.errors import (
     StoreUnavailable,
 )
 from tests.archive.builders import LINEAGE
+from tests.fakes.manual_clock import ManualClock
 from tests.pipeline.compaction_rig import NOW_MS, Rig, led, turns
 
 

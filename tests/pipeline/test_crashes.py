@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.clock import ManualClock
 from sidecar.errors import StoreError
 from sidecar.model import ObjectKey
 from sidecar.storage import open_store
 from sidecar.store_settings import StoreSettings
+from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_store import Fault, FaultKind, MemoryStore
 from tests.golden import golden
 from tests.pipeline.rig import archive, archived_states, ranges, rolled_ranges, tools_for

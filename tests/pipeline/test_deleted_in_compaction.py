@@ -11,7 +11,6 @@ import pytest
 
 from sidecar.archive.actions import DeleteRecords
 from sidecar.archive.state import PartitionState
-from sidecar.clock import ManualClock
 from sidecar.commits.commit_log import CommitConflict, CommitLog
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction_strategy import Strategy
@@ -28,6 +27,7 @@ from sidecar.rewriting.engines import LocalEngines, LocalStages
 from sidecar.rewriting.what_if import what_if
 from sidecar.runner.archive_loop import ArchiveLoop
 from tests.compaction.reference.batches import decode_segment
+from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.archives import (
     NOW_MS,

@@ -12,8 +12,8 @@ from structlog.testing import capture_logs
 from sidecar.archive.actions import Action, LossReason
 from sidecar.archive.commit import Writer
 from sidecar.archive.state import Hole, PartitionState
-from sidecar.clock import ManualClock
 from sidecar.commits.commit_log import CommitConflict, CommitLog
+from tests.fakes.manual_clock import ManualClock
 from tests.pipeline.rig import archived_states, ranges
 from tests.pipeline.test_asking_the_broker import rounds_of
 from tests.pipeline.test_seen_offsets import NAME, Site, roll_and_delete, site

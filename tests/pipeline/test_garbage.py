@@ -14,7 +14,6 @@ from sidecar.archive.checkpoint import encode_checkpoint
 from sidecar.archive.coverage import Hole
 from sidecar.archive.keys import below, checkpoint_key, indexes_key, log_key
 from sidecar.archive.state import PartitionState
-from sidecar.clock import ManualClock
 from sidecar.commits.commit_log import CommitLog, StateId, state_id
 from sidecar.commits.commit_window import ORPHAN_MS
 from sidecar.compaction.rules import CompactionRules
@@ -35,6 +34,7 @@ from sidecar.storage.leftovers import list_uploads, remove_leftovers
 from sidecar.storage.store_clock import read_store_clock
 from sidecar.verify.verify import verify_archive
 from tests.archive.builders import a_segment, an_id
+from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.archives import NOW_MS, WRITER, archived, compact_one, only_state, use
 from tests.pipeline.commit_logs import ROOT, a_log, filled

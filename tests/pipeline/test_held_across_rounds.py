@@ -11,10 +11,10 @@ from structlog.testing import capture_logs
 
 from sidecar.archive.actions import LossReason
 from sidecar.archive.state import Hole
-from sidecar.clock import ManualClock
 from sidecar.errors import CorruptFile, StoreUnavailable
 from sidecar.host.pinned_files import PinnedFiles
 from sidecar.model import PartName
+from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.before_upload_rig import DELAY_MS
 from tests.pipeline.before_upload_rig import rig as before_upload_rig

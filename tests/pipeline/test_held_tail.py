@@ -15,7 +15,6 @@ from structlog.testing import capture_logs
 
 from sidecar.archive.keys import below
 from sidecar.broker.files import FileBrokerFacts
-from sidecar.clock import ManualClock
 from sidecar.discovery.scan import ScanResult
 from sidecar.host.pinned_files import PinnedFiles
 from sidecar.http.pages import status_json
@@ -26,6 +25,7 @@ from sidecar.partition.wait_reason import BrokerAway, Wait, render
 from sidecar.retention.active_tail import HOLD_MS
 from sidecar.runner.partition_status import AT_RISK_MS
 from sidecar.topic_policy import TopicPolicy
+from tests.fakes.manual_clock import ManualClock
 from tests.pipeline.held_rig import held_names
 from tests.pipeline.rig import (
     archived_states,

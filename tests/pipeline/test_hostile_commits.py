@@ -12,11 +12,11 @@ import pytest
 from sidecar.archive.bundle import INDEXES_BYTES_MAX, LOG_BYTES_MAX
 from sidecar.archive.keys import COMMITS
 from sidecar.archive.strict_json import seal, unseal
-from sidecar.clock import ManualClock
 from sidecar.commits.commit_log import CommitLog
 from sidecar.errors import CorruptFile
 from sidecar.model import ObjectKey
 from sidecar.storage.directory_store import DirectoryStore
+from tests.fakes.manual_clock import ManualClock
 from tests.pipeline.rig import archive, copy_partitions, ranges, rolled_ranges, set_aside_last, tools_for
 
 HOSTILE, OTHER = "orders-0", "orders-1"

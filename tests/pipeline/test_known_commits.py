@@ -15,7 +15,6 @@ from sidecar.archive.checkpoint import encode_checkpoint
 from sidecar.archive.commit import Writer
 from sidecar.archive.keys import below, checkpoint_key, indexes_key, log_key
 from sidecar.archive.state import CommitId, PartitionState
-from sidecar.clock import ManualClock
 from sidecar.commits.commit_log import CommitLog
 from sidecar.commits.commit_window import ORPHAN_MS
 from sidecar.compaction.rules import CompactionRules
@@ -34,6 +33,7 @@ from sidecar.rewriting.engines import LocalEngines, LocalStages
 from sidecar.runner.archive_loop import ArchiveLoop
 from sidecar.runner.context import RunContext
 from tests.archive.builders import an_id
+from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_store import MemoryStore
 from tests.fakes.store_at import StoreAt
 from tests.pipeline.archives import NOW_MS, SETTINGS, WRITER, compact_one, only_state, use

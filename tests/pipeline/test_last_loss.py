@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from sidecar.clock import ManualClock
 from sidecar.config import load_settings
 from sidecar.metrics import Metrics
 from sidecar.model import TopicPartition
 from sidecar.partition.domain_events import OffsetsLost
 from sidecar.runner.assembly import open_tools
+from tests.fakes.manual_clock import ManualClock
 from tests.golden import golden
 
 NAME = TopicPartition("orders", 0)

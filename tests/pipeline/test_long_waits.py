@@ -10,7 +10,6 @@ import pytest
 from structlog.testing import capture_logs
 
 from sidecar.broker.files import FileBrokerFacts
-from sidecar.clock import ManualClock
 from sidecar.discovery.scan import TopicFilter, scan_log_dirs
 from sidecar.errors import CoverageHole
 from sidecar.model import PartitionFiles
@@ -27,6 +26,7 @@ from sidecar.partition.wait_reason import (
 )
 from sidecar.ports import FactsState
 from sidecar.runner.long_waits import LONG_WAIT_S, LongWaits
+from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_store import MemoryStore
 from tests.golden import golden
 from tests.pipeline.before_upload_rig import rig as before_upload_rig

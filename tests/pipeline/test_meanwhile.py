@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from threading import Event
 
-from sidecar.clock import ManualClock
 from sidecar.errors import StoreUnavailable
 from sidecar.runner.context import RunContext
 from sidecar.runner.cycle_report import CycleReport
+from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.held_rig import held_names, open_deleted
 from tests.pipeline.rig import (

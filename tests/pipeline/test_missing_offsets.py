@@ -13,7 +13,6 @@ import structlog
 from producer_state.snapshot import read_snapshot
 from sidecar.archive.state import PartitionState
 from sidecar.broker.files import FileBrokerFacts
-from sidecar.clock import ManualClock
 from sidecar.config.topic_policy import TopicPolicySettings
 from sidecar.discovery.partition_directory import read_partition_directory
 from sidecar.errors import CoverageHole, SegmentChanged, StoreUnavailable
@@ -22,6 +21,7 @@ from sidecar.logformat.leader_epochs import read_leader_epochs
 from sidecar.model import ObjectKey, PartName, SnapshotOrigin, TopicPartition
 from sidecar.partition.wait_reason import OpenTransaction
 from sidecar.segment.local_disk import cut_segment
+from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_store import MemoryStore
 from tests.golden import golden
 from tests.pipeline.archives import parts_of

@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sidecar.clock import ManualClock
 from sidecar.host.disk_turns import PAUSE_S_MAX, DiskTurns, io_pressure_percent
 from sidecar.host.page_cache import NO_FOOTPRINT, footprint_before, give_back, resident_pages
 from tests.descriptors import open_below
+from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.rig import archive, copy_partitions, tools_for
 

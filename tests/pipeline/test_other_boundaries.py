@@ -10,13 +10,13 @@ import pytest
 from producer_state.table import ProducerTable
 from sidecar.archive.bundle import cut_parts
 from sidecar.archive.keys import below
-from sidecar.clock import ManualClock
 from sidecar.discovery.partition_directory import read_partition_directory
 from sidecar.errors import LineageUnknown
 from sidecar.model import ObjectKey, PartName, SegmentFiles, TopicPartition
 from sidecar.segment.local_disk import batch_crc, cut_segment
 from sidecar.segment.prepare import LogPosition, prepare_segment
 from sidecar.segment.producer_snapshot import KnownState
+from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.rig import (
     archive,

@@ -15,7 +15,7 @@ import pytest
 import structlog
 
 from sidecar.broker.files import FileBrokerFacts
-from sidecar.clock import ManualClock, SystemClock
+from sidecar.clock import SystemClock
 from sidecar.compactor.candidate_queue import Compacted, Compacting
 from sidecar.compactor.topic_counts import RawReason, RawUploads
 from sidecar.compactor.wiring import compaction_in_run
@@ -27,6 +27,7 @@ from sidecar.model import SegmentFiles
 from sidecar.rewriting.engines import LocalEngines
 from sidecar.runner.archive_loop import ArchiveLoop
 from sidecar.topic_policy import TopicPolicy
+from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.before_upload_rig import DELAY_MS, HANGS, NOW_MS, Rig, rig, rounds_scan
 from tests.pipeline.rig import archived_states, copy_partitions, rolled_ranges, tools_for

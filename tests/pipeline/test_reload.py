@@ -11,7 +11,6 @@ import pytest
 import structlog
 
 from sidecar import reload
-from sidecar.clock import ManualClock
 from sidecar.config import Settings
 from sidecar.config.changes import SettingsSource
 from sidecar.config.loading import LoadedSettings, load_settings
@@ -22,6 +21,7 @@ from sidecar.metrics import Metrics
 from sidecar.reload import SettingsReload
 from sidecar.reporting.health_reporter import Health
 from sidecar.reporting.status_model import StatusModel
+from tests.fakes.manual_clock import ManualClock
 
 
 class Operator:

@@ -8,12 +8,12 @@ from itertools import groupby
 from pathlib import Path
 
 from sidecar.broker.files import FileBrokerFacts
-from sidecar.clock import ManualClock
 from sidecar.config.topic_policy import TopicPolicySettings
 from sidecar.discovery.scan import TopicFilter, scan_log_dirs
 from sidecar.model import ArchivedSegment, TopicPartition
 from sidecar.runner.archive_loop import ArchiveLoop, Done
 from sidecar.runner.context import RunContext
+from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.rig import archived_states, copy_partitions, ranges, rolled_ranges, tools_for
 

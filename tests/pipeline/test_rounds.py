@@ -9,10 +9,10 @@ import pytest
 from producer_state.snapshot import read_snapshot
 from sidecar.archive.bundle import cut_parts
 from sidecar.archive.keys import below
-from sidecar.clock import ManualClock
 from sidecar.model import ArchivedSegment, ObjectKey, PartName, SnapshotOrigin
 from sidecar.storage import open_store
 from sidecar.store_settings import StoreSettings
+from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_store import MemoryStore
 from tests.golden import VERSIONS, golden, golden_copy, manifest
 from tests.pipeline.rig import archive, archived_states, ranges, rolled_ranges, tools_for

@@ -15,7 +15,6 @@ import pytest
 import structlog
 
 from sidecar.broker.files import FileBrokerFacts
-from sidecar.clock import ManualClock
 from sidecar.compaction_strategy import Strategy
 from sidecar.compactor.archive_job import ArchiveJobs
 from sidecar.compactor.before_upload import BeforeUpload, rule_unknown
@@ -32,6 +31,7 @@ from sidecar.logformat.bodies.record import Record
 from sidecar.rewriting.engines import LocalEngines, LocalStages
 from sidecar.runner.archive_loop import ArchiveLoop
 from sidecar.topic_policy import NOT_TOLD, TopicPolicy, Unanswered
+from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.archives import only_state, sound, use
 from tests.pipeline.before_upload_rig import DELAY_MS, NOW_MS, Rig, rig, rounds_scan

@@ -13,11 +13,11 @@ from sidecar.archive.actions import Add, Remove
 from sidecar.archive.commit import Writer
 from sidecar.archive.keys import below, indexes_key, log_key
 from sidecar.archive.state import PartitionState
-from sidecar.clock import ManualClock
 from sidecar.commits.commit_log import CommitLog
 from sidecar.errors import Fenced
 from tests.daemon.looping import WAIT_S
 from tests.descriptors import open_below
+from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_store import MemoryStore
 from tests.golden import wall_clock_ms
 from tests.pipeline.rig import archive, archived_states, copy_partitions, rounds_over, tools_for

@@ -11,7 +11,6 @@ import pytest
 from structlog.testing import capture_logs
 
 from sidecar.broker.files import FileBrokerFacts
-from sidecar.clock import ManualClock
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction_strategy import Strategy
 from sidecar.compactor.archive.plan import CompactionRequest
@@ -25,6 +24,7 @@ from sidecar.errors import PartitionError
 from sidecar.rewriting.engines import LocalEngines
 from sidecar.runner.archive_loop import ArchiveLoop
 from sidecar.topic_policy import TopicPolicy
+from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.archives import NOW_MS, compactor, only_state, use
 from tests.pipeline.rig import copy_partitions, tools_for

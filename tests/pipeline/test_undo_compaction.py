@@ -29,7 +29,6 @@ from sidecar.archive.replacement import (
     obstacle_to_undo,
 )
 from sidecar.archive.state import PartitionState
-from sidecar.clock import ManualClock
 from sidecar.commits import commit_log
 from sidecar.commits.commit_log import CommitConflict, CommitLog
 from sidecar.compaction.rules import CompactionRules
@@ -44,12 +43,13 @@ from sidecar.config import CompactionPolicy
 from sidecar.errors import CommitRefused, CorruptFile, Fenced, PartitionError, SidecarError, StoreDenied
 from sidecar.model import ArchivedSegment, ObjectKey
 from sidecar.ports import ObjectFacts
-from sidecar.randomness import SeededRandomness
 from sidecar.restore.request import LeaderEpochMode
 from sidecar.verify.status import archive_status, undo_until_ms
 from sidecar.verify.verify import verify_archive
 from tests.archive.builders import a_segment
+from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_store import MemoryStore
+from tests.fakes.seeded_randomness import SeededRandomness
 from tests.pipeline.archives import NOW_MS, WRITER, archived, compact_one, compactor, only_state, use
 from tests.pipeline.commit_logs import ROOT
 from tests.restore.archives import restored

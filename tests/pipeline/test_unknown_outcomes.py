@@ -8,7 +8,6 @@ import pytest
 
 from sidecar.archive.keys import below
 from sidecar.archive.state import PartitionState
-from sidecar.clock import ManualClock
 from sidecar.compaction.rules import CompactionRules
 from sidecar.errors import (
     ObjectDamaged,
@@ -22,6 +21,7 @@ from sidecar.errors import (
     StoreUnsafe,
 )
 from sidecar.model import ObjectKey
+from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_store import MemoryStore
 from tests.golden import golden
 from tests.pipeline.archives import NOW_MS, archived, compact_one, only_state, sound, use

@@ -17,7 +17,6 @@ from sidecar.archive.commit import digest
 from sidecar.archive.keys import below, checkpoint_key, commit_key, indexes_key, log_key
 from sidecar.archive.state import PartitionState
 from sidecar.archive.strict_json import canonical
-from sidecar.clock import ManualClock
 from sidecar.commits.commit_log import CommitLog
 from sidecar.errors import StoreUnavailable
 from sidecar.model import ObjectKey, PartName
@@ -37,6 +36,7 @@ from tests.archive.example import (
     many_partitions,
     write_example,
 )
+from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_store import Fault, FaultKind, MemoryStore
 from tests.verifying import verify_partition
 

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 
 from sidecar.archive.keys import below
 from sidecar.archive.state import PartitionState
-from sidecar.clock import ManualClock
 from sidecar.logformat.batches import scan_bytes
 from sidecar.logformat.bodies.record import Record
 from sidecar.logformat.bodies.records import read_records
 from sidecar.model import ObjectKey
+from tests.fakes.manual_clock import ManualClock
 from tests.golden import golden
 from tests.pipeline.rig import archived_states
 from tests.real.product import store_of

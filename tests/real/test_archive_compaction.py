@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.clock import ManualClock
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction_strategy import Strategy
 from sidecar.logformat.bodies.building import build_batch
@@ -15,6 +14,7 @@ from sidecar.logformat.bodies.record import Record
 from sidecar.model import ObjectKey
 from sidecar.ports import ObjectStore
 from sidecar.verify.verify import verify_archive
+from tests.fakes.manual_clock import ManualClock
 from tests.golden import split_dumps, wall_clock_ms
 from tests.pipeline.archives import reference_logs_of
 from tests.pipeline.rig import archived_states, copy_partitions

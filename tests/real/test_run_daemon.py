@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from benchmarks.segments import MIB, write_log_dir
-from sidecar.clock import ManualClock
 from sidecar.model import ObjectKey
+from tests.fakes.manual_clock import ManualClock
 from tests.golden import golden, golden_copy
 from tests.pipeline.rig import archived_states, ranges, rolled_ranges
 from tests.real.daemon import FAST, Daemon, GrowingLog, eventually, now_s

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from http import HTTPStatus
 
-from sidecar.clock import ManualClock
 from sidecar.config import HttpSettings
 from sidecar.http.pages import Request, pages_of
 from sidecar.metrics import Metrics
 from sidecar.reporting.health_reporter import Health
 from sidecar.reporting.status_model import StatusModel
+from tests.fakes.manual_clock import ManualClock
 
 
 def test_a_condition_that_is_lost_again_makes_the_process_unready() -> None:

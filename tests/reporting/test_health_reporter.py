@@ -10,13 +10,13 @@ import pytest
 from structlog.testing import capture_logs
 
 from sidecar.broker.files import FileBrokerFacts
-from sidecar.clock import ManualClock
 from sidecar.errors import BrokerUnavailable, SettingsError, SidecarError, StagingFull, StoreUnavailable
 from sidecar.metrics import Metrics
 from sidecar.partition.wait_reason import WrongCluster
 from sidecar.ports import FactsState
 from sidecar.reporting.health_reporter import CycleConditions, Health, HealthReporter, conditions_at_start
 from sidecar.reporting.status_model import StatusModel
+from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.rig import copy_partitions, rounds_over, tools_for
 

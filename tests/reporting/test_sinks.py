@@ -13,7 +13,6 @@ from structlog.testing import capture_logs
 import sidecar
 from sidecar.archive.actions import DeleteRecords, Lost
 from sidecar.archive.coverage import ArchiveExtent
-from sidecar.clock import ManualClock
 from sidecar.errors import CorruptFile, StoreDenied
 from sidecar.metrics import Metrics
 from sidecar.model import FileIdentity, SegmentFiles, TopicPartition
@@ -22,6 +21,7 @@ from sidecar.partition.status import PartitionCondition, PartitionStatus
 from sidecar.reporting import fan_out
 from sidecar.reporting.log_sink import log_event
 from sidecar.reporting.status_model import StatusModel
+from tests.fakes.manual_clock import ManualClock
 from tests.pipeline.archived import segment as archived_segment
 
 NOW_MS = 1_700_000_000_000

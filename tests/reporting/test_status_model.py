@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from sidecar.archive.coverage import ArchiveExtent
-from sidecar.clock import ManualClock
 from sidecar.errors import StoreDenied
 from sidecar.http.pages import status_json
 from sidecar.model import FileIdentity, SegmentFiles, TopicPartition
@@ -29,6 +28,7 @@ from sidecar.partition.domain_events import (
 from sidecar.partition.status import PartitionStatus
 from sidecar.partition.wait_reason import BrokerAway, Wait
 from sidecar.reporting.status_model import ERROR_TEXT_MAX, ERRORS_MAX, SAMPLE_EVERY_S, WINDOW_S, StatusModel
+from tests.fakes.manual_clock import ManualClock
 from tests.pipeline.archived import segment as archived_segment
 
 ORDERS = TopicPartition("orders", 0)

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 from sidecar.archive.actions import Lost, Remove
 from sidecar.archive.commit import Writer
 from sidecar.archive.state import PartitionState
-from sidecar.clock import ManualClock
 from sidecar.commits.commit_log import CommitLog
 from sidecar.logformat.batches import scan_file
 from sidecar.logformat.bodies.record import Record
@@ -20,6 +19,7 @@ from sidecar.ports import ObjectStore
 from sidecar.restore.outcome import PartitionOutcome
 from sidecar.restore.request import LeaderEpochMode, RestoreRequest
 from sidecar.restore.restore import restore
+from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_store import MemoryStore
 from tests.golden import golden, manifest
 from tests.pipeline.rig import archive, archived_states, tools_for

@@ -9,13 +9,13 @@ import pytest
 
 from sidecar.archive.bundle import log_size_bytes
 from sidecar.cli.restore.report import as_json, show
-from sidecar.clock import ManualClock
 from sidecar.reporting.progress import Progress
 from sidecar.restore.outcome import Foretold, RetentionLoss, deleted_at_start, foretold
 from sidecar.restore.plan import PartitionPlan, SegmentPlan, plan_partition
 from sidecar.restore.request import RestoreRequest, TargetCluster
 from sidecar.restore.restore import RestoreReport, plan_restore, restore
 from sidecar.topic_policy import TopicPolicy, Unanswered
+from tests.fakes.manual_clock import ManualClock
 from tests.golden import manifest
 from tests.pipeline.rig import archived_states
 from tests.restore.archives import CLOCK, archived, golden_topic_id, own_log_dir

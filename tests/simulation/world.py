@@ -23,8 +23,8 @@ from sidecar.compactor.gc_task import GcTask
 from sidecar.errors import SidecarError
 from sidecar.model import ObjectKey, TopicPartition
 from sidecar.partition.domain_events import DomainEvent
-from sidecar.randomness import SeededRandomness
 from tests.fakes.memory_store import unwatched
+from tests.fakes.seeded_randomness import SeededRandomness
 from tests.histories.faults import Crash
 from tests.simulation.archive_compactor import compact_archive
 from tests.simulation.clocks import SimClock, VirtualTime

@@ -15,10 +15,11 @@ from botocore.config import Config
 from moto.s3.responses import S3Response
 from moto.server import ThreadedMotoServer
 
-from sidecar.clock import Clock, ManualClock
+from sidecar.clock import Clock
 from sidecar.randomness import SystemRandomness
 from sidecar.storage.s3.store import S3Store
 from sidecar.store_settings import AddressingStyle, RetrySettings, S3Settings, StoreSettings
+from tests.fakes.manual_clock import ManualClock
 from tests.servers.s3_server import ACCESS_KEY, REGION, SECRET_KEY
 from tests.servers.versitygw import VersityGateway, racy_program
 

@@ -6,9 +6,9 @@ from contextlib import suppress
 
 import pytest
 
-from sidecar.clock import ManualClock
 from sidecar.errors import ObjectMissing, OutcomeUnknown, SegmentChanged, SidecarError, StoreDenied, StoreUnavailable
 from sidecar.storage.retry import FORGOTTEN_S, SILENT_S, StoreAnswers
+from tests.fakes.manual_clock import ManualClock
 
 LONG_MS = int(SILENT_S * 1000)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.clock import ManualClock, SystemClock
+from sidecar.clock import SystemClock
 from sidecar.host import process_store
 from sidecar.io_share import AsOneOf, Moving, be_one_of, io_shares, shared_with
 from sidecar.metrics import Metrics
@@ -20,6 +20,7 @@ from sidecar.storage import BytesSource, open_store
 from sidecar.storage.bandwidth import SMALL_BYTES, BandwidthLimit, IoBudget
 from sidecar.storage.directory_store import DirectoryStore
 from sidecar.store_settings import StoreSettings
+from tests.fakes.manual_clock import ManualClock
 
 KEY = ObjectKey("some/key")
 

@@ -8,7 +8,6 @@ from contextlib import suppress
 import pytest
 from structlog.testing import capture_logs
 
-from sidecar.clock import ManualClock
 from sidecar.errors import (
     ObjectDamaged,
     OutcomeUnknown,
@@ -22,6 +21,7 @@ from sidecar.errors import (
 from sidecar.model import ObjectKey
 from sidecar.ports import ObjectFacts, UnfinishedUpload
 from sidecar.storage import probe_store
+from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_store import Fault, FaultKind, MemoryStore
 
 OPERATIONS = ("put_if_absent", "read", "list", "upload", "head", "stream", "delete", "unfinished_uploads")

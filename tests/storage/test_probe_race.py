@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 
-from sidecar.clock import ManualClock, SystemClock
+from sidecar.clock import SystemClock
 from sidecar.errors import ObjectExists, OutcomeUnknown, StoreUnavailable, TwoWriters
 from sidecar.model import ObjectKey
 from sidecar.storage.race import TURNS, WRITERS, Race
+from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_store import MemoryStore
 from tests.storage.s3_servers import s3_store
 

@@ -8,13 +8,13 @@ from threading import Thread
 
 import pytest
 
-from sidecar.clock import ManualClock
 from sidecar.errors import ObjectDamaged, OutcomeUnknown, StoreDenied, StoreError, StoreUnavailable
-from sidecar.randomness import SeededRandomness
 from sidecar.storage.bandwidth import BandwidthLimit
 from sidecar.storage.retry import Retrier
 from sidecar.storage.s3.request_body import PacedBody
 from sidecar.store_settings import RetrySettings
+from tests.fakes.manual_clock import ManualClock
+from tests.fakes.seeded_randomness import SeededRandomness
 
 
 class Flaky:

@@ -10,7 +10,6 @@ from random import Random
 import pytest
 from crc32c import crc32c
 
-from sidecar.clock import ManualClock
 from sidecar.errors import (
     ObjectDamaged,
     ObjectExists,
@@ -27,6 +26,7 @@ from sidecar.storage import BytesSource, FileSource, probe_store
 from sidecar.storage.bandwidth import BandwidthLimit, IoBudget
 from sidecar.storage.s3.store import S3Store
 from sidecar.store_settings import StoreSettings
+from tests.fakes.manual_clock import ManualClock
 from tests.servers.fault_proxy import Break, Fault, FaultProxy, fault_proxy
 from tests.storage.s3_servers import new_bucket, plain_client, s3_settings, s3_store, versitygw_server
 

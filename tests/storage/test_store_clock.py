@@ -9,7 +9,7 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 from structlog.testing import capture_logs
 
-from sidecar.clock import ManualClock, SystemClock
+from sidecar.clock import SystemClock
 from sidecar.errors import OutcomeUnknown, SettingsError, SidecarError, StoreUnavailable, StoreUnsupported
 from sidecar.model import ObjectKey
 from sidecar.storage import open_store
@@ -22,6 +22,7 @@ from sidecar.storage.store_clock import (
     read_store_clock,
 )
 from sidecar.store_settings import StoreSettings
+from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_store import Fault, FaultKind, MemoryStore
 
 STORE_MS = 1_700_000_000_000

@@ -12,13 +12,13 @@ import pytest
 from botocore.utils import parse_timestamp
 from pydantic import SecretStr, ValidationError
 
-from sidecar.clock import ManualClock
 from sidecar.errors import ObjectExists, SettingsError
 from sidecar.model import ObjectKey
 from sidecar.ports import ObjectFacts
 from sidecar.storage.s3.requests import make_client, time_of
 from sidecar.storage.s3.store import S3Store
 from sidecar.store_settings import S3Settings, StoreSettings
+from tests.fakes.manual_clock import ManualClock
 from tests.storage.s3_servers import new_bucket, s3_store
 
 

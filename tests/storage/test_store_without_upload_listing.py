@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from sidecar.clock import ManualClock
 from sidecar.errors import StoreUnsupported
 from sidecar.storage import probe_store
 from sidecar.storage.leftovers import list_uploads
 from tests.archive.example import write_example
 from tests.cli.running import in_this_process
+from tests.fakes.manual_clock import ManualClock
 from tests.servers.fault_proxy import Break, Fault, fault_proxy
 from tests.storage.s3_servers import ACCESS_KEY, REGION, SECRET_KEY, new_bucket, s3_store
 
