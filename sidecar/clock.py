@@ -23,15 +23,12 @@ class SystemClock:
     """The machine's own clocks."""
 
     def now_ms(self) -> int:
-        """See `Clock`."""
         return time.time_ns() // 1_000_000  # noqa: TID251 - this module is the exception
 
     def monotonic_s(self) -> float:
-        """See `Clock`."""
         return time.monotonic()  # noqa: TID251 - as above
 
     def sleep_s(self, seconds: float) -> None:
-        """See `Clock`."""
         time.sleep(seconds)  # noqa: TID251 - as above
 
 

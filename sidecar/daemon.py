@@ -184,7 +184,6 @@ class _Worker(threading.Thread):
         self.failure: BaseException | None = None
 
     def run(self) -> None:
-        """See `threading.Thread`."""
         try:
             self._loop.run()
         except BaseException as error:  # noqa: BLE001 - handed to the main thread, which ends the process with it

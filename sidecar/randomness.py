@@ -23,11 +23,9 @@ class SystemRandomness:
     """The machine's own source: no two processes draw the same ids."""
 
     def random_bytes(self, count: int) -> bytes:
-        """See `Randomness`."""
         return os.urandom(count)  # noqa: TID251 - this module is the exception
 
     def uniform(self, low: float, high: float) -> float:
-        """See `Randomness`."""
         return random.SystemRandom().uniform(low, high)  # noqa: TID251 - as above
 
 

@@ -53,17 +53,14 @@ class StepThreads:
         )
 
     def submit(self, pool: Pool, step: Callable[[], Event]) -> Future[None]:
-        """See `StepExecutor`."""
         return self._pools[pool].submit(lambda: self._events.put(step()))
 
     def next_event(self, timeout_s: float) -> Event | None:
-        """See `StepExecutor`."""
         try:
             return self._events.get(timeout=timeout_s)
         except Empty:
             return None
 
     def close(self) -> None:
-        """See `StepExecutor`."""
         for pool in self._pools:
             pool.shutdown(wait=True, cancel_futures=True)
