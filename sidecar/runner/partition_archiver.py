@@ -6,7 +6,7 @@ While a step is under way, what is known of the archive belongs to that step.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -34,6 +34,7 @@ from sidecar.retention.pinned_log import LOOK_AGAIN_MS, PinnedLog
 from sidecar.runner.blocked import BlockedSegment
 from sidecar.runner.context import RunContext
 from sidecar.runner.partition_status import above, first_deadline_ms, oldest_ms, status_of
+from sidecar.runner.step_threads import Step
 from sidecar.scheduler.admission import NEVER
 from sidecar.segment.open_transactions import OpenTransactions
 from sidecar.segment.producer_snapshot import KnownState
@@ -70,7 +71,6 @@ def standing(plan: PartitionPlan, state: PartitionState | None) -> StandingPlan 
     return StandingPlan(plan, state)
 
 
-Step: TypeAlias = Callable[[], Any]
 Planning: TypeAlias = Generator[Step, Any, PartitionPlan]
 """Yields steps for a pool, is sent the result of each, and returns the plan. Errors of a step are thrown into it."""
 
@@ -79,8 +79,9 @@ class PartitionArchiver:
     """Plans one partition, check after check; keeps what it learned of it between them.
 
     `last_served`: number of the last task in which segments of it were taken on; `NEVER` before the first. `held`: what of it
-    is pinned. `tail`: when its active segment goes. `starts`: where its log began. `task_plan`: of the task under way, None if
-    there is none. `led`: the partition as others may work on its archive too; None unless this broker leads it and all was well.
+    is pinned. `tail`: when its active segment goes. `starts`: where its log began. `plan`: the newest one, None from when its task
+    begins. `task_plan`: of the task under way, None if there is none. `conflicts`: tasks in a row that another writer overtook.
+    `led`: the partition as others may work on its archive too; None unless this broker leads it and all was well.
     """
 
     def __init__(self, tools: RunContext, files: PartitionFiles, before_upload: BeforeUpload | None = None) -> None:
@@ -93,7 +94,9 @@ class PartitionArchiver:
         self.tail = ActiveTail(tools.facts, tools.clock, tools.budget.reads.count, tools.disk)
         self.starts = LogStarts()
         self.end_offset: int | None = None
+        self.plan: PartitionPlan | None = None
         self.task_plan: PartitionPlan | None = None
+        self.conflicts = 0
         self.last_served = NEVER
         self.led: LedPartition | None = None
         self._seen: tuple[PartitionFiles, PartitionFacts] | None = None
@@ -146,10 +149,13 @@ class PartitionArchiver:
 
     # Plans.
 
-    def standing_plan(self, files: PartitionFiles, facts: PartitionFacts) -> PartitionPlan | None:
-        """The last plan, if it was to do nothing and would be the same now; None where it must be made again. Cheap."""
+    def stands(self, files: PartitionFiles, facts: PartitionFacts) -> bool:
+        """Whether the last plan was to do nothing, and would be the same now. Cheap."""
         known = self._standing
-        return known.plan if known is not None and known.holds(files, facts, self.known.state) else None
+        if known is None or not known.holds(files, facts, self.known.state):
+            return False
+        self.plan = known.plan
+        return True
 
     def idle_outcome(self, plan: PartitionPlan, unfinished: frozenset[str]) -> PartitionOutcome | None:
         """How a task would end that has nothing to do, as the last one had not; None where it takes a task to know.
@@ -208,7 +214,7 @@ class PartitionArchiver:
         Args:
             lists: list the directory before, where no check did just now. What the leader answered last still counts.
         """
-        self._standing = plan = None
+        self._standing = self.plan = plan = None
         if lists and (seen := self._seen) is not None:
             listed = yield partial(self._list_again, seen[0])
             if self._seen is seen:
@@ -226,6 +232,7 @@ class PartitionArchiver:
         if plan.facts.leads:
             plan = replace(plan, deadline_ms=self.deadline_ms(plan.files))
         self._standing = None if self.held.awaits_answer else standing(plan, self.known.state)
+        self.plan = plan
         return plan
 
     def _list_again(self, files: PartitionFiles) -> tuple[PartitionFiles, PartitionFacts]:
@@ -308,7 +315,7 @@ class PartitionArchiver:
 
     def task_begins(self, plan: PartitionPlan, number: int) -> None:
         """A copy task begins to archive a plan. `number`: of the task."""
-        self.task_plan = plan
+        self.plan, self.task_plan = None, plan
         if plan.segments:
             self.last_served = number
         self.known.position = self.held.start_of(plan) or self.known.position

@@ -17,7 +17,7 @@ from sidecar.metrics import Metrics
 from sidecar.reporting import health_reporter
 from sidecar.reporting.health_reporter import Health
 from sidecar.runner import run_loop
-from sidecar.runner.archive_loop import ArchiveLoop
+from sidecar.runner.checks import Checks
 from sidecar.runner.run_loop import RunLoop
 from tests.daemon.looping import LOGS, eventually, headline, looping, not_ready, over_log_dirs, settings_for
 from tests.fakes.memory_store import MemoryStore
@@ -27,10 +27,10 @@ from tests.pipeline.rig import archived_states, copy_partitions, set_aside_last
 def test_a_fault_of_our_own_ends_the_process_with_1_and_says_what_it_was(
     tmp_path: Path, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(_self: ArchiveLoop, *_arguments: object) -> None:
+    def fail(_self: Checks, *_arguments: object) -> None:
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr(ArchiveLoop, "_look", fail)
+    monkeypatch.setattr(Checks, "_look", fail)
     with structlog.testing.capture_logs() as logs:
         assert daemon.run(settings_for(tmp_path)) == 1
     (crash,) = [entry for entry in logs if entry["event"] == "crashed"]
