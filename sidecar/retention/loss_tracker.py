@@ -7,7 +7,6 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from typing import Protocol, TypeAlias
 
-from sidecar.archive.actions import LossReason
 from sidecar.host.archive_cache import HasMemory
 from sidecar.model import PartitionFiles, TopicPartition
 from sidecar.partition.domain_events import OffsetsLost
@@ -133,9 +132,8 @@ class LossTracker:
 
     def _emit(self, facts: PartitionFacts, start_offset: int, end_offset: int) -> None:
         """No commit can say so: the archive begins above."""
-        reason = f"{LossReason.NOT_ON_DISK}; nothing was archived before, so that the archive begins above"
-        partition, told = facts.topic_partition, facts.cluster_start_offset
-        self._tools.emit(OffsetsLost(partition, start_offset, end_offset, reason, told, is_recorded=False))
+        span, told = (start_offset, end_offset), facts.cluster_start_offset
+        self._tools.emit(OffsetsLost(facts.topic_partition, *span, told, is_recorded=False))
 
     def _not_in_a_tier(self, facts: PartitionFacts, end_offset: int) -> int:
         """What local retention took above its log start, a broker that tiers the topic still has."""

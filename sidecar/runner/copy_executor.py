@@ -367,9 +367,7 @@ class CopyExecutor:
         if lost[1] > known.told_lost_below:
             known.told_lost_below = lost[1]
             facts = self.plan.facts
-            reason = f"{LossReason.NOT_ON_DISK}; the archive begins behind them"
-            found = OffsetsLost(facts.topic_partition, *lost, reason, facts.cluster_start_offset, is_recorded=False)
-            self._tools.emit(found)
+            self._tools.emit(OffsetsLost(facts.topic_partition, *lost, facts.cluster_start_offset, is_recorded=False))
         return state, starts
 
     def _find_group(self, slot: int) -> int:

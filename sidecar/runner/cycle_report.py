@@ -9,7 +9,7 @@ from sidecar.compactor.candidate_queue import LedPartition
 from sidecar.discovery.scan import ScanProblem
 from sidecar.errors import SidecarError, StoreError
 from sidecar.partition.outcome import PartitionOutcome
-from sidecar.partition.wait_reason import Away, render
+from sidecar.partition.wait_reason import Away
 from sidecar.reporting.health_reporter import CycleConditions
 
 
@@ -49,7 +49,7 @@ class CycleReport:
         return CycleConditions(
             tuple(str(outcome.error) for outcome in outcomes if isinstance(outcome.error, StoreError)),
             tuple(str(problem.error) for problem in self.problems if problem.topic_partition is None),
-            render(self.broker_away),
+            self.broker_away,
             self.missing_rights,
             tuple(str(problem.error) for problem in self.problems),
         )

@@ -118,7 +118,7 @@ def test_what_is_lost_before_the_archive_begins_is_told_and_the_archive_begins_b
         assert f"lost_offsets_total {ORDERS[0][1]}.0" in tools.metrics.exposition()[0].decode()
     told = [line for line in logs if line["event"] == "offsets_lost"]
     assert [(line["from_offset"], line["to_offset"]) for line in told] == [ORDERS[0]]
-    assert "the archive begins behind them" in told[0]["reason"]
+    assert "the archive begins above" in told[0]["reason"]
     assert (ranges(orders_of(store)), holes(orders_of(store))) == (ORDERS[1:], [])
 
 
