@@ -77,6 +77,11 @@ class LossTracker:
             self._name = self._name or self._name_of(files)
         self._keep()
 
+    @property
+    def has_losses(self) -> bool:
+        """Whether offsets were seen to go that are not reported yet. Where nothing is archived, `report` takes them for lost."""
+        return bool(self._untold) or self._gone_end_offset is not None
+
     def report(
         self,
         facts: PartitionFacts,

@@ -58,6 +58,11 @@ class PinnedLog:
         return self.in_doubt or self._seen.is_doubted
 
     @property
+    def has_losses(self) -> bool:
+        """See `LossTracker`."""
+        return self._seen.has_losses
+
+    @property
     def logs(self) -> tuple[FileIdentity, ...]:
         """Files that are held, or are to be; ascending."""
         return tuple(segment.log for segment in self._segments)

@@ -247,6 +247,9 @@ class PartitionArchiver:
         if not facts.leads or facts.reason:
             return PartitionPlan(files, facts, (), self.pending(files), facts.reason or NotLeader())
         state = known.as_known(files)
+        if state is not None and state.end_offset is None and self.held.has_losses:
+            known.forget()  # Another broker's sidecar may have archived them since it was read.
+            state = None
         try:
             if state is None:
                 state = yield partial(known.open, files)
