@@ -81,7 +81,6 @@ class OffsetsLost(DomainEvent):
     topic_partition: TopicPartition
     from_offset: int
     to_offset: int
-    reason: str
     log_start_offset: int | None = None
     is_recorded: bool = True
 
@@ -253,4 +252,4 @@ def committed_events(
             if action.reason is LossReason.DELETED_FIRST:
                 yield DeletedBeforeArchived(topic_partition, *span, log_start_offset)
             else:
-                yield OffsetsLost(topic_partition, *span, action.reason, log_start_offset)
+                yield OffsetsLost(topic_partition, *span, log_start_offset)

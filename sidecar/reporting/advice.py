@@ -1,10 +1,12 @@
-"""What to do about a damaged file or object, by its kind: said once, where an error is shown to a person."""
+"""What a person reads of damaged files, by their kind, and of lost offsets: said once, where it is shown."""
 
 from __future__ import annotations
 
+from sidecar.archive.actions import LossReason
 from sidecar.archive.keys import CHECKPOINTS, COMMITS, INDEXES_SUFFIX, SEGMENTS
 from sidecar.errors import CorruptFile, SidecarError
 from sidecar.logformat.names import LEADER_EPOCH_CHECKPOINT, META_PROPERTIES, PARTITION_METADATA, Suffix
+from sidecar.partition.domain_events import OffsetsLost
 
 _OBJECT = "restore the object from a replica of the bucket or an earlier version; its partition goes on after that"
 _BY_PART_OF_NAME = (
@@ -27,6 +29,12 @@ _BY_PART_OF_NAME = (
 )
 _INDEXES = "stop the broker and delete it: at its start the broker rebuilds it from the log"
 _INDEX_SUFFIXES = (f".{Suffix.OFFSET_INDEX}", f".{Suffix.TIME_INDEX}", f".{Suffix.TRANSACTION_INDEX}")
+
+
+def loss_reason(event: OffsetsLost) -> str:
+    """Why offsets are lost."""
+    is_first = "" if event.is_recorded else "; nothing was archived before, so that the archive begins above"
+    return f"{LossReason.NOT_ON_DISK}{is_first}"
 
 
 def advised(error: SidecarError) -> str:

@@ -13,6 +13,7 @@ from sidecar.clock import Clock
 from sidecar.errors import BrokerUnavailable, SettingsError, SidecarError, StagingFull, StoreError, StoreUnavailable
 from sidecar.metrics import Metrics
 from sidecar.partition.domain_events import Emit
+from sidecar.partition.wait_reason import Away, render
 from sidecar.reporting.advice import advised
 from sidecar.reporting.status_model import StatusModel
 
@@ -166,13 +167,13 @@ def conditions_at_start(url: str) -> dict[str, str]:
 class CycleConditions:
     """What a cycle over all partitions met. The first reason of each kind keeps the process from being ready.
 
-    `problems`: all directories that cannot be read; `unreadable`: log directories among them. `missing_rights`: what the broker
-    does not let us ask.
+    `problems`: all directories that cannot be read; `unreadable`: log directories among them. `broker_away`: why the broker cannot
+    be asked. `missing_rights`: what it does not let us ask.
     """
 
     store_errors: tuple[str, ...] = ()
     unreadable: tuple[str, ...] = ()
-    broker_away: str = ""
+    broker_away: Away | None = None
     missing_rights: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
 
@@ -276,13 +277,14 @@ class HealthReporter:
         """A cycle is over, and this is what it met."""
         self.health.met("state_dir")
         log_dirs, store = next(iter(found.unreadable), ""), next(iter(found.store_errors), self._silence)
-        for condition, reason in (("log_dirs", log_dirs), ("store", store), ("broker", found.broker_away)):
+        away = render(found.broker_away)
+        for condition, reason in (("log_dirs", log_dirs), ("store", store), ("broker", away)):
             if reason:
                 self.health.unmet(condition, reason)
             else:
                 self.health.met(condition)
-        if found.broker_away:
-            self._status.failed("broker", BrokerUnavailable.__name__, found.broker_away)
+        if found.broker_away is not None:
+            self._status.failed("broker", BrokerUnavailable.__name__, away)
         for right in found.missing_rights:
             self._status.failed("broker", RIGHT_MISSING, right)
         status = {"round_ended_ms": self._clock.now_ms(), "problems": list(found.problems)}

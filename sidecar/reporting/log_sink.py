@@ -8,6 +8,7 @@ import structlog
 
 from sidecar.model import ArchivedSegment, SegmentFiles
 from sidecar.partition import domain_events as events
+from sidecar.reporting.advice import loss_reason
 
 _log = structlog.get_logger(__name__)
 
@@ -33,7 +34,7 @@ def log_event(event: events.DomainEvent) -> None:
                 from_offset=event.from_offset,
                 to_offset=event.to_offset,
                 log_start_offset=event.log_start_offset,
-                reason=str(event.reason),
+                reason=loss_reason(event),
                 action=_LOSS_IN_ARCHIVE if event.is_recorded else _LOSS_BELOW_ARCHIVE,
             )
         case events.DeletedBeforeArchived():

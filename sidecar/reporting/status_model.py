@@ -14,7 +14,7 @@ from sidecar.model import SegmentFiles, TopicPartition
 from sidecar.partition import domain_events as events
 from sidecar.partition.status import PartitionStatus
 from sidecar.partition.wait_reason import render
-from sidecar.reporting.advice import advised
+from sidecar.reporting.advice import advised, loss_reason
 
 WINDOW_S = 3600.0
 SAMPLE_EVERY_S = 30.0
@@ -306,7 +306,7 @@ def _error_of(event: events.DomainEvent) -> _ErrorKey | None:
         case events.OffsetsLost():
             span = f"offsets {event.from_offset} to {event.to_offset - 1}"
             fate = "were recorded as LOST" if event.is_recorded else "are lost"
-            return str(event.topic_partition), "OffsetsLost", f"{span} {fate}: {event.reason}"
+            return str(event.topic_partition), "OffsetsLost", f"{span} {fate}: {loss_reason(event)}"
         case events.PartitionFailed(topic_partition, error):
             return str(topic_partition), type(error).__name__, advised(error)
         case events.DirectoryUnreadable(path, error):

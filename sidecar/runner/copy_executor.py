@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Protocol, TypeAlias
+from typing import Any
 
 from producer_state.compare import Conformance
 from sidecar.archive.actions import Action, Add, AdoptTopicId, LossReason, Lost
@@ -82,20 +82,10 @@ from sidecar.retention.log_starts import LogStarts
 from sidecar.retention.recording import record_lost, writer_of
 from sidecar.runner.context import RunContext
 from sidecar.runner.partition_archiver import PartitionArchiver
+from sidecar.runner.step_threads import Pool, Run, Step
 from sidecar.segment.bundle import PreparedSegment, with_copy
 from sidecar.segment.open_transactions import OpenTransactions, open_transactions
 from sidecar.segment.prepare import LogPosition, prepare_segment
-
-Step: TypeAlias = Callable[[], Any]
-
-
-class Run(Protocol):
-    """Runs steps on threads."""
-
-    def __call__(
-        self, step: Step, then: Callable[[Any, SidecarError | None], None], *, is_upload: bool = False
-    ) -> Future[None]:
-        """Run a step, and call `then` on the loop's thread with its result, or with the error that it raised."""
 
 
 @dataclass(slots=True)
@@ -141,7 +131,7 @@ class CopyExecutor:
             partition: whose plan it is; what it knows of the archive belongs to the steps until the end.
             committed, ended: called on the loop's thread, for each committed segment and at the end.
         """
-        self._tools, self._partition, self._plan = tools, partition, plan
+        self._tools, self._partition, self.plan = tools, partition, plan
         self._known, self._before_upload = partition.known, partition.before_upload
         self._run, self._when_committed, self._when_ended = run, committed, ended
         self.outcome = PartitionOutcome(plan.files, waiting=len(plan.waiting))
@@ -165,7 +155,7 @@ class CopyExecutor:
             end_s: on the monotonic clock; no segment but the first is begun after it.
         """
         limits = CopyLimits(self._tools.policy.uploads_ahead, end_s, self._before_upload is not None)
-        self._go_on(begin(self._plan, limits))
+        self._go_on(begin(self.plan, limits))
 
     def stop(self) -> None:
         """The process is to end: what is uploaded is committed, nothing else is begun."""
@@ -195,7 +185,7 @@ class CopyExecutor:
             case Upload(slot):
                 piece = self._pieces[slot]
                 ended = partial(self._upload_ended, slot)
-                self._uploads[slot] = self._run(partial(self._upload, piece), ended, is_upload=True)
+                self._uploads[slot] = self._run(partial(self._upload, piece), ended, Pool.UPLOADS)
             case Release(slots):
                 self._close(slots)
             case Block(slot):
@@ -271,7 +261,7 @@ class CopyExecutor:
 
     def _step_of(self, effect: Effect) -> Step:
         """What is to be done for an effect, on another thread. Its result is for `_event_of`."""
-        tools, known, files = self._tools, self._known, self._plan.files
+        tools, known, files = self._tools, self._known, self.plan.files
         match effect:
             case OpenArchive():
                 return partial(known.open, files)
@@ -347,15 +337,15 @@ class CopyExecutor:
         self._resumed = settle_attempts(self._tools, self._known.opened()[0], segments)
 
     def _check_continuity(self) -> None:
-        self._known.require_alone(self._plan.files)
-        require_seam(self._tools, self._plan.files, self._known.opened()[0])
-        if self._plan.hole is None:
+        self._known.require_alone(self.plan.files)
+        require_seam(self._tools, self.plan.files, self._known.opened()[0])
+        if self.plan.hole is None:
             self._find_position()
 
     def _confirm(self, pieces: Sequence[_Piece]) -> PartitionFacts:
         for piece in pieces:
-            self._tools.disk.require_unchanged(piece.prepared.segment, self._plan.files)
-        return self._tools.facts.confirm(self._plan.files)
+            self._tools.disk.require_unchanged(piece.prepared.segment, self.plan.files)
+        return self._tools.facts.confirm(self.plan.files)
 
     def _upload(self, piece: _Piece) -> tuple[CommitWindow, ArchivedSegment]:
         window = CommitWindow.begin(self._tools.store, self._tools.clock, self._tools.randomness)
@@ -366,27 +356,27 @@ class CopyExecutor:
     def _record_loss(self, effect: RecordLoss, starts: LogStarts) -> tuple[PartitionState, LogStarts]:
         known, lost = self._known, (effect.from_offset, effect.to_offset)
         if effect.segment is None:
-            _, starts = record_lost(self._tools, known, self._plan, starts, lost)
+            _, starts = record_lost(self._tools, known, self.plan, starts, lost)
             self._find_position()
             return known.opened()[0], starts
-        self._tools.disk.require_unchanged(effect.segment, self._plan.files)
+        self._tools.disk.require_unchanged(effect.segment, self.plan.files)
         state = known.opened()[0]
         if state.end_offset is not None:
-            return record_lost(self._tools, known, self._plan, starts, lost)
+            return record_lost(self._tools, known, self.plan, starts, lost)
         # At an earlier try it may have been reported: no commit of this partition has come through since.
         if lost[1] > known.told_lost_below:
+            known.forget()  # Another broker's sidecar may have archived them since it was read.
+            state = known.open(self.plan.files)
+            if state.end_offset is not None:
+                raise CommitConflict(f"{state.lineage.root}: another writer has committed meanwhile", state)
             known.told_lost_below = lost[1]
-            facts = self._plan.facts
-            reason = f"{LossReason.NOT_ON_DISK}; the archive begins behind them"
-            found = OffsetsLost(facts.topic_partition, *lost, reason, facts.cluster_start_offset, is_recorded=False)
-            self._tools.emit(found)
+            facts = self.plan.facts
+            self._tools.emit(OffsetsLost(facts.topic_partition, *lost, facts.cluster_start_offset, is_recorded=False))
         return state, starts
 
     def _find_group(self, slot: int) -> int:
         """How many segments from a slot on are to be committed together, 0 where the first goes by itself."""
-        self._group = (
-            None if self._before_upload is None else self._before_upload.group_from(self._plan.segments[slot:])
-        )
+        self._group = None if self._before_upload is None else self._before_upload.group_from(self.plan.segments[slot:])
         if self._group is not None and any(s.base_offset in self._resumed for s in self._group.segments):
             self._break_up(BreakUpGroup(slot, "an upload of the log as it is goes on"))
         return 0 if self._group is None else len(self._group.segments)
@@ -398,7 +388,7 @@ class CopyExecutor:
 
     def _find_position(self) -> None:
         """Where the first segment begins. An error of it is none of the segment's: it must not be given up for it."""
-        segments, files = self._plan.segments, self._plan.files
+        segments, files = self.plan.segments, self.plan.files
         if segments:
             self._checkpoint = self._tools.disk.leader_epochs(files)
             state = self._known.opened()[0]
@@ -406,7 +396,7 @@ class CopyExecutor:
 
     def _prepare(self, slot: int) -> tuple[_Piece, tuple[int, int] | None]:
         """The prepared segment, and which offsets at its end are nowhere on disk."""
-        tools, known, plan = self._tools, self._known, self._plan
+        tools, known, plan = self._tools, self._known, self.plan
         segment, state = plan.segments[slot], known.opened()[0]
         tools.beat()
         if self._position is None:
@@ -437,8 +427,8 @@ class CopyExecutor:
     def _open_behind(self, waiting: OpenTransactions | None) -> OpenTransactions | None:
         if waiting is None:
             return None
-        tools, stable_end_offset = self._tools, self._plan.facts.stable_end_offset
-        return tools.disk.look_ahead(self._plan.files, waiting, stable_end_offset, tools.beat, tools.budget.reads.take)
+        tools, stable_end_offset = self._tools, self.plan.facts.stable_end_offset
+        return tools.disk.look_ahead(self.plan.files, waiting, stable_end_offset, tools.beat, tools.budget.reads.take)
 
     def _take_copies(self, pieces: Sequence[_Piece]) -> list[PreparedSegment | None]:
         """Each segment as its copy, None where it has none. Raises PartitionError; then there is no copy of any."""
@@ -467,11 +457,11 @@ class CopyExecutor:
         except CommitConflict as error:
             return _Committed(CommitLost(error), starts)
         try:
-            after = commits.append(actions, writer_of(self._tools, self._plan.facts), state)
+            after = commits.append(actions, writer_of(self._tools, self.plan.facts), state)
         except CommitConflict as error:
             return _Committed(CommitLost(error), starts)
         except SidecarError as error:
-            self._tools.emit(CommitFailed(self._plan.facts.topic_partition))
+            self._tools.emit(CommitFailed(self.plan.facts.topic_partition))
             event = CommitRefused(error) if proves_not_committed(error) else CommitUnknown(error)
             return _Committed(event, starts)
         try:
@@ -490,7 +480,7 @@ class CopyExecutor:
         # Not as of the task's begin: a reload may have replaced the settings since.
         before_upload = self._partition.before_upload
         if is_group and before_upload is not None and self._group is not None:
-            newest = self._known.newest_strategy(self._plan.files)
+            newest = self._known.newest_strategy(self.plan.files)
             before = state.last_commit
             state, commits = self._known.opened()  # Finding the strategy may have read the archive again.
             if state.last_commit != before:
@@ -499,7 +489,7 @@ class CopyExecutor:
         adopted = self._known.adopt_topic_id
         actions: list[Action] = [AdoptTopicId(adopted)] if adopted else []
         end_offset, read_whole = entries[-1].end_offset, commits.read
-        deleted, starts = deleted_on_purpose(self._plan.facts, state, starts, end_offset, read_whole, self._tools.emit)
+        deleted, starts = deleted_on_purpose(self.plan.facts, state, starts, end_offset, read_whole, self._tools.emit)
         window = pieces[0].window  # The first upload began first.
         if window is not None:
             window.require_open(state.lineage.root, entries)
@@ -513,8 +503,8 @@ class CopyExecutor:
         entries: Sequence[ArchivedSegment],
         actions: Sequence[Action],
     ) -> None:
-        tools, last, facts = self._tools, pieces[-1], self._plan.facts
-        is_first = self._known.committed(after, self._plan.files, last.prepared.segment.log, last.position)
+        tools, last, facts = self._tools, pieces[-1], self.plan.facts
+        is_first = self._known.committed(after, self.plan.files, last.prepared.segment.log, last.position)
         for piece, entry in zip(pieces, entries, strict=True):
             segment, snapshot = piece.prepared.segment, piece.prepared.snapshot
             tools.emit(
@@ -530,7 +520,7 @@ class CopyExecutor:
             self._before_upload.archived([piece.prepared.segment for piece in pieces])
         if self._group is not None and self._group.segments[0] == pieces[0].prepared.segment:
             self._group = None  # Segments below a group are committed while it is prepared.
-        note_source(tools, after.lineage.root, self._plan.files, is_first=is_first)
+        note_source(tools, after.lineage.root, self.plan.files, is_first=is_first)
 
     def _discard(self, pieces: Sequence[_Piece]) -> None:
         for piece in pieces:

@@ -9,7 +9,7 @@ from sidecar.compactor.candidate_queue import LedPartition
 from sidecar.discovery.scan import ScanProblem
 from sidecar.errors import SidecarError, StoreError
 from sidecar.partition.outcome import PartitionOutcome
-from sidecar.partition.wait_reason import Away, render
+from sidecar.partition.wait_reason import Away
 from sidecar.reporting.health_reporter import CycleConditions
 
 
@@ -17,8 +17,7 @@ from sidecar.reporting.health_reporter import CycleConditions
 class CycleReport:
     """What one check found. `outcomes` ascend by partition; `problems` are what could not even be listed.
 
-    `resting`: how partitions ended that failed not long ago and were left alone this time; `retried`: the same of those that are
-    tried again.
+    `backed_off`: how partitions ended that failed not long ago, whether they were left alone this time or are tried again.
     `is_empty`: no partition was listed, nor is one left alone.
     `led`: partitions with an archive that this broker leads. `is_complete`: False where nothing could be checked.
     `broker_away`: why the broker could not be asked, None if it could. `missing_rights`: what it does not let us ask.
@@ -28,8 +27,7 @@ class CycleReport:
 
     outcomes: list[PartitionOutcome] = field(default_factory=list)
     problems: tuple[ScanProblem, ...] = ()
-    resting: list[PartitionOutcome] = field(default_factory=list)
-    retried: list[PartitionOutcome] = field(default_factory=list)
+    backed_off: list[PartitionOutcome] = field(default_factory=list)
     led: list[LedPartition] = field(default_factory=list)
     is_empty: bool = False
     look_again_s: float = math.inf
@@ -46,12 +44,12 @@ class CycleReport:
     @property
     def conditions(self) -> CycleConditions:
         """What the check met that may keep the process from its work."""
-        found = [*self.outcomes, *self.resting, *self.retried]
+        found = [*self.outcomes, *self.backed_off]
         outcomes = sorted(found, key=lambda outcome: outcome.files.topic_partition)
         return CycleConditions(
             tuple(str(outcome.error) for outcome in outcomes if isinstance(outcome.error, StoreError)),
             tuple(str(problem.error) for problem in self.problems if problem.topic_partition is None),
-            render(self.broker_away),
+            self.broker_away,
             self.missing_rights,
             tuple(str(problem.error) for problem in self.problems),
         )

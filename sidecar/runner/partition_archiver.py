@@ -6,7 +6,7 @@ While a step is under way, what is known of the archive belongs to that step.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -26,7 +26,7 @@ from sidecar.partition.leadership import effective_log_start
 from sidecar.partition.outcome import PartitionOutcome
 from sidecar.partition.plan import PartitionPlan, plan_partition
 from sidecar.partition.status import PartitionStatus
-from sidecar.partition.term import Term
+from sidecar.partition.term import Change, Term
 from sidecar.partition.wait_reason import LineageUndecided, NotLeader, Wait
 from sidecar.retention.active_tail import ActiveTail
 from sidecar.retention.log_starts import LogStarts
@@ -34,6 +34,7 @@ from sidecar.retention.pinned_log import LOOK_AGAIN_MS, PinnedLog
 from sidecar.runner.blocked import BlockedSegment
 from sidecar.runner.context import RunContext
 from sidecar.runner.partition_status import above, first_deadline_ms, oldest_ms, status_of
+from sidecar.runner.step_threads import Step
 from sidecar.scheduler.admission import NEVER
 from sidecar.segment.open_transactions import OpenTransactions
 from sidecar.segment.producer_snapshot import KnownState
@@ -45,13 +46,12 @@ class StandingPlan:
     """What was found, and from what. Neither clock nor settings nor topic configurations have a part in it.
 
     `state`: the newest part of the archive, None where it is not open. `status`: what people are shown of it, once it was asked
-    for. `is_settled`: a turn has found nothing left to do either.
+    for.
     """
 
     plan: PartitionPlan
     state: PartitionState | None
     status: PartitionStatus | None = None
-    is_settled: bool = False
 
     def holds(self, files: PartitionFiles, facts: PartitionFacts, state: PartitionState | None) -> bool:
         """Whether a plan made from these would be the same."""
@@ -70,7 +70,6 @@ def standing(plan: PartitionPlan, state: PartitionState | None) -> StandingPlan 
     return StandingPlan(plan, state)
 
 
-Step: TypeAlias = Callable[[], Any]
 Planning: TypeAlias = Generator[Step, Any, PartitionPlan]
 """Yields steps for a pool, is sent the result of each, and returns the plan. Errors of a step are thrown into it."""
 
@@ -79,8 +78,9 @@ class PartitionArchiver:
     """Plans one partition, check after check; keeps what it learned of it between them.
 
     `last_served`: number of the last task in which segments of it were taken on; `NEVER` before the first. `held`: what of it
-    is pinned. `tail`: when its active segment goes. `starts`: where its log began. `task_plan`: of the task under way, None if
-    there is none. `led`: the partition as others may work on its archive too; None unless this broker leads it and all was well.
+    is pinned. `tail`: when its active segment goes. `starts`: where its log began. `plan`: the newest one, None from when its task
+    begins. `task_plan`: of the task under way, None if there is none. `conflicts`: tasks in a row that another writer overtook.
+    `led`: the partition as others may work on its archive too; None unless this broker leads it and all was well.
     """
 
     def __init__(self, tools: RunContext, files: PartitionFiles, before_upload: BeforeUpload | None = None) -> None:
@@ -93,10 +93,14 @@ class PartitionArchiver:
         self.tail = ActiveTail(tools.facts, tools.clock, tools.budget.reads.count, tools.disk)
         self.starts = LogStarts()
         self.end_offset: int | None = None
+        self.plan: PartitionPlan | None = None
         self.task_plan: PartitionPlan | None = None
+        self.conflicts = 0
         self.last_served = NEVER
         self.led: LedPartition | None = None
         self._seen: tuple[PartitionFiles, PartitionFacts] | None = None
+        self._term: Term | None = None
+        self._unread = Change.NONE
         self._first_seen_ms: dict[int, int] = {}
         self._stable_end_offset: int | None = None
         self._last_failure: PartitionOutcome | None = None
@@ -112,9 +116,22 @@ class PartitionArchiver:
     def _see(self, files: PartitionFiles, facts: PartitionFacts, *, is_answer: bool) -> None:
         self._seen, self.files = (files, facts), files
         self._stable_end_offset = facts.stable_end_offset
-        policy = self._tools.facts.policy(files.topic_partition.topic)
+        change, policy = self._begin_term(files, facts), self._tools.facts.policy(files.topic_partition.topic)
         self.starts = self.starts.seen(files, facts, policy, self._tools.disk, self._tools.emit)
-        self.held.see(files, facts, self.end_offset, is_answer=is_answer)
+        self.held.see(files, facts, change, self.end_offset, is_answer=is_answer)
+
+    def _begin_term(self, files: PartitionFiles, facts: PartitionFacts) -> Change:
+        """What of the term has changed. All that is remembered of the partition is reset here, but for the archive: see `planning`.
+
+        While another broker leads, or none, no term of ours begins: what was seen before holds if this one leads under it again.
+        """
+        if not (facts.leads or facts.unanswered):
+            return Change.NONE
+        term = facts.term(files)
+        change, self._term = term.since(self._term), term
+        self._unread = max(self._unread, change)
+        self.starts = self.starts.in_term(term, change)
+        return change
 
     def rests(self, files: PartitionFiles, *, is_listed: bool) -> bool:
         """A partition is not planned this time. False if it is not this broker's to archive, for all that is known.
@@ -146,21 +163,25 @@ class PartitionArchiver:
 
     # Plans.
 
-    def standing_plan(self, files: PartitionFiles, facts: PartitionFacts) -> PartitionPlan | None:
-        """The last plan, if it was to do nothing and would be the same now; None where it must be made again. Cheap."""
+    def stands(self, files: PartitionFiles, facts: PartitionFacts) -> bool:
+        """Whether the last plan was to do nothing, and would be the same now. Cheap."""
         known = self._standing
-        return known.plan if known is not None and known.holds(files, facts, self.known.state) else None
+        if known is None or not known.holds(files, facts, self.known.state):
+            return False
+        self.plan = known.plan
+        return True
 
     def idle_outcome(self, plan: PartitionPlan, unfinished: frozenset[str]) -> PartitionOutcome | None:
-        """How a task would end that has nothing to do, as the last one had not; None where it takes a task to know.
+        """How a task would end that has nothing to do; None where it takes a task to know.
 
         Args:
             unfinished: roots of lineages of which attempts are left.
         """
         known, state = self._standing, self.known.state
-        if known is None or known.plan is not plan or not known.is_settled:
+        if known is None or known.plan is not plan:
             return None
-        if state is not None and state.lineage.root in unfinished:
+        is_fenced = state is not None and plan.facts.leader_epoch < state.highest_leader_epoch
+        if state is not None and (is_fenced or state.lineage.root in unfinished):
             return None
         return PartitionOutcome(plan.files, end_offset=self.end_offset, waiting=len(plan.waiting), reason=plan.reason)
 
@@ -208,7 +229,7 @@ class PartitionArchiver:
         Args:
             lists: list the directory before, where no check did just now. What the leader answered last still counts.
         """
-        self._standing = plan = None
+        self._standing = self.plan = plan = None
         if lists and (seen := self._seen) is not None:
             listed = yield partial(self._list_again, seen[0])
             if self._seen is seen:
@@ -226,6 +247,7 @@ class PartitionArchiver:
         if plan.facts.leads:
             plan = replace(plan, deadline_ms=self.deadline_ms(plan.files))
         self._standing = None if self.held.awaits_answer else standing(plan, self.known.state)
+        self.plan = plan
         return plan
 
     def _list_again(self, files: PartitionFiles) -> tuple[PartitionFiles, PartitionFacts]:
@@ -236,10 +258,15 @@ class PartitionArchiver:
     def _planned(self, files: PartitionFiles, facts: PartitionFacts) -> Generator[Step, Any, PartitionPlan | None]:
         """The plan, None where another check came while the archive was read."""
         known, seen = self.known, self._seen
-        known.see(facts.term(files), leads=facts.leads)
+        if self._unread or not facts.leads:
+            known.reset(self._unread)
+            self._unread = Change.NONE
         if not facts.leads or facts.reason:
             return PartitionPlan(files, facts, (), self.pending(files), facts.reason or NotLeader())
         state = known.as_known(files)
+        if state is not None and state.end_offset is None and self.held.has_losses:
+            known.forget()  # Another broker's sidecar may have archived them since it was read.
+            state = None
         try:
             if state is None:
                 state = yield partial(known.open, files)
@@ -308,7 +335,7 @@ class PartitionArchiver:
 
     def task_begins(self, plan: PartitionPlan, number: int) -> None:
         """A copy task begins to archive a plan. `number`: of the task."""
-        self.task_plan = plan
+        self.plan, self.task_plan = None, plan
         if plan.segments:
             self.last_served = number
         self.known.position = self.held.start_of(plan) or self.known.position
@@ -343,8 +370,6 @@ class PartitionArchiver:
         self.led = self._led(plan)
         outcome.end_offset = known.last_end_offset = self.end_offset
         outcome.waiting += len(plan.segments) - len(outcome.archived)
-        if self._standing is not None and self._standing.plan is plan:
-            self._standing.is_settled = error is None
 
     def not_reached(self, plan: PartitionPlan, reason: Wait) -> PartitionOutcome:
         """The outcome where all is over before the plan's turn came."""

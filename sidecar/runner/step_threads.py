@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from enum import IntEnum
+from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Final, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
+
+from sidecar.errors import SidecarError
 
 THREADS_MAX: Final = 1024
 """There are no more than tasks have steps: `run.workers` and `run.uploads_ahead` limit them, and may change meanwhile."""
@@ -15,6 +18,9 @@ PLANNED_PER_WORKER: Final = 4
 
 Event: TypeAlias = Callable[[], None]
 """To be called on the loop's thread."""
+Step: TypeAlias = Callable[[], Any]
+Then: TypeAlias = Callable[[Any, SidecarError | None], None]
+"""Takes the result of a step, or the error that it raised, on the loop's thread."""
 
 
 class Pool(IntEnum):
@@ -24,6 +30,29 @@ class Pool(IntEnum):
     PLANS = 1
     STEPS = 2
     UPLOADS = 3
+
+
+class Run(Protocol):
+    """Runs steps on threads."""
+
+    def __call__(self, step: Step, then: Then, pool: Pool = Pool.STEPS) -> Future[None]:
+        """Run a step, and call `then` on the loop's thread. It may be cancelled until it begins."""
+        ...
+
+
+def event_of(step: Step, then: Then) -> Event:
+    """Run a step. Its event hands on the result; it raises what the step raised that is no SidecarError."""
+    try:
+        result = step()
+    except SidecarError as error:
+        return partial(then, None, error)
+    except BaseException as error:  # noqa: BLE001 - the loop's thread raises it
+        return partial(_raise, error)
+    return partial(then, result, None)
+
+
+def _raise(error: BaseException) -> None:
+    raise error
 
 
 class StepExecutor(Protocol):

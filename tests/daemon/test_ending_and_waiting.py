@@ -5,20 +5,24 @@ from __future__ import annotations
 import signal
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import structlog
 
 from sidecar import daemon, reload
+from sidecar.archive.keys import below
+from sidecar.discovery.scan import ScanResult
 from sidecar.errors import OutcomeUnknown, SettingsError, StoreError, StoreUnavailable, StoreUnsafe
 from sidecar.metrics import Metrics
 from sidecar.reporting import health_reporter
 from sidecar.reporting.health_reporter import Health
 from sidecar.runner import run_loop
-from sidecar.runner.archive_loop import ArchiveLoop
+from sidecar.runner.checks import Checks
 from sidecar.runner.run_loop import RunLoop
-from tests.daemon.looping import LOGS, eventually, headline, looping, not_ready, over_log_dirs, settings_for
+from tests.daemon.looping import LOGS, WAIT_S, eventually, headline, looping, not_ready, over_log_dirs, settings_for
+from tests.descriptors import open_below
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.rig import archived_states, copy_partitions, set_aside_last
@@ -27,15 +31,50 @@ from tests.pipeline.rig import archived_states, copy_partitions, set_aside_last
 def test_a_fault_of_our_own_ends_the_process_with_1_and_says_what_it_was(
     tmp_path: Path, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(_self: ArchiveLoop, *_arguments: object) -> None:
+    def fail(_self: Checks, *_arguments: object) -> None:
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr(ArchiveLoop, "_look", fail)
+    monkeypatch.setattr(Checks, "_look", fail)
     with structlog.testing.capture_logs() as logs:
         assert daemon.run(settings_for(tmp_path)) == 1
+    assert_crashed(logs)
+
+
+def assert_crashed(logs: list[structlog.typing.EventDict]) -> None:
+    """The fault is in the log, with its traceback."""
     (crash,) = [entry for entry in logs if entry["event"] == "crashed"]
     assert crash["log_level"] == "critical"
     assert isinstance(crash["exc_info"], ZeroDivisionError)
+
+
+def test_a_fault_that_ends_the_loop_while_files_are_pinned_gives_all_of_them_back(
+    tmp_path: Path, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pinned: list[list[str]] = []
+    looked, uploading, failed = Checks._look, threading.Event(), threading.Event()
+
+    def look(checks: Checks, scan: Callable[[], ScanResult]) -> object:
+        if not uploading.is_set():
+            return looked(checks, scan)
+        pinned.append(open_below(LOGS.resolve()))
+        failed.set()
+        raise ZeroDivisionError("a bug")
+
+    def hang(operation: str, key: str) -> None:
+        if operation == "upload" and "_probe" not in key:
+            uploading.set()
+            failed.wait(WAIT_S)
+
+    store.before = hang
+    monkeypatch.setattr(Checks, "_look", look)
+    with structlog.testing.capture_logs() as logs:
+        assert daemon.run(settings_for(tmp_path, scan_interval_s=1)) == 1
+    assert_crashed(logs)
+    (before,) = pinned
+    assert before
+    assert open_below(LOGS.resolve()) == []
+    for state in archived_states(store).values():  # What was under way is committed whole, or not at all.
+        assert all(below(state.lineage.root, segment.log_key) in store.objects for segment in state.segments)
 
 
 def test_a_fault_in_the_thread_of_a_transfer_is_not_passed_over_either(tmp_path: Path, store: MemoryStore) -> None:

@@ -18,7 +18,7 @@ from sidecar.http.pages import status_json
 from sidecar.reporting.health_reporter import CycleConditions, Health
 from sidecar.reporting.status_model import StatusModel
 from sidecar.runner import run_loop
-from sidecar.runner.archive_loop import ArchiveLoop
+from sidecar.runner.checks import Checks
 from sidecar.runner.run_loop import RunLoop
 from sidecar.runner.topic_choice import NothingChosen
 from tests.daemon.looping import (
@@ -115,7 +115,7 @@ def test_only_a_hang_outside_of_the_store_is_a_stall(
     if where == "in the store":
         store.before = lambda operation, key: hang() if operation == "upload" and "_probe" not in key else None
     else:
-        monkeypatch.setattr(ArchiveLoop, "_look", hang)
+        monkeypatch.setattr(Checks, "_look", hang)
     ages_s: list[float] = []
     beaten = Health.heartbeat_age_s
 

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from concurrent.futures import Future
-from functools import partial
-from typing import Any
 
 from sidecar.errors import SidecarError
 from sidecar.model import PartitionFiles
@@ -15,6 +12,7 @@ from sidecar.partition.plan import PartitionPlan
 from sidecar.runner.context import RunContext
 from sidecar.runner.copy_executor import CopyExecutor
 from sidecar.runner.partition_archiver import PartitionArchiver
+from sidecar.runner.step_threads import Event, Pool, Step, Then, event_of
 
 
 def planned(tools: RunContext, archiver: PartitionArchiver, files: PartitionFiles) -> PartitionPlan:
@@ -37,16 +35,11 @@ def planned(tools: RunContext, archiver: PartitionArchiver, files: PartitionFile
 
 def archived(tools: RunContext, archiver: PartitionArchiver, plan: PartitionPlan) -> PartitionOutcome:
     """How the copy task of a plan ends."""
-    events: deque[Callable[[], None]] = deque()
+    events: deque[Event] = deque()
 
-    def run(
-        step: Callable[[], Any], then: Callable[[Any, SidecarError | None], None], *, is_upload: bool = False
-    ) -> Future[None]:
-        assert is_upload in {True, False}
-        try:
-            events.append(partial(then, step(), None))
-        except SidecarError as error:
-            events.append(partial(then, None, error))
+    def run(step: Step, then: Then, pool: Pool = Pool.STEPS) -> Future[None]:
+        assert pool in {Pool.STEPS, Pool.UPLOADS}
+        events.append(event_of(step, then))
         return Future()
 
     archiver.task_begins(plan, 1)

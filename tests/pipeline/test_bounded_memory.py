@@ -52,7 +52,7 @@ def test_an_archiver_remembers_only_what_the_local_log_still_has(tmp_path: Path)
                 file.unlink()
         for _ in range(8):
             assert rounds.run_once().errors == []
-        remembered = {str(tp): archiver.known.state for tp, archiver in rounds._archivers.items()}["orders-0"]
+        remembered = {str(found.topic_partition): found.known.state for found in rounds.checks.archivers}["orders-0"]
     whole = archived_states(store)["orders-0"]
     assert ranges(whole) == spans
     assert remembered is not None
@@ -98,7 +98,7 @@ def test_of_a_long_local_log_too_only_the_newest_segments_are_remembered(tmp_pat
         for _ in range(2):
             rounds = rounds_over(tools, copy)
             assert rounds.run_once().errors == []
-            (archiver,) = rounds._archivers.values()
+            (archiver,) = rounds.checks.archivers
             assert archiver.known.state is not None
             assert ranges(archiver.known.state) == rolled_ranges(copy, "orders-0")[-SEGMENTS_KEPT:]
 
@@ -112,7 +112,7 @@ def test_what_is_known_of_an_archive_is_kept_where_attempts_are_left(tmp_path: P
         tools.journal.begin(Attempt("left", state.lineage.root, 10**9, 10**9 + 1, *keys, 1, 1, 1, 1, 5, 10**6))
         rounds = rounds_over(tools, copy)
         rounds.run_once()
-        (archiver,) = rounds._archivers.values()
+        (archiver,) = rounds.checks.archivers
         assert archiver.known.state == state, "its commit number is not taken yet: the attempt stays"
         assert len(state.segments) > SEGMENTS_KEPT
 

@@ -69,7 +69,7 @@ def test_a_partition_that_rests_does_not_hide_what_is_only_held_open(tmp_path: P
         rounds.run_once()
         remove_offsets(log_dir / "orders-0", lambda offset: offset >= spans[-1][1])
         _, report = rounds.plan()
-        assert len(report.resting) == 1
+        assert len(report.backed_off) == 1
         (row,) = status_json(status_of(tools))["partitions"]
         assert row["segments_waiting"] == sample(tools, "pending_segments") == len(spans)
         assert (row["error"], sample(tools, "data_at_risk_in_seconds")) == ("StoreUnavailable", 0.0)

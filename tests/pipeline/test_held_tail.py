@@ -240,7 +240,7 @@ def test_it_stays_held_while_the_broker_is_away_or_a_listing_met_its_end(
             idle.row()
             assert held_names(idle.tools) == [BASE]
         idle.asked.away = None
-        scan = idle.rounds._scan
+        scan = idle.rounds.checks.scan
 
         def vanishing() -> ScanResult:
             found = scan()

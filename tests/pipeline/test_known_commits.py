@@ -162,7 +162,7 @@ def test_a_compaction_does_not_commit_below_what_was_committed_and_lost_while_it
 
 
 def test_what_is_known_outlives_an_error_and_is_of_one_lineage(running: Running) -> None:
-    (archiver,) = running.rounds._archivers.values()
+    (archiver,) = running.rounds.checks.archivers
     state = only_state(running.store)
     assert running.led.newest_commit() == state.last_commit == CommitId(state.next_number - 1, state.last_sha256 or "")
     archiver.known.forget()

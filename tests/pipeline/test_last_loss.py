@@ -34,9 +34,9 @@ def test_when_offsets_were_lost_last_outlives_the_process(tmp_path: Path) -> Non
 
     with open_tools(settings, clock=clock) as tools:
         assert shown(tools.metrics) == 0
-        tools.emit(OffsetsLost(NAME, 3, 5, "gone"))
+        tools.emit(OffsetsLost(NAME, 3, 5))
     with open_tools(settings, clock=ManualClock(clock.now_ms() + 60_000)) as tools:
         assert shown(tools.metrics) == clock.now_ms() / 1000
-        tools.emit(OffsetsLost(NAME, 0, 3, "gone", is_recorded=False))
+        tools.emit(OffsetsLost(NAME, 0, 3, is_recorded=False))
     with open_tools(settings, clock=clock) as tools:
         assert shown(tools.metrics) == clock.now_ms() / 1000 + 60

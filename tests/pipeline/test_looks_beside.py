@@ -16,7 +16,7 @@ from sidecar.errors import PartitionError
 from sidecar.host.pinned_files import PinnedFiles
 from sidecar.model import PartitionFiles, TopicPartition
 from sidecar.partition.facts import PartitionFacts
-from sidecar.runner.context import RunContext
+from sidecar.runner.partition_archiver import PartitionArchiver
 from tests.pipeline.rig import archived_states, ranges, remove_offsets, status_of
 from tests.pipeline.test_asking_the_broker import Leadership
 from tests.pipeline.test_meanwhile import LOOK_S, Site, site
@@ -59,9 +59,14 @@ def made(tmp_path: Path) -> Iterator[Site]:
 def asks(made: Site) -> Asked:
     """From here on a leader is asked."""
     facts = Asked(FileBrokerFacts([made.log_dir], assume_leader=True))
-    made.tools = replace(made.tools, facts=facts)
-    made.rounds._tools = made.tools
+    object.__setattr__(made.tools, "facts", facts)
     return facts
+
+
+def archiver_of(made: Site) -> PartitionArchiver:
+    """Of the second partition."""
+    (found,) = (found for found in made.rounds.checks.archivers if str(found.topic_partition) == SECOND)
+    return found
 
 
 def test_a_turn_that_plans_anew_lists_the_directory_after_the_leader_was_asked(made: Site) -> None:
@@ -90,7 +95,7 @@ def test_a_turn_that_plans_anew_lists_the_directory_after_the_leader_was_asked(m
 
 def test_looks_are_no_sign_of_life_of_a_turn_that_never_ends(made: Site) -> None:
     beats: list[int] = []
-    made.tools = made.rounds._tools = replace(made.tools, beat=lambda: beats.append(1))
+    object.__setattr__(made.tools, "beat", lambda: beats.append(1))
     made.begin("upload")
     made.look()
     before = len(beats)
@@ -101,19 +106,19 @@ def test_looks_are_no_sign_of_life_of_a_turn_that_never_ends(made: Site) -> None
 
 
 def test_where_descriptors_are_few_a_look_takes_none_from_the_turn_that_hangs(made: Site) -> None:
-    few: RunContext = replace(made.tools, held=PinnedFiles(3, free=lambda _descriptor: 1.0))
-    made.tools = made.rounds._tools = few
+    few = PinnedFiles(3, free=lambda _descriptor: 1.0)
+    object.__setattr__(made.tools, "held", few)
     made.begin("upload")
-    before = list(few.held._held)
+    before = list(few._held)
     assert [int(file.path.stem) for file in before] == [0, 140, 248]
     made.hang.is_silent = True
     made.roll(ORDERS, SECOND)
     made.look()
-    assert list(few.held._held) == before
+    assert list(few._held) == before
     remove_offsets(made.log_dir / ORDERS, lambda offset: offset >= 362)
     assert made.end().errors == []
     assert ranges(archived_states(made.hang.store)[ORDERS])[0][0] == 0
-    few.held.release()
+    few.release()
 
 
 @pytest.mark.parametrize("whole", [True, False], ids=["log dir", "partition"])
@@ -121,7 +126,7 @@ def test_a_look_that_cannot_list_a_busy_partition_forgets_nothing_of_it(made: Si
     made.rounds.run_once()
     made.roll(ORDERS)
     made.begin("upload")
-    scan = made.rounds._scan
+    scan = made.rounds.checks.scan
     error = PartitionError("Input/output error")
 
     def failing() -> ScanResult:
@@ -130,11 +135,11 @@ def test_a_look_that_cannot_list_a_busy_partition_forgets_nothing_of_it(made: Si
         rest = tuple(found for found in scan().partitions if str(found.topic_partition) != ORDERS)
         return ScanResult(rest, (ScanProblem(TopicPartition("orders", 0), made.log_dir / ORDERS, error),))
 
-    made.rounds._scan = failing
+    made.rounds.checks.scan = failing
     made.look()
     assert made.pending(ORDERS) == 1
     assert made.tools.metrics.registry.get_sample_value("tiered_sidecar_pending_segments") == 1
-    made.rounds._scan = scan
+    made.rounds.checks.scan = scan
     made.look()
     assert made.end().errors == []
     (runs,) = [
@@ -187,10 +192,10 @@ def test_a_turn_that_plans_anew_archives_what_a_look_held_and_retention_took(mad
     facts = asks(made)
     made.roll(SECOND)
     made.rounds.run_once()
-    made.rounds._archivers[TopicPartition("append-time", 0)].known.forget()
+    archiver_of(made).known.forget()
     made.roll(ORDERS)
     made.hang.is_silent = True
-    made.rounds._archivers[TopicPartition("append-time", 0)]._standing = None
+    archiver_of(made)._standing = None
     made.begin("upload")
     made.hang.is_silent = False
     made.roll(SECOND)

@@ -118,8 +118,25 @@ def test_what_is_lost_before_the_archive_begins_is_told_and_the_archive_begins_b
         assert f"lost_offsets_total {ORDERS[0][1]}.0" in tools.metrics.exposition()[0].decode()
     told = [line for line in logs if line["event"] == "offsets_lost"]
     assert [(line["from_offset"], line["to_offset"]) for line in told] == [ORDERS[0]]
-    assert "the archive begins behind them" in told[0]["reason"]
+    assert "the archive begins above" in told[0]["reason"]
     assert (ranges(orders_of(store)), holes(orders_of(store))) == (ORDERS[1:], [])
+
+
+def test_what_another_broker_has_archived_since_the_plan_is_no_loss(tmp_path: Path) -> None:
+    log_dir, store = copy_partitions(tmp_path, "orders-0"), MemoryStore()
+    other = copy_partitions(tmp_path / "other", "orders-0")
+    log_of(log_dir, 0).write_bytes(b"")
+    for suffix in ("index", "timeindex"):
+        log_of(log_dir, 0).with_suffix(f".{suffix}").write_bytes(b"")
+    with tools_for(log_dir, store, tmp_path / "state", record_lost=True) as tools:
+        loop = rounds_over(tools, log_dir)
+        planned = loop.plan()
+        with tools_for(other, store, tmp_path / "other-state") as tools_there:
+            assert archive(tools_there, other).errors == []
+        with structlog.testing.capture_logs() as logs:
+            assert loop.work(*planned).errors == []
+    assert [line for line in logs if line["event"] == "offsets_lost"] == []
+    assert (ranges(orders_of(store)), holes(orders_of(store))) == (ORDERS, [])
 
 
 @pytest.mark.parametrize("explained_by", ["its own cleaner", "cleanup.policy", "the batches before it"])

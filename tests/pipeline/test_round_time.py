@@ -11,8 +11,9 @@ from sidecar.broker.files import FileBrokerFacts
 from sidecar.config.topic_policy import TopicPolicySettings
 from sidecar.discovery.scan import TopicFilter, scan_log_dirs
 from sidecar.model import ArchivedSegment, TopicPartition
-from sidecar.runner.archive_loop import ArchiveLoop, Done
+from sidecar.runner.archive_loop import ArchiveLoop
 from sidecar.runner.context import RunContext
+from sidecar.runner.copy_tasks import Done
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.rig import archived_states, copy_partitions, ranges, rolled_ranges, tools_for

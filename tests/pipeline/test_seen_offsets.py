@@ -18,6 +18,7 @@ from sidecar.runner.context import RunContext
 from sidecar.topic_policy import TopicPolicy
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.rig import (
+    archive,
     archived_states,
     copy_partitions,
     ranges,
@@ -120,6 +121,17 @@ def test_an_active_segment_that_was_rolled_and_deleted_in_one_step_is_told(idle:
         assert idle.lost(2) == [(base_offset, new_base_offset)]
     timestamp_s = idle.tools.metrics.registry.get_sample_value("tiered_sidecar_last_loss_timestamp_seconds")
     assert timestamp_s == idle.tools.clock.now_ms() / 1000
+
+
+def test_what_another_broker_has_archived_since_the_archive_was_read_is_no_loss(idle: Site, tmp_path: Path) -> None:
+    other = copy_partitions(tmp_path / "other", NAME)
+    with tools_for(other, idle.store, tmp_path / "other-state") as tools:
+        assert archive(tools, other).errors == []
+    end_offset = rolled_ranges(other, NAME)[-1][1]
+    assert end_offset > 504
+    roll_and_delete(idle.directory, end_offset)
+    idle.facts.cluster_start_offset = end_offset
+    assert idle.lost(2) == []
 
 
 def test_records_that_were_deleted_on_purpose_are_no_loss(idle: Site) -> None:

@@ -146,7 +146,7 @@ def test_who_leads_again_reads_the_archive_again(idle: Idle) -> None:
 
 
 def test_what_is_forgotten_of_the_archive_is_read_again(idle: Idle) -> None:
-    (archiver,) = idle.rounds._archivers.values()
+    (archiver,) = idle.rounds.checks.archivers
     archiver.known.forget()
     assert idle.round()["requests"] > 0
 

@@ -21,7 +21,8 @@ from sidecar.host.log_dir_fingerprint import SourceMark
 from sidecar.model import ArchivedSegment, PartitionFiles, TopicPartition
 from sidecar.partition.domain_events import PartitionsChecked
 from sidecar.partition.facts import PartitionFacts
-from sidecar.runner.archive_loop import LATE_S, ArchiveLoop
+from sidecar.runner.archive_loop import ArchiveLoop
+from sidecar.runner.checks import LATE_S
 from sidecar.runner.context import RunContext
 from tests.fakes.memory_store import MemoryStore
 from tests.golden import golden
@@ -119,9 +120,9 @@ def test_a_task_that_begins_while_a_check_plans_is_the_only_one_of_its_partition
         loop.drive(within(WAIT_S, opening.met.is_set))
         for gate in busy:
             gate.opened.set()
-        loop.drive(within(WAIT_S, lambda: second.met.is_set() and len(loop._tasks) == 1))
+        loop.drive(within(WAIT_S, lambda: second.met.is_set() and len(loop.tasks) == 1))
         opening.opened.set()
-        loop.drive(within(WAIT_S, lambda: loop._check is None))
+        loop.drive(within(WAIT_S, lambda: not loop.checks.is_under_way))
         loop.drive(passed(1.0))
         second.opened.set()
         assert loop.finish().errors == []
@@ -136,7 +137,7 @@ def test_what_a_task_was_planned_with_by_a_listing_of_its_own_is_pinned_by_the_n
             set_aside_last(directory, tmp_path / f"aside.{number}")
         first = gates.close("upload", "orders", ".log")
         loop.begin_check()
-        loop.drive(within(WAIT_S, lambda: first.met.is_set() and loop._check is None))
+        loop.drive(within(WAIT_S, lambda: first.met.is_set() and not loop.checks.is_under_way))
         for number in (1, 2):
             for path in (tmp_path / f"aside.{number}").iterdir():
                 path.rename(directory / path.name)
@@ -227,13 +228,13 @@ def test_an_answer_from_before_a_listing_does_not_settle_what_it_found_gone(tmp_
     with gated(tmp_path, "orders", workers=1, record_lost=True) as (tools, loop, gates, log_dir):
         facts = DecidedFacts(FileBrokerFacts([log_dir], assume_leader=True))
         object.__setattr__(tools, "facts", facts)
-        directory, scan = log_dir / "orders-0", loop._scan
+        directory, scan = log_dir / "orders-0", loop.checks.scan
         spans = rolled_ranges(log_dir, "orders-0")
         for number in (2, 1):
             set_aside_last(directory, tmp_path / f"aside.{number}")
         last = gates.close("upload", "orders", f"{spans[-3][0]:020}")
         loop.begin_check()
-        loop.drive(within(WAIT_S, lambda: last.met.is_set() and loop._check is None))
+        loop.drive(within(WAIT_S, lambda: last.met.is_set() and not loop.checks.is_under_way))
         for number in (1, 2):
             for path in (tmp_path / f"aside.{number}").iterdir():
                 path.rename(directory / path.name)
@@ -246,16 +247,16 @@ def test_an_answer_from_before_a_listing_does_not_settle_what_it_found_gone(tmp_
             assert goes_on.wait(WAIT_S)
             return scan()
 
-        loop._scan = slow_scan
+        loop.checks.scan = slow_scan
         loop.begin_check()
         loop.drive(within(WAIT_S, asked.is_set))
         facts.log_start = spans[-1][1]
         remove_offsets(directory, lambda offset: offset >= spans[-1][1])
         last.opened.set()
-        loop.drive(within(WAIT_S, lambda: not (loop._tasks or loop._plannings)))
+        loop.drive(within(WAIT_S, lambda: not (loop.tasks or loop.plans)))
         goes_on.set()
-        loop.drive(within(WAIT_S, lambda: loop._check is None))
-        loop._scan = scan
+        loop.drive(within(WAIT_S, lambda: not loop.checks.is_under_way))
+        loop.checks.scan = scan
         loop.finish()
         assert loop.run_once().errors == []
     state = archived_states(gates.store)["orders-0"]
@@ -284,9 +285,9 @@ def test_a_partition_that_vanished_while_it_waited_for_a_worker_is_archived_when
     with gated(tmp_path, "codecs-java", "orders", workers=1) as (_tools, loop, gates, log_dir):
         busy = [gates.close("upload", topic, ".log") for topic in ("codecs-java", "orders")]
         loop.begin_check()
-        loop.drive(within(WAIT_S, lambda: any(gate.met.is_set() for gate in busy) and loop._check is None))
+        loop.drive(within(WAIT_S, lambda: any(gate.met.is_set() for gate in busy) and not loop.checks.is_under_way))
         (queued,) = (gate for gate in busy if not gate.met.is_set())
-        scan = loop._scan
+        scan = loop.checks.scan
         shutil.copytree(golden("4.3.0") / "logs" / "single-0", log_dir / "single-0")
         opening = gates.close("list", "single")
 
@@ -296,19 +297,19 @@ def test_a_partition_that_vanished_while_it_waited_for_a_worker_is_archived_when
                 found, partitions=tuple(f for f in found.partitions if f.topic_partition.topic != queued.topic)
             )
 
-        loop._scan = without_it
+        loop.checks.scan = without_it
         loop.begin_check()
         loop.drive(within(WAIT_S, opening.met.is_set))
         for gate in busy:
             if gate is not queued:
                 gate.opened.set()
         loop.drive(passed(1.0))
-        loop._scan = scan
+        loop.checks.scan = scan
         opening.opened.set()
-        loop.drive(within(WAIT_S, lambda: loop._check is None))
+        loop.drive(within(WAIT_S, lambda: not loop.checks.is_under_way))
         loop.begin_check()
         loop.drive(within(WAIT_S, queued.met.is_set))
         queued.opened.set()
         loop.drive(within(WAIT_S, lambda: not loop.is_busy))
         assert_whole(gates, log_dir)
-        assert not loop._returning
+        assert not loop.plans.returning

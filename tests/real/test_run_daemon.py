@@ -17,6 +17,7 @@ import pytest
 
 from benchmarks.segments import MIB, write_log_dir
 from sidecar.model import ObjectKey
+from sidecar.storage.directory_store import TEMPORARY_SUFFIX
 from tests.fakes.manual_clock import ManualClock
 from tests.golden import golden, golden_copy
 from tests.pipeline.rig import archived_states, ranges, rolled_ranges
@@ -270,6 +271,39 @@ def test_a_second_process_with_the_same_state_directory_is_refused(tmp_path: Pat
         assert done.returncode == 2
         assert "another tiered-sidecar process uses this state directory" in done.stderr
         assert daemon.process.stop() == 0
+
+
+def test_sigterm_ends_a_backfill_in_the_middle_of_an_upload_and_the_next_one_goes_on(tmp_path: Path) -> None:
+    log_dir = write_log_dir(tmp_path / "logs", 4, 8 * MIB)
+    settings = {**FAST, **directory(tmp_path, log_dir), "run.state_dir": str(tmp_path / "state")}
+    backfill = ServerProcess(
+        "backfill",
+        [str(PROGRAM), "backfill", "--set", f"store.bandwidth_bytes_per_s={2 * MIB}"],
+        tmp_path / "log",
+        environment(settings),
+    )
+
+    def uploading() -> list[Path]:
+        return list((tmp_path / "archive").rglob(f"*.log.*{TEMPORARY_SUFFIX}"))
+
+    backfill.launch()
+    eventually(lambda: "segment_committed" in backfill.output() and uploading())
+    os.kill(backfill.pid, signal.SIGTERM)
+    took_s = eventually(lambda: not backfill.alive)
+    assert took_s < 3  # The upload alone would take 4 s.
+    assert backfill.stop() == -signal.SIGTERM
+    assert "Traceback" not in backfill.output()
+    assert uploading()
+    with store_of(settings) as store:
+        (state,) = archived_states(store).values()
+        found = verify_partition(store, ObjectKey(state.lineage.root), ManualClock(0), deep=True)
+    spans = rolled_ranges(log_dir, "measured-0")
+    assert (ranges(state), found.problems) == (spans[: len(state.segments)], ())
+    assert 0 < len(state.segments) < len(spans)
+    done = run_program(settings, "backfill", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json_lines(done)[0]["partitions"][0]["segments_uploaded"] == len(spans) - len(state.segments)
+    assert_whole(settings, {"measured-0": spans})
 
 
 def test_ctrl_c_ends_a_backfill_at_the_next_segment(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from sidecar.broker.files import FileBrokerFacts
 from sidecar.errors import BrokerUnavailable, SettingsError, SidecarError, StagingFull, StoreUnavailable
 from sidecar.metrics import Metrics
-from sidecar.partition.wait_reason import WrongCluster
+from sidecar.partition.wait_reason import BrokerAway, WrongCluster
 from sidecar.ports import FactsState
 from sidecar.reporting.health_reporter import CycleConditions, Health, HealthReporter, conditions_at_start
 from sidecar.reporting.status_model import StatusModel
@@ -97,8 +97,8 @@ class WatchedHealth(Health):
         self.seen.append((not self.not_ready(), "round_ended_ms" in self.status()))
 
 
-@pytest.mark.parametrize("away", ["", "the broker does not answer"])
-def test_no_probe_sees_the_first_round_as_ready_before_all_it_met_is_told(away: str) -> None:
+@pytest.mark.parametrize("away", [None, BrokerAway("no answer")])
+def test_no_probe_sees_the_first_round_as_ready_before_all_it_met_is_told(away: BrokerAway | None) -> None:
     clock = ManualClock(0)
     health = WatchedHealth(clock, conditions_at_start("s3://bucket"))
     reporter = HealthReporter(clock, Metrics(clock), health)

@@ -58,6 +58,9 @@ def told(*happened: events.DomainEvent) -> tuple[list[Any], Metrics, StatusModel
     return logs, metrics, status
 
 
+NEVER_ARCHIVED = f"{events.LossReason.NOT_ON_DISK}; nothing was archived before, so that the archive begins above"
+
+
 @pytest.mark.parametrize(
     ("event", "lines", "samples", "errors"),
     [
@@ -83,16 +86,16 @@ def told(*happened: events.DomainEvent) -> tuple[list[Any], Metrics, StatusModel
         ),
         (events.CommitFailed(ORDERS), [], {"segments_total{stage=committed,result=failed}": 1}, []),
         (
-            events.OffsetsLost(ORDERS, 3, 8, "gone"),
+            events.OffsetsLost(ORDERS, 3, 8),
             [("error", "offsets_lost")],
             {"lost_offsets_total": 5, "last_loss_timestamp_seconds": NOW_MS / 1000},
-            [("OffsetsLost", "offsets 3 to 7 were recorded as LOST: gone")],
+            [("OffsetsLost", f"offsets 3 to 7 were recorded as LOST: {events.LossReason.NOT_ON_DISK}")],
         ),
         (
-            events.OffsetsLost(ORDERS, 3, 8, "gone", is_recorded=False),
+            events.OffsetsLost(ORDERS, 3, 8, is_recorded=False),
             [("error", "offsets_lost")],
             {"lost_offsets_total": 5},
-            [("OffsetsLost", "offsets 3 to 7 are lost: gone")],
+            [("OffsetsLost", f"offsets 3 to 7 are lost: {NEVER_ARCHIVED}")],
         ),
         (
             events.DeletedBeforeArchived(ORDERS, 3, 8),
@@ -196,7 +199,7 @@ def test_an_active_segment_is_at_risk_as_others_are() -> None:
 
 def test_the_lines_name_all_that_an_alert_or_a_person_needs() -> None:
     (committed, lost), _, _ = told(
-        events.SegmentCommitted(SEGMENT, ENTRY, "equal", ("index",)), events.OffsetsLost(ORDERS, 3, 8, "gone", 8)
+        events.SegmentCommitted(SEGMENT, ENTRY, "equal", ("index",)), events.OffsetsLost(ORDERS, 3, 8, 8)
     )
     assert committed == {
         "log_level": "info",
@@ -217,7 +220,7 @@ def test_the_lines_name_all_that_an_alert_or_a_person_needs() -> None:
         "from_offset": 3,
         "to_offset": 8,
         "log_start_offset": 8,
-        "reason": "gone",
+        "reason": "no longer on the broker's disk when it was to be archived",
         "action": "",
     }
 
@@ -226,7 +229,7 @@ def test_a_commit_is_reported_by_what_it_says() -> None:
     said = [Lost(0, 4, events.LossReason.DELETED_FIRST), Lost(4, 9, events.LossReason.NOT_ON_DISK), DeleteRecords(4)]
     assert list(events.committed_events(ORDERS, said, 5, 9)) == [
         events.DeletedBeforeArchived(ORDERS, 0, 4, 9),
-        events.OffsetsLost(ORDERS, 4, 9, events.LossReason.NOT_ON_DISK, 9),
+        events.OffsetsLost(ORDERS, 4, 9, 9),
         events.RecordsDeleted(ORDERS, 4, 5, 9),
     ]
 

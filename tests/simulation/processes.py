@@ -274,10 +274,10 @@ class Sidecar:
 
     def led(self, topic_partition: TopicPartition) -> LedPartition | None:
         """A partition as others may work on its archive, None where they may not."""
-        found = (led for led in self._loop._led() if led.topic_partition == topic_partition)
+        found = (led for led in self._loop.checks.led() if led.topic_partition == topic_partition)
         return next(found, None)
 
     @property
     def is_checking(self) -> bool:
         """Whether a check is under way."""
-        return self._loop._check is not None
+        return self._loop.checks.is_under_way

@@ -1,0 +1,300 @@
+"""Checks of all partitions: each asks the broker, lists the log directories, and has every partition planned that has no task.
+
+Tasks go on while checks come. A partition with a task gets a provisional plan, which only pins files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Set
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final, TypeAlias
+
+from sidecar.commits.continuity import named_by_cluster
+from sidecar.compactor.before_upload import BeforeUpload
+from sidecar.compactor.candidate_queue import LedPartition
+from sidecar.discovery.scan import ScanResult
+from sidecar.errors import PartitionError, SidecarError
+from sidecar.model import PartitionFiles, TopicPartition
+from sidecar.partition.domain_events import BrokerFactsRead, DirectoryUnreadable, PartitionsChecked
+from sidecar.partition.facts import PartitionFacts
+from sidecar.partition.outcome import PartitionOutcome
+from sidecar.partition.plan import PartitionPlan
+from sidecar.partition.status import PartitionStatus
+from sidecar.runner.context import RunContext
+from sidecar.runner.copy_tasks import CopyTasks, Work
+from sidecar.runner.cycle_report import CycleReport
+from sidecar.runner.long_waits import LongWaits
+from sidecar.runner.outcomes import Outcomes
+from sidecar.runner.partition_archiver import PartitionArchiver
+from sidecar.runner.partition_status import status_of_unreadable
+from sidecar.runner.plans import Plans
+from sidecar.runner.step_threads import Pool, Run
+
+LATE_S: Final = 10.0
+"""A check ends without the plans that take longer: they follow when they are made."""
+
+Seen: TypeAlias = tuple[PartitionFiles, PartitionFacts | SidecarError]
+
+
+@dataclass(slots=True)
+class Check:
+    """A check that is not over.
+
+    `awaited`: partitions whose plan is still being made; `planned`: those whose plan is made. `relisted`: those whose directory is
+    listed again after their task, under what the leader said before this check.
+    """
+
+    began_s: float
+    relisted: set[PartitionArchiver]
+    report: CycleReport = field(default_factory=CycleReport)
+    present: Mapping[TopicPartition, PartitionFiles] = field(default_factory=dict)
+    statuses: list[PartitionStatus] = field(default_factory=list)
+    planned: set[PartitionArchiver] = field(default_factory=set)
+    awaited: set[PartitionArchiver] = field(default_factory=set)
+    is_listed: bool = False
+
+    def plan_of(self, archiver: PartitionArchiver) -> PartitionPlan | None:
+        """The plan that this check has of a partition, None where it has none, or its task has begun."""
+        return archiver.plan if archiver in self.planned else None
+
+
+class Checks:
+    """Of the loop's thread. `report`: of the last check that ended, or why it could not be made."""
+
+    def __init__(
+        self,
+        tools: RunContext,
+        run: Run,
+        plans: Plans,
+        tasks: CopyTasks,
+        outcomes: Outcomes,
+        ended: Callable[[CycleReport, list[Work], list[Work]], None],
+        scan: Callable[[], ScanResult],
+        before_upload: BeforeUpload | None,
+    ) -> None:
+        """Build it.
+
+        Args:
+            ended: takes the report of each check, what can become tasks, and with it what of partitions with tasks is to be pinned.
+            scan, before_upload: see `ArchiveLoop`.
+        """
+        self._tools, self._run, self._plans, self._tasks = tools, run, plans, tasks
+        self._outcomes, self._ended = outcomes, ended
+        self.scan, self._before_upload = scan, before_upload
+        self._archivers: dict[TopicPartition, PartitionArchiver] = {}
+        self._present: Set[TopicPartition] = frozenset()
+        self._check: Check | None = None
+        self._waits = LongWaits(tools.clock)
+        self.report: CycleReport | SidecarError = CycleReport(is_complete=False)
+
+    def adopt(self, scan: Callable[[], ScanResult], before_upload: BeforeUpload) -> None:
+        """See `ArchiveLoop`."""
+        self.scan, self._before_upload = scan, before_upload
+        for archiver in self._archivers.values():
+            archiver.before_upload = before_upload
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether a check is not over."""
+        return self._check is not None
+
+    @property
+    def archivers(self) -> list[PartitionArchiver]:
+        """All partitions that are known."""
+        return list(self._archivers.values())
+
+    def led(self) -> list[LedPartition]:
+        """Partitions as others may work on their archives; ascending."""
+        led = (archiver.led for archiver in self._archivers.values())
+        return sorted((found for found in led if found is not None), key=lambda found: found.topic_partition)
+
+    def begin(self) -> None:
+        """Ask the broker, and list the log directories; then plan."""
+        check = self._check = Check(self._tools.clock.monotonic_s(), set(self._plans.returning))
+        self._run(partial(self._look, self.scan), partial(self._listed, check), Pool.CHECKS)
+
+    def end_late(self) -> None:
+        """Archives of which no store answers keep no other partition waiting, and nothing from being pinned."""
+        check = self._check
+        if check is not None and check.is_listed:
+            is_late = self._tools.clock.monotonic_s() - check.began_s >= LATE_S
+            if is_late or self._tools.is_store_silent():
+                self._end(check)
+
+    def drop(self) -> None:
+        """The loop ends: what the check under way finds is for no reader."""
+        self._check = None
+
+    # Listing.
+
+    def _look(self, scan: Callable[[], ScanResult]) -> tuple[ScanResult, list[Seen]]:
+        """A step: what lies in the directories, under what the broker said just before."""
+        facts = self._tools.facts
+        try:
+            facts.refresh()
+        finally:
+            # At once: listing may take its time, and there is none where this is the broker of another cluster.
+            state = facts.state()
+            self._tools.emit(BrokerFactsRead(state.read_ms, bool(state.away), len(state.missing_rights)))
+        found = scan()
+        return found, [self._with_facts(named_by_cluster(facts, files)) for files in found.partitions]
+
+    def _with_facts(self, files: PartitionFiles) -> Seen:
+        try:
+            return files, self._tools.facts.partition(files)
+        except PartitionError as error:
+            return files, error
+
+    def _listed(self, check: Check, result: tuple[ScanResult, list[Seen]] | None, error: SidecarError | None) -> None:
+        if check is not self._check:
+            return  # An error has ended it, and another one is under way: what it found is older.
+        if result is None:
+            self._check, self.report = None, error or self.report
+            return
+        found, seen = result
+        for problem in found.problems:
+            self._tools.emit(DirectoryUnreadable(str(problem.path), problem.error))
+        check.report.problems = found.problems
+        check.present = {files.topic_partition: files for files, _ in seen}
+        resting = self._left_alone(check, found)
+        for files, facts in seen:
+            tp = files.topic_partition
+            if tp not in resting:
+                if tp not in self._archivers:
+                    self._archivers[tp] = PartitionArchiver(self._tools, files, self._before_upload)
+                self._see(check, self._archivers[tp], files, facts)
+        check.is_listed = True
+        self._end_if_whole(check)
+
+    def _left_alone(self, check: Check, found: ScanResult) -> Mapping[TopicPartition, PartitionOutcome]:
+        """Partitions that are not planned this time, and why; they are shown. Those that are gone are forgotten."""
+        present, archivers = check.present, self._archivers
+        failed = {problem.path: problem.error for problem in found.problems if problem.topic_partition is None}
+        unreadable = {p.topic_partition: p.error for p in found.problems if p.topic_partition is not None}
+        # A listing that failed does not say that they are gone.
+        unlisted = {
+            tp: PartitionOutcome(archiver.files, error=failed[archiver.files.log_dir])
+            for tp, archiver in (archivers.items() if failed else ())
+            if archiver.files.log_dir in failed and tp not in present and tp not in unreadable
+        }
+        self._present = present.keys() | unlisted.keys()
+        check.report.is_empty = not self._present
+        for tp, archiver in list(archivers.items()):
+            if not (tp in self._present or tp in unreadable or archiver in self._tasks):
+                del archivers[tp]
+                check.awaited.discard(archiver)
+                self._plans.drop(archiver)
+                self._tasks.drop(archiver)
+        resting = self._outcomes.resting(self._present)
+        backoffs = self._outcomes.backoffs.items()
+        check.report.backed_off = [b.outcome for tp, b in backoffs if tp in resting or tp not in unlisted]
+        left_alone = {**resting, **unlisted}
+        # What vanished while it was listed may be gone for good: the next check shows.
+        check.statuses += [
+            status_of_unreadable(tp, error)
+            for tp, error in unreadable.items()
+            if not (error.retryable or (tp in archivers and archivers[tp] in self._tasks))
+        ]
+        for tp, outcome in left_alone.items():
+            archiver, is_listed = archivers[tp], tp in present
+            files = present[tp] if is_listed else archiver.files
+            if archiver not in self._tasks and archiver.rests(files, is_listed=is_listed):
+                check.statuses.append(archiver.status(files, None, outcome))
+        return left_alone
+
+    # Planning.
+
+    def _see(
+        self, check: Check, archiver: PartitionArchiver, files: PartitionFiles, facts: PartitionFacts | SidecarError
+    ) -> None:
+        has_task, is_planned = archiver in self._tasks, archiver in self._plans
+        is_idle = not (has_task or is_planned)
+        if archiver in check.relisted:
+            # The leader was asked before that listing, and this one may be older: it settles no doubt, and shows nothing new.
+            if is_idle and check.plan_of(archiver) is None:
+                self._plan(check, archiver, lists=True)
+        elif isinstance(facts, SidecarError):
+            if not has_task:
+                self._not_planned(check, archiver, files, facts)
+            return
+        elif is_idle and archiver.stands(files, facts):
+            check.planned.add(archiver)
+        else:
+            try:
+                archiver.see(files, facts)
+            except SidecarError as error:
+                if is_idle:
+                    self._not_planned(check, archiver, files, error)
+                return
+            if is_idle:
+                self._plan(check, archiver)
+        if is_planned:
+            check.awaited.add(archiver)
+
+    def _plan(self, check: Check, archiver: PartitionArchiver, *, lists: bool = False, returns: bool = False) -> None:
+        check.awaited.add(archiver)
+        self._plans.begin(archiver, lists=lists, returns=returns)
+
+    def plan_again(self, archiver: PartitionArchiver) -> None:
+        """A partition has had a task, which got on. Not where it is not chosen any more."""
+        if archiver.topic_partition not in self._present:
+            return
+        if self._check is None:
+            self._plans.begin(archiver, lists=True, returns=True)
+        else:
+            self._check.relisted.add(archiver)
+            self._plan(self._check, archiver, lists=True, returns=True)
+
+    def takes(self, archiver: PartitionArchiver, plan: PartitionPlan | SidecarError) -> bool:
+        """Whether the check under way has waited for this plan."""
+        check = self._check
+        if check is None or archiver not in check.awaited:
+            return False
+        check.awaited.discard(archiver)
+        if isinstance(plan, PartitionPlan):
+            check.planned.add(archiver)
+            self._tasks.replan(archiver, plan)
+        else:
+            self._not_planned(check, archiver, archiver.files, plan)
+        self._end_if_whole(check)
+        return True
+
+    def _not_planned(
+        self, check: Check, archiver: PartitionArchiver, files: PartitionFiles, error: SidecarError
+    ) -> None:
+        self._tasks.drop(archiver)
+        outcome = PartitionOutcome(files, error=error)
+        check.report.outcomes.append(outcome)
+        check.statuses.append(archiver.status(files, None, outcome))
+
+    # The end.
+
+    def _end_if_whole(self, check: Check) -> None:
+        if check.is_listed and not check.awaited:
+            self._end(check)
+
+    def _end(self, check: Check) -> None:
+        """All plans are made, or it is late: show them, and hand them on."""
+        tools, report = self._tools, check.report
+        work: list[Work] = []
+        ready: set[PartitionArchiver] = set()
+        for tp, archiver in self._archivers.items():
+            is_busy = archiver in self._tasks or archiver in self._plans
+            plan = archiver.provisional_plan() if is_busy else check.plan_of(archiver)
+            if plan is not None:
+                check.statuses.append(archiver.status(check.present.get(tp, plan.files), plan, None))
+                work.append((archiver, plan))
+                ready |= set() if is_busy else {archiver}
+        tools.emit(PartitionsChecked(tuple(check.statuses), frozenset(self._archivers)))
+        state = tools.facts.state()
+        report.broker_away, report.missing_rights = state.away, state.missing_rights
+        idle = [plan for archiver, plan in work if archiver.task_plan is None]
+        self._waits.looked(idle, state.away, self._archivers)
+        for plan in idle:
+            self._outcomes.due_in(plan.look_again_ms)
+        work = self._tasks.within_queue(work)
+        report.scan_s = tools.clock.monotonic_s() - check.began_s
+        self._check, self.report = None, report
+        self._outcomes.checked(len(report.problems))
+        self._ended(report, [item for item in work if item[0] in ready], work)

@@ -1,0 +1,213 @@
+"""Begins copy tasks of the plans that were admitted, while workers are free, and decides what follows each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import partial
+from itertools import chain
+from operator import itemgetter
+from typing import Final, TypeAlias
+
+from sidecar.commits.commit_log import CommitConflict
+from sidecar.errors import SidecarError
+from sidecar.model import ArchivedSegment, TopicPartition
+from sidecar.partition.domain_events import CycleProgressed, PartitionChecked
+from sidecar.partition.outcome import PartitionOutcome
+from sidecar.partition.plan import PartitionPlan
+from sidecar.partition.wait_reason import Wait
+from sidecar.runner.context import RunContext
+from sidecar.runner.copy_executor import CopyExecutor
+from sidecar.runner.outcomes import Outcomes
+from sidecar.runner.partition_archiver import PartitionArchiver
+from sidecar.runner.plans import Plans
+from sidecar.runner.step_threads import Run
+from sidecar.scheduler.admission import NEVER, admission_order, within_queue
+
+CONFLICTS_IN_A_ROW: Final = 20
+"""Another writer may win so many commits before a partition backs off."""
+
+Work: TypeAlias = tuple[PartitionArchiver, PartitionPlan]
+Done: TypeAlias = Callable[[TopicPartition, ArchivedSegment], None]
+
+
+class CopyTasks:
+    """Of the loop's thread. A partition has one task or one planning at a time, never both.
+
+    `ready`: plans that wait for a worker, the most urgent first. `is_stopping`: no task begins. `is_once`: what rolls while a
+    task goes on is left to another run: this one might never end. `done`: called after each commit, for each of its segments.
+    """
+
+    def __init__(
+        self,
+        tools: RunContext,
+        run: Run,
+        plans: Plans,
+        outcomes: Outcomes,
+        again: Callable[[PartitionArchiver], None],
+        done: Done,
+    ) -> None:
+        """Args: again: has a partition planned again whose task got on."""
+        self._tools, self._run, self._again, self.done = tools, run, again, done
+        self._plans, self._outcomes = plans, outcomes
+        self._tasks: dict[PartitionArchiver, CopyExecutor] = {}
+        self.ready: dict[PartitionArchiver, PartitionPlan] = {}
+        self.is_stopping = self.is_once = False
+        self._served = NEVER
+        self._room = tools.policy.max_queue
+
+    def __contains__(self, archiver: PartitionArchiver) -> bool:
+        return archiver in self._tasks
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    # What comes in.
+
+    def within_queue(self, work: Iterable[Work]) -> list[Work]:
+        """The plans of a check, the most urgent first, with no more segments than the queue takes."""
+        ordered = sorted(work, key=self._order)
+        plans = within_queue([plan for _, plan in ordered], self._tools.policy.max_queue)
+        self._room = self._tools.policy.max_queue - sum(len(plan.segments) for plan in plans)
+        return [(archiver, plan) for (archiver, _), plan in zip(ordered, plans, strict=True)]
+
+    def take_on(self, work: Iterable[Work]) -> None:
+        """Archive what a check has planned, instead of what earlier ones had."""
+        self.ready = {}
+        self._queue(work)
+        self.admit()
+
+    def take(self, archiver: PartitionArchiver, plan: PartitionPlan | SidecarError) -> None:
+        """Archive a plan that no check waits for."""
+        if isinstance(plan, SidecarError):
+            self._outcomes.note(PartitionOutcome(archiver.files, error=plan))
+            return
+        self._outcomes.due_in(plan.look_again_ms)
+        (admitted,) = within_queue([plan], self._room)
+        self._room -= len(admitted.segments)
+        if plan.segments and not admitted.segments:
+            self._outcomes.note(archiver.not_reached(plan, Wait.NOT_ADMITTED))
+            self._outcomes.due(self._tools.clock.monotonic_s())
+        else:
+            self._queue([(archiver, admitted)])
+
+    def replan(self, archiver: PartitionArchiver, plan: PartitionPlan) -> None:
+        """What waits for a worker may begin before the check ends that made this plan, but by this one."""
+        if archiver in self.ready:
+            (self.ready[archiver],) = within_queue([plan], len(self.ready[archiver].segments))
+
+    def _queue(self, work: Iterable[Work]) -> None:
+        """Have plans become tasks, except those that had nothing to do the last time either."""
+        unfinished = self._tools.journal.roots()
+        for archiver, plan in work:
+            outcome = archiver.idle_outcome(plan, unfinished)
+            if outcome is None:
+                self.ready[archiver] = plan
+            else:
+                self._outcomes.settle(outcome)
+        self.ready = dict(sorted(self.ready.items(), key=self._order))
+
+    def _order(self, item: Work) -> tuple[int, tuple[int, int, str, int]]:
+        archiver, plan = item
+        return admission_order(plan, archiver.last_served, self._tools.clock.now_ms())
+
+    # Tasks.
+
+    def admit(self) -> None:
+        """Begin tasks as long as workers are free."""
+        # A partition that is planned again right after its task keeps its place: it may be the one that retention takes next.
+        while not self.is_stopping and len(self._tasks) + len(self._plans.returning) < self._tools.policy.workers:
+            # What is planned again just now has a step under way, to which its archive belongs.
+            archiver = next((archiver for archiver in self.ready if archiver not in self._plans), None)
+            if archiver is None:
+                return
+            self._begin(archiver, self.ready.pop(archiver))
+
+    def _begin(self, archiver: PartitionArchiver, plan: PartitionPlan) -> None:
+        if not plan.segments and not (plan.facts.leads and archiver.known.state is not None):
+            # What an earlier leadership left behind is for the broker that leads now, or for our next task.
+            outcome = PartitionOutcome(plan.files, waiting=len(plan.waiting), reason=plan.reason, error=plan.error)
+            archiver.task_begins(plan, self._served)
+            archiver.task_ended(plan, outcome, None)
+            self._outcomes.note(outcome)
+            return
+        self._served += 1
+        archiver.task_begins(plan, self._served)
+        committed, ended = partial(self._committed, archiver), partial(self._ended, archiver)
+        executor = CopyExecutor(self._tools, archiver, plan, run=self._run, committed=committed, ended=ended)
+        self._tasks[archiver] = executor
+        executor.begin(self._tools.clock.monotonic_s() + self._tools.policy.task_s)
+
+    def _committed(self, archiver: PartitionArchiver, segment: ArchivedSegment) -> None:
+        self._tools.emit(archiver.backlog(archiver.files))
+        self._tools.emit(CycleProgressed(self._outcomes.stopped, archived=True))
+        self.done(archiver.topic_partition, segment)
+
+    def _ended(self, archiver: PartitionArchiver) -> None:
+        executor = self._tasks.pop(archiver)
+        outcome, plan = executor.outcome, executor.plan
+        archiver.task_ended(plan, outcome, executor.blocker)
+        is_conflict, is_stopping = (
+            isinstance(outcome.error, CommitConflict),
+            self.is_stopping or self._tools.stop.is_set(),
+        )
+        # One more than that is a failure, and the next one the first again.
+        archiver.conflicts = archiver.conflicts + 1 if is_conflict and archiver.conflicts < CONFLICTS_IN_A_ROW else 0
+        if archiver.conflicts and not is_stopping:
+            self._outcomes.add(replace(outcome, error=None))
+            self._again(archiver)
+        else:
+            if plan.segments or plan.hole or outcome.error is not None:
+                self._tools.emit(PartitionChecked(archiver.status(outcome.files, plan, outcome)))
+            self._outcomes.note(outcome)
+            # Only where it gets on: what was planned in vain would be planned in vain again.
+            gets_on = outcome.archived and outcome.error is None and (not self.is_once or outcome.look_again_ms == 0)
+            if gets_on and not is_stopping:
+                self._again(archiver)
+        self.admit()
+
+    # Pins.
+
+    def hold(self, archivers: Iterable[PartitionArchiver], work: list[Work]) -> None:
+        """Pin what is planned: what has no file any more, then the most urgent, then what earlier checks have left."""
+        for archiver, plan in work:
+            if archiver.task_plan is None:
+                archiver.held.expect(plan, archiver.tail.expected(plan))
+        left = [(archiver, rest) for archiver in self._tasks if (rest := archiver.task_left()) is not None]
+        work = [*left, *work]
+        busy = ((task.plan, archiver.held.logs) for archiver, task in self._tasks.items())
+        planned = ((plan, [segment.log for segment in plan.segments]) for _, plan in work)
+        with_deadlines = ((_deadline_ms(plan), log) for plan, logs in chain(busy, planned) for log in logs)
+        expected = (archiver.held.tail for archiver in archivers if archiver.held.tail is not None)
+        urgent = (log for _, log in sorted(chain(with_deadlines, expected), key=itemgetter(0)))
+        gone = chain.from_iterable(archiver.held.gone_logs for archiver in archivers)
+        before = chain.from_iterable(archiver.held.logs for archiver in archivers)
+        self._tools.held.keep(chain(gone, urgent, before))
+        for archiver, plan in work:
+            archiver.held.planned(plan)
+
+    # The end.
+
+    def drop(self, archiver: PartitionArchiver) -> None:
+        """Its directory is gone. A task goes on."""
+        self.ready.pop(archiver, None)
+
+    def stop(self) -> None:
+        """Commit what is uploaded, and begin nothing else."""
+        self.is_stopping = True
+        for archiver, plan in self.ready.items():
+            self._outcomes.note(archiver.not_reached(plan, Wait.DRAINING))
+        self.ready = {}
+        for executor in list(self._tasks.values()):
+            executor.stop()
+
+    def close(self) -> None:
+        """Close the files of tasks that could not end. Only where no step is under way any more."""
+        for executor in self._tasks.values():
+            executor.close()
+        self._tasks, self.ready = {}, {}
+
+
+def _deadline_ms(plan: PartitionPlan) -> float:
+    return math.inf if plan.deadline_ms is None else plan.deadline_ms
