@@ -64,6 +64,7 @@ class ArchiveLoop:
 
     def adopt(self, scan: Callable[[], ScanResult], before_upload: BeforeUpload) -> None:
         """From the next check on: look elsewhere, or hold back by other rules. What is known of archives stays."""
+        self.tasks.forget()
         self.checks.adopt(scan, before_upload)
 
     # Events.

@@ -301,12 +301,14 @@ class PartitionArchiver:
             if not self._is_still_in(facts.term(files)):
                 return None
         plan = self.held_back.apply(plan)
-        if self.before_upload is None or plan.error is not None or plan.hole is not None:
+        before_upload = self.before_upload
+        if before_upload is None or plan.error is not None or plan.hole is not None:
             return plan
         if gone:
             return self.held.only_gone(plan)
-        groups: PartitionPlan = yield partial(self._held_back_for_groups, self.before_upload, plan)
-        return groups if self._is_still_in(facts.term(files)) else None
+        groups: PartitionPlan = yield partial(self._held_back_for_groups, before_upload, plan)
+        is_by_these_rules = self.before_upload is before_upload
+        return groups if is_by_these_rules and self._is_still_in(facts.term(files)) else None
 
     def _is_still_in(self, term: Term) -> bool:
         """Whether no check has seen another term since."""

@@ -1,0 +1,55 @@
+"""Plans that wait for a worker while settings are reloaded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from threading import Event
+
+import structlog
+
+from sidecar.compactor.before_upload import BeforeUpload
+from sidecar.discovery.scan import ScanResult
+from tests.pipeline.before_upload_rig import rig, rounds_scan
+from tests.pipeline.test_tasks_during_checks import passed
+from tests.pipeline.waiting import within
+
+WAIT_S = 60.0
+
+
+def test_what_was_planned_before_a_reload_does_not_go_without_compaction_and_in_silence(tmp_path: Path) -> None:
+    with structlog.testing.capture_logs() as logs, rig(tmp_path, "orders-0", "compacted-0") as held:
+        held.round()
+        while held.compactor.turn():
+            pass
+        met, opened, listed = Event(), Event(), Event()
+
+        def gate(operation: str, key: str) -> None:
+            if operation == "upload" and "/segments/" in key:
+                met.set()
+                assert opened.wait(WAIT_S)
+
+        scan = rounds_scan(held.log_dir)
+
+        def slow_scan() -> ScanResult:
+            assert listed.wait(WAIT_S)
+            return scan()
+
+        held.store.before = gate
+        with held.rounds as loop:
+            loop.tasks.admits = True
+            loop.begin_check()
+            loop.drive(within(WAIT_S, lambda: met.is_set() and not loop.checks.is_under_way))
+            (queued,) = loop.tasks.ready
+            loop.adopt(slow_scan, BeforeUpload(held.waiting.settings, held.tools.clock))
+            loop.begin_check()
+            opened.set()
+            loop.drive(passed(3.0))
+            listed.set()
+            loop.finish()
+        reasons = [line["reason"] for line in logs if line["event"] == "archived_without_compaction"]
+        raw = (
+            held.generations(str(queued))
+            if any(str(queued) in key.replace("/", "-") for key in held.store.objects)
+            else []
+        )
+        assert not (raw and set(raw) == {0} and not reasons), (str(queued), raw, reasons)
