@@ -25,7 +25,7 @@ from sidecar.host.archive_cache import SEGMENTS_KEPT, Remembered, newest_segment
 from sidecar.model import FileIdentity, PartitionFiles
 from sidecar.partition.domain_events import ExtentChanged, LostOffsetsOnDisk
 from sidecar.partition.run_limits import HasLimits
-from sidecar.partition.term import Term
+from sidecar.partition.term import Change
 from sidecar.ports import HasEmit
 from sidecar.segment.prepare import LogPosition, position_at
 
@@ -51,8 +51,6 @@ class ArchiveView:
         self._largest_archived_ms = -1
         self._may_resume = True
         self._is_alone = False
-        self._term: Term | None = None
-        self._leads = False
         self._before: PartitionState | None = None
         self._newest: FileIdentity | None = None
         self._reached: FileIdentity | None = None
@@ -84,16 +82,11 @@ class ArchiveView:
             self.told_lost_below = 0
         return self.state
 
-    def see(self, term: Term, *, leads: bool) -> None:
-        """The partition's current term. In another one the archive is read again, and after a time without leadership too."""
-        if (leads, term if leads else self._term) == (self._leads, self._term):
-            return
+    def reset(self, change: Change) -> None:
+        """The partition's term is another one, or this broker does not lead: the next `open` reads the archive again."""
         self.forget()
-        self._leads = leads
-        if leads:
-            if self._term is None or not term.is_same_log(self._term):
-                self.told_lost_below = 0
-            self._term = term
+        if change is Change.LOG:
+            self.told_lost_below = 0
 
     def open(self, files: PartitionFiles) -> PartitionState:
         """The state of the lineage that these files continue. Reads the archive only where nothing is known of it.

@@ -3,6 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import IntEnum
+
+
+class Change(IntEnum):
+    """What of a term is another than before. Each kind counts for more than those above it."""
+
+    NONE = 0
+    TOPIC_ID = 1
+    """Only that the topic got its id: an upgrade of the cluster writes `partition.metadata` of a running log (KIP-516)."""
+    LEADER_EPOCH = 2
+    LOG = 3
+    """Another copy of the log, or another topic's; also at the first time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,15 +31,17 @@ class Term:
     directory_id: tuple[int, int]
     topic_id: str | None
 
+    def since(self, before: Term | None) -> Change:
+        """What has changed since an earlier term; None: there was none."""
+        if before is None or self.directory_id != before.directory_id:
+            return Change.LOG
+        ids = self.topic_id, before.topic_id
+        if ids[0] != ids[1] and None not in ids:
+            return Change.LOG
+        if self.leader_epoch != before.leader_epoch:
+            return Change.LEADER_EPOCH
+        return Change.NONE if ids[0] == ids[1] else Change.TOPIC_ID
+
     def is_one_with(self, other: Term) -> bool:
-        """Whether both are one term, though the topic got its id in it.
-
-        An upgrade of the cluster writes `partition.metadata` of a running log, under the leader epoch that it has (KIP-516).
-        """
-        ids = self.topic_id, other.topic_id
-        here, there = (self.leader_epoch, self.directory_id), (other.leader_epoch, other.directory_id)
-        return here == there and (None in ids or ids[0] == ids[1])
-
-    def is_same_log(self, other: Term) -> bool:
-        """Whether it is the same copy of the same topic's log, under whatever leader."""
-        return (self.directory_id, self.topic_id) == (other.directory_id, other.topic_id)
+        """Whether both are one term, though the topic got its id in it."""
+        return self.since(other) <= Change.TOPIC_ID

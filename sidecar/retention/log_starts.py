@@ -11,7 +11,7 @@ from sidecar.model import PartitionFiles, SegmentFiles
 from sidecar.partition.archive_borders import Borders
 from sidecar.partition.domain_events import DeletedRecordsUnknown, Emit
 from sidecar.partition.facts import PartitionFacts
-from sidecar.partition.term import Term
+from sidecar.partition.term import Change, Term
 from sidecar.segment.log_disk import LogDisk
 from sidecar.topic_policy import TopicPolicy
 
@@ -35,19 +35,21 @@ class LogStarts:
     read: tuple[int, bool] | None = None
     unknown: int | None = None
 
+    def in_term(self, term: Term, change: Change) -> LogStarts:
+        """What of it holds in a term that has changed so."""
+        return replace(self, term=term) if change <= Change.TOPIC_ID else LogStarts(term, unknown=self.unknown)
+
     def seen(
         self, files: PartitionFiles, facts: PartitionFacts, policy: TopicPolicy, disk: LogDisk, emit: Emit
     ) -> LogStarts:
-        """After a check of the partition. A log that is moved to another log dir has other borders.
+        """After a check of the partition, in its term. A log that is moved to another log dir has other borders.
 
         The directory has to be listed after the leader was asked: a segment that it rolled since ends behind its log start.
         """
-        term = facts.term(files)
-        is_same = self.term is not None and term.is_one_with(self.term)
-        found = replace(self, term=term) if is_same else LogStarts(term, unknown=self.unknown)
         start_offset = facts.cluster_start_offset
         if not facts.leads or start_offset is None:
-            return found
+            return self
+        found = self
         if found.first_start_offset is None:
             found = replace(found, first_start_offset=start_offset)
         if start_offset > (found.inside or 0) and start_offset != found.border:

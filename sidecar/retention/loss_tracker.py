@@ -11,7 +11,7 @@ from sidecar.host.archive_cache import HasMemory
 from sidecar.model import PartitionFiles, TopicPartition
 from sidecar.partition.domain_events import OffsetsLost
 from sidecar.partition.facts import PartitionFacts
-from sidecar.partition.term import Term
+from sidecar.partition.term import Change
 from sidecar.ports import HasEmit, HasFacts
 from sidecar.segment.log_disk import HasDisk
 
@@ -33,7 +33,6 @@ class LossTracker:
     def __init__(self, tools: LossPorts) -> None:
         self._tools = tools
         self._partition: TopicPartition | None = None
-        self._term: Term | None = None
         self._name = ""
         self._start_offset: int | None = None
         self._gone_end_offset: int | None = None
@@ -42,21 +41,18 @@ class LossTracker:
         self._untold: tuple[_Span, ...] = ()
         self._kept: tuple[_Span, ...] = ()
 
-    def see(self, files: PartitionFiles, facts: PartitionFacts) -> None:
-        """What a look at the partition tells, whatever is known of the archive.
+    def see(self, files: PartitionFiles, facts: PartitionFacts, change: Change) -> None:
+        """What a look at the partition tells, whatever is known of the archive. `change`: of its term.
 
         Retention moves a log's beginning to the base of a segment, also where it rolls and deletes the active one in one step. A
         beginning inside a segment was put there by DeleteRecords: what lies below it was deleted on purpose, and is no loss.
 
         Source: UnifiedLog.deleteOldSegments, UnifiedLog.maybeIncrementLogStartOffset.
         """
-        term = facts.term(files)
-        if self._term is None or not term.is_same_log(self._term):
+        if change is Change.LOG:
             self._begin(files)
-            self._term = term
-        elif facts.leads and term != self._term:
+        elif change is Change.LEADER_EPOCH:
             self._set_aside()
-            self._term = term
         first_offset = files.first_offset
         if not facts.leads or first_offset is None:
             self._keep()
@@ -148,9 +144,10 @@ class LossTracker:
 
     def _begin(self, files: PartitionFiles) -> None:
         """Another log; or the same one in another directory, under a name that it has got since, or in a new process."""
-        self._partition, before = files.topic_partition, self._name
+        is_first, before = self._partition is None, self._name
+        self._partition = files.topic_partition
         known = self._tools.memory.gone(files.topic_partition)
-        if self._term is None and known is not None:
+        if is_first and known is not None:
             before, self._untold = known[0], _spans_in(known[1])
             self._kept = self._untold
         self._set_aside()

@@ -13,7 +13,7 @@ from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles
 from sidecar.partition.domain_events import PinReleased
 from sidecar.partition.facts import PartitionFacts
 from sidecar.partition.plan import PartitionPlan
-from sidecar.partition.term import Term
+from sidecar.partition.term import Change
 from sidecar.retention.loss_tracker import LossPorts, LossTracker
 from sidecar.segment.prepare import LogPosition
 from sidecar.segment.producer_snapshot import KnownState
@@ -36,7 +36,6 @@ class PinnedLog:
         self._held = tools.held
         self._segments: tuple[SegmentFiles, ...] = ()
         self._gone: tuple[SegmentFiles, ...] = ()
-        self._term: Term | None = None
         self._start: KnownState | None = None
         self._doubts = 0
         self._is_newly_seen = False
@@ -79,9 +78,7 @@ class PinnedLog:
 
     def planned(self, plan: PartitionPlan) -> None:
         """Remember what of a plan is held by now, besides what was planned before."""
-        if plan.segments:
-            self._follow(plan)
-        elif not self._segments:
+        if not (plan.segments or self._segments):
             return
         by_base = {segment.base_offset: segment for segment in (*self._segments, *plan.segments)}
         self._keep(segment for _, segment in sorted(by_base.items()) if self._held.has(segment.log))
@@ -91,40 +88,39 @@ class PinnedLog:
 
         While nobody tells of this leadership, what was expected before still is, until `see` drops it.
         """
-        if tail is None and (plan.facts.unanswered or plan.facts.reason) and plan.term == self._term:
+        if tail is None and (plan.facts.unanswered or plan.facts.reason):
             return
         self.tail = None if tail is None else (tail[0], tail[1].log)
         if tail is not None:
-            self._follow(plan)
             self._segments = (*(known for known in self._segments if known.log != tail[1].log), tail[1])
 
     def holds(self, file: FileIdentity | None) -> bool:
         """Whether a file is held as one of these segments."""
         return file is not None and any(known.log == file for known in self._segments) and self._held.has(file)
 
-    def _follow(self, plan: PartitionPlan) -> None:
-        if plan.term != self._term:
-            self._keep(())
-            self._term = plan.term
-
     def see(
-        self, files: PartitionFiles, facts: PartitionFacts, archived_end_offset: int | None, *, is_answer: bool = True
+        self,
+        files: PartitionFiles,
+        facts: PartitionFacts,
+        change: Change,
+        archived_end_offset: int | None,
+        *,
+        is_answer: bool = True,
     ) -> None:
         """What a look at the partition tells: let go of all that nobody wants any more.
 
         Args:
+            change: of the partition's term.
             archived_end_offset: as far as it is known.
             is_answer: the leader was asked since the last time: only that can settle a doubt.
 
         Wanted is what stands in the directory as it was, and what lies below the log's beginning there. Retention takes a log
         from its beginning; what is gone from above it was truncated or compacted.
         """
-        self._seen.see(files, facts)
+        self._seen.see(files, facts, change)
         self._is_newly_seen |= is_answer
         self._leads = facts.leads or facts.unanswered
-        if self._term is None:
-            return
-        if facts.term(files) != self._term or not self._leads:
+        if change >= Change.LEADER_EPOCH or not self._leads:
             self.drop()
             return
         wanted = [s for s in self._segments if archived_end_offset is None or s.base_offset >= archived_end_offset]
@@ -224,7 +220,7 @@ class PinnedLog:
     def drop(self) -> None:
         """Let go of everything."""
         self._keep(())
-        self._term = self._start = None
+        self._start = self.tail = None
 
     def _keep(self, segments: Iterable[SegmentFiles]) -> None:
         kept = tuple(segments)

@@ -26,7 +26,7 @@ from sidecar.partition.leadership import effective_log_start
 from sidecar.partition.outcome import PartitionOutcome
 from sidecar.partition.plan import PartitionPlan, plan_partition
 from sidecar.partition.status import PartitionStatus
-from sidecar.partition.term import Term
+from sidecar.partition.term import Change, Term
 from sidecar.partition.wait_reason import LineageUndecided, NotLeader, Wait
 from sidecar.retention.active_tail import ActiveTail
 from sidecar.retention.log_starts import LogStarts
@@ -100,6 +100,8 @@ class PartitionArchiver:
         self.last_served = NEVER
         self.led: LedPartition | None = None
         self._seen: tuple[PartitionFiles, PartitionFacts] | None = None
+        self._term: Term | None = None
+        self._unread = Change.NONE
         self._first_seen_ms: dict[int, int] = {}
         self._stable_end_offset: int | None = None
         self._last_failure: PartitionOutcome | None = None
@@ -115,9 +117,22 @@ class PartitionArchiver:
     def _see(self, files: PartitionFiles, facts: PartitionFacts, *, is_answer: bool) -> None:
         self._seen, self.files = (files, facts), files
         self._stable_end_offset = facts.stable_end_offset
-        policy = self._tools.facts.policy(files.topic_partition.topic)
+        change, policy = self._begin_term(files, facts), self._tools.facts.policy(files.topic_partition.topic)
         self.starts = self.starts.seen(files, facts, policy, self._tools.disk, self._tools.emit)
-        self.held.see(files, facts, self.end_offset, is_answer=is_answer)
+        self.held.see(files, facts, change, self.end_offset, is_answer=is_answer)
+
+    def _begin_term(self, files: PartitionFiles, facts: PartitionFacts) -> Change:
+        """What of the term has changed. All that is remembered of the partition is reset here, but for the archive: see `planning`.
+
+        While another broker leads, or none, no term of ours begins: what was seen before holds if this one leads under it again.
+        """
+        if not (facts.leads or facts.unanswered):
+            return Change.NONE
+        term = facts.term(files)
+        change, self._term = term.since(self._term), term
+        self._unread = max(self._unread, change)
+        self.starts = self.starts.in_term(term, change)
+        return change
 
     def rests(self, files: PartitionFiles, *, is_listed: bool) -> bool:
         """A partition is not planned this time. False if it is not this broker's to archive, for all that is known.
@@ -243,7 +258,9 @@ class PartitionArchiver:
     def _planned(self, files: PartitionFiles, facts: PartitionFacts) -> Generator[Step, Any, PartitionPlan | None]:
         """The plan, None where another check came while the archive was read."""
         known, seen = self.known, self._seen
-        known.see(facts.term(files), leads=facts.leads)
+        if self._unread or not facts.leads:
+            known.reset(self._unread)
+            self._unread = Change.NONE
         if not facts.leads or facts.reason:
             return PartitionPlan(files, facts, (), self.pending(files), facts.reason or NotLeader())
         state = known.as_known(files)

@@ -17,4 +17,5 @@ def seen_at(
     policy: TopicPolicy = TopicPolicy(),  # noqa: B008 - frozen
 ) -> LogStarts:
     """After a check of the real files."""
-    return starts.seen(files, facts, policy, LocalDisk(), ignored)
+    term = facts.term(files)
+    return starts.in_term(term, term.since(starts.term)).seen(files, facts, policy, LocalDisk(), ignored)

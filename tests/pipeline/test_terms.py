@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from sidecar.commits.archive_view import ArchiveView
 from sidecar.discovery.scan import TopicFilter, scan_log_dirs
 from sidecar.model import PartitionFiles, TopicPartition
 from sidecar.partition.facts import PartitionFacts
-from sidecar.partition.term import Term
+from sidecar.partition.term import Change, Term
 from sidecar.retention.log_starts import LogStarts
 from sidecar.runner.context import RunContext
+from sidecar.runner.partition_archiver import PartitionArchiver
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.rig import archive, copy_partitions, tools_for
 from tests.pipeline.starting_logs import seen_at
@@ -22,6 +23,7 @@ from tests.pipeline.starting_logs import seen_at
 NOW = Term(4, (1, 2), "topic")
 OTHERS = [replace(NOW, leader_epoch=5), replace(NOW, directory_id=(1, 3)), replace(NOW, topic_id="another")]
 IDS = ["leader epoch", "directory", "topic id"]
+ANOTHER_ID = "B" * 21 + "A"
 
 
 @pytest.fixture(scope="module")
@@ -37,38 +39,51 @@ def archived(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RunCont
 @pytest.mark.parametrize("other", OTHERS, ids=IDS)
 def test_the_archive_is_read_again_in_another_term(archived: tuple[RunContext, PartitionFiles], other: Term) -> None:
     tools, files = archived
-    known = ArchiveView(tools, files)
-    known.see(NOW, leads=True)
-    opened = known.open(files)
-    known.told_lost_below = 7
-    known.see(NOW, leads=True)
-    assert known.state is opened
-    known.see(other, leads=True)
-    assert known.state is None
-    assert known.end_offset == opened.end_offset, "what it was is remembered, for people"
-    assert known.told_lost_below == (7 if other.is_same_log(NOW) else 0), "a loss is reported once for each log"
+    archiver = PartitionArchiver(tools, files)
+    see(archiver, files, NOW)
+    plan(archiver)
+    opened, archiver.known.told_lost_below = archiver.known.state, 7
+    assert opened is not None
+    see(archiver, files, NOW)
+    plan(archiver)
+    assert archiver.known.state is opened
+    see(archiver, files, other)
+    plan(archiver)
+    assert archiver.known.state is not None
+    assert archiver.known.state is not opened
+    is_told = other.since(NOW) is Change.LEADER_EPOCH
+    assert archiver.known.told_lost_below == (7 if is_told else 0), "a loss is reported once for each log"
 
 
-def test_a_loss_is_reported_once_though_another_directory_was_seen_without_leadership(
+def test_a_time_without_leadership_begins_no_term_but_the_archive_is_read_again(
     archived: tuple[RunContext, PartitionFiles],
 ) -> None:
-    known = ArchiveView(*archived)
-    known.see(NOW, leads=True)
-    known.told_lost_below = 7
-    known.see(OTHERS[1], leads=False)
-    known.see(NOW, leads=True)
-    assert known.told_lost_below == 7
-    known.see(OTHERS[1], leads=True)
-    assert known.told_lost_below == 0
-
-
-def test_the_archive_is_read_again_after_a_time_without_leadership(archived: tuple[RunContext, PartitionFiles]) -> None:
     tools, files = archived
-    known = ArchiveView(tools, files)
-    known.see(NOW, leads=True)
-    known.open(files)
-    known.see(NOW, leads=False)
-    assert known.state is None
+    archiver = PartitionArchiver(tools, files)
+    see(archiver, files, NOW)
+    plan(archiver)
+    archiver.known.told_lost_below = 7
+    see(archiver, files, OTHERS[1], leads=False)
+    plan(archiver)
+    assert archiver.known.state is None
+    assert archiver.known.end_offset is not None, "what it was is remembered, for people"
+    see(archiver, files, NOW)
+    assert archiver.known.told_lost_below == 7
+
+
+def see(archiver: PartitionArchiver, files: PartitionFiles, term: Term, *, leads: bool = True) -> None:
+    facts = PartitionFacts(TopicPartition("orders", 0), term.topic_id, leads, term.leader_epoch, 0, 0)
+    topic_id = files.topic_id if term.topic_id == NOW.topic_id else ANOTHER_ID  # The archive is of the real one.
+    archiver.see(replace(files, directory_id=term.directory_id, topic_id=topic_id), facts)
+
+
+def plan(archiver: PartitionArchiver) -> None:
+    """Make a plan, all steps in this thread."""
+    planning = archiver.planning()
+    with suppress(StopIteration):
+        step = next(planning)
+        while True:
+            step = planning.send(step())
 
 
 @pytest.mark.parametrize("other", OTHERS, ids=IDS)
@@ -102,8 +117,9 @@ def test_a_topic_that_gets_its_id_keeps_what_is_known_of_its_deleted_records(
     assert starts.has_moved(found)
 
 
-def test_a_term_is_of_the_same_log_under_whatever_leader() -> None:
-    assert [other.is_same_log(NOW) for other in OTHERS] == [True, False, False]
+def test_what_changes_with_a_term() -> None:
+    assert [other.since(NOW) for other in (*OTHERS, NOW)] == [Change.LEADER_EPOCH, Change.LOG, Change.LOG, Change.NONE]
+    assert (NOW.since(None), NOW.since(replace(NOW, topic_id=None))) == (Change.LOG, Change.TOPIC_ID)
     assert not any(other.is_one_with(NOW) for other in OTHERS)
     nameless = replace(NOW, topic_id=None)
     assert nameless.is_one_with(NOW)
