@@ -46,13 +46,12 @@ class StandingPlan:
     """What was found, and from what. Neither clock nor settings nor topic configurations have a part in it.
 
     `state`: the newest part of the archive, None where it is not open. `status`: what people are shown of it, once it was asked
-    for. `is_settled`: a turn has found nothing left to do either.
+    for.
     """
 
     plan: PartitionPlan
     state: PartitionState | None
     status: PartitionStatus | None = None
-    is_settled: bool = False
 
     def holds(self, files: PartitionFiles, facts: PartitionFacts, state: PartitionState | None) -> bool:
         """Whether a plan made from these would be the same."""
@@ -173,15 +172,16 @@ class PartitionArchiver:
         return True
 
     def idle_outcome(self, plan: PartitionPlan, unfinished: frozenset[str]) -> PartitionOutcome | None:
-        """How a task would end that has nothing to do, as the last one had not; None where it takes a task to know.
+        """How a task would end that has nothing to do; None where it takes a task to know.
 
         Args:
             unfinished: roots of lineages of which attempts are left.
         """
         known, state = self._standing, self.known.state
-        if known is None or known.plan is not plan or not known.is_settled:
+        if known is None or known.plan is not plan:
             return None
-        if state is not None and state.lineage.root in unfinished:
+        is_fenced = state is not None and plan.facts.leader_epoch < state.highest_leader_epoch
+        if state is not None and (is_fenced or state.lineage.root in unfinished):
             return None
         return PartitionOutcome(plan.files, end_offset=self.end_offset, waiting=len(plan.waiting), reason=plan.reason)
 
@@ -370,8 +370,6 @@ class PartitionArchiver:
         self.led = self._led(plan)
         outcome.end_offset = known.last_end_offset = self.end_offset
         outcome.waiting += len(plan.segments) - len(outcome.archived)
-        if self._standing is not None and self._standing.plan is plan:
-            self._standing.is_settled = error is None
 
     def not_reached(self, plan: PartitionPlan, reason: Wait) -> PartitionOutcome:
         """The outcome where all is over before the plan's turn came."""

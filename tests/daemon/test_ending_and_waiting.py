@@ -56,7 +56,7 @@ def test_a_fault_that_ends_the_loop_while_files_are_pinned_gives_all_of_them_bac
     def look(checks: Checks, scan: Callable[[], ScanResult]) -> object:
         if not uploading.is_set():
             return looked(checks, scan)
-        pinned.append(open_below(LOGS))
+        pinned.append(open_below(LOGS.resolve()))
         failed.set()
         raise ZeroDivisionError("a bug")
 
@@ -72,7 +72,7 @@ def test_a_fault_that_ends_the_loop_while_files_are_pinned_gives_all_of_them_bac
     assert_crashed(logs)
     (before,) = pinned
     assert before
-    assert open_below(LOGS) == []
+    assert open_below(LOGS.resolve()) == []
     for state in archived_states(store).values():  # What was under way is committed whole, or not at all.
         assert all(below(state.lineage.root, segment.log_key) in store.objects for segment in state.segments)
 
