@@ -17,7 +17,7 @@ import typer
 
 from sidecar.errors import SettingsError
 from sidecar.model import EngineName
-from sidecar.rewriting.engines import LocalStages
+from sidecar.rewriting.local_stages import LocalStages
 
 if TYPE_CHECKING:
     from sidecar.config import Settings

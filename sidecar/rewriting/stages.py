@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -200,25 +200,23 @@ class Rewriting:
     """Stage three. `parts`: None where they are only measured."""
 
     parts: Parts | None
-    inflater: Inflater = field(default_factory=Inflater, repr=False)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """An inflater stays in its process."""
-        return Rewriting, (self.parts,)
 
     def __call__(self, rows: Iterable[Row], task: RewriteTask) -> Iterator[Any]:
         """See StagedRun.third; `WrittenPart`s, and a `JobFailure` for each job that ends here."""
         winners: defaultdict[int, list[bytes]] = defaultdict(list)
         for number, ordinals in rows:
             winners[number].append(ordinals)
+        inflater = Inflater()
         for todo in task:
             try:
                 for split in todo.splits:
-                    yield self._rewrite(todo, split, winners.pop(split.number, []))
+                    yield self._rewrite(todo, split, winners.pop(split.number, []), inflater)
             except SidecarError as error:
                 yield JobFailure(todo.job, error)
 
-    def _rewrite(self, todo: JobRewriting, split: SplitRewriting, winners: list[bytes]) -> WrittenPart:
+    def _rewrite(
+        self, todo: JobRewriting, split: SplitRewriting, winners: list[bytes], inflater: Inflater
+    ) -> WrittenPart:
         writing: AbstractContextManager[PartWriter | None]
         writing = nullcontext() if self.parts is None else self.parts.writing(split.number)
         with split.source.opened() as segment, writing as part:
@@ -230,7 +228,7 @@ class Rewriting:
                 todo.rules,
                 _discard if part is None else part.write,
                 ending=split.ending,
-                inflater=self.inflater,
+                inflater=inflater,
                 verdicts=split.verdicts,
                 last_batches=todo.last_batches,
                 keeps_legacy_tombstones=split.keeps_legacy_tombstones,

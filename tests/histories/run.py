@@ -35,7 +35,7 @@ from sidecar.model import ObjectKey
 from sidecar.randomness import SeededRandomness
 from sidecar.restore.request import LeaderEpochMode, RestoreRequest
 from sidecar.restore.restore import RestoreReport, restore
-from sidecar.rewriting.engines import LocalStages
+from sidecar.rewriting.local_stages import LocalStages
 from sidecar.store_settings import StoreSettings
 from sidecar.verify.segments import ProblemKind
 from tests.fakes.memory_store import MemoryStore
