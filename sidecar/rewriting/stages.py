@@ -9,9 +9,6 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from sidecar.compaction.inflating import Inflater
 from sidecar.compaction.key_table import ORDINAL_BYTES, KeyTable, Winners, entries_of, reduce_blobs
 from sidecar.compaction.last_batches import LastBatches
@@ -21,11 +18,9 @@ from sidecar.compaction.scan import SplitScan, scan_split
 from sidecar.compaction.segments import Split
 from sidecar.engine_ports import TO_DRIVER, Row
 from sidecar.errors import CorruptFile, SidecarError
+from sidecar.rewriting.job import SegmentSurvey, SurveyAnswer, Verdicts
 from sidecar.rewriting.parts import Parts, PartWriter
 from sidecar.rewriting.sources import CompactionSource
-
-Verdicts = npt.NDArray[np.uint8]
-"""By batch of a split, not 0 where a transaction decides against it; empty where all are 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +36,10 @@ class Places:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JobShare:
-    """Adjacent splits of one job, to be scanned into one key table of so many slots. `is_whole`: they are all of the job."""
+    """Adjacent splits of one job, to be scanned into one key table of so many slots. `is_whole`: they are all of the job.
+
+    `surveys`: whole segments instead, each by number and first split, which are split where they are scanned.
+    """
 
     places: Places
     rules: CompactionRules
@@ -50,6 +48,7 @@ class JobShare:
     is_whole: bool
     start_offset: int
     splits: tuple[tuple[CompactionSource, Split, Verdicts], ...]
+    surveys: tuple[tuple[int, int, SegmentSurvey], ...] = ()
 
 
 ScanTask = tuple[JobShare, ...]
@@ -70,6 +69,7 @@ class ScannedShare:
     job: int
     scans: tuple[SplitScan, ...]
     entries: dict[int, int]
+    surveyed: tuple[SurveyAnswer, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +108,20 @@ def _scan_share(share: JobShare, inflater: Inflater) -> Iterator[Row]:
             scans.append(scan_split(segment, split, table, inflater, verdicts, start_offset=share.start_offset))
         if not share.is_whole:
             yield from _handed_out(waiting)
+    surveyed = list[SurveyAnswer]()
+    # The newest first: where it keeps a copy, the one before it finds there how its open transactions ended.
+    for number, first_split, survey in reversed(share.surveys):
+        with survey.surveyed() as held:
+            judged = {at: found.by_batch for at, found in enumerate(held.verdicts, start=first_split)}
+            for at, piece in enumerate(held.pieces, start=first_split):
+                split = Split(at, number, piece.begin, piece.end)
+                scan_ = scan_split(held.segment, split, table, inflater, judged[at], start_offset=share.start_offset)
+                scans.append(scan_)
+                if not share.is_whole:
+                    yield from _handed_out(waiting)
+            surveyed.append(SurveyAnswer(held.completed, {at: found for at, found in judged.items() if len(found)}))
     table.emit()
-    yield TO_DRIVER, ScannedShare(places.job, tuple(scans), dict(entries))
+    yield TO_DRIVER, ScannedShare(places.job, tuple(scans), dict(entries), tuple(surveyed))
     if not share.is_whole:
         yield from _handed_out(waiting)
         return
