@@ -1,11 +1,11 @@
-"""From which size on is Spark in this container faster than this process? The figures that `--engine auto` goes by.
+"""Is Spark in this container ever faster than this process? `--engine auto` takes this process, up to a bound of its memory.
 
 Question    Seconds of wall time of one command, from the start of its process to its end, on either engine:
             `compact DIR --out OUT` and `snapshots rebuild DIR --out OUT`.
 Input       Partitions of 16 to 1,024 MiB in segments of 64 MiB: records of about 124 bytes, 15 to a key, uncompressed,
             batches of 1,000. All in the page cache.
 Unit        Seconds, medians; the two engines run in turn. MB/s are 10^6 bytes of log for each second that 16 MiB do not take.
-Result      docs/spark.md has the table; sidecar/cli/engines.py the constants. The break-even is where the lines cross.
+Result      docs/spark.md has the table; sidecar/cli/engines.py the bound.
 Run         python -m benchmarks.engines [--rounds 3] [--mebibytes 16 64 256 1024] [--json result.json]      (--tiny: small)
             `tiered-sidecar prepare` before, as an image has had it.
 """
@@ -25,7 +25,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from benchmarks.compaction_input import TOPIC, Shape, write_partition
-from sidecar.cli.engines import Work, WorkKind, choose_engine, local_s, spark_s
+from sidecar.cli.engines import Work, WorkKind, choose_engine
 from sidecar.host.limits import processors
 from sidecar.model import EngineName
 
@@ -36,7 +36,7 @@ COMMANDS = {"compact": ("compact",), "rebuild": ("snapshots", "rebuild")}
 
 @dataclass(frozen=True)
 class Row:
-    """One size of work. Seconds are medians; `auto` is what the constants of this checkout choose."""
+    """One size of work. Seconds are medians; `auto` is what this checkout chooses."""
 
     command: str
     size_bytes: int
@@ -83,8 +83,8 @@ def _measure(name: str, partition: Path, scratch: Path, rounds: int) -> Row:
             seconds[engine].append(time.perf_counter() - started)
             shutil.rmtree(scratch / "out")
     kind = WorkKind.COMPACTION if name == "compact" else WorkKind.READING
-    work = Work(kind, sum(sizes), len(sizes), on_this_machine=True)
-    auto = choose_engine(EngineName.AUTO, work, cores=processors(), has_cluster=False)
+    work = Work(kind, sum(sizes), on_this_machine=True)
+    auto = choose_engine(EngineName.AUTO, work, has_cluster=False)
     medians = {engine: statistics.median(seconds[engine]) for engine in ENGINES}
     row = Row(name, work.size_bytes, work.segments, medians["local"], medians["spark"], auto.value, os.getloadavg()[0])
     print(
@@ -111,11 +111,6 @@ def _show(rows: list[Row]) -> None:
             print(
                 f"{name}: local {rates[0]:,.0f} MB/s, spark {rates[1]:,.0f} MB/s; spark begins {first.spark_s:.1f} s late"
             )
-    for row in rows:
-        if row.command == "compact":
-            work = Work(WorkKind.COMPACTION, row.size_bytes, row.segments, on_this_machine=True)
-            expected = f"{local_s(work):.1f} s and {spark_s(work, processors()):.1f} s"
-            print(f"the constants expect {expected} for {row.size_bytes / MIB:,.0f} MiB")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Where records are processed: the options of all commands that do so, and the engines that they mean, those of `run` among them.
 
-The figures by which `auto` decides were measured by `python -m benchmarks.engines`; docs/spark.md has the table.
+`python -m benchmarks.engines` measures both; docs/spark.md has the table.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import typer
 
 from sidecar.errors import SettingsError
 from sidecar.model import EngineName
-from sidecar.rewriting.engines import LocalStages
+from sidecar.rewriting.local_stages import LocalStages
 
 if TYPE_CHECKING:
     from sidecar.config import Settings
@@ -26,18 +26,12 @@ if TYPE_CHECKING:
     from sidecar.spark.embedded import EmbeddedSpark
 
 
-START_S: Final = 6.5
-"""Seconds from the first use of Spark in this container to its first task: the JVM, its context and a Python worker."""
-LOCAL_COMPACTION_BYTES_PER_S: Final = 770_000_000
-"""Log bytes that one process compacts in a second."""
-SPARK_COMPACTION_BYTES_PER_S: Final = 770_000_000
-"""The same, for each core that Spark has in this container."""
-MEMORY_BYTES_MAX: Final = 256 * 1024 * 1024
-"""More is compacted on Spark whatever it takes: one process would hold all keys in memory."""
+MEMORY_BYTES_MAX: Final = 16 * 1024 * 1024 * 1024
+"""More is compacted on Spark: what one process keeps of the exchange between the steps grows with the square of the work."""
 
 
 class WorkKind(StrEnum):
-    """COMPACTION: in three steps, which `local` takes in one process. READING: segments that know nothing of each other."""
+    """COMPACTION: in three steps. READING: segments that know nothing of each other."""
 
     COMPACTION = "compaction"
     READING = "reading"
@@ -45,21 +39,21 @@ class WorkKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """`size_bytes` of log in so many `segments`. `on_this_machine`: the records are in files that a cluster does not see."""
+    """`size_bytes` of log. `on_this_machine`: the records are in files that a cluster does not see."""
 
     kind: WorkKind
     size_bytes: int
-    segments: int
     on_this_machine: bool
 
 
 def choose_engine(
-    name: EngineName, work: Work, *, cores: int, has_cluster: bool, memory_bytes_max: int = MEMORY_BYTES_MAX
+    name: EngineName, work: Work, *, has_cluster: bool, memory_bytes_max: int = MEMORY_BYTES_MAX
 ) -> EngineName:
     """LOCAL or SPARK; what was asked for by name is never changed.
 
+    In this container both use all its cores, and `local` does not start a JVM first.
+
     Args:
-        cores: that Spark would have in this container.
         has_cluster: whether Spark's master is not this container.
         memory_bytes_max: up to so many bytes may be compacted in one process.
     """
@@ -67,21 +61,8 @@ def choose_engine(
         return name
     if has_cluster:
         return EngineName.LOCAL if work.on_this_machine else EngineName.SPARK
-    if work.kind is WorkKind.READING:
-        # Processes of ours read with as many cores as Spark's would, and need no JVM between them.
-        return EngineName.LOCAL
-    if work.size_bytes > memory_bytes_max:
-        return EngineName.SPARK
-    return EngineName.SPARK if spark_s(work, cores) < local_s(work) else EngineName.LOCAL
-
-
-def local_s(work: Work) -> float:
-    return work.size_bytes / LOCAL_COMPACTION_BYTES_PER_S
-
-
-def spark_s(work: Work, cores: int) -> float:
-    """How long it takes on Spark in this container, from its start: a segment is work for one core at a time."""
-    return START_S + work.size_bytes / (SPARK_COMPACTION_BYTES_PER_S * max(1, min(cores, work.segments)))
+    is_large = work.kind is WorkKind.COMPACTION and work.size_bytes > memory_bytes_max
+    return EngineName.SPARK if is_large else EngineName.LOCAL
 
 
 Engine = Annotated[
@@ -109,18 +90,7 @@ def takes_spark(settings: Settings, work: Work) -> bool:
     """Whether Spark does this work. Raises SettingsError where it is asked for and cannot."""
     if work.on_this_machine:
         require_local_spark(settings)
-    cores, has_cluster = spark_cores(settings), not settings.spark.is_local
-    return choose_engine(settings.spark.engine, work, cores=cores, has_cluster=has_cluster) is EngineName.SPARK
-
-
-def spark_cores(settings: Settings) -> int:
-    """Cores that Spark has in this container: `local[N]` says how many."""
-    from sidecar.host.limits import processors
-
-    count = settings.spark.master.removeprefix("local").strip("[]").partition(",")[0]
-    if count.isdecimal():
-        return int(count)
-    return 1 if settings.spark.master == "local" else processors()
+    return choose_engine(settings.spark.engine, work, has_cluster=not settings.spark.is_local) is EngineName.SPARK
 
 
 def lacks_cluster_files(settings: Settings, engine: EngineName) -> str:
@@ -163,9 +133,11 @@ def task_engine(
 
 @contextmanager
 def stage_engine(settings: Settings, work: Work) -> Iterator[StageEngine]:
-    """This process, or Spark, for work in three stages. Raises SettingsError."""
+    """Threads of this process, or Spark, for work in three stages. Raises SettingsError."""
     if not takes_spark(settings, work):
-        yield LocalStages()
+        from sidecar.host.limits import processors
+
+        yield LocalStages(processors(), settings.compaction.staging_path)
         return
     from sidecar.spark.stages import SparkStages
 
@@ -199,17 +171,12 @@ class RunEngines:
 
     def for_bytes(self, size_bytes: int, *, local_files: bool = False) -> StageEngine:
         """See `CompactionEngines`. A cluster does not see the files of this machine."""
-        cores, has_cluster = spark_cores(self._settings), not self._settings.spark.is_local
+        has_cluster = not self._settings.spark.is_local
         if has_cluster and local_files:
             return LocalStages()
-        # Partitions are compacted together: there are always segments for all cores.
-        work = Work(WorkKind.COMPACTION, size_bytes, cores, on_this_machine=local_files)
+        work = Work(WorkKind.COMPACTION, size_bytes, on_this_machine=local_files)
         chosen = choose_engine(
-            self._settings.compaction_engine,
-            work,
-            cores=cores,
-            has_cluster=has_cluster,
-            memory_bytes_max=LOCAL_BYTES_MAX,
+            self._settings.compaction_engine, work, has_cluster=has_cluster, memory_bytes_max=LOCAL_BYTES_MAX
         )
         if chosen is EngineName.LOCAL:
             return LocalStages()

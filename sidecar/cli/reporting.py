@@ -145,7 +145,7 @@ def verify(
 def _checks(settings: Settings, *, deep: bool) -> Iterator[Checks | None]:
     """Who reads the segments; None: threads of this process."""
     # Only a name or a cluster takes reading to Spark, whatever its size.
-    if not deep or not takes_spark(settings, Work(WorkKind.READING, 0, 0, on_this_machine=False)):
+    if not deep or not takes_spark(settings, Work(WorkKind.READING, 0, on_this_machine=False)):
         yield None
         return
     from sidecar.spark.engine import SparkEngine

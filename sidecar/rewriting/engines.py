@@ -2,55 +2,11 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
-from sidecar.engine_ports import TO_DRIVER, Row, StageEngine, Stages
+from sidecar.engine_ports import Row, StageEngine, Stages
 from sidecar.errors import SidecarError
-
-
-class LocalStages:
-    """A `StageEngine`: one stage after the other in this process. What waits between the stages waits in memory."""
-
-    cores = 1
-
-    @contextmanager
-    def staged(self, stages: Stages, tasks: Sequence[Any]) -> Iterator[LocalRun]:
-        answers: list[Any] = []
-        buckets = _by_number((row for task in tasks for row in stages.first(task)), answers)
-        items: dict[int, list[Any]] = {}
-        for bucket in sorted(buckets):
-            for item, values in _by_number(stages.second(bucket, buckets.pop(bucket)), answers).items():
-                items.setdefault(item, []).extend(values)
-        yield LocalRun(stages, items, answers)
-
-
-class LocalRun:
-    """A `StagedRun`."""
-
-    def __init__(self, stages: Stages, items: dict[int, list[Any]], answers: list[Any]) -> None:
-        self._stages = stages
-        self._items = items
-        self.answers = answers
-
-    def third(
-        self, function: Callable[[Iterable[Row], Any], Iterator[Any]], plans: Sequence[Any], *, uploads: bool = False
-    ) -> list[Any]:
-        return [answer for number, plan in enumerate(plans) for answer in function(self._rows(number), plan)]
-
-    def _rows(self, task: int) -> Iterator[Row]:
-        for item, values in self._items.items():
-            if self._stages.third_task_of(item) == task:
-                yield from ((item, value) for value in values)
-
-
-def _by_number(rows: Iterable[Row], answers: list[Any]) -> dict[int, list[Any]]:
-    found: defaultdict[int, list[Any]] = defaultdict(list)
-    for number, value in rows:
-        (answers if number == TO_DRIVER else found[number]).append(value)
-    return found
 
 
 class CompactionEngines(Protocol):
@@ -61,14 +17,6 @@ class CompactionEngines(Protocol):
 
     def stop(self) -> None:
         """End what they hold, now; whoever still waits for it gets an error."""
-
-
-class LocalEngines:
-    def for_bytes(self, size_bytes: int, *, local_files: bool = False) -> StageEngine:
-        return LocalStages()
-
-    def stop(self) -> None:
-        """Nothing is held. Work of this process cannot be ended from outside: it must be small."""
 
 
 class CompactionCutOff(SidecarError):

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Final, Generic
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import Any, Final, Generic, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from producer_state.replay import CompletedTransaction
 from sidecar.compaction.last_batches import LastBatches
 from sidecar.compaction.rewrite import RewriteCounts
 from sidecar.compaction.rules import CompactionRules
-from sidecar.compaction.scan import TransactionEvents
-from sidecar.compaction.segments import Split
+from sidecar.compaction.scan import DATA, SplitScan, TransactionEvents
+from sidecar.compaction.segments import SegmentInput, Split
 from sidecar.compaction.verdicts import SplitVerdicts, judge_splits
+from sidecar.errors import PartitionError
 from sidecar.logformat.batches import BatchColumns
 from sidecar.rewriting.sources import SourceT
+
+Verdicts = npt.NDArray[np.uint8]
+"""By batch of a split, not 0 where a transaction decides against it; empty where all are 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +66,53 @@ class Cutter:
         return tuple(self._pieces)
 
 
+def planned_pieces(size_bytes: int, split_bytes: int) -> tuple[Piece, ...]:
+    """As many pieces as a `Cutter` makes at most of so many bytes, for planning before any header is read."""
+    begins = range(0, size_bytes, split_bytes)
+    return tuple(
+        Piece(begin, min(begin + split_bytes, size_bytes), 0, TransactionEvents.joined([])) for begin in begins
+    )
+
+
+def padded(pieces: Sequence[Piece], size_bytes: int, split_bytes: int) -> tuple[Piece, ...]:
+    """As many as were planned: empty ones follow, where batches are large."""
+    empty = Piece(size_bytes, size_bytes, 0, TransactionEvents.joined([]))
+    return (*pieces, *[empty] * (len(planned_pieces(size_bytes, split_bytes)) - len(pieces)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SurveyedSegment:
+    """A segment whose headers have been read. `pieces`: as many as were planned, see `padded`.
+
+    `completed`: the transactions that ended in it, and those that were open at its end. `verdicts`: by piece; those of markers
+    count for nothing, because they depend on data of other segments.
+    """
+
+    segment: SegmentInput
+    pieces: tuple[Piece, ...]
+    completed: tuple[CompletedTransaction, ...]
+    verdicts: tuple[SplitVerdicts, ...]
+
+
+class SegmentSurvey(Protocol):
+    """Reads the headers of a segment in the task that scans it, so that its bytes are fetched once; goes through pickle."""
+
+    def surveyed(self) -> AbstractContextManager[SurveyedSegment]:
+        """The segment, to be scanned within the context. Raises PartitionError, StoreError, StagingFull."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SurveyAnswer:
+    """What the driver must know of a surveyed segment besides its scans.
+
+    `judged`: by number of a split, the verdicts by which it was scanned, where any is not 0.
+    """
+
+    completed: tuple[CompletedTransaction, ...]
+    judged: dict[int, Verdicts]
+
+
 HASH_KEY_BYTES: Final = 16
 """Of SipHash, by which keys are compared: nobody outside may choose keys that collide."""
 
@@ -71,6 +125,9 @@ class CompactionJob(Generic[SourceT]):
     do no harm. `last_batches`: of the producers known at the end of the range. `hash_key`: `HASH_KEY_BYTES` random ones.
     `start_offset`: of the log; records below it are deleted, they neither compete nor stay. `first_dirty_offset`: what lies
     below has been compacted before, which decides on tombstones of formats 0 and 1 (None: nothing has).
+
+    `surveys`: by file, who reads its headers while it is scanned; then `pieces` are `planned_pieces`, and `completed` is empty,
+    until `as_surveyed`. Empty where the headers have been read.
     """
 
     files: tuple[SourceT, ...]
@@ -81,6 +138,30 @@ class CompactionJob(Generic[SourceT]):
     hash_key: bytes
     start_offset: int = 0
     first_dirty_offset: int | None = None
+    surveys: tuple[SegmentSurvey, ...] = ()
+
+    def as_surveyed(self, scans: Sequence[SplitScan], answers: Iterable[SurveyAnswer]) -> CompactionJob[SourceT]:
+        """The job with what its scans found. `scans`: of all splits, in order. Raises PartitionError.
+
+        Each segment was judged with the transactions that it can see; all of them together must come to the same.
+        """
+        answers = list(answers)
+        pieces: list[list[Piece]] = [[] for _ in self.files]
+        for scan in scans:
+            split = scan.split
+            pieces[split.segment].append(Piece(split.begin, split.end, scan.batch_count, scan.events))
+        completed = dict.fromkeys(transaction for answer in answers for transaction in answer.completed)
+        job = replace(self, pieces=tuple(map(tuple, pieces)), completed=tuple(completed), surveys=())
+        judged = {number: found for answer in answers for number, found in answer.judged.items()}
+        for scan, verdicts in zip(scans, job.verdicts(), strict=True):
+            data = scan.events.batch[scan.events.kind == DATA]
+            before, now = judged.get(scan.split.number), verdicts.by_batch
+            if not np.array_equal(_chosen(before, data), _chosen(now, data)):
+                raise PartitionError(
+                    f"{self.files[scan.split.segment].name}: the segment's own transactions and those of the whole log differ on "
+                    f"which records are aborted; nothing is replaced; verify --deep tells whether the archive is damaged"
+                )
+        return job
 
     @property
     def size_bytes(self) -> int:
@@ -105,6 +186,12 @@ class CompactionJob(Generic[SourceT]):
                 spares_deletes=self.rules.spares_deletes,
             )
         )
+
+
+def _chosen(by_batch: Verdicts | None, batches: npt.NDArray[np.int32]) -> Verdicts:
+    if by_batch is None or not len(by_batch):
+        return np.zeros(len(batches), dtype=np.uint8)
+    return by_batch[batches]
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,6 +58,33 @@ def steps(jobs: Mapping[int, Sequence[SegmentNeed]], max_bytes: int) -> tuple[St
     return tuple(found)
 
 
+@dataclass(frozen=True, slots=True)
+class CopyPlan:
+    """Of the first `kept` segments a copy stays, so that their objects are fetched once. `others`: of those behind them a copy is
+    there while they are scanned, so that they are fetched twice; else three times."""
+
+    kept: int
+    others: bool
+
+
+def plan_copies(sizes: Sequence[int], cores: int, free_bytes: int, max_bytes: int) -> CopyPlan:
+    """Which copies fit. Those that stay take nothing that results may need: half of `max_bytes`, what the largest segment needs,
+    and on the disk all that results may take at once.
+
+    Args:
+        sizes: of the segments, in bytes.
+        cores: so many segments are scanned at once.
+        free_bytes: of the disk with the work files.
+        max_bytes: that much may wait at once as work files.
+    """
+    results_bytes = min(max_bytes, COPIES * sum(sizes))
+    room = min(max_bytes // 2, max_bytes - COPIES * max(sizes, default=0), free_bytes - results_bytes)
+    kept = sum(end <= room for end in accumulate(sizes))
+    others = sizes[kept:]
+    scanned_bytes = min(cores, len(others)) * max(others, default=0)
+    return CopyPlan(kept, sum(sizes[:kept]) + scanned_bytes <= min(max_bytes, free_bytes))
+
+
 def require_room(name: str, needs: Sequence[SegmentNeed], max_bytes: int) -> None:
     """Raises StagingTooSmall if the work files of one segment alone take more than `max_bytes`. `name`: the partition's."""
     largest = max((need for need in needs if need.is_rewritten), key=lambda need: need.staging_bytes, default=None)
@@ -116,7 +143,7 @@ def placed(jobs: Sequence[CompactionJob[CompactionSource]]) -> tuple[PlacedJob, 
 
 
 def scan_tasks(jobs: Sequence[PlacedJob], verdicts: Sequence[Sequence[SplitVerdicts]], cores: int) -> list[ScanTask]:
-    """Adjacent splits for each task, about as many bytes for each. `verdicts`: by job and split."""
+    """Adjacent splits for each task, about as many bytes for each. `verdicts`: by job and split, where headers were read."""
     total = sum(job.job.size_bytes for job in jobs)
     tasks = cores * max(1, -(-total // (cores * TASK_BYTES)))
     packed: list[list[JobShare]] = [[] for _ in range(tasks)]
@@ -125,7 +152,8 @@ def scan_tasks(jobs: Sequence[PlacedJob], verdicts: Sequence[Sequence[SplitVerdi
         whole = job.job.size_bytes <= WHOLE_BYTES
         shares: dict[int, list[Split]] = {}
         for split, begin in zip(job.splits, job.begins(), strict=True):
-            at = before if whole else before + begin
+            # A segment whose headers are not read yet is one task's, which reads them.
+            at = before if whole else before + begin - (split.begin if job.job.surveys else 0)
             shares.setdefault(min(at * tasks // max(total, 1), tasks - 1), []).append(split)
         for number, splits in shares.items():
             packed[number].append(_share(job, judged, splits))
@@ -135,6 +163,8 @@ def scan_tasks(jobs: Sequence[PlacedJob], verdicts: Sequence[Sequence[SplitVerdi
 
 def _share(job: PlacedJob, verdicts: Sequence[SplitVerdicts], splits: Sequence[Split]) -> JobShare:
     size_bytes = sum(split.end - split.begin for split in splits)
+    files, surveys = job.job.files, job.job.surveys
+    firsts = [split for split in splits if surveys and split.begin == 0]
     return JobShare(
         job.places,
         job.job.rules,
@@ -142,5 +172,6 @@ def _share(job: PlacedJob, verdicts: Sequence[SplitVerdicts], splits: Sequence[S
         table_slots(size_bytes),
         job.job.size_bytes <= WHOLE_BYTES,
         job.job.start_offset,
-        tuple((job.job.files[split.segment], split, verdicts[split.number].by_batch) for split in splits),
+        () if surveys else tuple((files[split.segment], split, verdicts[split.number].by_batch) for split in splits),
+        tuple((split.segment, split.number, surveys[split.segment]) for split in firsts),
     )

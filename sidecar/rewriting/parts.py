@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Protocol
 
-from sidecar.rewriting.work_files import WorkFile, bytes_of, cannot_be_written
+from sidecar.rewriting.work_files import WorkFile, bytes_of, named_when_whole
 
 
 class PartWriter(Protocol):
@@ -49,19 +48,8 @@ class LocalParts:
     in_store: ClassVar[bool] = False
     directory: Path
 
-    @contextmanager
-    def writing(self, number: int) -> Iterator[WorkFile]:
-        path = self._path(number)
-        with cannot_be_written(path):
-            descriptor, name = tempfile.mkstemp(dir=self.directory)
-        try:
-            with open(descriptor, "wb", buffering=0) as file:  # noqa: PTH123  a descriptor, not a path
-                yield WorkFile(path, file)
-            with cannot_be_written(path):
-                Path(name).replace(path)
-        finally:
-            # Without an error it has another name by now.
-            Path(name).unlink(missing_ok=True)
+    def writing(self, number: int) -> AbstractContextManager[WorkFile]:
+        return named_when_whole(self._path(number))
 
     def pieces(self, number: int, size_bytes: int) -> Iterator[memoryview]:
         return bytes_of(self._path(number), size_bytes)

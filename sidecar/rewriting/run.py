@@ -15,7 +15,7 @@ from sidecar.compaction.scan import SplitScan
 from sidecar.compaction.verdicts import SplitVerdicts
 from sidecar.engine_ports import StagedRun, StageEngine, Stages
 from sidecar.errors import PartitionError, RowsLost, SidecarError
-from sidecar.rewriting.job import CompactedOutput, CompactionJob, RewrittenPiece
+from sidecar.rewriting.job import CompactedOutput, CompactionJob, RewrittenPiece, SurveyAnswer
 from sidecar.rewriting.packing import SegmentNeed, Step, placed, scan_tasks
 from sidecar.rewriting.parts import Parts
 from sidecar.rewriting.sources import SourceT
@@ -94,7 +94,7 @@ class ScannedRun(Generic[SourceT]):
 def scanned(jobs: Sequence[CompactionJob[SourceT]], engine: StageEngine) -> Iterator[ScannedRun[SourceT]]:
     """Run the first two stages. Raises what the engine raises; CorruptFile and others of a partition are its result."""
     found = placed(jobs)
-    verdicts = [job.verdicts() if job.files else () for job in jobs]
+    verdicts = [job.verdicts() if job.files and not job.surveys else () for job in jobs]
     cores = engine.cores
     tasks = scan_tasks(found, verdicts, cores)
     buckets = sum(1 << job.places.bucket_bits for job in found)
@@ -113,20 +113,26 @@ def scanned(jobs: Sequence[CompactionJob[SourceT]], engine: StageEngine) -> Iter
                 winners[split] += count
         scans: list[list[SplitScan]] = [[] for _ in jobs]
         sent = [Counter[int]() for _ in jobs]
+        surveyed: list[list[SurveyAnswer]] = [[] for _ in jobs]
         for share in (answer for answer in run.answers if isinstance(answer, ScannedShare)):
             scans[share.job] += share.scans
             sent[share.job].update(share.entries)
+            surveyed[share.job] += share.surveyed
         results: list[Scanned[SourceT] | SidecarError] = []
         for number, (job, place) in enumerate(zip(jobs, found, strict=True)):
             first, count = place.places.first_split, place.places.split_count
             in_order = tuple(sorted(scans[number], key=lambda scan_: scan_.split.number))
-            results.append(
-                failures.get(number)
-                or _lost(place.places, in_order, sent[number], decided_from)
-                or Scanned(
-                    job, first, in_order, tuple(verdicts[number]), tuple(winners[first : first + count].tolist())
-                )
-            )
+            error = failures.get(number) or _lost(place.places, in_order, sent[number], decided_from)
+            if error is not None:
+                results.append(error)
+                continue
+            try:
+                known = job.as_surveyed(in_order, surveyed[number]) if job.surveys else job
+            except PartitionError as differs:
+                results.append(differs)
+                continue
+            judged = tuple(verdicts[number]) if known is job else known.verdicts()
+            results.append(Scanned(known, first, in_order, judged, tuple(winners[first : first + count].tolist())))
         yield ScannedRun(tuple(results), stages, run)
 
 

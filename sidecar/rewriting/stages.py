@@ -6,11 +6,8 @@ from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
-
-import numpy as np
-import numpy.typing as npt
 
 from sidecar.compaction.inflating import Inflater
 from sidecar.compaction.key_table import ORDINAL_BYTES, KeyTable, Winners, entries_of, reduce_blobs
@@ -21,11 +18,9 @@ from sidecar.compaction.scan import SplitScan, scan_split
 from sidecar.compaction.segments import Split
 from sidecar.engine_ports import TO_DRIVER, Row
 from sidecar.errors import CorruptFile, SidecarError
+from sidecar.rewriting.job import SegmentSurvey, SurveyAnswer, Verdicts
 from sidecar.rewriting.parts import Parts, PartWriter
 from sidecar.rewriting.sources import CompactionSource
-
-Verdicts = npt.NDArray[np.uint8]
-"""By batch of a split, not 0 where a transaction decides against it; empty where all are 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +36,10 @@ class Places:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JobShare:
-    """Adjacent splits of one job, to be scanned into one key table of so many slots. `is_whole`: they are all of the job."""
+    """Adjacent splits of one job, to be scanned into one key table of so many slots. `is_whole`: they are all of the job.
+
+    `surveys`: whole segments instead, each by number and first split, which are split where they are scanned.
+    """
 
     places: Places
     rules: CompactionRules
@@ -50,6 +48,7 @@ class JobShare:
     is_whole: bool
     start_offset: int
     splits: tuple[tuple[CompactionSource, Split, Verdicts], ...]
+    surveys: tuple[tuple[int, int, SegmentSurvey], ...] = ()
 
 
 ScanTask = tuple[JobShare, ...]
@@ -70,6 +69,7 @@ class ScannedShare:
     job: int
     scans: tuple[SplitScan, ...]
     entries: dict[int, int]
+    surveyed: tuple[SurveyAnswer, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +108,20 @@ def _scan_share(share: JobShare, inflater: Inflater) -> Iterator[Row]:
             scans.append(scan_split(segment, split, table, inflater, verdicts, start_offset=share.start_offset))
         if not share.is_whole:
             yield from _handed_out(waiting)
+    surveyed = list[SurveyAnswer]()
+    # The newest first: where it keeps a copy, the one before it finds there how its open transactions ended.
+    for number, first_split, survey in reversed(share.surveys):
+        with survey.surveyed() as held:
+            judged = {at: found.by_batch for at, found in enumerate(held.verdicts, start=first_split)}
+            for at, piece in enumerate(held.pieces, start=first_split):
+                split = Split(at, number, piece.begin, piece.end)
+                scan_ = scan_split(held.segment, split, table, inflater, judged[at], start_offset=share.start_offset)
+                scans.append(scan_)
+                if not share.is_whole:
+                    yield from _handed_out(waiting)
+            surveyed.append(SurveyAnswer(held.completed, {at: found for at, found in judged.items() if len(found)}))
     table.emit()
-    yield TO_DRIVER, ScannedShare(places.job, tuple(scans), dict(entries))
+    yield TO_DRIVER, ScannedShare(places.job, tuple(scans), dict(entries), tuple(surveyed))
     if not share.is_whole:
         yield from _handed_out(waiting)
         return
@@ -200,25 +212,23 @@ class Rewriting:
     """Stage three. `parts`: None where they are only measured."""
 
     parts: Parts | None
-    inflater: Inflater = field(default_factory=Inflater, repr=False)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """An inflater stays in its process."""
-        return Rewriting, (self.parts,)
 
     def __call__(self, rows: Iterable[Row], task: RewriteTask) -> Iterator[Any]:
         """See StagedRun.third; `WrittenPart`s, and a `JobFailure` for each job that ends here."""
         winners: defaultdict[int, list[bytes]] = defaultdict(list)
         for number, ordinals in rows:
             winners[number].append(ordinals)
+        inflater = Inflater()
         for todo in task:
             try:
                 for split in todo.splits:
-                    yield self._rewrite(todo, split, winners.pop(split.number, []))
+                    yield self._rewrite(todo, split, winners.pop(split.number, []), inflater)
             except SidecarError as error:
                 yield JobFailure(todo.job, error)
 
-    def _rewrite(self, todo: JobRewriting, split: SplitRewriting, winners: list[bytes]) -> WrittenPart:
+    def _rewrite(
+        self, todo: JobRewriting, split: SplitRewriting, winners: list[bytes], inflater: Inflater
+    ) -> WrittenPart:
         writing: AbstractContextManager[PartWriter | None]
         writing = nullcontext() if self.parts is None else self.parts.writing(split.number)
         with split.source.opened() as segment, writing as part:
@@ -230,7 +240,7 @@ class Rewriting:
                 todo.rules,
                 _discard if part is None else part.write,
                 ending=split.ending,
-                inflater=self.inflater,
+                inflater=inflater,
                 verdicts=split.verdicts,
                 last_batches=todo.last_batches,
                 keeps_legacy_tombstones=split.keeps_legacy_tombstones,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import tempfile
 import threading
 from collections.abc import Iterable, Iterator
@@ -63,6 +64,37 @@ class WorkFile:
             while len(rest):
                 rest = rest[self.file.write(rest) :]
 
+    def write_at(self, position: int, piece: bytes | memoryview) -> None:
+        """All of its bytes at a position; from several threads at once. `size_bytes` does not follow. Raises StagingFull."""
+        rest = memoryview(piece)
+        with cannot_be_written(self.place):
+            while len(rest):
+                count = os.pwrite(self.file.fileno(), rest, position)
+                position, rest = position + count, rest[count:]
+
+    def read_at(self, position: int, size_bytes: int) -> bytes:
+        """What was written there. Raises StagingFull for a disk that does not give it back."""
+        with cannot_be_written(self.place):
+            found = os.pread(self.file.fileno(), size_bytes, position)
+            if len(found) != size_bytes:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            return found
+
+
+@contextmanager
+def named_when_whole(path: Path) -> Iterator[WorkFile]:
+    """A file that has its name when the context has ended without an error, and is gone otherwise. Raises StagingFull."""
+    with cannot_be_written(path):
+        descriptor, name = tempfile.mkstemp(dir=path.parent)
+    try:
+        with open(descriptor, "w+b", buffering=0) as file:  # noqa: PTH123  a descriptor, not a path
+            yield WorkFile(path, file)
+        with cannot_be_written(path):
+            Path(name).replace(path)
+    finally:
+        # Without an error it has another name by now.
+        Path(name).unlink(missing_ok=True)
+
 
 @contextmanager
 def nameless_file(place: Path) -> Iterator[WorkFile]:
@@ -89,6 +121,12 @@ def bytes_of(path: Path, size_bytes: int | None = None) -> Iterator[memoryview]:
         raise SegmentChanged(f"{path}: vanished while it was copied; look again") from error
     except OSError as error:
         raise PartitionError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def free_bytes_of(directory: Path) -> int:
+    """What may still be written to its file system. Raises StagingFull."""
+    with cannot_be_written(directory):
+        return shutil.disk_usage(directory).free
 
 
 def sync_file(path: Path) -> None:

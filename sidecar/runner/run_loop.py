@@ -16,7 +16,8 @@ from sidecar.errors import LogDirsUnformatted, SidecarError, StoreError, StoreUn
 from sidecar.metrics import Metrics
 from sidecar.partition.wait_reason import Wait, render
 from sidecar.reporting.health_reporter import HealthReporter
-from sidecar.rewriting.engines import CompactionEngines, LocalEngines
+from sidecar.rewriting.engines import CompactionEngines
+from sidecar.rewriting.local_stages import LocalEngines
 from sidecar.runner.archive_loop import ArchiveLoop
 from sidecar.runner.assembly import ChangingSettings, open_tools, policy_of, scanner
 from sidecar.runner.cleaner_watch import CleanerWatch

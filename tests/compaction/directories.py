@@ -19,7 +19,7 @@ from sidecar.logformat.names import (
     parse_directory_name,
 )
 from sidecar.rewriting.directory import Compaction, compact_directory, named_partition
-from sidecar.rewriting.engines import LocalStages
+from sidecar.rewriting.local_stages import LocalStages
 from sidecar.snapshots.jobs import Forgetting
 from tests.compaction.partitions import partition_in
 from tests.compaction.reference.cleaning import clean

@@ -15,8 +15,8 @@ from sidecar.compaction.segments import SPLIT_BYTES, SegmentInput
 from sidecar.engine_ports import Stages
 from sidecar.logformat.batches import SegmentScanner
 from sidecar.logformat.window import ReadAt
-from sidecar.rewriting.engines import LocalRun, LocalStages
 from sidecar.rewriting.job import CompactedOutput, CompactionJob, Cutter, Piece
+from sidecar.rewriting.local_stages import LocalRun, LocalStages
 from sidecar.rewriting.parts import LocalParts
 from sidecar.rewriting.run import only, rewritten, scanned
 from sidecar.rewriting.segment_files import checked_log, joined
@@ -96,7 +96,8 @@ def pieces_of(segment: ReferenceSegment, split_bytes: int) -> tuple[Piece, ...]:
 class LargeJobStages(LocalStages):
     """Treats a small job as a large one: a key table has `slots` slots; if `apart`, each split is a task's share of its own."""
 
-    def __init__(self, slots: int | None, *, apart: bool) -> None:
+    def __init__(self, slots: int | None, *, apart: bool, threads: int = 1, in_memory_bytes: int = 1 << 26) -> None:
+        super().__init__(threads, in_memory_bytes=in_memory_bytes)
         self._slots, self._apart = slots, apart
 
     def staged(self, stages: Stages, tasks: Sequence[Any]) -> AbstractContextManager[LocalRun]:
@@ -140,11 +141,14 @@ def compact(
     *,
     slots: int | None = None,
     apart: bool = False,
+    threads: int = 1,
+    in_memory_bytes: int = 1 << 26,
     **options: Any,
 ) -> tuple[list[CompactedOutput[Source]], list[bytes]]:
     """The outputs and their logs, each checked as before a commit. `options`: as of `job_of`."""
     job = job_of(segments, rules, partition, **options)
-    with TemporaryDirectory() as place, scanned([job], LargeJobStages(slots, apart=apart)) as run:
+    stages = LargeJobStages(slots, apart=apart, threads=threads, in_memory_bytes=in_memory_bytes)
+    with TemporaryDirectory() as place, scanned([job], stages) as run:
         parts = LocalParts(Path(place))
         outputs = only(rewritten(run, parts))
         logs = [b"".join(map(bytes, joined(output, parts))) for output in outputs]

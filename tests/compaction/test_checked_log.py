@@ -11,8 +11,8 @@ from sidecar.compaction.rules import CompactionRules
 from sidecar.errors import CorruptFile, SegmentChanged
 from sidecar.logformat.bodies.building import build_batch
 from sidecar.logformat.bodies.record import Record
-from sidecar.rewriting.engines import LocalStages
 from sidecar.rewriting.job import CompactedOutput, RewrittenPiece
+from sidecar.rewriting.local_stages import LocalStages
 from sidecar.rewriting.parts import LocalParts
 from sidecar.rewriting.run import only, rewritten, scanned
 from sidecar.rewriting.segment_files import checked_log, joined

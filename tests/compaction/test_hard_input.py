@@ -24,7 +24,7 @@ from sidecar.errors import CorruptFile, SegmentChanged, SettingsError, SidecarEr
 from sidecar.logformat.bodies.building import build_batch, build_empty_batch
 from sidecar.logformat.bodies.record import Record
 from sidecar.logformat.headers import Codec
-from sidecar.rewriting.engines import LocalStages
+from sidecar.rewriting.local_stages import LocalStages
 from sidecar.rewriting.packing import bucket_bits, table_slots
 from sidecar.rewriting.run import only, rewritten, scanned
 from tests.compaction.engine import HASH_KEY, Source, as_input, compact, job_of

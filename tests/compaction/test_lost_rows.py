@@ -10,7 +10,7 @@ import pytest
 from sidecar.compaction.rules import CompactionRules
 from sidecar.engine_ports import Row
 from sidecar.errors import RowsLost
-from sidecar.rewriting import engines as local_stages
+from sidecar.rewriting import local_stages
 from sidecar.rewriting.parts import LocalParts
 from sidecar.rewriting.run import only, rewritten, scanned
 from tests.compaction.engine import LargeJobStages, job_of

@@ -15,8 +15,8 @@ from sidecar.compaction.segments import MIB, SegmentInput
 from sidecar.compaction_strategy import Strategy
 from sidecar.errors import CorruptFile, SidecarError, StagingFull, StoreUnavailable
 from sidecar.rewriting.directory import compaction_job, named_partition
-from sidecar.rewriting.engines import LocalStages
 from sidecar.rewriting.job import CompactedOutput, CompactionJob
+from sidecar.rewriting.local_stages import LocalStages
 from sidecar.rewriting.packing import placed, scan_tasks
 from sidecar.rewriting.parts import LocalParts
 from sidecar.rewriting.run import rewritten, scanned

@@ -13,7 +13,7 @@ from sidecar.compaction_strategy import Strategy
 from sidecar.logformat.bodies.building import build_batch
 from sidecar.logformat.bodies.record import Record
 from sidecar.rewriting.directory import forecast, named_partition
-from sidecar.rewriting.engines import LocalStages
+from sidecar.rewriting.local_stages import LocalStages
 from sidecar.rewriting.what_if import KeptRecord, OtherWinners
 from sidecar.snapshots.jobs import Forgetting
 from tests.cli.running import in_this_process

@@ -18,7 +18,7 @@ from sidecar.host import process_store
 from sidecar.http.pages import status_json
 from sidecar.metrics import MeteredStore
 from sidecar.partition.run_limits import RunLimits
-from sidecar.rewriting.engines import LocalStages
+from sidecar.rewriting.local_stages import LocalStages
 from sidecar.runner import run_loop
 from sidecar.runner.cleaner_watch import CleanerWatch
 from sidecar.runner.context import RunContext

@@ -33,7 +33,7 @@ from sidecar.errors import SidecarError
 from sidecar.model import ObjectKey
 from sidecar.restore.request import LeaderEpochMode, RestoreRequest
 from sidecar.restore.restore import RestoreReport, restore
-from sidecar.rewriting.engines import LocalStages
+from sidecar.rewriting.local_stages import LocalStages
 from sidecar.store_settings import StoreSettings
 from sidecar.verify.segments import ProblemKind
 from tests.fakes.manual_clock import ManualClock

@@ -19,7 +19,7 @@ from sidecar.compactor.archive.plan import CompactionRequest, PartitionCompactio
 from sidecar.host import process_store
 from sidecar.model import ArchivedSegment, ObjectKey, PartName
 from sidecar.ports import ObjectStore
-from sidecar.rewriting.engines import LocalStages
+from sidecar.rewriting.local_stages import LocalStages
 from sidecar.store_settings import StoreSettings
 from tests.compaction.partitions import partition_of
 from tests.compaction.reference.batches import decode_segment

@@ -14,7 +14,7 @@ from sidecar.compactor.before_upload import BeforeUpload
 from sidecar.compactor.group_compactor import GroupCompactor
 from sidecar.config import CompactionSettings
 from sidecar.discovery.scan import ScanResult, TopicFilter, scan_log_dirs
-from sidecar.rewriting.engines import LocalEngines
+from sidecar.rewriting.local_stages import LocalEngines
 from sidecar.runner.archive_loop import ArchiveLoop
 from sidecar.runner.context import RunContext
 from sidecar.runner.cycle_report import CycleReport

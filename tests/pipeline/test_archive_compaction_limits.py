@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from producer_state.replay import CompletedTransaction
 from sidecar.archive.actions import Lost, Remove
 from sidecar.archive.state import PartitionState
 from sidecar.commits.commit_log import CommitLog
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compactor.archive.bundle import table_at_end
 from sidecar.compactor.archive.plan import CompactionRequest, PartitionCompaction, plan_archive
+from sidecar.compactor.archive.segment_survey import ArchivedSurvey
 from sidecar.model import ObjectKey
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.archives import (
@@ -53,19 +56,26 @@ def test_a_range_may_end_within_transactions_that_end_above_it(tmp_path: Path, m
     state = only_state(whole)
     objects, times = dict(whole.objects), dict(whole.modified_ms)
     use(monkeypatch, whole)
-    looked_beyond = 0
+    looked_beyond, followed = 0, dict[int, int]()
+    ended_later = ArchivedSurvey._ended_later
+
+    def noted(survey: ArchivedSurvey) -> Iterator[CompletedTransaction]:
+        found = list(ended_later(survey))
+        followed[survey.log.end_offset] = len(found)
+        return iter(found)
+
+    monkeypatch.setattr(ArchivedSurvey, "_ended_later", noted)
     for segment, open_offset in list(zip(state.segments, first_open_offsets(whole, state), strict=True))[:-1]:
         if open_offset is None:
             continue
         whole.objects, whole.modified_ms = dict(objects), dict(times)
         request = CompactionRequest(state.lineage.root, RULES, WRITER, segment.end_offset)
-        plan = plan_archive(whole, request, whole.clock)
-        assert plan.segments[-1] == segment
-        assert plan.beyond > 0
-        looked_beyond += 1
+        assert plan_archive(whole, request, whole.clock).segments[-1] == segment
         (result,) = compactor(whole, tmp_path).compact([request])
         require_as_reference(whole, state, result)
         assert only_state(whole).clean_end_offset == segment.end_offset
+        assert followed[segment.end_offset] > 0
+        looked_beyond += 1
     assert looked_beyond > 0
 
 

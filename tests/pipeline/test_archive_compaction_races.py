@@ -16,7 +16,7 @@ from sidecar.compactor.archive.compactor import ArchiveCompactor
 from sidecar.compactor.archive.plan import CompactionRequest
 from sidecar.errors import Fenced
 from sidecar.model import ObjectKey
-from sidecar.rewriting.engines import LocalStages
+from sidecar.rewriting.local_stages import LocalStages
 from sidecar.rewriting.packing import COPIES
 from tests.fakes.manual_clock import ManualClock
 from tests.pipeline.archives import (

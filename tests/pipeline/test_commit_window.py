@@ -20,7 +20,7 @@ from sidecar.compactor.archive.plan import CompactionRequest, PartitionCompactio
 from sidecar.compactor.gc import collect_garbage
 from sidecar.errors import StoreUnavailable
 from sidecar.model import ObjectKey
-from sidecar.rewriting.engines import LocalStages
+from sidecar.rewriting.local_stages import LocalStages
 from sidecar.runner.context import RunContext
 from sidecar.storage.store_clock import PROBE_FOLDER
 from sidecar.verify.verify import verify_archive

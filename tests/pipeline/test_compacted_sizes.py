@@ -22,7 +22,7 @@ from sidecar.logformat.indexes.rebuild import IndexBuilder
 from sidecar.logformat.names import Suffix, file_name
 from sidecar.model import ObjectKey
 from sidecar.ports import ObjectFacts
-from sidecar.rewriting.engines import LocalStages
+from sidecar.rewriting.local_stages import LocalStages
 from sidecar.rewriting.parts import LocalParts
 from sidecar.rewriting.what_if import what_if
 from tests.compaction.directories import compacted

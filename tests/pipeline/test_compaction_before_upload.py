@@ -26,7 +26,7 @@ from sidecar.model import PartitionFiles, PartName, TopicPartition
 from sidecar.partition.wait_reason import AwaitingCompaction
 from sidecar.rewriting import stages
 from sidecar.rewriting.directory import compact_directory
-from sidecar.rewriting.engines import LocalEngines, LocalStages
+from sidecar.rewriting.local_stages import LocalEngines, LocalStages
 from sidecar.runner.archive_loop import ArchiveLoop
 from sidecar.snapshots.jobs import Forgetting
 from sidecar.storage.bandwidth import BandwidthLimit, IoBudget

@@ -28,7 +28,8 @@ from sidecar.config import Settings
 from sidecar.discovery.scan import TopicFilter, scan_log_dirs
 from sidecar.engine_ports import StageEngine
 from sidecar.errors import Fenced, StoreUnavailable
-from sidecar.rewriting.engines import CompactionCutOff, LocalEngines
+from sidecar.rewriting.engines import CompactionCutOff
+from sidecar.rewriting.local_stages import LocalEngines
 from sidecar.rewriting.work_files import WorkFiles
 from sidecar.runner.archive_loop import ArchiveLoop
 from tests.fakes.manual_clock import ManualClock

@@ -23,7 +23,7 @@ from sidecar.config import CompactionPolicy, Settings
 from sidecar.discovery.scan import TopicFilter, scan_log_dirs
 from sidecar.engine_ports import StageEngine
 from sidecar.model import ObjectKey
-from sidecar.rewriting.engines import LocalEngines, LocalStages
+from sidecar.rewriting.local_stages import LocalEngines, LocalStages
 from sidecar.rewriting.what_if import what_if
 from sidecar.runner.archive_loop import ArchiveLoop
 from tests.compaction.reference.batches import decode_segment

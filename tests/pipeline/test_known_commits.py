@@ -29,7 +29,7 @@ from sidecar.config import CompactionPolicy, Settings
 from sidecar.errors import CorruptFile
 from sidecar.host.journal import Attempt
 from sidecar.model import ObjectKey
-from sidecar.rewriting.engines import LocalEngines, LocalStages
+from sidecar.rewriting.local_stages import LocalEngines, LocalStages
 from sidecar.runner.archive_loop import ArchiveLoop
 from sidecar.runner.context import RunContext
 from tests.archive.builders import an_id

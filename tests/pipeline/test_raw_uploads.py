@@ -24,7 +24,7 @@ from sidecar.engine_ports import StageEngine
 from sidecar.errors import SidecarError
 from sidecar.metrics import Metrics
 from sidecar.model import SegmentFiles
-from sidecar.rewriting.engines import LocalEngines
+from sidecar.rewriting.local_stages import LocalEngines
 from sidecar.runner.archive_loop import ArchiveLoop
 from sidecar.topic_policy import TopicPolicy
 from tests.fakes.manual_clock import ManualClock

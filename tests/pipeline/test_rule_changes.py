@@ -28,7 +28,7 @@ from sidecar.discovery.scan import TopicFilter, scan_log_dirs
 from sidecar.engine_ports import StageEngine
 from sidecar.logformat.bodies.building import build_batch
 from sidecar.logformat.bodies.record import Record
-from sidecar.rewriting.engines import LocalEngines, LocalStages
+from sidecar.rewriting.local_stages import LocalEngines, LocalStages
 from sidecar.runner.archive_loop import ArchiveLoop
 from sidecar.topic_policy import NOT_TOLD, TopicPolicy, Unanswered
 from tests.fakes.manual_clock import ManualClock

@@ -19,7 +19,7 @@ from sidecar.compactor.archive import finishing as archive_finishing
 from sidecar.compactor.archive.compactor import ArchiveCompactor
 from sidecar.compactor.archive.plan import CompactionRequest
 from sidecar.errors import StagingFull, StagingTooSmall
-from sidecar.rewriting.engines import LocalStages
+from sidecar.rewriting.local_stages import LocalStages
 from sidecar.rewriting.packing import SegmentNeed, require_room, steps
 from sidecar.rewriting.work_files import WorkFile, nameless_file
 from tests.fakes.memory_store import MemoryStore

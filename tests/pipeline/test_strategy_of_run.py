@@ -21,7 +21,7 @@ from sidecar.compactor.topic_rule import TopicRules
 from sidecar.config import Settings
 from sidecar.discovery.scan import TopicFilter, scan_log_dirs
 from sidecar.errors import PartitionError
-from sidecar.rewriting.engines import LocalEngines
+from sidecar.rewriting.local_stages import LocalEngines
 from sidecar.runner.archive_loop import ArchiveLoop
 from sidecar.topic_policy import TopicPolicy
 from tests.fakes.manual_clock import ManualClock

@@ -56,7 +56,7 @@ class SimArchiveCompactor(ArchiveCompactor):
         )
         self._link, self._random = link, random
 
-    def _jobs(self, partitions: Sequence[PartitionInWork]) -> list[PartitionInWork]:
+    def _planned(self, partitions: Sequence[PartitionInWork]) -> list[PartitionInWork]:
         for found in partitions:
             try:
                 found.plan = plan_archive(self._link, found.request, self._clock)
@@ -85,7 +85,7 @@ class SimArchiveCompactor(ArchiveCompactor):
     def _outputs(self, found: PartitionInWork) -> Iterator[_Output]:
         assert found.plan is not None
         plan, root = found.plan, found.request.root
-        segments = plan.state.segments[: plan.count + plan.beyond]
+        segments = plan.state.segments  # those behind the plan's say how transactions ended
         logs = [decode(self._link.read(below(root, segment.log_key), whole=True)) for segment in segments]
         ends = ends_of(batch for log in logs for batch in log)
         start_offset = plan.state.deleted_before_offset

@@ -286,7 +286,7 @@ def test_a_cluster_is_no_engine_for_files_of_this_machine(tmp_path: Path) -> Non
 
 
 @pytest.mark.apart
-def test_the_break_even_is_measured(tmp_path: Path) -> None:
+def test_both_engines_are_measured(tmp_path: Path) -> None:
     found = result_of("engines", tmp_path)
     assert [row["command"] for row in found["rows"]] == ["compact", "rebuild"] * 2
     assert all(row["local_s"] > 0 and row["spark_s"] > 0 and row["auto"] == "local" for row in found["rows"])

@@ -112,7 +112,7 @@ def _engine(
     """The engine, and where work files lie if all its tasks see this machine."""
     # A name or a cluster decides without a listing.
     decided = settings.spark.engine is not EngineName.AUTO or not settings.spark.is_local
-    work = Work(WorkKind.COMPACTION, 0, 0, on_this_machine=False) if decided else _work_on(store, lineages)
+    work = Work(WorkKind.COMPACTION, 0, on_this_machine=False) if decided else _work_on(store, lineages)
     with stage_engine(settings, work) as runner:
         sees_us = settings.spark.is_local or not takes_spark(settings, work)
         yield runner, settings.compaction.staging_path if sees_us else None
@@ -122,14 +122,13 @@ def _work_on(store: ObjectStore, lineages: Sequence[Lineage]) -> Work:
     """How much there is to compact at most; counting ends where no more can matter."""
     from sidecar.archive.keys import SEGMENTS, below
 
-    size_bytes = segments = 0
+    size_bytes = 0
     for lineage in lineages:
         for facts in store.list(below(lineage.root, SEGMENTS)):
             size_bytes += facts.size_bytes
-            segments += facts.key.endswith(".log")
             if size_bytes > MEMORY_BYTES_MAX:
                 break
-    return Work(WorkKind.COMPACTION, size_bytes, segments, on_this_machine=False)
+    return Work(WorkKind.COMPACTION, size_bytes, on_this_machine=False)
 
 
 def _show(

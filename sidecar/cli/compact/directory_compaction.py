@@ -105,8 +105,7 @@ def _forgetting(settings: Settings, rules: CompactionRules) -> Forgetting:
 
 
 def _work_on(files: PartitionFiles) -> Work:
-    sizes = [segment.size_bytes for segment in files.segments]
-    return Work(WorkKind.COMPACTION, sum(sizes), len(sizes), on_this_machine=True)
+    return Work(WorkKind.COMPACTION, sum(segment.size_bytes for segment in files.segments), on_this_machine=True)
 
 
 def _as_json(compaction: Compaction, rules: CompactionRules) -> dict[str, Any]:

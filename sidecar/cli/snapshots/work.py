@@ -134,7 +134,7 @@ def reading(
     from sidecar.snapshots.local_engine import PRELOADED
 
     # Only a name or a cluster takes reading to Spark, whatever its size.
-    work = Work(WorkKind.READING, 0, 0, on_this_machine=on_this_machine)
+    work = Work(WorkKind.READING, 0, on_this_machine=on_this_machine)
     with (
         task_engine(settings, work, workers, [PRELOADED]) as engine,
         ProgressDisplay(quiet=options.quiet, colors=options.colors) as progress,

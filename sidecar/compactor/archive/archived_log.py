@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
 from typing import Final
 
 from sidecar.archive.bundle import log_size_bytes
 from sidecar.archive.keys import below
 from sidecar.compaction.segments import SegmentInput
+from sidecar.compactor.archive.object_copy import fetched_into
 from sidecar.host import process_store
 from sidecar.logformat.window import ReadAt
 from sidecar.model import ArchivedSegment, ObjectKey
 from sidecar.ports import ObjectStore
 from sidecar.rewriting.sources import input_of
+from sidecar.rewriting.work_files import named_when_whole, nameless_file
+from sidecar.snapshots.tasks import LocalSegment
 from sidecar.store_settings import StoreSettings
 
 LAST_MODIFIED: Final = "last_modified_ms"
@@ -25,13 +31,26 @@ _TIME_DIGITS_MAX = 18
 """Such times fit into 64 bits."""
 
 
+class Copy(Enum):
+    """Of an object, in a file. KEPT: once fetched it stays in the work directory. SCANNED: as long as it is scanned."""
+
+    KEPT = "kept"
+    SCANNED = "scanned"
+    NONE = "none"
+
+
 @dataclass(frozen=True, slots=True)
 class ArchivedLog:
-    """A `CompactionSource`: the `.log` object of a live segment."""
+    """A `CompactionSource`: the `.log` object of a live segment.
+
+    `work_dir`: a directory for work files that all tasks see; None: each task has its own temporary one.
+    """
 
     store: StoreSettings
     root: str
     segment: ArchivedSegment
+    work_dir: Path | None = None
+    copy: Copy = Copy.NONE
 
     @property
     def name(self) -> str:
@@ -64,8 +83,48 @@ class ArchivedLog:
 
     @contextmanager
     def opened(self) -> Iterator[SegmentInput]:
-        """See CompactionSource. Reading raises StoreError."""
-        yield self.as_input(reader(process_store.store_of(self.store), self.key, self.size_bytes))
+        """See CompactionSource. From the copy, if there is one. Reading raises StoreError."""
+        with self._copy() as read_at:
+            yield self.as_input(read_at or reader(process_store.store_of(self.store), self.key, self.size_bytes))
+
+    @contextmanager
+    def fetched(self) -> Iterator[ReadAt]:
+        """The object for what reads it twice: as a file of this machine, if `copy` allows it.
+
+        Raises StagingFull, and reading StoreError.
+        """
+        store, copy = process_store.store_of(self.store), self._copy_path
+        with self._copy() as read_at:
+            if read_at is not None or self.copy is Copy.NONE:
+                yield read_at or reader(store, self.key, self.size_bytes)
+                return
+        place = self.work_dir or Path(tempfile.gettempdir())
+        with (
+            nameless_file(place) if copy is None else named_when_whole(copy) as file,
+            fetched_into(file, store, self.key, self.size_bytes) as read_at,
+        ):
+            yield read_at
+
+    def forget_copy(self) -> None:
+        """Take the copy away. What cannot be removed now is with the directory."""
+        if self._copy_path is not None:
+            with suppress(OSError):
+                self._copy_path.unlink(missing_ok=True)
+
+    @property
+    def _copy_path(self) -> Path | None:
+        if self.work_dir is None or self.copy is not Copy.KEPT:
+            return None
+        return self.work_dir / f"{self.base_offset:020d}-{self.segment.segment_id}.copy"
+
+    @contextmanager
+    def _copy(self) -> Iterator[ReadAt | None]:
+        copy = self._copy_path
+        if copy is None or not copy.exists():
+            yield None
+            return
+        with contextmanager(LocalSegment(str(copy), self.size_bytes).opened)() as read_at:
+            yield read_at
 
     def unread(self) -> SegmentInput:
         return self.as_input(lambda _position, _buffer: 0)

@@ -26,6 +26,12 @@ def table_at_end(store: ObjectStore, root: str, segment: ArchivedSegment) -> Pro
         raise CorruptFile(f"the archived producer snapshot cannot be read: {error}", file=key) from error
 
 
+def open_transactions(table: ProducerTable) -> set[tuple[int, int]]:
+    """Producer and first offset of each."""
+    rows = table.rows[table.rows["current_txn_first_offset"] >= 0]
+    return set(zip(rows["producer_id"].tolist(), rows["current_txn_first_offset"].tolist(), strict=True))
+
+
 def small_parts(store: ObjectStore, root: str, segment: ArchivedSegment) -> Mapping[PartName, bytes]:
     """All parts of `.indexes`, checked. Raises CorruptFile, StoreError."""
     return cut_parts(read_indexes(store, root, segment), segment, below(root, segment.indexes_key))

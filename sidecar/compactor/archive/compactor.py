@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import cache, partial
@@ -11,6 +11,7 @@ from typing import Final
 
 import structlog
 
+from sidecar.archive.bundle import log_size_bytes
 from sidecar.archive.keys import fresh_id
 from sidecar.archive.state import PartitionState
 from sidecar.clock import Clock
@@ -18,10 +19,9 @@ from sidecar.commits.commit_log import CommitLog
 from sidecar.commits.commit_window import CommitWindow
 from sidecar.commits.stored_commits import SETTLE_S_PATIENT, WAIT_S_FIRST, WAIT_S_MAX, proves_not_committed
 from sidecar.compaction.segments import SPLIT_BYTES
-from sidecar.compactor.archive.archived_log import ArchivedLog
+from sidecar.compactor.archive.archived_log import ArchivedLog, Copy
 from sidecar.compactor.archive.commit import commit
 from sidecar.compactor.archive.finishing import FinishTask, discard, finish_all
-from sidecar.compactor.archive.first_look import Looked, look_at
 from sidecar.compactor.archive.plan import (
     CompactionRequest,
     Job,
@@ -38,10 +38,10 @@ from sidecar.host import process_store
 from sidecar.randomness import Randomness, SystemRandomness
 from sidecar.rewriting.engines import CompactionCutOff
 from sidecar.rewriting.job import HASH_KEY_BYTES
-from sidecar.rewriting.packing import SegmentNeed, Step, require_room, steps
+from sidecar.rewriting.packing import SegmentNeed, Step, plan_copies, require_room, steps
 from sidecar.rewriting.parts import LocalParts, Parts
 from sidecar.rewriting.run import ScannedRun, rewritten, scanned
-from sidecar.rewriting.work_files import WorkFiles
+from sidecar.rewriting.work_files import WorkFiles, free_bytes_of
 from sidecar.store_settings import StoreSettings
 
 _log = structlog.get_logger(__name__)
@@ -55,7 +55,7 @@ Confirm = Callable[[CompactionRequest, PartitionState], None]
 
 
 class ArchiveCompactor:
-    """Runs on any engine. Tasks touch the store and nothing else of this machine, unless there is a staging directory."""
+    """Runs on any engine. Without a staging directory tasks share nothing but the store, and have temporary files of their own."""
 
     def __init__(
         self,
@@ -68,6 +68,7 @@ class ArchiveCompactor:
         confirm: Confirm = lambda _request, _decided: None,
         split_bytes: int = SPLIT_BYTES,
         max_staging_bytes: int = NO_BOUND,
+        free_bytes: Callable[[Path], int] = free_bytes_of,
         is_cut_off: Callable[[], bool] = lambda: False,
         tell: Callable[[str], None] = lambda _: None,
         randomness: Randomness | None = None,
@@ -79,6 +80,7 @@ class ArchiveCompactor:
             confirm: called right before the commit of a partition, by several threads, with the state that was compacted. If
                 it raises a SidecarError, nothing of that partition is committed.
             max_staging_bytes: that much may wait at once as work files, in the directory or in the store.
+            free_bytes: how much may still be written to the file system of the directory.
             is_cut_off: asked before each step and each commit; if it is so, CompactionCutOff ends what is not committed.
             tell: told of each step, for people.
             randomness: of ids, nonces and hash keys; the machine's by default.
@@ -90,6 +92,7 @@ class ArchiveCompactor:
         self._confirm = confirm
         self._split_bytes = split_bytes
         self._max_staging_bytes = max_staging_bytes
+        self._free_bytes = free_bytes
         self._is_cut_off = is_cut_off
         self._tell = tell
         self._randomness = randomness or SystemRandomness()
@@ -110,7 +113,7 @@ class ArchiveCompactor:
             done: told of each partition that is committed.
         """
         partitions = [PartitionInWork(request) for request in requests]
-        running = self._jobs(partitions)
+        running = self._planned(partitions)
         if not running:
             return results(partitions)
         try:
@@ -130,10 +133,11 @@ class ArchiveCompactor:
         self, running: Sequence[PartitionInWork], dry_run: bool, done: Callable[[PartitionCompaction], None]
     ) -> None:
         with self._parts() as (parts, place):
-            self._tell("comparing keys")
-            jobs = [found.job for found in running if found.job is not None]
+            copies, copied_bytes = self._copies(running, place)
+            jobs = [self._make_job(found, place, copies) for found in running]
+            self._tell("reading headers and keys")
             with scanned(jobs, self._engine) as run:
-                todo = self._steps(running, run)
+                todo = self._steps(running, run, self._max_staging_bytes - copied_bytes)
                 last_step = {job: number for number, step in enumerate(todo) for job in step}
                 for number, step in enumerate(todo):
                     self._require_going_on()
@@ -170,13 +174,35 @@ class ArchiveCompactor:
     def job_of(self, request: CompactionRequest) -> Job | None:
         """What would be compacted; None where nothing may. Raises what `compact` has as that partition's error."""
         partition = PartitionInWork(request)
-        self._jobs([partition])
+        running = self._planned([partition])
         if partition.result is not None and partition.result.error is not None:
             raise partition.result.error
-        return partition.job
+        if not running:
+            return None
+        place = None if self._staging is None or not self._staging.is_dir() else self._staging
+        copies, _ = self._copies(running, place)
+        # Nothing stays behind the caller's last use of the job.
+        scanned_copies = dict.fromkeys(copies, Copy.SCANNED)
+        return self._make_job(partition, place, scanned_copies)
 
-    def _jobs(self, partitions: Sequence[PartitionInWork]) -> list[PartitionInWork]:
-        """Those of which there is something to compact, all their segments looked at."""
+    def _make_job(self, found: PartitionInWork, work_dir: Path | None, copies: Mapping[str, Copy]) -> Job:
+        hash_key = self._randomness.random_bytes(HASH_KEY_BYTES)
+        return found.make_job(self._settings, hash_key, self._split_bytes, work_dir, copies)
+
+    def _copies(self, running: Sequence[PartitionInWork], work_dir: Path | None) -> tuple[dict[str, Copy], int]:
+        """By id of a segment what copy there is of it; and how many bytes those take that stay."""
+        segments = [segment for found in running if found.plan is not None for segment in found.plan.segments]
+        if work_dir is None:
+            return {segment.segment_id: Copy.SCANNED for segment in segments}, 0
+        sizes = [log_size_bytes(segment) for segment in segments]
+        plan = plan_copies(sizes, self._engine.cores, self._free_bytes(work_dir), self._max_staging_bytes)
+        copies = {segment.segment_id: Copy.KEPT for segment in segments[: plan.kept]}
+        if plan.others:
+            copies |= {segment.segment_id: Copy.SCANNED for segment in segments[plan.kept :]}
+        return copies, sum(sizes[: plan.kept])
+
+    def _planned(self, partitions: Sequence[PartitionInWork]) -> list[PartitionInWork]:
+        """Those of which there is something to compact."""
         store = process_store.store_of(self._settings)
 
         def plan(found: PartitionInWork) -> None:
@@ -190,23 +216,11 @@ class ArchiveCompactor:
         with ThreadPoolExecutor(_THREADS, thread_name_prefix="archive-plans") as pool:
             for _ in pool.map(plan, partitions):
                 continue
-        planned = [found for found in partitions if found.plan is not None and found.result is None]
-        self._tell("reading headers")
-        tasks = [
-            task
-            for number, found in enumerate(planned)
-            if found.plan is not None
-            for task in found.plan.look_tasks(number, self._settings, self._split_bytes)
-        ]
-        looked: list[list[Looked]] = [[] for _ in planned]
-        for answer in look_at(tasks, self._engine):
-            looked[answer.job].append(answer)
-        for found, answers in zip(planned, looked, strict=True):
-            hash_key = self._randomness.random_bytes(HASH_KEY_BYTES)
-            found.make_job(self._settings, sorted(answers, key=lambda answer: answer.number), hash_key)
-        return unsettled(planned)
+        return unsettled(partitions)
 
-    def _steps(self, running: Sequence[PartitionInWork], run: ScannedRun[ArchivedLog]) -> tuple[Step, ...]:
+    def _steps(
+        self, running: Sequence[PartitionInWork], run: ScannedRun[ArchivedLog], max_bytes: int
+    ) -> tuple[Step, ...]:
         """In which order all is written, so that work files keep to their bound. Partitions that cannot are refused here."""
         needs: dict[int, tuple[SegmentNeed, ...]] = {}
         for number, (found, scan) in enumerate(zip(running, run.results, strict=True)):
@@ -215,12 +229,12 @@ class ArchiveCompactor:
                 continue
             of_job = scan.needs()
             try:
-                require_room(found.request.root, of_job, self._max_staging_bytes)
+                require_room(found.request.root, of_job, max_bytes)
             except StagingTooSmall as error:
                 found.fail(error)
             else:
                 needs[number] = of_job
-        return steps(needs, self._max_staging_bytes)
+        return steps(needs, max_bytes)
 
     def _rewrite(
         self, running: Sequence[PartitionInWork], run: ScannedRun[ArchivedLog], parts: Parts | None, step: Step
@@ -304,6 +318,8 @@ class ArchiveCompactor:
                 self._discard(found)
         else:
             found.succeed(number)
+            for file in () if found.job is None else found.job.files:
+                file.forget_copy()
             if number is not None and plan.strategy_before is not None:
                 _log.info(
                     "compaction_strategy_changed",

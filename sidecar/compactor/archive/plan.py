@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from socket import gethostname
 from typing import TypeAlias
 
 import structlog
 
-from producer_state.snapshot import Rows
 from sidecar import __version__
 from sidecar.archive.commit import Writer
 from sidecar.archive.state import CommitId, PartitionState, newest_strategy
@@ -21,13 +21,13 @@ from sidecar.commits.stored_commits import proves_not_committed
 from sidecar.compaction.last_batches import LastBatches
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction_strategy import StrategyInUse
-from sidecar.compactor.archive.archived_log import ArchivedLog
+from sidecar.compactor.archive.archived_log import ArchivedLog, Copy
 from sidecar.compactor.archive.bundle import first_undecided, table_at_end
-from sidecar.compactor.archive.first_look import Looked, LookTask
+from sidecar.compactor.archive.segment_survey import ArchivedSurvey
 from sidecar.errors import Fenced, PartitionError, SidecarError
 from sidecar.model import ArchivedSegment, ObjectKey
 from sidecar.ports import ObjectStore
-from sidecar.rewriting.job import CompactedOutput, CompactionFigures, CompactionJob
+from sidecar.rewriting.job import CompactedOutput, CompactionFigures, CompactionJob, planned_pieces
 from sidecar.rewriting.run import Scanned
 from sidecar.store_settings import StoreSettings
 
@@ -79,7 +79,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ArchivePlan:
-    """The first `count` live segments are compacted; `beyond` so many are looked at for the transactions that end there.
+    """The first `count` live segments are compacted.
 
     `last_batches`: of the producers known at the end of the range. `strategy_before`: of the newest compaction, if it was another
     one than that of the request.
@@ -88,23 +88,12 @@ class ArchivePlan:
     state: PartitionState
     writer: Writer
     count: int
-    beyond: int
     last_batches: LastBatches
     strategy_before: StrategyInUse | None = None
 
     @property
     def segments(self) -> tuple[ArchivedSegment, ...]:
         return self.state.segments[: self.count]
-
-    def look_tasks(self, job: int, store: StoreSettings, split_bytes: int) -> Iterator[LookTask]:
-        """One for each segment of the range, and beyond it."""
-        state = self.state
-        before: ArchivedSegment | None = None
-        for number, segment in enumerate(state.segments[: self.count + self.beyond]):
-            known = before if before is not None and before.end_offset == segment.base_offset else None
-            log = ArchivedLog(store, state.lineage.root, segment)
-            yield LookTask(job, number, log, known, split_bytes)
-            before = segment
 
 
 def plan_archive(store: ObjectStore, request: CompactionRequest, clock: Clock) -> ArchivePlan:
@@ -127,15 +116,8 @@ def plan_archive(store: ObjectStore, request: CompactionRequest, clock: Clock) -
     limit = min(offset for offset in (request.end_offset, undecided, 2**63 - 1) if offset is not None)
     count = sum(segment.end_offset <= limit for segment in state.segments)
     if not count:
-        return ArchivePlan(state, writer, 0, 0, LastBatches())
+        return ArchivePlan(state, writer, 0, LastBatches())
     table = table_at_end(store, state.lineage.root, state.segments[count - 1])
-    pending = _open(table.rows)
-    beyond = 0
-    for segment in state.segments[count:]:
-        if not pending:
-            break
-        beyond += 1
-        pending &= _open(table_at_end(store, state.lineage.root, segment).rows)
     before = newest if newest != request.rules.in_use else None
     if before is not None:
         _log.warning(
@@ -145,18 +127,12 @@ def plan_archive(store: ObjectStore, request: CompactionRequest, clock: Clock) -
             new=str(request.rules.in_use),
             first_dirty_offset=state.clean_end_offset,
         )
-    return ArchivePlan(state, writer, count, beyond, LastBatches.of(table), before)
+    return ArchivePlan(state, writer, count, LastBatches.of(table), before)
 
 
 def operator(state: PartitionState) -> Writer:
     """Who compacts or clears up by hand: in the name of the last leader, so that a commit of a later one fences it."""
     return Writer(-1, state.highest_leader_epoch, f"{gethostname()}:{os.getpid()}", f"tiered-sidecar {__version__}")
-
-
-def _open(rows: Rows) -> set[tuple[int, int]]:
-    """Producer and first offset of each open transaction."""
-    table = rows[rows["current_txn_first_offset"] >= 0]
-    return set(zip(table["producer_id"].tolist(), table["current_txn_first_offset"].tolist(), strict=True))
 
 
 Job: TypeAlias = CompactionJob[ArchivedLog]
@@ -182,26 +158,39 @@ class PartitionInWork:
     is_committing: bool = False
     result: PartitionCompaction | None = None
 
-    def make_job(self, store: StoreSettings, answers: Sequence[Looked], hash_key: bytes) -> None:
-        """The job, from what was found in each live segment, in order; or the first error found.
+    def make_job(
+        self, store: StoreSettings, hash_key: bytes, split_bytes: int, work_dir: Path | None, copies: Mapping[str, Copy]
+    ) -> Job:
+        """The job, whose headers are read by the tasks that scan it.
 
-        `hash_key`: see `CompactionJob`.
+        Args:
+            hash_key: see `CompactionJob`.
+            work_dir: see `ArchivedLog`.
+            copies: by id of a segment; none of the others.
         """
-        error = next((answer.error for answer in answers if answer.error is not None), None)
-        if error is not None or self.plan is None:
-            self.fail(error or PartitionError(f"{self.request.root}: nothing was planned"))
-            return
-        plan, state = self.plan, self.plan.state
+        plan = self.plan
+        if plan is None:
+            raise ValueError(f"{self.request.root}: nothing was planned")
+        state, rules = plan.state, self.request.rules
+        files = tuple(
+            ArchivedLog(store, state.lineage.root, segment, work_dir, copies.get(segment.segment_id, Copy.NONE))
+            for segment in plan.segments
+        )
         self.job = CompactionJob(
-            tuple(ArchivedLog(store, state.lineage.root, segment) for segment in plan.segments),
-            tuple(answer.pieces for answer in answers[: plan.count]),
-            tuple(transaction for answer in answers for transaction in answer.completed),
-            self.request.rules,
+            files,
+            tuple(planned_pieces(file.size_bytes, split_bytes) for file in files),
+            (),
+            rules,
             plan.last_batches,
             hash_key,
             start_offset=state.deleted_before_offset,
             first_dirty_offset=state.clean_end_offset if state.clean is not None else None,
+            surveys=tuple(
+                ArchivedSurvey(file, number, state.segments, split_bytes, rules.spares_deletes)
+                for number, file in enumerate(files)
+            ),
         )
+        return self.job
 
     def take(self, found: Scanned[ArchivedLog], outputs: Sequence[CompactedOutput[ArchivedLog]]) -> None:
         self.outputs += tuple(outputs)

@@ -1,0 +1,154 @@
+"""The stages of a compaction in this process, on one thread or several. What waits between them waits in a file if it is much."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, Final, NamedTuple, TypeVar
+
+from sidecar.engine_ports import TO_DRIVER, Row, StageEngine, Stages
+from sidecar.rewriting.work_files import WorkFile, cannot_be_written, nameless_file
+
+Task = TypeVar("Task")
+
+_IN_MEMORY_BYTES: Final = 64 * 1024 * 1024
+"""Of the rows of one exchange."""
+
+
+class LocalStages:
+    """A `StageEngine`: one stage after the other in this process. Kernels release the interpreter, so that threads use all cores.
+
+    Memory: a key table or a bucket for each thread, and a bound for what waits between the stages.
+    """
+
+    def __init__(self, threads: int = 1, place: Path | None = None, *, in_memory_bytes: int = _IN_MEMORY_BYTES) -> None:
+        """Args: place: where rows wait that are more than `in_memory_bytes`, made if need be; None: where temporary files go."""
+        self.cores = threads
+        self._place = place
+        self._in_memory_bytes = in_memory_bytes
+
+    @contextmanager
+    def staged(self, stages: Stages, tasks: Sequence[Any]) -> Iterator[LocalRun]:
+        with ExitStack() as files:
+            answers: list[Any] = []
+            place = self._place or Path(tempfile.gettempdir())
+            buckets = _Rows(answers, files, place, self._in_memory_bytes)
+            self._each(lambda task: buckets.add_all(stages.first(task)), tasks)
+            items = _Rows(answers, files, place, self._in_memory_bytes)
+            self._each(
+                lambda bucket: items.add_all(stages.second(bucket, buckets.pop(bucket))), sorted(buckets.numbers())
+            )
+            yield LocalRun(stages, items, answers, self._each)
+
+    def _each(self, function: Callable[[Task], None], tasks: Iterable[Task]) -> None:
+        """Call it for each task. One thread: in this very one, in order."""
+        if self.cores == 1:
+            for task in tasks:
+                function(task)
+            return
+        pool = ThreadPoolExecutor(self.cores, thread_name_prefix="stage")
+        try:
+            for _ in pool.map(function, tasks):
+                continue
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+class LocalRun:
+    """A `StagedRun`."""
+
+    def __init__(
+        self,
+        stages: Stages,
+        items: _Rows,
+        answers: list[Any],
+        each: Callable[[Callable[[int], None], Iterable[int]], None],
+    ) -> None:
+        self._items: defaultdict[int, list[int]] = defaultdict(list)
+        for item in items.numbers():
+            self._items[stages.third_task_of(item)].append(item)
+        self._values_of = items.values
+        self._each = each
+        self.answers = answers
+
+    def third(
+        self, function: Callable[[Iterable[Row], Any], Iterator[Any]], plans: Sequence[Any], *, uploads: bool = False
+    ) -> list[Any]:
+        found: list[list[Any]] = [[] for _ in plans]
+        self._each(lambda task: found[task].extend(function(self._rows(task), plans[task])), range(len(plans)))
+        return [answer for answers in found for answer in answers]
+
+    def _rows(self, task: int) -> Iterator[Row]:
+        for item in self._items[task]:
+            yield from ((item, value) for value in self._values_of(item))
+
+
+class _InFile(NamedTuple):
+    file: WorkFile
+    begin: int
+    size_bytes: int
+
+    def read(self) -> bytes:
+        return self.file.read_at(self.begin, self.size_bytes)
+
+
+class _Rows:
+    """Rows by number, those to the driver in its list. Bytes beyond a bound wait in a file without a name. Thread-safe."""
+
+    def __init__(self, answers: list[Any], files: ExitStack, place: Path, in_memory_bytes: int) -> None:
+        self._answers, self._files, self._place = answers, files, place
+        self._left_bytes = in_memory_bytes
+        self._rows: defaultdict[int, list[Any]] = defaultdict(list)
+        self._file: WorkFile | None = None
+        self._lock = threading.Lock()
+
+    def add_all(self, rows: Iterable[Row]) -> None:
+        """Raises StagingFull."""
+        for number, value in rows:
+            with self._lock:
+                if number == TO_DRIVER:
+                    self._answers.append(value)
+                elif isinstance(value, bytes) and len(value) > self._left_bytes:
+                    self._rows[number].append(self._written(value))
+                else:
+                    self._left_bytes -= len(value) if isinstance(value, bytes) else 0
+                    self._rows[number].append(value)
+
+    def _written(self, value: bytes) -> _InFile:
+        if self._file is None:
+            with cannot_be_written(self._place):
+                self._place.mkdir(parents=True, exist_ok=True)
+            self._file = self._files.enter_context(nameless_file(self._place))
+        written = _InFile(self._file, self._file.size_bytes, len(value))
+        self._file.write(value)
+        return written
+
+    def numbers(self) -> list[int]:
+        return list(self._rows)
+
+    def values(self, number: int) -> Iterator[Any]:
+        """Raises StagingFull for a disk that does not give back what was written."""
+        for value in self._rows[number]:
+            yield value.read() if isinstance(value, _InFile) else value
+
+    def pop(self, number: int) -> list[Any]:
+        """The values of a number, which are needed once."""
+        values = list(self.values(number))
+        with self._lock:
+            del self._rows[number]
+        return values
+
+
+class LocalEngines:
+    """A `CompactionEngines`."""
+
+    def for_bytes(self, size_bytes: int, *, local_files: bool = False) -> StageEngine:
+        return LocalStages()
+
+    def stop(self) -> None:
+        """Nothing is held. Work of this process cannot be ended from outside: it must be small."""

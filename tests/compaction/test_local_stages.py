@@ -1,0 +1,66 @@
+"""Stages on several threads, with rows that wait in a file: the same result as on one thread, with all in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sidecar.compaction.rules import CompactionRules
+from sidecar.compaction_strategy import Strategy
+from sidecar.engine_ports import TO_DRIVER, Row, Stages
+from sidecar.errors import StagingFull
+from sidecar.rewriting.local_stages import LocalStages
+from tests.compaction.engine import compact
+from tests.compaction.partitions import partition_in
+from tests.golden import golden, wall_clock_ms
+
+NOW_MS = wall_clock_ms("4.3.0")
+
+
+@pytest.mark.parametrize("in_memory_bytes", [0, 5_000, 1 << 26])
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("strategy", [Strategy.OFFSET, Strategy.TIMESTAMP])
+@pytest.mark.parametrize("name", ["compacted-0", "orders-0"])
+def test_the_result_is_the_same(name: str, strategy: Strategy, threads: int, in_memory_bytes: int) -> None:
+    partition = partition_in(golden("4.3.0") / "logs" / name)
+    rules = CompactionRules(NOW_MS, strategy=strategy)
+    options: dict[str, Any] = {"last_batches": partition.last_batches(NOW_MS), "split_bytes": 4096, "apart": True}
+    _, expected = compact(partition.decided, rules, partition, **options)
+    _, logs = compact(
+        partition.decided, rules, partition, threads=threads, in_memory_bytes=in_memory_bytes, slots=1024, **options
+    )
+    assert logs == expected
+
+
+def _failing(task: int) -> Iterator[Row]:
+    yield TO_DRIVER, task
+    if task == 2:
+        raise KeyError(task)
+
+
+def _doubled(bucket: int, values: Sequence[Any]) -> Iterator[Row]:
+    yield from ((bucket, value) for value in values)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_what_a_task_raises_ends_the_run(threads: int) -> None:
+    with (
+        pytest.raises(KeyError),
+        LocalStages(threads).staged(Stages(_failing, _doubled, 1, 1, 1), [1, 2, 3]),
+    ):
+        pytest.fail("no stage ended")
+
+
+def _large(task: int) -> Iterator[Row]:
+    yield task, bytes(100)
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    place = tmp_path / "taken"
+    place.touch()
+    stages = LocalStages(1, place, in_memory_bytes=0)
+    with pytest.raises(StagingFull, match="taken"), stages.staged(Stages(_large, _doubled, 4, 1, 1), [1, 2]):
+        pytest.fail("rows were written")
