@@ -107,7 +107,7 @@ def _in_turn(setting: Setting, figures: Figures, shape: Shape, name: str, cores:
                 contestant.compact(partition, setting.scratch / "out")
         for turn in range(setting.rounds):
             if not setting.tiny:
-                figures.add(f"{name}broker", _broker_s(partition, setting.scratch / f"{name[:4]}broker-{turn}"))
+                figures.add(f"{name}broker", broker_s(partition, setting.scratch / f"{name[:4]}broker-{turn}"))
             for _ in range(3):
                 for count, contestant in ours.items():
                     seconds = contestant.compact(partition, setting.scratch / "out")
@@ -156,7 +156,7 @@ def keys(setting: Setting, figures: Figures) -> None:
     shutil.rmtree(partition.parent)
 
 
-def _broker_s(partition: Path, directory: Path) -> float:
+def broker_s(partition: Path, directory: Path) -> float:
     """Seconds that the cleaner of a fresh 4.3.0 broker takes for these segments, from its own log."""
     from confluent_kafka.admin import AdminClient, NewTopic
 
