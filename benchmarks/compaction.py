@@ -11,7 +11,7 @@ Unit        Seconds of wall time, medians; contestants run in turn. Ours: everyt
 Promise     Threads: two cores >= 12 x the broker, one core >= 8 x, two cores >= 1.6 x one, cold <= 6 s, (d) <= 700 MB.
             Spark: two cores >= 8 x, one core >= 5 x, zstd >= 6 x, cold <= 8 s, (c) <= 2 ms each, (d) <= 300 MB of private memory
             per Python worker with a heap of 1 GiB.
-Run         python -m benchmarks.compaction [--rounds 3] [--only warm cold zstd many keys] [--json result.json]
+Run         python -m benchmarks.compaction [--rounds 3] [--only warm cold zstd many keys growth] [--json result.json]
             (--tiny: small and without a broker). Cold starts want `tiered-sidecar prepare` before.
 """
 
@@ -38,6 +38,7 @@ from benchmarks.compaction_input import TOPIC, Shape, write_partition
 from sidecar.model import EngineName
 
 CASES = ("warm", "cold", "zstd", "many", "keys")
+GROWTH_MILLIONS = (1, 20, 100)
 ZSTD = 4
 _CLEANED = re.compile(r"([\d.,]+) MB of log processed in ([\d.,]+) seconds")
 _PROMISES: dict[str, tuple[float, str]] = {
@@ -52,6 +53,7 @@ _PROMISES: dict[str, tuple[float, str]] = {
     "1,000 partitions, ms each": (2.0, "<="),
     "20 M keys, MB": (700.0, "<="),
     "20 M keys, MB per worker of Spark": (300.0, "<="),
+    "MB more for each further million keys": (1.0, "<="),
 }
 
 
@@ -177,6 +179,21 @@ def keys(setting: Setting, figures: Figures) -> None:
     shutil.rmtree(partition.parent)
 
 
+def growth(setting: Setting, figures: Figures) -> None:
+    """Threads, by the number of keys. 100 million of them take 17 GB of disk."""
+    found_mb: list[float] = []
+    for millions in GROWTH_MILLIONS:
+        shape = Shape(1_250_000 * millions, 1_000_000 * millions, value_bytes=20, distinct=True)
+        partition = write_partition(setting.scratch / "growth" / f"{TOPIC}-0", setting.shape(shape))
+        with Contestant(2, EngineName.LOCAL) as contestant:
+            figures.add(f"{millions} M keys", contestant.compact(partition, setting.scratch / "out"))
+        found_mb.append(contestant.largest_bytes / 1e6)
+        print(f"  {millions} M keys: {found_mb[-1]:,.0f} MB", flush=True)
+        shutil.rmtree(partition.parent)
+    *_, before, last = GROWTH_MILLIONS
+    figures.ratios["MB more for each further million keys"] = (found_mb[-1] - found_mb[-2]) / (last - before)
+
+
 def broker_s(partition: Path, directory: Path) -> float:
     """Seconds that the cleaner of a fresh 4.3.0 broker takes for these segments, from its own log."""
     from confluent_kafka.admin import AdminClient, NewTopic
@@ -235,12 +252,12 @@ def main() -> int:
     """Measure and print; 1 if a promise is broken (never with --tiny)."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", nargs="+", choices=CASES, default=CASES)
+    parser.add_argument("--only", nargs="+", choices=(*CASES, "growth"), default=CASES)
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     measured: dict[str, Callable[[Setting, Figures], None]] = {
-        "warm": warm, "cold": cold, "zstd": zstd, "many": many, "keys": keys,
+        "warm": warm, "cold": cold, "zstd": zstd, "many": many, "keys": keys, "growth": growth,
     }  # fmt: skip
     figures = Figures()
     with tempfile.TemporaryDirectory(prefix="compaction-benchmark-") as scratch:
