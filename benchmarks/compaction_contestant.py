@@ -1,4 +1,4 @@
-"""Our side of the compaction benchmark: a process of its own with an embedded Spark, which compacts when it is told to."""
+"""Our side of the compaction benchmark: a process of its own, with threads or an embedded Spark, which compacts on demand."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction.segments import SPLIT_BYTES
 from sidecar.config import SparkSettings
 from sidecar.engine_ports import StageEngine
+from sidecar.model import EngineName
 from sidecar.rewriting.directory import compact_directory, compaction_job, named_partition
+from sidecar.rewriting.local_stages import LocalStages
 from sidecar.rewriting.parts import LocalParts
 from sidecar.rewriting.run import rewritten, scanned
 from sidecar.rewriting.survey import survey
@@ -34,13 +36,14 @@ MIB = 1024 * 1024
 class Contestant:
     """A context manager. With one core the whole process, its JVM and its workers have one core."""
 
-    def __init__(self, cores: int) -> None:
+    def __init__(self, cores: int, engine: EngineName = EngineName.SPARK) -> None:
         self._cores = cores
-        self.largest_worker_bytes = 0
-        """Private memory of the largest Python worker at any moment of the last call."""
+        self._engine = engine
+        self.largest_bytes = 0
+        """Private memory of the process, or on Spark of its largest Python worker, at any moment of the last call."""
 
     def __enter__(self) -> Self:
-        command = [sys.executable, "-m", "benchmarks.compaction_contestant", str(self._cores)]
+        command = [sys.executable, "-m", "benchmarks.compaction_contestant", str(self._cores), self._engine]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         return self
 
@@ -61,7 +64,7 @@ class Contestant:
         shutil.rmtree(out, ignore_errors=True)
         print(json.dumps([what, str(source), str(out)]), file=self._process.stdin, flush=True)
         answer = json.loads(self._process.stdout.readline())
-        self.largest_worker_bytes = answer["largest_worker_bytes"]
+        self.largest_bytes = answer["largest_bytes"]
         return float(answer["seconds"])
 
 
@@ -96,10 +99,11 @@ def _all(root: Path, out: Path, engine: StageEngine) -> float:
 
 
 class _Watch:
-    """Samples the private memory of this process's Python workers."""
+    """Samples the private memory of this process, or of its Python workers."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, workers: bool) -> None:
         self.largest_bytes = 0
+        self._workers = workers
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._sample, daemon=True)
 
@@ -113,13 +117,14 @@ class _Watch:
 
     def _sample(self) -> None:
         while not self._ended.wait(0.1):
-            for child in psutil.Process().children(recursive=True):
+            this = psutil.Process()
+            for process in this.children(recursive=True) if self._workers else [this]:
                 try:
-                    memory = child.memory_info()
-                    is_worker = "python" in child.name()
+                    memory = process.memory_info()
+                    is_python = "python" in process.name()
                 except psutil.Error:
                     continue
-                if is_worker:
+                if is_python:
                     self.largest_bytes = max(self.largest_bytes, memory.rss - memory.shared)
 
 
@@ -128,15 +133,16 @@ def main() -> None:
     cores = int(sys.argv[1])
     if cores == 1:
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    on_spark = sys.argv[2] == EngineName.SPARK
     settings = SparkSettings(master=f"local[{cores}]", driver_memory_bytes=1024 * MIB, idle_stop_s=86_400)
     with EmbeddedSpark(settings, preload=[PRELOADED]) as spark:
-        engine = SparkStages(spark)
+        engine: StageEngine = SparkStages(spark) if on_spark else LocalStages(cores)
         for line in sys.stdin:
             what, source, out = json.loads(line)
             Path(out).mkdir(parents=True) if what == "all" else Path(out).parent.mkdir(parents=True, exist_ok=True)
-            with _Watch() as watch:
+            with _Watch(workers=on_spark) as watch:
                 seconds = (_all if what == "all" else _one)(Path(source), Path(out), engine)
-            answer: dict[str, Any] = {"seconds": seconds, "largest_worker_bytes": watch.largest_bytes}
+            answer: dict[str, Any] = {"seconds": seconds, "largest_bytes": watch.largest_bytes}
             print(json.dumps(answer), flush=True)
 
 

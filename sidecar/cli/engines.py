@@ -30,6 +30,10 @@ MEMORY_BYTES_MAX: Final = 16 * 1024 * 1024 * 1024
 """More is compacted on Spark: what one process keeps of the exchange between the steps grows with the square of the work."""
 
 
+THREAD_BYTES: Final = 192 * 1024 * 1024
+"""What a thread of a compaction adds to the memory of a command. Measured: benchmarks/compaction.md."""
+
+
 class WorkKind(StrEnum):
     """COMPACTION: in three steps. READING: segments that know nothing of each other."""
 
@@ -135,9 +139,10 @@ def task_engine(
 def stage_engine(settings: Settings, work: Work) -> Iterator[StageEngine]:
     """Threads of this process, or Spark, for work in three stages. Raises SettingsError."""
     if not takes_spark(settings, work):
-        from sidecar.host.limits import processors
+        from sidecar.host.limits import memory_limit_bytes, processors, workers_that_fit
 
-        yield LocalStages(processors(), settings.compaction.staging_path)
+        threads = workers_that_fit(processors(), memory_limit_bytes(), THREAD_BYTES)
+        yield LocalStages(threads, settings.compaction.staging_path)
         return
     from sidecar.spark.stages import SparkStages
 

@@ -16,6 +16,8 @@ CPU_FILES = (
 MEMORY_FILES = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 """Of cgroups version 2 and 1, as a container sees its own."""
 _UNLIMITED_BYTES = 1 << 60
+_BASE_BYTES: Final = 256 * 1024 * 1024
+"""What a command takes before its workers."""
 OPEN_FILES_WANTED: Final = 16_384
 """Most containers begin with a soft limit of 1,024, and a hard one far above."""
 
@@ -28,6 +30,11 @@ def processors() -> int:
     usable = len(os.sched_getaffinity(0))
     quota = _quota()
     return usable if quota is None else max(1, min(usable, quota))
+
+
+def workers_that_fit(cores: int, limit_bytes: int | None, worker_bytes: int) -> int:
+    """A worker per core, but no more than the container's memory is enough for: nodes have many cores, init containers little."""
+    return cores if limit_bytes is None else max(1, min(cores, (limit_bytes - _BASE_BYTES) // worker_bytes))
 
 
 def _quota() -> int | None:

@@ -13,9 +13,11 @@ from sidecar.logformat.files import LazyFile, PositionalFile
 from sidecar.logformat.headers import LARGEST_POSITION, SMALLEST_MESSAGE_BYTES
 from sidecar.logformat.window import ReadAt, Window
 
-__all__ = ["BatchColumns", "ScanEnd", "SegmentScanner", "scan_bytes", "scan_file"]
+__all__ = ["HEADERS_WINDOW_BYTES", "BatchColumns", "ScanEnd", "SegmentScanner", "scan_bytes", "scan_file"]
 
 MIB: Final = 1024 * 1024
+HEADERS_WINDOW_BYTES: Final = 16 * 1024
+"""For walks over a local file without checksums: of batches above this size only the headers are read."""
 _OFFSET_AND_SIZE_BYTES: Final = 12
 
 
@@ -122,7 +124,7 @@ class SegmentScanner:
         window, source = self._window, self._read_at
         limits = self._largest_offset, self._check_crc, self._largest_held_bytes, self._wide_batch_crc
         begin = window.cursor
-        if isinstance(source, PositionalFile):
+        if isinstance(source, PositionalFile | LazyFile):
             at, rows, self._smallest_offset, code, detail, window.filled, window.position = walk_file(
                 source.descriptor,
                 source.start_position,
@@ -214,4 +216,4 @@ def scan_file(path: Path, **options: Any) -> SegmentScanner:
     """Scan a segment file; options as of SegmentScanner. Raises SegmentChanged if the file is gone."""
     source = LazyFile(path)
     options.setdefault("file", str(path))
-    return SegmentScanner(source.read_at, source.size_bytes, close=source.close, **options)
+    return SegmentScanner(source, source.size_bytes, close=source.close, **options)

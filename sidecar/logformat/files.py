@@ -77,7 +77,12 @@ def read_regular(path: Path, limit_bytes: int = -1) -> bytes:
 
 
 class LazyFile:
-    """A file that is opened by its first read, so that a scan that is never begun holds no descriptor."""
+    """A file as `ReadAt` that is opened by its first read, so that a scan that is never begun holds no descriptor.
+
+    `kernels_reading` reads it without calling back into Python.
+    """
+
+    start_position: Final = 0
 
     def __init__(self, path: Path) -> None:
         """Raises SegmentChanged if there is no such file."""
@@ -93,12 +98,20 @@ class LazyFile:
             return SegmentChanged(f"{self._path}: vanished; it is looked at again at the next scan")
         return PartitionError(f"{self._path}: cannot be read: {error.strerror or error}")
 
-    def read_at(self, position: int, buffer: memoryview) -> int:
-        """See ReadAt. Raises SegmentChanged or PartitionError."""
-        try:
-            if self._descriptor is None:
+    @property
+    def descriptor(self) -> int:
+        """Open until `close`. Raises SegmentChanged or PartitionError."""
+        if self._descriptor is None:
+            try:
                 self._descriptor = open_regular(self._path)
-            return os.preadv(self._descriptor, [buffer], position)
+            except OSError as error:
+                raise self._ours(error) from error
+        return self._descriptor
+
+    def __call__(self, position: int, buffer: memoryview) -> int:
+        """See `ReadAt`. Raises SegmentChanged or PartitionError."""
+        try:
+            return os.preadv(self.descriptor, [buffer], position)
         except OSError as error:
             raise self._ours(error) from error
 

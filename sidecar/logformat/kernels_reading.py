@@ -12,11 +12,15 @@ import numpy as np
 from numba import types
 
 from producer_state.compiling import native
+from producer_state.facts import CONTROL
 from sidecar.logformat.columns import Stop
+from sidecar.logformat.headers import BATCH_HEADER, MAGIC_POSITION
 from sidecar.logformat.kernels import walk_batches
-from sidecar.logformat.loads import Word, address_of
+from sidecar.logformat.loads import Word, address_of, load_be_i16, load_i8
 
-_MORE_BYTES = int(Stop.MORE_BYTES)
+_MORE_BYTES, _BATCH_TOO_WIDE = int(Stop.MORE_BYTES), int(Stop.BATCH_TOO_WIDE)
+_HEADER_BYTES, _ATTRIBUTES = BATCH_HEADER.size_bytes, BATCH_HEADER.offset_of("attributes")
+_MAGIC, _CONTROL = MAGIC_POSITION, int(CONTROL)
 
 # The C library's own; numba finds both among the symbols of the process. Its size_t and off_t have 64 bits on every
 # platform that pyspark runs on.
@@ -40,6 +44,14 @@ def _slid(descriptor: Word, file_position: Word, buffer: Any, cursor: Word, fill
             break
         held += count
     return held
+
+
+@native
+def _header_is_enough(at: Word) -> Word:
+    """Whether the batch whose header is held at address `at` has nothing behind it that the walk reads."""
+    if load_i8(at + np.int64(_MAGIC)) != np.int8(2):
+        return False
+    return np.int64(load_be_i16(at + np.int64(_ATTRIBUTES))) & np.int64(_CONTROL) == np.int64(0)
 
 
 @native
@@ -67,11 +79,14 @@ def walk_file(
     Args:
         start_position: where in the file of `descriptor` position 0 lies.
         end_position: where the walk ends.
+    Without `check_crc` only the headers of batches are read that are larger than the buffer.
+
     Returns: what `walk_batches` returns, then how far the buffer is filled, and the file's position at the returned one.
         A `Stop.MORE_BYTES` is one that this function could not meet.
     """
     at, filled, position = np.int64(cursor), np.int64(filled), np.int64(position)
     row, smallest, known_crc = np.int64(row), np.int64(smallest_offset), np.int64(wide_batch_crc)
+    most_held = np.int64(largest_held_bytes)
     while True:
         begin = at
         at, row, smallest, stop, detail = walk_batches(
@@ -87,12 +102,21 @@ def walk_file(
             smallest,
             largest_offset,
             check_crc,
-            largest_held_bytes,
+            most_held,
             known_crc,
         )
-        known_crc = np.int64(-1)
+        known_crc, most_held = np.int64(-1), np.int64(largest_held_bytes)
         position += at - begin
         remaining = np.int64(end_position) - position
+        if stop == np.int64(_BATCH_TOO_WIDE) and detail <= np.int64(largest_held_bytes):
+            stop = np.int64(_MORE_BYTES)  # too wide for the buffer only
+        if stop == np.int64(_MORE_BYTES) and not check_crc and detail > buffer.shape[0] and detail <= remaining:
+            if filled - at < np.int64(_HEADER_BYTES):
+                detail = np.int64(_HEADER_BYTES)
+            elif _header_is_enough(address_of(buffer) + at):
+                # Passed over like one whose checksum is known: of such a batch the walk asks for the header alone.
+                known_crc, most_held = np.int64(0), np.int64(buffer.shape[0])
+                continue
         if stop != np.int64(_MORE_BYTES) or detail > remaining or detail > buffer.shape[0]:
             break
         wanted = min(np.int64(buffer.shape[0]), remaining)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from producer_state.table import ProducerTable
 from sidecar.compaction.last_batches import LastBatches
@@ -33,8 +36,11 @@ from sidecar.rewriting.segment_files import write_segment
 from sidecar.rewriting.sources import LogFile
 from sidecar.rewriting.survey import Survey, survey
 from sidecar.rewriting.what_if import Outlook, what_if
-from sidecar.rewriting.work_files import bytes_of, cannot_be_written, sync_directory, sync_file, workplace, write_file
+from sidecar.rewriting.work_files import cannot_be_written, copy_file, sync_directory, sync_file, workplace, write_file
 from sidecar.snapshots.jobs import Forgetting
+
+_WRITERS: Final = 2
+"""One computes while the other waits for the disk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +83,7 @@ def compact_directory(
     Raises SettingsError for an `out` that cannot be, PartitionError and its kinds for a partition that stays as it is,
     StagingFull, and what the engine raises.
     """
-    with workplace(files, out) as work:
+    with workplace(files, out) as work, _writers() as writers:
         parts, directory = LocalParts(work / "parts"), work / "partition"
         with cannot_be_written(work):
             parts.directory.mkdir()
@@ -86,13 +92,17 @@ def compact_directory(
         count = surveyed.compactable(include_active=include_active)
         left_alone = tuple(segment.file for segment in surveyed.segments[count:])
         compaction = Compaction(surveyed, left_alone, out)
+        copies = [writers.submit(_copy_segment, files, file, directory) for file in left_alone if out is not None]
         if count:
             with scanned([compaction_job(surveyed, count, rules, hash_key, directory)], engine) as run:
                 found = only(run.results)
                 outputs = only(rewritten(run, None if out is None else parts))
             compaction = Compaction(surveyed, left_alone, out, outputs=outputs, **found.figures())
         if out is not None:
-            _write(compaction, directory, parts)
+            _finish(
+                [*copies, *(writers.submit(write_segment, directory, parts, found) for found in compaction.outputs)]
+            )
+            _write_small_files(compaction, directory)
             with cannot_be_written(out):
                 directory.replace(out)
                 sync_directory(out.parent)
@@ -139,15 +149,31 @@ def compaction_job(
     )
 
 
-def _write(compaction: Compaction, directory: Path, parts: LocalParts) -> None:
-    """Everything but the snapshots, which the survey wrote; of these, those are taken away at which no segment begins."""
+@contextmanager
+def _writers() -> Iterator[ThreadPoolExecutor]:
+    """Threads that copy and write while others compute. When the context ends, none writes any more."""
+    pool = ThreadPoolExecutor(_WRITERS, thread_name_prefix="write")
+    try:
+        yield pool
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _finish(written: Iterable[Future[None]]) -> None:
+    for file in written:
+        file.result()
+
+
+def _copy_segment(files: PartitionFiles, file: LogFile, directory: Path) -> None:
+    """A segment as it is, with the indexes that it has."""
+    copy_file(file.path, directory / file.path.name, file.size_bytes)
+    for suffix in (Suffix.OFFSET_INDEX, Suffix.TIME_INDEX, Suffix.TRANSACTION_INDEX):
+        _copy_if_there(files.directory / file_name(file.base_offset, suffix), directory)
+
+
+def _write_small_files(compaction: Compaction, directory: Path) -> None:
+    """What belongs to no segment. Of the snapshots, which the survey wrote, those go at whose offset no segment ends."""
     source = compaction.survey.files.directory
-    for output in compaction.outputs:
-        write_segment(directory, parts, output)
-    for file in compaction.left_alone:
-        _copy(file.path, directory, file.size_bytes)
-        for suffix in (Suffix.OFFSET_INDEX, Suffix.TIME_INDEX, Suffix.TRANSACTION_INDEX):
-            _copy_if_there(source / file_name(file.base_offset, suffix), directory)
     ends = {output.end_offset for output in compaction.outputs} | {file.end_offset for file in compaction.left_alone}
     for segment in compaction.survey.segments:
         if segment.file.end_offset not in ends:
@@ -165,13 +191,9 @@ def _write(compaction: Compaction, directory: Path, parts: LocalParts) -> None:
         sync_directory(directory)
 
 
-def _copy(path: Path, directory: Path, size_bytes: int | None = None) -> None:
-    write_file(directory / path.name, bytes_of(path, size_bytes), mtime_ns=path.stat().st_mtime_ns)
-
-
 def _copy_if_there(path: Path, directory: Path) -> bool:
     if path.exists():
-        _copy(path, directory)
+        copy_file(path, directory / path.name, path.stat().st_size)
         return True
     return False
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from sidecar.compaction.segments import pieces_of
 from sidecar.errors import CorruptFile, SegmentChanged
-from sidecar.logformat.batches import SegmentScanner
+from sidecar.logformat.batches import HEADERS_WINDOW_BYTES, SegmentScanner
 from sidecar.logformat.files import LazyFile
 from sidecar.logformat.indexes.rebuild import BuiltIndexes, IndexBuilder
 from sidecar.logformat.names import Suffix, file_name
@@ -76,7 +76,7 @@ def checked_file(log: Path, output: CompactedOutput[LogFile]) -> CheckedLog:
     """`checked_log` of a `.log` that was written. Raises CorruptFile, SegmentChanged."""
     source = LazyFile(log)
     try:
-        return checked_log(source.read_at, source.size_bytes, output, str(log))
+        return checked_log(source, source.size_bytes, output, str(log))
     finally:
         source.close()
 
@@ -100,7 +100,14 @@ def checked_log(read_at: ReadAt, size_bytes: int, output: CompactedOutput[Compac
             f"{file}: {size_bytes} bytes were joined, expected were {output.size_bytes}; compact again"
         )
     builder = IndexBuilder(output.base_offset)
-    scanner = SegmentScanner(read_at, size_bytes, base_offset=output.base_offset, file=file, check_crc=False)
+    scanner = SegmentScanner(
+        read_at,
+        size_bytes,
+        base_offset=output.base_offset,
+        file=file,
+        check_crc=False,
+        window_bytes=HEADERS_WINDOW_BYTES,
+    )
     records, wrapped = 0, False
     try:
         for columns in scanner:

@@ -17,9 +17,9 @@ from producer_state.replay import CompletedTransaction, replay
 from producer_state.snapshot import CorruptSnapshot, read_snapshot
 from producer_state.table import ProducerTable
 from producer_state.wire import ProducerStateError
-from sidecar.compaction.segments import SPLIT_BYTES
+from sidecar.compaction.segments import MIB, SPLIT_BYTES
 from sidecar.errors import CorruptFile, PartitionError, SegmentChanged
-from sidecar.logformat.batches import BatchColumns, ScanEnd, SegmentScanner, scan_file
+from sidecar.logformat.batches import HEADERS_WINDOW_BYTES, BatchColumns, ScanEnd, SegmentScanner, scan_file
 from sidecar.logformat.indexes.rebuild import IndexBuilder
 from sidecar.logformat.leader_epochs import LeaderEpochs, epochs_of
 from sidecar.logformat.names import Suffix, file_name
@@ -248,4 +248,7 @@ def _first(future: Future[BatchColumns | None]) -> Iterator[BatchColumns]:
 
 def _scanner(log: LogFile) -> SegmentScanner:
     # The stages check checksums of what they read; only the active segment is never read again.
-    return scan_file(log.path, base_offset=log.base_offset, check_crc=log.growing, file=str(log.path))
+    window_bytes = 2 * MIB if log.growing else HEADERS_WINDOW_BYTES
+    return scan_file(
+        log.path, base_offset=log.base_offset, check_crc=log.growing, file=str(log.path), window_bytes=window_bytes
+    )

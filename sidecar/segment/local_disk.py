@@ -94,7 +94,7 @@ def _few_batches(segment: SegmentFiles, offset: int) -> Iterator[_Batch]:
     """Those from a batch on that ends at or below `offset`, or from the file's beginning. Raises NotFew."""
     with closing(LazyFile(segment.log.path)) as file:
         position = _few_start_position(file, segment, offset)
-        for header in few_headers(file.read_at, position, file.size_bytes, segment.base_offset):
+        for header in few_headers(file, position, file.size_bytes, segment.base_offset):
             last_offset = header.base_offset + header.last_offset_delta
             yield _Batch(header.base_offset, last_offset, header.crc, header.leader_epoch)
 
@@ -104,9 +104,9 @@ def _few_start_position(file: LazyFile, segment: SegmentFiles, offset: int) -> i
     indexed_offset, position = _indexed(segment, offset)
     if position == 0:
         return 0
-    for header in few_headers(file.read_at, position, file.size_bytes, segment.base_offset):
+    for header in few_headers(file, position, file.size_bytes, segment.base_offset):
         ends_below = header.base_offset + header.last_offset_delta <= indexed_offset
-        if ends_below and is_whole_batch(file.read_at, position, header):
+        if ends_below and is_whole_batch(file, position, header):
             return position
         break
     raise NotFew
@@ -266,7 +266,7 @@ class LocalDisk(BrokerFiles):
     def first_timestamp_ms(self, active: FileIdentity, base_offset: int) -> int:
         """See `LogDisk`. Without the kernels."""
         with suppress(NotFew, PartitionError), closing(LazyFile(active.path)) as file:
-            for header in few_headers(file.read_at, 0, file.size_bytes, base_offset):
+            for header in few_headers(file, 0, file.size_bytes, base_offset):
                 return header.max_timestamp
         return -1
 

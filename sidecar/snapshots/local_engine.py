@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from sidecar.clock import Clock, SystemClock
 from sidecar.errors import SidecarError
-from sidecar.host.limits import memory_limit_bytes, processors
+from sidecar.host.limits import memory_limit_bytes, processors, workers_that_fit
 from sidecar.io_share import be_one_of
 from sidecar.ports import MIB
 
@@ -25,18 +25,12 @@ PRELOADED: Final = "sidecar.snapshots.preloaded"
 
 ALONE_S: Final = 1.0
 """Starting a pool takes about as long."""
-_BASE_BYTES: Final = 256 * MIB
 _WORKER_BYTES: Final = 32 * MIB
 """What a worker adds. Measured: docs/sizing.md."""
 
 
 class WorkerDied(SidecarError):
     """A process of the pool ended without an answer."""
-
-
-def workers_that_fit(cores: int, limit_bytes: int | None) -> int:
-    """A worker per core, but no more than the container's memory is enough for: nodes have many cores, init containers little."""
-    return cores if limit_bytes is None else max(1, min(cores, (limit_bytes - _BASE_BYTES) // _WORKER_BYTES))
 
 
 class LocalEngine:
@@ -47,7 +41,7 @@ class LocalEngine:
         workers: processes; 1: everything in this one. None: `workers_that_fit`.
         alone_s: how long this process works alone before it starts others.
         """
-        self._workers = workers or workers_that_fit(processors(), memory_limit_bytes())
+        self._workers = workers or workers_that_fit(processors(), memory_limit_bytes(), _WORKER_BYTES)
         self._alone_s = alone_s
         self._clock = clock or SystemClock()
 

@@ -6,6 +6,8 @@ import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,8 +15,9 @@ from hypothesis import strategies as st
 
 from sidecar.errors import SegmentChanged
 from sidecar.logformat import window as windows
-from sidecar.logformat.batches import SegmentScanner, scan_bytes
+from sidecar.logformat.batches import SegmentScanner, scan_bytes, scan_file
 from sidecar.logformat.files import PositionalFile
+from tests.golden import VERSIONS, partitions
 from tests.logformat.golden_bytes import MESSAGE_V1, THREE_RECORDS
 from tests.logformat.raw_batches import at_offset, batch_bytes, finished, rows
 
@@ -36,16 +39,48 @@ def outcome(scanner: SegmentScanner) -> tuple[object, ...]:
     return found, scanner.end, scanner.valid_bytes, scanner.batch_count, str(scanner.problem)
 
 
-@given(BODIES, st.integers(64, 900), st.integers(0, 2), st.binary(max_size=80), st.integers(-400, 0), st.integers(1, 7))
+@given(
+    BODIES,
+    st.integers(64, 900),
+    st.integers(0, 2),
+    st.binary(max_size=80),
+    st.integers(-400, 0),
+    st.integers(1, 7),
+    st.booleans(),
+)
 def test_the_kernel_reads_as_python_does(
-    bodies: list[int], window_bytes: int, legacy: int, tail: bytes, cut: int, max_batches: int
+    bodies: list[int], window_bytes: int, legacy: int, tail: bytes, cut: int, max_batches: int, check_crc: bool
 ) -> None:
     data = b"".join(at_offset(MESSAGE_V1, offset) for offset in range(legacy))
     data += b"".join(batch_bytes(legacy + n, b"\x0c" * size) for n, size in enumerate(bodies))
     data = (data[:cut] if cut else data) + tail
-    options = {"window_bytes": window_bytes, "largest_window_bytes": 300, "max_batches": max_batches}
+    options: dict[str, Any] = {"window_bytes": window_bytes, "max_batches": max_batches, "check_crc": check_crc}
+    options["largest_window_bytes"] = 300 if max_batches % 2 else 1 << 20
     with opened(data, in_front=b"front") as file:
         assert outcome(SegmentScanner(file, len(data), **options)) == outcome(scan_bytes(data, **options))
+
+
+def test_without_checksums_only_headers_of_large_batches_are_read() -> None:
+    data = b"".join(batch_bytes(offset, b"x" * 50_000) for offset in range(40))
+    with opened(data) as file:
+        before = bytes_read()
+        found = rows(SegmentScanner(file, len(data), window_bytes=256, check_crc=False))
+        assert bytes_read() - before < len(data) / 50
+    assert found == rows(scan_bytes(data))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_markers_are_read_whatever_the_window(version: str) -> None:
+    logs = [log for partition in partitions(version) for log in partition.glob("*.log")]
+    assert logs
+    for log in logs:
+        assert outcome(scan_file(log, check_crc=False, window_bytes=64)) == outcome(scan_file(log, check_crc=False))
+
+
+def bytes_read() -> int:
+    """By this process so far, as the system counts."""
+    counts = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
+    return int(counts["rchar"])
 
 
 def test_a_file_that_shrinks_is_a_changed_segment() -> None:

@@ -36,7 +36,7 @@ def reads(request: pytest.FixtureRequest) -> Callable[[Path], object]:
     return {
         "open_regular": open_regular,
         "read_regular": read_regular,
-        "LazyFile": lambda path: LazyFile(path).read_at(0, memoryview(bytearray(1))),
+        "LazyFile": lambda path: LazyFile(path)(0, memoryview(bytearray(1))),
         "open_listed": lambda path: open_listed(FileIdentity.of(path.parent, path.name, path.stat())),
     }[str(request.param)]
 

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from sidecar.host import limits
+from sidecar.host.limits import workers_that_fit
 from sidecar.ports import MIB
 from sidecar.snapshots import local_engine
-from sidecar.snapshots.local_engine import LocalEngine, WorkerDied, workers_that_fit
+from sidecar.snapshots.local_engine import LocalEngine, WorkerDied
 
 
 def dies(_task: int) -> bytes:
@@ -55,7 +56,7 @@ def test_a_pool_is_started_only_for_work_that_lasts() -> None:
 def test_a_small_container_on_a_large_node_gets_no_more_workers_than_fit(
     cores: int, limit_mib: int | None, workers: int
 ) -> None:
-    assert workers_that_fit(cores, None if limit_mib is None else limit_mib * MIB) == workers
+    assert workers_that_fit(cores, None if limit_mib is None else limit_mib * MIB, 32 * MIB) == workers
 
 
 def test_where_only_one_worker_fits_nothing_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
