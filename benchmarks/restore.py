@@ -92,20 +92,26 @@ class Bench:
         shutil.rmtree(target)
         return run
 
-    def boto3(self, files_at_once: int, *, sync: bool) -> Run:
-        """The `.log` objects by `download_file`."""
-        task = {
+    def download_task(self) -> dict[str, Any]:
+        """The `.log` objects and their store, for a worker."""
+        return {
             "keys": [f"archive/{key}" for key in self.objects],
             "bucket": self.gateway.bucket,
-            "files_at_once": files_at_once,
-            "sync": sync,
-            "target": str(self.scratch / "downloaded"),
             "client": {
                 "endpoint_url": self.gateway.endpoint,
                 "region_name": self.gateway.region,
                 "aws_access_key_id": self.gateway.access_key,
                 "aws_secret_access_key": self.gateway.secret_key,
             },
+        }
+
+    def boto3(self, files_at_once: int, *, sync: bool) -> Run:
+        """The `.log` objects by `download_file`."""
+        task = {
+            **self.download_task(),
+            "files_at_once": files_at_once,
+            "sync": sync,
+            "target": str(self.scratch / "downloaded"),
         }
         command = [sys.executable, "-m", "benchmarks.restore", "--worker", json.dumps(task)]
         return self._copied(command, lambda _, told: float(told))
