@@ -27,8 +27,14 @@ _OPTIONS: Final[dict[str, Any]] = {"nogil": True, "no_cpython_wrapper": True, "n
 def build(library: KernelLibrary) -> Path | None:
     """Build the library where it belongs, unless it is there; None if this machine has no linker.
 
+    Also has numba keep its own form of each kernel: executors of a cluster, and other users, do not see this user's cache.
     Raises OSError if it cannot be written, CalledProcessError if the linker fails.
     """
+    for module in library.modules:
+        import_module(module)
+    for kernel in library.kernels:
+        dispatcher: Any = kernel.compiled
+        dispatcher.compile(_types_of(kernel))
     path = library.path()
     linker = next(filter(None, map(shutil.which, LINKERS)), None)
     if path.exists() or linker is None:
@@ -46,8 +52,6 @@ def build(library: KernelLibrary) -> Path | None:
 
 
 def _object_code(library: KernelLibrary) -> bytes:
-    for module in library.modules:
-        import_module(module)
     whole = llvm.parse_assembly(_DESTRUCTOR)
     for kernel in library.kernels:
         whole.link_in(_module_of(kernel))
@@ -68,12 +72,16 @@ def _module_of(kernel: Kernel) -> Any:
     # Not the dispatcher itself: what numba has loaded from its cache it cannot show.
     dispatcher: Any = kernel.compiled
     function = numba.njit(**_OPTIONS)(dispatcher.py_func)
-    function.compile(tuple(map(_type_of, kernel.parameters)))
+    function.compile(_types_of(kernel))
     ((signature, compiled),) = function.overloads.items()
     _require_results(kernel, compiled.signature.return_type)
     module = llvm.parse_assembly(function.inspect_llvm(signature))
     module.get_function(compiled.fndesc.llvm_func_name).name = kernel.symbol
     return module
+
+
+def _types_of(kernel: Kernel) -> tuple[Any, ...]:
+    return tuple(map(_type_of, kernel.parameters))
 
 
 def _type_of(parameter: Parameter) -> Any:

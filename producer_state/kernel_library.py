@@ -131,7 +131,12 @@ class Kernel:
         native = self._native
         words = None if native is None else self._words(arguments)
         if native is None or words is None:
-            return self.compiled(*arguments)
+            return self.compiled(
+                *(
+                    int(value) if parameter is None else value
+                    for parameter, value in zip(self.parameters, arguments, strict=True)
+                )
+            )
         results, problem = (_WORD * max(self.results, 1))(), ctypes.c_void_p()
         if native(results, ctypes.byref(problem), *words):
             raise RuntimeError(f"kernel {self.symbol} failed")

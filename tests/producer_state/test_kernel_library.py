@@ -142,6 +142,24 @@ def test_a_wrong_declaration_is_found_when_it_is_built(
     assert list(cache.iterdir()) == []
 
 
+def test_who_does_not_see_the_library_finds_what_numba_kept(tmp_path: Path) -> None:
+    variables = {"NUMBA_CACHE_DIR": str(tmp_path / "kept"), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    counts = []
+    for program in (_BUILD, PROGRAM):
+        command = [sys.executable, "-c", program, str(tmp_path / "0.log")]
+        subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, **variables})
+        shutil.rmtree(tmp_path / "cache", ignore_errors=True)
+        counts.append(len(list((tmp_path / "kept").rglob("*.nbc"))))
+    assert counts[0] == counts[1] > 0
+
+
+_BUILD = """
+from producer_state import kernel_build, kernel_library
+from sidecar.logformat import library
+for kernels in (kernel_library.LIBRARY, library.LIBRARY):
+    kernel_build.build(kernels)
+"""
+
 PROGRAM = """
 import sys
 from producer_state.replay import replay
