@@ -46,6 +46,7 @@ def build(library: KernelLibrary) -> Path | None:
         subprocess.run(
             [linker, "-shared", "-z", "noexecstack", "-o", linked, compiled], check=True, capture_output=True
         )
+        linked.chmod(0o755)
         # Another process may do the same: each has a whole file, and one of them stays.
         linked.replace(path)
     return path

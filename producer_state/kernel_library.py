@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
+import stat
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -83,9 +84,13 @@ class KernelLibrary:
 
     @cached_property
     def loaded(self) -> ctypes.CDLL | None:
-        """None where there is none that can be loaded."""
+        """None where there is none that can be loaded, or others than us and root may have written it."""
         try:
-            return ctypes.CDLL(str(self.path()))
+            path = self.path()
+            status = path.stat()
+            if status.st_uid not in {0, os.geteuid()} or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+                return None
+            return ctypes.CDLL(str(path))
         except (OSError, RuntimeError):  # RuntimeError: there is no home directory.
             return None
 

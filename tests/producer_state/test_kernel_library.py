@@ -85,6 +85,15 @@ def test_the_library_does_the_same_without_numba(built: Path, cache: Path) -> No
 
 
 @LINKED
+def test_what_others_may_have_written_is_not_loaded(built: Path, cache: Path) -> None:
+    cache.mkdir()
+    copied = Path(shutil.copy(built, cache))
+    for mode, loaded in ((0o775, False), (0o757, False), (0o755, True)):
+        copied.chmod(mode)
+        assert (Declared().library.loaded is not None) is loaded
+
+
+@LINKED
 def test_arrays_that_were_not_declared_are_for_numba(built: Path, cache: Path) -> None:
     cache.mkdir()
     shutil.copy(built, cache)
