@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 import crc32c
 import numpy as np
 
-from producer_state.facts import NO_PROBLEM, BatchFacts, Int64Column, InvalidTxnState, problem_at
+from producer_state.facts import FACTS, NO_PROBLEM, BatchFacts, Int64Column, InvalidTxnState, problem_at
+from producer_state.kernel_library import LIBRARY, Block
 from producer_state.snapshot import ENTRY_DTYPE, Rows
 from producer_state.table import ProducerTable
 from producer_state.wire import Int8, Int16, Int32, Int64, Layout, ProducerStateError, UInt32
@@ -87,6 +88,13 @@ _HEADER = Layout(DigestHeader)
 _VERSION = 1
 _FIRST_CAPACITY = 64
 _SLOTS_PER_ROW = 4
+_ROWS, _ENTRIES, _SLOTS = Block.of(DIGEST_DTYPE), Block.of(ENTRY_DTYPE), Block.of(np.int32)
+_digest = LIBRARY.kernel(
+    "producer_state.kernels", "digest", [None, *FACTS, _SLOTS, _ROWS, None, Block.of(COVERAGE_DTYPE)], 3
+)
+_index_digests = LIBRARY.kernel("producer_state.kernels", "index_rows", [_SLOTS, _ROWS, None], 0, "_digests")
+_merge = LIBRARY.kernel("producer_state.kernels", "merge", [_ROWS, _ROWS, _ROWS], 2)
+_apply = LIBRARY.kernel("producer_state.kernels", "apply", [_ENTRIES, _ROWS, _ENTRIES], 2)
 
 
 class CorruptDigest(ProducerStateError):
@@ -155,21 +163,16 @@ class DigestBuilder:
 
     def add(self, facts: BatchFacts) -> None:
         """The next batches. Raises BatchProblem: the builder is then of no further use."""
-        # numba takes long to load, and an idle daemon does not need it
-        from producer_state import kernels
-
         columns = facts.columns()
         done = 0
         while done < len(facts):
-            done, self._used, problem = kernels.digest(
-                done, *columns, self._slots, self._rows, self._used, self._coverage
-            )
+            done, self._used, problem = _digest(done, *columns, self._slots, self._rows, self._used, self._coverage)
             if problem != NO_PROBLEM:
                 raise problem_at(facts, done, problem, int(self._coverage["end_offset"][0]))
             if self._used == len(self._rows):
                 self._rows = np.concatenate([self._rows, np.empty_like(self._rows)])
                 self._slots = np.full(_SLOTS_PER_ROW * len(self._rows), -1, np.int32)
-                kernels.index_rows(self._slots, self._rows, self._used)
+                _index_digests(self._slots, self._rows, self._used)
 
     def finish(self, end_offset: int) -> SegmentDigest:
         """The digest of everything added, covering up to `end_offset`. Raises ValueError if a batch reaches it.
@@ -187,13 +190,11 @@ class DigestBuilder:
 
 def merge(first: SegmentDigest, second: SegmentDigest) -> SegmentDigest:
     """Digest of two adjacent stretches. Associative. Raises InvalidTxnState; ValueError if they are not adjacent."""
-    from producer_state import kernels
-
     a, b = first.coverage, second.coverage
     if a.end_offset != b.start_offset:
         raise ValueError(f"digests are not adjacent: one ends at {a.end_offset}, the next starts at {b.start_offset}")
     rows = np.empty(len(first.rows) + len(second.rows), DIGEST_DTYPE)
-    count, offender = kernels.merge(first.rows, second.rows, rows)
+    count, offender = _merge(first.rows, second.rows, rows)
     _refuse_plain_batch(second, offender)
     coverage = Coverage(
         start_offset=a.start_offset,
@@ -216,12 +217,10 @@ def _cleaned(a: Coverage, b: Coverage) -> int:
 
 def apply(state: ProducerTable, digest: SegmentDigest) -> ProducerTable:
     """The state at the digest's end from the state at its start. Raises InvalidTxnState; ValueError if they do not meet."""
-    from producer_state import kernels
-
     if state.end_offset != digest.coverage.start_offset:
         raise ValueError(f"a state at {state.end_offset} cannot take a digest from {digest.coverage.start_offset} on")
     rows = np.empty(len(state.rows) + len(digest.rows), ENTRY_DTYPE)
-    count, offender = kernels.apply(state.rows, digest.rows, rows)
+    count, offender = _apply(state.rows, digest.rows, rows)
     _refuse_plain_batch(digest, offender)
     return ProducerTable(digest.coverage.end_offset, rows[:count])
 

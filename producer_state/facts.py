@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from producer_state.kernel_library import Block
 from producer_state.wire import ProducerStateError
 
 TRANSACTIONAL = 0x10
@@ -63,6 +64,11 @@ class BatchFacts:
     def columns(self) -> tuple[npt.NDArray[Any], ...]:
         """All columns in the order of the fields."""
         return tuple(getattr(self, field.name) for field in fields(self))
+
+
+_WIDE, _WORD, _HALF, _BYTE = Block.of(np.int64), Block.of(np.int32), Block.of(np.int16), Block.of(np.int8)
+FACTS = (_WIDE, _WIDE, _WIDE, _HALF, _WORD, _WIDE, _HALF, _WORD, _BYTE, _WORD, _WIDE)
+"""`BatchFacts.columns` as parameters of a kernel."""
 
 
 class BatchProblem(ProducerStateError):

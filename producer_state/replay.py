@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from producer_state.facts import CONTROL, NO_PROBLEM, BatchFacts, problem_at
+from producer_state.facts import CONTROL, FACTS, NO_PROBLEM, BatchFacts, problem_at
+from producer_state.kernel_library import LIBRARY, Block
 from producer_state.snapshot import ENTRY_DTYPE
 from producer_state.table import ProducerTable
 
@@ -21,6 +22,12 @@ _COMPLETED_DTYPE = np.dtype(
         ("last_stable_offset", "i8"),
         ("aborted", "?"),
     ]
+)
+_ENTRIES, _SLOTS, _LINKS = Block.of(ENTRY_DTYPE), Block.of(np.int32), Block.of(np.int64, 2)
+_index_entries = LIBRARY.kernel("producer_state.kernels", "index_rows", [_SLOTS, _ENTRIES, None], 0, "_entries")
+_link_open = LIBRARY.kernel("producer_state.kernels", "link_open", [_LINKS, _ENTRIES, None], 0)
+_replay = LIBRARY.kernel(
+    "producer_state.kernels", "replay", [*FACTS, _SLOTS, _ENTRIES, None, _LINKS, Block.of(_COMPLETED_DTYPE)], 4
 )
 
 
@@ -45,9 +52,6 @@ def replay(state: ProducerTable, facts: BatchFacts) -> tuple[ProducerTable, tupl
     Markers that end nothing complete nothing, as in Kafka 2.8 and later. The table's end offset becomes the offset
     after the last batch.
     """
-    # numba takes long to load, and an idle daemon does not need it
-    from producer_state import kernels
-
     if len(facts) == 0:
         return state, ()
     by_producers = facts.producer_id >= 0
@@ -56,11 +60,11 @@ def replay(state: ProducerTable, facts: BatchFacts) -> tuple[ProducerTable, tupl
     entries = np.empty(capacity, ENTRY_DTYPE)
     entries[:used] = state.rows
     slots = np.full(1 << (2 * capacity + 2).bit_length(), -1, np.int32)
-    kernels.index_rows(slots, entries, used)
+    _index_entries(slots, entries, used)
     links = np.empty((capacity + 1, 2), np.int64)
-    kernels.link_open(links, entries, used)
+    _link_open(links, entries, used)
     completed = np.empty(int(np.count_nonzero(by_producers & (facts.attributes & CONTROL != 0))), _COMPLETED_DTYPE)
-    row, used, done, problem = kernels.replay(*facts.columns(), slots, entries, used, links, completed)
+    row, used, done, problem = _replay(*facts.columns(), slots, entries, used, links, completed)
     if problem != NO_PROBLEM:
         raise problem_at(facts, row, problem, state.end_offset)
     entries = entries[:used]

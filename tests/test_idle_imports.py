@@ -5,12 +5,21 @@ from __future__ import annotations
 import subprocess
 import sys
 
-HEAVY = ("numba", "llvmlite", "pandas", "pyspark", "pyarrow", "scipy", "kafka", "boto3", "fsspec", "s3fs")
+HEAVY = ("numba", "llvmlite", "pandas", "pyspark", "pyarrow", "scipy", "kafka", "boto3", "botocore", "fsspec", "s3fs")
 
 
 def test_run_begins_without_what_only_work_needs() -> None:
     program = (
         f"import sys, sidecar.daemon, sidecar.cli.engines;print(*(name for name in {HEAVY!r} if name in sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=300)
+    assert done.stdout.split() == []
+
+
+def test_archiving_restore_and_verification_load_no_compiler() -> None:
+    program = (
+        "import sys, sidecar.runner.backfill, sidecar.restore.restore, sidecar.verify.verify, sidecar.snapshots.healer;"
+        "print(*(name for name in ('numba', 'llvmlite') if name in sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=300)
     assert done.stdout.split() == []

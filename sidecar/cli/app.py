@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import platform
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from importlib import import_module
+from typing import Any, Final
 
 import typer
 from typer.core import TyperGroup
 
 from sidecar import __version__
-from sidecar.cli import archiving, broker_facts, clearing, configuring, doctor, kubernetes, preparing, reporting
-from sidecar.cli.compact import command as compacting
-from sidecar.cli.inspect import command as inspecting
 from sidecar.cli.options import GlobalOptions, root_command, with_global_options
 from sidecar.cli.output import print_answer, print_json, print_line
-from sidecar.cli.restore import command as restoring
-from sidecar.cli.snapshots import command as snapshots
 
 UsageError: Any = typer.BadParameter.__base__
 """The class of all usage errors. Where typer keeps it differs between its versions."""
@@ -69,23 +66,53 @@ def _one_line(error: Any) -> str:
     return f"{text[:1].lower()}{text[1:]}; see {command} --help"
 
 
-app = typer.Typer(
-    name="tiered-sidecar",
-    cls=OneLineErrors,
-    help="Moves every finished Kafka log segment to S3-compatible storage as a complete, verified bundle.\n\n"
-    "Exit codes: 0 ok, 1 failure, 2 usage or settings, 3 partial, 4 verification mismatch, 5 fenced, "
-    "6 storage unreachable or unfit, 130 interrupted, 141 the reader of stdout went away, 143 stopped before it was "
-    "drained.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
-)
-producer_snapshots = typer.Typer(
-    help="Producer snapshots of a broker's directories: rebuild, check, and create the missing ones.",
-    no_args_is_help=True,
-)
-k8s = typer.Typer(help="Kubernetes: what puts the sidecar beside brokers.", no_args_is_help=True)
-config = typer.Typer(help="Show, check and describe the settings.", no_args_is_help=True)
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Commands below one name. `commands`: `module:function` by name, of modules in `sidecar.cli`."""
+
+    help: str
+    commands: Mapping[str, str]
+
+
+class Commands(Mapping[str, Any]):
+    """Commands that are imported when they are asked for: a start pays for one, not for all."""
+
+    def __init__(self, places: Mapping[str, str | Group]) -> None:
+        self._places = places
+        self._made: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        place = self._places[name]
+        if name not in self._made:
+            self._made[name] = _command(name, place) if isinstance(place, str) else _group(name, place)
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+
+def _command(name: str, place: str) -> Any:
+    module, _, function = place.partition(":")
+    single = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
+    single.command(name)(with_global_options(getattr(import_module(f"sidecar.cli.{module}"), function)))
+    return typer.main.get_command(single)
+
+
+def _group(name: str, place: Group) -> Any:
+    found = typer.main.get_group(typer.Typer(help=place.help, no_args_is_help=True, rich_markup_mode="rich"))
+    found.name, found.commands = name, Commands(place.commands)  # type: ignore[assignment]  # it is only read
+    return found
+
+
+class RootGroup(OneLineErrors):
+    """All commands."""
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self.commands = Commands(COMMANDS)  # type: ignore[assignment]  # as above
 
 
 def version(options: GlobalOptions) -> int:
@@ -98,29 +125,44 @@ def version(options: GlobalOptions) -> int:
     return 0
 
 
+COMMANDS: Final[Mapping[str, str | Group]] = {
+    "backfill": "archiving:backfill",
+    "run": "archiving:run",
+    "broker": "broker_facts:broker",
+    "status": "reporting:status",
+    "verify": "reporting:verify",
+    "restore": "restore.command:restore",
+    "compact": "compact.command:compact",
+    "gc": "clearing:gc",
+    "prepare": "preparing:prepare",
+    "doctor": "doctor:doctor",
+    "inspect": "inspect.command:inspect",
+    "spark-packages": "preparing:spark_packages",
+    "version": "app:version",
+    "snapshots": Group(
+        "Producer snapshots of a broker's directories: rebuild, check, and create the missing ones.",
+        {name: f"snapshots.command:{name}" for name in ("rebuild", "check", "heal")},
+    ),
+    "config": Group(
+        "Show, check and describe the settings.",
+        {name: f"configuring:{name}" for name in ("show", "validate", "schema")},
+    ),
+    "k8s": Group(
+        "Kubernetes: what puts the sidecar beside brokers.",
+        {name: f"kubernetes:{name}" for name in ("render", "settings")},
+    ),
+}
+"""In the order of the help."""
+
+app = typer.Typer(
+    name="tiered-sidecar",
+    cls=RootGroup,
+    help="Moves every finished Kafka log segment to S3-compatible storage as a complete, verified bundle.\n\n"
+    "Exit codes: 0 ok, 1 failure, 2 usage or settings, 3 partial, 4 verification mismatch, 5 fenced, "
+    "6 storage unreachable or unfit, 130 interrupted, 141 the reader of stdout went away, 143 stopped before it was "
+    "drained.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
 app.callback()(root_command())
-for command in (
-    archiving.backfill,
-    archiving.run,
-    broker_facts.broker,
-    reporting.status,
-    reporting.verify,
-    restoring.restore,
-    compacting.compact,
-    clearing.gc,
-    preparing.prepare,
-    doctor.doctor,
-    inspecting.inspect,
-    preparing.spark_packages,
-    version,
-):
-    app.command()(with_global_options(command))
-for command in (configuring.show, configuring.validate, configuring.schema):
-    config.command()(with_global_options(command))
-for snapshot_command in (snapshots.rebuild, snapshots.check, snapshots.heal):
-    producer_snapshots.command()(with_global_options(snapshot_command))
-app.add_typer(producer_snapshots, name="snapshots")
-for kubernetes_command in (kubernetes.render, kubernetes.settings):
-    k8s.command()(with_global_options(kubernetes_command))
-app.add_typer(config, name="config")
-app.add_typer(k8s, name="k8s")

@@ -16,7 +16,6 @@ from sidecar import __version__
 from sidecar.cli.options import GlobalOptions
 from sidecar.cli.output import print_answer
 from sidecar.errors import SettingsError
-from sidecar.ports import MIB
 
 if TYPE_CHECKING:
     from sidecar.config import LoadedSettings, Settings
@@ -116,6 +115,7 @@ def variant(*, heals: bool, has_secret: bool, has_token: bool) -> str:
 
 CONTAINER_SETTINGS_FILE: Final = Path(__file__).parent / "container_settings.json"
 """What a container needs, from the Helm chart. A test compares."""
+MIB: Final = 1024 * 1024
 RECIPE_MEMORY_BYTES: Final = 1024 * MIB
 """Memory limit of the container in the recipes. A test compares."""
 RECIPE_WORK_BYTES: Final = 10240 * MIB

@@ -14,7 +14,7 @@ from sidecar.logformat.columns import BatchColumns, Blocks, Stop, allocate, colu
 from sidecar.logformat.headers import LARGEST_POSITION
 from sidecar.logformat.indexes.rebuild import INDEX_INTERVAL_BYTES
 from sidecar.logformat.indexes.time_index import ENTRY as TIME_ENTRY
-from sidecar.logformat.kernels import walk_batches
+from sidecar.logformat.library import walk_batches
 from sidecar.logformat.window import ReadAt, Window
 
 MIB: Final = 1024 * 1024

@@ -34,7 +34,9 @@ _PLACES = "use the environment or a file"
 
 
 class _FromEnvironment(BaseSettings, Settings):
-    model_config = SettingsConfigDict(extra="forbid", frozen=True, env_prefix=PREFIX, env_nested_delimiter=DELIMITER)
+    model_config = SettingsConfigDict(
+        extra="forbid", frozen=True, env_prefix=PREFIX, env_nested_delimiter=DELIMITER, defer_build=True
+    )
 
 
 class _Source(EnvSettingsSource):

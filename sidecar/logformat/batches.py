@@ -11,6 +11,7 @@ from sidecar.errors import CorruptFile
 from sidecar.logformat.columns import BatchColumns, Blocks, Stop, allocate, columns_of
 from sidecar.logformat.files import LazyFile, PositionalFile
 from sidecar.logformat.headers import LARGEST_POSITION, SMALLEST_MESSAGE_BYTES
+from sidecar.logformat.library import walk_batches, walk_file
 from sidecar.logformat.window import ReadAt, Window
 
 __all__ = ["HEADERS_WINDOW_BYTES", "BatchColumns", "ScanEnd", "SegmentScanner", "scan_bytes", "scan_file"]
@@ -117,10 +118,6 @@ class SegmentScanner:
 
     def _walk(self, blocks: Blocks, rows: int) -> tuple[int, int, int]:
         """Fill the columns as far as the window goes, or the file where the kernel can read it: (rows, stop, detail)."""
-        # They load a compiler, which takes half a second and 70 MB: an idle daemon never gets here.
-        from sidecar.logformat.kernels import walk_batches
-        from sidecar.logformat.kernels_reading import walk_file
-
         window, source = self._window, self._read_at
         limits = self._largest_offset, self._check_crc, self._largest_held_bytes, self._wide_batch_crc
         begin = window.cursor

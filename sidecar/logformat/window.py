@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from sidecar.errors import SegmentChanged
 from sidecar.logformat.headers import CRC_FROM, MAGIC_POSITION
+from sidecar.logformat.library import checksum
 
 ReadAt = Callable[[int, memoryview], int]
 """(position, buffer) -> bytes put into the buffer; fewer than asked is fine, 0 means the file ends there."""
@@ -93,8 +94,6 @@ class Window:
 
     def checksum_ahead(self, size_bytes: int) -> int:
         """The checksum of the batch at the cursor, of which only the header need be held."""
-        from sidecar.logformat.crc.crc32c import checksum  # loads numba
-
         magic = self.int_at(MAGIC_POSITION, 1)
         crc = np.uint32(0)
         for piece in self._pieces(CRC_FROM[magic], size_bytes):

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from producer_state.kernel_library import cache_folder
 from sidecar.config import SparkSettings
 
 _OPENED: Final = (
@@ -123,9 +124,3 @@ def class_archive(java: str, jars: Sequence[Path], environment: Mapping[str, str
         # In whole seconds, as the JVM itself compares them: the layers of an image keep no more.
         found.update(f"{path} {status.st_size} {int(status.st_mtime)}\n".encode())
     return cache_folder(environment) / f"spark-classes-{found.hexdigest()[:16]}.jsa"
-
-
-def cache_folder(environment: Mapping[str, str]) -> Path:
-    """Ours in the user's cache; it may not exist."""
-    configured = environment.get("XDG_CACHE_HOME")
-    return (Path(configured) if configured else Path("~/.cache").expanduser()) / "tiered-sidecar"

@@ -5,14 +5,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Final, Protocol, Self
+from typing import TYPE_CHECKING, Final, Protocol, Self
 
 from sidecar.clock import Clock
 from sidecar.io_share import Moving, io_shares
-from sidecar.logformat.window import ReadAt
 from sidecar.ports import MIB, UploadSource
 from sidecar.storage.checksums import crc32c_of
 from sidecar.store_settings import StoreSettings
+
+if TYPE_CHECKING:
+    from sidecar.logformat.window import ReadAt  # loads numpy, which many commands do without
 
 _CHUNK_BYTES: Final = 4 * MIB
 SMALL_BYTES: Final = 64 * 1024

@@ -46,7 +46,7 @@ def open_store(
     budget = budget or IoBudget.of(settings, clock)
     parts = urlsplit(settings.url)
     if parts.scheme == "s3":
-        from sidecar.storage.s3.store import S3Store  # boto3 is some 25 MB of memory
+        from sidecar.storage.s3.store import S3Store  # botocore is some 25 MB of memory
 
         return S3Store(settings, clock, budget=budget, answers=answers)
     if parts.scheme in {"file", "local"}:

@@ -382,7 +382,7 @@ def test_whole_archives_on_s3_are_read_without_s3fs() -> None:
         "from sidecar.storage import open_archive_to_read, open_file\n"
         "from sidecar.store_settings import StoreSettings\n"
         "settings = StoreSettings(url='s3://bucket/a/b.log')\n"
-        "names = ('boto3', 'fsspec', 's3fs')\n"
+        "names = ('botocore', 'fsspec', 's3fs')\n"
         "open_archive_to_read(settings); print(json.dumps([name in sys.modules for name in names]))\n"
         "open_file(settings); print(json.dumps([name in sys.modules for name in names]))\n"
     )

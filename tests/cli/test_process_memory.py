@@ -47,3 +47,15 @@ def _run(program: str, environment: dict[str, str]) -> str:
     return subprocess.run(
         [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True, timeout=300
     ).stdout
+
+
+def test_the_collector_begins_after_the_start_and_is_then_as_usual() -> None:
+    program = (
+        "import gc; from sidecar.cli import START_OBJECTS, collect_after_start\n"
+        "usual = gc.get_threshold(); collect_after_start()\n"
+        "print(gc.get_threshold()[0] == START_OBJECTS)\n"
+        "kept = [[] for _ in range(START_OBJECTS + 1000)]\n"
+        "print(gc.get_threshold() == usual, gc.get_freeze_count() > START_OBJECTS, gc.callbacks)\n"
+    )
+    done = _run(program, {})
+    assert done.split() == ["True", "True", "True", "[]"]

@@ -22,6 +22,7 @@ from sidecar.errors import StoreUnavailable
 from sidecar.model import ObjectKey, PartName
 from sidecar.ports import UnfinishedUpload
 from sidecar.verify.findings import PartitionVerification, SegmentState
+from sidecar.verify.segments import StreamedReads
 from sidecar.verify.verify import verify_archive
 from tests.archive.builders import an_id
 from tests.archive.example import (
@@ -134,7 +135,7 @@ def test_a_vanished_object_is_missing_even_between_two_requests() -> None:
     write_example(store)
     for key in (FIRST_LOG, FIRST_INDEXES):
         store.before = lambda operation, read_key, key=key: (  # type: ignore[misc]
-            store.objects.pop(key, None) if (operation, read_key) == ("read", key) else None
+            store.objects.pop(key, None) if operation in {"read", "stream"} and read_key == key else None
         )
         assert ("missing_object", key) in findings(verified(store, deep=True))
 
@@ -419,13 +420,34 @@ def test_every_partition_of_an_archive_is_verified() -> None:
     assert list(verify_archive(store, store.clock, include=lambda topic: False)) == []
 
 
-def test_a_deep_check_of_a_larger_log_reads_it_in_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_deep_check_of_a_larger_log_takes_one_request_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sidecar.segment.log_check.WINDOW_BYTES", 4096)
+    monkeypatch.setattr("sidecar.verify.segments._CHUNK_BYTES", 1000)
     bundle = a_bundle(0, 2000, [a_batch(offset, 10) for offset in range(0, 2000, 10)], [(0, 0)])
     store = committed(bundle)
     store.calls.clear()
     assert verified(store, deep=True).problems == ()
-    assert store.calls["read"] > len(bundle.log) // 4096
+    assert store.calls["stream"] == 1
+    assert store.calls["read"] < 5
+
+
+def test_reads_of_an_object_share_one_request_but_for_those_elsewhere() -> None:
+    store, key, data = MemoryStore(), ObjectKey("object"), bytes(range(200))
+    store.objects[key] = data
+    reads = StreamedReads(store, key)
+
+    def read(position: int, size_bytes: int) -> bytes:
+        buffer = memoryview(bytearray(size_bytes))
+        return bytes(buffer[: reads.read_at(position, buffer)])
+
+    assert read(0, 50) == data[:50]
+    assert read(100, 20) == data[100:120]
+    assert read(190, 20) == data[190:]
+    assert read(50, 120) == data[50:170]
+    assert read(170, 100) == data[170:]
+    assert read(200, 1) == b""
+    assert (store.calls["stream"], store.calls["read"]) == (1, 2)
+    reads.close()
 
 
 def test_the_example_is_what_it_says() -> None:

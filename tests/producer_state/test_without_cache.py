@@ -37,7 +37,8 @@ print(len(replayed) > 0, whole.rows.tobytes() == parts.rows.tobytes())
 
 @pytest.mark.parametrize("hindrance", [NO_FOLDER, NO_ROOM])
 def test_kernels_that_cannot_be_kept_are_compiled_anew(hindrance: str, tmp_path: Path) -> None:
-    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
+    own = {"NUMBA_CACHE_DIR": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = {**os.environ, **own}
     command = [sys.executable, "-c", hindrance + PROGRAM]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr[-2000:]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -11,7 +12,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from producer_state import kernel_library
 from sidecar.config import SparkSettings
+from sidecar.logformat import library as logformat
 from sidecar.spark import embedded
 from sidecar.spark.launcher import archive_path, class_archive, direct_start
 from sidecar.spark.properties import spark_properties
@@ -97,7 +100,8 @@ def test_prepare_writes_an_archive_and_the_next_jvm_maps_it(tmp_path: Path, monk
     assert [line["made"] for line in outcome.lines()] == [True]
     assert archive.stat().st_size > 10_000_000
     assert [line["made"] for line in in_this_process("prepare", "--json").lines()] == [False]
-    assert [path.name for path in archive.parent.iterdir()] == [archive.name]
+    libraries = [library.path() for library in (kernel_library.LIBRARY, logformat.LIBRARY)]
+    assert {*archive.parent.iterdir()} == {archive, *(path for path in libraries if shutil.which("ld"))}
     done = subprocess.run(
         [sys.executable, "-c", _MAPS], capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2]
     )

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from boto3.exceptions import Boto3Error
 from botocore.exceptions import (
     BotoCoreError,
     ClientError,
@@ -160,7 +159,7 @@ def translating(request: StoreRequest) -> Iterator[None]:
         yield
     except ClientError as error:
         raise refusal(error, request) from error
-    except (BotoCoreError, Boto3Error, HTTPError) as error:
+    except (BotoCoreError, HTTPError) as error:
         raise failure(error, request) from error
 
 
@@ -208,7 +207,7 @@ def refusal(error: ClientError, request: StoreRequest) -> SidecarError:
     return refused
 
 
-def failure(error: BotoCoreError | Boto3Error | HTTPError, request: StoreRequest) -> SidecarError:
+def failure(error: BotoCoreError | HTTPError, request: StoreRequest) -> SidecarError:
     """No answer, or no request."""
     if isinstance(error, _NO_CREDENTIALS):
         return StoreDenied(f"{request}: {error}; {_KEYS}")

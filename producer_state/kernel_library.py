@@ -1,0 +1,187 @@
+"""Kernels from a shared library that was built beforehand: without numba and LLVM, half a second and 110 MB of each process.
+
+`kernel_build` compiles the library from the same kernels. Where there is none for these sources and this processor, or a call does
+not fit it, numba compiles the kernel when it is first called.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import stat
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import sha256
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+_CPU_FACTS: Final = Path("/proc/cpuinfo")
+_CPU_FACTS_BYTES: Final = 8192
+_CPU_FLAGS: Final = (b"flags", b"Features")
+"""What Linux calls the line, on x86 and on ARM."""
+_TARGET_VARIABLES: Final = ("NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES")
+_WORD: Final = ctypes.c_int64
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A parameter that is a C-contiguous array."""
+
+    dtype: np.dtype[Any]
+    dimensions: int = 1
+
+    @classmethod
+    def of(cls, dtype: npt.DTypeLike, dimensions: int = 1) -> Block:
+        return cls(np.dtype(dtype), dimensions)
+
+
+Parameter = Block | None
+"""None: an integer of 64 bits."""
+
+
+class KernelLibrary:
+    """The kernels of one package, declared where they are called.
+
+    Args:
+        name: of the file, without its digest.
+        folders: of all sources that the kernels are made of, constants included.
+        modules: that declare kernels.
+    """
+
+    def __init__(self, name: str, folders: Sequence[Path], modules: Sequence[str]) -> None:
+        self.name = name
+        self.modules = modules
+        self.kernels: list[Kernel] = []
+        self._folders = folders
+
+    def kernel(
+        self, module: str, function: str, parameters: Sequence[Parameter], results: int, kind: str = ""
+    ) -> Kernel:
+        """Declare a kernel.
+
+        Args:
+            module: imported only where numba must compile the kernel.
+            results: how many integers it returns. They have 64 bits, or one has fewer and no sign.
+            kind: tells apart kernels of one function for several types.
+        """
+        found = Kernel(self, module, function, tuple(parameters), results, function + kind)
+        self.kernels.append(found)
+        return found
+
+    def path(self, environment: Mapping[str, str] = os.environ) -> Path:
+        """Where the library for these sources and this processor belongs, whether it is there or not. Raises OSError."""
+        found = sha256(f"{platform.machine()}\n".encode() + _target(environment))
+        for folder in self._folders:
+            for source in sorted(folder.rglob("*.py")):
+                found.update(source.read_bytes())
+        return cache_folder(environment) / f"{self.name}-kernels-{found.hexdigest()[:16]}.so"
+
+    @cached_property
+    def loaded(self) -> ctypes.CDLL | None:
+        """None where there is none that can be loaded, or others than us and root may have written it."""
+        try:
+            path = self.path()
+            status = path.stat()
+            if status.st_uid not in {0, os.geteuid()} or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+                return None
+            return ctypes.CDLL(str(path))
+        except (OSError, RuntimeError):  # RuntimeError: there is no home directory.
+            return None
+
+
+def _target(environment: Mapping[str, str]) -> bytes:
+    """What decides which instructions a compiler may use."""
+    named = [environment.get(variable, "") for variable in _TARGET_VARIABLES]
+    if any(named):
+        return "\n".join(named).encode()
+    # On Linux it has a page per processor.
+    with _CPU_FACTS.open("rb", buffering=0) as file:
+        lines = file.read(_CPU_FACTS_BYTES).splitlines()
+    return next((line for line in lines if line.startswith(_CPU_FLAGS)), b"")
+
+
+def cache_folder(environment: Mapping[str, str]) -> Path:
+    """Ours in the user's cache; it may not exist. Raises RuntimeError where there is no home directory."""
+    configured = environment.get("XDG_CACHE_HOME")
+    return (Path(configured) if configured else Path("~/.cache").expanduser()) / "tiered-sidecar"
+
+
+class Kernel:
+    """A function over arrays and integers; the GIL is released while it runs. Made by `KernelLibrary.kernel`."""
+
+    def __init__(
+        self,
+        library: KernelLibrary,
+        module: str,
+        function: str,
+        parameters: tuple[Parameter, ...],
+        results: int,
+        symbol: str,
+    ) -> None:
+        self.parameters = parameters
+        self.results = results
+        self.symbol = symbol
+        self._library = library
+        self._module = module
+        self._function = function
+
+    def __call__(self, *arguments: Any) -> Any:
+        """None, an integer, or a tuple of integers. Bounds are the caller's."""
+        native = self._native
+        words = None if native is None else self._words(arguments)
+        if native is None or words is None:
+            return self.compiled(
+                *(
+                    int(value) if parameter is None else value
+                    for parameter, value in zip(self.parameters, arguments, strict=True)
+                )
+            )
+        results, problem = (_WORD * max(self.results, 1))(), ctypes.c_void_p()
+        if native(results, ctypes.byref(problem), *words):
+            raise RuntimeError(f"kernel {self.symbol} failed")
+        return tuple(results) if self.results > 1 else results[0] if self.results else None
+
+    @cached_property
+    def compiled(self) -> Callable[..., Any]:
+        """By numba."""
+        found: Callable[..., Any] = getattr(import_module(self._module), self._function)
+        return found
+
+    @cached_property
+    def _native(self) -> Any:
+        """Out of the library."""
+        found = None if self._library.loaded is None else getattr(self._library.loaded, self.symbol, None)
+        if found is not None:
+            widths = (1 if one is None else 5 + 2 * one.dimensions for one in self.parameters)
+            found.argtypes = [ctypes.c_void_p, ctypes.c_void_p, *[_WORD] * sum(widths)]
+            found.restype = ctypes.c_int32
+        return found
+
+    def _words(self, arguments: Sequence[Any]) -> list[int] | None:
+        """The arguments as numba's compiled functions take them; None if an array is not as declared.
+
+        Trap: an array is its memory's owner, twice, before its sizes and its address. Without one nothing is counted.
+        """
+        words: list[int] = []
+        for parameter, value in zip(self.parameters, arguments, strict=True):
+            if parameter is None:
+                words.append(int(value))
+                continue
+            facts = value.__array_interface__
+            fits = value.dtype == parameter.dtype and value.ndim == parameter.dimensions
+            if not fits or facts["strides"] is not None:
+                return None
+            words += (0, 0, value.size, value.itemsize, facts["data"][0], *value.shape, *value.strides)
+        return words
+
+
+LIBRARY: Final = KernelLibrary(
+    "producer-state", [Path(__file__).parent], ["producer_state.digest", "producer_state.replay"]
+)
+"""Of this package."""

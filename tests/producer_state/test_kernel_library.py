@@ -1,0 +1,211 @@
+"""A library of kernels that was built beforehand does what numba does, without numba; and without it, numba does it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from producer_state import kernel_build, kernel_library
+from producer_state.kernel_library import Block, KernelLibrary
+from sidecar.logformat import library as logformat
+from tests.producer_state import kernels_of_test
+
+KERNELS = kernels_of_test.__name__
+LINKED = pytest.mark.skipif(
+    not any(map(shutil.which, kernel_build.LINKERS)), reason="no linker: install Debian's binutils"
+)
+
+
+class Declared:
+    """A library of its own in a cache of its own, and what numba was asked for."""
+
+    def __init__(self) -> None:
+        self.library = KernelLibrary("test", [Path(kernels_of_test.__file__).parent], [])
+        self.add_up = self.library.kernel(KERNELS, "add_up", [Block.of(np.int32, 2), None], 2)
+        self.negate = self.library.kernel(KERNELS, "negate", [Block.of(np.int16)], 0)
+        self.last = self.library.kernel(KERNELS, "last", [Block.of(np.uint32)], 1)
+
+    def compiled(self) -> set[str]:
+        kernels = {"add_up": self.add_up, "negate": self.negate, "last": self.last}
+        return {name for name, kernel in kernels.items() if "compiled" in vars(kernel)}
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path / "tiered-sidecar"
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        path = kernel_build.build(Declared().library)
+    assert path is not None
+    return path
+
+
+def results(declared: Declared) -> list[Any]:
+    values = np.array([1, -2, 3], np.int16)
+    rows = np.arange(6, dtype=np.int32).reshape(2, 3)
+    return [
+        declared.negate(values),
+        values.tolist(),
+        declared.add_up(rows, -10),
+        declared.add_up(rows[:0], 1),
+        declared.last(np.array([1, 2**32 - 1], np.uint32)),
+    ]
+
+
+EXPECTED = [None, [-1, 2, -3], (-150, 6), (0, 0), 2**32 - 1]
+
+
+def test_without_a_library_numba_compiles(cache: Path) -> None:
+    declared = Declared()
+    assert results(declared) == EXPECTED
+    assert declared.compiled() == {"add_up", "negate", "last"}
+
+
+@LINKED
+def test_the_library_does_the_same_without_numba(built: Path, cache: Path) -> None:
+    cache.mkdir()
+    shutil.copy(built, cache)
+    declared = Declared()
+    assert results(declared) == EXPECTED
+    assert declared.compiled() == set()
+    assert kernel_build.build(declared.library) == cache / built.name
+    assert [path.name for path in cache.iterdir()] == [built.name]
+
+
+@LINKED
+def test_what_others_may_have_written_is_not_loaded(built: Path, cache: Path) -> None:
+    cache.mkdir()
+    copied = Path(shutil.copy(built, cache))
+    for mode, loaded in ((0o775, False), (0o757, False), (0o755, True)):
+        copied.chmod(mode)
+        assert (Declared().library.loaded is not None) is loaded
+
+
+@LINKED
+def test_arrays_that_were_not_declared_are_for_numba(built: Path, cache: Path) -> None:
+    cache.mkdir()
+    shutil.copy(built, cache)
+    for rows in (np.ones((4, 6), np.int32)[:, ::2], np.ones((4, 3), np.int64), np.ones((3, 4), np.int32).T):
+        declared = Declared()
+        assert declared.add_up(rows, 2) == (24, 12)
+        assert declared.compiled() == {"add_up"}
+
+
+def test_what_is_not_a_library_is_not_taken_for_one(cache: Path) -> None:
+    declared = Declared()
+    cache.mkdir()
+    declared.library.path().write_bytes(b"damaged")
+    assert results(declared) == EXPECTED
+
+
+def test_other_sources_and_other_processors_have_another_library(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, environment = tmp_path / "source.py", {"XDG_CACHE_HOME": "/cache"}
+    library = KernelLibrary("test", [tmp_path], [])
+    source.write_text("A = 1\n")
+    paths = [library.path(environment), library.path({**environment, "NUMBA_CPU_NAME": "x86-64-v2"})]
+    source.write_text("A = 2\n")
+    paths.append(library.path(environment))
+    facts = tmp_path / "cpuinfo"
+    facts.write_text("processor\t: 0\nflags\t\t: sse sse2\n")
+    monkeypatch.setattr(kernel_library, "_CPU_FACTS", facts)
+    paths.append(library.path(environment))
+    facts.write_text("processor\t: 0\nflags\t\t: sse\n")
+    paths.append(library.path(environment))
+    assert len({path.name for path in paths}) == len(paths)
+    assert {path.parent for path in paths} == {Path("/cache/tiered-sidecar")}
+
+
+def test_without_a_linker_there_is_no_library(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(cache))
+    declared = Declared()
+    assert kernel_build.build(declared.library) is None
+    assert not cache.exists()
+
+
+@LINKED
+@pytest.mark.parametrize(
+    ("function", "parameters", "declared"),
+    [("add_up", [Block.of(np.int32, 2), None], 1), ("last", [Block.of(np.int16)], 1)],
+)
+def test_a_wrong_declaration_is_found_when_it_is_built(
+    cache: Path, function: str, parameters: list[Any], declared: int
+) -> None:
+    library = KernelLibrary("test", [Path(kernels_of_test.__file__).parent], [])
+    library.kernel(KERNELS, function, parameters, declared)
+    with pytest.raises(TypeError, match=f"kernel {function} returns"):
+        kernel_build.build(library)
+    assert list(cache.iterdir()) == []
+
+
+def test_who_does_not_see_the_library_finds_what_numba_kept(tmp_path: Path) -> None:
+    variables = {"NUMBA_CACHE_DIR": str(tmp_path / "kept"), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    counts = []
+    for program in (_BUILD, PROGRAM):
+        command = [sys.executable, "-c", program, str(tmp_path / "0.log")]
+        subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, **variables})
+        shutil.rmtree(tmp_path / "cache", ignore_errors=True)
+        counts.append(len(list((tmp_path / "kept").rglob("*.nbc"))))
+    assert counts[0] == counts[1] > 0
+
+
+_BUILD = """
+from producer_state import kernel_build, kernel_library
+from sidecar.logformat import library
+for kernels in (kernel_library.LIBRARY, library.LIBRARY):
+    kernel_build.build(kernels)
+"""
+
+PROGRAM = """
+import sys
+from producer_state.replay import replay
+from producer_state.digest import apply, merge
+from producer_state.table import ProducerTable
+from sidecar.logformat.batches import scan_bytes, scan_file
+from tests.producer_state.random_logs import digest_batches, random_log
+from sidecar.logformat.bodies.building import build_batch
+from sidecar.logformat.bodies.record import Record
+from pathlib import Path
+
+data = b"".join(build_batch([Record(3 * at + i, 0, b"k" * at, b"v" * 40000) for i in range(3)]) for at in range(20))
+path = Path(sys.argv[1])
+path.write_bytes(data)
+for scanner in (scan_bytes(data), scan_file(path), scan_bytes(data, window_bytes=64, largest_window_bytes=64)):
+    print([chunk.crc.tolist() for chunk in scanner], scanner.end, scanner.batch_count)
+log = random_log(11)
+start, end = log.boundaries[0], log.boundaries[-1]
+segments = [digest_batches(log.between(*one), *one) for one in log.segments()]
+whole = segments[0]
+for one in segments[1:]:
+    whole = merge(whole, one)
+print(whole.coverage, whole.rows.tolist(), apply(ProducerTable.blank(start), whole).entries())
+print(replay(ProducerTable.blank(start), log.facts))
+print("numba" in sys.modules, file=sys.stderr)
+"""
+
+
+@LINKED
+def test_the_products_libraries_say_what_numba_says_and_do_not_load_it(tmp_path: Path) -> None:
+    for library in (kernel_library.LIBRARY, logformat.LIBRARY):
+        assert kernel_build.build(library) is not None  # in the user's cache, where `make kernels` has put it before
+    outcomes = []
+    for variables in ({}, {"XDG_CACHE_HOME": str(tmp_path / "empty")}):
+        command = [sys.executable, "-c", PROGRAM, str(tmp_path / "0.log")]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, **variables})
+        outcomes.append((done.stderr.splitlines()[-1], done.stdout))
+    assert [loaded for loaded, _ in outcomes] == ["False", "True"]
+    assert outcomes[0][1] == outcomes[1][1]
+    assert len(outcomes[0][1]) > 1000
