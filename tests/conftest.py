@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from sidecar.storage import race
 from tests.fakes import memory_store
 from tests.left_archives import LeftArchives
+from tests.real.short_race import SHORT_RACE_TURNS
 from tests.servers import class_archives
 
 # Workers of pytest-xdist are told the width of a terminal, which is not that of the pipes that programs under test write to.
@@ -75,6 +77,19 @@ def expect_damage(request: pytest.FixtureRequest) -> Iterator[Callable[[str], No
     if request.node.stash.get(_PASSED, False):
         directory = request.node.funcargs.get("tmp_path")
         left.require(declared, () if directory is None else [directory])
+
+
+RACES_ARE_THE_QUESTION = ("tests/storage", "tests/stores/test_kinds.py")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _short_races(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Every start of an archiving command races its store 132 times, for half a second of CPU. Elsewhere a few races do."""
+    with pytest.MonkeyPatch.context() as patch:
+        root = request.config.rootpath
+        if not any(request.path.is_relative_to(root / place) for place in RACES_ARE_THE_QUESTION):
+            patch.setattr(race, "TURNS", SHORT_RACE_TURNS)
+        yield
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -7,14 +7,14 @@ import shutil
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.real.product import PROGRAM, environment
+from tests.real.product import SHORT_RACE_PROGRAM, environment
 from tests.servers.process import ServerProcess, free_port, port_answers
 
 WAIT_S = 180.0
@@ -50,13 +50,18 @@ class Daemon:
     """One `run` process; a context manager that starts it, waits for its port, and kills what is left of it."""
 
     def __init__(
-        self, directory: Path, settings: Mapping[str, str], *, variables: Mapping[str, str] | None = None
+        self,
+        directory: Path,
+        settings: Mapping[str, str],
+        *,
+        variables: Mapping[str, str] | None = None,
+        program: Sequence[str] = SHORT_RACE_PROGRAM,
     ) -> None:
         """Args: directory: of its log; settings: by path, over `FAST`; variables: further environment."""
         self.port = free_port()
         merged = {**FAST, "run.state_dir": str(directory / "state"), **settings, "http.bind": f"127.0.0.1:{self.port}"}
         self.environment = {**environment(merged), **(variables or {})}
-        self.process = ServerProcess("tiered-sidecar", [str(PROGRAM), "run"], directory / "run.log", self.environment)
+        self.process = ServerProcess("tiered-sidecar", [*program, "run"], directory / "run.log", self.environment)
 
     def start(self) -> Self:
         self.process.launch()
