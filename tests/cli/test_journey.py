@@ -9,7 +9,9 @@ import shutil
 import signal
 import subprocess
 import urllib.request
+from contextlib import suppress
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -44,7 +46,7 @@ def backfill(log_dir: Path, directory: Path) -> list[str]:
 
 
 def test_a_dry_run_says_what_would_be_done_and_does_nothing(log_dir: Path, tmp_path: Path) -> None:
-    outcome = tiered_sidecar(*backfill(log_dir, tmp_path), "--dry-run", "--json")
+    outcome = in_this_process(*backfill(log_dir, tmp_path), "--dry-run", "--json")
     (report,) = outcome.lines()
     assert report["dry_run"] is True
     assert report["planned"]["orders-0"][0]["base_offset"] == 0
@@ -56,13 +58,24 @@ def test_progress_is_logged_where_there_is_no_terminal_and_quiet_silences_it(log
     assert {"progress", "segment_committed"} <= {event["event"] for event in events}
     for left in ("archive", "state"):
         shutil.rmtree(tmp_path / left)
-    quiet = tiered_sidecar(*backfill(log_dir, tmp_path), "--quiet")
+    quiet = in_this_process(*backfill(log_dir, tmp_path), "--quiet")
     assert (quiet.code, quiet.err) == (0, "")
     assert "orders-0" in quiet.out
 
 
 def test_a_terminal_gets_a_bar_and_stdout_stays_clean(log_dir: Path, tmp_path: Path) -> None:
     outside, inside = pty.openpty()
+    shown = ""
+
+    def read() -> None:
+        # All the time: a terminal that is full would stop the program.
+        nonlocal shown
+        with suppress(OSError):  # The other end is closed.
+            while part := os.read(outside, 65536):
+                shown += part.decode(errors="replace")
+
+    reader = Thread(target=read)
+    reader.start()
     try:
         done = subprocess.run(
             command(*backfill(log_dir, tmp_path), "--json"),
@@ -72,9 +85,9 @@ def test_a_terminal_gets_a_bar_and_stdout_stays_clean(log_dir: Path, tmp_path: P
             cwd=ROOT,
             env=environment(TERM="xterm-256color"),
         )
-        shown = os.read(outside, 65536).decode(errors="replace")
     finally:
         os.close(inside)
+        reader.join()
         os.close(outside)
     assert json.loads(done.stdout)["exit_code"] == 0
     assert "segments" in shown
@@ -209,7 +222,7 @@ def test_an_interrupted_back_fill_is_exit_code_130_and_goes_on_where_it_was(log_
         _, rest = process.communicate(timeout=300)
     assert b"Traceback" not in rest
     assert process.returncode in {130, 0}  # 0 if it was through before the signal came
-    assert tiered_sidecar(*backfill(log_dir, tmp_path)).code == 0
+    assert in_this_process(*backfill(log_dir, tmp_path)).code == 0
     (found, *_) = in_this_process("verify", "--archive", tmp_path / "archive", "--json").lines()
     assert found["problems"] == []
     assert found["orphans"] == []
@@ -239,8 +252,8 @@ def test_offsets_that_were_recorded_as_lost_are_named_by_verify_each_time(log_di
     bases = sorted(int(path.name[:20]) for path in (copy / "orders-0").glob("*.log"))
     (copy / "orders-0" / f"{bases[2]:020d}.log").unlink()
     recording = {"TIERED_SIDECAR__RUN__RECORD_LOST": "true"}
-    assert tiered_sidecar(*backfill(copy, tmp_path), variables=recording).code == 0
-    outcome = tiered_sidecar("verify", "--archive", str(tmp_path / "archive"))
+    assert in_this_process(*backfill(copy, tmp_path), variables=recording).code == 0
+    outcome = in_this_process("verify", "--archive", str(tmp_path / "archive"))
     assert outcome.code == 0
     assert "1 recorded holes" in outcome.out
     assert f"recorded as lost: orders-0 [{bases[2]}, {bases[3]}): " in outcome.err
