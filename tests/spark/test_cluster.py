@@ -221,7 +221,8 @@ def test_run_compacts_on_the_cluster(site: Site, tmp_path: Path) -> None:
         "spark.options": json.dumps(DRIVER),
     }
     with Daemon(tmp_path, settings) as daemon:
-        eventually(lambda: daemon.metric("compaction_partitions_total", result="ok") == 1)
+        # A JVM and two executors start: 90 s at a load of ten for each core.
+        eventually(lambda: daemon.metric("compaction_partitions_total", result="ok") == 1, 400)
         assert daemon.metric("compaction_partitions_total", result="failed") == 0
         assert daemon.process.stop() == 0
     assert clean_end(settings, "append-time-0") > 0
