@@ -12,7 +12,7 @@ WORKERS ?= $(shell expr 2 \* $$(nproc 2>/dev/null || echo 2))
 # Every process under test compiles the program anew where this is set.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: python setup servers demo test test-fast test-apart check conformance histories simulate format lock clean image image-test sbom chart soak matrix restore-matrix store-matrix screenshots kernels
+.PHONY: python setup servers demo test test-fast test-apart check conformance histories simulate format lock clean image image-test sbom chart soak matrix restore-matrix store-matrix screenshots kernels collected
 
 setup: $(STAMP)
 
@@ -38,7 +38,7 @@ demo: setup
 # The gate's order is fixed; without CI in the environment it is another one each time. A file's tests share servers: they stay together,
 # and the files that last longest begin (tests/conftest.py).
 test:
-	@$(MAKE) --no-print-directory -j3 --output-sync=target check kernels servers
+	@$(MAKE) --no-print-directory -j4 --output-sync=target check kernels collected servers
 	@echo "Left to make test-apart, tests of: $$(grep -rl 'mark[.]apart' tests --include='*.py' | sort | tr '\n' ' ')"
 	@$(BIN)/python -m tests.servers.stores
 	@$(BIN)/python -m tests.stores.fault_modes
@@ -59,6 +59,10 @@ kernels: setup $(KERNELS)
 $(KERNELS): $(STAMP) $(shell find producer_state sidecar/logformat sidecar/compaction -name '*.py')
 	@find producer_state sidecar -name '*.nb[ic]' -delete
 	@touch $@
+
+# Workers that find no bytecode of the tests would make it, each for itself.
+collected: setup
+	@$(BIN)/pytest --collect-only -qq >$(VENV)/collected.txt || { cat $(VENV)/collected.txt; exit 1; }
 
 check: setup
 	$(BIN)/ruff check .

@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from sidecar.storage import race
 from tests.fakes import memory_store
 from tests.left_archives import LeftArchives
+from tests.real.short_race import SHORT_RACE_TURNS
 from tests.servers import class_archives
 
 # Workers of pytest-xdist are told the width of a terminal, which is not that of the pipes that programs under test write to.
@@ -29,19 +31,29 @@ LONGEST_FILES = (
     "tests/spark/test_cluster.py",
     "tests/real/test_run_daemon.py",
     "tests/stores/test_story.py",
+    "tests/real/test_restore_live.py",
+    "tests/real/test_compaction_in_run.py",
+    "tests/real/test_restore.py",
+    "tests/real/test_broker_facts.py",
+    "tests/real/test_heal_end_to_end.py",
     "tests/real/test_backfill_versitygw.py",
     "tests/real/test_snapshot_danger.py",
-    "tests/real/test_heal_end_to_end.py",
-    "tests/spark/test_compaction.py",
-    "tests/iam/test_policies.py",
-    "tests/real/test_secure_broker.py",
-    "tests/real/test_restore_live.py",
-    "tests/real/test_restore.py",
-    "tests/compaction/test_against_kafka.py",
     "tests/real/test_soak_versions.py",
-    "tests/real/test_compaction_in_run.py",
+    "tests/compaction/test_against_kafka.py",
+    "tests/spark/test_compaction.py",
+    "tests/pipeline/test_groups_before_upload.py",
+    "tests/real/test_broker_rights.py",
+    "tests/real/test_backfill_live.py",
+    "tests/real/test_disaster_recovery_page.py",
+    "tests/helm/test_demo.py",
+    "tests/histories/test_histories.py",
+    "tests/spark/test_engine_of_commands.py",
+    "tests/real/test_secure_broker.py",
     "tests/real/test_archive_compaction.py",
     "tests/pipeline/test_crashes.py",
+    "tests/stores/test_faults.py",
+    "tests/simulation/test_simulation.py",
+    "tests/iam/test_policies.py",
 )
 """A file's tests run on one worker: one that lasts minutes and begins last leaves the others idle."""
 
@@ -75,6 +87,19 @@ def expect_damage(request: pytest.FixtureRequest) -> Iterator[Callable[[str], No
     if request.node.stash.get(_PASSED, False):
         directory = request.node.funcargs.get("tmp_path")
         left.require(declared, () if directory is None else [directory])
+
+
+RACES_ARE_THE_QUESTION = ("tests/storage", "tests/stores/test_kinds.py")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _short_races(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Every start of an archiving command races its store 132 times, for half a second of CPU. Elsewhere a few races do."""
+    with pytest.MonkeyPatch.context() as patch:
+        root = request.config.rootpath
+        if not any(request.path.is_relative_to(root / place) for place in RACES_ARE_THE_QUESTION):
+            patch.setattr(race, "TURNS", SHORT_RACE_TURNS)
+        yield
 
 
 @pytest.fixture(autouse=True, scope="module")

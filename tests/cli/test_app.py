@@ -50,13 +50,13 @@ def test_no_command_shows_help() -> None:
 
 @pytest.mark.parametrize("arguments", [["version", "--json"], ["--json", "version"]])
 def test_options_stand_before_or_after_the_command(arguments: list[str]) -> None:
-    outcome = tiered_sidecar(*arguments)
+    outcome = in_this_process(*arguments)
     assert outcome.code == 0
     assert outcome.lines()[0]["tiered_sidecar"] == __version__
 
 
 def test_options_before_and_after_add_up() -> None:
-    outcome = tiered_sidecar(
+    outcome = in_this_process(
         "--set", "run.workers=3", "config", "show", "--json", "--archive", "/a", "--set", "run.max_queue=7"
     )
     settings = outcome.lines()[0]["settings"]
@@ -95,7 +95,7 @@ def test_wrong_usage_and_wrong_settings_are_exit_code_2_and_no_traceback(argumen
 
 def test_a_store_that_is_not_there_is_exit_code_6(tmp_path: Path) -> None:
     variables = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "hunter22hunter22"}
-    outcome = tiered_sidecar(
+    outcome = in_this_process(
         *("status", "--archive", "s3://bucket/x", "--set", "store.s3.endpoint_url=http://127.0.0.1:9"),
         *("--set", "store.retry.attempts=1", "--set", "store.s3.connect_timeout_s=2"),
         variables=variables,
@@ -114,15 +114,15 @@ def test_settings_come_from_a_file_that_the_environment_names(tmp_path: Path) ->
     assert "hunter22" not in shown.out + shown.err
     assert "AKIAEXAMPLE" not in shown.out + shown.err
     assert str(file) in shown.out
-    assert tiered_sidecar("config", "validate", "--config", file).code == 0
+    assert in_this_process("config", "validate", "--config", file).code == 0
 
 
 def test_the_schema_is_json_schema() -> None:
-    outcome = tiered_sidecar("config", "schema")
+    outcome = in_this_process("config", "schema")
     schema = json.loads(outcome.out)
     assert schema["properties"]["store"]
     assert schema["required"] == ["store"]
-    assert json.loads(tiered_sidecar("config", "schema", "--json").out) == schema
+    assert json.loads(in_this_process("config", "schema", "--json").out) == schema
 
 
 def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
@@ -156,13 +156,13 @@ def test_colors_are_for_terminals_that_want_them(variables: dict[str, str], colo
         os.close(inside)
         os.close(outside)
     assert (b"\x1b[" in shown) is colored
-    assert b"\x1b[" not in tiered_sidecar("config", "show", "--archive", tmp_path).out.encode()
+    assert b"\x1b[" not in in_this_process("config", "show", "--archive", tmp_path).out.encode()
 
 
 def test_what_holds_for_a_topic_is_shown_without_an_archive_and_only_for_topics_that_are_there() -> None:
     there = ["config", "show", "--topic", "orders", "--log-dir", str(golden("4.3.0") / "logs")]
-    assert tiered_sidecar(*there).code == 0
-    asked = tiered_sidecar(*there[:3], "order", *there[4:], "--bootstrap-server", "127.0.0.1:1")
+    assert in_this_process(*there).code == 0
+    asked = in_this_process(*there[:3], "order", *there[4:], "--bootstrap-server", "127.0.0.1:1")
     assert asked.code == 2
     assert "no partition of topic order; there are:" in asked.err
     assert "orders" in asked.err

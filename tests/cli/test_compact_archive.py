@@ -219,11 +219,11 @@ def test_a_store_that_lets_nothing_be_read_is_exit_code_6_everywhere(command: tu
     objects = [path for path in site.archive.rglob("*") if path.is_file()]
     for path in objects:
         path.chmod(0)
-    found = unprivileged.tiered_sidecar(*command, "--archive", site.archive, *engine)
+    found = unprivileged.in_this_process(*command, "--archive", site.archive, *engine)
     assert found.code == 6, found
     for path in objects:
         path.chmod(0o644)
-    assert unprivileged.tiered_sidecar(*command, "--archive", site.archive, *engine).code == 0
+    assert unprivileged.in_this_process(*command, "--archive", site.archive, *engine).code == 0
 
 
 def test_a_partition_goes_with_an_undo_only() -> None:

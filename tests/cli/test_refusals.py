@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.running import in_this_process, tiered_sidecar
-from tests.cli.unprivileged import tiered_sidecar as unprivileged
+from tests.cli.unprivileged import in_this_process as unprivileged
 from tests.golden import golden, golden_copy
 
 TOPIC = "orders"
@@ -188,7 +188,7 @@ def test_a_dry_run_shows_what_a_plan_can_know(tmp_path: Path) -> None:
 
 
 def test_a_second_back_fill_has_no_progress_to_tell(archive: Path) -> None:
-    outcome = tiered_sidecar(*backfill(golden("3.9.1") / "logs", archive.parent))
+    outcome = in_this_process(*backfill(golden("3.9.1") / "logs", archive.parent))
     assert outcome.code == 0
     assert "progress" not in {json.loads(line).get("event") for line in outcome.err.splitlines() if line[:1] == "{"}
 
@@ -222,7 +222,7 @@ def test_damage_is_told_once_with_what_to_do(archive: Path, tmp_path: Path) -> N
     [["nonsense"], ["status", "--nonsense"], ["inspect"], ["inspect", "x", "--base-offset", "-1"], ["config", "x"]],
 )
 def test_wrong_usage_is_one_line(arguments: list[str]) -> None:
-    outcome = tiered_sidecar(*arguments)
+    outcome = in_this_process(*arguments)
     assert (outcome.code, outcome.out) == (2, "")
     (line,) = outcome.err.splitlines()
     assert line.startswith("error: ")
@@ -230,7 +230,7 @@ def test_wrong_usage_is_one_line(arguments: list[str]) -> None:
 
 
 def test_help_names_every_exit_code() -> None:
-    shown = tiered_sidecar("--help").out
+    shown = in_this_process("--help").out
     for code in (0, 1, 2, 3, 4, 5, 6, 130, 141, 143):
         assert f"{code} " in shown
 
@@ -258,7 +258,7 @@ def test_tls_to_a_port_without_tls_is_called_by_its_name() -> None:
     thread = threading.Thread(target=server.serve_forever, args=(0.05,))
     thread.start()
     try:
-        outcome = tiered_sidecar(
+        outcome = in_this_process(
             *("status", "--archive", "s3://bucket/x"),
             *("--set", f"store.s3.endpoint_url=https://127.0.0.1:{server.server_port}"),
             variables={"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "hunter22hunter22"},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,22 +31,27 @@ def refused(outcome: Outcome) -> bool:
     return outcome.code == 3 and "a record without a key, and on_unkeyed is refuse" in text and "offset 4" in text
 
 
-@pytest.mark.parametrize("engine", ["local", "spark"])
-def test_an_archive_is_left_as_it_is_where_they_are_refused(tmp_path: Path, engine: str) -> None:
+def assert_refusal_leaves_an_archive_as_it_is(tmp_path: Path, run: Callable[..., Outcome]) -> None:
+    """`run` runs a command on an engine."""
     site = Site(tmp_path)
     site.write(UNKEYED, KEYED)
     before = archived_states(DirectoryStore(site.archive))
     entry: dict[str, Any] = {"pattern": "hdr", "on_unkeyed": "refuse"}
-    place = ("compact", "--archive", str(site.archive), "--topic", "hdr", "--json", "--engine", engine)
-    found = in_this_process(*place, "--config", str(site.settings(entry)))
+    place = ("compact", "--archive", str(site.archive), "--topic", "hdr", "--json")
+    found = run(*place, "--config", str(site.settings(entry)))
     assert refused(found), found
     assert archived_states(DirectoryStore(site.archive)) == before
     by_flag = in_this_process(*place, "--config", str(site.settings(entry)), "--on-unkeyed", "drop")
     assert by_flag.code == 2
     assert "--on-unkeyed drop was given, but compaction.topics, entry hdr says on_unkeyed refuse" in by_flag.err
-    done = in_this_process(*place, "--config", str(site.settings("hdr")))
+    done = run(*place, "--config", str(site.settings("hdr")))
     (row,) = done.lines()
     assert (done.code, row["unkeyed_records"]) == (0, 1)
+
+
+def test_an_archive_is_left_as_it_is_where_they_are_refused(tmp_path: Path) -> None:
+    """On Spark: tests/spark/test_engine_of_commands.py."""
+    assert_refusal_leaves_an_archive_as_it_is(tmp_path, lambda *place: in_this_process(*place, "--engine", "local"))
 
 
 def test_what_a_refused_compaction_did_not_begin_is_not_said(tmp_path: Path) -> None:

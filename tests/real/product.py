@@ -1,10 +1,11 @@
-"""The installed program as a child process, and what it left in a store, cut out into Kafka's own file names."""
+"""The installed program as a child process, or in this one, and what it left in a store, cut out into Kafka's own file names."""
 
 from __future__ import annotations
 
 import json
 import os
 import subprocess
+import sys
 import sysconfig
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -18,9 +19,13 @@ from sidecar.model import ArchivedSegment, PartName
 from sidecar.ports import ObjectStore
 from sidecar.storage import open_store
 from sidecar.store_settings import StoreSettings
+from tests.cli.running import in_this_process
+from tests.real import short_race
 from tests.servers.s3_server import S3Server
 
 PROGRAM = Path(sysconfig.get_path("scripts")) / "tiered-sidecar"
+SHORT_RACE_PROGRAM = (sys.executable, "-P", str(Path(short_race.__file__)))
+"""The same, but a start asks its store less: see `short_race`."""
 PREFIX = "TIERED_SIDECAR__"
 TIMEOUT_S = 300.0
 
@@ -54,10 +59,16 @@ def s3_settings(server: S3Server, endpoint: str | None = None) -> dict[str, str]
     }
 
 
-def run_program(
+def run_program(settings: Mapping[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end, in this process: one of its own costs another second of CPU."""
+    done = in_this_process(*arguments, variables=variables_of(settings))
+    return subprocess.CompletedProcess([*arguments], done.code, done.out, done.err)
+
+
+def run_installed(
     settings: Mapping[str, str], *arguments: str, timeout_s: float = TIMEOUT_S
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end."""
+    """Run a command of the installed program to its end, in a process of its own."""
     return subprocess.run(
         [str(PROGRAM), *arguments],
         env=environment(settings),

@@ -18,7 +18,7 @@ from tests.fakes.manual_clock import ManualClock
 from tests.golden import split_dumps, wall_clock_ms
 from tests.pipeline.archives import reference_logs_of
 from tests.pipeline.rig import archived_states, copy_partitions
-from tests.real.product import cut_out, json_lines, run_program, s3_settings, store_of
+from tests.real.product import cut_out, json_lines, run_installed, run_program, s3_settings, store_of
 from tests.servers.kafka_java import dump_log_segments
 from tests.servers.versitygw import VersityGateway
 
@@ -64,7 +64,7 @@ def test_archived_partitions_become_what_the_reference_says_and_kafka_reads_them
     common = {"run.state_dir": str(tmp_path / "state"), **s3_settings(gateway)}
     common |= {"broker.settle_ms": "0", "broker.snapshot_grace_ms": "0"}
     by_strategy = {strategy: {**common, "store.url": url} for strategy, url in places.items()}
-    done = run_program(
+    done = run_installed(
         by_strategy[Strategy.OFFSET], "backfill", "--log-dir", str(log_dir), "--assume-leader", "--topic", ".*"
     )
     assert done.returncode == 0, done.stderr

@@ -17,7 +17,7 @@ from sidecar.config.broker_connection import BrokerConnectionSettings
 from sidecar.model import SnapshotOrigin, TopicPartition
 from tests.pipeline.rig import archived_states
 from tests.real.daemon import eventually
-from tests.real.product import PROGRAM, environment, json_lines, run_program, store_of
+from tests.real.product import PROGRAM, environment, json_lines, run_installed, run_program, store_of
 from tests.real.test_broker_facts import produce, transactional
 from tests.real.topics import create_topic, end_offset
 from tests.servers.kafka import KafkaBroker
@@ -82,7 +82,7 @@ def test_what_is_led_here_goes_up_as_far_as_it_is_stable(cluster: KafkaCluster, 
     # Snapshots that are gone are rebuilt: with the broker's own idea of how long producers are remembered.
     for snapshot in (directory / "here-0").glob("*.snapshot"):
         snapshot.unlink()
-    found = rows(run_program(settings, "backfill", "--json"))
+    found = rows(run_installed(settings, "backfill", "--json"))
     assert (found["here"]["error"], found["there"]["error"]) == (None, None)
     assert "broker 1 leads" in found["there"]["stopped_because"]
     assert found["there"]["end_offset"] is None

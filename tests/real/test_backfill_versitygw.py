@@ -13,10 +13,21 @@ from producer_state.snapshot import read_snapshot
 from sidecar.archive.state import PartitionState
 from sidecar.model import ObjectKey, PartName, SnapshotOrigin
 from sidecar.ports import ObjectStore
+from sidecar.storage import race
+from sidecar.storage.race import TURNS as ALL_TURNS
 from tests.golden import VERSIONS, dump_text, golden, golden_copy, manifest, split_dumps
 from tests.golden.generate import DUMP_OPTIONS
 from tests.pipeline.rig import archived_states, ranges, rolled_ranges
-from tests.real.product import SUFFIXES, cut_out, json_lines, parts_of, run_program, s3_settings, store_of
+from tests.real.product import (
+    SUFFIXES,
+    cut_out,
+    json_lines,
+    parts_of,
+    run_installed,
+    run_program,
+    s3_settings,
+    store_of,
+)
 from tests.servers.kafka_java import dump_log_segments
 from tests.servers.versitygw import VersityGateway, racy_program
 
@@ -125,7 +136,7 @@ def test_a_second_backfill_goes_on_where_the_first_ended(settings: dict[str, str
     for path in (copy / "orders-0").glob("0*"):
         if int(path.name[:20]) > spans[3][0]:
             path.rename(hidden / path.name)
-    first = run_program(settings, *backfill_arguments(copy))
+    first = run_installed(settings, *backfill_arguments(copy))
     assert first.returncode == 0, first.stderr
     for path in hidden.iterdir():
         path.rename(copy / "orders-0" / path.name)
@@ -180,7 +191,10 @@ def test_a_dry_run_writes_nothing(settings: dict[str, str], tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("kind", ["ignores conditions", "looks before it leaps"])
-def test_a_store_that_lets_two_writers_win_is_refused_unless_there_is_one_writer(kind: str, tmp_path: Path) -> None:
+def test_a_store_that_lets_two_writers_win_is_refused_unless_there_is_one_writer(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(race, "TURNS", ALL_TURNS)
     server = VersityGateway(tmp_path / "versitygw", nometa=kind == "ignores conditions", options=["--quiet"])
     if kind == "looks before it leaps":
         server.process.command[0] = str(racy_program())

@@ -19,7 +19,7 @@ from sidecar.partition.wait_reason import BrokerAway
 from sidecar.ports import BrokerFacts
 from sidecar.runner.configured_facts import open_facts
 from tests.real.daemon import Daemon, eventually
-from tests.real.product import json_lines, run_program
+from tests.real.product import json_lines, run_installed, run_program
 from tests.real.topics import create_topic, end_offset, set_topic
 from tests.servers.kafka import KafkaBroker
 
@@ -133,7 +133,7 @@ def test_what_a_broker_says_is_what_is_believed_until_it_goes_away(broker: Kafka
         told = json_lines(run_program({}, *asked, "--json"))[0]
         (orders,) = (row for row in told["partitions"] if row["topic"] == "orders")
         assert (orders["last_stable_offset"], orders["high_watermark"]) == (31, 31)
-        shown = run_program({}, *asked, "--producers")
+        shown = run_installed({}, *asked, "--producers")
         told_producers = broker.version != "2.7.2"
         assert ("last sequence" in shown.stdout, "brokers before 2.8" in shown.stderr) == (
             told_producers,

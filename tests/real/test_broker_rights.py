@@ -22,7 +22,7 @@ from sidecar.partition.wait_reason import render
 from sidecar.ports import FactsState
 from sidecar.runner.configured_facts import open_facts
 from sidecar.topic_policy import TopicPolicy
-from tests.real.product import json_lines, run_program
+from tests.real.product import json_lines, run_installed, run_program
 from tests.real.test_broker_facts import files_of, produce
 from tests.real.topics import admin_of, create_topic, set_topic, wait_until
 from tests.servers.certificates import Authority
@@ -117,7 +117,7 @@ def test_the_documented_rights_are_enough_and_each_missing_one_is_named(guarded:
     assert (found.leads, state.away) == (False, None)
     assert "not authorized; allow it Describe on topic orders" in render(found.reason)
     assert "--operation Describe --topic orders" in state.missing_rights[0]
-    refused = run_program(settings, "backfill")
+    refused = run_installed(settings, "backfill")
     assert "--operation Describe --topic orders" in refused.stderr
     assert not (tmp_path / "archive").exists() or not list((tmp_path / "archive").rglob("*.log"))
 

@@ -9,7 +9,7 @@ import pytest
 
 from sidecar.logformat.batches import scan_file
 from sidecar.logformat.bodies.records import read_records
-from tests.real.product import json_lines, run_program
+from tests.real.product import json_lines, run_installed
 from tests.real.stored_batches import last_data_batch, send_again, stored_batches
 from tests.real.topics import committed_offsets, create_topic, end_offset, write
 from tests.servers.kafka import KafkaBroker
@@ -59,7 +59,7 @@ def test_a_broker_loads_a_compacted_directory(tmp_path: Path) -> None:
     retried = last_data_batch(stored_batches(partition), stored_batches(partition)[0].producer_id)
 
     out = tmp_path / "out" / partition.name
-    done = run_program({}, "compact", str(partition), "--out", str(out), "--engine", "local", "--json")
+    done = run_installed({}, "compact", str(partition), "--out", str(out), "--engine", "local", "--json")
     assert done.returncode == 0, done.stderr
     (report,) = json_lines(done)
     assert report["records_after"] < report["records_before"] / 4

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.golden import golden
-from tests.real.product import run_program, s3_settings
+from tests.real.product import run_installed, run_program, s3_settings
 from tests.real.reading_back import expected_reads
 from tests.servers.kafka import KafkaBroker
 from tests.servers.kafka_java import kafka_tool
@@ -39,7 +39,7 @@ def test_the_drill_brings_back_what_was_archived(tmp_path: Path) -> None:
     with VersityGateway(tmp_path / "s3", bucket="bucket") as gateway:
         settings = {**s3_settings(gateway), "run.state_dir": str(tmp_path / "state"), "broker.settle_ms": "0"}
         archived = ["--archive", "s3://bucket/prefix", "--log-dir", str(source), "--topic", "orders"]
-        done = run_program(settings, "backfill", "--assume-leader", *archived)
+        done = run_installed(settings, "backfill", "--assume-leader", *archived)
         assert done.returncode == 0, done.stderr
         broker = KafkaBroker(VERSION, tmp_path / "kafka", properties={"log.retention.ms": "-1"})
         with broker:

@@ -20,7 +20,7 @@ import pytest
 
 from producer_state.snapshot import write_snapshot
 from sidecar.host.log_dir_lock import LogDirLock
-from tests.real.product import json_lines, run_program
+from tests.real.product import json_lines, run_installed, run_program
 from tests.real.stored_batches import (
     Produced,
     StoredBatch,
@@ -159,7 +159,7 @@ def test_what_2_7_2_wrote_is_tiered_once_healed(written: Written, tmp_path: Path
         assert not list(remote.rglob("*.log*"))
 
         before = fingerprint(log_dir)
-        done = run_program({}, "snapshots", "heal", "--json", str(log_dir))
+        done = run_installed({}, "snapshots", "heal", "--json", str(log_dir))
         assert done.returncode == 0, done.stderr
         (report,) = json_lines(done)
         assert report["counts"]["created"] == len(lacking)

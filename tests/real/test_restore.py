@@ -26,7 +26,7 @@ from tests.golden import golden, golden_copy, manifest
 from tests.pipeline.rig import archived_states
 from tests.real.archived_elsewhere import assert_goes_on_without_producers
 from tests.real.epoch_ends import epoch_end
-from tests.real.product import json_lines, run_program, s3_settings, store_of
+from tests.real.product import json_lines, run_installed, run_program, s3_settings, store_of
 from tests.real.reading_back import expected_reads, reads
 from tests.real.stored_batches import last_data_batch, segment_bases, send_again, stored_batches
 from tests.real.tiered_storage import tiered_segments, tiering_properties
@@ -259,7 +259,7 @@ def test_4_3_0_of_another_cluster_serves_it_to_groups_that_come_back(gateway: Ve
         make_topics(broker, "4.3.0", TOPICS)
     log_dir = broker.log_dirs[0]
     arguments = ["restore", "--to", str(log_dir), "--open-transactions", "abort", "--json"]
-    done = run_program(settings, *arguments, "--topic", "orders", "--leader-epochs", "keep")
+    done = run_installed(settings, *arguments, "--topic", "orders", "--leader-epochs", "keep")
     assert done.returncode == 2, done.stdout
     assert "belongs to cluster" in done.stderr
     done = run_program(settings, *arguments, "--topic", "orders")

@@ -22,7 +22,7 @@ from sidecar.logformat.names import CLEANER_CHECKPOINT
 from sidecar.model import TopicPartition
 from tests.pipeline.rig import archived_states
 from tests.real.java_reading import COMMITTED, FIRST_LIFE, SECOND_LIFE, UNCOMMITTED, java_reads
-from tests.real.product import json_lines, run_program, s3_settings, store_of
+from tests.real.product import json_lines, run_installed, run_program, s3_settings, store_of
 from tests.real.reading_back import reads
 from tests.real.restored_source import (
     ACCOUNTS,
@@ -87,7 +87,7 @@ def archive_beside(broker: KafkaBroker, settings: Mapping[str, str], scratch: Pa
     """Archive what the running broker leads, up to the last stable offset that it tells; the states."""
     own = {"run.state_dir": str(scratch / "state"), "broker.settle_ms": "0", "broker.snapshot_grace_ms": "0"}
     arguments = ["backfill", "--log-dir", str(broker.log_dirs[0]), "--bootstrap-server", broker.bootstrap, "--json"]
-    done = run_program({**settings, **own}, *arguments)
+    done = run_installed({**settings, **own}, *arguments)
     for _ in range(5):
         # 2.7.2 deletes older snapshots a moment after each roll: "the next scan decides anew".
         if done.returncode != 3 or ".snapshot: vanished" not in done.stderr:

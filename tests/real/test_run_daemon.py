@@ -22,7 +22,16 @@ from tests.fakes.manual_clock import ManualClock
 from tests.golden import golden, golden_copy
 from tests.pipeline.rig import archived_states, ranges, rolled_ranges
 from tests.real.daemon import FAST, Daemon, GrowingLog, eventually, now_s
-from tests.real.product import PROGRAM, environment, json_lines, run_program, s3_settings, store_of
+from tests.real.product import (
+    PROGRAM,
+    SHORT_RACE_PROGRAM,
+    environment,
+    json_lines,
+    run_installed,
+    run_program,
+    s3_settings,
+    store_of,
+)
 from tests.servers.process import ServerProcess
 from tests.servers.versitygw import VersityGateway
 from tests.verifying import verify_partition
@@ -69,7 +78,7 @@ def test_segments_are_archived_soon_after_they_rolled_without_a_jvm_and_sigterm_
     (trap / "__init__.py").write_text(f"open({str(tmp_path / 'imported')!r}, 'w').close()\n")
     settings = directory(tmp_path, log_dir)
     took_s = []
-    with Daemon(tmp_path, settings, variables={"PYTHONPATH": str(trap.parent)}) as daemon:
+    with Daemon(tmp_path, settings, variables={"PYTHONPATH": str(trap.parent)}, program=[str(PROGRAM)]) as daemon:
         eventually(daemon.is_settled)
         while log.remaining:
             rolled_end = log.roll()
@@ -101,7 +110,7 @@ def test_a_restart_uploads_nothing_again_and_an_idle_scan_asks_the_store_for_not
     tmp_path: Path, gateway: VersityGateway
 ) -> None:
     settings = {**s3(gateway, LOGS), "topics.include": "orders", "run.scan_interval_s": "0.1"}
-    with Daemon(tmp_path, settings) as daemon:
+    with Daemon(tmp_path, settings, program=[str(PROGRAM)]) as daemon:
         eventually(daemon.is_settled)
         assert daemon.process.stop() == 0
     expected = all_rolled(LOGS)
@@ -234,7 +243,7 @@ def test_a_journal_that_cannot_grow_is_one_clear_error_and_a_rerun_completes(
     settings = {**FAST, **s3(gateway, LOGS), "run.state_dir": str(tmp_path / "state"), "topics.include": "orders"}
     for limit_bytes, code in ((8 * 1024, 2), (80 * 1024, 3)):  # before any partition, and amid them
         done = subprocess.run(
-            [str(PROGRAM), "backfill", "--json"],
+            [*SHORT_RACE_PROGRAM, "backfill", "--json"],
             env=environment(settings),
             capture_output=True,
             text=True,
@@ -267,7 +276,7 @@ def test_a_second_process_with_the_same_state_directory_is_refused(tmp_path: Pat
     settings = {**directory(tmp_path, LOGS), "topics.include": "orders", "run.state_dir": str(tmp_path / "state")}
     with Daemon(tmp_path, settings) as daemon:
         eventually(daemon.is_settled)
-        done = run_program({**FAST, **settings}, "run", "--http-bind", "127.0.0.1:0")
+        done = run_installed({**FAST, **settings}, "run", "--http-bind", "127.0.0.1:0")
         assert done.returncode == 2
         assert "another tiered-sidecar process uses this state directory" in done.stderr
         assert daemon.process.stop() == 0
@@ -311,7 +320,7 @@ def test_ctrl_c_ends_a_backfill_at_the_next_segment(tmp_path: Path) -> None:
     settings = {**FAST, **directory(tmp_path, log_dir), "run.state_dir": str(tmp_path / "state")}
     backfill = ServerProcess(
         "backfill",
-        [str(PROGRAM), "backfill", "--set", f"store.bandwidth_bytes_per_s={2 * MIB}"],
+        [*SHORT_RACE_PROGRAM, "backfill", "--set", f"store.bandwidth_bytes_per_s={2 * MIB}"],
         tmp_path / "log",
         environment(settings),
     )

@@ -8,7 +8,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from tests.cli.running import tiered_sidecar
+from tests.cli.running import in_this_process
 from tests.golden import golden_copy
 from tests.real.daemon import Daemon, eventually
 
@@ -69,7 +69,7 @@ def test_a_configmap_is_taken_over_refused_and_corrected_without_a_restart(tmp_p
 
         # What a person is told by hand is what runs.
         variables = {name: value for name, value in daemon.environment.items() if name.startswith("TIERED_")}
-        (by_hand,) = tiered_sidecar("config", "show", "--json", variables=variables).lines()
+        (by_hand,) = in_this_process("config", "show", "--json", variables=variables).lines()
         assert by_hand["fingerprint"] == shown(daemon)["fingerprint"]
 
         assert daemon.process.stop() == 0

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from producer_state.snapshot import read_snapshot, write_snapshot
-from tests.real.product import json_lines, run_program
+from tests.real.product import json_lines, run_installed, run_program
 from tests.real.stored_batches import (
     Produced,
     StoredBatch,
@@ -117,7 +117,7 @@ def as_it_should_be(written: Written) -> Outcome:
 def test_a_healed_broker_knows_the_retry_and_the_open_transaction(
     written: Written, broker: KafkaBroker, tmp_path: Path
 ) -> None:
-    done = run_program({}, "snapshots", "heal", str(broker.log_dirs[0]))
+    done = run_installed({}, "snapshots", "heal", str(broker.log_dirs[0]))
     assert done.returncode == 0, done.stderr
     bases = segment_bases(partition_of(broker))
     assert sorted(int(path.stem) for path in partition_of(broker).glob("*.snapshot")) == bases[1:]

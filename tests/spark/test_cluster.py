@@ -36,7 +36,7 @@ from tests.compaction.directories import compacted
 from tests.golden import golden
 from tests.real.compacted_archives import assert_compacted, clean_end
 from tests.real.daemon import Daemon, eventually
-from tests.real.product import json_lines, run_program
+from tests.real.product import json_lines, run_installed
 from tests.servers.spark_cluster import EXECUTOR_MIB
 from tests.snapshots.log_dirs import tree
 from tests.spark.archives import archived, compact, live
@@ -221,7 +221,8 @@ def test_run_compacts_on_the_cluster(site: Site, tmp_path: Path) -> None:
         "spark.options": json.dumps(DRIVER),
     }
     with Daemon(tmp_path, settings) as daemon:
-        eventually(lambda: daemon.metric("compaction_partitions_total", result="ok") == 1)
+        # A JVM and two executors start: 90 s at a load of ten for each core.
+        eventually(lambda: daemon.metric("compaction_partitions_total", result="ok") == 1, 400)
         assert daemon.metric("compaction_partitions_total", result="failed") == 0
         assert daemon.process.stop() == 0
     assert clean_end(settings, "append-time-0") > 0
@@ -234,7 +235,7 @@ def test_machines_without_this_program_get_it_and_no_key_is_written_anywhere(sit
     """As from a shell: packed, handed to executors whose Python has nothing, and every segment scrubbed."""
     packages, events = tmp_path / "packages.tar.gz", tmp_path / "events"
     events.mkdir()
-    packed = run_program({}, "spark-packages", str(packages), "--json")
+    packed = run_installed({}, "spark-packages", str(packages), "--json")
     assert packed.returncode == 0, packed.stderr
     assert {"tiered-sidecar", "numba", "boto3"} <= set(json.loads(packed.stdout)["distributions"])
     options = [
@@ -251,7 +252,7 @@ def test_machines_without_this_program_get_it_and_no_key_is_written_anywhere(sit
         "spark.executors_wait_s": "60",
         "spark.options": json.dumps(options),
     }
-    done = run_program(settings, "verify", "--deep", "--master", site.cluster.url, "--json")
+    done = run_installed(settings, "verify", "--deep", "--master", site.cluster.url, "--json")
     assert done.returncode == 0, done.stderr
     rows = json_lines(done)
     assert sum(len(row["segments"]) for row in rows) > 20
@@ -265,6 +266,6 @@ def test_machines_without_this_program_get_it_and_no_key_is_written_anywhere(sit
 def test_a_cluster_that_gives_no_executor(site: Site) -> None:
     asking = {"spark.executor_memory_bytes": str(8 << 30), "spark.executors_wait_s": "1"}
     settings = {**site.flags, **asking, "spark.options": json.dumps(DRIVER)}
-    done = run_program(settings, "verify", "--deep", "--master", site.cluster.url)
+    done = run_installed(settings, "verify", "--deep", "--master", site.cluster.url)
     assert done.returncode == 1
     assert "gave no executor in 1 s" in done.stderr

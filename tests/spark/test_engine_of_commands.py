@@ -18,6 +18,7 @@ from sidecar.cli import engines, reporting
 from sidecar.config import SparkSettings
 from sidecar.spark.embedded import EmbeddedSpark
 from tests.cli.running import Outcome, in_this_process, tiered_sidecar
+from tests.cli.test_unkeyed_records import assert_refusal_leaves_an_archive_as_it_is
 from tests.golden import golden, golden_copy
 from tests.spark.archives import live
 from tests.tiny_benchmarks import result_of
@@ -290,3 +291,7 @@ def test_both_engines_are_measured(tmp_path: Path) -> None:
     found = result_of("engines", tmp_path)
     assert [row["command"] for row in found["rows"]] == ["compact", "rebuild"] * 2
     assert all(row["local_s"] > 0 and row["spark_s"] > 0 and row["auto"] == "local" for row in found["rows"])
+
+
+def test_records_without_a_key_are_refused_on_spark_as_here(runs: Runs, tmp_path: Path) -> None:
+    assert_refusal_leaves_an_archive_as_it_is(tmp_path, runs.on_spark)

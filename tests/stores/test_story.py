@@ -20,7 +20,7 @@ from tests.cli.running import in_this_process
 from tests.golden import golden, manifest
 from tests.pipeline.rig import archived_states, ranges, rolled_ranges
 from tests.real.daemon import eventually
-from tests.real.product import PROGRAM, environment, s3_settings, store_of, variables_of
+from tests.real.product import PROGRAM, SHORT_RACE_PROGRAM, environment, s3_settings, store_of, variables_of
 from tests.real.soak_equality import commits_of
 from tests.servers.fault_proxy import fault_proxy
 from tests.servers.s3_server import S3Server
@@ -125,7 +125,7 @@ def test_killed_in_the_middle_of_a_large_upload_it_starts_again_and_leaves_nothi
         settled = {"broker.settle_ms": "0", "broker.snapshot_grace_ms": "0", "store.s3.part_bytes": str(PART_BYTES)}
         settings = {**settings_of(server, tmp_path, proxy.endpoint_url), **settled}
         proxy.hold("PUT", "partNumber=4")
-        command = [str(PROGRAM), *backfill(log_dir)]
+        command = [*SHORT_RACE_PROGRAM, *backfill(log_dir)]
         with subprocess.Popen(command, env=environment(settings), stdout=subprocess.DEVNULL) as process:
             eventually(lambda: proxy.held.is_set() or process.poll() is not None)
             process.send_signal(signal.SIGKILL)

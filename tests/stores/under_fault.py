@@ -13,7 +13,7 @@ from benchmarks.segments import MIB, TOPIC, write_log_dir
 from sidecar.model import ObjectKey
 from tests.pipeline.rig import archived_states, ranges, rolled_ranges
 from tests.real.daemon import Daemon, GrowingLog, now_s
-from tests.real.product import json_lines, run_program, s3_settings, store_of
+from tests.real.product import json_lines, run_installed, run_program, s3_settings, store_of
 from tests.real.soak_equality import commits_of
 from tests.servers.fault_proxy import fault_proxy
 from tests.servers.s3_server import S3Server
@@ -161,7 +161,7 @@ def _refused(mode: FaultMode, server: S3Server, source: Path, directory: Path) -
             "run.state_dir": str(directory / "state"),
             "broker.assume_leader": "true",
         }
-        done = run_program(settings, "run")
+        done = run_installed(settings, "run")
     assert done.returncode == REFUSED, (mode.name, done.stderr)
     with store_of({**s3_settings(server), "store.url": url}) as store:
         assert [facts.key for facts in store.list("") if not facts.key.startswith("_probe/")] == []
