@@ -41,7 +41,8 @@ class MeasuredBroker(KafkaBroker):
     def create_topic(self, topic: str, **config: str) -> None:
         """With one partition and one replica."""
         new = NewTopic(topic, 1, 1, config={**_CONFIG, **config})
-        AdminClient({"bootstrap.servers": self.bootstrap}).create_topics([new])[topic].result(30)
+        client = AdminClient({"bootstrap.servers": self.bootstrap})
+        client.create_topics([new])[topic].result(60)
 
     def take_over(self, partition: Path, **config: str) -> None:
         """Put a partition's files in place of the empty ones of a topic that is created. The broker is stopped before and after.

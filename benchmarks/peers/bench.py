@@ -86,6 +86,15 @@ class Bench:
     def log_dir(self) -> Path:
         """A log directory with rolled segments of one partition, and an empty active one."""
         log_dir = write_log_dir(self.scratch / "logs", *((2, 9 * MIB) if self.tiny else (6, 256 * MIB)), leader_epoch=0)
+        (log_dir / ".kafka_cleanshutdown").touch()
+        heal = [
+            str(PROGRAM),
+            "snapshots",
+            "heal",
+            str(log_dir),
+            "--quiet",
+        ]  # a broker has snapshots; tiering depends on them
+        subprocess.run(heal, check=True, capture_output=True)
         os.sync()  # else the first contestant shares the disk with the writing of its input
         return log_dir
 
