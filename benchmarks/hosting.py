@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from functools import cached_property
 from pathlib import Path
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
@@ -66,15 +67,16 @@ class MeasuredBroker(KafkaBroker):
         for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
             (target.parent / name).write_text(f"0\n1\n{topic} 0 {end}\n")
 
+    @cached_property
+    def _watching(self) -> Consumer:
+        return Consumer({"bootstrap.servers": self.bootstrap, "group.id": "watching", "log_level": 0})
+
     def serves_up_to(self, topic: str, end_offset: int) -> bool:
         """Whether consumers can read partition 0 up to this offset."""
-        consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": "watching", "log_level": 0})
         try:
-            return bool(consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=5)[1] >= end_offset)
+            return bool(self._watching.get_watermark_offsets(TopicPartition(topic, 0), timeout=5)[1] >= end_offset)
         except KafkaException:
             return False
-        finally:
-            consumer.close()
 
     @property
     def cleaned_s(self) -> float | None:

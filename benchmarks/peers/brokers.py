@@ -97,7 +97,7 @@ class Brokers:
         """The local segments are deleted; until a consumer has the first record of the log from the remote tier."""
         with closing(MeasuredBroker(self.bench.scratch / "tiered", TIERED_VERSION)) as broker:
             self._tier(broker)
-            _alter(broker, {"local.retention.bytes": "1"})
+            _alter(broker, {"local.retention.bytes": "0"})
             local = broker.log_dirs[0] / f"{TOPIC}-0"
             while any(path.stat().st_size for path in local.glob("*.log")):
                 time.sleep(0.2)  # noqa: TID251 - a real broker has no other clock
