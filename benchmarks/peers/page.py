@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
 from typing import Any
 
 from benchmarks.measuring import Run
 from benchmarks.peers.bench import OURS, Road, Traffic
+from sidecar.clock import SystemClock
 
 BENCHMARKS = Path(__file__).parents[1]
 _HEAD = (
@@ -112,6 +115,8 @@ def write(road: Road, rows: Sequence[Row], directory: Path = BENCHMARKS) -> None
         raise RuntimeError(f"{page} has no place for {road.name}")
     loads = [run.load for row in rows for run in row.runs]
     rounds = max(len(row.runs) for row in rows)
-    about = f"{road.size_bytes / 1e6:,.0f} MB, {rounds} round(s), load {min(loads):.1f} to {max(loads):.1f}."
+    day = datetime.fromtimestamp(SystemClock().now_ms() / 1000, UTC).date()
+    size, load = f"{road.size_bytes / 1e6:,.0f} MB, {rounds} round(s)", f"load {min(loads):.0f} to {max(loads):.0f}"
+    about = f"{day}, {os.cpu_count()} cores, {size}, {load}."
     image = f"![{road.title}](peers-{road.name}.svg)"
     page.write_text(f"{before}{begins}\n\n{about}\n\n{table(road, rows)}\n\n{image}\n\n{ends}{after}")
