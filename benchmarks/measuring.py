@@ -5,18 +5,13 @@ from __future__ import annotations
 import os
 import resource
 import subprocess
-import sysconfig
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-
-import psutil
 
 from benchmarks.memory import peak_pss_mb
-
-PROGRAM = Path(sysconfig.get_path("scripts")) / "tiered-sidecar"
+from benchmarks.product_runs import process_cpu_s
 
 
 @dataclass(frozen=True)
@@ -32,29 +27,13 @@ class Run:
 
 @dataclass(frozen=True)
 class Store:
-    """How to reach a bucket."""
+    """How to reach a bucket, by the names that `variables_of` asks of a gateway."""
 
     endpoint: str
     bucket: str
     region: str
     access_key: str
     secret_key: str
-
-
-def product(store: Store, prefix: str, state_dir: Path) -> dict[str, str]:
-    """The environment with which the program reaches an archive in a bucket, and takes new segments at once."""
-    settings = {
-        "store.url": f"s3://{store.bucket}/{prefix}",
-        "store.s3.endpoint_url": store.endpoint,
-        "store.s3.region": store.region,
-        "store.s3.addressing_style": "path",
-        "store.s3.access_key_id": store.access_key,
-        "store.s3.secret_access_key": store.secret_key,
-        "broker.settle_ms": "0",
-        "broker.snapshot_grace_ms": "0",
-        "run.state_dir": str(state_dir),
-    }
-    return {f"TIERED_SIDECAR__{path.upper().replace('.', '__')}": value for path, value in settings.items()}
 
 
 def measured(
@@ -100,12 +79,6 @@ def measured_server(pid: int, begin: Callable[[], object], until: Callable[[], b
     begin()
     peak_mb = peak_pss_mb(pid, until)
     return Run(time.perf_counter() - started_s, process_cpu_s(pid) - before_s, 0.0, peak_mb, load)
-
-
-def process_cpu_s(pid: int) -> float:
-    """CPU seconds that a process has used so far."""
-    used = psutil.Process(pid).cpu_times()
-    return float(used.user + used.system)
 
 
 def _children_cpu_s() -> float:

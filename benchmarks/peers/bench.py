@@ -14,7 +14,8 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.measuring import PROGRAM, Run, Store, product
+from benchmarks.measuring import Run, Store
+from benchmarks.product_runs import PROGRAM, variables_of
 from benchmarks.segments import MIB, TOPIC, write_log_dir
 from tests.servers.toxiproxy import Toxiproxy
 from tests.servers.versitygw import VersityGateway
@@ -125,7 +126,7 @@ class Bench:
         """The program's environment, with a fresh state directory."""
         state = self.scratch / "state"
         shutil.rmtree(state, ignore_errors=True)
-        return product(store, prefix, state)
+        return variables_of(store, f"s3://{store.bucket}/{prefix}", state)
 
     def backfill(self, prefix: str, log_dir: Path) -> None:
         """An archive that a road begins with; not measured."""

@@ -14,8 +14,9 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from benchmarks.hosting import VERSION, MeasuredBroker
-from benchmarks.measuring import PROGRAM, Run, Store, measured, measured_server
+from benchmarks.measuring import Run, Store, measured, measured_server
 from benchmarks.peers.bench import OURS, Bench, Road
+from benchmarks.product_runs import PROGRAM
 from benchmarks.segments import TOPIC
 from tests.real.tiered_storage import VERSION as TIERED_VERSION
 from tests.real.tiered_storage import tiered_segments, tiering_properties

@@ -8,8 +8,9 @@ from collections.abc import Callable
 
 from benchmarks.compaction_input import TOPIC, Shape, write_partition
 from benchmarks.hosting import cleaning_broker
-from benchmarks.measuring import PROGRAM, Run, Store, measured, measured_server, process_cpu_s
+from benchmarks.measuring import Run, Store, measured, measured_server
 from benchmarks.peers.bench import OURS, Bench, Road
+from benchmarks.product_runs import PROGRAM, process_cpu_s
 from benchmarks.segments import MIB, write_checkpoints
 
 

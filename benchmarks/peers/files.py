@@ -9,9 +9,10 @@ from filecmp import cmp
 from functools import partial
 from pathlib import Path
 
-from benchmarks.measuring import PROGRAM, Run, Store, measured
+from benchmarks.measuring import Run, Store, measured
 from benchmarks.peers.bench import OURS, Bench, Road
 from benchmarks.peers.copiers import COPIERS, Copier
+from benchmarks.product_runs import PROGRAM
 from benchmarks.segments import TOPIC
 from tests.servers.kafka_format import new_uuid
 
