@@ -7,8 +7,11 @@ from pathlib import Path
 import pytest
 
 from benchmarks.measuring import Run
-from benchmarks.peers.bench import OURS, Road, Traffic
+from benchmarks.peers.__main__ import measure
+from benchmarks.peers.bench import OURS, Bench, Road, Traffic
 from benchmarks.peers.page import Row, write
+from tests.servers.process import ServerError
+from tests.servers.versitygw import VersityGateway
 from tests.tiny_benchmarks import result_of
 
 BOTO3 = ["boto3, defaults", "boto3, tuned"]
@@ -27,7 +30,7 @@ def test_the_peers_benchmark_runs(tmp_path: Path) -> None:
     for rows in roads.values():
         for row in rows.values():
             assert row["error"] is None
-            assert all(run["wall_s"] > 0 and run["cpu_s"] > 0 and 20 < run["peak_mb"] < 400 for run in row["runs"])
+            assert all(run["wall_s"] > 0 and run["cpu_s"] > 0 and 20 < run["peak_mb"] <= 300 for run in row["runs"])
     assert all(row["traffic"]["sent_mb"] > INPUT_MB for row in roads["archive"].values())
     assert all(row["traffic"]["received_mb"] > INPUT_MB for row in roads["restore"].values())
     assert roads["compact"][f"{OURS} compact DIR"]["traffic"] is None
@@ -53,3 +56,25 @@ def test_a_table_and_a_chart_replace_those_of_their_road(tmp_path: Path) -> None
     assert "* other did not run:\n\n  ```\n  cannot be built:\n  why\n  ```" in page
     assert "![Archive](peers-archive.svg)" in page
     assert f">{OURS} backfill</text>" in (tmp_path / "peers-archive.svg").read_text()
+
+
+def test_contestants_alternate_and_one_that_fails_is_listed_with_its_error(tmp_path: Path) -> None:
+    ran: list[str] = []
+
+    def runs(name: str) -> Run:
+        ran.append(name)
+        if name == "not built":
+            raise ServerError("no compiler")
+        return Run(1.0, 1.0, 0.0, 100.0, 0.0)
+
+    names = (OURS, "not built", "other")
+    road = Road("archive", "Archive", 1, {name: lambda _, name=name: runs(name) for name in names}, frozenset())
+    bench = Bench(tmp_path, tiny=False)
+    bench.gateway = VersityGateway(tmp_path)
+    rows = measure(bench, road, 2)
+    assert ran == [*names, OURS, "other", "other", OURS]
+    assert [(row.name, len(row.runs), row.error) for row in rows] == [
+        (OURS, 2, None),
+        ("not built", 0, "no compiler"),
+        ("other", 2, None),
+    ]
