@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
 from datetime import datetime
 from pathlib import Path
 
-from confluent_kafka.admin import AdminClient, NewTopic
-
+from benchmarks.hosting import MeasuredBroker
 from benchmarks.segments import TOPIC
-from tests.servers.kafka import KafkaBroker
 
 LINE_TIME = re.compile(r"^\[([0-9-]+ [0-9:]+,[0-9]+)\]")
 
@@ -24,22 +20,11 @@ def recovery_s(log_dir: Path, directory: Path, segments: int) -> float:
         directory: the broker's own, fresh.
         segments: rolled ones, without the first.
     """
-    broker = KafkaBroker("4.3.0", directory, heap_mb=1024)
+    broker = MeasuredBroker(directory)
+    broker.take_over(log_dir / f"{TOPIC}-0")
+    (broker.log_dirs[0] / ".kafka_cleanshutdown").unlink(missing_ok=True)
+    (broker.log_dirs[0] / "recovery-point-offset-checkpoint").write_text("0\n0\n")
     with broker:
-        _create_topic(broker.bootstrap)
-        broker.stop()
-        partition = broker.log_dirs[0] / f"{TOPIC}-0"
-        for file in partition.iterdir():
-            if file.name != "partition.metadata":
-                file.unlink()
-        for file in (log_dir / f"{TOPIC}-0").iterdir():
-            if file.suffix in {".log", ".index", ".timeindex"} or file.name == "leader-epoch-checkpoint":
-                os.link(file, partition / file.name) if file.suffix == ".log" and file.stat().st_size else shutil.copy(
-                    file, partition / file.name
-                )
-        (broker.log_dirs[0] / ".kafka_cleanshutdown").unlink(missing_ok=True)
-        (broker.log_dirs[0] / "recovery-point-offset-checkpoint").write_text("0\n0\n")
-        broker.start()
         return _seconds(broker.log_text(), segments)
 
 
@@ -54,9 +39,3 @@ def _seconds(log_text: str, segments: int) -> float:
     if len(stamps) < segments + 2:
         raise RuntimeError(f"the broker's log has {len(stamps)} of the expected lines:\n" + "\n".join(lines))
     return (stamps[segments + 1] - stamps[1]).total_seconds()
-
-
-def _create_topic(bootstrap: str) -> None:
-    config = {"segment.bytes": str(1 << 30), "retention.ms": "-1", "file.delete.delay.ms": "100"}
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(TOPIC, 1, 1, config=config)])[TOPIC].result(30)

@@ -20,7 +20,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import shutil
 import statistics
 import subprocess
@@ -35,12 +34,12 @@ from pathlib import Path
 
 from benchmarks.compaction_contestant import Contestant
 from benchmarks.compaction_input import TOPIC, Shape, write_partition
+from benchmarks.hosting import cleaning_broker
 from sidecar.model import EngineName
 
 CASES = ("warm", "cold", "zstd", "many", "keys")
 GROWTH_MILLIONS = (1, 20, 100)
 ZSTD = 4
-_CLEANED = re.compile(r"([\d.,]+) MB of log processed in ([\d.,]+) seconds")
 _PROMISES: dict[str, tuple[float, str]] = {
     "two cores to the broker": (12.0, ">="),
     "one core to the broker": (8.0, ">="),
@@ -196,48 +195,13 @@ def growth(setting: Setting, figures: Figures) -> None:
 
 def broker_s(partition: Path, directory: Path) -> float:
     """Seconds that the cleaner of a fresh 4.3.0 broker takes for these segments, from its own log."""
-    from confluent_kafka.admin import AdminClient, NewTopic
-
-    from tests.servers.kafka import KafkaBroker
-
-    config = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01", "segment.bytes": str(1 << 30)}
-    broker = KafkaBroker("4.3.0", directory, heap_mb=1024, properties={"log.cleaner.backoff.ms": "500"})
-    with broker:
-        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-        admin.create_topics([NewTopic(TOPIC, 1, 1, config=config)])[TOPIC].result(30)
-        broker.stop()
-        _take_over(partition, broker.log_dirs[0] / f"{TOPIC}-0")
-        broker.start()
-        _share_priority(broker.process.pid)
+    with cleaning_broker(partition, directory) as broker:
         waiting = threading.Event()
         for _ in range(1200):
-            found = _CLEANED.search(broker.log_text())
-            if found:
-                return float(found[2].replace(",", ""))
+            if (seconds := broker.cleaned_s) is not None:
+                return seconds
             waiting.wait(0.25)
     raise RuntimeError("the broker cleaned nothing within five minutes")
-
-
-def _share_priority(pid: int) -> None:
-    """Servers run in sessions of their own, which Linux may schedule as groups: theirs gets the priority of ours."""
-    ours, theirs = Path("/proc/self/autogroup"), Path(f"/proc/{pid}/autogroup")
-    if ours.exists():
-        theirs.write_text(ours.read_text().rpartition(" ")[2])
-
-
-def _take_over(partition: Path, target: Path) -> None:
-    """Put our segments in the place of the broker's empty one; links: it never writes to a rolled segment."""
-    for file in target.iterdir():
-        if file.name != "partition.metadata":
-            file.unlink()
-    for file in partition.iterdir():
-        if file.suffix == ".log" and file.stat().st_size:
-            os.link(file, target / file.name)
-        else:
-            shutil.copy(file, target / file.name)
-    log_dir, end = target.parent, max(int(file.stem) for file in partition.glob("*.log"))
-    for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
-        (log_dir / name).write_text(f"0\n1\n{TOPIC} 0 {end}\n")
 
 
 def _verdicts(figures: Figures) -> Iterator[bool]:

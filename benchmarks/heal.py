@@ -120,7 +120,7 @@ def _healed(name: str, log_dir: Path, partitions: int, *options: str) -> Healing
     with tempfile.TemporaryFile() as printed:
         started = time.perf_counter()
         child = subprocess.Popen(command, stdout=printed)
-        peak_mb = peak_pss_mb(child)
+        peak_mb = peak_pss_mb(child.pid, lambda: child.poll() is not None)
         seconds = time.perf_counter() - started
         printed.seek(0)
         answer = json.loads(printed.read())

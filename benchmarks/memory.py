@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import subprocess
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -10,15 +11,12 @@ import psutil
 EVERY_S = 0.05
 
 
-def peak_pss_mb(child: subprocess.Popen[bytes]) -> float:
-    """Wait for its end; the largest sum of Pss, in MB of 10^6 bytes. Pss counts a page that n processes share as 1/n."""
+def peak_pss_mb(pid: int, ended: Callable[[], bool]) -> float:
+    """Wait until `ended`; the largest sum of Pss, in MB of 10^6 bytes. Pss counts a page that n processes share as 1/n."""
     peak_bytes = 0
-    while child.poll() is None:
-        peak_bytes = max(peak_bytes, sum(map(_pss_bytes, _with_descendants(child.pid))))
-        try:
-            child.wait(EVERY_S)
-        except subprocess.TimeoutExpired:
-            continue
+    while not ended():
+        peak_bytes = max(peak_bytes, sum(map(_pss_bytes, _with_descendants(pid))))
+        time.sleep(EVERY_S)  # noqa: TID251 - a real process has no other clock
     return peak_bytes / 1e6
 
 

@@ -11,7 +11,6 @@ import sysconfig
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -104,14 +103,6 @@ def process_cpu_s(pid: int) -> float:
     """CPU seconds that a process has used so far."""
     used = psutil.Process(pid).cpu_times()
     return float(used.user + used.system)
-
-
-def empty(gateway: Any) -> None:
-    """Delete all objects of its bucket."""
-    with closing(gateway.client()) as client:
-        while listed := client.list_objects_v2(Bucket=gateway.bucket).get("Contents", []):
-            keys = [{"Key": entry["Key"]} for entry in listed]
-            client.delete_objects(Bucket=gateway.bucket, Delete={"Objects": keys, "Quiet": True})
 
 
 def medians(results: Mapping[str, list[Run]]) -> list[dict[str, Any]]:

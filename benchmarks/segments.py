@@ -29,26 +29,34 @@ _HEAD_BYTES_IN_SIZE = 9
 """Leader epoch, magic and checksum count into the size field; what stands before it does not."""
 
 
-def write_log_dir(directory: Path, segments: int, segment_bytes: int, *, batch_ms: int = 10) -> Path:
+def write_log_dir(
+    directory: Path, segments: int, segment_bytes: int, *, batch_ms: int = 10, leader_epoch: int = 3
+) -> Path:
     """A log dir with one partition, `measured-0`, of so many rolled segments of about `segment_bytes`; its path.
 
-    `batch_ms`: from the first timestamp of a batch to that of the next.
+    `batch_ms`: from the first timestamp of a batch to that of the next. `leader_epoch`: of all batches; a broker that is given the
+    files must not be of an older one.
     """
     partition = directory / f"{TOPIC}-0"
     partition.mkdir(parents=True)
     records = _records(random.Random(1))
     offset = 0
     for _ in range(segments):
-        offset = _write_segment(partition, offset, segment_bytes, records, batch_ms)
+        offset = _write_segment(partition, offset, segment_bytes, records, batch_ms, leader_epoch)
     for suffix in ("log", "index", "timeindex"):
         (partition / f"{offset:020d}.{suffix}").touch()
-    (partition / "leader-epoch-checkpoint").write_text("0\n1\n3 0\n")
+    (partition / "leader-epoch-checkpoint").write_text(f"0\n1\n{leader_epoch} 0\n")
     (partition / "partition.metadata").write_text("version: 0\ntopic_id: bWVhc3VyZWQtdG9waWMtMQ")
+    write_checkpoints(directory, offset)
+    return directory
+
+
+def write_checkpoints(directory: Path, end_offset: int) -> None:
+    """What a broker keeps in a log dir beside partitions: the cluster's id, and that `measured-0` is stable up to this offset."""
     (directory / "meta.properties").write_text(f"version=1\nnode.id=1\ncluster.id={CLUSTER_ID}\n")
     for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
-        (directory / name).write_text(f"0\n1\n{TOPIC} 0 {offset}\n")
+        (directory / name).write_text(f"0\n1\n{TOPIC} 0 {end_offset}\n")
     (directory / "log-start-offset-checkpoint").write_text("0\n0\n")
-    return directory
 
 
 def _records(randomness: random.Random) -> bytes:
@@ -72,12 +80,14 @@ def varint(value: int) -> bytes:
     return bytes(encoded)
 
 
-def _write_segment(partition: Path, base_offset: int, segment_bytes: int, records: bytes, batch_ms: int) -> int:
+def _write_segment(
+    partition: Path, base_offset: int, segment_bytes: int, records: bytes, batch_ms: int, leader_epoch: int
+) -> int:
     """Returns the next segment's base offset."""
     path, offset, written = partition / f"{base_offset:020d}.log", base_offset, 0
     with path.open("wb") as file:
         while written < segment_bytes:
-            batch = _batch(offset, records, batch_ms)
+            batch = _batch(offset, records, batch_ms, leader_epoch)
             file.write(batch)
             written += len(batch)
             offset += RECORDS_PER_BATCH
@@ -90,7 +100,7 @@ def _write_segment(partition: Path, base_offset: int, segment_bytes: int, record
     return offset
 
 
-def _batch(base_offset: int, records: bytes, batch_ms: int = 10) -> bytes:
+def _batch(base_offset: int, records: bytes, batch_ms: int, leader_epoch: int) -> bytes:
     number = base_offset // RECORDS_PER_BATCH
     producer, turn = number % PRODUCERS, number // PRODUCERS
     timestamp_ms = FIRST_TIMESTAMP_MS + batch_ms * number
@@ -100,4 +110,4 @@ def _batch(base_offset: int, records: bytes, batch_ms: int = 10) -> bytes:
     body = (
         _BODY.pack(0, last_delta, timestamp_ms, largest_ms, 4000 + producer, 0, sequence, RECORDS_PER_BATCH) + records
     )
-    return _HEAD.pack(base_offset, _HEAD_BYTES_IN_SIZE + len(body), 3, 2, crc32c(body)) + body
+    return _HEAD.pack(base_offset, _HEAD_BYTES_IN_SIZE + len(body), leader_epoch, 2, crc32c(body)) + body

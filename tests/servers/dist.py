@@ -35,11 +35,12 @@ _GO_PACKAGES = {
 }
 _GO_MODULES = Path(__file__).parent / "gomodules"
 # They are compiled on every fresh machine: without optimising them that takes half the time. What servers compute much is
-# assembly anyway. With the same flags all share the standard library.
-_COMPILER_FLAGS = "-gcflags=all=-N -l -dwarf=false"
+# assembly anyway. With the same flags all share the standard library. What is measured is optimised.
+_COMPILER_FLAGS = ("-gcflags=all=-N -l -dwarf=false",)
 _LINKER_FLAGS = "-ldflags=-s -w"
 _CARGO_PACKAGES = {"s3s-fs": ["s3s-fs@0.14.1", "--features", "binary"]}
-_PYTHON_PACKAGES = {"ministack": "ministack==1.5.33"}
+_CRATES = Path(__file__).parent / "crates"
+_PYTHON_PACKAGES = {"ministack": "ministack==1.5.33", "aws": "awscli==1.46.3"}
 _DEBIAN_PACKAGES = {
     "java": "openjdk-17-jdk-headless",
     "javac": "openjdk-17-jdk-headless",
@@ -94,21 +95,22 @@ def _maven_libs(name: str, pom: Path, libs: Path) -> Path:
 
 
 @cache
-def go_binary(name: str) -> Path:
+def go_binary(name: str, *, optimised: bool = False) -> Path:
     """The path of a program of `_GO_PACKAGES`, for example `versitygw`. Raises ServerError."""
     package = _GO_PACKAGES[name]
+    flags = [*(() if optimised else _COMPILER_FLAGS), _LINKER_FLAGS]
 
     def install(directory: Path) -> None:
-        bring(package, [tool("go"), "install", _COMPILER_FLAGS, _LINKER_FLAGS, package], {"GOBIN": str(directory)})
+        bring(package, [tool("go"), "install", *flags, package], {"GOBIN": str(directory)})
 
-    return _binary(f"{name}-{package.rpartition('@')[2]}", install, "*")
+    return _binary(f"{name}-{package.rpartition('@')[2]}{'-optimised' if optimised else ''}", install, "*")
 
 
 @cache
-def go_module_programs(name: str, linker_flags: str = "") -> Path:
+def go_module_programs(name: str, linker_flags: str = "", *, optimised: bool = False) -> Path:
     """The directory with the programs that `gomodules/<name>/go.mod` names as tools, every module by hash. Raises ServerError."""
     module = _GO_MODULES / name
-    flags = ["-mod=readonly", _COMPILER_FLAGS, f"{_LINKER_FLAGS} {linker_flags}".rstrip()]
+    flags = ["-mod=readonly", *(() if optimised else _COMPILER_FLAGS), f"{_LINKER_FLAGS} {linker_flags}".rstrip()]
     made_from = hashlib.sha256((module / "go.mod").read_bytes() + "\n".join(flags).encode()).hexdigest()[:12]
     target = cache_directory() / "bin" / f"{name}-{made_from}"
     with locked(name):
@@ -132,6 +134,20 @@ def cargo_binary(name: str) -> Path:
         bring(package, [tool("cargo"), "install", package, "--locked", *options, *where])
 
     return _binary(package.replace("@", "-"), install, "bin/*")
+
+
+@cache
+def crate_binary(name: str) -> Path:
+    """The path of the program of `crates/<name>`, our own main on others' crates, optimised. Raises ServerError."""
+    crate = _CRATES / name
+    made_from = hashlib.sha256((crate / "Cargo.toml").read_bytes() + (crate / "main.rs").read_bytes()).hexdigest()[:12]
+
+    def install(directory: Path) -> None:
+        work = shutil.copytree(crate, directory / "work")
+        command = [tool("cargo"), "install", "--path", str(work), "--root", str(directory)]
+        bring(name, [*command, "--target-dir", str(cache_directory() / "target" / name)])
+
+    return _binary(f"{name}-{made_from}", install, "bin/*")
 
 
 def _binary(name: str, install: Callable[[Path], None], pattern: str) -> Path:

@@ -68,7 +68,8 @@ class KafkaBroker(Server):
 
     `mode` is KRaft (broker and controller in one process) except for 2.7.2. A ZooKeeper broker starts a ZooKeeper of
     its own below `directory` unless `zookeeper_connect` names one. `properties` override the server properties.
-    `quorum` makes it a node of a larger KRaft cluster. `log_dir_count` > 1 gives a JBOD.
+    `quorum` makes it a node of a larger KRaft cluster. `log_dir_count` > 1 gives a JBOD. `as_in_production`: a JVM as Kafka's own
+    scripts start it, not one that starts quickly.
     """
 
     def __init__(
@@ -83,6 +84,7 @@ class KafkaBroker(Server):
         quorum: Quorum | None = None,
         zookeeper_connect: str | None = None,
         heap_mb: int = 384,
+        as_in_production: bool = False,
     ) -> None:
         self.version = version
         self.directory = directory
@@ -97,6 +99,7 @@ class KafkaBroker(Server):
         self._zookeeper: ZooKeeper | None = None
         self._configuration = directory / "server.properties"
         self._heap_mb = heap_mb
+        self._as_in_production = as_in_production
         self._killed_at_s: float | None = None
         self._process: ServerProcess | None = None
 
@@ -118,9 +121,11 @@ class KafkaBroker(Server):
     def process(self) -> ServerProcess:
         """The broker's process: `pid`, `alive`, `send_signal`."""
         if self._process is None:
-            command = [*java_command(self.version, heap_mb=self._heap_mb, log_level="INFO"), "kafka.Kafka"]
-            log_path = self.directory / "broker.log"
-            self._process = ServerProcess(f"Kafka {self.version}", [*command, str(self._configuration)], log_path)
+            java = java_command(
+                self.version, heap_mb=self._heap_mb, log_level="INFO", as_in_production=self._as_in_production
+            )
+            command = [*java, "kafka.Kafka", str(self._configuration)]
+            self._process = ServerProcess(f"Kafka {self.version}", command, self.directory / "broker.log")
         return self._process
 
     def log_text(self) -> str:

@@ -15,12 +15,17 @@ from tests.servers.process import ServerError
 _LOGGING = Path(__file__).parent / "logging"
 # C1 and the serial collector: a broker starts faster, and several fit on two cores. The heap is the caller's.
 _JVM_OPTIONS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true")
+_AS_KAFKA_STARTS_IT = ("-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35")
+"""KAFKA_JVM_PERFORMANCE_OPTS of bin/kafka-run-class.sh."""
 _TOOL_TIMEOUT_S = 600.0
 
 
-def java_command(version: str, *, heap_mb: int, log_level: str) -> list[str]:
-    """`java` with heap, logging and class path of `version`; the main class follows."""
+def java_command(version: str, *, heap_mb: int, log_level: str, as_in_production: bool = False) -> list[str]:
+    """`java` with heap, logging and class path of `version`; the main class follows. What is measured is as in production."""
     log = f"-Dtests.log.level={log_level}"
+    if as_in_production:
+        options = [f"-Xms{heap_mb}m", f"-Xmx{heap_mb}m", *_AS_KAFKA_STARTS_IT, *_logging_options(version), log]
+        return [tool("java"), *options, "-cp", f"{kafka_libs(version)}/*"]
     options = [f"-Xmx{heap_mb}m", *_common_options(version), log, *archive_options(version)]
     return [tool("java"), *options, "-cp", f"{kafka_libs(version)}/*"]
 
@@ -53,10 +58,14 @@ def dump_log_segments(version: str, directory: Path, files: Sequence[str], *opti
 
 
 def _common_options(version: str) -> list[str]:
+    return [*_JVM_OPTIONS, *_logging_options(version)]
+
+
+def _logging_options(version: str) -> list[str]:
     # Kafka logs through log4j 1 (or reload4j) before 4.0 and through log4j 2 since.
     if _major(version) < 4:
-        return [*_JVM_OPTIONS, f"-Dlog4j.configuration=file:{_LOGGING / 'log4j.properties'}"]
-    return [*_JVM_OPTIONS, f"-Dlog4j2.configurationFile={_LOGGING / 'log4j2.properties'}"]
+        return [f"-Dlog4j.configuration=file:{_LOGGING / 'log4j.properties'}"]
+    return [f"-Dlog4j2.configurationFile={_LOGGING / 'log4j2.properties'}"]
 
 
 def _major(version: str) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
@@ -59,7 +60,7 @@ class Toxiproxy(Server):
 
     def __init__(self, directory: Path) -> None:
         self.port = free_port()
-        command = [str(go_binary("toxiproxy-server")), "-host", "127.0.0.1", "-port", str(self.port)]
+        command = [str(go_binary("toxiproxy-server")), "-host", "127.0.0.1", "-port", str(self.port), "-proxy-metrics"]
         self.process = ServerProcess("toxiproxy", command, directory / "toxiproxy.log")
 
     def proxy(self, name: str, upstream_port: int) -> Proxy:
@@ -83,6 +84,14 @@ class Toxiproxy(Server):
         except urllib.error.HTTPError as error:
             with error:
                 raise ServerError(f"toxiproxy: {method} {path}: {error.code} {error.read().decode()}") from error
+
+    def bytes_through(self, name: str) -> tuple[int, int]:
+        """What went through a proxy to its upstream server and back, of connections that have ended."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=_TIMEOUT_S) as answer:
+            text = answer.read().decode()
+        pattern = rf'^toxiproxy_proxy_sent_bytes_total{{direction="(\w+)".*proxy="{name}".*}} (\S+)$'
+        found = {direction: int(float(value)) for direction, value in re.findall(pattern, text, re.MULTILINE)}
+        return found.get("upstream", 0), found.get("downstream", 0)
 
     def start(self) -> None:
         """See Server."""

@@ -15,19 +15,26 @@ class VersityGateway(S3Server):
     """One gateway with one bucket. Objects are the files below `directory / "objects"`."""
 
     def __init__(
-        self, directory: Path, *, nometa: bool = False, bucket: str = "archive", options: Sequence[str] = ()
+        self,
+        directory: Path,
+        *,
+        nometa: bool = False,
+        bucket: str = "archive",
+        options: Sequence[str] = (),
+        optimised: bool = False,
     ) -> None:
         self.objects = directory / "objects"
         self.objects.mkdir(parents=True, exist_ok=True)
         self._nometa = nometa
         self._options = options
+        self._program = go_binary("versitygw", optimised=optimised)
         super().__init__("versitygw", directory, bucket)
 
     def command(self) -> list[str]:
         """See S3Server."""
         address = ["--port", f"127.0.0.1:{self.port}", "--region", self.region]
         metadata = ["--nometa"] if self._nometa else _metadata_options(self.directory)
-        return [str(go_binary("versitygw")), *address, *self._options, "posix", *metadata, str(self.objects)]
+        return [str(self._program), *address, *self._options, "posix", *metadata, str(self.objects)]
 
     def environment(self) -> Mapping[str, str]:
         """See S3Server."""

@@ -1,0 +1,86 @@
+"""Whole commands measured from outside: wall time, CPU seconds of the command and of its servers, and peak memory."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from benchmarks.memory import peak_pss_mb
+from benchmarks.product_runs import process_cpu_s
+
+
+@dataclass(frozen=True)
+class Run:
+    """What one command used, start and end of its process included. `load`: average of the minute before."""
+
+    wall_s: float
+    cpu_s: float
+    server_cpu_s: float
+    peak_mb: float
+    load: float
+
+
+@dataclass(frozen=True)
+class Store:
+    """How to reach a bucket, by the names that `variables_of` asks of a gateway."""
+
+    endpoint: str
+    bucket: str
+    region: str
+    access_key: str
+    secret_key: str
+
+
+def measured(
+    command: Sequence[str],
+    variables: Mapping[str, str],
+    servers: Callable[[], Iterable[int]],
+    *,
+    until: Callable[[], bool] = lambda: False,
+    finish: Callable[[], object] = lambda: None,
+) -> Run:
+    """Run a command to its end.
+
+    Args:
+        servers: process ids of the servers that it uses, asked before and after.
+        until: ends a command that would go on for ever, and with it the measured time.
+        finish: what else belongs to the measured time. CPU of processes that it waits for counts as the command's.
+
+    Raises RuntimeError with the end of the output where the command fails.
+    """
+    load = os.getloadavg()[0]
+    before = {pid: process_cpu_s(pid) for pid in servers()}
+    own_before_s, started_s = _children_cpu_s(), time.perf_counter()
+    with tempfile.TemporaryFile() as output:
+        environment = {**os.environ, **variables}
+        child = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environment)
+        peak_mb = peak_pss_mb(child.pid, lambda: child.poll() is not None or until())
+        finish()
+        wall_s = time.perf_counter() - started_s
+        if child.poll() is None:
+            child.terminate()
+            child.wait()
+        elif child.returncode:
+            output.seek(0)
+            said = output.read().decode(errors="replace")[-2000:]
+            raise RuntimeError(f"{' '.join(command[:3])} ended with {child.returncode}: {said}")
+    server_cpu_s = sum(process_cpu_s(pid) - before.get(pid, 0.0) for pid in servers())
+    return Run(wall_s, _children_cpu_s() - own_before_s, server_cpu_s, peak_mb, load)
+
+
+def measured_server(pid: int, begin: Callable[[], object], until: Callable[[], bool]) -> Run:
+    """Work that a server does by itself, from `begin` until `until`: it is the command, and no server is beside it."""
+    load, before_s, started_s = os.getloadavg()[0], process_cpu_s(pid), time.perf_counter()
+    begin()
+    peak_mb = peak_pss_mb(pid, until)
+    return Run(time.perf_counter() - started_s, process_cpu_s(pid) - before_s, 0.0, peak_mb, load)
+
+
+def _children_cpu_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime

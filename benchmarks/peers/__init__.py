@@ -1,0 +1,15 @@
+"""How long do others take for what we do, and what do they leave out?
+
+Question    Time, CPU, memory and traffic of whole commands on four roads: archive finished segments; files on disk again; a topic
+            that consumers can read; compaction.
+Input       6 rolled segments of 256 MiB in real format (`benchmarks/segments.py`). For compaction: 1.5 GiB, 13 million records of
+            a million keys (`benchmarks/compaction_input.py`). versitygw on the same machine; its connections stay open.
+Unit        Seconds from the start of a process to its end, or until consumers can read: median, least and largest. CPU seconds of
+            the command, and of its servers. Peak Pss of the command and its children. Requests and MB to and from the store,
+            headers included, of one run more through a proxy.
+Run         python -m benchmarks.peers [--rounds 5] [--only archive restore topic compact] [--json result.json] [--write]
+            `--write` replaces tables and charts in benchmarks/README.md. `--tiny`: boto3 and ours, a few seconds.
+
+Contestants alternate, and their order turns with each round. Each checks its outcome outside of the measured time. Programs are
+brought and built once, into the cache of tests/servers. A contestant that fails is listed with its error.
+"""

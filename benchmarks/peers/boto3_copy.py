@@ -1,0 +1,45 @@
+"""boto3 as a peer: a process that copies files to or from a bucket, several at once. Its argument is a JSON object."""
+
+from __future__ import annotations
+
+import json
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+
+def main() -> None:
+    """Copy what the argument names: `upload` or download, `transfer` for TransferConfig, and `sign` for signed payloads."""
+    import boto3
+    from boto3.s3.transfer import TransferConfig
+    from botocore.config import Config
+
+    task: dict[str, Any] = json.loads(sys.argv[1])
+    config = Config(
+        s3={"addressing_style": "path", **({} if task["sign"] else {"payload_signing_enabled": False})},
+        request_checksum_calculation="when_supported" if task["sign"] else "when_required",
+        max_pool_connections=50,
+    )
+    client = boto3.client("s3", config=config, **task["client"])
+    transfer, bucket, directory = TransferConfig(**task["transfer"]), task["bucket"], Path(task["directory"])
+
+    def copy(key: str) -> None:
+        path = str(directory / key.rpartition("/")[2])
+        if task["upload"]:
+            client.upload_file(path, bucket, key, Config=transfer)
+        else:
+            client.download_file(bucket, key, path, Config=transfer)
+
+    if task["upload"]:
+        keys = [f"{task['prefix']}/{path.name}" for path in sorted(directory.iterdir())]
+    else:
+        keys = [
+            found["Key"] for found in client.list_objects_v2(Bucket=bucket, Prefix=f"{task['prefix']}/")["Contents"]
+        ]
+    with ThreadPoolExecutor(task["files_at_once"]) as pool:
+        list(pool.map(copy, keys))
+
+
+if __name__ == "__main__":
+    main()

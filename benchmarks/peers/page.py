@@ -1,0 +1,122 @@
+"""What benchmarks/README.md has of the peers: a table and a chart for each road, and how each peer is used."""
+
+from __future__ import annotations
+
+import os
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from benchmarks.measuring import Run
+from benchmarks.peers.bench import OURS, Road, Traffic
+from sidecar.clock import SystemClock
+
+BENCHMARKS = Path(__file__).parents[1]
+_HEAD = (
+    "contestant", "s, median", "least to most", "MB/s", "CPU s", "servers' CPU s", "peak MB", "requests", "MB sent", "MB received",
+)  # fmt: skip
+_BAR_WIDTH, _BAR_HEIGHT, _LEFT, _STEP = 460, 12, 250, 40
+
+
+@dataclass(frozen=True)
+class Row:
+    """One contestant. Without traffic: it does not use the store. With an error: it has no runs, or fewer."""
+
+    name: str
+    runs: Sequence[Run]
+    traffic: Traffic | None
+    error: str | None
+
+    def median(self, field: str) -> float:
+        return float(statistics.median(getattr(run, field) for run in self.runs))
+
+    def summary(self) -> dict[str, Any]:
+        """For JSON."""
+        runs = [asdict(run) for run in self.runs]
+        return {"runs": runs, "traffic": self.traffic and asdict(self.traffic), "error": self.error}
+
+
+def table(road: Road, rows: Sequence[Row]) -> str:
+    """Markdown: a line for each contestant, and the errors of those that could not run."""
+    lines = [f"| {' | '.join(_HEAD)} |", "|---" * len(_HEAD) + "|"]
+    lines += [f"| {' | '.join(_cells(road, row))} |" for row in rows if row.runs]
+    failed = [f"* {row.name} did not run:\n\n  ```\n  {_indented(row.error)}\n  ```" for row in rows if row.error]
+    return "\n".join([*lines, *(["", *failed] if failed else [])])
+
+
+def _cells(road: Road, row: Row) -> list[str]:
+    seconds = [run.wall_s for run in row.runs]
+    peak_mb = max(run.peak_mb for run in row.runs)
+    traffic = row.traffic
+    moved = (
+        ["", "", ""]
+        if traffic is None
+        else [f"{traffic.requests}", f"{traffic.sent_mb:,.0f}", f"{traffic.received_mb:,.0f}"]
+    )
+    return [
+        f"**{row.name}**" if row.name.startswith(OURS) else row.name,
+        f"{row.median('wall_s'):.1f}",
+        f"{min(seconds):.1f} to {max(seconds):.1f}",
+        f"{road.size_bytes / 1e6 / row.median('wall_s'):,.0f}",
+        f"{row.median('cpu_s'):.1f}",
+        f"{row.median('server_cpu_s'):.1f}",
+        f"{peak_mb:,.0f}",
+        *moved,
+    ]
+
+
+def _indented(text: str | None) -> str:
+    return "\n  ".join((text or "").splitlines())
+
+
+def chart(road: Road, rows: Sequence[Row]) -> str:
+    """SVG: for each contestant a bar of seconds with its spread, and below it one of CPU seconds, both sides."""
+    shown = [row for row in rows if row.runs]
+    longest = max(max(max(run.wall_s, run.cpu_s + run.server_cpu_s) for run in row.runs) for row in shown)
+    scale, height = _BAR_WIDTH / longest, 50 + _STEP * len(shown)
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_LEFT + _BAR_WIDTH + 70}" height="{height}" font-size="12">',
+        '<rect width="100%" height="100%" fill="#fff"/>',
+        f'<text x="8" y="20" font-size="14">{escape(road.title)}: seconds (dark), CPU seconds with servers (light)</text>',
+    ]
+    for number, row in enumerate(shown):
+        y, seconds = 36 + _STEP * number, [run.wall_s for run in row.runs]
+        dark, light = ("#0b6e4f", "#a7d7c5") if row.name.startswith(OURS) else ("#4a5568", "#cbd5e0")
+        wall_s, cpu_s = row.median("wall_s"), row.median("cpu_s") + row.median("server_cpu_s")
+        lines += [
+            f'<text x="8" y="{y + 14}">{escape(row.name)}</text>',
+            _bar(y, wall_s * scale, dark),
+            _bar(y + _BAR_HEIGHT, cpu_s * scale, light),
+            f'<path d="M{_LEFT + min(seconds) * scale:.1f} {y + 6}H{_LEFT + max(seconds) * scale:.1f}" stroke="#e53e3e"/>',
+            f'<text x="{_LEFT + max(max(seconds), cpu_s) * scale + 6:.1f}" y="{y + 15}">{wall_s:.1f}</text>',
+        ]
+    return "\n".join([*lines, "</svg>", ""])
+
+
+def _bar(y: int, width: float, color: str) -> str:
+    return f'<rect x="{_LEFT}" y="{y}" width="{width:.1f}" height="{_BAR_HEIGHT}" fill="{color}"/>'
+
+
+def write(road: Road, rows: Sequence[Row], directory: Path = BENCHMARKS) -> None:
+    """Put a road's chart and table into their places."""
+    (directory / f"peers-{road.name}.svg").write_text(chart(road, rows))
+    page = directory / "README.md"
+    begins, ends = (
+        f"<!-- peers {road.name}: written by `python -m benchmarks.peers --write`. -->",
+        f"<!-- peers {road.name} ends. -->",
+    )
+    before, _, rest = page.read_text().partition(begins)
+    _, found, after = rest.partition(ends)
+    if not found:
+        raise RuntimeError(f"{page} has no place for {road.name}")
+    loads = [run.load for row in rows for run in row.runs]
+    rounds = max(len(row.runs) for row in rows)
+    day = datetime.fromtimestamp(SystemClock().now_ms() / 1000, UTC).date()
+    size, load = f"{road.size_bytes / 1e6:,.0f} MB, {rounds} round(s)", f"load {min(loads):.0f} to {max(loads):.0f}"
+    about = f"{day}, {os.cpu_count()} cores, {size}, {load}."
+    image = f"![{road.title}](peers-{road.name}.svg)"
+    page.write_text(f"{before}{begins}\n\n{about}\n\n{table(road, rows)}\n\n{image}\n\n{ends}{after}")
