@@ -246,7 +246,7 @@ def test_it_stays_held_while_the_broker_is_away_or_a_listing_met_its_end(
             found = scan()
             return replace(found, partitions=tuple(replace(files, active_log=None) for files in found.partitions))
 
-        monkeypatch.setattr(idle.rounds, "_scan", vanishing)
+        monkeypatch.setattr(idle.rounds.checks, "scan", vanishing)
         idle.row()
         assert held_names(idle.tools) == [BASE]
         monkeypatch.undo()

@@ -22,7 +22,7 @@ from sidecar.compaction.rules import CompactionRules
 from sidecar.logformat.batches import scan_file
 from sidecar.model import ObjectKey
 from sidecar.rewriting.directory import compact_directory, named_partition
-from sidecar.rewriting.engines import LocalStages
+from sidecar.rewriting.local_stages import LocalStages
 from sidecar.snapshots.jobs import Forgetting
 from sidecar.storage import FileSource
 from tests.real.product import s3_settings, store_of
