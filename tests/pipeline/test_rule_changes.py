@@ -148,7 +148,7 @@ def test_copies_of_settings_that_are_replaced_during_their_upload_are_never_comm
         given = held.waiting.settings.model_dump() | {"topics": topics}
         now = BeforeUpload(CompactionSettings.model_validate(given), held.tools.clock)
         with held.rounds as loop:
-            loop._admits = True
+            loop.tasks.admits = True
             loop.begin_check()
             loop.drive(within(WAIT_S, met.is_set))
             loop.adopt(rounds_scan(held.log_dir), now)
