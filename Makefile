@@ -12,7 +12,7 @@ WORKERS ?= $(shell expr 2 \* $$(nproc 2>/dev/null || echo 2))
 # Every process under test compiles the program anew where this is set.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: python setup servers demo test test-fast test-apart check conformance histories simulate format lock clean image image-test sbom chart soak matrix restore-matrix store-matrix screenshots kernels
+.PHONY: python setup servers demo test test-fast test-apart check prose conformance histories simulate format lock clean image image-test sbom chart soak matrix restore-matrix store-matrix screenshots kernels
 
 setup: $(STAMP)
 
@@ -65,6 +65,11 @@ check: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m tests.prose
+
+# How long sentences are, page by page, and how many places break a rule of plain English (tests/prose).
+prose: setup
+	@$(BIN)/python -m tests.prose --table
 
 # The same comparisons with Kafka's own classes as in `make test`, on ten times as many random logs; and of the engine with the
 # plain reference, more than a thousand for each strategy.
@@ -101,7 +106,7 @@ restore-matrix: setup
 	RESTORE_MATRIX=2.7.2,3.9.1,4.3.0,4.4.0 RESTORE_KILLS=20 $(BIN)/pytest tests/real/test_restore.py tests/real/test_restore_live.py tests/real/test_restore_kills.py
 
 # All S3 servers of tests/servers/stores.py instead of three, and all faults of tests/stores/fault_modes.py. It brings the servers from
-# Maven Central, the Go proxy, crates.io and PyPI, and writes the measured tables of docs/object-stores.md.
+# Maven Central, the Go proxy, crates.io and PyPI, and writes the measured tables of docs/reference/object-stores.md.
 store-matrix: setup
 	STORE_MATRIX=all $(BIN)/pytest -v tests/storage/test_store_contract.py tests/stores --ignore tests/stores/test_faults.py
 	$(BIN)/python -m tests.stores.page

@@ -1,9 +1,8 @@
-"""The reference pages in `docs/`, written from the code they describe: `python -m tests.reference_pages [directory]`."""
+"""The reference pages in `docs/reference/`, written from the code they describe: `python -m tests.reference_pages`."""
 
 from __future__ import annotations
 
 import json
-import sys
 import types
 from collections.abc import Iterator
 from enum import StrEnum
@@ -22,6 +21,7 @@ from sidecar.config.paths import Setting, alternatives, section_of, walk
 from sidecar.metrics import Metrics
 from sidecar.partition.copy_task import MEANINGS, TRANSITIONS, Phase
 
+DOCS = Path(__file__).parents[1] / "docs"
 NOTE = "<!-- Written by `python -m tests.reference_pages`; a test compares. Edit the code, not this page. -->"
 _TYPES: dict[Any, str] = {
     bool: "yes or no",
@@ -219,8 +219,7 @@ def _cell(text: str) -> str:
 
 
 if __name__ == "__main__":
-    directory = Path(sys.argv[1] if len(sys.argv) > 1 else "docs")
     for page_name, content in pages().items():
-        (directory / page_name).write_text(content, encoding="utf-8")
-    architecture = directory / "architecture.md"
+        (DOCS / "reference" / page_name).write_text(content, encoding="utf-8")
+    architecture = DOCS / "explanation" / "architecture.md"
     architecture.write_text(with_diagram(architecture.read_text(encoding="utf-8")), encoding="utf-8")

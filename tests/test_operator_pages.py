@@ -10,24 +10,14 @@ import pytest
 from sidecar.config import Settings
 
 ROOT = Path(__file__).parents[1]
-PAGES = (
-    "README.md",
-    "docs/broker.md",
-    "docs/change-the-strategy.md",
-    "docs/compaction.md",
-    "docs/differences-from-kips.md",
-    "docs/disaster-recovery.md",
-    "docs/doctor.md",
-    "docs/iam.md",
-    "docs/kubernetes.md",
-    "docs/restore.md",
-    "docs/sizing.md",
-    "docs/status-page.md",
-    "docs/upgrade-from-before-2.8.md",
-    "docs/upgrade.md",
-    "docs/what-the-sources-ask.md",
+DOCS = ROOT / "docs"
+COMMANDS, METRICS = ((DOCS / "reference" / name).read_text(encoding="utf-8") for name in ("cli.md", "metrics.md"))
+GENERATED = {DOCS / "reference" / name for name in ("alerts.md", "cli.md", "metrics.md", "settings.md")}
+PAGES = sorted(
+    path.relative_to(ROOT).as_posix()
+    for path in {ROOT / "README.md", *DOCS.rglob("*.md")} - GENERATED
+    if path.parent.name != "decisions"
 )
-COMMANDS, METRICS = ((ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("cli.md", "metrics.md"))
 SECTIONS = "|".join(Settings.model_fields)
 KAFKAS_OPTIONS = {
     "--add",
@@ -46,8 +36,10 @@ OTHERS_OPTIONS = {
     "--build-arg",
     "--lifecycle-configuration",
     "--logs",
+    "--mebibytes",
     "--namespace",
     "--podoverlay-enabled",
+    "--rounds",
 }
 KAFKAS_SETTINGS = {
     "compaction.strategy.header",

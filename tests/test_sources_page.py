@@ -1,4 +1,4 @@
-"""`docs/what-the-sources-ask.md`: every test and command that it names exists, every row names one, and the totals are right."""
+"""`docs/reference/what-the-sources-ask.md`: each row names a test or command that exists, and the totals are right."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sidecar.cli.options import OPTION_NAMES
 from tests.reference_pages import commands
 
 ROOT = Path(__file__).parents[1]
-PAGE = (ROOT / "docs" / "what-the-sources-ask.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "reference" / "what-the-sources-ask.md").read_text(encoding="utf-8")
 MET, DIFFERS, NOT_MET = STATUSES = ("met", "differs", "**not met**")
 
 

@@ -1,6 +1,6 @@
 """Where records are processed: the options of all commands that do so, and the engines that they mean, those of `run` among them.
 
-The figures by which `auto` decides were measured by `python -m benchmarks.engines`; docs/spark.md has the table.
+The figures by which `auto` decides were measured by `python -m benchmarks.engines`; docs/how-to/run-on-spark.md has the table.
 """
 
 from __future__ import annotations

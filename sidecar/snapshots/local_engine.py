@@ -27,7 +27,7 @@ ALONE_S: Final = 1.0
 """Starting a pool takes about as long."""
 _BASE_BYTES: Final = 256 * MIB
 _WORKER_BYTES: Final = 32 * MIB
-"""What a worker adds. Measured: docs/sizing.md."""
+"""What a worker adds. Measured: docs/reference/sizing.md."""
 
 
 class WorkerDied(SidecarError):

@@ -12,7 +12,7 @@ from sidecar.cli.engines import MEMORY_BYTES_MAX, Work, WorkKind, choose_engine,
 from sidecar.model import EngineName
 
 MIB = 1024 * 1024
-PAGE = (Path(__file__).parents[2] / "docs" / "spark.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "run-on-spark.md").read_text(encoding="utf-8")
 
 
 def compaction(size_bytes: int, segments: int = 8, *, on_this_machine: bool = False) -> Work:

@@ -1,0 +1,117 @@
+"""What a text for people must not have, and the pages that are not translated yet."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.prose.text import Block, Kind, blocks, words
+
+ROOT = Path(__file__).parents[2]
+WORDS_MAX = 35
+MEAN_WORDS_MAX = 18.0
+
+_BANNED = {
+    r"told|tells": "reports, logs, returns, says",
+    r"look(?:s|ed|ing)?(?! (?:\w+ )?up\b)": "check, scan, recheck",
+    r"held|let(?:s|ting)? go": "pinned, kept, released",
+    r"holes?": "gap",
+    r"lost answers?": "unknown outcome",
+    r"stands": "exists, is",
+    r"(?:an?|the|its|each|every|next|this|that|one|last) turns?": "task, cycle",
+    r"rounds?(?! trip)": "cycle, scan",
+    r"rests": "backs off",
+    r"nobody|who leads": "no leader, the leader",
+    r"anew": "again, re-created",
+    r"seams?": "continuity check",
+    r"beside": "next to, while",
+    r"(?:take|takes|taken|took) over": "applied, reloaded, replaced",
+    r"what is stable": "offsets below the last stable offset",
+    r"alarms?|alarmed|rings": "fire, alert",
+    r"(?:an)?other winners?": "key whose retained record differs",
+}
+"""Home-made words as regular expressions, and what to write."""
+_WORDS = {re.compile(rf"(?<![\w-])(?:{pattern})(?![\w-])", re.IGNORECASE): use for pattern, use in _BANNED.items()}
+
+NOT_TRANSLATED = frozenset(
+    {
+        "README.md",
+        "CHANGELOG.md",
+        "docs/README.md",
+        "docs/decisions/0002-producers-expire-by-log-time.md",
+        "docs/decisions/0003-segments-without-leader-epochs.md",
+        "docs/decisions/0004-snapshots-by-full-replay.md",
+        "docs/decisions/0005-lost-below-the-log-start.md",
+        "docs/decisions/0006-compaction-after-the-upload.md",
+        "docs/decisions/0007-deleted-records-stay-deleted.md",
+        "docs/decisions/0008-compaction-and-the-topics-own-policy.md",
+        "docs/decisions/0009-the-tail-of-an-idle-log.md",
+        "docs/decisions/0010-terms-and-packages.md",
+        "docs/decisions/0011-copy-task-and-log-disk.md",
+        "docs/decisions/0012-one-loop-owns-all-partitions.md",
+        "docs/decisions/0013-components-take-their-ports.md",
+        "docs/explanation/architecture.md",
+        "docs/explanation/compaction.md",
+        "docs/how-to/connect-to-a-broker.md",
+        "docs/how-to/disaster-recovery.md",
+        "docs/how-to/install-on-kubernetes.md",
+        "docs/how-to/restore-a-topic.md",
+        "docs/how-to/run-on-spark.md",
+        "docs/how-to/upgrade-from-before-2.8.md",
+        "docs/how-to/upgrade.md",
+        "docs/reference/alerts.md",
+        "docs/reference/archive-format.md",
+        "docs/reference/cli.md",
+        "docs/reference/differences-from-kips.md",
+        "docs/reference/doctor.md",
+        "docs/reference/iam.md",
+        "docs/reference/metrics.md",
+        "docs/reference/object-stores.md",
+        "docs/reference/settings.md",
+        "docs/reference/sizing.md",
+        "docs/reference/status-page.md",
+        "docs/reference/what-the-sources-ask.md",
+    }
+)
+"""Pages whose findings are not counted yet. It only shrinks: a page without findings must leave it (tests/prose/test_prose.py)."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A place that breaks a rule. `line` is 0 for the page as a whole."""
+
+    page: str
+    line: int
+    problem: str
+
+    def __str__(self) -> str:
+        return f"{self.page}:{self.line}: {self.problem}"
+
+
+def pages() -> list[Path]:
+    """All pages that the rules are for."""
+    names = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")
+    return [path for name in names if (path := ROOT / name).exists()] + sorted((ROOT / "docs").rglob("*.md"))
+
+
+def findings(page: str, text: str) -> Iterator[Finding]:
+    """All that breaks a rule in a text."""
+    found = list(blocks(text))
+    for block in found:
+        for pattern, use in _WORDS.items():
+            yield from (
+                Finding(page, block.line, f'"{match[0]}": write {use}') for match in pattern.finditer(block.text)
+            )
+        for sentence in block.sentences:
+            if words(sentence) > WORDS_MAX:
+                yield Finding(page, block.line, f"{words(sentence)} words: {sentence[:60]}…")
+    if mean_words(found) > MEAN_WORDS_MAX:
+        yield Finding(page, 0, f"{mean_words(found):.1f} words in a sentence on average")
+
+
+def mean_words(found: list[Block]) -> float:
+    """Words in a sentence of running text: without headings and tables, whose fragments would make it lower. 0 without any."""
+    sentences = [sentence for block in found if block.kind is Kind.RUNNING for sentence in block.sentences]
+    return sum(map(words, sentences)) / len(sentences) if sentences else 0.0
