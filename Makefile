@@ -4,6 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 KERNELS := $(VENV)/.kernels
+SITE_STAMP := $(VENV)/.installed-docs
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 
 # Two for each core: brokers and JVMs that start leave cores idle.
@@ -12,7 +13,7 @@ WORKERS ?= $(shell expr 2 \* $$(nproc 2>/dev/null || echo 2))
 # Every process under test compiles the program anew where this is set.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: python setup servers demo test test-fast test-apart check prose conformance histories simulate format lock clean image image-test sbom chart soak matrix restore-matrix store-matrix screenshots kernels
+.PHONY: python setup servers demo test test-fast test-apart check prose docs conformance histories simulate format lock clean image image-test sbom chart soak matrix restore-matrix store-matrix screenshots kernels
 
 setup: $(STAMP)
 
@@ -70,6 +71,15 @@ check: setup
 # How long sentences are, page by page, and how many places break a rule of plain English (tests/prose).
 prose: setup
 	@$(BIN)/python -m tests.prose --table
+
+# The documentation as a site in build/site. A broken link or a page outside of the navigation is an error.
+$(SITE_STAMP): requirements-docs.lock $(STAMP)
+	$(BIN)/pip install --quiet --no-compile --disable-pip-version-check --no-deps --require-hashes -r requirements-docs.lock
+	@touch $@
+
+docs: $(SITE_STAMP)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	@echo build/site/index.html
 
 # The same comparisons with Kafka's own classes as in `make test`, on ten times as many random logs; and of the engine with the
 # plain reference, more than a thousand for each strategy.
@@ -136,6 +146,7 @@ format: setup
 lock:
 	uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header -o requirements.lock
 	uv pip compile pyproject.toml -c requirements.lock --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --no-annotate -o requirements-image.lock
+	uv pip compile --group docs -c requirements.lock --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header -o requirements-docs.lock
 
 clean:
 	rm -rf $(VENV) .cache .pytest_cache .mypy_cache .ruff_cache build *.egg-info

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from sidecar.cli.options import OPTION_NAMES
+from tests.event_page import MEANINGS, log_events
 from tests.reference_pages import commands, pages, with_diagram
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -16,6 +17,10 @@ DOCS = Path(__file__).parents[1] / "docs"
 def test_the_page_is_what_the_code_would_write(name: str) -> None:
     written = (DOCS / "reference" / name).read_text(encoding="utf-8")
     assert written == pages()[name], f"run: python -m tests.reference_pages   (docs/reference/{name} is out of date)"
+
+
+def test_every_event_has_a_text() -> None:
+    assert {event.name for event in log_events()} == set(MEANINGS)
 
 
 def test_the_diagram_of_the_copy_task_is_what_the_code_would_write() -> None:

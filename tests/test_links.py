@@ -1,9 +1,8 @@
-"""Every link between the pages leads somewhere. Nothing is fetched."""
+"""Every link between the pages leads somewhere, here and on the site, which has every page. Nothing is fetched."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,16 +19,32 @@ def slug(heading: str) -> str:
     return re.sub(r"[^\w -]", "", text).strip().lower().replace(" ", "-")
 
 
-def headings(page: Path) -> Iterator[str]:
-    text = re.sub(r"^ *(```+).*?^ *\1", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
-    yield from re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+def without_code(page: Path) -> str:
+    text = page.read_text(encoding="utf-8")
+    return re.sub(r"^ *(```+).*?^ *\1", "", text, flags=re.MULTILINE | re.DOTALL)
+
+
+def headings(page: Path) -> list[str]:
+    return re.findall(r"^#+ (.*)$", without_code(page), re.MULTILINE)
+
+
+def test_the_site_has_every_page_once() -> None:
+    nav = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:\n")[2]
+    assert sorted(re.findall(r"(\S+\.md)$", nav, re.MULTILINE)) == sorted(
+        page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")
+    )
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_anchors_are_the_same_on_a_forge_and_on_the_site(page: Path) -> None:
+    assert [heading for heading in headings(page) if "--" in slug(heading)] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_links_lead_somewhere(page: Path) -> None:
-    text = re.sub(r"^ *(```+).*?^ *\1", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
-    for target, anchor in _LINK.findall(re.sub(r"`[^`\n]*`", "", text)):
+    for target, anchor in _LINK.findall(re.sub(r"`[^`\n]*`", "", without_code(page))):
         path = (page.parent / target).resolve() if target else page
         assert path.exists(), target
+        assert path.is_relative_to(DOCS) or not page.is_relative_to(DOCS), f"{target} is not on the site"
         if anchor:
             assert anchor in set(map(slug, headings(path))), f"{target}#{anchor}"

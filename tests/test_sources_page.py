@@ -82,6 +82,14 @@ def test_every_test_and_command_exists() -> None:
     assert {(shown, missing(shown)) for row in rows(PAGE) for shown in row.shown if missing(shown)} == set()
 
 
+def test_every_test_of_a_guarantee_exists() -> None:
+    guarantees = (ROOT / "docs" / "explanation" / "guarantees.md").read_text(encoding="utf-8")
+    table = guarantees.partition("\n## Guarantees\n")[2].partition("\n## ")[0]
+    shown = re.findall(r"`(tests/[^`]+)`", table)
+    assert len(shown) >= len(re.findall(r"^\| \*\*", table, re.MULTILINE))
+    assert {(test, missing(test)) for test in shown if missing(test)} == set()
+
+
 def test_every_row_is_complete() -> None:
     for row in rows(PAGE):
         assert row.requirement

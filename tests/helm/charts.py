@@ -101,9 +101,9 @@ _ALERTS_INTRODUCTION = """\
 
 <!-- Written by `make chart` from helm/tiered-sidecar/files/alerts.yaml; a test compares. Edit that file, not this page. -->
 
-[alerts.yaml](../../helm/tiered-sidecar/files/alerts.yaml) is a rule file that Prometheus takes as it is; the chart makes a
-PrometheusRule of it. Every alert has a test in which it fires and one in which it does not. Thresholds suit topics with a
-retention of a day and more: lower them where it is shorter.
+`helm/tiered-sidecar/files/alerts.yaml` is a rule file for Prometheus; the chart makes a PrometheusRule of it. Every alert has
+a test in which it fires, and one in which it does not. The thresholds suit topics with a retention of a day or more: lower
+them if yours is shorter.
 """
 
 
