@@ -79,7 +79,7 @@ $(SITE_STAMP): requirements-docs.lock $(STAMP)
 
 docs: $(SITE_STAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
-	@echo build/site/index.html
+	@echo 'Read it: $(BIN)/python -m http.server --bind 127.0.0.1 --directory build/site'
 
 # The same comparisons with Kafka's own classes as in `make test`, on ten times as many random logs; and of the engine with the
 # plain reference, more than a thousand for each strategy.
