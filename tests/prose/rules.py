@@ -37,7 +37,6 @@ _WORDS = {re.compile(rf"(?<![\w-])(?:{pattern})(?![\w-])", re.IGNORECASE): use f
 
 NOT_TRANSLATED = frozenset(
     {
-        "CHANGELOG.md",
         "docs/reference/cli.md",
         "docs/reference/metrics.md",
         "docs/reference/settings.md",
