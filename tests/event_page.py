@@ -48,6 +48,10 @@ MEANINGS: dict[str, tuple[str, str]] = {
         "The clocks of this host and of the store differ by more than a minute.",
         "Synchronise the host's clock.",
     ),
+    "command_config_keys_unused": (
+        "Keys of the `client.properties` have no effect here.",
+        "None, or remove the keys in `keys`.",
+    ),
     "compaction_changes_strategy": (
         "The next compaction of this partition uses another strategy.",
         "None if it is intended. Otherwise correct the topic's entry before it commits, or undo the compaction.",
