@@ -4,6 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 KERNELS := $(VENV)/.kernels
+SITE_STAMP := $(VENV)/.installed-docs
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 
 # Two for each core: brokers and JVMs that start leave cores idle.
@@ -12,7 +13,7 @@ WORKERS ?= $(shell expr 2 \* $$(nproc 2>/dev/null || echo 2))
 # Every process under test compiles the program anew where this is set.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: python setup servers demo test test-fast test-apart check conformance histories simulate format lock clean image image-test sbom chart soak matrix restore-matrix store-matrix screenshots kernels collected
+.PHONY: python setup servers demo test test-fast test-apart check prose docs conformance histories simulate format lock clean image image-test sbom chart soak matrix restore-matrix store-matrix screenshots kernels collected
 
 setup: $(STAMP)
 
@@ -69,6 +70,20 @@ check: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m tests.prose
+
+# How long sentences are, page by page, and how many places break a rule of plain English (tests/prose).
+prose: setup
+	@$(BIN)/python -m tests.prose --table
+
+# The documentation as a site in build/site. A broken link or a page outside of the navigation is an error.
+$(SITE_STAMP): requirements-docs.lock $(STAMP)
+	$(BIN)/pip install --quiet --no-compile --disable-pip-version-check --no-deps --require-hashes -r requirements-docs.lock
+	@touch $@
+
+docs: $(SITE_STAMP)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	@echo 'Read it: $(BIN)/python -m http.server --bind 127.0.0.1 --directory build/site'
 
 # The same comparisons with Kafka's own classes as in `make test`, on ten times as many random logs; and of the engine with the
 # plain reference, more than a thousand for each strategy.
@@ -105,7 +120,7 @@ restore-matrix: setup
 	RESTORE_MATRIX=2.7.2,3.9.1,4.3.0,4.4.0 RESTORE_KILLS=20 $(BIN)/pytest tests/real/test_restore.py tests/real/test_restore_live.py tests/real/test_restore_kills.py
 
 # All S3 servers of tests/servers/stores.py instead of three, and all faults of tests/stores/fault_modes.py. It brings the servers from
-# Maven Central, the Go proxy, crates.io and PyPI, and writes the measured tables of docs/object-stores.md.
+# Maven Central, the Go proxy, crates.io and PyPI, and writes the measured tables of docs/reference/object-stores.md.
 store-matrix: setup
 	STORE_MATRIX=all $(BIN)/pytest -v tests/storage/test_store_contract.py tests/stores --ignore tests/stores/test_faults.py
 	$(BIN)/python -m tests.stores.page
@@ -135,6 +150,7 @@ format: setup
 lock:
 	uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header -o requirements.lock
 	uv pip compile pyproject.toml -c requirements.lock --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --no-annotate -o requirements-image.lock
+	uv pip compile --group docs -c requirements.lock --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header -o requirements-docs.lock
 
 clean:
 	rm -rf $(VENV) .cache .pytest_cache .mypy_cache .ruff_cache build *.egg-info

@@ -1,9 +1,8 @@
-"""The reference pages in `docs/`, written from the code they describe: `python -m tests.reference_pages [directory]`."""
+"""The reference pages in `docs/reference/`, written from the code they describe: `python -m tests.reference_pages`."""
 
 from __future__ import annotations
 
 import json
-import sys
 import types
 from collections.abc import Iterator
 from enum import StrEnum
@@ -14,6 +13,7 @@ import typer
 from pydantic import BaseModel, SecretStr
 from pydantic_core import PydanticUndefined
 
+from sidecar import errors
 from sidecar.cli.app import app
 from sidecar.cli.options import OPTION_NAMES
 from sidecar.config.environment import variable_of
@@ -21,7 +21,9 @@ from sidecar.config.model import Settings
 from sidecar.config.paths import Setting, alternatives, section_of, walk
 from sidecar.metrics import Metrics
 from sidecar.partition.copy_task import MEANINGS, TRANSITIONS, Phase
+from tests.event_page import events_page
 
+DOCS = Path(__file__).parents[1] / "docs"
 NOTE = "<!-- Written by `python -m tests.reference_pages`; a test compares. Edit the code, not this page. -->"
 _TYPES: dict[Any, str] = {
     bool: "yes or no",
@@ -43,7 +45,13 @@ DIAGRAM_ENDS = "<!-- Up to here. -->"
 
 def pages() -> dict[str, str]:
     """Content by file name, of pages that are written as a whole."""
-    return {"settings.md": settings_page(), "metrics.md": metrics_page(), "cli.md": commands_page()}
+    return {
+        "settings.md": settings_page(),
+        "metrics.md": metrics_page(),
+        "cli.md": commands_page(),
+        "events.md": events_page(NOTE),
+        "exit-codes.md": exit_codes_page(),
+    }
 
 
 def with_diagram(page: str) -> str:
@@ -85,22 +93,31 @@ def settings_page() -> str:
 
 
 _SETTINGS_INTRODUCTION = f"""\
-A settings file is YAML, one mapping per section, given by `--config` or `TIERED_SIDECAR_CONFIG`. The variable of a setting is
-its path in capitals, with two underscores between the elements: `{variable_of("store.s3.region")}`. A list in a variable is
-JSON, or its elements with commas between. `null` unsets. A secret may also be read from a file: the variable's name with
-`_FILE` at the end, such as `{variable_of("store.s3.secret_access_key")}_FILE`. `--set path=value` sets anything but secrets.
-`tiered-sidecar config show` tells each value and its source, `config schema` prints the JSON Schema. Unknown names are
-refused everywhere.
+**The file** is YAML, one mapping per section. Give it by `--config` or `TIERED_SIDECAR_CONFIG`.
 
-**Reload**: `run` reads the file again when it changes (in Kubernetes: when the ConfigMap does) and on SIGHUP, and takes over what
-is marked `yes`: `store.bandwidth_bytes_per_s`, `store.read_bytes_per_s`, `topics.policies` and `log` at once, all else before the
-next check of the disks. Copy tasks that are under way go on with what they began with. Until that check
-`/status` has `pending` under `config`, and
-`tiered_sidecar_config_pending` is 1. A change of `compaction` or `gc` cuts off a compaction that runs,
-which then begins again; the archive stays whole. A file that changes anything else, is wrong, or needs more memory than the
-container has, is refused as a whole: the log says which settings need a restart, `tiered_sidecar_config_stale` is 1,
-the old ones stay. `/status` shows under `config` what
-holds; `config show --json` tells the fingerprint that the file would have now. Environment and flags stay as at the start."""
+**Variables.** The variable of a setting is its path in capitals, with two underscores between the elements:
+`{variable_of("store.s3.region")}`. A list in a variable is JSON, or its elements with commas between. `null` unsets.
+A secret may also come from a file: use the variable's name with `_FILE` at the end, such as
+`{variable_of("store.s3.secret_access_key")}_FILE`.
+
+**Options.** `--set path=value` sets anything but secrets. `tiered-sidecar config show` shows each value and its source.
+`config schema` prints the JSON Schema. Unknown names are refused everywhere.
+
+**Reload.** `run` reads the file again when it changes (in Kubernetes: when the ConfigMap does), and on SIGHUP. Environment and
+options stay as at the start.
+
+| Settings | Applied |
+|---|---|
+| `store.bandwidth_bytes_per_s`, `store.read_bytes_per_s`, `topics.policies` and `log` | At once |
+| All others that are marked `yes` | Before the next check of the disks |
+| All others | After a restart |
+
+* Until that check, `/status` has `pending` under `config`, and `tiered_sidecar_config_pending` is 1.
+* Copy tasks in progress keep the settings that they began with.
+* A change of `compaction` or `gc` cuts off a running compaction, which then begins again. The archive stays whole.
+* A file that changes any other setting, is wrong, or needs more memory than the container has, is refused as a whole. The old
+  settings stay, the log says which ones need a restart, and `tiered_sidecar_config_stale` is 1.
+* `/status` shows the current settings under `config`. `config show --json` prints the fingerprint that the file would have now."""
 
 
 def metrics_page() -> str:
@@ -110,7 +127,46 @@ def metrics_page() -> str:
     for family in Metrics().families:
         labels = ", ".join(f"`{label}`" for label in family.labels) or "-"
         lines.append(f"| `{family.name}` | {family.kind} | {labels} | {_cell(family.text)} |")
-    lines += ["", "Besides these, the process's own (`process_*`, `python_info`) of the Prometheus client library."]
+    lines += ["", "The Prometheus client library adds metrics of the process: `process_*` and `python_info`."]
+    return "\n".join(lines) + "\n"
+
+
+_EXIT_CODES = {
+    0: ("Success", ""),
+    1: ("Failure, for example the broker does not answer", "Read the message"),
+    2: ("A wrong option, argument or setting", "Correct the command or the settings"),
+    3: (
+        "Partial: some partitions stopped or are incomplete. The others are done",
+        "The report names each one and the reason",
+    ),
+    4: (
+        "Verification mismatch: stored data is not what was committed, or a snapshot would mislead a broker",
+        "Do not rely on the named partition; see the report",
+    ),
+    5: ("Fenced: a writer with a higher leader epoch owns the partition", "None: the other sidecar continues"),
+    6: (
+        "The store does not answer, refuses, or is not fit for an archive",
+        "Check the store with `doctor --area store`",
+    ),
+    130: ("Interrupted by Ctrl-C", "Run it again"),
+    141: ("The program that read the output ended", "None"),
+    143: ("Ended by SIGTERM before it was drained", "None: the next start continues"),
+}
+"""What each code means, and what to do."""
+
+
+def exit_codes_page() -> str:
+    """Every exit code, and the errors that end with it."""
+    named = (found for found in vars(errors).values() if isinstance(found, type))
+    raised = sorted(
+        {found for found in named if issubclass(found, errors.SidecarError)}, key=lambda found: found.__name__
+    )
+    lines = ["# Exit codes", "", NOTE, "", "All commands use the same codes. A command page may add details.", ""]
+    lines += ["| Code | Meaning | What to do | Errors |", "|---|---|---|---|"]
+    for code, (meaning, action) in _EXIT_CODES.items():
+        names = ", ".join(f"`{found.__name__}`" for found in raised if found.exit_code == code)
+        lines.append(f"| {code} | {meaning} | {action or '-'} | {names or '-'} |")
+    assert {found.exit_code for found in raised} <= _EXIT_CODES.keys()
     return "\n".join(lines) + "\n"
 
 
@@ -219,8 +275,7 @@ def _cell(text: str) -> str:
 
 
 if __name__ == "__main__":
-    directory = Path(sys.argv[1] if len(sys.argv) > 1 else "docs")
     for page_name, content in pages().items():
-        (directory / page_name).write_text(content, encoding="utf-8")
-    architecture = directory / "architecture.md"
+        (DOCS / "reference" / page_name).write_text(content, encoding="utf-8")
+    architecture = DOCS / "explanation" / "architecture.md"
     architecture.write_text(with_diagram(architecture.read_text(encoding="utf-8")), encoding="utf-8")

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from sidecar.cli.options import OPTION_NAMES
+from tests.event_page import MEANINGS, log_events
 from tests.reference_pages import commands, pages, with_diagram
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -14,12 +15,16 @@ DOCS = Path(__file__).parents[1] / "docs"
 
 @pytest.mark.parametrize("name", sorted(pages()))
 def test_the_page_is_what_the_code_would_write(name: str) -> None:
-    written = (DOCS / name).read_text(encoding="utf-8")
-    assert written == pages()[name], f"run: python -m tests.reference_pages   (docs/{name} is out of date)"
+    written = (DOCS / "reference" / name).read_text(encoding="utf-8")
+    assert written == pages()[name], f"run: python -m tests.reference_pages   (docs/reference/{name} is out of date)"
+
+
+def test_every_event_has_a_text() -> None:
+    assert {event.name for event in log_events()} == set(MEANINGS)
 
 
 def test_the_diagram_of_the_copy_task_is_what_the_code_would_write() -> None:
-    written = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    written = (DOCS / "explanation" / "architecture.md").read_text(encoding="utf-8")
     assert "Archiving --> " in written
     assert written == with_diagram(written), "run: python -m tests.reference_pages"
 
@@ -28,11 +33,11 @@ def test_the_diagram_of_the_copy_task_is_what_the_code_would_write() -> None:
     ("name", "command"), list(commands()), ids=lambda value: value if isinstance(value, str) else ""
 )
 def test_every_command_and_each_of_its_options_is_explained(name: str, command: object) -> None:
-    page = (DOCS / "cli.md").read_text(encoding="utf-8")
+    page = (DOCS / "reference" / "cli.md").read_text(encoding="utf-8")
     section = page.partition(f"\n## {name}\n")[2].partition("\n## ")[0]
     assert getattr(command, "help", ""), f"{name} has no help text"
-    assert section, f"docs/cli.md has no section on {name}"
-    assert " VALUE`" not in section, f"docs/cli.md does not say which values an option of {name} takes"
+    assert section, f"docs/reference/cli.md has no section on {name}"
+    assert " VALUE`" not in section, f"docs/reference/cli.md does not say which values an option of {name} takes"
     for parameter in getattr(command, "params", []):
         assert parameter.help, f"{name} {parameter.name} has no help text"
         if parameter.name not in {*OPTION_NAMES, "help"} and parameter.param_type_name == "option":

@@ -1,4 +1,4 @@
-"""`docs/what-the-sources-ask.md`: every test and command that it names exists, every row names one, and the totals are right."""
+"""`docs/reference/what-the-sources-ask.md`: each row names a test or command that exists, and the totals are right."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sidecar.cli.options import OPTION_NAMES
 from tests.reference_pages import commands
 
 ROOT = Path(__file__).parents[1]
-PAGE = (ROOT / "docs" / "what-the-sources-ask.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "reference" / "what-the-sources-ask.md").read_text(encoding="utf-8")
 MET, DIFFERS, NOT_MET = STATUSES = ("met", "differs", "**not met**")
 
 
@@ -80,6 +80,14 @@ def _missing_of_command(words: list[str]) -> str:
 
 def test_every_test_and_command_exists() -> None:
     assert {(shown, missing(shown)) for row in rows(PAGE) for shown in row.shown if missing(shown)} == set()
+
+
+def test_every_test_of_a_guarantee_exists() -> None:
+    guarantees = (ROOT / "docs" / "explanation" / "guarantees.md").read_text(encoding="utf-8")
+    table = guarantees.partition("\n## Guarantees\n")[2].partition("\n## ")[0]
+    shown = re.findall(r"`(tests/[^`]+)`", table)
+    assert len(shown) >= len(re.findall(r"^\| \*\*", table, re.MULTILINE))
+    assert {(test, missing(test)) for test in shown if missing(test)} == set()
 
 
 def test_every_row_is_complete() -> None:

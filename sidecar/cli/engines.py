@@ -1,6 +1,6 @@
 """Where records are processed: the options of all commands that do so, and the engines that they mean, those of `run` among them.
 
-`python -m benchmarks.engines` measures both; docs/spark.md has the table.
+`python -m benchmarks.engines` measures both; docs/how-to/run-on-spark.md has the table.
 """
 
 from __future__ import annotations

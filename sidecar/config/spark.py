@@ -40,10 +40,10 @@ class SparkSettings(Section):
     engine: EngineName = EngineName.AUTO
     """Where `backfill`, `run`, `compact`, `verify --deep` and `snapshots` process records. `local`: in processes of this program,
     without a JVM. `spark`: on Spark, always. `auto`: on the cluster of `master` if it names one and the records are in the archive;
-    otherwise wherever the work is done sooner, by the measurement in docs/spark.md."""
+    otherwise wherever the work is done sooner, by the measurement in docs/how-to/run-on-spark.md."""
     master: str = "local[*]"
     """Where the work runs. `local[*]`: in this container, on all its cores; `local[2]`: on two. `spark://host:7077`,
-    `k8s://https://host:443`, `yarn`: on a cluster, for archives; see docs/spark.md."""
+    `k8s://https://host:443`, `yarn`: on a cluster, for archives; see docs/how-to/run-on-spark.md."""
     driver_memory_bytes: Annotated[int, Field(ge=256 * MIB)] = 1024 * MIB
     """Largest heap of the JVM. It only moves bytes; the work is done in Python processes beside it."""
     worker_memory_bytes: Annotated[int, Field(ge=512 * MIB)] | None = None
@@ -83,7 +83,9 @@ class SparkSettings(Section):
             if name in _SPARK_PROPERTIES_OF_SETTINGS:
                 raise ValueError(f"{name} is set by the setting `{_SPARK_PROPERTIES_OF_SETTINGS[name]}`")
             if name.startswith(_VISIBLE) and holds_secret(option):
-                raise ValueError(f"{name} would show a secret: give it to the executors as docs/spark.md says")
+                raise ValueError(
+                    f"{name} would show a secret: give it to the executors as docs/how-to/run-on-spark.md says"
+                )
         return options
 
     @property

@@ -28,7 +28,7 @@ _BASE_BYTES = 256 * MIB
 _CONNECTIONS = 64
 _FILES_PER_SEGMENT = 8
 _JVM_BESIDES_HEAP_BYTES = 384 * MIB
-"""What a JVM takes besides its heap. Measured, as are the others: docs/sizing.md."""
+"""What a JVM takes besides its heap. Measured, as are the others: docs/reference/sizing.md."""
 _WORKER_BYTES = 320 * MIB
 """A Python process of Spark's, where nothing limits it."""
 

@@ -78,5 +78,5 @@ def _tell(path: Path, reason: str) -> None:
         "dropped_producers_note_unreadable",
         path=str(path),
         reason=reason,
-        effect="producers below the log's restored end count as known: write it anew as in docs/restore.md, or remove it",
+        effect="producers below the log's restored end count as known: write it again (docs/reference/restore.md), or delete it",
     )

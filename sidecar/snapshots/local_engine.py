@@ -26,7 +26,7 @@ PRELOADED: Final = "sidecar.snapshots.preloaded"
 ALONE_S: Final = 1.0
 """Starting a pool takes about as long."""
 _WORKER_BYTES: Final = 32 * MIB
-"""What a worker adds. Measured: docs/sizing.md."""
+"""What a worker adds. Measured: docs/reference/sizing.md."""
 
 
 class WorkerDied(SidecarError):

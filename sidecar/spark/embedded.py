@@ -263,6 +263,6 @@ def wait_for_executors(context: Any, settings: SparkSettings, clock: Clock, stop
             raise SparkUnavailable(
                 f"{settings.master} gave no executor in {settings.executors_wait_s:.0f} s: it is busy, or has none with "
                 f"so many cores and so much memory as is asked for, or they cannot reach this driver (spark.driver.host "
-                f"in spark.options); see docs/spark.md"
+                f"in spark.options); see docs/how-to/run-on-spark.md"
             )
         clock.sleep_s(_LOOK_S)

@@ -29,7 +29,7 @@ _CAUSES: Final = (
         re.compile(r"No module named '?(?:sidecar|producer_state|pyspark|numpy|numba)\b"),
         (
             "the executors' Python does not have this program: give them its packages by spark.worker_packages, or an image "
-            "that has it; see docs/spark.md"
+            "that has it; see docs/how-to/run-on-spark.md"
         ),
     ),
     (

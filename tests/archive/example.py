@@ -1,4 +1,4 @@
-"""A small real archive, the same bytes every time: two segments, three commits. `docs/archive-format.md` shows it."""
+"""A small real archive, the same bytes every time: two segments, three commits. `docs/reference/archive-format.md` shows it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keeps the examples of docs/archive-format.md those of `tests.archive.example`.
+"""Keeps the examples of docs/reference/archive-format.md those of `tests.archive.example`.
 
 Rewrite them after a change of the format: `python -m tests.archive.format_page`.
 """
@@ -12,7 +12,7 @@ from sidecar.archive.keys import below, checkpoint_key, commit_key
 from tests.archive.example import FIRST, LINEAGE, write_example
 from tests.fakes.memory_store import MemoryStore
 
-PAGE = Path(__file__).parents[2] / "docs" / "archive-format.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "archive-format.md"
 HEX_BYTES_PER_LINE = 40
 
 _BLOCK = re.compile(r"(<!-- example: (?P<name>[a-z0-9 ]+) -->\n```[a-z]*\n)(?P<text>.*?)(```\n)", re.DOTALL)

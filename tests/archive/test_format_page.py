@@ -1,4 +1,4 @@
-"""docs/archive-format.md is true, and enough: the reader below was written from the page, without the product's code."""
+"""docs/reference/archive-format.md is true, and enough: the reader below was written from the page, without the product's code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`docs/change-the-strategy.md`: its settings, its commands and what they print, on a real archive."""
+"""`docs/how-to/change-the-strategy.md`: its settings, its commands and what they print, on a real archive."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sidecar.logformat.bodies.record import Record
 from tests.cli.running import ROOT, in_this_process
 from tests.cli.test_compaction_rules import LATER_MS, Site
 
-PAGE = (ROOT / "docs" / "change-the-strategy.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "how-to" / "change-the-strategy.md").read_text(encoding="utf-8")
 COMPACT = "compact --archive s3://bucket/prefix --topic hdr --config settings.yaml"
 
 

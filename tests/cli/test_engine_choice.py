@@ -11,7 +11,7 @@ from sidecar.cli import engines as engine_choice
 from sidecar.cli.engines import MEMORY_BYTES_MAX, Work, WorkKind, choose_engine
 from sidecar.model import EngineName
 
-PAGE = (Path(__file__).parents[2] / "docs" / "spark.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "run-on-spark.md").read_text(encoding="utf-8")
 
 
 def compaction(size_bytes: int, *, on_this_machine: bool = False) -> Work:

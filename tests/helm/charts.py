@@ -87,7 +87,7 @@ def generated() -> Iterator[tuple[Path, str]]:
     yield CHART / "values.schema.json", json.dumps(values_schema(values), indent=2) + "\n"
     yield CHART / "README.md", documentation()
     yield CHART / "files" / "dashboard.json", dashboard()
-    yield ROOT / "docs" / "alerts.md", alerts_page()
+    yield ROOT / "docs" / "reference" / "alerts.md", alerts_page()
     yield CONTAINER_SETTINGS_FILE, json.dumps(container_settings(), indent=1) + "\n"
     yield RECIPES_FILE, json.dumps(recipes(), indent=1) + "\n"
 
@@ -114,9 +114,9 @@ _ALERTS_INTRODUCTION = """\
 
 <!-- Written by `make chart` from helm/tiered-sidecar/files/alerts.yaml; a test compares. Edit that file, not this page. -->
 
-[alerts.yaml](../helm/tiered-sidecar/files/alerts.yaml) is a rule file that Prometheus takes as it is; the chart makes a
-PrometheusRule of it. Every alert has a test in which it fires and one in which it does not. Thresholds suit topics with a
-retention of a day and more: lower them where it is shorter.
+`helm/tiered-sidecar/files/alerts.yaml` is a rule file for Prometheus; the chart makes a PrometheusRule of it. Every alert has
+a test in which it fires, and one in which it does not. The thresholds suit topics with a retention of a day or more: lower
+them if yours is shorter.
 """
 
 

@@ -1,1 +1,1 @@
-"""The policies of docs/iam.md, enforced by a real S3 server."""
+"""The policies of docs/reference/iam.md, enforced by a real S3 server."""

@@ -1,4 +1,4 @@
-"""An S3 server with users, one for each policy of docs/iam.md, that refuses what these do not allow and logs who asked for what."""
+"""An S3 server with a user for each policy of docs/reference/iam.md: it refuses all else, and logs who asked for what."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from tests.servers.dist import go_binary
 from tests.servers.versitygw import VersityGateway
 
-PAGE = Path(__file__).parents[2] / "docs" / "iam.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "iam.md"
 ACTIONS = {
     "AbortMultipartUpload": "s3:AbortMultipartUpload",
     "CompleteMultipartUpload": "s3:PutObject",

@@ -1,4 +1,4 @@
-"""What docs/iam.md allows is enough for every command it names, and no more than these ask for."""
+"""What docs/reference/iam.md allows is enough for every command it names, and no more than these ask for."""
 
 from __future__ import annotations
 

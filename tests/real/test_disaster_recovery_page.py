@@ -1,4 +1,4 @@
-"""The drill of docs/disaster-recovery.md, its commands taken from the page and run in their order."""
+"""The drill of docs/how-to/disaster-recovery.md, its commands taken from the page and run in their order."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.servers.versitygw import VersityGateway
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
-PAGE = (Path(__file__).parents[2] / "docs" / "disaster-recovery.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "disaster-recovery.md").read_text(encoding="utf-8")
 VERSION = "4.3.0"
 TOOLS = {
     "kafka-topics.sh": "org.apache.kafka.tools.TopicCommand",

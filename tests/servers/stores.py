@@ -22,7 +22,7 @@ class StoreKind:
     name: str
     version: str
     source: str
-    """Registry and name, as docs/object-stores.md shows them."""
+    """Registry and name, as docs/reference/object-stores.md shows them."""
     start: Callable[[Path], S3Server]
     """Makes it; the directory is its own."""
     in_gate: bool = False

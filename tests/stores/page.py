@@ -1,4 +1,6 @@
-"""Writes the tables of docs/object-stores.md: `python -m tests.stores.page`. Runs every fault mode, which takes about ten minutes.
+"""Writes the tables of docs/reference/object-stores.md: `python -m tests.stores.page`.
+
+Runs every fault mode, which takes about ten minutes.
 
 `--stores` writes the table of servers alone. Needs what the tests of versitygw need.
 """
@@ -14,7 +16,7 @@ from tests.servers.stores import STORES, StoreKind
 from tests.stores.fault_modes import MODES, FaultMode
 from tests.stores.under_fault import Outcome, Refusal, make_source, run_under
 
-PAGE = Path(__file__).parents[2] / "docs" / "object-stores.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "object-stores.md"
 _YES_NO = {True: "yes", False: "no"}
 
 

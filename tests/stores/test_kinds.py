@@ -1,4 +1,4 @@
-"""Each server can do what its description in tests/servers/stores.py says: the table of docs/object-stores.md is true."""
+"""Each server can do what its description in tests/servers/stores.py says: the table of docs/reference/object-stores.md is true."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 {{/*
 The memory limit of the sidecar. Archiving takes some 256 MiB and the buffers of one upload. Compaction on Spark takes a JVM with its
-heap and what it needs besides, and a Python process for each core of a local master. `doctor` reckons the same. Measured: docs/sizing.md.
+heap and what it needs besides, and a Python process for each core of a local master. `doctor` reckons the same. Measured: docs/reference/sizing.md.
 */}}
 
 {{/*

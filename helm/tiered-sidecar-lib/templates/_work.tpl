@@ -1,6 +1,6 @@
 {{/*
 The volume for journal, compiled kernels and work files of compaction. The kubelet evicts a whole pod, the broker with it, when more lies in
-an emptyDir than its sizeLimit; so the limit is what the settings need, and less is refused. Sizes: docs/sizing.md.
+an emptyDir than its sizeLimit; so the limit is what the settings need, and less is refused. Sizes: docs/reference/sizing.md.
 */}}
 
 {{/* The source of the volume. Takes the root context. */}}

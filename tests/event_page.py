@@ -1,0 +1,263 @@
+"""`docs/reference/events.md`: all log events at WARNING and above with their fields, from the code, and what they mean."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+SIDECAR = Path(__file__).parents[1] / "sidecar"
+LEVELS = ("warning", "error", "critical")
+
+MEANINGS: dict[str, tuple[str, str]] = {
+    "ages_by_own_clock": (
+        "`verify` could not read the store's clock: UPLOADING and DELAYED depend on this host's clock.",
+        "None, or use the archiver's policy.",
+    ),
+    "archive_memory_begun_anew": (
+        "The archive cache in `run.state_dir` is damaged, and a new one was created. It no longer notices missing newest commits.",
+        "Check the disk. Do not run `gc` by hand if the bucket may have lost objects.",
+    ),
+    "before_upload_not_applied": (
+        "`backfill` archives segments of this topic as they are.",
+        "Run the command in `remedy` afterwards.",
+    ),
+    "broker_away": (
+        "The broker does not answer, or refuses the connection. Nothing new is archived.",
+        "See `error`: check the broker, `broker.connection` and the network.",
+    ),
+    "broker_cleaner_stalled": (
+        "The broker's own log cleaner does not progress on a partition. The archive is not affected.",
+        "Check the broker's log for `uncleanable`. A dead cleaner thread needs a broker restart.",
+    ),
+    "broker_right_missing": (
+        "The broker refuses a permission. Less is archived or watched.",
+        "Grant the ACL in `right`.",
+    ),
+    "checkpoint_not_written": (
+        "A checkpoint of the archive was not written. Reads cost more requests.",
+        "None: it is retried.",
+    ),
+    "checkpoint_passed_over": (
+        "A checkpoint is damaged, and was ignored. The commits have the same state.",
+        "Check the store for damage with `verify --deep`.",
+    ),
+    "chore_failed": ("A periodic task failed, for example `gc`.", "See `error`. It is retried after `next_try_s`."),
+    "clock_differs_from_store": (
+        "The clocks of this host and of the store differ by more than a minute.",
+        "Synchronise the host's clock.",
+    ),
+    "command_config_keys_unused": (
+        "Keys of the `client.properties` have no effect here.",
+        "None, or remove the keys in `keys`.",
+    ),
+    "compaction_changes_strategy": (
+        "The next compaction of this partition uses another strategy.",
+        "None if it is intended. Otherwise correct the topic's entry before it commits, or undo the compaction.",
+    ),
+    "compaction_crashed": (
+        "A fault of the program ended a compaction job. The archive stays as it was; uploads go on.",
+        "Report it with the stack trace.",
+    ),
+    "compaction_cut_off": (
+        "A running compaction was ended by a shutdown or a reload. Partitions without a commit stay as they were.",
+        "None.",
+    ),
+    "compaction_ended_early": (
+        "A compaction job failed after it had committed some partitions. The others stay as they were.",
+        "See the error that follows.",
+    ),
+    "compaction_fenced": ("Another broker leads the partition now.", "None: its sidecar compacts it."),
+    "compaction_header_not_named": (
+        "The strategy is `header`, but no header is named. Records are compared by offset.",
+        "Set `header`.",
+    ),
+    "compaction_job_failed": ("A job failed as a whole. It is retried with fewer partitions.", "See `error`."),
+    "compaction_leaves_topic_alone": ("A named topic is not compacted.", "See `reason`."),
+    "compaction_met_odd_records": (
+        "A compaction dropped records without a key, or read malformed versions.",
+        "Correct the producers; see `remedy`.",
+    ),
+    "compaction_overtaken": (
+        "The topic's rule changed during a compaction. Nothing was committed.",
+        "None: it is compacted by the new rule.",
+    ),
+    "compaction_rests": (
+        "Compactions failed repeatedly. All of them wait.",
+        "See `error`; retried after `next_try_s`.",
+    ),
+    "compaction_rules_overridden": ("`--override` was used against the settings.", "None if it is intended."),
+    "config_reload_refused": (
+        "The changed settings were refused as a whole. The old ones stay.",
+        "Correct the file, or restart if `settings` need it.",
+    ),
+    "crashed": ("A fault of the program ended the process.", "Report it with the stack trace."),
+    "deleted_before_archived": (
+        "DeleteRecords removed offsets that were not archived. The archive names the gap.",
+        "None if it was intended.",
+    ),
+    "deleted_records_unknown": (
+        "A segment cannot be read, so it is unknown whether records were deleted. Archiving goes on.",
+        "Check the segment with `inspect`; `verify` names damage in the archive.",
+    ),
+    "drain_timed_out": (
+        "The process ended before it was drained. Unfinished uploads are in the journal and resume at the next start.",
+        "None, or raise `run.drain_timeout_s`.",
+    ),
+    "dropped_producers_note_unreadable": (
+        "`restored-without-producers.json` cannot be read, and is ignored.",
+        "Restore the file, or delete it.",
+    ),
+    "engine_is_local": ("Spark was requested, but this work runs in this process.", "See `reason`."),
+    "garbage_not_removed": ("Unused objects were not deleted. They cost money; the archive is safe.", "See `error`."),
+    "group_compaction_crashed": (
+        "A fault of the program ended a compaction before the upload. Segments are archived as they are.",
+        "Report it with the stack trace.",
+    ),
+    "held_segment_let_go": (
+        "A pinned file was released before it was archived. If retention had deleted it, its records are lost.",
+        "Free disk space; bring the store back. `offsets_lost` follows if records are lost.",
+    ),
+    "held_segments_let_go": (
+        "The process ended while only its pinned files had these segments.",
+        "The next start reports which offsets are lost.",
+    ),
+    "http_clients_turned_away": (
+        "Too many connections to the HTTP port.",
+        "Find the client, or raise `http.max_connections`.",
+    ),
+    "http_request_failed": (
+        "A fault of the program in an HTTP answer. Archiving goes on.",
+        "Report it with the stack trace.",
+    ),
+    "http_token_not_read": ("The token file cannot be read. Every request is refused.", "Correct `http.token_file`."),
+    "journal_set_aside": (
+        "The journal was damaged, and a new one was created. Unfinished uploads become orphans.",
+        "None: `gc` deletes them after a day. Check the disk.",
+    ),
+    "log_dirs_not_usable": ("No log directory is formatted or readable. Nothing is archived.", "See `error`."),
+    "log_dirs_not_watched": ("File-system events are not available. Scans find everything.", "None."),
+    "lost_offsets_on_disk": (
+        "The local log has records at offsets that the archive records as LOST. The log was truncated or replaced.",
+        "Archive this log under another prefix.",
+    ),
+    "memory_limit_too_low": (
+        "The container's memory limit is too low for these settings. Compactions may be killed.",
+        "Raise the limit; see `reason`.",
+    ),
+    "missing_offsets_taken_as_compacted": (
+        "Offsets are missing, and the topic is compacted: they do not count as a gap.",
+        "None if the topic was ever compacted.",
+    ),
+    "no_topic_is_chosen": (
+        "The patterns select no topic here.",
+        "See `reason`: correct the patterns, or the permissions.",
+    ),
+    "nothing_will_be_archived": (
+        "Nothing says which partitions this broker leads.",
+        "Set `broker.connection`, or `broker.assume_leader`.",
+    ),
+    "offsets_lost": (
+        "Records were deleted before they were archived. The range is recorded as LOST, or only this line reports it.",
+        "Find out why uploads were late; raise the topic's retention.",
+    ),
+    "partition_not_compacted": ("A partition failed, and is quarantined. The others go on.", "See `error`."),
+    "partition_stopped": ("A partition cannot continue. The others go on.", "See `error` and `/status`."),
+    "producer_snapshot_mismatch": (
+        "The broker's producer snapshot differs from a replay of the log. The archive has the replayed one.",
+        "Run `snapshots check`; keep the file for a report to Kafka.",
+    ),
+    "records_deleted": (
+        "The archive notes that DeleteRecords removed records.",
+        "None if it was intended. `restore` leaves them out.",
+    ),
+    "round_failed": ("A cycle ended with an error before any partition was planned.", "See `error`."),
+    "scan_problem": (
+        "A directory cannot be read. Its partitions are not archived.",
+        "Correct its permissions, or the disk.",
+    ),
+    "segments_wait_long": (
+        "Rolled segments have waited for five minutes for one reason.",
+        "See `reason`: an open transaction, the high watermark, or a leader that does not report offsets.",
+    ),
+    "setting_deprecated": ("A deprecated setting is in use.", "Use the setting in `instead`."),
+    "store_lacks": (
+        "The store lacks an optional function.",
+        "See `finding`. Set a lifecycle rule if it cannot list uploads.",
+    ),
+    "store_not_usable": (
+        "The store refuses or does not answer at the start. Nothing is archived or pinned.",
+        "Correct keys, permissions or `store.url`, or bring the store back.",
+    ),
+    "store_silent": (
+        "A request to the store has no answer for 10 s. Segments stay pinned, unless `effect` says otherwise.",
+        "Bring the store back before retention deletes data.",
+    ),
+    "topic_config_not_understood": (
+        "A topic config has an unknown value, and is ignored.",
+        "Correct the config on the broker.",
+    ),
+    "transaction_hangs": (
+        "A transaction is open for long. Nothing above it is archived.",
+        "`kafka-transactions.sh find-hanging`, then `abort`.",
+    ),
+    "unfinished_uploads_not_listed": (
+        "The store does not list unfinished uploads, or refuses it.",
+        "Let a lifecycle rule of the bucket abort them.",
+    ),
+    "waiting_for_store": ("`backfill` waits for the store's first answer.", "Check the network and the store."),
+}
+"""By name: what it means for the data, and what to do."""
+
+
+@dataclass(frozen=True)
+class LogEvent:
+    """A name with all levels and fields that the code gives it."""
+
+    name: str
+    levels: tuple[str, ...]
+    fields: tuple[str, ...]
+
+
+def log_events() -> list[LogEvent]:
+    """All at WARNING and above, by name."""
+    levels: dict[str, set[str]] = {}
+    fields: dict[str, dict[str, None]] = {}
+    for path in sorted(SIDECAR.rglob("*.py")):
+        for name, level, names in _logged(ast.parse(path.read_text(encoding="utf-8"))):
+            levels.setdefault(name, set()).add(level)
+            fields.setdefault(name, {}).update(dict.fromkeys(names))
+    return [
+        LogEvent(name, tuple(sorted(levels[name], key=LEVELS.index)), tuple(fields[name])) for name in sorted(levels)
+    ]
+
+
+def events_page(note: str) -> str:
+    """The page, with the note that says who writes it."""
+    lines = ["# Log events", "", note, ""]
+    lines += ["Each log line is one JSON object: `event`, `level`, `timestamp` (UTC), and the fields below."]
+    lines += [
+        "This page has all events at WARNING and above. `held` in a name means pinned: see [Terms](terms.md).",
+        "",
+    ]
+    lines += ["| Event | Level | Meaning | What to do | Fields |", "|---|---|---|---|---|"]
+    for event in log_events():
+        meaning, action = MEANINGS[event.name]
+        shown = ", ".join(f"`{field}`" for field in event.fields)
+        lines.append(f"| `{event.name}` | {', '.join(event.levels)} | {meaning} | {action} | {shown} |")
+    return "\n".join(lines) + "\n"
+
+
+def _logged(tree: ast.Module) -> Iterator[tuple[str, str, list[str]]]:
+    """Name, level and fields of each call that logs with a constant name; of helpers that take the name, what is given to them."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or not node.args:
+            continue
+        first = node.args[0]
+        if not isinstance(first, ast.Constant) or not isinstance(first.value, str):
+            continue
+        if node.func.attr in LEVELS and first.value.isidentifier():
+            yield first.value, node.func.attr, [word.arg for word in node.keywords if word.arg]
+        elif node.func.attr == "_report_once":
+            yield first.value, "warning", ["reason", "effect"]

@@ -1,0 +1,84 @@
+"""What a text for people must not have, and the pages that are not translated yet."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.prose.text import Block, Kind, blocks, words
+
+ROOT = Path(__file__).parents[2]
+WORDS_MAX = 35
+MEAN_WORDS_MAX = 18.0
+
+_BANNED = {
+    r"told|tells": "reports, logs, returns, says",
+    r"look(?:s|ed|ing)?(?! (?:\w+ )?up\b)": "check, scan, recheck",
+    r"held|let(?:s|ting)? go": "pinned, kept, released",
+    r"holes?": "gap",
+    r"lost answers?": "unknown outcome",
+    r"stands": "exists, is",
+    r"(?:an?|the|its|each|every|next|this|that|one|last) turns?": "task, cycle",
+    r"rounds?(?! trip)": "cycle, scan",
+    r"rests": "backs off",
+    r"nobody|who leads": "no leader, the leader",
+    r"anew": "again, re-created",
+    r"seams?": "continuity check",
+    r"beside": "next to, while",
+    r"(?:take|takes|taken|took) over": "applied, reloaded, replaced",
+    r"what is stable": "offsets below the last stable offset",
+    r"alarms?|alarmed|rings": "fire, alert",
+    r"(?:an)?other winners?": "key whose retained record differs",
+}
+"""Home-made words as regular expressions, and what to write."""
+_WORDS = {re.compile(rf"(?<![\w-])(?:{pattern})(?![\w-])", re.IGNORECASE): use for pattern, use in _BANNED.items()}
+
+NOT_TRANSLATED = frozenset(
+    {
+        "docs/reference/cli.md",
+        "docs/reference/metrics.md",
+        "docs/reference/settings.md",
+    }
+)
+"""Pages whose findings are not counted yet. It only shrinks: a page without findings must leave it (tests/prose/test_prose.py)."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A place that breaks a rule. `line` is 0 for the page as a whole."""
+
+    page: str
+    line: int
+    problem: str
+
+    def __str__(self) -> str:
+        return f"{self.page}:{self.line}: {self.problem}"
+
+
+def pages() -> list[Path]:
+    """All pages that the rules are for."""
+    names = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")
+    return [path for name in names if (path := ROOT / name).exists()] + sorted((ROOT / "docs").rglob("*.md"))
+
+
+def findings(page: str, text: str) -> Iterator[Finding]:
+    """All that breaks a rule in a text."""
+    found = list(blocks(text))
+    for block in found:
+        for pattern, use in _WORDS.items():
+            yield from (
+                Finding(page, block.line, f'"{match[0]}": write {use}') for match in pattern.finditer(block.text)
+            )
+        for sentence in block.sentences:
+            if words(sentence) > WORDS_MAX:
+                yield Finding(page, block.line, f"{words(sentence)} words: {sentence[:60]}…")
+    if mean_words(found) > MEAN_WORDS_MAX:
+        yield Finding(page, 0, f"{mean_words(found):.1f} words in a sentence on average")
+
+
+def mean_words(found: list[Block]) -> float:
+    """Words in a sentence of running text: without headings and tables, whose fragments would make it lower. 0 without any."""
+    sentences = [sentence for block in found if block.kind is Kind.RUNNING for sentence in block.sentences]
+    return sum(map(words, sentences)) / len(sentences) if sentences else 0.0

@@ -1,0 +1,75 @@
+"""What counts as prose and as a sentence, and that the list of pages that are not translated only shrinks."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.prose.rules import NOT_TRANSLATED, ROOT, findings, mean_words
+from tests.prose.text import Kind, blocks, words
+
+PAGE = """\
+# A heading
+
+Two sentences, e.g. these: of `tells me`, one
+word. And [four words of it](a-page-that-tells.md).
+
+* An item
+  that goes on. It ends here
+
+      code that tells
+
+| Cell | `told` |
+|---|---|
+| A cell. Two | x |
+
+<!-- told
+told -->
+```
+told. told. told.
+```
+    indented code, told
+"""
+
+
+def test_code_comments_and_addresses_are_no_prose() -> None:
+    assert list(findings("page", PAGE)) == []
+
+
+def test_sentences_end_at_full_stops_and_at_the_end_of_their_block() -> None:
+    found = list(blocks(PAGE))
+    running = [sentence for block in found if block.kind is Kind.RUNNING for sentence in block.sentences]
+    assert running == [
+        "Two sentences, e.g. these: of `code`, one word.",
+        "And four words of it.",
+        "An item that goes on.",
+        "It ends here",
+    ]
+    assert mean_words(found) == pytest.approx((8 + 5 + 5 + 3) / 4)
+    assert words("a - 1 `code` (b)") == 4
+    assert [block.line for block in found[:3]] == [1, 3, 6]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The operator is told.",
+        "It looks at it.",
+        "| It is held | x |",
+        "## Made anew",
+        "Short. One. Two. " + " ".join(["word"] * 36),
+        "It waits for its turn.",
+        ". ".join(" ".join(["Word"] * 19) for _ in range(3)),
+    ],
+)
+def test_what_breaks_a_rule_is_found(text: str) -> None:
+    assert len(list(findings("page", text))) == 1
+
+
+@pytest.mark.parametrize("text", ["Look it up.", "Turn it on.", "a look-out", "One round trip."])
+def test_plain_words_are_allowed(text: str) -> None:
+    assert list(findings("page", text)) == []
+
+
+@pytest.mark.parametrize("name", sorted(NOT_TRANSLATED))
+def test_a_page_without_findings_leaves_the_list(name: str) -> None:
+    assert list(findings(name, (ROOT / name).read_text(encoding="utf-8"))) != []
