@@ -13,8 +13,8 @@ import pytest
 
 from producer_state.snapshot import write_snapshot
 from sidecar.errors import StoreDenied, StoreUnavailable
-from sidecar.logformat import kernels_reading
-from sidecar.logformat.kernels_reading import walk_file
+from sidecar.logformat import batches
+from sidecar.logformat.library import walk_file
 from sidecar.model import PartName
 from tests.fakes.memory_store import Fault, FaultKind, MemoryStore
 from tests.golden import golden, golden_copy
@@ -39,7 +39,7 @@ def test_a_bad_sector_stops_its_partition_and_no_other(
         return walk_file(directory if unreadable else descriptor, *arguments)
 
     monkeypatch.setattr(os, "preadv", preadv)
-    monkeypatch.setattr(kernels_reading, "walk_file", walk_file_on_it)
+    monkeypatch.setattr(batches, "walk_file", walk_file_on_it)
     directory = os.open(tmp_path, os.O_RDONLY)  # what no read succeeds on
     with tools_for(log_dir, store, tmp_path) as tools:
         report = archive(tools, log_dir, "orders")
