@@ -105,8 +105,15 @@ def test_mutual_tls_with_pem_and_with_pkcs12(tmp_path: Path) -> None:
     assert store.ssl_ca_password.get_secret_value() == "of-the-ca"
 
 
+@pytest.mark.parametrize("text", ["broker.id=1\nlog.dirs=/data\n", "store:\n  url: s3://bucket\n", "\x00\x01\x02 \xff"])
+def test_another_kind_of_file_is_refused_and_is_no_connection_without_tls(tmp_path: Path, text: str) -> None:
+    assert "no client.properties" in problems(tmp_path, text)
+
+
 def test_keys_of_a_protocol_that_is_not_used_have_no_effect(tmp_path: Path) -> None:
-    file = properties(tmp_path, "ssl.truststore.location=/x\nsasl.mechanism=PLAIN\nssl.keystore.key=x\n")
+    file = properties(
+        tmp_path, "security.protocol=PLAINTEXT\nssl.truststore.location=/x\nsasl.mechanism=PLAIN\nssl.keystore.key=x\n"
+    )
     assert read_client_properties(file).unused == ("ssl.truststore.location", "ssl.keystore.key", "sasl.mechanism")
 
 

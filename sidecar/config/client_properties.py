@@ -75,10 +75,14 @@ def read_client_properties(file: Path) -> ClientProperties:
     if len(data) > FILE_BYTES_MAX:
         raise SettingsError(f"--command-config: {file} has more than {FILE_BYTES_MAX} bytes: no client.properties")
     try:
-        reader = _Reader({key: value.strip() for key, value in read_properties(data, str(file)).items()})
+        properties = {key: value.strip() for key, value in read_properties(data, str(file)).items()}
     except CorruptFile as error:
         raise SettingsError(f"--command-config: {error}") from error
+    reader = _Reader(dict(properties))
     values = reader.connection()
+    if properties and len(reader.unused) == len(properties):
+        # Another kind of file would mean a connection without TLS and SASL.
+        raise SettingsError(f"--command-config: {file} has no key of a client's connection: no client.properties")
     if reader.problems:
         raise SettingsError("\n".join(f"--command-config {file}: {problem}" for problem in reader.problems))
     return ClientProperties(file, {f"{CONNECTION}.{name}": value for name, value in values.items()}, reader.unused)
