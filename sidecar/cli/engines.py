@@ -177,14 +177,15 @@ class RunEngines:
     def for_bytes(self, size_bytes: int, *, local_files: bool = False) -> StageEngine:
         """See `CompactionEngines`. A cluster does not see the files of this machine."""
         has_cluster = not self._settings.spark.is_local
+        here = LocalStages(place=self._settings.compaction.staging_path)
         if has_cluster and local_files:
-            return LocalStages()
+            return here
         work = Work(WorkKind.COMPACTION, size_bytes, on_this_machine=local_files)
         chosen = choose_engine(
             self._settings.compaction_engine, work, has_cluster=has_cluster, memory_bytes_max=LOCAL_BYTES_MAX
         )
         if chosen is EngineName.LOCAL:
-            return LocalStages()
+            return here
         from sidecar.spark.stages import SparkStages
 
         return SparkStages(self._shared_spark())

@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import IO, Final, Self
 
 from sidecar.errors import PartitionError, SegmentChanged, SettingsError, StagingFull
+from sidecar.logformat.files import stamp_of
 from sidecar.logformat.names import META_PROPERTIES
 from sidecar.model import PartitionFiles
 from sidecar.rewriting.engines import CompactionCutOff
@@ -110,6 +111,7 @@ def copy_file(path: Path, target: Path, size_bytes: int) -> None:
 
     File systems that can share blocks copy none. Raises SegmentChanged if the file has fewer, PartitionError, StagingFull.
     """
+    stamp = stamp_of(path)  # before: a broker may delete the file while its copy is synced
     with cannot_be_written(target), target.open("wb", buffering=0) as file:
         copied_bytes = _copied_by_kernel(path, file.fileno(), size_bytes)
         # What the kernel leaves: it cannot do so between all file systems, and this road says which side has failed.
@@ -117,8 +119,8 @@ def copy_file(path: Path, target: Path, size_bytes: int) -> None:
         for piece in bytes_of(path, size_bytes, begin=copied_bytes):
             written.write(piece)
         os.fsync(file.fileno())
-        mtime_ns = path.stat().st_mtime_ns
-        os.utime(file.fileno(), ns=(mtime_ns, mtime_ns))
+        if stamp is not None:  # else the bytes could not be read either
+            os.utime(file.fileno(), ns=(stamp.mtime_ns, stamp.mtime_ns))
 
 
 def _copied_by_kernel(path: Path, target: int, size_bytes: int) -> int:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +12,9 @@ from structlog.testing import capture_logs
 
 from sidecar.cli.engines import LOCAL_BYTES_MAX, RunEngines
 from sidecar.config import Settings
+from sidecar.engine_ports import Row, Stages
+from sidecar.rewriting import local_stages
+from sidecar.rewriting.work_files import WorkFile, nameless_file
 from sidecar.segment.reading import ReadingOnEngine, read_segment
 
 
@@ -89,3 +95,37 @@ def test_the_old_setting_is_reported(capsys: pytest.CaptureFixture[str]) -> None
         assert "deprecated" not in capsys.readouterr().out
         old.report()
         assert "setting_deprecated" in capsys.readouterr().out
+
+
+def _more_than_memory(_task: int) -> Iterator[Row]:
+    yield 0, bytes(local_stages._IN_MEMORY_BYTES + 1)
+
+
+def _nothing(_bucket: int, _values: Sequence[Any]) -> Iterator[Row]:
+    return iter(())
+
+
+@pytest.mark.parametrize("master", ["local[*]", "spark://host:7077"])
+def test_what_waits_between_the_stages_waits_where_work_files_have_room(
+    master: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a pod /tmp has 1 GiB: more in it evicts the pod, the broker included."""
+    places: list[Path] = []
+
+    def recorded(place: Path) -> AbstractContextManager[WorkFile]:
+        places.append(place)
+        return nameless_file(place)
+
+    monkeypatch.setattr(local_stages, "nameless_file", recorded)
+    sections = {
+        "store": {"url": "/archive"},
+        "spark": {"master": master, "engine": "local"},
+        "compaction": {"staging_dir": tmp_path / "staging"},
+    }
+    with (
+        RunEngines(Settings.model_validate(sections)) as found,
+        found.for_bytes(LOCAL_BYTES_MAX + 1, local_files=True).staged(
+            Stages(_more_than_memory, _nothing, 1, 1, 1), [1]
+        ),
+    ):
+        assert places == [tmp_path / "staging"]

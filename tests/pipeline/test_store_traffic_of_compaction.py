@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -13,6 +13,7 @@ import pytest
 
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction_strategy import Strategy
+from sidecar.compactor.archive import archived_log
 from sidecar.compactor.archive.compactor import ArchiveCompactor
 from sidecar.compactor.archive.object_copy import RANGE_BYTES
 from sidecar.compactor.archive.plan import CompactionRequest
@@ -24,6 +25,8 @@ from sidecar.logformat.bodies.record import Record
 from sidecar.model import ObjectKey
 from sidecar.rewriting.local_stages import LocalStages
 from sidecar.rewriting.packing import CopyPlan, plan_copies
+from sidecar.rewriting.what_if import what_if
+from sidecar.rewriting.work_files import WorkFile, nameless_file
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.archives import NOW_MS, SETTINGS, WRITER, log_of, only_state, reference_logs, sound, use
@@ -148,6 +151,30 @@ def test_a_segment_that_was_judged_otherwise_than_the_whole_log_replaces_nothing
     assert isinstance(result.error, PartitionError)
     assert "differ on which records are aborted" in str(result.error)
     assert store.objects == archived.objects
+
+
+@pytest.mark.parametrize(("is_there", "expected"), [(True, "staging"), (False, None)])
+def test_a_forecast_puts_copies_into_the_staging_directory_or_nowhere(
+    archived: MemoryStore, is_there: bool, expected: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the first compaction there is no such directory. In a pod /tmp has 1 GiB, and more evicts the broker, too."""
+    use(monkeypatch, archived)
+    places = set[str]()
+
+    def recorded(place: Path) -> AbstractContextManager[WorkFile]:
+        places.add(place.name)
+        return nameless_file(place)
+
+    monkeypatch.setattr(archived_log, "nameless_file", recorded)
+    staging = tmp_path / "staging"
+    if is_there:
+        staging.mkdir()
+    engine = LocalStages()
+    compactor = ArchiveCompactor(SETTINGS, engine, archived.clock, staging)
+    job = compactor.job_of(CompactionRequest(only_state(archived).lineage.root, CompactionRules(NOW_MS), WRITER))
+    assert job is not None
+    assert len(list(what_if(job, [Strategy.OFFSET], engine))) == 1
+    assert places == ({expected} if expected else set())
 
 
 class DriverTraffic(LocalStages):

@@ -179,11 +179,12 @@ class ArchiveCompactor:
             raise partition.result.error
         if not running:
             return None
-        place = None if self._staging is None or not self._staging.is_dir() else self._staging
-        copies, _ = self._copies(running, place)
-        # Nothing stays behind the caller's last use of the job.
-        scanned_copies = dict.fromkeys(copies, Copy.SCANNED)
-        return self._make_job(partition, place, scanned_copies)
+        place, copies = self._staging, dict[str, Copy]()
+        # Without the directory there are none: the machine's temporary one may have little room.
+        if place is None or place.is_dir():
+            # Nothing stays behind the caller's last use of the job.
+            copies = dict.fromkeys(self._copies(running, place)[0], Copy.SCANNED)
+        return self._make_job(partition, place, copies)
 
     def _make_job(self, found: PartitionInWork, work_dir: Path | None, copies: Mapping[str, Copy]) -> Job:
         hash_key = self._randomness.random_bytes(HASH_KEY_BYTES)

@@ -12,7 +12,7 @@ from typing import Final
 from sidecar.logformat.window import ReadAt
 from sidecar.model import ObjectKey
 from sidecar.ports import ObjectStore
-from sidecar.rewriting.work_files import WorkFile
+from sidecar.rewriting.work_files import WorkFile, cannot_be_written
 
 RANGE_BYTES: Final = 8 * 1024 * 1024
 """Of one request. As many as there are threads are in memory."""
@@ -48,10 +48,11 @@ def _fetch(file: WorkFile, store: ObjectStore, key: ObjectKey, size_bytes: int, 
 
 def _read_at(file: WorkFile, ranges: Sequence[Future[None]], position: int, buffer: memoryview) -> int:
     """A `ReadAt`. Ends with the range, so that nothing is read that has not come."""
-    if not ranges:
+    if ranges:
+        number = position // RANGE_BYTES
+        if number >= len(ranges):
+            return 0
+        ranges[number].result()
+        buffer = buffer[: (number + 1) * RANGE_BYTES - position]
+    with cannot_be_written(file.place):  # a disk that fails may refuse to read, too
         return os.preadv(file.file.fileno(), [buffer], position)
-    number = position // RANGE_BYTES
-    if number >= len(ranges):
-        return 0
-    ranges[number].result()
-    return os.preadv(file.file.fileno(), [buffer[: (number + 1) * RANGE_BYTES - position]], position)
