@@ -110,6 +110,28 @@ def test_what_is_not_a_library_is_not_taken_for_one(cache: Path) -> None:
     assert results(declared) == EXPECTED
 
 
+@LINKED
+def test_what_cannot_be_loaded_is_built_again(cache: Path) -> None:
+    path = Declared().library.path()
+    cache.mkdir()
+    path.write_bytes(b"damaged")
+    assert kernel_build.build(Declared().library) == path
+    assert Declared().library.loaded is not None
+
+
+@LINKED
+def test_a_library_is_on_disk_before_it_has_its_name(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    library, synced = Declared().library, list[tuple[int, bool]]()
+
+    def fsync(descriptor: int) -> None:
+        synced.append((os.fstat(descriptor).st_ino, library.path().exists()))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    path = kernel_build.build(library)
+    assert path is not None
+    assert synced == [(path.stat().st_ino, False)]
+
+
 def test_other_sources_and_other_processors_have_another_library(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
