@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from importlib import import_module
@@ -25,7 +26,7 @@ _OPTIONS: Final[dict[str, Any]] = {"nogil": True, "no_cpython_wrapper": True, "n
 
 
 def build(library: KernelLibrary) -> Path | None:
-    """Build the library where it belongs, unless it is there; None if this machine has no linker.
+    """Build the library where it belongs, unless it is there and can be loaded; None if this machine has no linker.
 
     Also has numba keep its own form of each kernel: executors of a cluster, and other users, do not see this user's cache.
     Raises OSError if it cannot be written, CalledProcessError if the linker fails.
@@ -37,8 +38,8 @@ def build(library: KernelLibrary) -> Path | None:
         dispatcher.compile(_types_of(kernel))
     path = library.path()
     linker = next(filter(None, map(shutil.which, LINKERS)), None)
-    if path.exists() or linker is None:
-        return path if path.exists() else None
+    if library.loaded is not None or linker is None:
+        return path if library.loaded is not None else None
     path.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=path.parent) as name:
         compiled, linked = Path(name) / "kernels.o", Path(name) / "kernels.so"
@@ -47,6 +48,9 @@ def build(library: KernelLibrary) -> Path | None:
             [linker, "-shared", "-z", "noexecstack", "-o", linked, compiled], check=True, capture_output=True
         )
         linked.chmod(0o755)
+        with linked.open("rb") as whole:
+            # Where the machine stops, a file may be left of which a part is missing: it ends each process that loads it.
+            os.fsync(whole.fileno())
         # Another process may do the same: each has a whole file, and one of them stays.
         linked.replace(path)
     return path

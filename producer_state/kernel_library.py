@@ -77,9 +77,12 @@ class KernelLibrary:
     def path(self, environment: Mapping[str, str] = os.environ) -> Path:
         """Where the library for these sources and this processor belongs, whether it is there or not. Raises OSError."""
         found = sha256(f"{platform.machine()}\n".encode() + _target(environment))
-        for folder in self._folders:
-            for source in sorted(folder.rglob("*.py")):
-                found.update(source.read_bytes())
+        sources = [source for folder in self._folders for source in sorted(folder.rglob("*.py"))]
+        if not sources:
+            # As where the package lies in a zip file: libraries of all releases would have one name.
+            raise FileNotFoundError(f"no sources of {self.name} to name a library by")
+        for source in sources:
+            found.update(source.read_bytes())
         return cache_folder(environment) / f"{self.name}-kernels-{found.hexdigest()[:16]}.so"
 
     @cached_property
@@ -96,14 +99,15 @@ class KernelLibrary:
 
 
 def _target(environment: Mapping[str, str]) -> bytes:
-    """What decides which instructions a compiler may use."""
-    named = [environment.get(variable, "") for variable in _TARGET_VARIABLES]
-    if any(named):
-        return "\n".join(named).encode()
+    """What decides which instructions a compiler may use. Of a name or features alone, this processor gives numba the other."""
+    name, features = map(environment.get, _TARGET_VARIABLES)
+    named = f"{name or ''}\n{features or ''}\n".encode()
+    if name and (features is not None or name.lower() == "generic"):
+        return named
     # On Linux it has a page per processor.
     with _CPU_FACTS.open("rb", buffering=0) as file:
         lines = file.read(_CPU_FACTS_BYTES).splitlines()
-    return next((line for line in lines if line.startswith(_CPU_FLAGS)), b"")
+    return named + next((line for line in lines if line.startswith(_CPU_FLAGS)), b"")
 
 
 def cache_folder(environment: Mapping[str, str]) -> Path:

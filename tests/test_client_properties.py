@@ -142,6 +142,8 @@ SSL, SASL = "security.protocol=SSL\n", "security.protocol=SASL_PLAINTEXT\n"
     [
         (SSL + "ssl.truststore.certificates=x", "ssl.truststore.certificates is not supported: write it to a PEM file"),
         (SSL + "ssl.keystore.type=BCFKS", "ssl.keystore.type=BCFKS: expected PEM or PKCS12"),
+        ("security.protocol=\nssl.truststore.location=/ca.pem", "security.protocol has no value"),
+        (SASL + "sasl.mechanism= ", "sasl.mechanism has no value"),
         (SSL + "ssl.cipher.suites=x", "ssl.cipher.suites is not supported"),
         (SSL + "ssl.enabled.protocols=TLSv1.3", "ssl.enabled.protocols=TLSv1.3: only TLSv1.2,TLSv1.3"),
         (SSL + "ssl.endpoint.identification.algorithm=x", "expected https, or nothing for no check"),

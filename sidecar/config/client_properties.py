@@ -98,7 +98,7 @@ class _Reader:
 
     def connection(self) -> dict[str, Any]:
         """Settings of `broker.connection` by name."""
-        protocol = (self._take("security.protocol") or "PLAINTEXT").upper()
+        protocol = self._named("security.protocol", "PLAINTEXT")
         values: dict[str, Any] = {"security_protocol": protocol}
         if servers := self._take("bootstrap.servers"):
             values["bootstrap_servers"] = [server.strip() for server in servers.split(",") if server.strip()]
@@ -119,6 +119,13 @@ class _Reader:
 
     def _take(self, key: str) -> str | None:
         return self.left.pop(key, None)
+
+    def _named(self, key: str, default: str) -> str:
+        found = self._take(key)
+        if found == "":
+            # As where a template's variable was not set. Kafka's clients refuse it, too: the default is another connection.
+            self.problems.append(f"{key} has no value: leave it out for {default}")
+        return (found or default).upper()
 
     def _seconds(self, key: str, text: str) -> float | None:
         if re.fullmatch(r"[0-9]{1,9}", text):
@@ -160,7 +167,7 @@ class _Reader:
         return algorithm != ""
 
     def _sasl(self) -> dict[str, Any]:
-        mechanism = (self._take("sasl.mechanism") or "GSSAPI").upper()
+        mechanism = self._named("sasl.mechanism", "GSSAPI")
         values: dict[str, Any] = {"sasl_mechanism": mechanism}
         values["sasl_kerberos_service_name"] = self._take("sasl.kerberos.service.name")
         endpoint = self._take("sasl.oauthbearer.token.endpoint.url")

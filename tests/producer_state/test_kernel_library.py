@@ -110,6 +110,28 @@ def test_what_is_not_a_library_is_not_taken_for_one(cache: Path) -> None:
     assert results(declared) == EXPECTED
 
 
+@LINKED
+def test_what_cannot_be_loaded_is_built_again(cache: Path) -> None:
+    path = Declared().library.path()
+    cache.mkdir()
+    path.write_bytes(b"damaged")
+    assert kernel_build.build(Declared().library) == path
+    assert Declared().library.loaded is not None
+
+
+@LINKED
+def test_a_library_is_on_disk_before_it_has_its_name(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    library, synced = Declared().library, list[tuple[int, bool]]()
+
+    def fsync(descriptor: int) -> None:
+        synced.append((os.fstat(descriptor).st_ino, library.path().exists()))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    path = kernel_build.build(library)
+    assert path is not None
+    assert synced == [(path.stat().st_ino, False)]
+
+
 def test_other_sources_and_other_processors_have_another_library(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -127,6 +149,36 @@ def test_other_sources_and_other_processors_have_another_library(
     paths.append(library.path(environment))
     assert len({path.name for path in paths}) == len(paths)
     assert {path.parent for path in paths} == {Path("/cache/tiered-sidecar")}
+
+
+@pytest.mark.parametrize(
+    ("named", "is_whole"),
+    [
+        ({"NUMBA_CPU_NAME": "x86-64-v2"}, False),
+        ({"NUMBA_CPU_FEATURES": "+sse2"}, False),
+        ({"NUMBA_CPU_NAME": "x86-64-v2", "NUMBA_CPU_FEATURES": ""}, True),
+        ({"NUMBA_CPU_NAME": "generic"}, True),
+    ],
+)
+def test_a_processor_that_is_named_by_half_is_this_one_for_the_rest(
+    named: dict[str, str], is_whole: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """numba takes what is not named from the processor, whose instructions another one may not have."""
+    library, facts = Declared().library, tmp_path / "cpuinfo"
+    monkeypatch.setattr(kernel_library, "_CPU_FACTS", facts)
+    names = set()
+    for flags in ("sse sse2 avx", "sse sse2"):
+        facts.write_text(f"processor\t: 0\nflags\t\t: {flags}\n")
+        names.add(library.path({"XDG_CACHE_HOME": "/cache", **named}).name)
+    assert (len(names) == 1) is is_whole
+
+
+def test_without_sources_there_is_no_library(cache: Path, tmp_path: Path) -> None:
+    """As in a zip file: one that was built of another release would have the same name."""
+    library = KernelLibrary("test", [tmp_path / "package.zip" / "producer_state"], [])
+    with pytest.raises(FileNotFoundError, match="no sources of test"):
+        library.path()
+    assert library.loaded is None
 
 
 def test_without_a_linker_there_is_no_library(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
