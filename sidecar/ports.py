@@ -75,7 +75,7 @@ class ObjectStore(Protocol):
     """Whether a listing that is broken off costs what was taken of it, and not what lies beside."""
 
     def put_if_absent(self, key: ObjectKey, body: bytes) -> None:
-        """Create a small object. Raises ObjectExists if the key is taken, OutcomeUnknown if the answer was lost."""
+        """Create a small object. Raises ObjectExists if the key exists already, OutcomeUnknown if the answer was lost."""
 
     def upload(self, key: ObjectKey, source: UploadSource) -> UploadReceipt:
         """Create an object of any size under a fresh key, in parallel parts, with checksums end to end."""

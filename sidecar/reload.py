@@ -99,17 +99,30 @@ class SettingsReload:
         try:
             loaded = self._source.read()
         except SettingsError as error:
-            _log.error("config_reload_refused", reason=str(error), remedy="correct the settings; the old ones hold")
+            _log.error(
+                "config_reload_refused",
+                reason=str(error),
+                remedy="correct the settings; the old settings stay in effect",
+            )
             self._refuse(ReloadResult.INVALID, reason=str(error))
             return
         wanted = self._running if self._pending is None else self._pending.loaded
         changes = changes_between(wanted, loaded)
         lacking = lacks_memory(loaded.settings) if _needs_more(wanted.settings, loaded.settings) else ""
         if changes.fixed:
-            _log.error("config_reload_refused", settings=changes.fixed, remedy="restart to apply; the old ones hold")
+            _log.error(
+                "config_reload_refused",
+                settings=changes.fixed,
+                remedy="restart to apply; the old settings stay in effect",
+            )
             self._refuse(ReloadResult.REFUSED, reason="these need a restart", settings=changes.fixed)
         elif lacking:
-            _log.error("config_reload_refused", settings=changes.reloadable, reason=lacking, remedy="the old ones hold")
+            _log.error(
+                "config_reload_refused",
+                settings=changes.reloadable,
+                reason=lacking,
+                remedy="the old settings stay in effect",
+            )
             self._refuse(ReloadResult.REFUSED, reason=lacking, settings=changes.reloadable)
         elif changes.reloadable:
             _log.info("config_reload_pending", why=why, settings=changes.reloadable)

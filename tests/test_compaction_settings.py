@@ -77,10 +77,10 @@ def test_each_setting_of_a_policy_can_be_overridden_for_a_topic() -> None:
             "topics: [{pattern: a, strategy: best}]",
             "compaction.topics[0].strategy (FILE): 'best' is no compaction",
         ),
-        ("topics: ['(']", "compaction.topics[0].pattern (FILE): '(' is no regular expression"),
+        ("topics: ['(']", "compaction.topics[0].pattern (FILE): '(' is not a regular expression"),
         (
             "topics: [__offsets]",
-            "compaction.topics names __offsets, which topics.include, exclude and internal leave out",
+            "compaction.topics names __offsets, which topics.include, topics.exclude and topics.internal exclude",
         ),
     ],
 )

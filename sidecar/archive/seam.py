@@ -107,7 +107,9 @@ def judge_seam(archived: PartitionState, local: LocalLog, found_crcs: Mapping[Pr
         if crc == probe.crc:
             return Seam(Verdict.PROVEN, f"a batch of [{probe.base_offset}, {probe.end_offset}) is the archived one")
     if local.known_directory:
-        return Seam(Verdict.PROVEN, "this directory was archived into this lineage before, and nothing contradicts")
+        return Seam(
+            Verdict.PROVEN, "this directory was archived into this lineage before, and nothing contradicts that"
+        )
     return Seam(Verdict.PLAUSIBLE, "offsets and leader epochs fit, but no archived batch is left in the local log")
 
 
@@ -193,7 +195,7 @@ def choose_lineage(
     if found.verdict is Verdict.PROVEN:
         return LineageChoice(nameless[0], adopt_topic_id=topic_id, reason=found.reason)
     if found.verdict is Verdict.CONTRADICTED:
-        return LineageChoice(fresh, reason=f"another log than the one archived without topic id: {found.reason}")
+        return LineageChoice(fresh, reason=f"not the log that was archived without a topic id: {found.reason}")
     raise _unknown(topic_partition, nameless[0], found)
 
 
@@ -243,6 +245,6 @@ def _without_id(
 
 def _unknown(topic_partition: TopicPartition, state: PartitionState, found: Seam) -> LineageUnknown:
     return LineageUnknown(
-        f"{topic_partition}: it cannot be shown that the local log continues the archived one below {state.lineage.root}, "
+        f"{topic_partition}: cannot prove that the local log continues the archive below {state.lineage.root}, "
         f"which ends at offset {state.end_offset}: {found.reason}. {REMEDY}"
     )

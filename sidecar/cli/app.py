@@ -148,7 +148,7 @@ COMMANDS: Final[Mapping[str, str | Group]] = {
         {name: f"configuring:{name}" for name in ("show", "validate", "schema")},
     ),
     "k8s": Group(
-        "Kubernetes: what puts the sidecar beside brokers.",
+        "Kubernetes: render what runs the sidecar next to brokers.",
         {name: f"kubernetes:{name}" for name in ("render", "settings")},
     ),
 }

@@ -29,18 +29,22 @@ Archive = Annotated[
 ]
 Topics = Annotated[
     list[str] | None,
-    typer.Option("--topic", metavar="REGEX", help="Topics to take; whole names. May be given several times."),
+    typer.Option(
+        "--topic", metavar="REGEX", help="Topics to include; matches the whole name. May be given several times."
+    ),
 ]
 Excluded = Annotated[
     list[str] | None,
-    typer.Option("--exclude", metavar="REGEX", help="Topics to leave out; whole names. May be given several times."),
+    typer.Option(
+        "--exclude", metavar="REGEX", help="Topics to exclude; matches the whole name. May be given several times."
+    ),
 ]
 Bootstrap = Annotated[
     list[str] | None,
     typer.Option(
         "--bootstrap-server",
         metavar="HOST:PORT",
-        help="A broker to ask who leads and what is stable. May be given several times.",
+        help="Broker to query for leaders and last stable offsets. May be given several times.",
     ),
 ]
 CommandConfig = Annotated[
@@ -48,20 +52,23 @@ CommandConfig = Annotated[
     typer.Option(
         "--command-config",
         metavar="FILE",
-        help="client.properties, as Kafka's tools take it: TLS and SASL for the connection to the broker.",
+        help="client.properties as in Kafka's tools: TLS and SASL for the connection to the broker.",
     ),
 ]
 AssumeLeader = Annotated[
-    bool, typer.Option("--assume-leader", help="Archive although nothing says that this broker leads the partitions.")
+    bool, typer.Option("--assume-leader", help="Archive without a check that this broker is the leader.")
 ]
 ClusterId = Annotated[
-    str | None, typer.Option(metavar="ID", help="Where meta.properties has none, or the archive has another one.")
+    str | None, typer.Option(metavar="ID", help="Use if meta.properties has none, or the archive has another one.")
 ]
 StateDir = Annotated[
-    Path | None, typer.Option(metavar="DIRECTORY", help="Directory of our own, for the journal of uploads in progress.")
+    Path | None, typer.Option(metavar="DIRECTORY", help="Directory for the journal of uploads in progress.")
 ]
 SingleWriter = Annotated[
-    bool, typer.Option("--single-writer", help="Nobody else writes there: accept a store without create-only puts.")
+    bool,
+    typer.Option(
+        "--single-writer", help="Promise that no other process writes there: accept a store without create-only puts."
+    ),
 ]
 
 
@@ -79,7 +86,7 @@ def backfill(
     single_writer: SingleWriter = False,
     engine: Engine = None,
     master: Master = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Report what would be done; change nothing.")] = False,
 ) -> int:
     """Archive every rolled segment that is stable now, once, and report.
 

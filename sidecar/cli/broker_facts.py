@@ -28,7 +28,7 @@ def broker(
     topic: Topics = None,
     exclude: Excluded = None,
     producers: Annotated[
-        bool, typer.Option("--producers", help="List the producers that the broker remembers, one by one.")
+        bool, typer.Option("--producers", help="List each producer that the broker remembers.")
     ] = False,
 ) -> int:
     """Ask the broker what it leads, how far that is stable, and which producers it remembers; nothing is archived.
@@ -88,7 +88,7 @@ def broker(
     head = {"cluster_id": cluster_id, "broker_id": broker_id, "missing_rights": missing_rights}
     _show(options, head, rows, [asdict(found) for found in directories], with_producers=producers and told is not None)
     if told is None and not options.json:
-        remark("Producers are not shown: brokers before 2.8 do not tell them")
+        remark("Producers are not shown: brokers before 2.8 do not report them")
     return 0
 
 

@@ -31,7 +31,7 @@ def gc(
             help="Delete objects older than this. Must exceed the longest read. Default: the setting.",
         ),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count them, and delete nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count them; delete nothing.")] = False,
 ) -> int:
     """Delete objects of replaced segments, and of uploads that were given up, once their grace period is over.
 
@@ -68,7 +68,7 @@ def gc(
     probes = remove_leftovers(store, until_ms, dry_run=dry_run)
     listed = list_uploads(store, "")
     if listed.not_listed:
-        remark(f"unfinished multipart uploads stay: {listed.not_listed}; {listed.advice}")
+        remark(f"unfinished multipart uploads remain: {listed.not_listed}; {listed.advice}")
     roots = {lineage.root for lineage in lineages}
     aborted = abort_uploads(store, listed.uploads, roots, until_ms, dry_run=dry_run)
     uploads = None if listed.not_listed else aborted

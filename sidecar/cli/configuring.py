@@ -27,7 +27,7 @@ def show(
     command_config: CommandConfig = None,
     topic: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="What holds for this topic, by the broker's word and by these settings."),
+        typer.Option(metavar="NAME", help="Show this topic's effective policy and where each value comes from."),
     ] = None,
 ) -> int:
     """Show every setting, its value and where that comes from. Secrets are redacted."""

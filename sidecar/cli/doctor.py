@@ -52,7 +52,7 @@ def doctor(
     state_dir: StateDir = None,
     single_writer: SingleWriter = False,
     area: Annotated[
-        list[Area] | None, typer.Option(help="What to look at. May be given several times. Default: everything.")
+        list[Area] | None, typer.Option(help="Area to check. May be given several times. Default: all.")
     ] = None,
     timeout: Annotated[
         float, typer.Option(metavar="SECONDS", min=1, max=600, help="How long each check may take.")
@@ -117,7 +117,7 @@ def _show(options: GlobalOptions, report: Report) -> None:
         for found in report.findings
         for told in ["; ".join(filter(None, (found.outcome.detail, found.outcome.advice)))]
     ]
-    print_table("Doctor", ["area", "check", "verdict", "found, and what to do"], rows, colors=options.colors)
+    print_table("Doctor", ["area", "check", "verdict", "result, and what to do"], rows, colors=options.colors)
     counts = report.counts()
     remark(f"problems: {counts[Verdict.PROBLEM]}, warnings: {counts[Verdict.WARNING]}, ok: {counts[Verdict.OK]}")
 

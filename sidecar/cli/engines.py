@@ -75,18 +75,18 @@ Engine = Annotated[
 ]
 Master = Annotated[
     str | None,
-    typer.Option(metavar="URL", help="Spark's master, spark.master: local[2], spark://host:7077, k8s://https://host …"),
+    typer.Option(metavar="URL", help="Spark master (spark.master): local[2], spark://host:7077, k8s://https://host …"),
 ]
 Workers = Annotated[
     int | None,
-    typer.Option(metavar="N", min=1, help="Processes that read. Default: one per core, if memory is enough."),
+    typer.Option(metavar="N", min=1, help="Number of reading processes. Default: one per core, if memory is enough."),
 ]
 
 
 def spark_flags(master: str | None, name: EngineName | None) -> dict[str, Any]:
     """Settings by path, for the settings of a command. Raises SettingsError for a contradiction."""
     if master is not None and name is EngineName.LOCAL:
-        raise SettingsError(f"--master {master} is for Spark, and --engine local uses none: leave one of them out")
+        raise SettingsError(f"--master {master} needs Spark, and --engine local uses none: remove one of them")
     return {"spark.master": master, "spark.engine": None if name is None else name.value}
 
 
@@ -108,7 +108,7 @@ def require_local_spark(settings: Settings) -> None:
     """Raises SettingsError where Spark is asked for and cannot see the files."""
     if lacks := lacks_cluster_files(settings, settings.spark.engine):
         raise SettingsError(
-            f"spark.engine is spark, but {lacks}; name a local master (--master 'local[*]'), or take --engine local"
+            f"spark.engine is spark, but {lacks}; give a local master (--master 'local[*]'), or --engine local"
         )
 
 
@@ -128,7 +128,7 @@ def task_engine(
         yield LocalEngine(workers)
         return
     if workers is not None:
-        raise SettingsError("--workers is for --engine local; on Spark, spark.master says how many")
+        raise SettingsError("--workers needs --engine local; with Spark, set the number in spark.master")
     from sidecar.spark.engine import SparkEngine
 
     with embedded_spark(settings, preload) as spark:

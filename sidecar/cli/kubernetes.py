@@ -44,7 +44,7 @@ def render(
         ),
     ],
     image: Annotated[
-        str, typer.Option(metavar="IMAGE", help="The image of the sidecar, best with its digest.")
+        str, typer.Option(metavar="IMAGE", help="Image of the sidecar, preferably with its digest.")
     ] = f"tiered-sidecar:{__version__}",
     name: Annotated[
         str,
@@ -63,11 +63,11 @@ def render(
         str | None,
         typer.Option(
             metavar="SECRET",
-            help="Secret with the token of the status page, as key token. Default: everybody may look.",
+            help="Secret with the token of the status page (key: token). Default: no authentication.",
         ),
     ] = None,
     heal: Annotated[
-        bool, typer.Option("--heal", help="With the init container that creates missing producer snapshots.")
+        bool, typer.Option("--heal", help="Add the init container that creates missing producer snapshots.")
     ] = False,
 ) -> int:
     """Print values, a patch or a resource that puts the sidecar beside a host's brokers.
@@ -188,7 +188,8 @@ def _require_fit_for_a_pod(loaded: LoadedSettings) -> None:
         if setting.is_secret or entries:
             named = "".join(f" {entry.partition('=')[0]}" for entry in entries)
             raise SettingsError(
-                f"{path}{named} ({source}): a ConfigMap is no place for a secret. Make a Secret: k8s render --secret for keys of "
+                f"{path}{named} ({source}): a ConfigMap must not contain a secret. Create a Secret: k8s render "
+                "--secret for keys of "
                 f"the store, the variable {variable_of(path)} for anything else"
             )
     broker, http = loaded.settings.broker, loaded.settings.http

@@ -45,7 +45,7 @@ class GlobalOptions:
     ] = None
     set_: Annotated[
         list[str],
-        typer.Option("--set", metavar="PATH=VALUE", help="Any setting, e.g. run.workers=4.", rich_help_panel=PANEL),
+        typer.Option("--set", metavar="PATH=VALUE", help="Set any setting, e.g. run.workers=4.", rich_help_panel=PANEL),
     ] = field(default_factory=list)
     log_level: Annotated[
         str | None, typer.Option(metavar="LEVEL", help="debug, info, warning or error.", rich_help_panel=PANEL)
@@ -53,9 +53,7 @@ class GlobalOptions:
     log_format: Annotated[
         str | None, typer.Option(metavar="FORMAT", help="auto, json or console.", rich_help_panel=PANEL)
     ] = None
-    json: Annotated[
-        bool, typer.Option("--json", help="Data on stdout as JSON, for programs.", rich_help_panel=PANEL)
-    ] = False
+    json: Annotated[bool, typer.Option("--json", help="Print data on stdout as JSON.", rich_help_panel=PANEL)] = False
     no_color: Annotated[
         bool, typer.Option("--no-color", help="No colors. NO_COLOR does the same.", rich_help_panel=PANEL)
     ] = False
@@ -90,7 +88,7 @@ class GlobalOptions:
         given = {path: value for path, value in {**own, **(flags or {})}.items() if value is not None}
         doubly = sorted(assigned.keys() & given.keys())
         if doubly:
-            raise SettingsError(f"{doubly[0]} is set twice: by a flag of its own, and by --set")
+            raise SettingsError(f"{doubly[0]} is set twice: by its own flag and by --set")
         return load_settings(
             flags={**assigned, **given},
             config_file=self.config_file,

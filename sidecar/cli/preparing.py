@@ -18,7 +18,7 @@ _PRELOADED = "sidecar.rewriting.preloaded"
 
 def prepare(
     options: GlobalOptions,
-    force: Annotated[bool, typer.Option("--force", help="Also where there is a class archive that fits.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Also if a matching class archive exists.")] = False,
 ) -> int:
     """Compile all kernels and archive the classes that Spark loads, into the user's cache: later starts take half the time.
 
@@ -91,12 +91,12 @@ def _train(options: GlobalOptions, archive: Path) -> None:
                 )
             if not written.exists():
                 raise SparkUnavailable(
-                    "the JVM has written no class archive: it needs a JDK 17 or newer of the HotSpot kind, and SPARK_HOME unset"
+                    "the JVM wrote no class archive: it needs a HotSpot JDK 17 or newer, and SPARK_HOME unset"
                 )
             written.replace(archive)
     except OSError as error:
         raise StagingFull(
-            f"{archive.parent}: cannot be written: {error.strerror}; name another cache by XDG_CACHE_HOME"
+            f"{archive.parent}: cannot be written: {error.strerror}; set XDG_CACHE_HOME to another cache directory"
         ) from error
 
 

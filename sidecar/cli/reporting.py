@@ -69,7 +69,7 @@ def status(options: GlobalOptions, archive: Archive = None, topic: Topics = None
                 if row.remark:
                     remark(row.remark)
         else:
-            remark(f"nothing is archived at {store.url}")
+            remark(f"no archive at {store.url}")
     if settings.broker.log_dirs:
         _show_cleaner(options, settings)
     if rows and all(row.store_failed for row in rows):
@@ -117,7 +117,7 @@ def verify(
     were recorded as lost are named each time, and are no failure: nothing that could be repeated brings them back.
     """
     if not deep and (engine is EngineName.SPARK or master is not None):
-        raise SettingsError("Spark is for --deep: without it next to nothing is read")
+        raise SettingsError("Spark needs --deep: without it almost nothing is read")
     settings = _settings(options, archive, topic, exclude, spark_flags(master, engine))
     from sidecar.storage import open_archive_to_read
     from sidecar.verify.verify import verify_archive
@@ -131,7 +131,7 @@ def verify(
                 print_answer("partition_verification", partition.to_json())
     if table.is_empty:
         require_chosen(store, settings)
-        raise SidecarError(f"nothing is archived at {store.url}, so there is nothing to verify")
+        raise SidecarError(f"no archive at {store.url}: nothing to verify")
     if not options.json:
         table.show(store.url, colors=options.colors)
     if table.has_mismatch:

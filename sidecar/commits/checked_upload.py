@@ -54,4 +54,6 @@ def send_bytes(store: ObjectStore, key: ObjectKey, body: bytes) -> None:
     except ObjectMissing:
         is_there = False
     if not is_there:
-        raise ObjectDamaged(f"{key}: reads back other bytes than were sent: check the store's disks and proxies")
+        raise ObjectDamaged(
+            f"{key}: the store returned other bytes than were sent: check the store's disks and proxies"
+        )

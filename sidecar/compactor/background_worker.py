@@ -125,12 +125,12 @@ class BesideUploads:
             wait_s = min(self._drain_s, RELOAD_WAIT_S)
             self._cut_off.set()
             self._join_within(wait_s)
-            self._end("the settings changed", "compaction goes on by the new settings when what is running has ended")
+            self._end("the settings changed", "compaction uses the new settings when the running job ends")
             self._join_within(wait_s)
 
     def _end(self, reason: str, effect: str) -> None:
         if self.is_alive():
-            left = "no commit of the running job begins from now on; one that is being written now may still succeed"
+            left = "the running job starts no further commit; a commit in progress may still succeed"
             _log.warning("compaction_cut_off", reason=reason, drain_s=self._drain_s, left=left, effect=effect)
         self._give_up()
 

@@ -343,7 +343,7 @@ class BeforeUpload:
             first = segments[: len(group.segments)]
             if list(map(_name, first)) == list(map(_name, group.segments)):
                 return group
-            self._break_up(group, RawReason.GROUP_CHANGED, "not all of its segments can be archived now")
+            self._break_up(group, RawReason.GROUP_CHANGED, "not all of its segments can be archived yet")
             return None
 
     def break_up(self, group: CopyGroup, reason: RawReason, detail: str) -> None:

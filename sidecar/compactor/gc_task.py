@@ -52,7 +52,7 @@ class GcTask:
         try:
             store_now_ms = read_store_clock(tools.store, tools.clock, randomness=tools.randomness).store_ms
         except StoreUnsupported as error:
-            self._report_once("garbage_not_removed", str(error), "unused objects stay, and cost money")
+            self._report_once("garbage_not_removed", str(error), "unused objects remain and cost money")
             return
         until_ms = orphaned_until_ms(store_now_ms, self._grace_period_ms)
         objects = collect_parts(tools.store, until_ms) + remove_leftovers(tools.store, until_ms)
@@ -82,7 +82,7 @@ class GcTask:
         tools, roots = self._tools, {led.root for led in self._led}
         listed = list_uploads(tools.store, "")
         if listed.not_listed:
-            effect = f"abandoned multipart uploads stay, and cost money: {listed.advice}"
+            effect = f"abandoned multipart uploads remain and cost money: {listed.advice}"
             self._report_once("unfinished_uploads_not_listed", listed.not_listed, effect)
             return
         known = {attempt.segment_id for root in roots for attempt in tools.journal.attempts(root)}

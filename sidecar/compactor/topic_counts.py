@@ -99,19 +99,19 @@ _TEXTS: Final = {
     ),
     RawReason.OPEN_TRANSACTION: (
         "the end of one of its transactions is not known yet",
-        "nothing; if it lasts, look for hanging transactions",
+        "none; if it lasts, check for hanging transactions",
     ),
     RawReason.RECORDS_DELETED: ("records of it were deleted on the broker (DeleteRecords)", "nothing"),
     RawReason.PARTLY_ARCHIVED: ("the archive has a part of it already", "nothing"),
     RawReason.COMPACTION_FAILED: ("it could not be compacted", "see the error"),
     RawReason.GROUP_CHANGED: (
         "the segments that it was compacted with changed meanwhile",
-        "nothing; if it lasts, see the detail",
+        "none; if it lasts, see the detail",
     ),
     RawReason.GROUP_REFUSED: ("the compacted copies could not be committed together", "see the detail"),
     RawReason.RULE_CHANGED: (
         "the topic's compaction rule changed after its segments were compacted",
-        "nothing; segments that roll later follow the new rule",
+        "none; segments that roll later follow the new rule",
     ),
     RawReason.RULE_UNKNOWN: (
         "the sidecar does not know the topic's configs, so it does not know whether and how to compact it",

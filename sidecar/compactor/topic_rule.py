@@ -75,7 +75,7 @@ def topic_rule(settings: CompactionSettings, topic: str, told: TopicPolicy) -> T
         return TopicRule(None, NOT_NAMED if settings.enabled else "compaction.enabled is false")
     refusal = "" if policy.ignore_cleanup_policy else keeps_every_record(told)
     if refusal:
-        return TopicRule(None, f"{refusal}; compaction.ignore_cleanup_policy in its entry compacts it all the same")
+        return TopicRule(None, f"{refusal}; compaction.ignore_cleanup_policy in its entry compacts it anyway")
     rule = with_told(settings, topic, told)
     if rule.policy is None:
         return rule

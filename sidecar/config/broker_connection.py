@@ -82,7 +82,7 @@ class BrokerConnectionSettings(Section):
     def _servers_have_ports(cls, servers: tuple[str, ...]) -> tuple[str, ...]:
         for server in servers:
             if not _SERVER.fullmatch(server):
-                raise ValueError(f"{server!r} is no host:port")
+                raise ValueError(f"{server!r} is not host:port")
             if not 1 <= int(server.rpartition(":")[2]) <= _PORT_MAX:
                 raise ValueError(f"{server!r}: a port is a number from 1 to {_PORT_MAX}")
         return servers
@@ -109,7 +109,7 @@ class BrokerConnectionSettings(Section):
             raise ValueError("sasl_mechanism goes with security_protocol SASL_PLAINTEXT or SASL_SSL, and with no other")
         for name in ("sasl_password", "ssl_ca_password", "ssl_key_password"):
             if getattr(self, name) is not None and getattr(self, f"{name}_file") is not None:
-                raise ValueError(f"{name} and {name}_file are the same twice: leave one of them out")
+                raise ValueError(f"{name} and {name}_file are both set: remove one of them")
         is_given = self.sasl_password is not None or self.sasl_password_file is not None
         has_password = bool(self.sasl_username) and is_given
         match self.sasl_mechanism:

@@ -41,7 +41,7 @@ class CompactionPolicy(Section):
     """What holds for one topic."""
 
     strategy: Reloadable[_Strategy] = Strategy.OFFSET
-    """Which of the records of a key stays. `offset` is Kafka's own rule, and what an empty value means."""
+    """Which record of a key is retained. `offset` is Kafka's own rule, and what an empty value means."""
     header: Reloadable[str] = ""
     """For `header`: the name of the header that holds the version, 8 bytes. Empty: records are compared by offset."""
     strict: Reloadable[bool] = False
@@ -148,9 +148,7 @@ class CompactionSettings(CompactionPolicy):
         patterns: set[str] = set()
         for entry in self.topics:
             if entry.pattern in patterns:
-                raise ValueError(
-                    f"topics: the pattern {entry.pattern!r} stands there twice; only the first would count"
-                )
+                raise ValueError(f"topics: the pattern {entry.pattern!r} appears twice; only the first would apply")
             patterns.add(entry.pattern)
             if contradiction := _contradiction(self._merged(entry), entry):
                 raise ValueError(f"topics: {entry.pattern!r}: {contradiction}")

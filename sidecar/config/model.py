@@ -77,9 +77,7 @@ class BrokerSettings(Section):
     @model_validator(mode="after")
     def _leadership_is_either_asked_for_or_assumed(self) -> Self:
         if self.assume_leader and self.connection.is_configured:
-            raise ValueError(
-                "assume_leader says not to ask who leads, connection.bootstrap_servers says whom to ask: leave one of them out"
-            )
+            raise ValueError("assume_leader and connection.bootstrap_servers exclude each other: remove one of them")
         return self
 
 
@@ -252,6 +250,6 @@ class Settings(Section):
             name = entry.pattern.replace("\\.", ".")
             if re.fullmatch(r"[A-Za-z0-9._-]+", name) and not self.topics.accepts(name):
                 raise ValueError(
-                    f"compaction.topics names {name}, which topics.include, exclude and internal leave out"
+                    f"compaction.topics names {name}, which topics.include, topics.exclude and topics.internal exclude"
                 )
         return self

@@ -51,7 +51,7 @@ def read_secret(file: Path) -> str:
         with file.open(encoding="utf-8") as opened:
             text = opened.read(SECRET_BYTES_MAX + 1)
     except UnicodeDecodeError as error:
-        raise ValueError("is no UTF-8 text") from error
+        raise ValueError("is not UTF-8 text") from error
     if not text.strip() or len(text) > SECRET_BYTES_MAX:
         raise ValueError("is empty, or too long to be a secret")
     return text.strip()

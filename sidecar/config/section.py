@@ -45,11 +45,11 @@ class Section(BaseModel):
 
 
 def require_pattern(pattern: str) -> str:
-    """The pattern. Raises ValueError if it is no regular expression."""
+    """The pattern. Raises ValueError if it is not a regular expression."""
     try:
         re.compile(pattern)
     except re.error as error:
-        raise ValueError(f"{pattern!r} is no regular expression: {error}") from error
+        raise ValueError(f"{pattern!r} is not a regular expression: {error}") from error
     return pattern
 
 

@@ -61,7 +61,7 @@ class TopicPolicySettings(Section):
     @model_validator(mode="after")
     def _something_is_set(self) -> Self:
         if not self.values:
-            raise ValueError(f"{self.pattern!r}: nothing is set for these topics")
+            raise ValueError(f"{self.pattern!r}: sets nothing for these topics")
         return self
 
     @property

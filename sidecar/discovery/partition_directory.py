@@ -51,7 +51,7 @@ def list_log_bases(directory: Path) -> LogBases:
     try:
         listing = _settled_listing(directory)
     except FileNotFoundError as error:
-        raise SegmentChanged(f"{directory} vanished; the next scan decides anew") from error
+        raise SegmentChanged(f"{directory} vanished; the next scan lists it again") from error
     except OSError as error:
         raise PartitionError(f"{directory} cannot be read: {error.strerror or error}") from error
     return LogBases(listing.directory_id, tuple(listing.bases))
@@ -157,7 +157,7 @@ def _identity(directory: Path, entry: os.DirEntry[str]) -> FileIdentity | None:
     except FileNotFoundError:
         return None
     if not stat.S_ISREG(found.st_mode):
-        raise PartitionError(f"{entry.path} is no regular file; move it out of the broker's directory")
+        raise PartitionError(f"{entry.path} is not a regular file; move it out of the broker's directory")
     return FileIdentity.of(directory, entry.name, found)
 
 

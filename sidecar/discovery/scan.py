@@ -29,7 +29,7 @@ NEVER = frozenset({CLUSTER_METADATA_TOPIC, REMOTE_LOG_METADATA_TOPIC})
 class TopicFilter:
     """A topic passes if an include pattern matches its whole name and no exclude pattern does.
 
-    Raises SettingsError for a pattern that is no regular expression.
+    Raises SettingsError for a pattern that is not a regular expression.
     """
 
     include: tuple[str, ...] = (".*",)
@@ -42,7 +42,7 @@ class TopicFilter:
                     re.compile(pattern)
                 except re.error as error:
                     raise SettingsError(
-                        f"topic {what} pattern {pattern!r} is no regular expression: {error}"
+                        f"topic {what} pattern {pattern!r} is not a regular expression: {error}"
                     ) from error
 
     def accepts(self, topic: str, *, internal_topics: bool = False) -> bool:
@@ -104,7 +104,7 @@ def scan_log_dirs(
             ):
                 by_partition.setdefault(found.topic_partition, []).append(found)
         except OSError as error:
-            what = f"log dir {log_dir} cannot be read: {error.strerror or error}; its partitions are left alone"
+            what = f"log dir {log_dir} cannot be read: {error.strerror or error}; its partitions are skipped"
             problems.append(ScanProblem(None, log_dir, PartitionError(what)))
         except PartitionError as error:
             problems.append(ScanProblem(None, log_dir, error))

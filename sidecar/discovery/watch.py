@@ -158,7 +158,7 @@ class Hint:
     def _present(self) -> list[Path]:
         present = [log_dir for log_dir in self._log_dirs if log_dir.is_dir()]
         if not present:
-            raise PartitionError("none of the log dirs is there")
+            raise PartitionError("no log directory exists")
         return present
 
     def _add_log_dir(self, names: NewNames, log_dir: Path) -> None:
@@ -202,9 +202,7 @@ class Hint:
         return True  # Its first files may have come before it was watched.
 
     def _give_up(self, error: Exception) -> None:
-        _log.warning(
-            "log_dirs_not_watched", reason=str(error), remedy="none needed: the periodic scan finds everything"
-        )
+        _log.warning("log_dirs_not_watched", reason=str(error), remedy="none: the periodic scan finds everything")
 
 
 def _is_live(name: str) -> bool:

@@ -52,10 +52,12 @@ class _Look:
             except OSError as error:
                 refused.append(f"{server}: {error.strerror or error}")
         if len(refused) == len(servers):
-            advice = "start the broker, or correct broker.connection.bootstrap_servers and the network between"
+            advice = "start the broker, or check broker.connection.bootstrap_servers and the network"
             return problem("; ".join(refused), advice, BrokerUnavailable.exit_code)
         if refused:
-            return warning("; ".join(refused), "the others are asked; correct broker.connection.bootstrap_servers")
+            return warning(
+                "; ".join(refused), "the other servers are used; correct broker.connection.bootstrap_servers"
+            )
         return fine(f"{', '.join(servers)} {'take' if len(servers) > 1 else 'takes'} connections")
 
     def identity(self) -> Outcome:
@@ -83,18 +85,22 @@ class _Look:
             return problem(denied[0], exit_code=BrokerUnavailable.exit_code)
         if cluster.problems:
             named = [f"{topic}: {words}" for topic, words in sorted(cluster.problems.items())[:_SHOWN_MAX]]
-            what = f"{len(cluster.problems)} of {len(self.topics)} topics are not told, such as {'; '.join(named)}"
-            return warning(what, "directories of topics that were deleted are not archived")
+            what = (
+                f"{len(cluster.problems)} of {len(self.topics)} topics were not described, such as {'; '.join(named)}"
+            )
+            return warning(what, "directories of deleted topics are not archived")
         leaders = cluster.leaders.items()
         self.led = {tp: leader.leader_epoch for tp, leader in leaders if leader.leader_id == self.broker_id}
-        detail = f"leads {len(self.led)} of {len(cluster.leaders)} partitions of {len(self.topics)} topics here"
+        detail = f"leader of {len(self.led)} of {len(cluster.leaders)} partitions of {len(self.topics)} topics here"
         if self.topics and not self.led:
-            return warning(detail, "nothing is archived here while other brokers lead: their sidecars do it")
+            return warning(
+                detail, "nothing is archived here while other brokers are the leaders: their sidecars archive"
+            )
         return fine(detail)
 
     def _asked(self) -> ClusterView:
         if self.cluster is None:
-            raise BrokerUnavailable("the cluster has not answered")
+            raise BrokerUnavailable("the cluster did not respond")
         return self.cluster
 
     def offsets(self) -> Outcome:
@@ -102,47 +108,47 @@ class _Look:
         refused = {tp: found.problem for tp, found in told.items() if found.problem}
         if refused:
             tp, words = next(iter(refused.items()))
-            what = f"{len(refused)} of {len(told)} last stable offsets are not told, such as {tp}: {words}"
-            return warning(what, "leadership may be moving: ask again")
-        return fine(f"last stable offsets of {len(told)} partitions were told")
+            what = f"{len(refused)} of {len(told)} last stable offsets were not returned, such as {tp}: {words}"
+            return warning(what, "leadership may be moving: run doctor again")
+        return fine(f"last stable offsets of {len(told)} partitions were returned")
 
     def configs(self) -> Outcome:
         name = str(self.broker_id)
         of_broker = ask_configs(self.connection, self.broker_id, BROKER_RESOURCE, [name], ["log.retention.ms"])
         of_topics = ask_topics(self.connection, self.topics, self.broker_id)
         problems = [*of_topics.problems.values(), *of_broker.problems.values()]
-        effect = "data at risk is not seen, nor a stalled cleaner"
+        effect = "data at risk is not reported, nor a stalled log cleaner"
         asked = (of_topics.problems.values(), of_broker.problems.values())
         if denied := [words for told in asked for words in missing_right(told, effect)]:
-            return warning("; ".join(denied), "or say what holds by topics.policies")
+            return warning("; ".join(denied), "or set the values in topics.policies")
         if problems:
             return warning(str(problems[0]), "ask again")
         return fine(f"of the broker and of {len(of_topics.values)} topics")
 
     def producers(self) -> Outcome:
         if not self.led:
-            return not_checked("no partition is led here")
+            return not_checked("this broker is leader of no partition")
         first = next(iter(self.led))
         found = ask_producers(self.connection, self.broker_id, [first])
         if found is None:
-            return fine("a broker before 2.8 does not tell; nothing depends on it")
+            return fine("brokers before 2.8 do not report it; nothing depends on it")
         if first in found.problems:
-            return fine("not told without the right to read; only the command `broker` shows them")
+            return fine("not returned without READ on the topic; only the command `broker` shows them")
         return fine(f"{len(found.values.get(first, ()))} of {first}")
 
 
 def broker_checks(settings: Settings, clock: Clock) -> list[Check]:
-    """What can be asked of the broker; one line where nobody is to be asked."""
+    """What can be queried from the broker; one line where nobody is to be asked."""
     connection = settings.broker.connection
     if not connection.is_configured:
         why = "broker.assume_leader" if settings.broker.assume_leader else "no broker.connection.bootstrap_servers"
-        return [Check("answers", lambda: not_checked(f"{why}: nobody is asked"))]
+        return [Check("answers", lambda: not_checked(f"{why}: no broker is queried"))]
     look = _Look(settings, clock, BrokerConnection(connection))
     return [
         Check("takes connections", look.reach),
-        Check("answers as the one beside us", look.identity, ("takes connections",)),
-        Check("leaders are told", look.leaders, ("answers as the one beside us",)),
-        Check("stable offsets are told", look.offsets, ("leaders are told",)),
-        Check("configurations are told", look.configs, ("answers as the one beside us",)),
-        Check("live producers", look.producers, ("leaders are told",)),
+        Check("responds as the local broker", look.identity, ("takes connections",)),
+        Check("reports leaders", look.leaders, ("responds as the local broker",)),
+        Check("reports stable offsets", look.offsets, ("reports leaders",)),
+        Check("reports topic configs", look.configs, ("responds as the local broker",)),
+        Check("live producers", look.producers, ("reports leaders",)),
     ]

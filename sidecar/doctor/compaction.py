@@ -30,7 +30,7 @@ def _topics(settings: Settings) -> Outcome:
     chosen = [name for name in names if settings.topics.accepts(name) and settings.compaction.of_topic(name)]
     if names and not chosen:
         return warning(
-            "compaction.topics matches no topic that is here", "correct its patterns: they match whole names"
+            "compaction.topics matches no topic of this broker", "correct its patterns: they match whole names"
         )
     return fine(f"{len(chosen)} of {len(names)} topics here are compacted in the archive")
 
@@ -62,7 +62,7 @@ def _tombstones(settings: Settings, clock: Clock) -> Outcome:
 def _before_upload(settings: Settings, clock: Clock) -> Outcome:
     delay_ms = settings.compaction.max_upload_delay_ms
     risks = {topic: before_upload_risk(policy, delay_ms) for topic, policy, _, _ in _compacted(settings, clock)}
-    return _worst(risks, BEFORE_UPLOAD_ADVICE) or fine("no topic has when: before_upload in vain")
+    return _worst(risks, BEFORE_UPLOAD_ADVICE) or fine("every topic with when: before_upload can be compacted")
 
 
 def _compacted(settings: Settings, clock: Clock) -> list[tuple[str, CompactionPolicy, TopicPolicy, str]]:

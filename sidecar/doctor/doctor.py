@@ -89,7 +89,7 @@ def _examined(area: Area, checks: Sequence[Check], clock: Clock, timeout_s: floa
         outcome = not_checked(f"it needs '{lacking}'") if lacking is not None else _outcome(check, timeout_s)
         if outcome is None:
             has_hung = True
-            advice = "find out what hangs, or allow more time by --timeout"
+            advice = "find out what hangs, or raise --timeout"
             outcome = problem(f"no answer within {timeout_s:g} s", advice)
         if outcome.verdict in {Verdict.PROBLEM, Verdict.NOT_CHECKED}:
             failed.add(check.name)
@@ -148,6 +148,6 @@ def without_settings(error: str, exit_code: int, areas: Collection[Area] = tuple
     return Report(
         [
             Finding(Area.SETTINGS, "valid", problem(error, exit_code=exit_code)),
-            *(Finding(area, "all", not_checked("it needs the settings")) for area in others),
+            *(Finding(area, "all", not_checked("needs valid settings")) for area in others),
         ]
     )

@@ -48,12 +48,12 @@ class _Look:
             with os.scandir(path) as entries:
                 names = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
         except PermissionError:
-            return problem(f"{path} may not be read by user {os.getuid()}", _AS_THE_BROKER, PartitionError.exit_code)
+            return problem(f"user {os.getuid()} may not read {path}", _AS_THE_BROKER, PartitionError.exit_code)
         except (FileNotFoundError, NotADirectoryError) as error:
             return problem(f"{path}: {error.strerror}", _LOG_DIRS, SettingsError.exit_code)
         known = [name for entry in names if (name := parse_directory_name(entry)) is not None]
         if not known and not (path / META_PROPERTIES).exists():
-            what = f"{path} holds no {META_PROPERTIES} and no partition: not a log dir of Kafka's"
+            what = f"{path} has neither {META_PROPERTIES} nor a partition: not a Kafka log directory"
             return problem(what, _LOG_DIRS, SettingsError.exit_code)
         live = sum(name.state is DirectoryState.LIVE for name in known)
         others = sorted(set(names) - {name for name in names if parse_directory_name(name)} - _OF_NOBODY)
@@ -61,8 +61,8 @@ class _Look:
         if others:
             shown = ", ".join(others[:3])
             return warning(
-                f"{detail}; {len(others)} directories that are not the broker's: {shown}",
-                "they are passed over; move them elsewhere if they are nobody's",
+                f"{detail}; {len(others)} directories that are not of the broker: {shown}",
+                "they are skipped; move them away if nothing needs them",
             )
         return fine(detail)
 
@@ -75,7 +75,7 @@ class _Look:
         if broker.cluster_id is not None and on_disk not in {None, broker.cluster_id}:
             return warning(
                 f"broker.cluster_id is {broker.cluster_id}, {META_PROPERTIES} says {on_disk}",
-                "leave the setting out, unless these directories continue an archive under that id",
+                "remove the setting, unless these directories continue an archive with that id",
             )
         return fine(f"broker {facts.broker_id()} of cluster {facts.cluster_id()}")
 
@@ -98,7 +98,7 @@ class _Look:
         with open_facts(self.settings, self.clock) as facts:
             found = nothing_chosen(self.settings, facts)
         if found is None:
-            return warning("no partition of the accepted topics is here yet", "none needed if topics are still to come")
+            return warning("no partition of the accepted topics is here yet", "none if topics will be created later")
         if found.is_slip:
             return problem(found.reason, exit_code=SettingsError.exit_code)
         return warning(found.reason, _CHOICE)
@@ -112,9 +112,7 @@ class _Look:
         ]
         for path in all_files:
             if not os.access(path, os.R_OK) and os.path.lexists(path):  # What was deleted since the listing is gone.
-                return problem(
-                    f"{path} may not be read by user {os.getuid()}", _AS_THE_BROKER, PartitionError.exit_code
-                )
+                return problem(f"user {os.getuid()} may not read {path}", _AS_THE_BROKER, PartitionError.exit_code)
         for path in opened:
             try:
                 os.close(open_regular(path))
@@ -134,11 +132,12 @@ class _Look:
             if segment.snapshot is None
         ]
         if not missing:
-            return fine("every rolled segment has one")
+            return fine("every rolled segment has a snapshot")
         rolled = sum(len(files.segments) for files in self.found.partitions)
         return warning(
-            f"{len(missing)} of {rolled} rolled segments have none, in {len(set(missing))} partitions such as {missing[0]}",
-            "the archive gets rebuilt ones; a broker's own tiered storage fails on them: see tiered-sidecar snapshots heal",
+            f"{len(missing)} of {rolled} rolled segments have no snapshot, in {len(set(missing))} partitions such as {missing[0]}",
+            "the archive gets rebuilt snapshots. A broker's tiered storage fails on these segments: create the "
+            "files with tiered-sidecar snapshots heal",
         )
 
     def disks(self) -> Outcome:
@@ -149,7 +148,7 @@ class _Look:
             real[os.path.realpath(log_dir)].append(log_dir)
         doubled = next((paths for paths in real.values() if len(paths) > 1), None)
         if doubled:
-            return warning(f"{_listed(doubled)} are the same directory", "leave all but one out of broker.log_dirs")
+            return warning(f"{_listed(doubled)} are the same directory", "keep only one of them in broker.log_dirs")
         shared = next((paths for paths in by_device.values() if len(paths) > 1), None)
         if shared:
             return warning(
@@ -164,9 +163,9 @@ class _Look:
         if ahead_s > _AHEAD_S_MAX:
             return warning(
                 f"a log was last written {ahead_s:.0f} s from now",
-                "set this machine's clock, or that of the file server",
+                "correct this machine's clock, or that of the file server",
             )
-        return fine("no file is younger than this machine's clock")
+        return fine("no file has a time in the future")
 
     def idle(self) -> Outcome:
         """What never rolls, and is not archived for that."""
@@ -174,11 +173,11 @@ class _Look:
             facts.refresh()
             topics = {files.topic_partition.topic for files in self.found.partitions}
             if not any(facts.policy(topic).is_retention_known for topic in topics):
-                return not_checked("nobody tells the topics' retention")
+                return not_checked("the topics' retention is unknown")
             deadlines = {files.topic_partition: _idle(files, facts, self.clock) for files in self.found.partitions}
         found = sorted((deadline_ms, tp) for tp, deadline_ms in deadlines.items() if deadline_ms is not None)
         if not found:
-            return fine("no active segment is idle for so long that retention comes near")
+            return fine("no idle active segment is near its retention")
         deadline_ms, first = found[0]
         return warning(
             f"{len(found)} active segments are idle and do not roll, so that they are archived only when retention deletes them, "
@@ -206,8 +205,8 @@ def _mount(path: Path) -> str:
     if os.statvfs(path).f_flag & os.ST_RDONLY:
         return "mounted read-only"
     if os.access(path, os.W_OK):
-        return "writable for us, though never written to"
-    return "not writable for us"
+        return "writable by this process, which never writes there"
+    return "not writable by this process"
 
 
 def _listed(paths: Sequence[Path]) -> str:
@@ -216,7 +215,7 @@ def _listed(paths: Sequence[Path]) -> str:
 
 def log_dir_checks(settings: Settings, clock: Clock) -> list[Check]:
     if not settings.broker.log_dirs:
-        return [Check("log dirs", lambda: problem("none is given", _LOG_DIRS, SettingsError.exit_code))]
+        return [Check("log dirs", lambda: problem("none given", _LOG_DIRS, SettingsError.exit_code))]
     look = _Look(settings, clock)
     named = [Check(str(path), partial(look.directory, path)) for path in dict.fromkeys(settings.broker.log_dirs)]
     everywhere = tuple(check.name for check in named)

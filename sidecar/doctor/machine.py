@@ -58,7 +58,7 @@ class _Place:
     def _room(self, named: str, found: os.statvfs_result) -> Outcome:
         free_bytes = found.f_bavail * found.f_frsize
         detail = f"{named}: {free_bytes // MIB} MiB free"
-        advice = f"make room there, or set {self.setting} to another disk"
+        advice = f"free space there, or set {self.setting} to another disk"
         # File systems without a fixed number of inodes tell 0 of 0.
         if found.f_files and found.f_favail < _INODES_MIN:
             return problem(f"{named}: {found.f_favail} inodes free", advice, StagingFull.exit_code)
@@ -87,12 +87,12 @@ def _descriptors(settings: Settings) -> Outcome:
         in_work += settings.run.workers * 2 * GROUP_SEGMENTS_MAX
     needed = 4 * HELD_FEW if in_work < HELD_FEW else HELD_FEW + in_work + _CONNECTIONS
     minimum = in_work + settings.store.s3.concurrency + settings.http.max_connections + _CONNECTIONS
-    detail = f"{soft} file descriptors may be open"
+    detail = f"{soft} file descriptors can be open"
     raise_it = f"raise the limit (ulimit -n, LimitNOFILE; up to {hard} here)"
     if soft < minimum:
         return problem(f"{detail}, uploads alone need {minimum}", raise_it, SettingsError.exit_code)
     if soft < needed:
-        return warning(f"{detail}: fewer than {HELD_FEW} segments are held open against retention", raise_it)
+        return warning(f"{detail}: fewer than {HELD_FEW} segments are pinned against retention", raise_it)
     return fine(detail)
 
 

@@ -42,20 +42,20 @@ _RULES = (
     _Rule(
         "store.s3.verify_tls",
         lambda settings: not settings.store.s3.verify_tls,
-        "verify_tls: false: anybody on the way can read and change the archive",
-        "give the store's authority by store.s3.ca_file",
+        "verify_tls: false: anybody on the network path can read and change the archive",
+        "set store.s3.ca_file to the store's certificate authority",
     ),
     _Rule(
         "store.s3.endpoint_url",
         _sends_keys_in_the_clear,
-        "the store is spoken to without TLS",
-        "use https:// unless the network between is yours alone",
+        "the connection to the store has no TLS",
+        "use https:// unless the network is private",
     ),
     _Rule(
         "store.s3.checksum",
         lambda settings: settings.store.s3.checksum is ChecksumMode.NONE,
-        "checksum: none: damage between here and the store shows only when an object is read",
-        "use crc32c if the store takes it, else verify --deep from time to time",
+        "checksum: none: damage in transit is found only when an object is read",
+        "use crc32c if the store supports it, otherwise run verify --deep regularly",
     ),
     _Rule(
         "store.s3.storage_class",
@@ -66,14 +66,14 @@ _RULES = (
     _Rule(
         "gc.grace_period_ms",
         lambda settings: settings.gc.enabled and settings.gc.grace_period_ms < _HOUR_MS,
-        "less than an hour: objects may be deleted below somebody who reads them",
-        "set it to more than the longest read",
+        "less than an hour: an object may be deleted while it is read",
+        "set it above the longest read",
     ),
     _Rule(
         "run.record_lost",
         lambda settings: settings.run.record_lost,
-        "record_lost: true: every hole is recorded and passed over, also one that could still be filled",
-        "set it only while you go over a hole that you know",
+        "record_lost: true: every gap is recorded as lost, also one that another replica could fill",
+        "set it only while you pass a known gap",
     ),
 )
 
@@ -83,11 +83,13 @@ def _leadership(settings: Settings) -> Outcome:
     if not (broker.assume_leader or broker.connection.is_configured):
         return problem("nothing will be archived", render(Wait.LEADERSHIP_NOT_ON_DISK), SettingsError.exit_code)
     if broker.assume_leader:
-        return fine("assumed, nobody is asked: right for one broker, or where no other sidecar archives its replicas")
-    return fine("asked of the broker")
+        return fine(
+            "assumed, no broker is queried: correct for a single broker, or where no other sidecar archives its replicas"
+        )
+    return fine("queried from the broker")
 
 
 def settings_checks(settings: Settings) -> list[Check]:
     found = [Check(rule.name, partial(warning, rule.detail, rule.advice)) for rule in _RULES if rule.holds(settings)]
-    named = "no unknown name, every value within its limits"
+    named = "all names known, all values within their limits"
     return [Check("valid", partial(fine, named)), Check("leadership", partial(_leadership, settings)), *found]

@@ -31,7 +31,7 @@ _ATTEMPTS = 2
 _DIFFERENCE_PROBLEM_MS = 600_000
 """S3 refuses requests that are signed more than 15 minutes ahead or late."""
 _SLOW_MS = 1_000
-_LEFT_ADVICE = "gc removes them after a day, if it may delete"
+_LEFT_ADVICE = "gc deletes them after a day, if it has the permission"
 _PART_BYTES = 5 * MIB
 
 
@@ -72,28 +72,28 @@ def _is_dns_name(bucket: str) -> bool:
 def bucket_rules(store: ObjectStore) -> Outcome:
     """What would delete or hide objects of the archive, or keep what was deleted."""
     if not isinstance(store, S3Store):
-        return not_checked("this store is no bucket")
+        return not_checked("this store is not a bucket")
     rules = store.bucket_rules()
     for rule in rules.lifecycle:
         named = f"the bucket's lifecycle rule {rule.name!r}"
         if rule.expires_days is not None:
             what = f"{named} deletes objects of the archive after {rule.expires_days} days"
-            return problem(what, "take the archive's prefix out of that rule: what it deletes is lost", _EXIT_CODE)
+            return problem(what, "exclude the archive's prefix from that rule: what it deletes is lost", _EXIT_CODE)
         if later := sorted(READ_LATER_CLASSES.intersection(rule.transitions)):
             what = f"{named} moves objects to {later[0]}, where they cannot be read"
             return warning(what, "verify, restore and compaction fail on them: move to a class with immediate reads")
     kept = all(rule.noncurrent_expires_days is None for rule in rules.lifecycle)
     if rules.versioning == "Enabled" and kept and "GetBucketLifecycleConfiguration" not in rules.unknown:
         return warning(
-            "the bucket keeps versions, and no rule ends them: what gc deletes goes on costing",
-            "add a lifecycle rule with NoncurrentVersionExpiration of some days",
+            "the bucket keeps old versions, and no rule expires them: what gc deletes still costs money",
+            "add a lifecycle rule with NoncurrentVersionExpiration of a few days",
         )
     aborts = any(rule.aborts_uploads_days is not None for rule in rules.lifecycle)
     told = [
         f"versions: {rules.versioning.lower() or 'none'}" if "GetBucketVersioning" not in rules.unknown else "",
         f"encryption: {rules.encryption or 'none by default'}" if "GetBucketEncryption" not in rules.unknown else "",
         "a rule aborts unfinished uploads" if aborts else "",
-        f"not told (no right is needed): {', '.join(rules.unknown)}" if rules.unknown else "",
+        f"not readable (none of them is required): {', '.join(rules.unknown)}" if rules.unknown else "",
     ]
     return fine("; ".join(filter(None, told)))
 
@@ -136,7 +136,7 @@ class _Look:
         if found.verdict is not Verdict.OK:
             return found
         first = next(iter(self.store.list_folders("")), None)
-        holds = "nothing is archived there yet" if first is None else "it may be listed"
+        holds = "no archive there yet" if first is None else "listing works"
         return fine(f"{found.detail}; {holds}")
 
     def leftovers(self) -> Outcome:
@@ -144,7 +144,7 @@ class _Look:
         try:
             left = remove_leftovers(self.store, self.store_now_ms - LEFT_AFTER_MS)
         except StoreDenied as error:
-            return warning(f"objects below {PROBE_FOLDER}/ are left: {error}", "remove them by hand")
+            return warning(f"objects below {PROBE_FOLDER}/ remain: {error}", "remove them by hand")
         return fine(f"{left} objects and unfinished uploads of earlier probes were removed")
 
     def asked(self, question: Question) -> Outcome:
@@ -172,13 +172,13 @@ class _Look:
         return Check(name, asked, needs)
 
     def answers(self) -> Outcome:
-        """Whether every question had an answer: what is unknown must not pass for right."""
+        """Whether every test had a response: what is unknown must not pass for right."""
         if not self.unanswered:
-            return fine("every question had an answer")
+            return fine("every test had a response")
         names = ", ".join(f"'{name}'" for name in self.unanswered)
         last = list(self.unanswered.values())[-1]
-        advice = "nothing is known of these: run doctor again when the store answers"
-        return problem(f"no answer to {names}: {last}", advice, last.exit_code)
+        advice = "these were not tested: run doctor again when the store responds"
+        return problem(f"no response to {names}: {last}", advice, last.exit_code)
 
     def abort(self) -> Outcome:
         if not isinstance(self.store, UploadsInParts):
@@ -196,19 +196,19 @@ class _Look:
                 self.store.abort_upload(upload)
         if list_uploads(self.store, folder).uploads:
             return warning(
-                "an upload that was given up is still there: its parts cost money and show in no listing",
+                "an abandoned upload still exists: its parts cost money and appear in no listing",
                 "allow s3:AbortMultipartUpload",
             )
-        return fine("an upload that was given up leaves no parts")
+        return fine("an abandoned upload leaves no parts")
 
     def times(self) -> Outcome:
         try:
             reading = read_store_clock(self.store, self.clock, self.probe.new_key("clock"))
         except StoreUnsupported as error:
-            return warning(str(error), "gc deletes nothing here: delete what `verify` lists as orphaned by hand")
+            return warning(str(error), "gc deletes nothing here: delete by hand what `verify` lists as orphaned")
         self.store_now_ms = reading.store_ms
         if abs(reading.ahead_ms) >= _DIFFERENCE_PROBLEM_MS:
-            return problem(str(reading), "set this machine's clock, or the store's", StoreError.exit_code)
+            return problem(str(reading), "correct this machine's clock, or the store's", StoreError.exit_code)
         if reading.differs:
             advice = "synchronise this machine's clock (NTP): beyond 15 minutes an S3 store refuses every request"
             return warning(str(reading), advice)
@@ -221,7 +221,7 @@ class _Look:
         detail = f"put {put_ms} ms, read {read_ms} ms"
         if max(put_ms, read_ms) > _SLOW_MS:
             return warning(
-                detail, "each segment takes some eight requests: use a nearer store, or raise run.uploads_ahead"
+                detail, "each segment needs about eight requests: use a closer store, or raise run.uploads_ahead"
             )
         return fine(detail)
 
@@ -239,10 +239,10 @@ class _Look:
             self.store.delete(left)
             left = [facts.key for facts in self.store.list(folder)]
         except SidecarError as error:
-            return warning(f"objects below {folder} are left: {error}", _LEFT_ADVICE)
+            return warning(f"objects below {folder} remain: {error}", _LEFT_ADVICE)
         if left:
-            return warning(f"{len(left)} objects below {folder} are left", _LEFT_ADVICE)
-        return fine("the probe left nothing behind")
+            return warning(f"{len(left)} objects below {folder} remain", _LEFT_ADVICE)
+        return fine("the probe removed all its objects")
 
 
 def impatient(settings: StoreSettings, timeout_s: float) -> StoreSettings:
@@ -276,7 +276,7 @@ def store_checks(settings: Settings, clock: Clock, timeout_s: float) -> list[Che
         look.check("latency", look.latency, "write"),
         Check("cleared up", look.cleared, ("reachable",)),
         look.check("rules of the bucket", lambda: bucket_rules(store), "reachable"),
-        Check("every question answered", look.answers, ("reachable",)),
+        Check("every test responded", look.answers, ("reachable",)),
     ]
 
 

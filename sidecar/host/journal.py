@@ -84,7 +84,7 @@ class Journal:
                 self._connection = self._open()
             except (sqlite3.Error, OSError) as error:
                 raise SettingsError(
-                    f"{self._path}: the journal cannot be written ({error}): make room below run.state_dir, or set it to "
+                    f"{self._path}: the journal cannot be written ({error}): free space below run.state_dir, or set it to "
                     f"another directory"
                 ) from error
             unless_open.pop_all()
@@ -122,7 +122,7 @@ class Journal:
                 return self._connection.execute(statement, values).fetchall()
         except sqlite3.Error as error:
             raise StagingFull(
-                f"{self._path}: the journal cannot be written ({error}): make room below run.state_dir"
+                f"{self._path}: the journal cannot be written ({error}): free space below run.state_dir"
             ) from error
 
     def begin(self, attempt: Attempt) -> None:

@@ -33,7 +33,7 @@ def open_listed(file: FileIdentity) -> int:
         descriptor = open_regular(file.path, os.O_NOFOLLOW)
     except FileNotFoundError as error:
         raise SegmentChanged(
-            f"{file.path}: vanished between listing and reading; the next scan decides anew"
+            f"{file.path}: vanished between listing and reading; the next scan lists it again"
         ) from error
     except OSError as error:
         raise PartitionError(
@@ -41,7 +41,7 @@ def open_listed(file: FileIdentity) -> int:
         ) from error
     if identity_of(file.path, os.fstat(descriptor)) != file:
         os.close(descriptor)
-        raise SegmentChanged(f"{file.path}: changed between listing and reading; the next scan decides anew")
+        raise SegmentChanged(f"{file.path}: changed between listing and reading; the next scan lists it again")
     return descriptor
 
 
@@ -110,9 +110,7 @@ def listed_anew(files: PartitionFiles) -> PartitionFiles:
     """The partition as its directory is now. Raises SegmentChanged if that is another one, or PartitionError."""
     found = read_partition_directory(files.topic_partition, files.log_dir, files.directory)
     if found.directory_id != files.directory_id or found.topic_id not in {None, files.topic_id}:
-        raise SegmentChanged(
-            f"{files.directory}: is another directory than when it was listed; the next scan decides anew"
-        )
+        raise SegmentChanged(f"{files.directory}: was replaced since it was listed; the next scan lists it again")
     return replace(found, topic_id=files.topic_id)
 
 

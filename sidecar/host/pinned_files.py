@@ -72,7 +72,7 @@ class PinnedFiles:
         for file, descriptor in reversed(list(self._held.items())):
             if self._files.is_unlinked(descriptor) and self._free(descriptor) < FREE_SHARE_MIN:
                 self._close([file])
-                reason = "the broker has deleted it, it is not archived yet, and the disk is nearly full"
+                reason = "the broker deleted it before it was archived, and the disk is nearly full"
                 self._emit(PinReleased(str(file.path), file.size_bytes, reason))
 
     def take(self, file: FileIdentity) -> int:
@@ -84,7 +84,7 @@ class PinnedFiles:
             return self._files.open(file)
         if self._files.identity(file, descriptor) != file:
             self._files.close(descriptor)
-            raise SegmentChanged(f"{file.path}: changed between planning and reading; the next scan decides anew")
+            raise SegmentChanged(f"{file.path}: changed between planning and reading; the next scan lists it again")
         return descriptor
 
     def has(self, file: FileIdentity) -> bool:
@@ -122,7 +122,7 @@ class PinnedFiles:
                 segments=len(deleted),
                 size_bytes=sum(size_bytes for _, size_bytes in deleted),
                 partitions=sorted({file.path.parent.name for file, _ in deleted}),
-                reason="the process ends; the broker has deleted them, and they are not archived",
+                reason="the process ends; the broker deleted them before they were archived",
                 effect="the next start tells which offsets that are (offsets_lost), if it has the same run.state_dir",
             )
 

@@ -112,10 +112,10 @@ def _keep_aside(path: Path, suffix: str) -> None:
 
 def _ours(path: Path, error: OSError) -> PartitionError:
     advice = {
-        errno.ENOSPC: "no space left on the disk: make room and run again",
-        errno.EDQUOT: "the disk quota is used up: make room and run again",
+        errno.ENOSPC: "no space left on the disk: free space and run again",
+        errno.EDQUOT: "the disk quota is used up: free space and run again",
         errno.EROFS: "the file system is mounted read-only: mount it read-write",
-        errno.EEXIST: "exists already; it was left alone. Run again",
+        errno.EEXIST: "exists already and was not changed. Run again",
     }
     denied = "run as the broker's user, or as root, so that the file gets the owner of its .log"
     what = advice.get(error.errno or 0) or (denied if isinstance(error, PermissionError) else str(error.strerror))

@@ -94,7 +94,7 @@ class Pages:
             match self.access.verdict(request.authorization):
                 case Verdict.UNKNOWN:
                     challenges = tuple(("WWW-Authenticate", challenge) for challenge in CHALLENGES)
-                    text = "a token is needed: as Bearer, or as the password of any user"
+                    text = "a token is required: as Bearer token, or as the password of any user"
                     return plain(HTTPStatus.UNAUTHORIZED, text, challenges)
                 case Verdict.CLOSED:
                     return plain(HTTPStatus.SERVICE_UNAVAILABLE, "the token cannot be read: see the log")
@@ -118,7 +118,9 @@ class Pages:
                 status = {"version": STATUS_VERSION, **self._status()}
                 return Answer(HTTPStatus.OK, JSON, json.dumps(status, default=str).encode() + b"\n")
             case _:
-                return plain(HTTPStatus.NOT_FOUND, "there are /, /metrics, /healthz, /readyz and /status")
+                return plain(
+                    HTTPStatus.NOT_FOUND, "not found; the paths are /, /metrics, /healthz, /readyz and /status"
+                )
 
     def _page(self, request: Request) -> Answer:
         if request.if_none_match and request.knows(tag := self.page.entity_tag(request.query)):

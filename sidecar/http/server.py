@@ -124,7 +124,7 @@ class Clients:
             _log.warning(
                 "http_clients_turned_away",
                 clients=self._untold,
-                remedy="who asks so often? else raise http.max_connections",
+                remedy="find the client that sends so many requests, or raise http.max_connections",
             )
             self._told_s, self._untold = now_s, 0
 
@@ -162,7 +162,7 @@ class HttpServer:
         """
         address = settings.address
         if address is None:
-            raise SettingsError("http.bind is null: there is no address to listen on")
+            raise SettingsError("http.bind is null: no address to listen on")
         pages = pages_of(settings, health, metrics, clock, model or StatusModel(clock))
         try:
             self._server = _Server(address, settings, pages, clock, metrics)
@@ -264,7 +264,7 @@ class _Handler(BaseHTTPRequestHandler):
         except ValueError:
             return plain(HTTPStatus.BAD_REQUEST, "no request target")
         if target.path != HEALTH_PATH and not self.server.clients.has_turn(self.request):
-            return plain(HTTPStatus.SERVICE_UNAVAILABLE, "too many ask at once", (("Retry-After", "1"),))
+            return plain(HTTPStatus.SERVICE_UNAVAILABLE, "too many concurrent requests", (("Retry-After", "1"),))
         names = ("Accept", "Authorization", "If-None-Match")
         return self.server.pages.answer(Request(target.path, target.query, *(self.headers.get(n, "") for n in names)))
 

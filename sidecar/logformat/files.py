@@ -42,7 +42,7 @@ def stamp_of(path: Path) -> FileStamp | None:
 
 
 def open_regular(path: Path, flags: int = 0) -> int:
-    """A read-only descriptor, the caller's to close. Raises OSError, whose `strerror` says so for what is no regular file."""
+    """A read-only descriptor, the caller's to close. Raises OSError, whose `strerror` says so for what is not a regular file."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | flags)
     except OSError as error:

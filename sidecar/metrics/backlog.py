@@ -69,7 +69,7 @@ class Backlog:
         return 0.0 if oldest_ms is None else max(0.0, (self._clock.now_ms() - oldest_ms) / 1000)
 
     def at_risk_in_s(self) -> float:
-        """+Inf while nothing is threatened, NaN while that is unknown."""
+        """+Inf while nothing at risk, NaN while that is unknown."""
         with self._lock:
             first_ms = min((*self._deadlines_ms.values(), *self._active_ms), default=None)
             if first_ms is None:

@@ -16,11 +16,12 @@ class BrokerMetrics:
         self._clock = clock
         self._read = Since(clock)
         declarations.gauge(
-            "broker_facts_age_seconds", "Since leadership and stable offsets were last read; 0 before the first time."
+            "broker_facts_age_seconds",
+            "Seconds since leadership and stable offsets were last read; 0 before the first time.",
         ).set_function(self._read.seconds)
         self._away = declarations.gauge(
             "broker_away",
-            "1 while the broker does not answer: uploads end, nothing new is planned, nothing is committed.",
+            "1 while the broker does not respond: uploads in progress end, nothing is planned or committed.",
         )
         self._missing_rights = declarations.gauge(
             "broker_missing_rights",
@@ -45,7 +46,8 @@ class BrokerMetrics:
             "`broker.cleaner_stalled_after_s`. Alert above 0: its thread has died, or it gave the partition up.",
         )
         self._cleaner_stalled_s = declarations.gauge(
-            "broker_cleaner_stalled_seconds", "For how long the one that has stalled longest was due; 0 if none has."
+            "broker_cleaner_stalled_seconds",
+            "How long the longest-stalled partition has been due; 0 if none is stalled.",
         )
         self._cleaner_dirty = declarations.gauge(
             "broker_cleaner_dirty_bytes", "Rolled bytes of compacted partitions that the broker has not cleaned yet."
@@ -69,7 +71,8 @@ class BrokerMetrics:
         )
         self._taken_as_compacted = declarations.counter(
             "offsets_taken_as_compacted_total",
-            "Offsets missing in the log that only the topic's cleanup.policy explains, each time such a segment was prepared.",
+            "Offsets missing in the log that only the topic's cleanup.policy explains, counted each time such a "
+            "segment is prepared.",
         )
         self._last_loss = declarations.gauge(
             "last_loss_timestamp_seconds",

@@ -39,7 +39,7 @@ class CompactionMetrics:
             "this process at most.",
         ).set_function(self._oldest_due.seconds)
         self._dirty_bytes = declare.gauge(
-            "compaction_cleanable_bytes", "Bytes of logs that may be compacted and never were, of partitions led here."
+            "compaction_cleanable_bytes", "Dirty bytes of leader partitions: never compacted, and old enough to be."
         )
         self._quarantined = declare.gauge(
             "compaction_quarantined_partitions", "Partitions whose last compaction failed; `/status` says why."
@@ -50,7 +50,7 @@ class CompactionMetrics:
         )
         self._max_dirty_ratio = declare.gauge(
             "compaction_max_dirty_ratio",
-            "The largest dirty ratio, 0 to 1, of a partition that is led here and whose topic is compacted.",
+            "The largest dirty ratio, 0 to 1, of a leader partition whose topic is compacted.",
         )
         self._last_check = declare.gauge(
             "compaction_last_check_timestamp_seconds",
@@ -83,12 +83,12 @@ class CompactionMetrics:
         self._duration = declare.histogram(
             "compaction_job_duration_seconds", "How long jobs took, of one partition or of many."
         )
-        self._removed = declare.counter("gc_objects_total", "Objects that were deleted since no reader can need them.")
+        self._removed = declare.counter("gc_objects_total", "Objects deleted because no reader can need them.")
         self._aborted = declare.counter(
-            "gc_uploads_aborted_total", "Multipart uploads that were aborted since nobody had ended them for a day."
+            "gc_uploads_aborted_total", "Multipart uploads aborted after a day without completion."
         )
         self._gc_success = declare.gauge(
-            "gc_last_success_timestamp_seconds", "When `run` last looked for such objects without an error; 0 before."
+            "gc_last_success_timestamp_seconds", "When `run` last checked for such objects without an error; 0 before."
         )
         for result in ("ok", "failed"):
             self._partitions.labels(result)

@@ -28,18 +28,19 @@ class ConfigMetrics:
         self._clock = clock
         self._reloads = declare.counter(
             "config_reloads_total",
-            "Attempts to take changed settings over, by result: applied, unchanged, refused (needs a restart), invalid.",
+            "Attempts to apply changed settings, by result: applied, unchanged, refused (needs a restart), invalid.",
             "result",
         )
         self._stale = declare.gauge(
             "config_stale",
-            "1 while the settings file says something else than what holds: it was refused, or is wrong. Alert after minutes.",
+            "1 while the settings file differs from the settings in effect: the change was rejected or is "
+            "invalid. Alert after minutes.",
         )
         self._pending = declare.gauge(
             "config_pending",
             "1 while changed settings wait for the next check of the disks.",
         )
-        self._loaded = declare.gauge("config_loaded_timestamp_seconds", "When the settings that hold were taken over.")
+        self._loaded = declare.gauge("config_loaded_timestamp_seconds", "When the settings in effect were applied.")
         for result in ReloadResult:
             self._reloads.labels(result)
         self._loaded.set(clock.now_ms() / 1000)

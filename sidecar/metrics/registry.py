@@ -53,11 +53,11 @@ class Metrics(Declarations):
         info = self.gauge("build_info", "Version of the sidecar and of Python; always 1.", "version", "python")
         info.labels(__version__, platform.python_version()).set(1)
         self._segments = self.counter(
-            "segments_total", "Segments that came through a stage (ok) or failed in it.", "stage", "result"
+            "segments_total", "Segments that passed a stage (ok) or failed in it.", "stage", "result"
         )
-        self._bytes = self.counter("bytes_total", "Bytes of segments, with their indexes, that came through.", "stage")
+        self._bytes = self.counter("bytes_total", "Bytes of segments, with their indexes, that passed.", "stage")
         self._upload_duration = self.histogram(
-            "upload_duration_seconds", "From the first byte sent of a segment until its objects were checked."
+            "upload_duration_seconds", "Seconds from the first byte sent of a segment until its objects were checked."
         )
         self.gauge(
             "pending_segments", "Rolled segments of led partitions that are not in the archive yet."
@@ -90,7 +90,7 @@ class Metrics(Declarations):
         )
         self._not_ready = self.gauge(
             "not_ready",
-            "1 while this keeps the process from its work, as /readyz tells it. Alert when one stays 1: little or nothing is "
+            "1 while this condition blocks the process, as /readyz reports. Alert when one stays 1: little or nothing is "
             "archived for as long; /readyz, the page and the log say why.",
             "condition",
         )

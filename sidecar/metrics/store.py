@@ -35,7 +35,7 @@ class StoreMetrics:
             "operation",
             "result",
         )
-        declare.gauge("store_calls_in_progress", "Calls to the object store that have not ended.").set_function(
+        declare.gauge("store_calls_in_progress", "Calls to the object store in progress.").set_function(
             self.calls_in_progress
         )
         self._limit = declare.gauge(

@@ -76,14 +76,14 @@ class Phase(StrEnum):
 
 
 MEANINGS: Final = {
-    Phase.OPENING: "the archive's state is being read",
-    Phase.SETTLING: "uploads of earlier tasks are being ended, or kept to go on with",
-    Phase.CHECKING: "the local log is compared with the archive",
-    Phase.RECORDING_LOSS: "a commit says which offsets are gone",
-    Phase.ARCHIVING: "segments are on their way, in a window in offset order",
-    Phase.ABANDONING: "an error: uploads are being ended, and nothing else is begun",
-    Phase.CLEARING: "all is committed: uploads whose outcome was unknown are being settled",
-    Phase.ENDED: "over, with an error or without one",
+    Phase.OPENING: "reads the archive's state",
+    Phase.SETTLING: "aborts or resumes uploads of earlier tasks",
+    Phase.CHECKING: "compares the local log with the archive",
+    Phase.RECORDING_LOSS: "commits which offsets are lost",
+    Phase.ARCHIVING: "uploads segments; commits them in offset order",
+    Phase.ABANDONING: "after an error: aborts uploads, begins nothing",
+    Phase.CLEARING: "all is committed: resolves uploads with an unknown outcome",
+    Phase.ENDED: "ended, with or without an error",
 }
 
 
@@ -211,7 +211,7 @@ def _prepared(task: CopyTask, event: SegmentPrepared, now_s: float) -> Step:
     effects: list[Effect] = []
     task = replace(task, asking=None, next_slot=event.slot + 1)
     if event.lost is not None or event.blocked is not None:
-        task = _go_raw(task, effects, event.slot, "a segment of it cannot be archived whole")
+        task = _go_raw(task, effects, event.slot, "a segment of it cannot be archived as a whole")
     segment = task.plan.segments[event.slot]
     if event.lost is not None and event.lost[0] == segment.base_offset:
         effects.append(Release((event.slot,)))

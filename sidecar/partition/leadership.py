@@ -52,7 +52,7 @@ def require_none_deleted(
     is_known = now.cluster_start_offset is not None or planned.cluster_start_offset is None
     start_offset = effective_log_start(now, archive)
     if not is_known or start_offset > base_offset:
-        where = f"begins at {start_offset}" if is_known else "begins at an offset that the leader does not tell"
+        where = f"begins at {start_offset}" if is_known else "begins at an offset that the leader does not report"
         raise SegmentChanged(
             f"{planned.topic_partition}: segments from offset {base_offset} were compacted together, and now the log {where}: a "
             f"record that was deleted since may have won; nothing was committed, and they are archived as they are"

@@ -21,13 +21,13 @@ class Wait(Enum):
         "files do not say whether this broker leads the partition; name brokers to ask (--bootstrap-server), or give "
         "--assume-leader if it leads, or if no other sidecar archives its replicas"
     )
-    BROKER_NOT_ASKED = "the broker has not answered yet"
+    BROKER_NOT_ASKED = "the broker has not responded yet"
     AWAITING_LOG_START = (
         "planned segments are gone from the directory; the leader's next answer shows whether retention deleted them"
     )
     CLEANER_RUNNING = "a compaction or split is in progress (.cleaned or .swap files)"
-    NOT_ADMITTED = "the upload queue is full; it continues when there is room"
-    TASK_OVER = "the copy task has had its time; the next task continues"
+    NOT_ADMITTED = "the upload queue is full; it continues when the queue has room"
+    TASK_OVER = "the copy task used its time slice; the next task continues"
     DRAINING = "the process is stopping"
     ACTIVE_SEGMENT_IDLE = (
         "the active segment is idle, and retention deletes it soon. A new record delays that by retention.ms. A record "
@@ -225,13 +225,13 @@ def render(reason: WaitReason | None) -> str:
         case StrayDirectory(directory_topic_id, topic_id):
             return f"a stray directory of a deleted topic: its topic id is {directory_topic_id}, the cluster's topic has {topic_id}"
         case BrokerAway(problem):
-            return f"the broker does not answer: {problem}"
+            return f"the broker does not respond: {problem}"
         case WrongCluster(problem):
             return problem
         case NoStableOffset(leader_epoch, problem):
             return f"the leader does not return its last stable offset under leader epoch {leader_epoch}: {problem}"
         case OutsideLogDirs(log_dir):
-            return f"{log_dir} is none of the configured log dirs"
+            return f"{log_dir} is not one of the configured log directories"
         case NotCheckpointed(problem):
             return f"no offset is known to be stable: {problem}; a running broker writes it within a minute"
         case LineageUndecided(problem):

@@ -8,21 +8,21 @@ from sidecar.errors import CorruptFile, SidecarError
 from sidecar.logformat.names import LEADER_EPOCH_CHECKPOINT, META_PROPERTIES, PARTITION_METADATA, Suffix
 from sidecar.partition.domain_events import OffsetsLost
 
-_OBJECT = "restore the object from a replica of the bucket or an earlier version; its partition goes on after that"
+_OBJECT = "restore the object from a replica of the bucket or an earlier version; then its partition continues"
 _BY_PART_OF_NAME = (
     (f"/{COMMITS}", _OBJECT),
-    (f"/{CHECKPOINTS}", "delete it: a checkpoint only saves time, the commits before it hold everything"),
+    (f"/{CHECKPOINTS}", "delete it: a checkpoint only saves time, the commits before it contain everything"),
     (f"/{SEGMENTS}", _OBJECT),
     (INDEXES_SUFFIX, _OBJECT),
-    (f".{Suffix.LOG}", "restore it from a replica of the partition; the partition goes on after that"),
+    (f".{Suffix.LOG}", "restore it from a replica of the partition; then the partition continues"),
     (
         f".{Suffix.SNAPSHOT}",
-        "for a stopped broker `tiered-sidecar snapshots heal --replace-corrupt` writes it anew from the log",
+        "stop the broker and run `tiered-sidecar snapshots heal --replace-corrupt`, which rebuilds it from the log",
     ),
     (LEADER_EPOCH_CHECKPOINT, "restore it from a replica of the partition"),
     (
         "-offset-checkpoint",
-        "a running broker writes it anew within a minute; for a stopped one restore it from a backup",
+        "a running broker rewrites it within a minute; for a stopped one restore it from a backup",
     ),
     (META_PROPERTIES, "restore it from a backup, or from the pattern of the broker's other log dirs"),
     (PARTITION_METADATA, "restore it from a replica of the partition"),

@@ -146,10 +146,8 @@ class CleanerReport:
     def line(self) -> str:
         if self.stalled:
             more = f" and {len(self.stalled) - 1} more" if len(self.stalled) > 1 else ""
-            return (
-                f"the broker's cleaner stands still: {self.stalled[0]}{more}; look for 'uncleanable' in log-cleaner.log"
-            )
-        return f"the broker's cleaner: {self.partitions} partitions, {self.dirty_bytes} dirty bytes, none stalled"
+            return f"the broker's log cleaner makes no progress: {self.stalled[0]}{more}; look for 'uncleanable' in log-cleaner.log"
+        return f"the broker's log cleaner: {self.partitions} partitions, {self.dirty_bytes} dirty bytes, none stalled"
 
     def as_json(self) -> dict[str, Any]:
         return {**asdict(self), "line": self.line}
@@ -158,8 +156,8 @@ class CleanerReport:
 def conditions_at_start(url: str) -> dict[str, str]:
     """What `run` waits for at its start, and why. `url`: the store's."""
     return {
-        "store": f"waiting for its first answer at {url}",
-        "first_round": "it begins once the store has answered; until then no partition is listed, planned or pinned",
+        "store": f"waiting for the first response of {url}",
+        "first_round": "archiving begins when the store responds; until then no partition is listed, planned or pinned",
     }
 
 
@@ -234,7 +232,7 @@ class HealthReporter:
 
     def log_dirs_unformatted(self, error: SidecarError, next_try_s: float) -> None:
         """Next to a new broker the sidecar may be first; and a disk may be mounted late."""
-        self.health.unmet("store", "not asked before the log directories are formatted")
+        self.health.unmet("store", "not checked before the log directories are formatted")
         self._not_usable("log_dirs", error)
         _log.error("log_dirs_not_usable", error=str(error), next_try_s=next_try_s)
 
@@ -250,7 +248,7 @@ class HealthReporter:
         self._is_store_usable = True
         self.health.met("log_dirs")
         self.health.met("store")
-        self.health.unmet("first_round", "the first check of all partitions is not over")
+        self.health.unmet("first_round", "the first check of all partitions is still running")
 
     def store_silent(self, why: str | None) -> None:
         """Requests wait for the store, and this is what one of them met; None once it answers again. For any thread."""
@@ -259,7 +257,7 @@ class HealthReporter:
             if self._is_store_usable:
                 self.health.met("store")
             else:
-                self.health.unmet("store", "it answers again; the sidecar checks what it can do")
+                self.health.unmet("store", "the store responds again; the sidecar tests its functions")
             _log.info("store_answers_again")
             return
         self._failed("store", StoreUnavailable.__name__, why)

@@ -16,7 +16,9 @@ _LOSS_IN_ARCHIVE = (
     "find out why uploads were late, or who removed files, unless the log was restored without them; status and verify will go "
     "on to name the hole"
 )
-_LOSS_BELOW_ARCHIVE = "find out why uploads were late, or who removed files; nothing but this names them"
+_LOSS_BELOW_ARCHIVE = (
+    "find out why uploads were late, or what deleted files; this log line is the only record of these offsets"
+)
 _MOVED_INTO_A_SEGMENT = "the log start was moved into a segment while this broker led, as only DeleteRecords does"
 
 
@@ -45,7 +47,7 @@ def log_event(event: events.DomainEvent) -> None:
                 to_offset=event.to_offset,
                 log_start_offset=event.log_start_offset,
                 reason=_MOVED_INTO_A_SEGMENT,
-                action="none if that was meant: status and verify go on to name the hole, and nothing can bring it back",
+                action="none if that was intended: status and verify keep listing the gap, and the records cannot be recovered",
             )
         case events.RecordsDeleted():
             _log.warning(
@@ -55,7 +57,7 @@ def log_event(event: events.DomainEvent) -> None:
                 log_start_offset=event.log_start_offset,
                 leader_epoch=event.leader_epoch,
                 reason=_MOVED_INTO_A_SEGMENT,
-                action="restore leaves out what lies below; --deleted-records restore brings it back until a compaction drops it",
+                action="restore skips the records below; --deleted-records restore includes them until a compaction removes them",
             )
         case events.DeletedRecordsUnknown(topic_partition, log_start_offset, error):
             _log.warning(

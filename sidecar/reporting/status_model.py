@@ -305,7 +305,7 @@ def _error_of(event: events.DomainEvent) -> _ErrorKey | None:
             return str(event.segment), "SnapshotMismatch", event.found
         case events.OffsetsLost():
             span = f"offsets {event.from_offset} to {event.to_offset - 1}"
-            fate = "were recorded as LOST" if event.is_recorded else "are lost"
+            fate = "recorded as LOST" if event.is_recorded else "are lost"
             return str(event.topic_partition), "OffsetsLost", f"{span} {fate}: {loss_reason(event)}"
         case events.PartitionFailed(topic_partition, error):
             return str(topic_partition), type(error).__name__, advised(error)

@@ -126,7 +126,10 @@ def _epoch_danger(
     if highest <= 0:
         return ""
     if target.cluster_id is not None and target.cluster_id != archived:
-        return f"{target.log_dir} belongs to cluster {target.cluster_id}, the archive to {archived}: its leader epochs begin anew"
+        return (
+            f"{target.log_dir} belongs to cluster {target.cluster_id}, the archive to {archived}: "
+            f"its leader epochs start again at 0"
+        )
     if topic_id is not None and plan.state.topic_id is not None and topic_id != plan.state.topic_id:
         return (
             f"the target's topic has id {topic_id}, the archived one {plan.state.topic_id}: it was made anew, and its leader "
@@ -134,7 +137,7 @@ def _epoch_danger(
         )
     led_under = _led_under(plan, cluster)
     if 0 <= led_under < highest:
-        return f"the cluster leads the partition under leader epoch {led_under}, the archive has {highest}"
+        return f"the partition's leader epoch in the cluster is {led_under}, in the archive {highest}"
     if 0 <= place.leader_epoch < highest:
         return f"the empty log there has seen leader epoch {place.leader_epoch}, the archive {highest}"
     return ""

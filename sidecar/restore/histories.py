@@ -125,12 +125,12 @@ def _require_all(store: ObjectStore, request: RestoreRequest, numbers: set[int])
     if numbers and not missing:
         return
     if missing and numbers:
-        raise SettingsError(f"{request.topic}: nothing is archived of partition {_joined(missing)} at {store.url}")
+        raise SettingsError(f"{request.topic}: the archive at {store.url} has no partition {_joined(missing)}")
     every = require_archived(store, request.topic)
     clusters = {f"cluster {found.cluster_id}, incarnation {found.incarnation}" for found in every}
     partitions = sorted({found.topic_partition.partition for found in every})
     raise SettingsError(
-        f"of topic {request.topic} nothing is archived at {store.url} that fits "
+        f"topic {request.topic}: the archive at {store.url} has nothing that fits "
         f"{_flags(request) or 'it: no segment yet'}; there are: {_joined(sorted(clusters))}, partitions {_joined(partitions)}"
     )
 
@@ -144,7 +144,7 @@ def require_archived(store: ObjectStore, topic: str) -> tuple[Lineage, ...]:
     more = f" and {len(topics) - TOPICS_SHOWN_MAX} more" if len(topics) > TOPICS_SHOWN_MAX else ""
     there = f"there are: {_joined(topics[:TOPICS_SHOWN_MAX])}{more}" if topics else "it is empty"
     advice = f"did you mean {' or '.join(near)}?" if near else there
-    raise SettingsError(f"nothing is archived of topic {topic} at {store.url}; {advice}")
+    raise SettingsError(f"the archive at {store.url} has no topic {topic}; {advice}")
 
 
 def _flags(request: RestoreRequest) -> str:

@@ -30,7 +30,7 @@ from sidecar.restore.target import CommandNote, place_of, read_target, within
 from sidecar.topic_policy import TopicPolicy
 
 WORKERS = 4
-"""Segments fetched at once. Each holds a chunk of its log and, for a moment, its small parts."""
+"""Number of segments fetched in parallel. Each holds a chunk of its log and, for a moment, its small parts."""
 
 
 @dataclass(slots=True)

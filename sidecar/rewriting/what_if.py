@@ -39,7 +39,7 @@ Bits = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True, slots=True)
 class Outlook(CompactionFigures[CompactionSource]):
-    """What one strategy would leave. `others` are all keys with another winner than by offset, in order of that winner."""
+    """What one strategy would leave. `others`: keys whose retained record differs from strategy offset, in its order."""
 
     strategy: Strategy
     others: OtherWinners
@@ -88,7 +88,7 @@ def what_if(
 
 
 def write_others(outlooks: Iterable[tuple[TopicPartition, Outlook]], path: Path) -> None:
-    """All keys with another winner, a JSON object on each line. Raises StagingFull."""
+    """All keys whose retained record differs, a JSON object on each line. Raises StagingFull."""
     lines = (
         json.dumps({**place, "strategy": str(outlook.strategy), **other.to_json()}, ensure_ascii=False).encode() + b"\n"
         for name, outlook in outlooks

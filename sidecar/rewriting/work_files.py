@@ -31,7 +31,7 @@ def cannot_be_written(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        remedy = "free some space there" if error.errno in _NO_ROOM else "make it a place that we may write to"
+        remedy = "free some space there" if error.errno in _NO_ROOM else "make it writable"
         raise StagingFull(f"{path}: cannot be written: {error.strerror}; {remedy}, or name another place") from error
 
 
@@ -148,11 +148,11 @@ def bytes_of(path: Path, size_bytes: int | None = None, *, begin: int = 0) -> It
             while left:
                 count = file.readinto(buffer[: min(left, len(buffer))])
                 if not count:
-                    raise SegmentChanged(f"{path}: became shorter while it was copied; look again")
+                    raise SegmentChanged(f"{path}: became shorter while it was copied; run again")
                 left -= count
                 yield buffer[:count]
     except FileNotFoundError as error:
-        raise SegmentChanged(f"{path}: vanished while it was copied; look again") from error
+        raise SegmentChanged(f"{path}: vanished while it was copied; run again") from error
     except OSError as error:
         raise PartitionError(f"{path}: cannot be read: {error.strerror}") from error
 

@@ -114,7 +114,7 @@ class ArchiveLoop:
 
     def _open(self) -> StepExecutor:
         if self._executor is None:
-            raise RuntimeError("the loop has no threads: it is not open")
+            raise RuntimeError("the event loop is not open")
         return self._executor
 
     def _run(self, step: Step, then: Then, pool: Pool = Pool.STEPS) -> Future[None]:

@@ -246,7 +246,7 @@ def _without_compaction(
         if not unknown and (policy is None or policy.when is not CompactionWhen.BEFORE_UPLOAD):
             continue
         found.append(topic)
-        reason = "a back-fill does not wait for groups" + (
+        reason = "backfill does not wait for groups" + (
             f"; the topic's rule is not known: {unknown}" if unknown else ""
         )
         remedy = _compact_command(settings.store.url, topic, policy, config_file)

@@ -88,7 +88,7 @@ def _tell(plan: PartitionPlan, wait: _Wait, now_s: float) -> None:
         segments=len(plan.waiting),
         reason=render(wait.reason),
         waited_s=round(now_s - wait.since_s),
-        effect="what has rolled from there on is not archived as long as that lasts, and retention goes on",
+        effect="segments from there on are not archived meanwhile, and retention goes on",
     )
 
 

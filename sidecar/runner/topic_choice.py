@@ -34,10 +34,10 @@ def nothing_chosen(settings: Settings, facts: BrokerFacts) -> NothingChosen | No
     except BrokerUnavailable as error:
         return NothingChosen(f"of what lies here {not_here}; the cluster's topics are not known: {error}", False)
     if in_cluster is None:
-        hint = "if none of the chosen has a replica here, all is well; else correct topics.include and topics.exclude"
+        hint = "none if no selected topic has a replica here; otherwise correct topics.include and topics.exclude"
         return NothingChosen(f"of what lies here {not_here}; nothing is archived: {hint}", False)
     if any(settings.topics.accepts(topic) for topic in in_cluster):
-        return NothingChosen("this broker has no replica of a chosen topic: nothing is to be archived", False)
+        return NothingChosen("this broker has no replica of a selected topic: nothing to archive", False)
     nowhere = _mismatch(in_cluster, settings) or f"{not_here}, and the cluster names no other to this user"
     hint = "correct topics.include and topics.exclude, or allow this user to describe the topics"
     return NothingChosen(f"of the cluster's topics {nowhere}; nothing is archived: {hint}", True)

@@ -97,7 +97,7 @@ def lacking(table: ProducerTable, open_since: Mapping[int, int], log_start: int)
 class Result(StrEnum):
     """EQUAL, PERMISSIBLE and WRONG as in `Conformance`. CORRUPT: not a snapshot, or of an offset at which nothing ends.
 
-    UNKNOWN: nothing below it is left to replay, or the replay did not get that far. MISSING: a segment base without any.
+    UNKNOWN: nothing below it remains to replay, or the replay did not get that far. MISSING: a segment base without any.
     """
 
     EQUAL = "equal"
@@ -185,7 +185,7 @@ def check(
             case StateAt() if event.table.end_offset in checking.log.snapshot_offsets:
                 _compare(checking, event, forgetting)
             case Misplaced(offset, reason):
-                what = f"no batch ends at the offset of its name: {reason}"
+                what = f"no batch ends at the offset in its name: {reason}"
                 checking.snapshots.append(CheckedSnapshot(offset, Result.CORRUPT, what))
             case Stopped(offset, reason):
                 checking.problem = reason
@@ -201,7 +201,7 @@ def check(
 
 def _not_comparable(log: PartitionLog, first: int) -> list[CheckedSnapshot]:
     found = set(log.snapshot_offsets)
-    at_start = "the log begins there: nothing below it is left to replay"
+    at_start = "the log begins there: nothing below it remains to replay"
     below = [CheckedSnapshot(offset, Result.UNKNOWN, at_start) for offset in log.snapshot_offsets if offset <= first]
     # A broker that starts deletes what is not above its log's start.
     missing = [base for base in log.bases if base not in found and base > log.log_start_offset]

@@ -96,7 +96,7 @@ class DiskPartition:
         try:
             return LocalSegment(str(path), path.stat().st_size, growing=True)
         except FileNotFoundError as error:
-            raise SegmentChanged(f"{path}: vanished while the directory was listed; look again") from error
+            raise SegmentChanged(f"{path}: vanished while the directory was listed; run again") from error
 
     def _checkpointed(self, name: str) -> Mapping[TopicPartition, int]:
         path = self.files.log_dir / name
@@ -129,7 +129,7 @@ class DiskPartition:
         try:
             return read_regular(path), path.stat().st_mtime_ns // 1_000_000
         except FileNotFoundError as error:
-            raise SegmentChanged(f"{path}: vanished; look again") from error
+            raise SegmentChanged(f"{path}: vanished; run again") from error
         except OSError as error:
             raise PartitionError(f"{path}: cannot be read: {error.strerror}") from error
 

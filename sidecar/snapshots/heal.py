@@ -77,7 +77,7 @@ def heal(
         if topics != TopicFilter() and not found.partitions and not found.problems and not badly_named:
             raise SettingsError(
                 f"{', '.join(map(str, log_dirs))}: no partition to heal: --topic and --exclude leave none "
-                f"(internal topics are never looked at)"
+                f"(internal topics are never included)"
             )
         states = {path: _state_of(path) for path in locks}
         healings = [

@@ -73,7 +73,7 @@ class HealPlan:
 class Healing:
     """What became of a plan. `verified`: witnesses that agree; `mismatches`: snapshots that do not, and how.
 
-    `withheld`: not written, as the next witness above contradicts the replay, or a transaction may be open there of which the
+    `withheld`: not written, as the next witness above contradicts the replay, or a transaction can be open there of which the
     replay does not know. `proven_wrong`: empty ones that hide producers.
     `replayed`: its log was read; without that nothing is known of `verified`, `mismatches` and `exact`.
     `exact` False: the replay may know less than the broker did; `note` says why if it is not a cleaner that had been there.

@@ -74,7 +74,7 @@ def find_targets(
     if not partitions and not problems:
         raise SettingsError(
             f"{', '.join(map(str, paths))}: neither a partition directory nor one with such in it, or none whose topic is "
-            f"chosen (internal topics are passed over)"
+            f"chosen (internal topics are skipped)"
         )
     ascending = sorted(partitions, key=lambda files: files.topic_partition)
     return Targets(
@@ -106,7 +106,7 @@ def unmatched_patterns(topics: TopicFilter, compacted_elsewhere: TopicFilter, se
         *(("--compacted", pattern) for pattern in compacted_elsewhere.include),
     )
     return tuple(
-        f"{option} {pattern}: fits no topic that was looked at (it must match the whole name; internal topics are passed over)"
+        f"{option} {pattern}: matches no topic (it must match the whole name; internal topics are skipped)"
         for option, pattern in given
         if not any(re.fullmatch(pattern, topic) for topic in seen)
     )

@@ -65,14 +65,14 @@ class LocalSegment:
         try:
             descriptor = open_regular(Path(self.name))
         except FileNotFoundError as error:
-            raise SegmentChanged(f"{self.name}: vanished; look again") from error
+            raise SegmentChanged(f"{self.name}: vanished; run again") from error
         except OSError as error:
             raise PartitionError(f"{self.name}: cannot be read: {error.strerror}") from error
         try:
             size_bytes = os.fstat(descriptor).st_size
             if size_bytes != self.size_bytes and not self.growing:
                 raise SegmentChanged(
-                    f"{self.name}: {size_bytes} bytes, {self.size_bytes} when it was listed; look again"
+                    f"{self.name}: {size_bytes} bytes, {self.size_bytes} when it was listed; run again"
                 )
             yield PositionalFile(descriptor)
         except OSError as error:

@@ -249,7 +249,10 @@ def _web_meaning(cause: BaseException | None) -> tuple[type[SidecarError], str] 
         is_missing = cause.status in {HTTPStatus.NOT_FOUND, HTTPStatus.GONE}
         return None if is_missing else (StoreUnavailable, f"{answer}; try again later")
     if isinstance(cause, ClientError | TimeoutError):
-        return StoreUnavailable, f"the server cannot be reached: {cause or 'no answer'}; check the URL and the network"
+        return (
+            StoreUnavailable,
+            f"the server cannot be reached: {cause or 'no response'}; check the URL and the network",
+        )
     return None
 
 

@@ -21,18 +21,18 @@ _READ_RIGHTS = "give this process's user the right to read there"
 _WRITE_RIGHTS = "give this process's user the right to read and write there"
 
 _ADVICE: dict[int, tuple[type[SidecarError], str]] = {
-    errno.EEXIST: (ObjectExists, "the key is taken"),
+    errno.EEXIST: (ObjectExists, "the key exists already"),
     errno.ENOENT: (ObjectMissing, "no such object"),
     errno.ENOTDIR: (ObjectMissing, "no such object"),
     errno.EACCES: (StoreDenied, _WRITE_RIGHTS),
     errno.EPERM: (StoreDenied, _WRITE_RIGHTS),
     errno.EROFS: (StoreDenied, "the file system is mounted read-only"),
-    errno.ENOSPC: (StoreUnavailable, "no space is left on the archive's file system; nothing of the object was kept"),
-    errno.EDQUOT: (StoreUnavailable, "the disk quota is used up; nothing of the object was kept"),
+    errno.ENOSPC: (StoreUnavailable, "no space is left on the archive's file system; no part of the object was kept"),
+    errno.EDQUOT: (StoreUnavailable, "the disk quota is used up; no part of the object was kept"),
     errno.EFBIG: (StoreUnavailable, "the file is larger than the file system or the process's limit allows"),
     errno.ENAMETOOLONG: (StoreError, "the name is too long for this file system"),
-    errno.ESTALE: (StoreUnavailable, "the network file system lost this directory; look at its mount"),
-    errno.EIO: (StoreUnavailable, "the device failed; look at the system's log"),
+    errno.ESTALE: (StoreUnavailable, "the network file system lost this directory; check its mount"),
+    errno.EIO: (StoreUnavailable, "the device failed; check the system log"),
     errno.EMFILE: (StoreUnavailable, "too many open files; raise the limit (ulimit -n)"),
     errno.ENFILE: (StoreUnavailable, "too many open files on this machine"),
     errno.ENOTSUP: (StoreUnsafe, "the file system lacks what atomic creation needs (hard links)"),
@@ -55,7 +55,7 @@ def os_error(
 
     `otherwise`: for what the table does not know, such as a lost connection.
     """
-    kind, advice = _ADVICE.get(_number(error), (otherwise, "look at the file system's own messages"))
+    kind, advice = _ADVICE.get(_number(error), (otherwise, "see the file system's messages"))
     if advice == _WRITE_RIGHTS and operation in _READING:
         advice = _READ_RIGHTS
     return kind(f"{operation} {key or '/'} at {where}: {error.strerror or error or type(error).__name__}; {advice}")

@@ -254,7 +254,9 @@ _ATTEMPTS: Final = 4
 _PAUSE_S_FIRST: Final = 0.2
 _AGAIN_S_FIRST: Final = 1.0
 _AGAIN_S_MAX: Final = 15.0
-_SINGLE_WRITER_ADVICE = "use another store, or promise by single_writer: true that only one sidecar ever writes here"
+_SINGLE_WRITER_ADVICE = (
+    "use another store, or set single_writer: true to promise that only one sidecar ever writes here"
+)
 _PROMISED_ADVICE = "keep the promise of single_writer: true: no second sidecar may ever write to this archive"
 
 _log = structlog.get_logger(__name__)

@@ -40,7 +40,7 @@ class FileSource:
                 listed_bytes = self._start_position + self.size_bytes
                 raise SegmentChanged(
                     f"{self._name}: ends at byte {position + filled_bytes} but had {listed_bytes} bytes when it was"
-                    " listed; it was truncated or replaced meanwhile and will be looked at again"
+                    " listed; it was truncated or replaced; the next scan lists it again"
                 )
             filled_bytes += read_bytes
 

@@ -88,7 +88,7 @@ def read_store_clock(
     store_ms = facts.modified_ms
     if store_ms is None:
         raise StoreUnsupported(
-            f"{store.url}: the store gives its objects no modification times, so nobody can tell how old an object is"
+            f"{store.url}: the store gives its objects no modification times, so the age of an object is unknown"
         )
     return ClockReading(store_ms, max(before_ms - store_ms - _TOLD_IN_MS, 0) - max(store_ms - after_ms, 0))
 

@@ -175,7 +175,7 @@ def test_a_partition_of_another_log_dir_has_nothing_stable(tmp_path: Path) -> No
     facts = FileBrokerFacts([a_log_dir(tmp_path, high_watermark=9, recovery_point=9)], assume_leader=True)
     found = facts.partition(files_of(tmp_path / "elsewhere"))
     assert (found.stable_end_offset, found.leader_epoch) == (0, -1)
-    assert "none of the configured log dirs" in render(found.reason)
+    assert "not one of the configured log directories" in render(found.reason)
 
 
 def test_a_malformed_leader_epoch_checkpoint_is_an_error(tmp_path: Path) -> None:

@@ -93,7 +93,7 @@ def test_the_lifetime_of_a_token_is_its_own_word(tmp_path: Path) -> None:
 
 def test_a_secret_that_cannot_be_read_is_told_with_its_setting_and_never_with_its_text(tmp_path: Path) -> None:
     path = tmp_path / "password"
-    for content, problem in ((b"", "is empty"), (b"\xff\xfe", "no UTF-8"), (b"x" * 70_000, "too long")):
+    for content, problem in ((b"", "is empty"), (b"\xff\xfe", "not UTF-8"), (b"x" * 70_000, "too long")):
         path.write_bytes(content)
         with pytest.raises(BrokerUnavailable, match=rf"sasl_password_file: .*{problem}") as refused:
             secret_in("sasl_password_file", path)

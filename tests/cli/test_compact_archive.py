@@ -99,7 +99,7 @@ def test_a_vanished_object_stops_its_partition_alone_and_is_told_with_what_to_do
     bad, fine = found.lines()
     assert (found.code, bad["commit"], fine["problem"]) == (3, None, None)
     assert vanished.name in bad["problem"]
-    assert "`tiered-sidecar verify` names all" in bad["problem"]
+    assert "`tiered-sidecar verify` lists all" in bad["problem"]
     foreseen = in_this_process(*arguments, "--what-if", "--quiet")
     assert foreseen.code == 3
     problems = {row["partition"]: row["problem"] for row in foreseen.lines()}

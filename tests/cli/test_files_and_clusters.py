@@ -32,6 +32,6 @@ def test_a_command_that_reads_directories_refuses_a_cluster(words: tuple[str, ..
     refused = in_this_process(*(places.get(word, word) for word in words), *CLUSTER)
     assert refused.code == 2
     assert "spark.master is spark://127.0.0.1:1, whose executors do not see the files of this machine" in refused.err
-    assert "name a local master (--master 'local[*]'), or take --engine local" in refused.err
+    assert "give a local master (--master 'local[*]'), or --engine local" in refused.err
     assert {path: path.read_bytes() for path in directory.iterdir()} == before
     assert not (tmp_path / "out").exists()

@@ -128,7 +128,7 @@ def test_an_archive_that_is_not_there_is_not_an_empty_one(command: str, tmp_path
     (tmp_path / "empty").mkdir()
     empty = in_this_process(command, "--archive", tmp_path / "empty")
     assert (empty.code, empty.out) == (1 if command == "verify" else 0, "")
-    assert "nothing is archived" in empty.err
+    assert "no archive at" in empty.err
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1/x", "https://127.0.0.1:1/x", "zip:///a.zip"])

@@ -42,7 +42,7 @@ def test_a_partition_that_cannot_be_looked_at_has_a_row(tmp_path: Path, store: M
         eventually(lambda: loop.row().get("state") == "archived")
         os.mkfifo(log_dir / "append-time-0" / f"{10**12:020d}.log")
         eventually(lambda: loop.row().get("state") == "stopped")
-        assert "is no regular file; move it out" in loop.row()["reason"]
+        assert "is not a regular file; move it out" in loop.row()["reason"]
         assert headline(loop) == "Needs attention"
 
 

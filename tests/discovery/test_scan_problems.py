@@ -106,7 +106,7 @@ def test_a_directory_named_like_a_log_is_a_problem(tmp_path: Path) -> None:
     directory = a_partition(tmp_path, "orders-0", 10)
     (directory / f"{0:020d}.log").mkdir()
     (problem,) = scan_log_dirs([tmp_path], ALL).problems
-    assert "is no regular file" in str(problem.error)
+    assert "is not a regular file" in str(problem.error)
 
 
 def test_a_log_that_vanishes_after_the_listing_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

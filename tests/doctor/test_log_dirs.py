@@ -45,7 +45,7 @@ def _of_two_clusters(log_dir: Path) -> None:
     ("spoil", "check", "words"),
     [
         (_gone, "logs", "No such file"),
-        (_of_something_else, "logs", "not a log dir of Kafka's"),
+        (_of_something_else, "logs", "not a Kafka log directory"),
         (_of_two_clusters, "ids in meta.properties", "different brokers or clusters"),
     ],
 )
@@ -90,7 +90,7 @@ def test_patterns_that_match_no_topic_that_lies_here_are_a_warning(log_dir: Path
     ("in_cluster", "exit_code", "words"),
     [
         (["orders", "append-time"], 2, "of the cluster's topics no topic matches"),
-        (["orders", "payments"], 0, "no replica of a chosen topic"),
+        (["orders", "payments"], 0, "no replica of a selected topic"),
     ],
 )
 def test_patterns_that_match_no_topic_of_the_cluster_are_a_problem_as_run_and_backfill_find(

@@ -16,7 +16,7 @@ from tests.doctor.examined import found_in, settings_for, troubles
 
 def test_a_place_that_cannot_be_written_to_says_what_to_do(log_dir: Path) -> None:
     report = doctor(settings_for(log_dir, store={"url": "file:///proc/nowhere"}), areas=[Area.STORE])
-    assert "the place that store.url names" in found_in(report, "write").outcome.advice
+    assert "the bucket or directory of store.url" in found_in(report, "write").outcome.advice
 
 
 def test_a_full_disk_a_place_that_is_none_and_too_few_descriptors(

@@ -131,7 +131,7 @@ def test_throttling_is_no_problem_of_create_only_puts(log_dir: Path, memory: Mem
     asked = found_in(report, "create-only put").outcome
     assert (asked.verdict, asked.advice) == (Verdict.NOT_CHECKED, "")
     assert "asked 2 times" in asked.detail
-    answers = found_in(report, "every question answered").outcome
+    answers = found_in(report, "every test responded").outcome
     assert (answers.verdict, answers.exit_code) == (Verdict.PROBLEM, 6)
     assert "'create-only put'" in answers.detail
     assert "single_writer" not in json.dumps(report.as_json())
@@ -160,8 +160,8 @@ def test_a_check_without_an_answer_is_not_checked_and_is_named(
     store.before = throttle
     report = doctor(settings_for(log_dir), areas=[Area.STORE])
     assert found_in(report, check).outcome.verdict is Verdict.NOT_CHECKED
-    assert f"'{check}'" in found_in(report, "every question answered").outcome.detail
-    assert set(troubles(report)) == {"every question answered"}
+    assert f"'{check}'" in found_in(report, "every test responded").outcome.detail
+    assert set(troubles(report)) == {"every test responded"}
     assert report.exit_code == 6
 
 
@@ -232,7 +232,7 @@ def test_a_bucket_that_is_not_there_and_a_bucket_that_deletes_by_itself(log_dir:
         assert "Contents" not in client.list_objects_v2(Bucket=bucket)
         assert "Uploads" not in client.list_multipart_uploads(Bucket=bucket)
         client.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
-        assert "keeps versions" in rules_of(store).detail
+        assert "keeps old versions" in rules_of(store).detail
         expire = {"ID": "tidy", "Status": "Enabled", "Filter": {"Prefix": "arch"}, "Expiration": {"Days": 30}}
         client.put_bucket_lifecycle_configuration(Bucket=bucket, LifecycleConfiguration={"Rules": [expire]})
         found = rules_of(store)

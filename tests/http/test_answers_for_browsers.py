@@ -35,7 +35,7 @@ def test_without_the_token_nothing_is_told_but_health(guarded: HttpServer, path:
         status, body, answered = request(guarded, path, **headers)
         assert status == 401
         assert "Bearer" in answered["www-authenticate"]
-        assert body == b"a token is needed: as Bearer, or as the password of any user\n"
+        assert body == b"a token is required: as Bearer token, or as the password of any user\n"
     assert request(guarded, path, "HEAD")[0] == 401
     assert request(guarded, "/healthz")[0] == 200
     assert request(guarded, path, Authorization=f"Bearer {TOKEN}")[0] in (200, 404, 503)

@@ -171,7 +171,7 @@ def test_many_wait_for_their_turn_more_are_turned_away_and_health_is_always_told
                 asked.append(viewers.submit(request, server, "/status"))
                 while _with_a_request(server) < len(asked) and not asked[-1].done():
                     SystemClock().sleep_s(0.005)
-            assert [request(server, "/status")[:2] for _ in range(3)] == 3 * [(503, b"too many ask at once\n")]
+            assert [request(server, "/status")[:2] for _ in range(3)] == 3 * [(503, b"too many concurrent requests\n")]
             assert request(server, "/healthz")[0] == 200
             source.may_answer.set()
             assert [future.result()[0] for future in asked] == [200] * 5

@@ -79,7 +79,7 @@ def test_what_is_wrong_and_where_stands_at_the_top(page: Page) -> None:
     expect(page.get_by_role("status").get_by_role("heading")).to_have_text("Needs attention")
     expect(page).to_have_title(re.compile("Needs attention"))
     assert first_row(page) == "topic-61-7"
-    page.get_by_role("link", name="1 partition stopped at a hole").click()
+    page.get_by_role("link", name="1 partition stopped at a gap").click()
     assert first_row(page) == "topic-30-5"
     expect(page.locator("tbody th")).to_have_count(1)
     bar = page.get_by_role("img", name=re.compile("^topic-30-5: .*hole: offsets 80 to 89"))

@@ -27,7 +27,7 @@ def board(*partitions: PartitionFigures, **snapshots: int) -> StatusFigures:
 
 
 AT_START = conditions_at_start("s3://bucket")
-WAITS = "waiting for its first answer at s3://bucket"
+WAITS = "waiting for the first response of s3://bucket"
 
 
 def summary(figures: StatusFigures, **changes: object) -> Summary:
@@ -46,15 +46,15 @@ def summary(figures: StatusFigures, **changes: object) -> Summary:
         (summary(board(), not_ready={"first_round": "", "store": "no answer"}), "bad", "Needs attention"),
         (summary(board(figures(a_look()))), "good", "Every rolled segment is archived"),
         (summary(board(figures(a_look(archived_end_offset=None), segments=()))), "good", "No segment has rolled yet"),
-        (summary(board(figures(waiting()))), "good", "1 partition has segments on the way"),
-        (summary(board(figures(a_look(leads=False)))), "good", "leads no partition"),
+        (summary(board(figures(waiting()))), "good", "1 partition uploads segments"),
+        (summary(board(figures(a_look(leads=False)))), "good", "is leader of no partition"),
         (summary(board(figures(waiting(at_risk_end_offset=90)))), "bad", "Needs attention"),
         (summary(board(figures(waiting(error="CorruptFile")))), "bad", "Needs attention"),
         (summary(board(figures(a_look())), not_ready={"store": "no answer"}), "bad", "Needs attention"),
         (summary(board(figures(a_look())), broker_cleaner=STALLED), "bad", "Needs attention"),
         (summary(board(figures(a_look())), stalled_s=300.0), "bad", "Needs attention"),
-        (summary(board(figures(a_look()), wrong=2)), "warn", "look at this"),
-        (summary(board(figures(a_look())), compaction={"partitions": [{"quarantined": {}}]}), "warn", "look at this"),
+        (summary(board(figures(a_look()), wrong=2)), "warn", "check this"),
+        (summary(board(figures(a_look())), compaction={"partitions": [{"quarantined": {}}]}), "warn", "check this"),
     ],
 )
 def test_one_sentence_says_how_it_is(found: Summary, tone: str, headline: str) -> None:
@@ -75,7 +75,7 @@ def test_every_trouble_is_said_once_and_leads_to_where_it_is_shown() -> None:
     )
     texts = {trouble.link: trouble.text for trouble in found.troubles}
     assert texts["?state=at_risk#partitions"].startswith("1 partition at risk")
-    assert texts["?state=hole#partitions"] == "1 partition stopped at a hole"
+    assert texts["?state=hole#partitions"] == "1 partition stopped at a gap"
     assert "1 partition" in texts["#cleaner"]
     assert found.troubles[0].text == f"the loop has made no progress for {duration_text(300)}"
     assert found.troubles[1].text == "log dirs: not mounted"
@@ -86,7 +86,7 @@ def test_a_partition_that_does_not_get_on_is_told_and_one_that_catches_up_is_not
     stuck = summary(board(figures(old, stands_since_ms=NOW_MS - HOUR_MS - 1), figures(a_look("a-1"))))
     assert stuck.tone == "warn"
     assert [trouble.text for trouble in stuck.troubles] == [
-        f"1 partition does not get on, a segment waits for {duration_text(7 * 3600)}"
+        f"1 partition makes no progress, a segment waits for {duration_text(7 * 3600)}"
     ]
     for busy in (
         figures(old, stands_since_ms=NOW_MS - HOUR_MS),
@@ -103,7 +103,7 @@ def test_refused_settings_and_missing_rights_are_told() -> None:
     )
     assert found.tone == "warn"
     texts = "\n".join(trouble.text for trouble in found.troubles)
-    assert "the old ones hold: these need a restart: store.url, log.format" in texts
+    assert "the old ones stay in effect: these need a restart: store.url, log.format" in texts
     assert "allow it Describe on topic orders" in texts
 
 
@@ -148,7 +148,7 @@ def test_totals_add_up_and_the_earliest_deadline_counts() -> None:
         )
     )
     shown = {tile.label: (tile.figure, tile.note) for tile in found.tiles}
-    assert shown["Partitions"] == ("3", "2 led here, 0 in trouble")
+    assert shown["Partitions"] == ("3", "leader of 2, 0 in trouble")
     assert shown["Waiting"] == (bytes_text(2000), "2 rolled segments")
     assert shown["Uploading now"] == (bytes_text(1000), "1 segment")
     assert shown["Unarchived data deleted in"][0] == duration_text(3 * 3600)
@@ -158,7 +158,7 @@ def test_a_retention_that_nobody_has_told_threatens_for_all_we_know() -> None:
     untold = figures(waiting(is_retention_known=False))
     tiles = {tile.label: tile for tile in summary(board(untold)).tiles}
     assert tiles["Unarchived data deleted in"].figure == "not known"
-    assert tiles["Unarchived data deleted in"].note == "no broker has told the retention of 1 partition"
+    assert tiles["Unarchived data deleted in"].note == "the retention of 1 partition is unknown: no broker reported it"
     tiles = {tile.label: tile for tile in summary(board(figures(waiting()))).tiles}
     assert tiles["Unarchived data deleted in"].figure == "never"
 

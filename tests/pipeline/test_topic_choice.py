@@ -38,7 +38,7 @@ def chosen(log_dir: Path, include: str, in_cluster: frozenset[str] | None) -> No
 def test_only_patterns_that_match_nothing_in_the_cluster_are_a_slip(log_dir: Path) -> None:
     assert chosen(log_dir, "orders", frozenset({"orders"})) is None
     elsewhere = chosen(log_dir, "payments", frozenset({"orders", "payments"}))
-    assert elsewhere == NothingChosen("this broker has no replica of a chosen topic: nothing is to be archived", False)
+    assert elsewhere == NothingChosen("this broker has no replica of a selected topic: nothing to archive", False)
     for in_cluster in (frozenset({"orders", "payment"}), frozenset({"__consumer_offsets"}), frozenset[str]()):
         slip = chosen(log_dir, "payments", in_cluster)
         assert slip is not None

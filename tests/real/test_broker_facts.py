@@ -187,7 +187,7 @@ def test_nothing_above_the_last_stable_offset_is_archived_and_a_broker_that_is_a
         eventually(daemon.is_settled)
         broker.stop()
         eventually(lambda: not daemon.is_ready())
-        assert "broker: the broker does not answer" in daemon.get("/readyz")[1]
+        assert "broker: the broker does not respond" in daemon.get("/readyz")[1]
         assert daemon.metric("broker_away") == 1
         eventually(lambda: daemon.metric("broker_facts_age_seconds") > 1)
         assert daemon.get("/healthz")[0] == 200

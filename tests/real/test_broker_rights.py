@@ -143,7 +143,7 @@ def test_the_documented_rights_are_enough_and_each_missing_one_is_named(guarded:
     # The broker keeps all of it: nobody compacts it without saying so twice.
     by_hand = ["compact", "--archive", settings["store.url"], "--topic", "orders", "--dry-run", "--engine", "local"]
     refused = run_program(guarded.settings, *by_hand)
-    assert (refused.returncode, "orders-0 is left alone: its cleanup.policy is delete" in refused.stderr) == (0, True)
+    assert (refused.returncode, "orders-0 is skipped: its cleanup.policy is delete" in refused.stderr) == (0, True)
     twice = run_program(guarded.settings, *by_hand, "--json", "--set", "compaction.ignore_cleanup_policy=true")
     assert [row["segments_left_alone"] for row in json_lines(twice)] == [0]
 
@@ -168,13 +168,13 @@ def test_doctor_names_the_right_that_is_missing(guarded: Guarded, tmp_path: Path
 
     guarded.allow()
     found = troubles()
-    assert "--operation Describe --topic orders" in found["leaders are told"]
-    assert "--operation DescribeConfigs --topic orders" in found["configurations are told"]
+    assert "--operation Describe --topic orders" in found["reports leaders"]
+    assert "--operation DescribeConfigs --topic orders" in found["reports topic configs"]
     guarded.allow(*NEEDED)
     assert troubles() == {}
     wrong = {**settings, "broker.connection.sasl_username": "somebody"}
     (told,) = json_lines(run_program(wrong, "doctor", "--json", "--area", "broker"))
     (refused,) = [one for one in told["checks"] if one["verdict"] == "problem"]
-    assert (refused["check"], told["exit_code"]) == ("answers as the one beside us", 1)
+    assert (refused["check"], told["exit_code"]) == ("responds as the local broker", 1)
     assert "user somebody is refused" in refused["detail"]
     assert PLAIN_USERS[USER] not in str(told)

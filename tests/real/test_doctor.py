@@ -147,8 +147,8 @@ def test_a_live_broker_is_green_and_one_that_is_away_is_told(tmp_path: Path, gat
         settings = settings_for(tmp_path, gateway.endpoint, log_dirs=broker.log_dirs, connection=connection)
         report = doctor(settings)
         assert troubles(report) == {}
-        assert "leads 1 of 1 partitions" in found_in(report, "leaders are told").outcome.detail
-        assert f"cluster {broker.cluster_id}" in found_in(report, "answers as the one beside us").outcome.detail
+        assert "leads 1 of 1 partitions" in found_in(report, "reports leaders").outcome.detail
+        assert f"cluster {broker.cluster_id}" in found_in(report, "responds as the local broker").outcome.detail
         mistyped = settings.model_copy(update={"topics": settings.topics.model_copy(update={"include": ["order"]})})
         slip = doctor(mistyped, areas=[Area.LOG_DIRS])
         assert "of the cluster's topics no topic matches; there are: orders" in troubles(slip)["partitions"]
@@ -157,7 +157,7 @@ def test_a_live_broker_is_green_and_one_that_is_away_is_told(tmp_path: Path, gat
             tmp_path, gateway.endpoint, log_dirs=[golden("4.3.0") / "logs"], connection=connection, broker_id=1
         )
         wrong = doctor(other, areas=[Area.BROKER])
-        assert "are of cluster" in troubles(wrong)["answers as the one beside us"]
+        assert "are of cluster" in troubles(wrong)["responds as the local broker"]
         broker.stop()
         away = doctor(settings, areas=[Area.BROKER, Area.LOG_DIRS])
         assert (list(troubles(away)), away.exit_code) == (["takes connections"], 1)

@@ -253,7 +253,7 @@ def test_a_journal_that_cannot_grow_is_one_clear_error_and_a_rerun_completes(
         )
         assert done.returncode == code, done.stderr
         assert "journal.sqlite: the journal cannot be written" in done.stderr + done.stdout
-        assert "make room below run.state_dir" in done.stderr + done.stdout
+        assert "free space below run.state_dir" in done.stderr + done.stdout
         assert "Traceback" not in done.stderr
     done = run_program(settings, "backfill", "--json")
     assert done.returncode == 0, done.stderr

@@ -134,16 +134,16 @@ def test_before_the_first_answer_the_log_says_that_nothing_is_pinned() -> None:
     clock = ManualClock(0)
     health = Health(clock, conditions=conditions_at_start("s3://bucket/archive"))
     reporter = HealthReporter(clock, Metrics(clock), health)
-    waits = {"store": "waiting for its first answer at s3://bucket/archive", "first_round": ANY}
+    waits = {"store": "waiting for the first response of s3://bucket/archive", "first_round": ANY}
     assert health.not_ready() == waits
     with capture_logs() as logs:
         reporter.store_silent("PutObject: read timeout")
         reporter.store_not_usable(StoreUnavailable("PutObject: read timeout"), 4.0)
         assert health.not_ready() == {"store": "PutObject: read timeout", "first_round": ANY}
         reporter.store_silent(None)
-        assert health.not_ready()["store"] == "it answers again; the sidecar checks what it can do"
+        assert health.not_ready()["store"] == "the store responds again; the sidecar tests its functions"
         reporter.store_usable()
-    assert health.not_ready() == {"first_round": "the first check of all partitions is not over"}
+    assert health.not_ready() == {"first_round": "the first check of all partitions is still running"}
     assert [line["event"] for line in logs] == ["store_silent", "store_not_usable", "store_answers_again"]
     for line in logs[:2]:
         assert "nothing is pinned until the store has answered once" in line["effect"]

@@ -89,7 +89,7 @@ NEVER_ARCHIVED = f"{events.LossReason.NOT_ON_DISK}; nothing was archived before,
             events.OffsetsLost(ORDERS, 3, 8),
             [("error", "offsets_lost")],
             {"lost_offsets_total": 5, "last_loss_timestamp_seconds": NOW_MS / 1000},
-            [("OffsetsLost", f"offsets 3 to 7 were recorded as LOST: {events.LossReason.NOT_ON_DISK}")],
+            [("OffsetsLost", f"offsets 3 to 7 recorded as LOST: {events.LossReason.NOT_ON_DISK}")],
         ),
         (
             events.OffsetsLost(ORDERS, 3, 8, is_recorded=False),

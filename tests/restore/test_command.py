@@ -92,13 +92,13 @@ def _iso(milliseconds: int) -> str:
     [
         (["--offset-range", "5:5", "--partition", "0"], "FROM below TO"),
         (["--offset-range", "a:b", "--partition", "0"], "FROM below TO"),
-        (["--offset-range", "5:9"], "give one --partition N"),
-        (["--until-timestamp", "2026-11-21T12:00:00"], "in which zone"),
+        (["--offset-range", "5:9"], "needs exactly one --partition"),
+        (["--until-timestamp", "2026-11-21T12:00:00"], "time zone missing"),
         (["--until-timestamp", "yesterday"], "milliseconds since 1970"),
-        (["--until-timestamp", "1", "--offset-range", "1:2", "--partition", "0"], "give one of them"),
+        (["--until-timestamp", "1", "--offset-range", "1:2", "--partition", "0"], "give only one of"),
         (["--until-timestamp", "9" * 26], "no time in milliseconds"),
         (["--until-timestamp", "1795252800000000"], "are these microseconds?"),
-        (["--partition", "9"], "nothing is archived"),
+        (["--partition", "9"], "has nothing that fits"),
     ],
 )
 def test_wrong_usage_ends_with_2(arguments: list[str], told: str, archive: Path, tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_a_mistyped_topic_is_looked_for_in_the_archive_before_a_cluster_is_asked
         archive, own_log_dir(tmp_path), "--topic", "odrers", "--bootstrap-server", "127.0.0.1:1", "--dry-run"
     )
     assert done.code == 2, done.err
-    assert "nothing is archived of topic odrers" in done.err
+    assert "has no topic odrers" in done.err
     assert "did you mean orders" in done.err
 
 

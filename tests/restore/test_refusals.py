@@ -171,9 +171,9 @@ def test_topics_and_partitions_that_are_not_archived_are_named(tmp_path: Path) -
     log_dir = own_log_dir(tmp_path)
     with pytest.raises(SettingsError, match="partition 7"):
         restored(archived(), log_dir, "orders", partitions=(0, 7))
-    with pytest.raises(SettingsError, match="of topic odrers at memory://; did you mean orders"):
+    with pytest.raises(SettingsError, match="at memory:// has no topic odrers; did you mean orders"):
         restored(archived(), log_dir, "odrers", topic_id=OTHER_ID)
-    with pytest.raises(SettingsError, match="of topic zzz at memory://; there are: append-time, codecs-java"):
+    with pytest.raises(SettingsError, match="at memory:// has no topic zzz; there are: append-time, codecs-java"):
         restored(archived(), log_dir, "zzz", topic_id=OTHER_ID)
 
 

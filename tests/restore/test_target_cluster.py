@@ -60,7 +60,7 @@ def test_a_cluster_without_topic_ids_gets_none(tmp_path: Path) -> None:
 
 def test_a_cluster_that_leads_under_a_lower_epoch_makes_epochs_flat(tmp_path: Path) -> None:
     log_dir = own_log_dir(tmp_path)
-    with pytest.raises(SettingsError, match="leads the partition under leader epoch 3, the archive has 4"):
+    with pytest.raises(SettingsError, match="leader epoch in the cluster is 3, in the archive 4"):
         decided(log_dir, cluster(epoch=3), leader_epochs=LeaderEpochMode.KEEP)
     assert decided(log_dir, cluster(epoch=3)).leader_epochs is LeaderEpochMode.FLATTEN
 

@@ -131,6 +131,6 @@ def test_a_plan_says_that_its_end_is_a_bound(tmp_path: Path, capsys: pytest.Capt
     show(plan, colors=False, dry_run=True)
     shown = capsys.readouterr()
     assert f"≤ {plan.outcomes[0].to_json()['end_offset']}" in shown.out
-    assert "`to` is a bound" in shown.err
+    assert "`to` is an upper bound" in shown.err
     done = restore(archived(), CLOCK, request_for(log_dir, until_ms))
     assert not done.outcomes[0].to_json()["end_offset_is_upper_bound"]

@@ -37,6 +37,6 @@ class Host:
     def scan(self) -> ScanResult:
         """What lies in the log dirs."""
         files = sorted((replica.files() for replica in self.replicas()), key=lambda found: found.topic_partition)
-        error = PartitionError("cannot be read: its partitions are left alone")
+        error = PartitionError("cannot be read: its partitions are skipped")
         problems = tuple(ScanProblem(None, log_dir, error) for log_dir in sorted(self.away))
         return ScanResult(tuple(found for found in files if found.log_dir not in self.away), problems)

@@ -290,7 +290,7 @@ def test_on_an_idle_topic_empty_snapshots_are_told_and_replaced(log_dir: Path) -
     for offset in range(2, 26, 2):
         snapshot_of(log_dir, offset).write_bytes(EMPTY)
     plain = in_this_process("snapshots", "heal", "--now-ms", later_ms, "--producer-id-expiration-ms", DAY_MS, log_dir)
-    assert "12 snapshots that are there were not compared with the log" in plain.err
+    assert "12 existing snapshots were not compared with the log" in plain.err
     assert "12 of these are empty, and wrong if a transaction is open there; --replace-empty compares them" in plain.err
     report = healed(log_dir, replay=Replay.WINDOW, replace_empty=True, now_ms=later_ms)
     (healing,) = report.healings
@@ -307,7 +307,7 @@ def test_what_is_not_compared_is_told_where_nothing_is_missing(tmp_path: Path) -
     assert (report.exit_code, report.healings[0].not_compared) == (0, list(range(2, 26, 2)))
     assert report.as_json()["counts"]["not_compared"] == SEGMENTS
     told = in_this_process("snapshots", "heal", "--producer-id-expiration-ms", DAY_MS, log_dir)
-    assert "12 snapshots that are there were not compared with the log; --replay full compares all" in told.err
+    assert "12 existing snapshots were not compared with the log; --replay full compares all" in told.err
     assert producers(log_dir, 20) == [999]
 
 

@@ -84,7 +84,7 @@ def test_every_gap_is_a_problem_where_the_directory_says_never_compacted(
 def test_an_archive_needs_no_word_of_what_was_compacted(tmp_path: Path) -> None:
     done = in_this_process("snapshots", "check", "--archive", f"file://{tmp_path}", "--compacted", "t")
     assert done.code == 2
-    assert "--compacted: is for directories" in done.err
+    assert "--compacted: needs directories" in done.err
 
 
 def test_gaps_are_expected_where_the_cleaner_has_been(tmp_path: Path) -> None:
@@ -198,7 +198,7 @@ def test_each_pattern_that_fits_nothing_is_named(tmp_path: Path) -> None:
     assert [warning.split(":")[0] for warning in warnings] == ["--topic ordes", "--compacted pay.*"]
     checked = in_this_process("snapshots", "check", log_dir, *given)
     assert checked.code == 0, checked
-    assert "warning: --topic ordes: fits no topic" in checked.err
+    assert "warning: --topic ordes: matches no topic" in checked.err
     assert "--topic t:" not in checked.err
 
 

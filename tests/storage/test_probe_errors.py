@@ -144,7 +144,7 @@ def test_a_promise_is_advised_only_where_two_writers_were_seen_to_win(error: Sid
         probe_store(store, clock=ManualClock())
     assert "single_writer" not in str(caught.value)
     store = MemoryStore(ignore_if_none_match=True)
-    with pytest.raises(StoreUnsafe, match="promise by single_writer"):
+    with pytest.raises(StoreUnsafe, match="set single_writer: true to promise"):
         probe_store(store, clock=ManualClock())
     with capture_logs() as logs:
         probe_store(store, single_writer=True, clock=ManualClock())

@@ -39,7 +39,7 @@ What the schema of the values cannot say, refused when Helm renders instead of w
 {{- end -}}
 {{- $asked := (default dict $broker.connection).bootstrap_servers -}}
 {{- if and $asked $broker.assume_leader -}}
-{{- fail "settings.broker.assume_leader says not to ask who leads, connection.bootstrap_servers says whom to ask: leave one of them out" -}}
+{{- fail "settings.broker.assume_leader and connection.bootstrap_servers exclude each other: remove one of them" -}}
 {{- end -}}
 {{- $said := or $asked $broker.assume_leader -}}
 {{- range .Values.sidecar.extraEnv -}}
@@ -58,6 +58,6 @@ that matches the empty text tells an expression that cannot be read, of which re
 {{- $pattern := toString .pattern -}}
 {{- $own := "\\(\\?[^:P]|\\(\\?P[=>]|\\\\[0-9Z]|[*+?}]\\+" -}}
 {{- if and (not (regexMatch $own $pattern)) (not (regexMatch (printf "%s|" $pattern) "")) -}}
-{{- fail (printf "settings.%s: %s is no regular expression" .path $pattern) -}}
+{{- fail (printf "settings.%s: %s is not a regular expression" .path $pattern) -}}
 {{- end -}}
 {{- end -}}

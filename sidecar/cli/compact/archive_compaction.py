@@ -52,7 +52,7 @@ def compact_archive(
     lineages = find_all_lineages(store, is_chosen(settings))
     if not lineages:
         require_chosen(store, settings)
-        remark("nothing is archived there: nothing to compact")
+        remark("no archive there: nothing to compact")
         return 0
     lineages, requests, rules = _requests(options, settings, store, lineages, wanted)
     if not requests:
@@ -96,7 +96,7 @@ def _requests(
         topic = lineage.topic_partition.topic
         request = request_of(store, lineage, rules[topic], told[topic], wanted)
         if isinstance(request, str):
-            remark(f"{lineage.topic_partition} is left alone: {request}")
+            remark(f"{lineage.topic_partition} is skipped: {request}")
         else:
             chosen.append(lineage)
             requests.append(request)
@@ -196,7 +196,7 @@ def _exit_code(error: SidecarError) -> int:
 def _told(error: SidecarError) -> str:
     if isinstance(error, ObjectMissing | ObjectDamaged):
         return (
-            f"{error}; `tiered-sidecar verify` names all that is missing or damaged: restore it from a replica of the bucket "
+            f"{error}; `tiered-sidecar verify` lists all that is missing or damaged: restore it from a replica of the bucket "
             f"or an earlier version, then compact again"
         )
     return advised(error)
@@ -276,7 +276,7 @@ def undo_archive(options: GlobalOptions, settings: Settings, partitions: frozens
     lineages = find_all_lineages(store, is_chosen(settings))
     if not lineages:
         require_chosen(store, settings)
-        remark("nothing is archived there: nothing to undo")
+        remark("no archive there: nothing to undo")
         return 0
     if partitions:
         lineages = tuple(found for found in lineages if found.topic_partition.partition in partitions)

@@ -35,7 +35,7 @@ def compact(
         typer.Option(
             parser=strategy_of,
             metavar="|".join(Strategy),
-            help=f"Which of the records of a key stays. {_AS_DECLARED}, else offset.",
+            help=f"Which record of a key is retained. {_AS_DECLARED}, else offset.",
         ),
     ] = None,
     header: Annotated[
@@ -57,14 +57,14 @@ def compact(
         typer.Option(help=f"Records without a key: drop them, or refuse to compact the partition. {_AS_DECLARED}."),
     ] = None,
     now_ms: Annotated[
-        int | None, typer.Option(metavar="N", min=0, help="The time that decides on tombstones. Default: now.")
+        int | None, typer.Option(metavar="N", min=0, help="The time used to expire tombstones. Default: now.")
     ] = None,
     delete_retention_ms: Annotated[
         int | None,
         typer.Option(
             metavar="N",
             min=0,
-            help="How long tombstones and markers stay, as delete.retention.ms. Default: a day, or what holds for a topic.",
+            help="How long tombstones and markers are retained (delete.retention.ms). Default: the topic's, else one day.",
         ),
     ] = None,
     segment_bytes: Annotated[
@@ -72,7 +72,7 @@ def compact(
         typer.Option(
             metavar="N",
             min=1,
-            help=f"Small results are joined up to this size, as segment.bytes. {_AS_DECLARED}, else 1 GiB.",
+            help=f"Join small results up to this size (segment.bytes). {_AS_DECLARED}, else 1 GiB.",
         ),
     ] = None,
     include_active: Annotated[
@@ -96,12 +96,12 @@ def compact(
     ] = False,
     engine: Engine = None,
     master: Master = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would come of it, and write nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Report the result; write nothing.")] = False,
     undo: Annotated[
         bool,
         typer.Option(
             "--undo",
-            help="With --archive: undo the newest compaction of each partition, as long as gc has not deleted what it replaced.",
+            help="With --archive: undo the newest compaction of each partition, if gc has not deleted the replaced segments.",
         ),
     ] = False,
     partition: Annotated[
@@ -112,12 +112,15 @@ def compact(
         bool,
         typer.Option(
             "--what-if",
-            help="Say what each strategy would save, and which keys keep another record than by offset; write nothing.",
+            help="Report what each strategy would save, and the keys whose retained record differs from strategy "
+            "offset; write nothing.",
         ),
     ] = False,
     keys_file: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="With --what-if: where all such keys go, a JSON object on each line."),
+        typer.Option(
+            metavar="FILE", help="With --what-if: write all such keys to this file, one JSON object per line."
+        ),
     ] = None,
 ) -> int:
     """Compact a partition directory into a new one that a broker can load, or topics of an archive where they lie.
@@ -137,7 +140,7 @@ def compact(
         is_alone = given == GivenRules() and not (what_if or include_active or override) and others == (None,) * 5
         if not is_alone or archive is None or not topic:
             raise SettingsError(
-                "--undo needs --archive URL and --topic REGEX, and takes --exclude, --partition and --dry-run only"
+                "--undo needs --archive URL and --topic REGEX, and allows only --exclude, --partition and --dry-run"
             )
         from sidecar.cli.compact.archive_compaction import undo_archive
 
@@ -147,16 +150,14 @@ def compact(
         if topic or exclude:
             raise SettingsError("--topic and --exclude are for --archive URL")
         if (out is not None) + dry_run + what_if != 1:
-            raise SettingsError(
-                "--out OUT says where to write, --dry-run and --what-if write nothing: give one of the three"
-            )
+            raise SettingsError("give exactly one of --out OUT, --dry-run and --what-if")
     elif out is not None or include_active:
-        raise SettingsError("--out and --include-active are for a directory: an archive is compacted where it lies")
+        raise SettingsError("--out and --include-active need a directory; an archive is compacted in place")
     elif dry_run and what_if:
-        raise SettingsError("of --dry-run and --what-if give one")
+        raise SettingsError("give only one of --dry-run and --what-if")
     elif not (topic or dry_run or what_if):
         raise SettingsError(
-            "--topic REGEX says which topics to compact: records without a key would be dropped from all others too ('.*' for all)"
+            "--topic REGEX is required with --archive: compaction removes records without a key ('.*' for all topics)"
         )
     if keys_file is not None and not what_if:
         raise SettingsError("--keys-file is for --what-if")

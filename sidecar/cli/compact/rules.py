@@ -109,7 +109,7 @@ def request_of(
         return rules.why_not
     refusal = "" if policy.ignore_cleanup_policy else keeps_every_record(told)
     if refusal:
-        return f"{refusal}; --set compaction.ignore_cleanup_policy=true compacts it all the same"
+        return f"{refusal}; --set compaction.ignore_cleanup_policy=true compacts it anyway"
     return CompactionRequest(
         lineage.root,
         wanted.rules_of(rules),

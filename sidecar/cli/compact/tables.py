@@ -41,11 +41,11 @@ def show_compaction(compaction: Compaction, rules: CompactionRules, *, colors: b
         f"{compaction.records_after} in {size(compaction.bytes_after)}"
     )
     if compaction.unkeyed:
-        remark(f"{compaction.unkeyed} records have no key: compaction drops them")
+        remark(f"{compaction.unkeyed} records have no key: compaction removes them")
     if compaction.malformed_versions:
         remark(f"{compaction.malformed_versions} records have a malformed version in {rules.header_name}")
     if compaction.deleted:
-        remark(f"{compaction.deleted} records lie below the log start: compaction drops them")
+        remark(f"{compaction.deleted} records are below the log start offset: compaction removes them")
     for text in compaction.survey.remarks:
         remark(f"note: {text}")
 
@@ -53,7 +53,7 @@ def show_compaction(compaction: Compaction, rules: CompactionRules, *, colors: b
 def show_outlooks(name: str, outlooks: Sequence[Outlook], *, colors: bool) -> None:
     """One row per strategy, then samples of the keys for which it keeps another record than the offset does."""
     if not outlooks:
-        remark(f"{name}: there is no segment that may be compacted")
+        remark(f"{name}: no segment can be compacted")
         return
     rows = [
         (
@@ -66,7 +66,7 @@ def show_outlooks(name: str, outlooks: Sequence[Outlook], *, colors: bool) -> No
         )
         for outlook in outlooks
     ]
-    columns = ["strategy", "size#", "saved#", "records#", "saved#", "keys with another winner#"]
+    columns = ["strategy", "size#", "saved#", "records#", "saved#", "keys with another record#"]
     print_table(f"{name}: what compaction would save", columns, rows, colors=colors)
     for outlook in outlooks:
         shown = [
@@ -83,13 +83,18 @@ def show_outlooks(name: str, outlooks: Sequence[Outlook], *, colors: bool) -> No
                 "time#",
                 "version#",
             ]
-            print_table(f"{name}: other winners by {outlook.strategy}, the first ones", columns, shown, colors=colors)
+            print_table(
+                f"{name}: keys whose retained record differs by {outlook.strategy} (first ones)",
+                columns,
+                shown,
+                colors=colors,
+            )
     unkeyed = outlooks[0].unkeyed
     if unkeyed:
-        remark(f"{unkeyed} records have no key: compaction drops them")
+        remark(f"{unkeyed} records have no key: compaction removes them")
     deleted = outlooks[0].deleted
     if deleted:
-        remark(f"{deleted} records lie below the log start: compaction drops them")
+        remark(f"{deleted} records are below the log start offset: compaction removes them")
     malformed = max(outlook.malformed_versions for outlook in outlooks)
     if malformed:
         remark(f"{malformed} records have a malformed version: they rank below all that have one")

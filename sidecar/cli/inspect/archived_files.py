@@ -124,9 +124,7 @@ def _parts(store: ObjectStore, lineage: Lineage, found: SegmentObject, key: Obje
     state = CommitLog(store, lineage.root, SystemClock()).read()
     segment = next((segment for segment in state.segments if segment.segment_id == found.segment_id), None)
     if segment is None:
-        raise PartitionError(
-            f"{key}: no live commit names segment {found.segment_id}, so its parts cannot be told apart"
-        )
+        raise PartitionError(f"{key}: no live commit names segment {found.segment_id}, so its parts cannot be located")
     data = read_indexes(store, lineage.root, segment)
     for part in segment.parts:
         if part.name is PartName.LOG:

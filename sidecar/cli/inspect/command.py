@@ -30,15 +30,17 @@ def inspect(
             help="A file's path or URL: s3://bucket/…, or any that fsspec can read. With --archive an object's key.",
         ),
     ],
-    archive: Annotated[str | None, typer.Option(metavar="URL", help="The archive that KEY is in.")] = None,
-    records: Annotated[bool, typer.Option("--records", help="Of a .log: every record, not every batch.")] = False,
+    archive: Annotated[str | None, typer.Option(metavar="URL", help="The archive that contains KEY.")] = None,
+    records: Annotated[
+        bool, typer.Option("--records", help="For a .log: print every record instead of every batch.")
+    ] = False,
     base_offset: Annotated[
         int | None,
         typer.Option(
             metavar="OFFSET",
             min=0,
             max=2**63 - 1,
-            help="Base offset of the segment, where the file's name does not say it.",
+            help="Base offset of the segment, if the file name does not contain it.",
         ),
     ] = None,
 ) -> int:

@@ -67,7 +67,7 @@ def index_rows(suffix: Suffix, data: bytes, base_offset: int, file: str, *, may_
         yield row
         before = row
     if whole_bytes < len(data):
-        raise CorruptFile(f"size {len(data)} is no multiple of {entry_bytes}", file=file, position=whole_bytes)
+        raise CorruptFile(f"size {len(data)} is not a multiple of {entry_bytes}", file=file, position=whole_bytes)
     if used_bytes < whole_bytes and not may_end_in_zeros:
         zeros = f"{whole_bytes - used_bytes} bytes of zeros, which only the index of a broker's active segment has"
         raise CorruptFile(zeros, file=file, position=used_bytes)
@@ -235,7 +235,7 @@ def kind_of(file_name: str, file: str, base_offset: int | None) -> FileKind:
         META_PROPERTIES,
         PARTITION_METADATA,
     }:
-        raise SettingsError(f"{file}: the name is of no kind that can be inspected: {KNOWN}")
+        raise SettingsError(f"{file}: this kind of file cannot be inspected; known are {KNOWN}")
     return kind
 
 
@@ -247,16 +247,16 @@ def log_content(path: Path, *, records: bool, base_offset: int | None) -> Conten
 
 
 def require_file(path: Path) -> None:
-    """Raises SettingsError, saying what it is, for a path that is no regular file or that cannot be opened."""
+    """Raises SettingsError, saying what it is, for a path that is not a regular file or that cannot be opened."""
     try:
         mode = path.stat().st_mode
         if stat.S_ISDIR(mode):
             raise SettingsError(
-                f"{path} is a directory, inspect takes one file of it; `status --archive` shows an archive, "
+                f"{path} is a directory; inspect reads one file; `status --archive` shows an archive, "
                 f"`snapshots check` a partition or log directory"
             )
         if not stat.S_ISREG(mode):
-            raise SettingsError(f"{path} is a device, pipe or socket; inspect takes a regular file")
+            raise SettingsError(f"{path} is a device, pipe or socket; inspect reads regular files")
         path.open("rb").close()
     except (FileNotFoundError, NotADirectoryError) as error:
         raise SettingsError(f"{path}: there is no such file") from error
@@ -316,5 +316,5 @@ def read_small(path: Path) -> bytes:
 def require_small(data: bytes, file: str) -> bytes:
     """The bytes themselves. Raises CorruptFile for more than SMALL_FILE_BYTES_MAX."""
     if len(data) > SMALL_FILE_BYTES_MAX:
-        raise CorruptFile(f"larger than {SMALL_FILE_BYTES_MAX} bytes, which no such file is", file=file)
+        raise CorruptFile(f"larger than {SMALL_FILE_BYTES_MAX} bytes, too large for such a file", file=file)
     return data

@@ -38,7 +38,7 @@ _TIMESTAMP_DIGITS_MAX = 14
 @answering_json("restore")
 def restore(
     options: GlobalOptions,
-    topic: Annotated[str, typer.Option(metavar="NAME", help="The topic, by its name.", show_default=False)],
+    topic: Annotated[str, typer.Option(metavar="NAME", help="Name of the topic.", show_default=False)],
     to: Annotated[
         Path,
         typer.Option(
@@ -55,7 +55,8 @@ def restore(
     offset_range: Annotated[
         str | None,
         typer.Option(
-            metavar="FROM:TO", help="Of one partition: offsets from FROM, up to and without TO; either may be left out."
+            metavar="FROM:TO",
+            help="Restore offsets FROM (inclusive) to TO (exclusive) of one partition. Either may be omitted.",
         ),
     ] = None,
     until_timestamp: Annotated[
@@ -70,15 +71,15 @@ def restore(
         str | None,
         typer.Option(
             metavar="ID",
-            help="The id that the cluster gave the topic (kafka-topics.sh --describe); none for brokers before 2.8. Default: "
-            "what --bootstrap-server tells, or else the topic's directories in LOG_DIR.",
+            help="The topic id of the target cluster (kafka-topics.sh --describe); none for brokers before 2.8. Default: "
+            "from --bootstrap-server, else from the topic's directories in LOG_DIR.",
         ),
     ] = None,
     bootstrap_server: Annotated[
         list[str] | None,
         typer.Option(
             metavar="HOST:PORT",
-            help="A running broker of LOG_DIR's cluster, to ask for the topic's id and leader epochs. May be given several times.",
+            help="A running broker of LOG_DIR's cluster, to query topic id and leader epochs. May be given several times.",
         ),
     ] = None,
     command_config: CommandConfig = None,
@@ -108,16 +109,19 @@ def restore(
         ),
     ] = DeletedRecordsMode.LEAVE_OUT,
     cluster_id: Annotated[
-        str | None, typer.Option(metavar="ID", help="Where the archive has the topic of several clusters: which one.")
+        str | None, typer.Option(metavar="ID", help="Which cluster's topic, if the archive has several.")
     ] = None,
     incarnation: Annotated[
         str | None,
         typer.Option(
-            metavar="ID", help="Where several topics of this name are archived: the topic id, or 0, in their keys."
+            metavar="ID",
+            help="Which topic, if several of this name are archived: the topic id, or 0, in the object keys.",
         ),
     ] = None,
-    workers: Annotated[int, typer.Option(metavar="N", min=1, max=64, help="Segments fetched at once.")] = 4,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")] = False,
+    workers: Annotated[
+        int, typer.Option(metavar="N", min=1, max=64, help="Number of segments fetched in parallel.")
+    ] = 4,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Report what would be done; change nothing.")] = False,
 ) -> int:
     """Write a topic's archived partitions into a log dir from which a broker of any version starts.
 
@@ -138,11 +142,9 @@ def restore(
         incarnation=incarnation,
     )
     if request.offset_range and len(request.partitions) != 1:
-        raise SettingsError(
-            "--offset-range is of one partition, whose offsets are nobody else's: give one --partition N"
-        )
+        raise SettingsError("--offset-range needs exactly one --partition")
     if request.offset_range and until_timestamp:
-        raise SettingsError("--offset-range and --until-timestamp: give one of them")
+        raise SettingsError("give only one of --offset-range and --until-timestamp")
     settings = options.settings(
         {"store.url": archive, "broker.connection.bootstrap_servers": bootstrap_server or None},
         command_config,
@@ -223,7 +225,7 @@ def _timestamp_ms(text: str | None) -> int | None:
             f"--until-timestamp {text}: expected milliseconds since 1970, or a time as 2026-11-21T12:00:00Z"
         ) from error
     if found.tzinfo is None:
-        raise SettingsError(f"--until-timestamp {text}: in which zone? Add Z, or +01:00")
+        raise SettingsError(f"--until-timestamp {text}: time zone missing. Add Z, or an offset such as +01:00")
     return int(found.timestamp() * 1000)
 
 
@@ -240,7 +242,7 @@ def tell_what_stays(request: RestoreRequest, interruption: BaseException, *, jso
             f"beside what is unfinished. Run the same command again, which goes on there, or remove what is named"
         )
     else:
-        told = f"interrupted: nothing unfinished is in {request.log_dir}"
+        told = f"interrupted: nothing unfinished remains in {request.log_dir}"
     remark(told)
     if json:
         code = interruption.code if isinstance(interruption, SystemExit) else _EXIT_KEYBOARD

@@ -115,7 +115,7 @@ def _of_partition(outcome: PartitionOutcome, log_dir: Path, *, dry_run: bool) ->
         )
     elif outcome.end_is_bound and not outcome.problem and not outcome.is_done:
         texts.append(
-            f"{name}: where in its last segment --until-timestamp lies shows when it is fetched: `to` is a bound"
+            f"{name}: the exact end in its last segment is known only after the download: `to` is an upper bound"
         )
     if outcome.keeps_foreign_producers:
         texts.append(
@@ -128,7 +128,7 @@ def _of_partition(outcome: PartitionOutcome, log_dir: Path, *, dry_run: bool) ->
             f"broker writes from here on is not appended to it. Archive it under another prefix (store.url)"
         )
     if outcome.plan.asks_for_more:
-        texts.append(f"{name}: the archive holds less than the offsets that were asked for")
+        texts.append(f"{name}: the archive has fewer offsets than requested")
     if log and log.is_led_over:
         texts.append(
             f"{name}: its last batch ends below {log.added_from_offset}: an empty batch at that offset leads readers and "

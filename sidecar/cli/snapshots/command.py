@@ -44,7 +44,7 @@ def rebuild(
     options: GlobalOptions,
     directory: Directories = None,
     *,
-    out: Annotated[Path, typer.Option(metavar="OUT", help="Where the files go: a directory of your own.")],
+    out: Annotated[Path, typer.Option(metavar="OUT", help="Output directory.")],
     archive: FromArchive = None,
     now_ms: NowMs = None,
     producer_id_expiration_ms: ExpirationMs = None,
@@ -109,7 +109,7 @@ def heal(
         typer.Argument(metavar="LOG_DIR...", help="The log directories of a stopped broker.", show_default=False),
     ],
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="List what is missing, and write nothing; exit code 3 if anything is.")
+        bool, typer.Option("--dry-run", help="List missing snapshots; write nothing. Exit code 3 if any is missing.")
     ] = False,
     replace_empty: Annotated[
         bool,
@@ -122,7 +122,7 @@ def heal(
         bool,
         typer.Option(
             "--replace-corrupt",
-            help="Also replace files that are no snapshots; the old file is kept as <name>.corrupt.",
+            help="Also replace corrupt snapshot files; the old file is kept as <name>.corrupt.",
         ),
     ] = False,
     now_ms: NowMs = None,
@@ -248,13 +248,13 @@ def show_healed(report: HealReport, *, colors: bool) -> None:
     replaced = sum(len(healing.replaced) for healing in report.healings)
     if report.dry_run:
         missing = sum(len(healing.plan.missing) for healing in report.healings)
-        remark(f"{len(report.healings)} partitions looked at, {missing} snapshots missing; nothing was written")
+        remark(f"{len(report.healings)} partitions checked, {missing} snapshots missing; nothing was written")
     else:
-        remark(f"{len(report.healings)} partitions looked at, {created} snapshots created, {replaced} replaced")
+        remark(f"{len(report.healings)} partitions checked, {created} snapshots created, {replaced} replaced")
     not_compared = sum(len(healing.not_compared) for healing in report.healings)
     if not_compared and not report.dry_run:
         advice = "damage below keeps it" if report.replay is Replay.FULL else "--replay full compares all"
-        remark(f"{not_compared} snapshots that are there were not compared with the log; {advice}")
+        remark(f"{not_compared} existing snapshots were not compared with the log; {advice}")
     empty = sum(len(healing.empty_not_compared) for healing in report.healings)
     if empty and not report.dry_run and report.replay is Replay.WINDOW:
         remark(f"{empty} of these are empty, and wrong if a transaction is open there; --replace-empty compares them")
@@ -263,10 +263,10 @@ def show_healed(report: HealReport, *, colors: bool) -> None:
         remark(f"{read_bytes / 1e6:.1f} MB of segments read (--replay {report.replay})")
     wrong = sum(len(healing.wrong_empty) for healing in report.healings)
     if wrong:
-        remark(f"{wrong} empty snapshots hide producers whom a broker must know; --replace-empty replaces them")
+        remark(f"{wrong} empty snapshots hide producers that a broker must know; --replace-empty replaces them")
     corrupt = sum(len(healing.corrupt) for healing in report.healings)
     if corrupt:
-        remark(f"{corrupt} files are no snapshots, and no broker can read them; --replace-corrupt replaces them")
+        remark(f"{corrupt} snapshot files are corrupt; --replace-corrupt replaces them")
 
 
 def _left(healing: Healing) -> Iterator[str]:

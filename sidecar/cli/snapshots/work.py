@@ -39,7 +39,7 @@ NowMs = Annotated[
     typer.Option(
         metavar="N",
         min=0,
-        help="Leave out producers expired at this very moment (ms). Default: those expired when the newest batch was written.",
+        help="Omit producers that are expired at this time (ms). Default: at the timestamp of the newest batch.",
     ),
 ]
 ExpirationMs = Annotated[
@@ -88,13 +88,13 @@ def snapshot_targets(
     from sidecar.snapshots.targets import archive_targets, find_targets
 
     if bool(directories) == bool(archive):
-        raise SettingsError("name directories, or an archive by --archive: one of the two")
+        raise SettingsError("give either directories or --archive")
     if directories:
         return find_targets(
             directories, chosen_topics(settings), compacted_elsewhere=topics_compacted_elsewhere(compacted)
         )
     if compacted:
-        raise SettingsError("--compacted: is for directories; an archive's commits tell of every segment")
+        raise SettingsError("--compacted: needs directories; an archive's commits describe every segment")
     return archive_targets(settings.store, SystemClock(), chosen_topics(settings))
 
 

@@ -54,7 +54,7 @@ def commit(
             return log.append(actions, writer, state).next_number - 1
         except CommitConflict as error:
             state = error.state
-    raise PartitionError(f"{state.lineage.root}: {_TRIES} commits of others came first; compact again later")
+    raise PartitionError(f"{state.lineage.root}: {_TRIES} commits of other writers came first; compact again later")
 
 
 def _actions(

@@ -120,9 +120,7 @@ class ArchiveCompactor:
             self._run(running, dry_run, done)
         except Exception:
             if committed := [found.request.root for found in running if found.result and not found.result.error]:
-                _log.warning(
-                    "compaction_ended_early", committed=committed, left="the other partitions stay as they were"
-                )
+                _log.warning("compaction_ended_early", committed=committed, left="the other partitions are unchanged")
             for found in unsettled(running):
                 if not found.is_committing:  # No commit was sent, so that none can name what was uploaded.
                     self._discard(found)

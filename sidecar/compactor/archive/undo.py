@@ -92,7 +92,7 @@ def undo_compaction(
             state = conflict.state
         else:
             return Undone(found, live_again, after.next_number - 1)
-    raise PartitionError(f"{root}: {_TRIES} commits of others came first; nothing was undone: try again later")
+    raise PartitionError(f"{root}: {_TRIES} commits of other writers came first; nothing was undone: try again later")
 
 
 def _obstacle(

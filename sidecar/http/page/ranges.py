@@ -124,12 +124,12 @@ LABELS = {
 
 EXPLANATIONS = {
     RangeKind.ARCHIVED_RAW: "as the broker wrote it",
-    RangeKind.ARCHIVED_COMPACTED: "rewritten by our compaction",
-    RangeKind.LOCAL_ONLY: "on the broker's disk, the active segment included",
-    RangeKind.UPLOADING: "on its way to the store",
-    RangeKind.AT_RISK: "not archived, and the broker's retention deletes it within an hour",
-    RangeKind.HOLE: "not archived, and no longer on the broker's disk",
-    RangeKind.LOST: "a hole that the archive says it has",
+    RangeKind.ARCHIVED_COMPACTED: "rewritten by compaction",
+    RangeKind.LOCAL_ONLY: "on the broker's disk, including the active segment",
+    RangeKind.UPLOADING: "being uploaded",
+    RangeKind.AT_RISK: "not archived; the broker's retention deletes it within an hour",
+    RangeKind.HOLE: "not archived, and deleted from the broker's disk",
+    RangeKind.LOST: "a gap that the archive has recorded",
 }
 
 

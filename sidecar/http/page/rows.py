@@ -15,8 +15,10 @@ from sidecar.partition.status import PartitionStatus
 from sidecar.partition.wait_reason import AboveLastStableOffset, OpenTransaction
 from sidecar.reporting.status_model import PartitionFigures
 
-MORE_TIME = "Raising the topic's retention.ms and retention.bytes by kafka-configs.sh gives time until it is archived."
-ONLY_HELD = "The broker has deleted some of it, which only this process still has: restart neither of them before it is archived."
+MORE_TIME = "To gain time, raise the topic's retention.ms and retention.bytes with kafka-configs.sh."
+ONLY_HELD = (
+    "The broker has deleted some of it; only this process still has it open. Restart neither before it is archived."
+)
 LATE_S = 21_600.0
 """A segment that has waited for longer is late: the threshold of the alert TieredSidecarUploadsStalled."""
 STANDS_S = 3_600.0
@@ -96,7 +98,9 @@ class Row:
             return known
         if self.is_transaction_open:
             where = f"--topic {self.topic} --partition {self.partition}"
-            known = f"A transaction may hang: kafka-transactions.sh find-hanging {where} shows it, abort ends it."
+            known = (
+                f"A transaction may hang: find it with kafka-transactions.sh find-hanging {where}, end it with abort."
+            )
         return f"{known} {ONLY_HELD if self.held_deleted_bytes else MORE_TIME}".strip()
 
     @property

@@ -72,7 +72,7 @@ def summary_of(
     quarantined = sum("quarantined" in row for row in status.get("compaction", {}).get("partitions", ()))
     if quarantined:
         troubles.append(Trouble(f"{plural(quarantined, 'partition')} not compacted", "#compaction", is_grave=False))
-    waits_for = next(waits, "the first check of all partitions is not over" if is_starting else "")
+    waits_for = next(waits, "the first check of all partitions is still running" if is_starting else "")
     tone, headline = _headline(states, troubles, waits_for)
     nothing_chosen = status.get("topics", {}).get("nothing_chosen")
     if tone == "busy" and nothing_chosen and not states:
@@ -84,18 +84,18 @@ def _headline(states: Counter[State], troubles: Sequence[Trouble], waits_for: st
     if any(trouble.is_grave for trouble in troubles):
         return "bad", "Needs attention"
     if troubles:
-        return "warn", "Archiving goes on, but look at this"
+        return "warn", "Archiving goes on, but check this"
     if waits_for:
         return "busy", f"Starting: {waits_for}"
     if not states:
         return "busy", "No partitions in the log directories yet"
     busy = states[State.UPLOADING] + states[State.WAITING]
     if busy:
-        return "good", f"All is well. {plural(busy, 'partition')} {'has' if busy == 1 else 'have'} segments on the way"
+        return "good", f"All is well. {plural(busy, 'partition')} {'uploads' if busy == 1 else 'upload'} segments"
     if states[State.NOT_LED] == states.total():
-        return "good", "All is well. This broker leads no partition: others archive them"
+        return "good", "All is well. This broker is leader of no partition: other sidecars archive them"
     if states[State.NOT_LED] + states[State.NOTHING_ROLLED] == states.total():
-        return "good", "All is well. No segment has rolled yet: nothing is to be archived"
+        return "good", "All is well. No segment has rolled yet: nothing to archive"
     return "good", "All is well. Every rolled segment is archived"
 
 
@@ -109,8 +109,8 @@ def _process_troubles(faults: Mapping[str, str], stalled_s: float | None) -> lis
 
 def _partition_troubles(states: Counter[State]) -> list[Trouble]:
     texts = {
-        State.AT_RISK: "at risk: the broker deletes what is not archived within the hour",
-        State.HOLE: "stopped at a hole",
+        State.AT_RISK: "at risk: the broker deletes unarchived segments within the hour",
+        State.HOLE: "stopped at a gap",
         State.STOPPED: "stopped",
     }
     return [
@@ -126,7 +126,7 @@ def _late(rows: Sequence[Row], now_ms: int) -> list[Trouble]:
     count, longest_s = sum(map(bool, late)), max(late, default=0.0)
     if not count:
         return []
-    who = f"{plural(count, 'partition')} {'does' if count == 1 else 'do'} not get on"
+    who = f"{plural(count, 'partition')} {'makes' if count == 1 else 'make'} no progress"
     text = f"{who}, a segment waits for {duration_text(longest_s)}"
     return [Trouble(text, f"?state={State.WAITING}#partitions", is_grave=False)]
 
@@ -136,20 +136,22 @@ def _settings_troubles(config: Mapping[str, Any]) -> list[Trouble]:
     if not refused:
         return []
     what = ": ".join(filter(None, (refused["reason"], ", ".join(refused.get("settings", ())))))
-    return [Trouble(f"the changed settings were refused, the old ones hold: {what}", "", is_grave=False)]
+    return [Trouble(f"the changed settings were rejected, the old ones stay in effect: {what}", "", is_grave=False)]
 
 
 def _broker_troubles(figures: StatusFigures, status: Mapping[str, Any]) -> list[Trouble]:
     troubles = [
-        Trouble(f"the broker refuses a right: {right}", "#errors", is_grave=False)
+        Trouble(f"the broker denies a permission: {right}", "#errors", is_grave=False)
         for right in status.get("missing_rights", ())
     ]
     stalled = len(status.get("broker_cleaner", {}).get("stalled", ()))
     if stalled:
-        troubles.append(Trouble(f"the broker's own cleaner stands still on {plural(stalled, 'partition')}", "#cleaner"))
+        troubles.append(
+            Trouble(f"the broker's log cleaner makes no progress on {plural(stalled, 'partition')}", "#cleaner")
+        )
     wrong = mismatches(figures.snapshots)
     if wrong:
-        text = f"{plural(wrong, 'producer snapshot')} of the broker did not match the log; the archive has right ones"
+        text = f"{plural(wrong, 'producer snapshot')} of the broker did not match the log; the archive has correct ones"
         troubles.append(Trouble(text, "#errors", is_grave=False))
     return troubles
 
@@ -169,7 +171,7 @@ def _tiles(rows: Sequence[Row], states: Counter[State], figures: StatusFigures, 
     deadline_ms = min((row.deadline_ms for row in rows if row.deadline_ms is not None), default=None)
     in_trouble = sum(states[state] for state in TROUBLE)
     return (
-        Tile("Partitions", count_text(len(rows)), f"{count_text(led)} led here, {count_text(in_trouble)} in trouble"),
+        Tile("Partitions", count_text(len(rows)), f"leader of {count_text(led)}, {count_text(in_trouble)} in trouble"),
         Tile("Archived", bytes_text(archived), plural(segments, "segment")),
         Tile("Waiting", bytes_text(pending_bytes), f"{plural(pending_segments, 'rolled segment')}"),
         Tile("Uploading now", bytes_text(sending), plural(len(figures.uploads), "segment")),
@@ -183,7 +185,7 @@ def _tiles(rows: Sequence[Row], states: Counter[State], figures: StatusFigures, 
 
 def _time_left(deadline_ms: int | None, unknown: int, now_ms: int) -> tuple[str, str]:
     """Figure and note: until the broker deletes what is not archived. `unknown`: partitions of which nobody can tell."""
-    untold = f"no broker has told the retention of {plural(unknown, 'partition')}" if unknown else ""
+    untold = f"the retention of {plural(unknown, 'partition')} is unknown: no broker reported it" if unknown else ""
     if deadline_ms is not None:
-        return duration_text((deadline_ms - now_ms) / 1000), untold or "until the broker deletes the first"
-    return ("not known", untold) if unknown else ("never", "nothing is threatened")
+        return duration_text((deadline_ms - now_ms) / 1000), untold or "until the broker deletes the first segment"
+    return ("not known", untold) if unknown else ("never", "nothing at risk")

@@ -98,7 +98,7 @@ def unfinished(data: bytes | memoryview | None, entry_bytes: int, name: str) -> 
     if data is None:
         return rebuild(f"there is no {name}")
     if len(data) % entry_bytes:
-        return disagrees(f"size {len(data)} is no multiple of {entry_bytes}", len(data))
+        return disagrees(f"size {len(data)} is not a multiple of {entry_bytes}", len(data))
     if len(without_zero_tail(data, entry_bytes)) < len(data):
         return rebuild(f"the {name} was never trimmed: it ends in zeros")
     return None

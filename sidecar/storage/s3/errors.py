@@ -56,8 +56,8 @@ _BUSY = "the store is busy: if it stays so, lower s3.concurrency or check the st
 _FAILING = "the store failed: if it stays so, read the store's own log"
 _NETWORK = "check s3.endpoint_url and the network between here and the store"
 _NO_TLS = "the endpoint speaks no TLS: begin s3.endpoint_url with http://, or give the port that speaks it"
-_LOST = "the answer was lost, so the request may or may not have been carried out"
-_TAKEN = "the key is taken"
+_LOST = "the outcome is unknown: no response arrived, and the request may have taken effect"
+_TAKEN = "the key exists already"
 _GONE = "no such object"
 
 _THROTTLED: tuple[type[SidecarError], str] = (StoreUnavailable, _BUSY)
@@ -229,4 +229,4 @@ def failure(error: BotoCoreError | HTTPError, request: StoreRequest) -> SidecarE
 def _by_class(status: int) -> tuple[type[SidecarError], str]:
     if status >= 500 or status == 0:
         return StoreUnavailable, _FAILING
-    return StoreError, "the store refused the request; its documentation knows the code"
+    return StoreError, "the store refused the request; see its documentation for the code"

@@ -96,7 +96,7 @@ class S3Store:
 
         def put() -> None:
             if not s3.settings.conditional_writes and self.head(key) is not None:
-                raise ObjectExists(f"PutObject {key} at {self.url}: the key is taken")
+                raise ObjectExists(f"PutObject {key} at {self.url}: the key exists already")
             s3.client.put_object(**s3.address(key), **s3.creation(), **s3.create_only(), **checksum, Body=as_sent())
 
         def attempt() -> None:
