@@ -63,7 +63,7 @@ def test_uploads_end_and_are_kept_nothing_is_planned_and_a_slow_broker_counts_as
     with Daemon(tmp_path, settings) as daemon:
 
         def is_told() -> bool:
-            return "broker: the broker does not answer" in daemon.get("/readyz")[1]
+            return "broker: the broker does not respond" in daemon.get("/readyz")[1]
 
         eventually(lambda: objects(archive, "commits/*.json") != set())
         proxy.set_enabled(False)
