@@ -191,7 +191,7 @@ def test_entries_before_a_damaged_place_are_shown_and_the_place_is_named(site: S
     [
         ("copy/00000000000000000001.log", {}, 6, "no such object at {url}/copy; correct the URL"),
         ("copy/", {}, 2, "names no file"),
-        ("copy/notes.txt", {}, 2, "the name is of no kind"),
+        ("copy/notes.txt", {}, 2, "this kind of file cannot be inspected"),
         ("copy/x.index", {}, 2, "--base-offset"),
         (f"copy/{PARTITION}/{0:020d}.log", {"secret_access_key": "wrong"}, 6, "check the credentials"),
         (

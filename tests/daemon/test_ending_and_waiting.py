@@ -102,7 +102,7 @@ def test_log_dirs_that_the_broker_formats_later_are_waited_for(
     monkeypatch.setattr(run_loop, "START_WAIT_S_FIRST", 0.01)
     with looping(over_log_dirs(settings_for(tmp_path), tmp_path / "logs")) as loop:
         eventually(lambda: "does not exist" in loop.health.not_ready().get("log_dirs", ""))
-        assert "not asked" in loop.health.not_ready()["store"]
+        assert "not checked" in loop.health.not_ready()["store"]
         copy_partitions(tmp_path, "append-time-0")
         eventually(lambda: not loop.health.not_ready() and loop.row().get("segments_waiting") == 0)
     assert store.objects

@@ -51,7 +51,7 @@ def test_an_archive_must_be_named() -> None:
         ({"settings.store.url": "s3://user:secret@bucket/p"}, "settings.store.url must not carry credentials"),
         ({"settings.store.url": "s3://b/prefix"}, "settings.store.url is s3://b/prefix: a bucket has 3 to 63 letters"),
         ({"settings.broker.log_dirs": "{/data}"}, "settings.broker.log_dirs is not what the containers read"),
-        ({"settings.broker.assume_leader": "true"}, "leave one of them out"),
+        ({"settings.broker.assume_leader": "true"}, "remove one of them"),
         ({"settings.topics.exclude": "{tmp-.*,a(b}"}, "settings.topics.exclude: a(b is not a regular expression"),
         ({"settings.topics.policies[0].pattern": "["}, "settings.topics.policies: [ is not a regular expression"),
         ({"settings.http.bind": "127.0.0.1:9308"}, "settings.http.bind is 127.0.0.1:9308, which the liveness probe"),

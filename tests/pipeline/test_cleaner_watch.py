@@ -150,7 +150,7 @@ def test_a_cleaner_that_works_is_no_alarm_and_one_that_stops_is(tmp_path: Path) 
     report = watch.look()
     assert stalled(report) == [61]
     assert (report.dirty_bytes, report.max_dirty_ratio) == (600, pytest.approx(0.6))
-    assert "stands still: orders-0" in report.line
+    assert "makes no progress: orders-0" in report.line
     broker.cleans(90)
     assert stalled(watch.look()) == []
 

@@ -344,7 +344,7 @@ def test_what_was_to_be_compacted_there_before_its_upload_goes_as_it_is_with_an_
     assert {segment.generation for segment in archived_states(store)["orders-0"].segments} == {0}
     (alarm,) = [entry for entry in logs if entry["event"] == "archived_without_compaction"]
     assert (alarm["log_level"], alarm["reason"]) == ("error", "compaction_failed")
-    assert "Not a directory; make it a place" in alarm["detail"]
+    assert "Not a directory; make it writable" in alarm["detail"]
 
 
 def test_work_files_of_killed_processes_are_removed_at_the_start_and_those_in_use_stay(tmp_path: Path) -> None:

@@ -127,7 +127,7 @@ def test_what_cannot_be_taken_over_changes_nothing_and_is_told_until_it_is_corre
     assert operator.shown["stale"]
     assert operator.shown["refused"]["reason"]
     page = StatusPage(StatusModel(), operator.health, ManualClock(), 60.0).render("")[1].decode()
-    assert "the changed settings were refused, the old settings stay in effect: " in page
+    assert "the changed settings were rejected, the old ones stay in effect: " in page
     assert (operator.shown["fingerprint"], operator.shown["generation"]) == (before["fingerprint"], 1)
     operator.write(workers=2)
     operator.reload.look()

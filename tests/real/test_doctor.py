@@ -147,7 +147,7 @@ def test_a_live_broker_is_green_and_one_that_is_away_is_told(tmp_path: Path, gat
         settings = settings_for(tmp_path, gateway.endpoint, log_dirs=broker.log_dirs, connection=connection)
         report = doctor(settings)
         assert troubles(report) == {}
-        assert "leads 1 of 1 partitions" in found_in(report, "reports leaders").outcome.detail
+        assert "leader of 1 of 1 partitions" in found_in(report, "reports leaders").outcome.detail
         assert f"cluster {broker.cluster_id}" in found_in(report, "responds as the local broker").outcome.detail
         mistyped = settings.model_copy(update={"topics": settings.topics.model_copy(update={"include": ["order"]})})
         slip = doctor(mistyped, areas=[Area.LOG_DIRS])
