@@ -17,6 +17,7 @@ from sidecar.compaction_strategy import Strategy
 from sidecar.discovery.partition_directory import read_partition_directory
 from sidecar.engine_ports import StageEngine
 from sidecar.errors import PartitionError, SettingsError
+from sidecar.logformat.batches import scan_file
 from sidecar.logformat.checkpoints import read_offset_checkpoint
 from sidecar.logformat.names import (
     CLEANER_CHECKPOINT,
@@ -165,8 +166,13 @@ def _finish(written: Iterable[Future[None]]) -> None:
 
 
 def _copy_segment(files: PartitionFiles, file: LogFile, directory: Path) -> None:
-    """A segment as it is, with the indexes that it has."""
-    copy_file(file.path, directory / file.path.name, file.size_bytes)
+    """A segment as it is, with the indexes that it has. Raises CorruptFile, and what `copy_file` raises."""
+    copy = directory / file.path.name
+    copy_file(file.path, copy, file.size_bytes)
+    if not file.growing:  # The survey has checked the active one, and no stage reads the others.
+        for _ in (scanner := scan_file(copy, base_offset=file.base_offset, file=str(file.path))):
+            continue
+        scanner.require_exact()
     for suffix in (Suffix.OFFSET_INDEX, Suffix.TIME_INDEX, Suffix.TRANSACTION_INDEX):
         _copy_if_there(files.directory / file_name(file.base_offset, suffix), directory)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import tempfile
 import threading
 from collections import defaultdict
@@ -92,9 +93,11 @@ class _InFile(NamedTuple):
     file: WorkFile
     begin: int
     size_bytes: int
+    is_pickled: bool
 
-    def read(self) -> bytes:
-        return self.file.read_at(self.begin, self.size_bytes)
+    def read(self) -> Any:
+        content = self.file.read_at(self.begin, self.size_bytes)
+        return pickle.loads(content) if self.is_pickled else content  # noqa: S301 - of a nameless file of this process
 
 
 class _Rows:
@@ -110,22 +113,25 @@ class _Rows:
     def add_all(self, rows: Iterable[Row]) -> None:
         """Raises StagingFull."""
         for number, value in rows:
-            with self._lock:
-                if number == TO_DRIVER:
+            if number == TO_DRIVER:
+                with self._lock:
                     self._answers.append(value)
-                elif isinstance(value, bytes) and len(value) > self._left_bytes:
-                    self._rows[number].append(self._written(value))
+                continue
+            content = value if isinstance(value, bytes) else pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
+            with self._lock:
+                if len(content) > self._left_bytes:
+                    self._rows[number].append(self._written(content, is_pickled=content is not value))
                 else:
-                    self._left_bytes -= len(value) if isinstance(value, bytes) else 0
+                    self._left_bytes -= len(content)
                     self._rows[number].append(value)
 
-    def _written(self, value: bytes) -> _InFile:
+    def _written(self, content: bytes, *, is_pickled: bool) -> _InFile:
         if self._file is None:
             with cannot_be_written(self._place):
                 self._place.mkdir(parents=True, exist_ok=True)
             self._file = self._files.enter_context(nameless_file(self._place))
-        written = _InFile(self._file, self._file.size_bytes, len(value))
-        self._file.write(value)
+        written = _InFile(self._file, self._file.size_bytes, len(content), is_pickled)
+        self._file.write(content)
         return written
 
     def numbers(self) -> list[int]:

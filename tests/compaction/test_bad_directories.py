@@ -68,6 +68,22 @@ def test_a_damaged_batch_is_told_with_its_place_and_nothing_is_left(tmp_path: Pa
     assert log.read_bytes() == before
 
 
+def test_damage_above_an_open_transaction_is_not_copied(tmp_path: Path) -> None:
+    """Rolled segments there are no work of the stages, which check checksums, and are not the active one either."""
+    opened = build_batch(
+        [Record(1, NOW_MS, b"k")], transactional=True, producer_id=7, producer_epoch=0, base_sequence=0
+    )
+    path = directory_of(tmp_path, [[one(0, b"a")], [opened], [one(2, b"b")], [one(3, b"c")]])
+    log = path / f"{2:020d}.log"
+    data = bytearray(log.read_bytes())
+    data[-1] ^= 1
+    log.write_bytes(data)
+    with pytest.raises(CorruptFile, match="checksum") as caught:
+        compacted(path, tmp_path / "out" / "topic-0", RULES)
+    assert str(log) in str(caught.value)
+    assert list((tmp_path / "out").iterdir()) == []
+
+
 def test_damage_in_a_producer_field_is_told_as_damage(tmp_path: Path) -> None:
     """Replay looks at headers before their checksums are: what it stumbles over is explained."""
     log = damaged(tmp_path / "logs", f"{0:020d}.log", 12 + 8 + 40)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from sidecar.compaction.key_table import Winners
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction_strategy import Strategy
 from sidecar.engine_ports import TO_DRIVER, Row, Stages
@@ -64,3 +66,30 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     stages = LocalStages(1, place, in_memory_bytes=0)
     with pytest.raises(StagingFull, match="taken"), stages.staged(Stages(_large, _doubled, 4, 1, 1), [1, 2]):
         pytest.fail("rows were written")
+
+
+_WAITING_BYTES = 1_000_000
+
+
+def _decided(task: int) -> Iterator[Row]:
+    """As of a small partition, which one task scans and decides."""
+    yield task, (Winners(0, task.to_bytes(1) * _WAITING_BYTES),)
+
+
+def test_winners_of_small_partitions_wait_in_the_file_as_well(tmp_path: Path) -> None:
+    """Each is small, and there may be thousands: their sum has no other bound than the size of the job."""
+    held_bytes: list[int] = []
+
+    def second(bucket: int, values: Sequence[Any]) -> Iterator[Row]:
+        held_bytes.append(tracemalloc.get_traced_memory()[0])
+        ((winners,),) = values
+        yield bucket, winners.ordinals
+
+    tracemalloc.start()
+    try:
+        with LocalStages(1, tmp_path, in_memory_bytes=0).staged(Stages(_decided, second, 20, 1, 1), range(20)) as run:
+            found = run.third(lambda rows, _plan: iter([(item, value[:1]) for item, value in rows]), [None])
+    finally:
+        tracemalloc.stop()
+    assert sorted(found) == [(task, task.to_bytes(1)) for task in range(20)]
+    assert max(held_bytes) < 4 * _WAITING_BYTES
