@@ -36,12 +36,14 @@ class Term:
         if before is None or self.directory_id != before.directory_id:
             return Change.LOG
         ids = self.topic_id, before.topic_id
-        if ids[0] != ids[1] and None not in ids:
+        if ids[0] != ids[1] and before.topic_id is not None:
+            # Also where it has none now: no log loses its id. A new topic's directory may get the inode of a deleted one's, and
+            # is without an id until the broker has written `partition.metadata`.
             return Change.LOG
         if self.leader_epoch != before.leader_epoch:
             return Change.LEADER_EPOCH
         return Change.NONE if ids[0] == ids[1] else Change.TOPIC_ID
 
     def is_one_with(self, other: Term) -> bool:
-        """Whether both are one term, though the topic got its id in it."""
-        return self.since(other) <= Change.TOPIC_ID
+        """Whether both are one term, though the topic got its id in it; whichever is the later one."""
+        return min(self.since(other), other.since(self)) <= Change.TOPIC_ID

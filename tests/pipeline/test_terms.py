@@ -71,6 +71,20 @@ def test_a_time_without_leadership_begins_no_term_but_the_archive_is_read_again(
     assert archiver.known.told_lost_below == 7
 
 
+def test_a_new_topic_in_the_inode_of_a_deleted_one_is_another_log(archived: tuple[RunContext, PartitionFiles]) -> None:
+    """Its directory has no id before the broker has written `partition.metadata`, and its first leader epoch is the same."""
+    tools, files = archived
+    archiver = PartitionArchiver(tools, files)
+    facts = PartitionFacts(TopicPartition("orders", 0), None, True, 0, 0, 0)
+    archiver.see(files, facts)
+    archiver.starts, archiver.known.told_lost_below = replace(archiver.starts, inside=500), 7
+    for topic_id in (None, ANOTHER_ID):
+        archiver.see(replace(files, topic_id=topic_id), facts)
+        assert archiver.starts.inside is None, "what was deleted of one topic is not deleted of another"
+    plan(archiver)
+    assert archiver.known.told_lost_below == 0
+
+
 def see(archiver: PartitionArchiver, files: PartitionFiles, term: Term, *, leads: bool = True) -> None:
     facts = PartitionFacts(TopicPartition("orders", 0), term.topic_id, leads, term.leader_epoch, 0, 0)
     topic_id = files.topic_id if term.topic_id == NOW.topic_id else ANOTHER_ID  # The archive is of the real one.
@@ -122,6 +136,7 @@ def test_what_changes_with_a_term() -> None:
     assert (NOW.since(None), NOW.since(replace(NOW, topic_id=None))) == (Change.LOG, Change.TOPIC_ID)
     assert not any(other.is_one_with(NOW) for other in OTHERS)
     nameless = replace(NOW, topic_id=None)
+    assert nameless.since(NOW) is Change.LOG, "no log loses its id"
     assert nameless.is_one_with(NOW)
     assert NOW.is_one_with(nameless)
 
