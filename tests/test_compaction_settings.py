@@ -69,7 +69,7 @@ def test_each_setting_of_a_policy_can_be_overridden_for_a_topic() -> None:
             "max_compaction_lag_ms: 3, topics: [{pattern: a, min_compaction_lag_ms: 10}]",
             "'a': min_compaction_lag_ms 10 is more than max_compaction_lag_ms 3",
         ),
-        ("topics: [a, {pattern: a}]", "the pattern 'a' stands there twice"),
+        ("topics: [a, {pattern: a}]", "the pattern 'a' appears twice"),
         ("retry_wait_s: 9, retry_wait_max_s: 5", "retry_wait_max_s 5 is less than retry_wait_s 9"),
         ("topics: [{pattern: a, stratgy: x}]", "compaction.topics[0].stratgy (FILE): unknown setting"),
         ("topics: [a, {strategy: offset}]", "compaction.topics[1].pattern (FILE): not set"),

@@ -131,7 +131,7 @@ def test_a_config_map_is_no_place_for_them(config: Path) -> None:
     assert rendered.code == 2
     assert "spark.options" in rendered.err
     assert f"spark.options {NAME} (" in rendered.err
-    assert "ConfigMap is no place for a secret" in rendered.err
+    assert "ConfigMap must not contain a secret" in rendered.err
     assert SECRET not in rendered.out + rendered.err
 
 
