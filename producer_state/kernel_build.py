@@ -38,8 +38,9 @@ def build(library: KernelLibrary) -> Path | None:
         dispatcher.compile(_types_of(kernel))
     path = library.path()
     linker = next(filter(None, map(shutil.which, LINKERS)), None)
-    if library.loaded is not None or linker is None:
-        return path if library.loaded is not None else None
+    is_built = path.exists() and library.loaded is not None
+    if is_built or linker is None:
+        return path if is_built else None
     path.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=path.parent) as name:
         compiled, linked = Path(name) / "kernels.o", Path(name) / "kernels.so"

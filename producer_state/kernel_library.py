@@ -89,13 +89,19 @@ class KernelLibrary:
     def loaded(self) -> ctypes.CDLL | None:
         """None where there is none that can be loaded, or others than us and root may have written it."""
         try:
-            path = self.path()
-            status = path.stat()
-            if status.st_uid not in {0, os.geteuid()} or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-                return None
-            return ctypes.CDLL(str(path))
+            descriptor = os.open(self.path(), os.O_RDONLY | os.O_CLOEXEC)
         except (OSError, RuntimeError):  # RuntimeError: there is no home directory.
             return None
+        try:
+            status = os.fstat(descriptor)
+            if status.st_uid in {0, os.geteuid()} and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+                # The file that was checked, whatever has its name by now in a folder that others can write. Trap: it stays open.
+                # The dynamic linker takes another file under the same name, here that of the descriptor, for the one it has.
+                return ctypes.CDLL(f"/proc/self/fd/{descriptor}")
+        except OSError:
+            pass
+        os.close(descriptor)
+        return None
 
 
 def _target(environment: Mapping[str, str]) -> bytes:

@@ -94,6 +94,39 @@ def test_what_others_may_have_written_is_not_loaded(built: Path, cache: Path) ->
 
 
 @LINKED
+def test_the_library_that_was_checked_is_the_one_that_is_loaded(
+    built: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache.mkdir()
+    copied = Path(shutil.copy(built, cache))
+
+    def exchanged() -> int:
+        other = cache / "other"
+        other.write_bytes(b"of somebody else")
+        other.replace(copied)
+        return os.getuid()
+
+    declared = Declared()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "geteuid", exchanged)
+        assert declared.library.loaded is not None
+    assert results(declared) == EXPECTED
+    assert declared.compiled() == set()
+
+
+@LINKED
+def test_each_library_is_its_own(built: Path, cache: Path) -> None:
+    """Though the dynamic linker knows both by the numbers of their descriptors."""
+    cache.mkdir()
+    first, second = Declared().library, KernelLibrary("other", [Path(kernels_of_test.__file__).parent], [])
+    for library in (first, second):
+        shutil.copy(built, library.path())
+    assert first.loaded is not None
+    assert second.loaded is not None
+    assert first.loaded._handle != second.loaded._handle
+
+
+@LINKED
 def test_arrays_that_were_not_declared_are_for_numba(built: Path, cache: Path) -> None:
     cache.mkdir()
     shutil.copy(built, cache)
