@@ -194,7 +194,9 @@ class _Reader:
                     "sasl.jaas.config: keytabs are not read: get a ticket (kinit -kt KEYTAB PRINCIPAL), and set useTicketCache=true"
                 )
                 options.clear()
-        self.problems += [f"sasl.jaas.config: option {name} is not supported" for name in options]
+        if options:
+            # Not by name: of a password that lacks its quotes, what follows a blank looks like an option.
+            self.problems.append("sasl.jaas.config: it has an option that is not supported; put quotes around values")
         return values
 
     def _login(self, jaas: str | None) -> tuple[str | None, dict[str, str]]:

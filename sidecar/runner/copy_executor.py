@@ -317,9 +317,8 @@ class CopyExecutor:
             case FindGroup():
                 return GroupFound(result)
             case Prepare(slot):
-                piece, lost = result
-                self._pieces[slot] = piece
-                return SegmentPrepared(slot, lost, None if piece.blocker is None else piece.blocker.reason)
+                blocker = self._pieces[slot].blocker
+                return SegmentPrepared(slot, result, None if blocker is None else blocker.reason)
             case TakeCopies(slots):
                 return CopiesTaken(self._with_copies(slots, result))
             case ConfirmLeadership():
@@ -394,8 +393,8 @@ class CopyExecutor:
             state = self._known.opened()[0]
             self._position = self._known.position_before(files, segments[0].base_offset, state)
 
-    def _prepare(self, slot: int) -> tuple[_Piece, tuple[int, int] | None]:
-        """The prepared segment, and which offsets at its end are nowhere on disk."""
+    def _prepare(self, slot: int) -> tuple[int, int] | None:
+        """Prepare the segment. Which offsets at its end are on no disk."""
         tools, known, plan = self._tools, self._known, self.plan
         segment, state = plan.segments[slot], known.opened()[0]
         tools.beat()
@@ -421,8 +420,9 @@ class CopyExecutor:
                 at_end = prepared.reading.state if prepared.lost is None else after.known.table
                 piece.blocker = self._open_behind(open_transactions(segment, at_end))
             unless_known.pop_all()
-        self._position = after
-        return piece, prepared.lost
+        # Here, not when the loop takes the event: a fault may end the loop before, and `close` must find the open file.
+        self._position, self._pieces[slot] = after, piece
+        return prepared.lost
 
     def _open_behind(self, waiting: OpenTransactions | None) -> OpenTransactions | None:
         if waiting is None:
