@@ -89,12 +89,13 @@ class KernelLibrary:
     def loaded(self) -> ctypes.CDLL | None:
         """None where there is none that can be loaded, or others than us and root may have written it."""
         try:
-            descriptor = os.open(self.path(), os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = os.open(self.path(), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # A pipe would wait.
         except (OSError, RuntimeError):  # RuntimeError: there is no home directory.
             return None
         try:
             status = os.fstat(descriptor)
-            if status.st_uid in {0, os.geteuid()} and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            is_ours = status.st_uid in {0, os.geteuid()} and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+            if is_ours and stat.S_ISREG(status.st_mode):
                 # The file that was checked, whatever has its name by now in a folder that others can write. Trap: it stays open.
                 # The dynamic linker takes another file under the same name, here that of the descriptor, for the one it has.
                 return ctypes.CDLL(f"/proc/self/fd/{descriptor}")

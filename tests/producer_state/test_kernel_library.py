@@ -165,6 +165,13 @@ def test_a_library_is_on_disk_before_it_has_its_name(cache: Path, monkeypatch: p
     assert synced == [(path.stat().st_ino, False)]
 
 
+def test_a_pipe_of_that_name_keeps_no_process_waiting(cache: Path) -> None:
+    library = Declared().library
+    cache.mkdir()
+    os.mkfifo(library.path(), 0o644)
+    assert library.loaded is None
+
+
 def test_other_sources_and_other_processors_have_another_library(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
