@@ -26,9 +26,13 @@ WITH_OTHER_NAMES = {"docs/explanation/architecture.md", "docs/how-to/run-on-spar
 SECTIONS = "|".join(Settings.model_fields)
 KAFKAS_OPTIONS = {
     "--add",
+    "--add-config",
     "--allow-principal",
+    "--alter",
     "--config",
     "--create",
+    "--entity-name",
+    "--entity-type",
     "--from-beginning",
     "--isolation-level",
     "--operation",
