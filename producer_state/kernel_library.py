@@ -68,7 +68,7 @@ class KernelLibrary:
         Args:
             module: imported only where numba must compile the kernel.
             results: how many integers it returns. They have 64 bits, or one has fewer and no sign.
-            kind: tells apart kernels of one function for several types.
+            kind: distinguishes kernels of one function for several types.
         """
         found = Kernel(self, module, function, tuple(parameters), results, function + kind)
         self.kernels.append(found)

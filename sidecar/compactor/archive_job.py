@@ -51,7 +51,7 @@ class ArchiveJobs:
         committed: list[PartitionCompaction] = []
         try:
             results = compactor.compact([self._request(one, now_ms) for one in work], done=committed.append)
-        except Exception:
+        except Exception:  # It goes on to the caller, after what was committed before it.
             yield from (_told(by_root[result.request.root], result) for result in committed)
             raise
         yield from (_told(by_root[result.request.root], result) for result in results)

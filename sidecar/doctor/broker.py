@@ -138,7 +138,7 @@ class _Look:
 
 
 def broker_checks(settings: Settings, clock: Clock) -> list[Check]:
-    """What can be queried from the broker; one line where nobody is to be asked."""
+    """What can be queried from the broker; one line where no broker is configured."""
     connection = settings.broker.connection
     if not connection.is_configured:
         why = "broker.assume_leader" if settings.broker.assume_leader else "no broker.connection.bootstrap_servers"

@@ -42,7 +42,7 @@ class LossTracker:
         self._kept: tuple[_Span, ...] = ()
 
     def see(self, files: PartitionFiles, facts: PartitionFacts, change: Change) -> None:
-        """What a look at the partition tells, whatever is known of the archive. `change`: of its term.
+        """Take in a check of the partition, whatever is known of the archive. `change`: of its term.
 
         Retention moves a log's beginning to the base of a segment, also where it rolls and deletes the active one in one step. A
         beginning inside a segment was put there by DeleteRecords: what lies below it was deleted on purpose, and is no loss.

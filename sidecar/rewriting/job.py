@@ -159,7 +159,7 @@ class CompactionJob(Generic[SourceT]):
             if not np.array_equal(_chosen(before, data), _chosen(now, data)):
                 raise PartitionError(
                     f"{self.files[scan.split.segment].name}: the segment's own transactions and those of the whole log differ on "
-                    f"which records are aborted; nothing is replaced; verify --deep tells whether the archive is damaged"
+                    f"which records are aborted; nothing is replaced; verify --deep shows whether the archive is damaged"
                 )
         return job
 

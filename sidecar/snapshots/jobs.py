@@ -54,7 +54,7 @@ class StateAt:
     """State at a boundary, expired producers included, and the largest batch timestamp below it as far as known (-1: none).
 
     `start`: where its replay began, None: not by a job. `cleaned`: a cleaner has been where it was read.
-    `transactions_known` False: a transaction that began below the start can be open, and nothing tells. A broker that loads such
+    `transactions_known` False: a transaction that began below the start can be open, and nothing shows it. A broker that loads such
     a state would give consumers undecided records: it may not be written, and confirms no snapshot.
     `dropped`: who was known below has been left out on purpose.
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class ManualClock:
-    """A clock that moves only when told to, or when something sleeps on it."""
+    """A clock that moves only when a test moves it, or when something sleeps on it."""
 
     def __init__(self, now_ms: int = 0) -> None:
         self._now_ms = now_ms

@@ -12,7 +12,7 @@ class SeededRandomness:
         self._random = random.Random(seed)
 
     def seed(self, seed: int) -> None:
-        """Begin anew from this seed."""
+        """Begin again from this seed."""
         self._random.seed(seed)
 
     def random_bytes(self, count: int) -> bytes:

@@ -1,4 +1,4 @@
-"""Changed settings are taken over as a whole or not at all; what was refused is told, and the old settings stay in effect."""
+"""Changed settings are applied as a whole or not at all; a rejected change is reported, and the old settings stay in effect."""
 
 from __future__ import annotations
 

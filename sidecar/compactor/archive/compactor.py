@@ -118,7 +118,9 @@ class ArchiveCompactor:
             return results(partitions)
         try:
             self._run(running, dry_run, done)
-        except Exception:
+        except (
+            Exception
+        ):  # Whatever ends all of them goes on to the caller: the uploads that no commit names must not stay.
             if committed := [found.request.root for found in running if found.result and not found.result.error]:
                 _log.warning("compaction_ended_early", committed=committed, left="the other partitions are unchanged")
             for found in unsettled(running):
