@@ -10,7 +10,7 @@ from crc32c import crc32c
 from producer_state.snapshot import read_snapshot
 from sidecar.archive.actions import Add, Lost, Purge
 from sidecar.archive.bundle import cut_parts
-from sidecar.archive.commit import Commit, digest
+from sidecar.archive.commit import Commit, Writer, digest
 from sidecar.archive.fold import fold
 from sidecar.archive.keys import below, commit_key, parse_segment_key
 from sidecar.archive.state import PartitionState, empty_state
@@ -27,7 +27,7 @@ class Checker:
     """Follows a lineage past all faults.
 
     `state`: as of the last check, None while nothing is archived. `losses`: that commits said since somebody emptied it.
-    `writers`: the broker beside which a segment was added, by its id. `is_forked`: it has offsets that an unclean election has
+    `writers`: who added a segment, by its id. `is_forked`: it has offsets that an unclean election has
     lost in the log. `cut_epoch`: the leader epoch of the last one.
     """
 
@@ -37,7 +37,7 @@ class Checker:
     grace_period_ms: int
     state: PartitionState | None = None
     losses: list[Lost] = field(default_factory=list)
-    writers: dict[str, int] = field(default_factory=dict)
+    writers: dict[str, Writer] = field(default_factory=dict)
     is_forked: bool = False
     cut_epoch: int = -1
     _commits: dict[str, bytes] = field(default_factory=dict)
@@ -126,7 +126,7 @@ class Checker:
                 self._check_loss(key, commit, action)
                 self.losses.append(action)
             elif isinstance(action, Add):
-                self.writers[action.segment.segment_id] = commit.writer.broker_id
+                self.writers[action.segment.segment_id] = commit.writer
 
     def _check_loss(self, key: str, commit: Commit, lost: Lost) -> None:
         log = self.cluster.replicas[commit.writer.broker_id]
@@ -220,10 +220,11 @@ class Checker:
                 raise Finding("record-lost", f"{batch}: compaction took it, and no later one of its key is archived")
 
     def _check_transactions(self, segment: ArchivedSegment) -> None:
-        """None that it has begun is open in all that is committed now."""
-        truth = self.cluster.truth
+        """None that it has begun is open in all that is committed now, or was for a leader before an unclean election."""
+        truth, writer = self.cluster.truth, self.writers.get(segment.segment_id)
+        knew_markers = truth.reopened if writer is not None and writer.leader_epoch < self.cut_epoch else ()
         for batch in truth.between(segment.base_offset, segment.end_offset):
-            if batch.transaction >= 0 and batch.transaction not in truth.ends:
+            if batch.transaction >= 0 and batch.transaction not in truth.ends and batch.transaction not in knew_markers:
                 raise Finding("undecided", f"{segment}: transaction {batch.transaction} of {batch}")
 
     def _check_coverage(self, state: PartitionState) -> None:

@@ -62,7 +62,8 @@ class LossReports:
         state = None if archive is None else archive.state
         for segment in () if state is None else state.segments:
             is_archived = segment.base_offset < event.to_offset and event.from_offset < segment.end_offset
-            if is_archived and archive is not None and archive.writers.get(segment.segment_id) == broker:
+            writer = None if archive is None else archive.writers.get(segment.segment_id)
+            if is_archived and writer is not None and writer.broker_id == broker:
                 raise Finding("false-loss-report", f"{event}: {segment} is archived")
 
     def forget(self, topic_partition: TopicPartition) -> None:

@@ -17,6 +17,8 @@ from tests.simulation.schedule import (
     Roll,
     Round,
     Schedule,
+    Shrink,
+    UncleanLeader,
     Wait,
 )
 
@@ -94,5 +96,22 @@ REGRESSIONS: Final[dict[str, Schedule]] = {
             NewLeader(),
         ),
         shape=LogShape(roll_batches=(1, 3), transactions=False, idempotent=False),
+    ),
+    # Of the model: a former leader archives records, all of which remain, while the marker of their transaction is lost.
+    "an unclean election loses the marker of a transaction whose records a former leader archives": Schedule(
+        seed=5013143,
+        steps=(
+            Append(seed=181512824, batches=2),
+            Round(is_late=True, moves=8),
+            NewLeader(fetches=False),
+            Append(seed=2831575603, batches=6),
+            NewLeader(),
+            Append(seed=3640432066, lags=True),
+            Shrink(),
+            Round(),
+            UncleanLeader(),
+            Round(broker=0, is_asleep=True),
+        ),
+        shape=LogShape(roll_batches=(1, 1)),
     ),
 }

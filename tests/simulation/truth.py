@@ -13,13 +13,15 @@ class Truth:
     """Of a partition: every leader that was elected cleanly has all of it.
 
     `line`: committed batches, ascending. `deleted_before_offset`: how far DeleteRecords went. `ends`: by the number of a
-    transaction, its marker. `lost`: contents of batches that unclean elections have lost.
+    transaction, its marker. `lost`: contents of batches that unclean elections have lost. `reopened`: transactions of which they
+    have lost the marker.
     """
 
     line: list[Batch] = field(default_factory=list)
     ends: dict[int, Batch] = field(default_factory=dict)
     deleted_before_offset: int = 0
     lost: set[int] = field(default_factory=set)
+    reopened: set[int] = field(default_factory=set)
 
     @property
     def end_offset(self) -> int:
@@ -41,6 +43,7 @@ class Truth:
             self.lost.add(batch.content)
             if batch.is_marker:
                 del self.ends[batch.transaction]
+                self.reopened.add(batch.transaction)
 
     def was_lost(self, batches: Iterable[Batch]) -> bool:
         """Whether unclean elections have lost one of these."""
