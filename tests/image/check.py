@@ -116,6 +116,8 @@ def check_preparation(box: Box) -> None:
     """What the build made ready was used by all of the above, and can be made again where it can be written."""
     (line,) = (json.loads(line) for line in box.run(*PROGRAM, "--json", "prepare").splitlines())
     assert line["made"] is False, line
+    verify = "tiered-sidecar verify --archive /mnt/demo --deep --engine local"
+    box.run("sh", "-c", f"{verify} && ! PYTHONVERBOSE=1 {verify} 2>&1 | grep -q \"^import 'numba'\"")
     kernels = "cd {} && find . -type f -name '*.nbc' | sort"
     shipped, present = (
         set(box.run("sh", "-c", kernels.format(place)).split())
