@@ -92,17 +92,18 @@ class LossTracker:
             first_offset: of what can still be archived, from the directory or from descriptors; None if there is nothing.
         """
         is_empty = archived_end_offset is None
-        self._report_untold(facts, is_empty, first_offset if is_empty else archived_start_offset)
+        begins = first_offset if is_empty else archived_start_offset
+        self._report_untold(facts, is_empty, begins)
         if not is_empty and not self.is_doubted:
             # From here on the archive shows what it lacks.
             self._start_offset = self._gone_end_offset = self._retained_end_offset = None
         start_offset, end_offset = self._start_offset, self._gone_end_offset
-        if start_offset is not None and end_offset is not None and first_offset is not None:
-            self._report_gone(facts, start_offset, end_offset, first_offset)
+        if start_offset is not None and end_offset is not None and begins is not None:
+            self._report_gone(facts, start_offset, end_offset, begins)
         self._keep()
 
-    def _report_gone(self, facts: PartitionFacts, start_offset: int, gone_end_offset: int, first_offset: int) -> None:
-        end_offset = min(gone_end_offset, first_offset)
+    def _report_gone(self, facts: PartitionFacts, start_offset: int, gone_end_offset: int, begins: int) -> None:
+        end_offset = min(gone_end_offset, begins)
         told = facts.cluster_start_offset
         if told is not None and told < end_offset and not self.is_doubted:
             # It was asked before the directory was listed: its next answer tells retention from DeleteRecords.

@@ -113,6 +113,18 @@ def test_segments_that_retention_took_while_the_store_was_away_from_the_beginnin
         assert ranges(archived_states(found.store)[NAME]) == expected
 
 
+def test_what_is_archived_before_the_broker_says_that_retention_took_the_rest_is_no_loss(tmp_path: Path) -> None:
+    with site(tmp_path) as found:
+        found.store.is_away = True
+        assert found.lost() == []
+        found.store.is_away = False
+        found.retention(248, told=0)  # The broker was asked before its retention: this may be DeleteRecords yet.
+        assert found.lost() == []
+        assert archived_states(found.store)[NAME].start_offset == 248
+        found.retention(504)
+        assert found.lost(2) == [(0, 248)]
+
+
 @pytest.mark.parametrize("told", [True, False], ids=["a leader is asked", "files only"])
 def test_an_active_segment_that_was_rolled_and_deleted_in_one_step_is_told(idle: Site, told: bool) -> None:
     for base_offset, new_base_offset in ((504, 700), (700, 900)):

@@ -114,4 +114,18 @@ REGRESSIONS: Final[dict[str, Schedule]] = {
         ),
         shape=LogShape(roll_batches=(1, 1)),
     ),
+    # Of the product: it reported offsets as lost which it had archived before the broker's log start confirmed an earlier loss.
+    "retention goes on while it is doubted whether records were deleted on purpose": Schedule(
+        seed=5031774,
+        steps=(
+            Append(seed=1094623411, batches=2),
+            NewLeader(),
+            Append(seed=1981901952, batches=5),
+            Round(faults=(Fault(error="StoreUnsafe", first=2),)),
+            Retention(broker=1, segments=2),
+            Round(is_asleep=True),
+            Retention(broker=1, segments=2),
+        ),
+        shape=LogShape(roll_batches=(2, 2), transactions=False, idempotent=False),
+    ),
 }

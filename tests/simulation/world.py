@@ -299,6 +299,8 @@ class World:
         try:
             with self._typed_errors("Stop"):
                 sidecar.stop()
+        except Crash as error:  # Of a step before: its event waited when the round had made its moves.
+            self._note(error)
         finally:
             sidecar.is_busy = False
 
