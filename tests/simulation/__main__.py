@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from typing import Final
 
+from tests.histories.faults import Crash
 from tests.simulation.drawing import random_schedule
 from tests.simulation.figures import Figures
 from tests.simulation.findings import Finding
@@ -35,7 +36,7 @@ def several(seeds: range) -> tuple[Figures, list[Found]]:
                 figures.add(run(random_schedule(seed)))
             except Finding as error:
                 found.append((seed, error.rule, error.detail))
-            except Exception as error:  # noqa: BLE001 - a fault of the model must not end the others
+            except (Exception, Crash) as error:  # noqa: BLE001 - a fault of the model must not end the others
                 found.append((seed, f"crash-{type(error).__name__}", repr(error)))
     gc.enable()
     return figures, found
