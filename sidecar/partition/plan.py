@@ -22,7 +22,6 @@ from sidecar.partition.wait_reason import (
     WaitReason,
 )
 
-NS_PER_MS = 1_000_000
 STABLE_SOON_MS = 200
 
 
@@ -197,12 +196,11 @@ def _rolled_at_the_latest_ms(files: PartitionFiles, now_ms: int, first_seen_ms: 
     latest: dict[int, int] = {}
     for segment in files.segments:
         end_offset = segment.end_offset
-        written_ms = successors[end_offset].mtime_ns // NS_PER_MS if end_offset in successors else now_ms
+        written_ms = successors[end_offset].mtime_ms if end_offset in successors else now_ms
         latest[end_offset] = min(written_ms, first_seen_ms.get(end_offset, now_ms))
     return latest
 
 
 def newest_change_ms(segment: SegmentFiles) -> int:
     """Latest modification time of the segment's files, in milliseconds."""
-    files = (segment.log, segment.offset_index, segment.time_index, segment.transaction_index, segment.snapshot)
-    return max(file.mtime_ns for file in files if file is not None) // NS_PER_MS
+    return max(file.mtime_ms for file in segment.files)

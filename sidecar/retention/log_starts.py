@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from dataclasses import dataclass, replace
 
 from sidecar.archive.state import PartitionState
@@ -164,8 +163,8 @@ def _looked_inside(
 
 def _rolled_around(files: PartitionFiles, offset: int) -> SegmentFiles | None:
     """The rolled segment inside which an offset lies."""
-    row = bisect_right(files.segments, offset, key=lambda segment: segment.end_offset)
-    return files.segments[row] if row < len(files.segments) and files.segments[row].base_offset < offset else None
+    found = files.first_above(offset)
+    return found if found is not None and found.base_offset < offset else None
 
 
 def active_below(files: PartitionFiles, offset: int) -> SegmentFiles | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from bisect import bisect_right
 from collections.abc import Iterable
 from typing import Protocol, TypeAlias
 
@@ -208,7 +207,6 @@ def _joined(spans: Iterable[_Span]) -> tuple[_Span, ...]:
 
 def _lies_inside(files: PartitionFiles, offset: int) -> bool:
     """Whether an offset lies inside one of the listed segments; their beginnings do not."""
-    row = bisect_right(files.segments, offset, key=lambda segment: segment.end_offset)
-    if row < len(files.segments):
-        return files.segments[row].base_offset < offset
+    if (found := files.first_above(offset)) is not None:
+        return found.base_offset < offset
     return files.active_base_offset is not None and offset > files.active_base_offset

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final, Protocol
@@ -238,8 +237,8 @@ def _taken(segments: Iterable[SegmentFiles], files: PartitionFiles) -> tuple[Seg
 
 def _stands(segment: SegmentFiles, files: PartitionFiles) -> bool:
     """Whether its file lies in the directory as it was planned."""
-    row = bisect_right(files.segments, segment.base_offset, key=lambda listed: listed.end_offset)
-    return row < len(files.segments) and files.segments[row].log == segment.log
+    found = files.first_above(segment.base_offset)
+    return found is not None and found.log == segment.log
 
 
 def _is_active(segment: SegmentFiles, files: PartitionFiles) -> bool:

@@ -10,7 +10,7 @@ from sidecar.errors import CoverageHole, PartitionError
 from sidecar.model import PartitionFiles, SegmentFiles, TopicPartition
 from sidecar.partition.outcome import PartitionOutcome
 from sidecar.partition.plan import PartitionPlan
-from sidecar.partition.retention import AT_RISK_MS, NS_PER_MS, deletion_deadline_ms
+from sidecar.partition.retention import AT_RISK_MS, deletion_deadline_ms
 from sidecar.partition.status import PartitionCondition, PartitionStatus
 from sidecar.reporting.advice import advised
 from sidecar.runner.context import RunContext
@@ -67,7 +67,7 @@ def status_of(
 
 def oldest_ms(segments: Iterable[SegmentFiles]) -> int | None:
     """When the oldest of these was last written, None if there is none."""
-    return min((segment.log.mtime_ns // NS_PER_MS for segment in segments), default=None)
+    return min((segment.log.mtime_ms for segment in segments), default=None)
 
 
 def _condition_of(plan: PartitionPlan) -> PartitionCondition:
