@@ -19,10 +19,9 @@ from sidecar.discovery.scan import ScanResult
 from sidecar.errors import SidecarError
 from sidecar.partition.domain_events import CycleEnded
 from sidecar.partition.plan import PartitionPlan
-from sidecar.runner.checks import Checks
+from sidecar.runner.checks import Checks, CycleReport
 from sidecar.runner.context import RunContext
 from sidecar.runner.copy_tasks import CopyTasks, Done, Work
-from sidecar.runner.cycle_report import CycleReport
 from sidecar.runner.outcomes import Outcomes
 from sidecar.runner.partition_archiver import PartitionArchiver
 from sidecar.runner.plans import Plans
@@ -198,6 +197,5 @@ class ArchiveLoop:
         self.tasks.take_on(ready)
 
     def _show(self, report: CycleReport) -> None:
-        tools = self._tools
-        report.led, report.look_again_s = self.checks.led(), self.due_in_s()
+        tools, report.led = self._tools, self.checks.led()
         tools.emit(CycleEnded(self._outcomes.stopped, tools.journal.count(), tools.is_store_silent()))

@@ -13,17 +13,18 @@ from typing import Final, TypeAlias
 from sidecar.commits.continuity import named_by_cluster
 from sidecar.compactor.before_upload import BeforeUpload
 from sidecar.compactor.candidate_queue import LedPartition
-from sidecar.discovery.scan import ScanResult
-from sidecar.errors import PartitionError, SidecarError
+from sidecar.discovery.scan import ScanProblem, ScanResult
+from sidecar.errors import PartitionError, SidecarError, StoreError
 from sidecar.model import PartitionFiles, TopicPartition
 from sidecar.partition.domain_events import BrokerFactsRead, DirectoryUnreadable, PartitionsChecked
 from sidecar.partition.facts import PartitionFacts
 from sidecar.partition.outcome import PartitionOutcome
 from sidecar.partition.plan import PartitionPlan
 from sidecar.partition.status import PartitionStatus
+from sidecar.partition.wait_reason import Away
+from sidecar.reporting.health_reporter import CycleConditions
 from sidecar.runner.context import RunContext
 from sidecar.runner.copy_tasks import CopyTasks, Work
-from sidecar.runner.cycle_report import CycleReport
 from sidecar.runner.long_waits import LongWaits
 from sidecar.runner.outcomes import Outcomes
 from sidecar.runner.partition_archiver import PartitionArchiver
@@ -35,6 +36,61 @@ LATE_S: Final = 10.0
 """A check ends without the plans that take longer: they follow when they are made."""
 
 Seen: TypeAlias = tuple[PartitionFiles, PartitionFacts | SidecarError]
+
+
+@dataclass(slots=True)
+class CycleReport:
+    """What one check found. `outcomes` ascend by partition; `problems` are what could not even be listed.
+
+    `backed_off`: how partitions ended that failed not long ago, whether they were left alone this time or are tried again.
+    `is_empty`: no partition was listed, nor is one left alone.
+    `led`: partitions with an archive that this broker leads. `is_complete`: False where nothing could be checked.
+    `broker_away`: why the broker could not be asked, None if it could. `missing_rights`: what it does not let us ask.
+    `scan_s`: how long it took.
+    """
+
+    outcomes: list[PartitionOutcome] = field(default_factory=list)
+    problems: tuple[ScanProblem, ...] = ()
+    backed_off: list[PartitionOutcome] = field(default_factory=list)
+    led: list[LedPartition] = field(default_factory=list)
+    is_empty: bool = False
+    scan_s: float = 0.0
+    is_complete: bool = True
+    broker_away: Away | None = None
+    missing_rights: tuple[str, ...] = ()
+
+    @property
+    def found_nothing(self) -> bool:
+        """Whether all was checked, and there was no partition."""
+        return self.is_complete and self.is_empty and not (self.broker_away or self.problems)
+
+    @property
+    def conditions(self) -> CycleConditions:
+        """What the check met that may keep the process from its work."""
+        found = [*self.outcomes, *self.backed_off]
+        outcomes = sorted(found, key=lambda outcome: outcome.files.topic_partition)
+        return CycleConditions(
+            tuple(str(outcome.error) for outcome in outcomes if isinstance(outcome.error, StoreError)),
+            tuple(str(problem.error) for problem in self.problems if problem.topic_partition is None),
+            self.broker_away,
+            self.missing_rights,
+            tuple(str(problem.error) for problem in self.problems),
+        )
+
+    @property
+    def errors(self) -> list[SidecarError]:
+        """Everything that needs a person or another try."""
+        found = [outcome.error for outcome in self.outcomes if outcome.error is not None]
+        return [*(problem.error for problem in self.problems), *found]
+
+    @property
+    def exit_code(self) -> int:
+        """0 if all went well; the common code of all errors if nothing else was done; else 3, partial."""
+        codes = {error.exit_code for error in self.errors}
+        if not codes:
+            return 0
+        worked = any(outcome.error is None for outcome in self.outcomes)
+        return codes.pop() if len(codes) == 1 and not worked else 3
 
 
 @dataclass(slots=True)

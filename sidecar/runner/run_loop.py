@@ -20,9 +20,9 @@ from sidecar.rewriting.engines import CompactionEngines
 from sidecar.rewriting.local_stages import LocalEngines
 from sidecar.runner.archive_loop import ArchiveLoop
 from sidecar.runner.assembly import ChangingSettings, open_tools, policy_of, scanner
+from sidecar.runner.checks import CycleReport
 from sidecar.runner.cleaner_watch import CleanerWatch
 from sidecar.runner.context import RunContext
-from sidecar.runner.cycle_report import CycleReport
 from sidecar.runner.topic_choice import nothing_chosen
 from sidecar.segment.reading import ReadSegment, read_segment
 from sidecar.storage.retry import StoreAnswers
