@@ -77,16 +77,17 @@ class Answer:
     content_policy: str = NOTHING_POLICY
 
 
-@dataclass(frozen=True, slots=True)
 class Pages:
-    """The pages of one process."""
+    """The pages of one process that these settings ask for."""
 
-    health: Health
-    metrics: Metrics
-    model: StatusModel
-    page: StatusPage
-    access: Access
-    heartbeat_timeout_s: float
+    def __init__(
+        self, settings: HttpSettings, health: Health, metrics: Metrics, clock: Clock, model: StatusModel
+    ) -> None:
+        """Raises SettingsError if the token cannot be read."""
+        self.health, self.metrics, self.model = health, metrics, model
+        self.heartbeat_timeout_s = settings.heartbeat_timeout_s
+        self.page = StatusPage(model, health, clock, settings.heartbeat_timeout_s)
+        self.access = Access(settings.token_file)
 
     def answer(self, request: Request) -> Answer:
         """The answer to a GET. Without the token, where there is one, only `/healthz` tells anything."""
@@ -152,13 +153,6 @@ class Pages:
             **status_json(self.model),
             **self.health.status(),
         }
-
-
-def pages_of(settings: HttpSettings, health: Health, metrics: Metrics, clock: Clock, model: StatusModel) -> Pages:
-    """The pages that these settings ask for. Raises SettingsError if the token cannot be read."""
-    timeout_s = settings.heartbeat_timeout_s
-    page = StatusPage(model, health, clock, timeout_s)
-    return Pages(health, metrics, model, page, Access(settings.token_file), timeout_s)
 
 
 def plain(status: HTTPStatus, text: str, headers: tuple[tuple[str, str], ...] = ()) -> Answer:

@@ -18,7 +18,7 @@ import structlog
 from sidecar.clock import Clock
 from sidecar.config import HttpSettings
 from sidecar.errors import SettingsError
-from sidecar.http.pages import HEALTH_PATH, Answer, Pages, Request, pages_of, plain
+from sidecar.http.pages import HEALTH_PATH, Answer, Pages, Request, plain
 from sidecar.metrics import Metrics
 from sidecar.reporting.health_reporter import Health
 from sidecar.reporting.status_model import StatusModel
@@ -163,7 +163,7 @@ class HttpServer:
         address = settings.address
         if address is None:
             raise SettingsError("http.bind is null: no address to listen on")
-        pages = pages_of(settings, health, metrics, clock, model or StatusModel(clock))
+        pages = Pages(settings, health, metrics, clock, model or StatusModel(clock))
         try:
             self._server = _Server(address, settings, pages, clock, metrics)
         except (OSError, UnicodeError) as error:

@@ -162,10 +162,10 @@ def mismatches(snapshots: Mapping[str, int]) -> int:
 
 
 def _tiles(rows: Sequence[Row], states: Counter[State], figures: StatusFigures, now_ms: int) -> tuple[Tile, ...]:
-    archived = sum(row.archived_bytes for row in rows)
-    segments = sum(row.archived_segments for row in rows)
-    pending_bytes = sum(row.pending_bytes for row in rows)
-    pending_segments = sum(row.pending_segments for row in rows)
+    archived = sum(row.figures.extent.size_bytes for row in rows)
+    segments = sum(row.figures.extent.segments for row in rows)
+    pending_bytes = sum(row.status.pending_bytes for row in rows)
+    pending_segments = sum(row.status.pending_segments for row in rows)
     led = len(rows) - states[State.NOT_LED]
     sending = sum(upload.size_bytes for upload in figures.uploads)
     deadline_ms = min((row.deadline_ms for row in rows if row.deadline_ms is not None), default=None)
