@@ -110,7 +110,14 @@ class ArchiveCache:
         lineage, number = state.lineage, state.next_number - 1
         name = lineage.topic_partition
         body = encode_checkpoint(newest_segments(state))
-        facts = json.dumps(_facts(remembered)).encode()
+        facts = json.dumps(
+            {
+                "largest_timestamp_ms": remembered.largest_timestamp_ms,
+                "newest_checkpoint": remembered.newest_checkpoint,
+                "extent": asdict(remembered.extent),
+                "mark": remembered.mark,
+            }
+        ).encode()
         row = (name.topic, name.partition, lineage.root, number, body, facts, _seal(body, facts))
         self._run("INSERT OR REPLACE INTO archives VALUES (?,?,?,?,?,?,?)", row)
 
@@ -149,15 +156,6 @@ class ArchiveCache:
     def close(self) -> None:
         with self._guard:
             self._connection.close()
-
-
-def _facts(remembered: Remembered) -> dict[str, Any]:
-    return {
-        "largest_timestamp_ms": remembered.largest_timestamp_ms,
-        "newest_checkpoint": remembered.newest_checkpoint,
-        "extent": asdict(remembered.extent),
-        "mark": remembered.mark,
-    }
 
 
 def _decoded(root: str, number: int, body: bytes, facts: bytes, sha256: bytes) -> Remembered | None:
@@ -219,5 +217,4 @@ class HasMemory(Protocol):
     """Gives what is known of archives across restarts."""
 
     @property
-    def memory(self) -> ArchiveCache:
-        """See the class."""
+    def memory(self) -> ArchiveCache: ...

@@ -112,5 +112,4 @@ class HasTurns(Protocol):
     """Gives turns to read from a disk."""
 
     @property
-    def turns(self) -> DiskTurns:
-        """See the class."""
+    def turns(self) -> DiskTurns: ...

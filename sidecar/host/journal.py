@@ -227,5 +227,4 @@ class HasJournal(Protocol):
     """Gives the journal of unfinished uploads."""
 
     @property
-    def journal(self) -> Journal:
-        """See the class."""
+    def journal(self) -> Journal: ...

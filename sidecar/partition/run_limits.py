@@ -51,5 +51,4 @@ class HasLimits(Protocol):
     """Gives the limits of this process."""
 
     @property
-    def policy(self) -> RunLimits:
-        """See the class."""
+    def policy(self) -> RunLimits: ...

@@ -150,12 +150,10 @@ class StatusModel:
 
     def handle(self, event: events.DomainEvent) -> None:
         """Take in what has happened. An `Emit`."""
-        said = _error_of(event)
-        error = None if said is None else self._without_secrets(*said)
+        if (said := _error_of(event)) is not None:
+            self.failed(*said)
         with self._lock:
-            if error is not None:
-                self._note(error)
-            if self._changed_by(event) or error is not None:
+            if self._changed_by(event):
                 self._version += 1
 
     def _changed_by(self, event: events.DomainEvent) -> bool:
@@ -207,9 +205,6 @@ class StatusModel:
         """Without secrets. Not to be called under the lock: it may read files of secrets."""
         return self._redact(text)[:ERROR_TEXT_MAX] if text else ""
 
-    def _without_secrets(self, where: str, kind: str, text: str) -> _ErrorKey:
-        return where, kind, self._text(text)
-
     def _commit(self, event: events.SegmentCommitted) -> None:
         name, entry = event.segment.topic_partition, event.entry
         self._archived[name] += 1
@@ -239,18 +234,15 @@ class StatusModel:
 
     def failed(self, where: str, kind: str, text: str) -> None:
         """Something went wrong apart from any partition. What was said before in the same words is counted."""
-        error = self._without_secrets(where, kind, text)
+        key = where, kind, self._text(text)
         with self._lock:
-            self._note(error)
+            now_ms = self._clock.now_ms()
+            known = self._errors.pop(key, None)
+            first_ms, count = (now_ms, 1) if known is None else (known.first_ms, known.count + 1)
+            self._errors[key] = RecentError(*key, first_ms, now_ms, count)
+            while len(self._errors) > ERRORS_MAX:
+                self._errors.popitem(last=False)
             self._version += 1
-
-    def _note(self, key: _ErrorKey) -> None:
-        now_ms = self._clock.now_ms()
-        known = self._errors.pop(key, None)
-        first_ms, count = (now_ms, 1) if known is None else (known.first_ms, known.count + 1)
-        self._errors[key] = RecentError(*key, first_ms, now_ms, count)
-        while len(self._errors) > ERRORS_MAX:
-            self._errors.popitem(last=False)
 
     def tick(self) -> None:
         """Time goes by: keep a sample where one is due. Cheap, and to be called at any rate."""
