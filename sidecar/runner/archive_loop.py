@@ -24,7 +24,6 @@ from sidecar.runner.context import RunContext
 from sidecar.runner.copy_tasks import CopyTasks, Done, Work
 from sidecar.runner.outcomes import Outcomes
 from sidecar.runner.partition_archiver import PartitionArchiver
-from sidecar.runner.plans import Plans
 from sidecar.runner.step_threads import Pool, Step, StepExecutor, StepThreads, Then, event_of
 
 TICK_S: Final = 0.5
@@ -51,11 +50,8 @@ class ArchiveLoop:
         """
         self._tools = tools
         self._outcomes = Outcomes(tools)
-        self.plans = Plans(self._run, self._planned)
-        self.tasks = CopyTasks(tools, self._run, self.plans, self._outcomes, self._plan_again, done)
-        self.checks = Checks(
-            tools, self._run, self.plans, self.tasks, self._outcomes, self._checked, scan, before_upload
-        )
+        self.tasks = CopyTasks(tools, self._run, self._outcomes, self._planned, self._plan_again, done)
+        self.checks = Checks(tools, self._run, self.tasks, self._outcomes, self._checked, scan, before_upload)
         self._work: list[Work] = []
         self._only_plans = False
         self._new_executor = executor
@@ -82,7 +78,7 @@ class ArchiveLoop:
         is_whole = kind is None or issubclass(kind, SidecarError)
         if not is_whole:
             self._tools.stop.set()
-        self.plans.close()
+        self.tasks.drop_plannings()
         try:
             if is_whole:
                 self.tasks.stop()
@@ -122,7 +118,7 @@ class ArchiveLoop:
     @property
     def is_busy(self) -> bool:
         """Whether a step is under way, or a plan waits for one."""
-        return bool(self.tasks or self.plans or self.tasks.ready or self.checks.is_under_way)
+        return bool(self.tasks or self.tasks.plannings or self.tasks.ready or self.checks.is_under_way)
 
     # Once, or for ever.
 

@@ -29,7 +29,6 @@ from sidecar.runner.long_waits import LongWaits
 from sidecar.runner.outcomes import Outcomes
 from sidecar.runner.partition_archiver import PartitionArchiver
 from sidecar.runner.partition_status import status_of_unreadable
-from sidecar.runner.plans import Plans
 from sidecar.runner.step_threads import Pool, Run
 
 LATE_S: Final = 10.0
@@ -122,7 +121,6 @@ class Checks:
         self,
         tools: RunContext,
         run: Run,
-        plans: Plans,
         tasks: CopyTasks,
         outcomes: Outcomes,
         ended: Callable[[CycleReport, list[Work], list[Work]], None],
@@ -135,7 +133,7 @@ class Checks:
             ended: takes the report of each check, what can become tasks, and with it what of partitions with tasks is to be pinned.
             scan, before_upload: see `ArchiveLoop`.
         """
-        self._tools, self._run, self._plans, self._tasks = tools, run, plans, tasks
+        self._tools, self._run, self._tasks = tools, run, tasks
         self._outcomes, self._ended = outcomes, ended
         self.scan, self._before_upload = scan, before_upload
         self._archivers: dict[TopicPartition, PartitionArchiver] = {}
@@ -167,7 +165,7 @@ class Checks:
 
     def begin(self) -> None:
         """Ask the broker, and list the log directories; then plan."""
-        check = self._check = Check(self._tools.clock.monotonic_s(), set(self._plans.returning))
+        check = self._check = Check(self._tools.clock.monotonic_s(), set(self._tasks.returning))
         self._run(partial(self._look, self.scan), partial(self._listed, check), Pool.CHECKS)
 
     def end_late(self) -> None:
@@ -240,7 +238,6 @@ class Checks:
             if not (tp in self._present or tp in unreadable or archiver in self._tasks):
                 del archivers[tp]
                 check.awaited.discard(archiver)
-                self._plans.drop(archiver)
                 self._tasks.drop(archiver)
         resting = self._outcomes.resting(self._present)
         backoffs = self._outcomes.backoffs.items()
@@ -264,7 +261,7 @@ class Checks:
     def _see(
         self, check: Check, archiver: PartitionArchiver, files: PartitionFiles, facts: PartitionFacts | SidecarError
     ) -> None:
-        has_task, is_planned = archiver in self._tasks, archiver in self._plans
+        has_task, is_planned = archiver in self._tasks, archiver in self._tasks.plannings
         is_idle = not (has_task or is_planned)
         if archiver in check.relisted:
             # The leader was asked before that listing, and this one may be older: it settles no doubt, and shows nothing new.
@@ -290,14 +287,14 @@ class Checks:
 
     def _plan(self, check: Check, archiver: PartitionArchiver, *, lists: bool = False, returns: bool = False) -> None:
         check.awaited.add(archiver)
-        self._plans.begin(archiver, lists=lists, returns=returns)
+        self._tasks.plan(archiver, lists=lists, returns=returns)
 
     def plan_again(self, archiver: PartitionArchiver) -> None:
         """A partition has had a task, which got on. Not where it is not chosen any more."""
         if archiver.topic_partition not in self._present:
             return
         if self._check is None:
-            self._plans.begin(archiver, lists=True, returns=True)
+            self._tasks.plan(archiver, lists=True, returns=True)
         else:
             self._check.relisted.add(archiver)
             self._plan(self._check, archiver, lists=True, returns=True)
@@ -319,7 +316,7 @@ class Checks:
     def _not_planned(
         self, check: Check, archiver: PartitionArchiver, files: PartitionFiles, error: SidecarError
     ) -> None:
-        self._tasks.drop(archiver)
+        self._tasks.ready.pop(archiver, None)
         outcome = PartitionOutcome(files, error=error)
         check.report.outcomes.append(outcome)
         check.statuses.append(archiver.status(files, None, outcome))
@@ -336,7 +333,7 @@ class Checks:
         work: list[Work] = []
         ready: set[PartitionArchiver] = set()
         for tp, archiver in self._archivers.items():
-            is_busy = archiver in self._tasks or archiver in self._plans
+            is_busy = archiver in self._tasks or archiver in self._tasks.plannings
             plan = archiver.provisional_plan() if is_busy else check.plan_of(archiver)
             if plan is not None:
                 check.statuses.append(archiver.status(check.present.get(tp, plan.files), plan, None))
