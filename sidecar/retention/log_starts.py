@@ -48,12 +48,18 @@ class LogStarts:
         start_offset = facts.cluster_start_offset
         if not facts.leads or start_offset is None:
             return self
-        found = self
-        if found.first_start_offset is None:
-            found = replace(found, first_start_offset=start_offset)
-        if start_offset > (found.inside or 0) and start_offset != found.border:
-            return _looked_inside(found, files, facts, policy, start_offset, disk, emit)
-        return found
+        found = self if self.first_start_offset is not None else replace(self, first_start_offset=start_offset)
+        if start_offset <= (found.inside or 0) or start_offset == found.border or facts.leader_epoch < 0:
+            return found
+        rolled = _rolled_around(files, start_offset)
+        if rolled is None and active_below(files, start_offset) is None:
+            return found
+        if found.is_moved_by_request(facts, policy):
+            return replace(found, inside=start_offset)
+        if rolled is None:
+            return found  # An active segment is read where something hangs on it: no index spares reading all of it.
+        found = found.with_read(rolled, facts, start_offset, disk, emit)
+        return replace(found, inside=start_offset) if found.is_in_ours(start_offset) else found
 
     def learned(self, other: LogStarts) -> LogStarts:
         """With what a commit has found out in the same term, while checks went on."""
@@ -139,26 +145,6 @@ class LogStarts:
             return None
         offset = min(inside, state.end_offset or 0)
         return offset if offset > state.deleted_before_offset else None
-
-
-def _looked_inside(
-    starts: LogStarts,
-    files: PartitionFiles,
-    facts: PartitionFacts,
-    policy: TopicPolicy,
-    start_offset: int,
-    disk: LogDisk,
-    emit: Emit,
-) -> LogStarts:
-    rolled = _rolled_around(files, start_offset)
-    if facts.leader_epoch < 0 or (rolled is None and active_below(files, start_offset) is None):
-        return starts
-    if starts.is_moved_by_request(facts, policy):
-        return replace(starts, inside=start_offset)
-    if rolled is None:
-        return starts  # An active segment is read where something hangs on it: it has no index that spares reading all of it.
-    found = starts.with_read(rolled, facts, start_offset, disk, emit)
-    return replace(found, inside=start_offset) if found.is_in_ours(start_offset) else found
 
 
 def _rolled_around(files: PartitionFiles, offset: int) -> SegmentFiles | None:

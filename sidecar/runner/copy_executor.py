@@ -39,9 +39,8 @@ from sidecar.partition.facts import PartitionFacts
 from sidecar.partition.outcome import PartitionOutcome
 from sidecar.partition.plan import PartitionPlan
 from sidecar.partition.retention import is_urgent
-from sidecar.retention.deleted_records import deleted_on_purpose
+from sidecar.retention.deleted_records import deleted_on_purpose, record_lost, writer_of
 from sidecar.retention.log_starts import LogStarts
-from sidecar.retention.recording import record_lost, writer_of
 from sidecar.runner.context import RunContext
 from sidecar.runner.partition_archiver import PartitionArchiver
 from sidecar.runner.step_threads import Pool, Run, Step
