@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -15,14 +15,12 @@ from threading import Event
 from sidecar.clock import Clock, SystemClock
 from sidecar.config import Settings
 from sidecar.discovery.partition_directory import ListingCache
-from sidecar.discovery.scan import NEVER, ScanResult, TopicFilter, scan_log_dirs
-from sidecar.errors import SettingsError
+from sidecar.discovery.scan import ScanResult, TopicFilter, scan_log_dirs
 from sidecar.host import process_store
 from sidecar.host.archive_cache import ArchiveCache
 from sidecar.host.journal import Journal
 from sidecar.host.pinned_files import PinnedFiles
 from sidecar.host.warm_up import warming_up
-from sidecar.logformat.names import is_internal_topic
 from sidecar.metrics import MeteredStore, Metrics
 from sidecar.partition.domain_events import Emit
 from sidecar.partition.plan import Settling
@@ -37,28 +35,10 @@ from sidecar.storage import open_store, probe_store
 from sidecar.storage.bandwidth import IoBudget
 from sidecar.storage.retry import StoreAnswers
 
-TOPICS_SHOWN_MAX = 20
 PATIENCE_S = 30.0
 """A command asks a store that does not answer for so long, besides what store.retry allows for each request."""
 TASK_S = 120.0
 """A task begins no segment after that: partitions with a backlog take turns, as retention may be faster than one is archived."""
-
-
-def require_topic(topics: Iterable[str], settings: Settings, *, internal: bool | None = None) -> None:
-    """Raises SettingsError if there are topics, but `topics.include` and `exclude` leave none of them.
-
-    Args:
-        internal: whether topics whose name begins with `__` count; default as `topics.internal` says.
-    """
-    chosen = TopicFilter(settings.topics.include, settings.topics.exclude)
-    internal_topics = settings.topics.internal if internal is None else internal
-    present = sorted(set(topics) - NEVER)
-    if not present or any(chosen.accepts(topic, internal_topics=internal_topics) for topic in present):
-        return
-    more = f" and {len(present) - TOPICS_SHOWN_MAX} more" if len(present) > TOPICS_SHOWN_MAX else ""
-    is_hidden = not internal_topics and any(is_internal_topic(topic) for topic in present)
-    hint = " (those that begin with __ only with topics.internal: true)" if is_hidden else ""
-    raise SettingsError(f"no topic matches; there are: {', '.join(present[:TOPICS_SHOWN_MAX])}{more}{hint}")
 
 
 def scanner(settings: Settings, clock: Clock | None = None) -> Callable[[], ScanResult]:

@@ -31,10 +31,10 @@ from sidecar.ports import BrokerFacts
 from sidecar.reporting.advice import advised
 from sidecar.reporting.progress import ProgressCounter, Watcher
 from sidecar.runner.archive_loop import ArchiveLoop
-from sidecar.runner.assembly import open_tools, require_topic, scanner
+from sidecar.runner.assembly import open_tools, scanner
 from sidecar.runner.checks import CycleReport
 from sidecar.runner.copy_tasks import Work
-from sidecar.runner.topic_choice import nothing_chosen
+from sidecar.runner.topic_choice import nothing_chosen, require_topic
 from sidecar.segment.reading import ReadSegment, read_segment
 from sidecar.topic_policy import OnUnkeyed
 
