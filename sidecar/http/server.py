@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Self
+from typing import Any
 from urllib.parse import urlsplit
 
 import structlog
@@ -145,8 +145,11 @@ def _cut_off(clients: Iterable[socket.socket]) -> None:
             _log.debug("http_client_gone", error=str(error))
 
 
-class HttpServer:
-    """Serves until `close`. A context manager."""
+class HttpServer(ThreadingHTTPServer):
+    """Serves in a thread of its own until `close`. A context manager."""
+
+    request_queue_size = BACKLOG
+    daemon_threads = True
 
     def __init__(
         self,
@@ -156,52 +159,38 @@ class HttpServer:
         clock: Clock,
         model: StatusModel | None = None,
     ) -> None:
-        """Bind and begin to serve in a thread of its own.
+        """Bind and begin to serve.
 
         Raises SettingsError if `http.bind` is unset or cannot be listened on, or the token cannot be read.
         """
         address = settings.address
         if address is None:
             raise SettingsError("http.bind is null: no address to listen on")
-        pages = Pages(settings, health, metrics, clock, model or StatusModel(clock))
-        try:
-            self._server = _Server(address, settings, pages, clock, metrics)
-        except (OSError, UnicodeError) as error:
-            raise SettingsError(f"http.bind: cannot listen on {settings.bind}: {error}") from error
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(POLL_S,), name="http", daemon=True)
-        self._thread.start()
-
-    @property
-    def port(self) -> int:
-        return int(self._server.server_address[1])
-
-    def close(self, grace_s: float = 1.0) -> None:
-        """Stop listening; let answers in progress finish for so long, then cut them off."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._server.clients.finish(grace_s)
-        self._thread.join()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_exception: object) -> None:
-        self.close()
-
-
-class _Server(ThreadingHTTPServer):
-    request_queue_size = BACKLOG
-    daemon_threads = True
-
-    def __init__(
-        self, address: tuple[str, int], settings: HttpSettings, pages: Pages, clock: Clock, metrics: Metrics
-    ) -> None:
-        self.pages = pages
+        self.pages = Pages(settings, health, metrics, clock, model or StatusModel(clock))
         self._timeout_s = settings.request_timeout_s
         self.clients = Clients(settings.max_connections, self._timeout_s, clock, metrics.http_turned_away.inc)
         if ":" in address[0]:
             self.address_family = socket.AF_INET6
-        super().__init__(address, _Handler)
+        try:
+            super().__init__(address, _Handler)
+        except (OSError, UnicodeError) as error:
+            raise SettingsError(f"http.bind: cannot listen on {settings.bind}: {error}") from error
+        self._thread = threading.Thread(target=self.serve_forever, args=(POLL_S,), name="http", daemon=True)
+        self._thread.start()
+
+    @property
+    def port(self) -> int:
+        return int(self.server_address[1])
+
+    def close(self, grace_s: float = 1.0) -> None:
+        """Stop listening; let answers in progress finish for so long, then cut them off."""
+        self.shutdown()
+        self.server_close()
+        self.clients.finish(grace_s)
+        self._thread.join()
+
+    def __exit__(self, *_exception: object) -> None:
+        self.close()
 
     def server_bind(self) -> None:
         """Bind without the reverse name lookup of `HTTPServer`, which may hang."""
@@ -234,7 +223,7 @@ class _Server(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    server: _Server
+    server: HttpServer
     protocol_version = "HTTP/1.0"  # one request per connection: an idle client holds no thread
 
     def do_GET(self) -> None:

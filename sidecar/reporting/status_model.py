@@ -33,35 +33,6 @@ class Sample:
     pending_bytes: int
 
 
-class History:
-    """A ring of samples. Not for use by two threads at once."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._archived_bytes = 0
-        # One more than fills the window: a rate needs the sample before.
-        self._ring: deque[tuple[float, int, int]] = deque(maxlen=int(WINDOW_S / SAMPLE_EVERY_S) + 1)
-
-    def archived(self, size_bytes: int) -> None:
-        self._archived_bytes += size_bytes
-
-    def is_due(self) -> bool:
-        return not self._ring or self._clock.monotonic_s() - self._ring[-1][0] >= SAMPLE_EVERY_S
-
-    def tick(self, pending_bytes: int) -> None:
-        """Take a sample; so much is waiting now."""
-        self._ring.append((self._clock.monotonic_s(), self._archived_bytes, pending_bytes))
-
-    def samples(self, pending_bytes: int) -> tuple[Sample, ...]:
-        """Those of the last hour, ascending in time, and one of this moment."""
-        now_s = self._clock.monotonic_s()
-        kept = [(now_s - at_s, archived, pending) for at_s, archived, pending in self._ring]
-        return (
-            *(Sample(*entry) for entry in kept if entry[0] <= WINDOW_S + SAMPLE_EVERY_S),
-            Sample(0.0, self._archived_bytes, pending_bytes),
-        )
-
-
 @dataclass(frozen=True, slots=True)
 class Upload:
     topic_partition: TopicPartition
@@ -134,7 +105,9 @@ class StatusModel:
         self._uploads: dict[tuple[TopicPartition, int], Upload] = {}
         self._errors: OrderedDict[_ErrorKey, RecentError] = OrderedDict()
         self._snapshots: Counter[str] = Counter()
-        self._history = History(self._clock)
+        self._archived_bytes = 0
+        # Of the last hour. One more than fills the window: a rate needs the sample before.
+        self._samples: deque[tuple[float, int, int]] = deque(maxlen=int(WINDOW_S / SAMPLE_EVERY_S) + 1)
 
     @property
     def version(self) -> int:
@@ -210,7 +183,7 @@ class StatusModel:
         self._archived[name] += 1
         self._snapshots[str(entry.snapshot.origin)] += 1
         self._snapshots[event.snapshot_result] += 1
-        self._history.archived(entry.size_bytes)
+        self._archived_bytes += entry.size_bytes
         status = self._statuses.get(name)
         if status is not None:
             self._statuses[name] = replace(
@@ -246,9 +219,10 @@ class StatusModel:
 
     def tick(self) -> None:
         """Time goes by: keep a sample where one is due. Cheap, and to be called at any rate."""
+        now_s = self._clock.monotonic_s()
         with self._lock:
-            if self._history.is_due():
-                self._history.tick(self._pending_bytes())
+            if not self._samples or now_s - self._samples[-1][0] >= SAMPLE_EVERY_S:
+                self._samples.append((now_s, self._archived_bytes, self._pending_bytes()))
                 self._version += 1
 
     def _pending_bytes(self) -> int:
@@ -265,7 +239,7 @@ class StatusModel:
 
     def _copied(self) -> StatusFigures:
         """Without the reasons."""
-        uploads = tuple(self._uploads.values())
+        uploads, now_s = tuple(self._uploads.values()), self._clock.monotonic_s()
         by_partition: dict[TopicPartition, list[Upload]] = {}
         for upload in uploads:
             by_partition.setdefault(upload.topic_partition, []).append(upload)
@@ -286,7 +260,14 @@ class StatusModel:
             uploads=uploads,
             errors=tuple(reversed(self._errors.values())),
             snapshots=self._snapshots.copy(),
-            samples=self._history.samples(self._pending_bytes()),
+            samples=(
+                *(
+                    Sample(now_s - at_s, *sizes)
+                    for at_s, *sizes in self._samples
+                    if now_s - at_s <= WINDOW_S + SAMPLE_EVERY_S
+                ),
+                Sample(0.0, self._archived_bytes, self._pending_bytes()),
+            ),
         )
 
 

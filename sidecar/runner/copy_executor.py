@@ -353,17 +353,13 @@ class CopyExecutor:
             if not plan.facts.transactions_decided:
                 # Markers that are lost decide no transaction: what is known behind them does.
                 at_end = prepared.reading.state if prepared.lost is None else after.known.table
-                piece.blocker = self._open_behind(open_transactions(segment, at_end))
+                if (waiting := open_transactions(segment, at_end)) is not None:
+                    stable_end_offset, take = plan.facts.stable_end_offset, tools.budget.reads.take
+                    piece.blocker = tools.disk.look_ahead(plan.files, waiting, stable_end_offset, tools.beat, take)
             unless_known.pop_all()
         # Here, not when the loop takes the event: a fault may end the loop before, and `close` must find the open file.
         self._position, self._pieces[slot] = after, piece
         return prepared.lost
-
-    def _open_behind(self, waiting: OpenTransactions | None) -> OpenTransactions | None:
-        if waiting is None:
-            return None
-        tools, stable_end_offset = self._tools, self.plan.facts.stable_end_offset
-        return tools.disk.look_ahead(self.plan.files, waiting, stable_end_offset, tools.beat, tools.budget.reads.take)
 
     def _take_copies(self, pieces: Sequence[_Piece]) -> list[PreparedSegment | None]:
         """Each segment as its copy, None where it has none. Raises PartitionError; then there is no copy of any."""

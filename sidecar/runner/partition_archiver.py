@@ -53,10 +53,6 @@ class StandingPlan:
     state: PartitionState | None
     status: PartitionStatus | None = None
 
-    def holds(self, files: PartitionFiles, facts: PartitionFacts, state: PartitionState | None) -> bool:
-        """Whether a plan made from these would be the same."""
-        return (self.plan.files, self.plan.facts, self.state) == (files, facts, state)
-
 
 def standing(plan: PartitionPlan, state: PartitionState | None) -> StandingPlan | None:
     """The plan as one that stands, None if it may change by itself: something waits for time, for a person or for a turn.
@@ -109,11 +105,8 @@ class PartitionArchiver:
 
     # What is seen.
 
-    def see(self, files: PartitionFiles, facts: PartitionFacts) -> None:
-        """A check has listed these files, after the broker was asked."""
-        self._see(files, facts, is_answer=True)
-
-    def _see(self, files: PartitionFiles, facts: PartitionFacts, *, is_answer: bool) -> None:
+    def see(self, files: PartitionFiles, facts: PartitionFacts, *, is_answer: bool = True) -> None:
+        """A check has listed these files. `is_answer`: after the broker was asked."""
         self._seen, self.files = (files, facts), files
         self._stable_end_offset = facts.stable_end_offset
         change, policy = self._begin_term(files, facts), self._tools.facts.policy(files.topic_partition.topic)
@@ -166,7 +159,7 @@ class PartitionArchiver:
     def stands(self, files: PartitionFiles, facts: PartitionFacts) -> bool:
         """Whether the last plan was to do nothing, and would be the same now. Cheap."""
         known = self._standing
-        if known is None or not known.holds(files, facts, self.known.state):
+        if known is None or (known.plan.files, known.plan.facts, known.state) != (files, facts, self.known.state):
             return False
         self.plan = known.plan
         return True
@@ -233,7 +226,7 @@ class PartitionArchiver:
         if lists and (seen := self._seen) is not None:
             listed = yield partial(self._list_again, seen[0])
             if self._seen is seen:
-                self._see(*listed, is_answer=False)
+                self.see(*listed, is_answer=False)
         while plan is None:
             if self._seen is None:
                 raise RuntimeError(f"{self.topic_partition}: planned before it was seen")
