@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from sidecar.errors import CoverageHole, LineageUnknown, PartitionError
 from sidecar.model import PartitionFiles, SegmentFiles
-from sidecar.partition.facts import PartitionFacts
-from sidecar.partition.term import Term
+from sidecar.partition.facts import PartitionFacts, Term
 from sidecar.partition.wait_reason import (
     AboveCheckpoints,
     AboveHighWatermark,

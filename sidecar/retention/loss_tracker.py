@@ -9,8 +9,7 @@ from typing import Protocol, TypeAlias
 from sidecar.host.archive_cache import HasMemory
 from sidecar.model import PartitionFiles, TopicPartition
 from sidecar.partition.domain_events import OffsetsLost
-from sidecar.partition.facts import PartitionFacts
-from sidecar.partition.term import Change
+from sidecar.partition.facts import Change, PartitionFacts
 from sidecar.ports import HasEmit, HasFacts
 from sidecar.segment.log_disk import HasDisk
 

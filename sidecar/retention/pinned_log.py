@@ -10,9 +10,8 @@ from sidecar.errors import CoverageHole, PartitionError, SidecarError
 from sidecar.host.pinned_files import HasPins
 from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles
 from sidecar.partition.domain_events import PinReleased
-from sidecar.partition.facts import PartitionFacts
+from sidecar.partition.facts import Change, PartitionFacts
 from sidecar.partition.plan import PartitionPlan
-from sidecar.partition.term import Change
 from sidecar.retention.loss_tracker import LossPorts, LossTracker
 from sidecar.segment.prepare import LogPosition
 from sidecar.segment.producer_snapshot import KnownState

@@ -24,8 +24,8 @@ from sidecar.config import CompactionPolicy, CompactionWhen, Settings
 from sidecar.discovery.scan import topics_of
 from sidecar.errors import BrokerUnavailable, PartitionError, SettingsError
 from sidecar.model import ArchivedSegment, SegmentFiles, SnapshotOrigin, TopicPartition
-from sidecar.partition.outcome import PartitionOutcome
 from sidecar.partition.plan import PartitionPlan
+from sidecar.partition.status import PartitionOutcome
 from sidecar.partition.wait_reason import Wait, render
 from sidecar.ports import BrokerFacts
 from sidecar.reporting.advice import advised

@@ -18,9 +18,8 @@ from sidecar.errors import PartitionError, SidecarError, StoreError
 from sidecar.model import PartitionFiles, TopicPartition
 from sidecar.partition.domain_events import BrokerFactsRead, DirectoryUnreadable, PartitionsChecked
 from sidecar.partition.facts import PartitionFacts
-from sidecar.partition.outcome import PartitionOutcome
 from sidecar.partition.plan import PartitionPlan
-from sidecar.partition.status import PartitionStatus
+from sidecar.partition.status import PartitionOutcome, PartitionStatus
 from sidecar.partition.wait_reason import Away
 from sidecar.reporting.health_reporter import CycleConditions
 from sidecar.runner.context import RunContext

@@ -36,9 +36,9 @@ from sidecar.partition.domain_events import (
     committed_events,
 )
 from sidecar.partition.facts import PartitionFacts
-from sidecar.partition.outcome import PartitionOutcome
 from sidecar.partition.plan import PartitionPlan
 from sidecar.partition.retention import is_urgent
+from sidecar.partition.status import PartitionOutcome
 from sidecar.retention.deleted_records import deleted_on_purpose, record_lost, writer_of
 from sidecar.retention.log_starts import LogStarts
 from sidecar.runner.context import RunContext

@@ -14,8 +14,8 @@ from sidecar.commits.commit_log import CommitConflict
 from sidecar.errors import SidecarError
 from sidecar.model import ArchivedSegment, TopicPartition
 from sidecar.partition.domain_events import CycleProgressed, PartitionChecked
-from sidecar.partition.outcome import PartitionOutcome
 from sidecar.partition.plan import PartitionPlan
+from sidecar.partition.status import PartitionOutcome
 from sidecar.partition.wait_reason import Wait
 from sidecar.runner.context import RunContext
 from sidecar.runner.copy_executor import CopyExecutor

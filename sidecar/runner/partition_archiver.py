@@ -21,12 +21,10 @@ from sidecar.compactor.candidate_queue import LedPartition
 from sidecar.errors import LineageUnknown, PartitionError, SidecarError
 from sidecar.model import ArchivedSegment, ObjectKey, PartitionFiles, SegmentFiles
 from sidecar.partition.domain_events import BacklogChanged
-from sidecar.partition.facts import PartitionFacts
+from sidecar.partition.facts import Change, PartitionFacts, Term
 from sidecar.partition.leadership import effective_log_start
-from sidecar.partition.outcome import PartitionOutcome
 from sidecar.partition.plan import PartitionPlan, plan_partition
-from sidecar.partition.status import PartitionStatus
-from sidecar.partition.term import Change, Term
+from sidecar.partition.status import PartitionOutcome, PartitionStatus
 from sidecar.partition.wait_reason import LineageUndecided, NotLeader, Wait
 from sidecar.retention.active_tail import ActiveTail
 from sidecar.retention.log_starts import LogStarts

@@ -8,10 +8,9 @@ from itertools import islice
 
 from sidecar.errors import CoverageHole, PartitionError
 from sidecar.model import PartitionFiles, SegmentFiles, TopicPartition
-from sidecar.partition.outcome import PartitionOutcome
 from sidecar.partition.plan import PartitionPlan
 from sidecar.partition.retention import AT_RISK_MS, deletion_deadline_ms
-from sidecar.partition.status import PartitionCondition, PartitionStatus
+from sidecar.partition.status import PartitionCondition, PartitionOutcome, PartitionStatus
 from sidecar.reporting.advice import advised
 from sidecar.runner.context import RunContext
 
