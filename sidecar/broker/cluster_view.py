@@ -67,8 +67,7 @@ def describe_topics(
 ) -> ClusterView:
     """Leaders, epochs and topic ids, as this node knows them; by default any node. Raises BrokerUnavailable.
 
-    Args:
-        spare: see `BrokerConnection.send`.
+    `spare`: see `BrokerConnection.send`.
     """
     from kafka.protocol.metadata import MetadataRequest
 

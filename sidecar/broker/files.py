@@ -46,8 +46,7 @@ class FileBrokerFacts:
     ) -> None:
         """Reads all log dirs; `policies` may change meanwhile. Raises SettingsError for a malformed `meta.properties`.
 
-        Args:
-            cluster_id, broker_id: count instead of those in `meta.properties`.
+        `cluster_id`, `broker_id`: count instead of those in `meta.properties`.
         """
         self.log_dirs = tuple(log_dirs)
         self._assume_leader = assume_leader

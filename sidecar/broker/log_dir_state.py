@@ -70,8 +70,7 @@ class LogDirState:
 def read_log_dir_state(log_dir: Path, before: LogDirState | None = None) -> LogDirState:
     """Reads the small files of a log dir. Raises CorruptFile for a malformed `meta.properties`, nothing else.
 
-    Args:
-        before: an earlier reading: what has the same bytes still is not decoded again.
+    `before`: an earlier reading: what has the same bytes still is not decoded again.
     """
     meta, problem = None, ""
     try:

@@ -83,8 +83,7 @@ def _refused(settings: BrokerConnectionSettings) -> str:
 def require_contact(settings: BrokerConnectionSettings, context: ssl.SSLContext | None) -> None:
     """Raise BrokerUnavailable, with a line for each of the bootstrap servers, unless one of them answers.
 
-    Args:
-        context: for listeners with TLS, else None.
+    `context`: for listeners with TLS, else None.
     """
     refused: dict[str, BrokerUnavailable] = {}
     for server in settings.bootstrap_servers:

@@ -315,8 +315,7 @@ def _abandon(
 ) -> Step:
     """End all that is under way. `error`: None where the process stops in the middle of a group.
 
-    Args:
-        first: what becomes of the head of the window, whose commit was sent. Without it the head is abandoned as the rest.
+    `first`: what becomes of the head of the window, whose commit was sent. Without it the head is abandoned as the rest.
     """
     wanted: list[effects.Effect] = [] if first is None else [first]
     head, window = task.window[:1], task.window if first is None else task.window[1:]

@@ -51,7 +51,6 @@ class Health:
         self._unmet = {condition: redact(reason) for condition, reason in (conditions or {}).items()}
         self._awaited = frozenset(self._unmet)
         self._status: Mapping[str, Any] = {}
-        self._sections: dict[str, Mapping[str, Any]] = {}
 
     def beat(self) -> None:
         with self._lock:
@@ -69,15 +68,10 @@ class Health:
             self._unmet[condition] = self._redact(reason)
             self._awaited -= {condition}
 
-    def publish(self, status: Mapping[str, Any]) -> None:
-        """Replace what `/status` shows. The value must not be changed afterwards."""
+    def publish(self, **entries: Any) -> None:
+        """Replace these entries of `/status`. The values must not be changed afterwards."""
         with self._lock:
-            self._status = status
-
-    def publish_section(self, name: str, status: Mapping[str, Any]) -> None:
-        """The same for a part of `/status` under a name of its own."""
-        with self._lock:
-            self._sections[name] = status
+            self._status = {**self._status, **entries}
 
     def heartbeat_age_s(self) -> float:
         with self._lock:
@@ -96,7 +90,7 @@ class Health:
     def status(self) -> Mapping[str, Any]:
         """JSON-able: what the process is doing."""
         with self._lock:
-            found = {**self._status, **self._sections}
+            found = self._status
         return {name: self._redacted(value) for name, value in found.items()}
 
     def _redacted(self, value: Any) -> Any:
@@ -211,11 +205,10 @@ class HealthReporter:
     def no_topic(self, reason: str, *, is_slip: bool) -> None:
         """No topic is chosen; "" if one is, or may be. Logs it once, and again if it becomes a slip or ceases to be one.
 
-        Args:
-            is_slip: the patterns match no topic of the cluster. Only that keeps the process from being ready: a broker without
-                a replica has nothing to do.
+        `is_slip`: the patterns match no topic of the cluster. Only that keeps the process from being ready: a broker
+        without a replica has nothing to do.
         """
-        self.health.publish_section("topics", {"nothing_chosen": reason})
+        self.health.publish(topics={"nothing_chosen": reason})
         if is_slip:
             self.health.unmet("topics", reason)
         else:
@@ -285,8 +278,11 @@ class HealthReporter:
             self._status.failed("broker", BrokerUnavailable.__name__, away)
         for right in found.missing_rights:
             self._status.failed("broker", RIGHT_MISSING, right)
-        status = {"round_ended_ms": self._clock.now_ms(), "problems": list(found.problems)}
-        self.health.publish({**status, "missing_rights": list(found.missing_rights)})
+        self.health.publish(
+            round_ended_ms=self._clock.now_ms(),
+            problems=list(found.problems),
+            missing_rights=list(found.missing_rights),
+        )
         # Last: between two conditions a probe would see a process ready that is not, or a ready one without a status.
         self.health.met("first_round")
 
@@ -299,7 +295,7 @@ class HealthReporter:
             report.max_dirty_ratio,
             report.beyond_max_lag,
         )
-        self.health.publish_section("broker_cleaner", report.as_json())
+        self.health.publish(broker_cleaner=report.as_json())
         if self._cleaner_stalled and not was_stalled:
             _log.error("broker_cleaner_stalled", finding=report.line)
             self._status.failed("broker", CLEANER_STALLED, report.line)

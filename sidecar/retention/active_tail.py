@@ -33,8 +33,7 @@ def tail_of(
 
     It has no indexes: the broker's have their full size until the roll, and what retention took is rebuilt in any case.
 
-    Args:
-        end_offset: where its batches end, None where nobody has looked.
+    `end_offset`: where its batches end, None where nobody has looked.
 
     A file as long as a segment may be was allocated so (`preallocate`): the roll cuts it, and it is another one then.
     Source: FileRecords.open, LogSegment.onBecomeInactiveSegment.
@@ -166,8 +165,7 @@ class ActiveTail:
     ) -> PartitionStatus:
         """The look with what threatens the active segment now; the same object where that has not changed.
 
-        Args:
-            is_held: whether a file is held open, to be archived when the broker has deleted it.
+        `is_held`: whether a file is held open, to be archived when the broker has deleted it.
         """
         deadline_ms = None
         if look.leads:

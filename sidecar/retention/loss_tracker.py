@@ -116,8 +116,7 @@ class LossTracker:
     def _report_untold(self, facts: PartitionFacts, is_empty: bool, begins: int | None) -> None:
         """What was seen to go under an earlier leadership, or by an earlier process, and is not archived by anybody.
 
-        Args:
-            begins: where the archive begins, or will.
+        `begins`: where the archive begins, or will.
         """
         if begins is None:
             return

@@ -41,16 +41,16 @@ class ArchiveLoop:
         done: Done = lambda _partition, _segment: None,
         executor: Callable[[int], StepExecutor] = StepThreads,
     ) -> None:
-        """Build it.
-
-        Args:
-            before_upload: holds segments back that are to be compacted first. Default: nothing is.
-            done: called after each commit, for each of its segments.
-            executor: begins what runs the steps, given `run.workers`.
+        """Args:
+        before_upload: holds segments back that are to be compacted first. Default: nothing is.
+        done: called after each commit, for each of its segments.
+        executor: begins what runs the steps, given `run.workers`.
         """
         self._tools = tools
         self._outcomes = Outcomes(tools)
-        self.tasks = CopyTasks(tools, self._run, self._outcomes, self._planned, self._plan_again, done)
+        self.tasks = CopyTasks(
+            tools, self._run, self._outcomes, self._planned, lambda found: self.checks.plan_again(found), done
+        )
         self.checks = Checks(tools, self._run, self.tasks, self._outcomes, self._checked, scan, before_upload)
         self._work: list[Work] = []
         self._only_plans = False
@@ -171,9 +171,6 @@ class ArchiveLoop:
         return self.checks.report
 
     # What is handed on.
-
-    def _plan_again(self, archiver: PartitionArchiver) -> None:
-        self.checks.plan_again(archiver)
 
     def _planned(self, archiver: PartitionArchiver, plan: PartitionPlan | SidecarError) -> None:
         if not self.checks.takes(archiver, plan):

@@ -202,16 +202,17 @@ def plan_answered(rounds: ArchiveLoop, clock: Clock) -> tuple[list[Work], CycleR
         if not any(_is_unanswered(plan) for _, plan in work) or clock.monotonic_s() >= deadline_s:
             break
         clock.sleep_s(ANSWER_POLL_S)
-    return [(archiver, _with_error(plan) if _is_unanswered(plan) else plan) for archiver, plan in work], report
+    answered: list[Work] = []
+    for archiver, plan in work:
+        if _is_unanswered(plan):
+            what = f"{plan.files.topic_partition}: {render(plan.reason)}; run again when the broker is up"
+            plan = replace(plan, error=PartitionError(what), reason=None)
+        answered.append((archiver, plan))
+    return answered, report
 
 
 def _is_unanswered(plan: PartitionPlan) -> bool:
     return plan.facts.unanswered and bool(plan.waiting)
-
-
-def _with_error(plan: PartitionPlan) -> PartitionPlan:
-    what = f"{plan.files.topic_partition}: {render(plan.reason)}; run again when the broker is up"
-    return replace(plan, error=PartitionError(what), reason=None)
 
 
 def _require_choice(settings: Settings, facts: BrokerFacts, found_nothing: bool) -> None:

@@ -126,11 +126,9 @@ class Checks:
         scan: Callable[[], ScanResult],
         before_upload: BeforeUpload | None,
     ) -> None:
-        """Build it.
-
-        Args:
-            ended: takes the report of each check, what can become tasks, and with it what of partitions with tasks is to be pinned.
-            scan, before_upload: see `ArchiveLoop`.
+        """Args:
+        ended: takes the report of each check, what can become tasks, and with it what of partitions with tasks is to be pinned.
+        scan, before_upload: see `ArchiveLoop`.
         """
         self._tools, self._run, self._tasks = tools, run, tasks
         self._outcomes, self._ended = outcomes, ended

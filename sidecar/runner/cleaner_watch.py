@@ -111,7 +111,16 @@ class CleanerWatch:
                 backlog, standing_ms = self._weigh(files, checkpoint, seen)
                 backlogs.append(backlog)
                 if standing_ms > self._stalled_after_ms:
-                    stalled.append(_stalled(topic_partition, backlog, standing_ms))
+                    stalled.append(
+                        StalledPartition(
+                            topic_partition.topic,
+                            topic_partition.partition,
+                            backlog.first_dirty_offset,
+                            backlog.dirty_bytes,
+                            round(backlog.dirty_ratio, 3),
+                            int(standing_ms / 1000),
+                        )
+                    )
         self._seen = seen
         return CleanerReport(
             partitions=len(backlogs),
@@ -152,17 +161,6 @@ class CleanerWatch:
         except PartitionError:
             return None  # Checkpoints that cannot be read are told where partitions are archived.
         return facts.stable_end_offset if facts.leads and facts.transactions_decided else None
-
-
-def _stalled(topic_partition: TopicPartition, backlog: CleanerBacklog, standing_ms: float) -> StalledPartition:
-    return StalledPartition(
-        topic_partition.topic,
-        topic_partition.partition,
-        backlog.first_dirty_offset,
-        backlog.dirty_bytes,
-        round(backlog.dirty_ratio, 3),
-        int(standing_ms / 1000),
-    )
 
 
 def backlog_of(

@@ -86,11 +86,9 @@ class CopyExecutor:
         committed: Callable[[ArchivedSegment], None],
         ended: Callable[[], None],
     ) -> None:
-        """Build it.
-
-        Args:
-            partition: whose plan it is; what it knows of the archive belongs to the steps until the end.
-            committed, ended: called on the loop's thread, for each committed segment and at the end.
+        """Args:
+        partition: whose plan it is; what it knows of the archive belongs to the steps until the end.
+        committed, ended: called on the loop's thread, for each committed segment and at the end.
         """
         self._tools, self._partition, self.plan = tools, partition, plan
         self._known, self._before_upload = partition.known, partition.before_upload
@@ -112,8 +110,7 @@ class CopyExecutor:
     def begin(self, end_s: float) -> None:
         """Archive the planned segments, and record the hole below them if the plan has one.
 
-        Args:
-            end_s: on the monotonic clock; no segment but the first is begun after it.
+        `end_s`: on the monotonic clock; no segment but the first is begun after it.
         """
         limits = CopyLimits(self._tools.policy.uploads_ahead, end_s, self._before_upload is not None)
         self._go_on(begin(self.plan, limits))

@@ -127,8 +127,7 @@ class PartitionArchiver:
     def rests(self, files: PartitionFiles, *, is_listed: bool) -> bool:
         """A partition is not planned this time. False if it is not this broker's to archive, for all that is known.
 
-        Args:
-            files: as they were last listed. is_listed: whether that was just now.
+        `files`: as they were last listed. is_listed: whether that was just now.
         """
         facts = self.led = self._standing = None  # Planned again, it may be led again.
         with suppress(PartitionError):  # The next plan reports it; where the disk is gone, the facts may lie on it.
@@ -165,8 +164,7 @@ class PartitionArchiver:
     def idle_outcome(self, plan: PartitionPlan, unfinished: frozenset[str]) -> PartitionOutcome | None:
         """How a task would end that has nothing to do; None where it takes a task to know.
 
-        Args:
-            unfinished: roots of lineages of which attempts are left.
+        `unfinished`: roots of lineages of which attempts are left.
         """
         known, state = self._standing, self.known.state
         if known is None or known.plan is not plan:
@@ -217,8 +215,7 @@ class PartitionArchiver:
     def planning(self, *, lists: bool = False) -> Planning:
         """What could be archived of what was seen last, and until when. Raises SidecarError. Not while a task is under way.
 
-        Args:
-            lists: list the directory before, where no check did just now. What the leader answered last still counts.
+        `lists`: list the directory before, where no check did just now. What the leader answered last still counts.
         """
         self._standing = self.plan = plan = None
         if lists and (seen := self._seen) is not None:

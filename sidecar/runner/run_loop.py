@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from contextlib import ExitStack
-from functools import partial
 from threading import Event
+from typing import Any
 
 from sidecar.clock import Clock
 from sidecar.compactor.background_worker import BesideUploads
@@ -53,13 +54,11 @@ class RunLoop:
         engines: CompactionEngines | None = None,
         reader: ReadSegment = read_segment,
     ) -> None:
-        """Build the loop.
-
-        Args:
-            reporter: shows to people and probes how the work goes.
-            stop: drain and return. wake: look at the disks now. Who sets `stop` sets `wake` too.
-            engines: where compactions happen. Default: in this process.
-            reader: reads the segments that are archived.
+        """Args:
+        reporter: shows to people and probes how the work goes.
+        stop: drain and return. wake: look at the disks now. Who sets `stop` sets `wake` too.
+        engines: where compactions happen. Default: in this process.
+        reader: reads the segments that are archived.
         """
         self._settings = settings
         self._clock = clock
@@ -166,7 +165,10 @@ class RunLoop:
 
         `earlier`: threads of settings before. Uploads do not wait for their end, compaction does.
         """
-        tell = partial(self._health.publish_section, "compaction")
+
+        def tell(section: Mapping[str, Any]) -> None:
+            self._health.publish(compaction=section)
+
         # What was told under earlier settings: nobody may be left to correct it.
         tell({"told_ms": self._clock.now_ms(), "partitions": []})
         self._metrics.compaction.restarted()

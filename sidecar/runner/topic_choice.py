@@ -25,8 +25,7 @@ class NothingChosen:
 def require_topic(topics: Iterable[str], settings: Settings, *, internal: bool | None = None) -> None:
     """Raises SettingsError if there are topics, but `topics.include` and `exclude` leave none of them.
 
-    Args:
-        internal: whether topics whose name begins with `__` count; default as `topics.internal` says.
+    `internal`: whether topics whose name begins with `__` count; default as `topics.internal` says.
     """
     if mismatch := _mismatch(topics, settings, settings.topics.internal if internal is None else internal):
         raise SettingsError(mismatch)
