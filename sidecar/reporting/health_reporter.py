@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -13,7 +13,8 @@ from sidecar.clock import Clock
 from sidecar.errors import BrokerUnavailable, SettingsError, SidecarError, StagingFull, StoreError, StoreUnavailable
 from sidecar.metrics import Metrics
 from sidecar.partition.domain_events import Emit
-from sidecar.partition.wait_reason import Away, render
+from sidecar.partition.wait_reason import render
+from sidecar.ports import FactsState
 from sidecar.reporting.advice import advised
 from sidecar.reporting.status_model import StatusModel
 
@@ -155,21 +156,6 @@ def conditions_at_start(url: str) -> dict[str, str]:
     }
 
 
-@dataclass(frozen=True, slots=True)
-class CycleConditions:
-    """What a cycle over all partitions met. The first reason of each kind keeps the process from being ready.
-
-    `problems`: all directories that cannot be read; `unreadable`: log directories among them. `broker_away`: why the broker cannot
-    be asked. `missing_rights`: what it does not let us ask.
-    """
-
-    store_errors: tuple[str, ...] = ()
-    unreadable: tuple[str, ...] = ()
-    broker_away: Away | None = None
-    missing_rights: tuple[str, ...] = ()
-    problems: tuple[str, ...] = ()
-
-
 class HealthReporter:
     """Conditions of readiness, errors for people, and lines in the log. For one loop's thread, but for `store_silent`.
 
@@ -264,24 +250,30 @@ class HealthReporter:
         self._status.failed(condition, type(error).__name__, advised(error))
         _log.error("round_failed", error=str(error))
 
-    def cycle_ended(self, found: CycleConditions) -> None:
-        """A cycle is over, and this is what it met."""
+    def cycle_ended(
+        self, broker: FactsState, *, store_error: str = "", log_dir_error: str = "", problems: Sequence[str] = ()
+    ) -> None:
+        """A cycle over all partitions has ended.
+
+        Args:
+            store_error, log_dir_error: the first of a partition, and of a log directory that cannot be read; "" for none.
+            problems: all directories that cannot be read.
+        """
         self.health.met("state_dir")
-        log_dirs, store = next(iter(found.unreadable), ""), next(iter(found.store_errors), self._silence)
-        away = render(found.broker_away)
-        for condition, reason in (("log_dirs", log_dirs), ("store", store), ("broker", away)):
+        store, away = store_error or self._silence, render(broker.away)
+        for condition, reason in (("log_dirs", log_dir_error), ("store", store), ("broker", away)):
             if reason:
                 self.health.unmet(condition, reason)
             else:
                 self.health.met(condition)
-        if found.broker_away is not None:
+        if broker.away is not None:
             self._status.failed("broker", BrokerUnavailable.__name__, away)
-        for right in found.missing_rights:
+        for right in broker.missing_rights:
             self._status.failed("broker", RIGHT_MISSING, right)
         self.health.publish(
             round_ended_ms=self._clock.now_ms(),
-            problems=list(found.problems),
-            missing_rights=list(found.missing_rights),
+            problems=list(problems),
+            missing_rights=list(broker.missing_rights),
         )
         # Last: between two conditions a probe would see a process ready that is not, or a ready one without a status.
         self.health.met("first_round")

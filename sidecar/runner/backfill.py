@@ -197,8 +197,8 @@ def plan_answered(rounds: ArchiveLoop, clock: Clock) -> tuple[list[Work], CycleR
     deadline_s = clock.monotonic_s() + ANSWER_WAIT_S
     while True:
         work, report = rounds.plan()
-        if report.broker_away:
-            raise BrokerUnavailable(f"nothing is archived: {render(report.broker_away)}")
+        if report.broker.away:
+            raise BrokerUnavailable(f"nothing is archived: {render(report.broker.away)}")
         if not any(_is_unanswered(plan) for _, plan in work) or clock.monotonic_s() >= deadline_s:
             break
         clock.sleep_s(ANSWER_POLL_S)

@@ -14,14 +14,13 @@ from sidecar.commits.continuity import named_by_cluster
 from sidecar.compactor.before_upload import BeforeUpload
 from sidecar.compactor.candidate_queue import LedPartition
 from sidecar.discovery.scan import ScanProblem, ScanResult
-from sidecar.errors import PartitionError, SidecarError, StoreError
+from sidecar.errors import PartitionError, SidecarError
 from sidecar.model import PartitionFiles, TopicPartition
 from sidecar.partition.domain_events import BrokerFactsRead, DirectoryUnreadable, PartitionsChecked
 from sidecar.partition.facts import PartitionFacts
 from sidecar.partition.plan import PartitionPlan
 from sidecar.partition.status import PartitionOutcome, PartitionStatus
-from sidecar.partition.wait_reason import Away
-from sidecar.reporting.health_reporter import CycleConditions
+from sidecar.ports import FactsState
 from sidecar.runner.context import RunContext
 from sidecar.runner.copy_tasks import CopyTasks, Work
 from sidecar.runner.long_waits import LongWaits
@@ -43,7 +42,6 @@ class CycleReport:
     `backed_off`: how partitions ended that failed not long ago, whether they were left alone this time or are tried again.
     `is_empty`: no partition was listed, nor is one left alone.
     `led`: partitions with an archive that this broker leads. `is_complete`: False where nothing could be checked.
-    `broker_away`: why the broker could not be asked, None if it could. `missing_rights`: what it does not let us ask.
     `scan_s`: how long it took.
     """
 
@@ -54,26 +52,12 @@ class CycleReport:
     is_empty: bool = False
     scan_s: float = 0.0
     is_complete: bool = True
-    broker_away: Away | None = None
-    missing_rights: tuple[str, ...] = ()
+    broker: FactsState = field(default_factory=lambda: FactsState(None))
 
     @property
     def found_nothing(self) -> bool:
         """Whether all was checked, and there was no partition."""
-        return self.is_complete and self.is_empty and not (self.broker_away or self.problems)
-
-    @property
-    def conditions(self) -> CycleConditions:
-        """What the check met that may keep the process from its work."""
-        found = [*self.outcomes, *self.backed_off]
-        outcomes = sorted(found, key=lambda outcome: outcome.files.topic_partition)
-        return CycleConditions(
-            tuple(str(outcome.error) for outcome in outcomes if isinstance(outcome.error, StoreError)),
-            tuple(str(problem.error) for problem in self.problems if problem.topic_partition is None),
-            self.broker_away,
-            self.missing_rights,
-            tuple(str(problem.error) for problem in self.problems),
-        )
+        return self.is_complete and self.is_empty and not (self.broker.away or self.problems)
 
     @property
     def errors(self) -> list[SidecarError]:
@@ -337,10 +321,9 @@ class Checks:
                 work.append((archiver, plan))
                 ready |= set() if is_busy else {archiver}
         tools.emit(PartitionsChecked(tuple(check.statuses), frozenset(self._archivers)))
-        state = tools.facts.state()
-        report.broker_away, report.missing_rights = state.away, state.missing_rights
+        report.broker = tools.facts.state()
         idle = [plan for archiver, plan in work if archiver.task_plan is None]
-        self._waits.looked(idle, state.away, self._archivers)
+        self._waits.looked(idle, report.broker.away, self._archivers)
         for plan in idle:
             self._outcomes.due_in(plan.look_again_ms)
         work = self._tasks.within_queue(work)

@@ -51,6 +51,10 @@ class StandingPlan:
     state: PartitionState | None
     status: PartitionStatus | None = None
 
+    def holds(self, files: PartitionFiles, facts: PartitionFacts, state: PartitionState | None) -> bool:
+        """Whether a plan made from these would be the same."""
+        return (self.plan.files, self.plan.facts, self.state) == (files, facts, state)
+
 
 def standing(plan: PartitionPlan, state: PartitionState | None) -> StandingPlan | None:
     """The plan as one that stands, None if it may change by itself: something waits for time, for a person or for a turn.
@@ -156,7 +160,7 @@ class PartitionArchiver:
     def stands(self, files: PartitionFiles, facts: PartitionFacts) -> bool:
         """Whether the last plan was to do nothing, and would be the same now. Cheap."""
         known = self._standing
-        if known is None or (known.plan.files, known.plan.facts, known.state) != (files, facts, self.known.state):
+        if known is None or not known.holds(files, facts, self.known.state):
             return False
         self.plan = known.plan
         return True

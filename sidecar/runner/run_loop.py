@@ -230,5 +230,11 @@ class RunLoop:
             self._reporter.no_topic(found.reason if found else "", is_slip=found is not None and found.is_slip)
         elif report.is_complete:
             self._reporter.no_topic("", is_slip=False)
-        self._reporter.cycle_ended(report.conditions)
+        outcomes = sorted([*report.outcomes, *report.backed_off], key=lambda outcome: outcome.files.topic_partition)
+        self._reporter.cycle_ended(
+            report.broker,
+            store_error=next((str(found.error) for found in outcomes if isinstance(found.error, StoreError)), ""),
+            log_dir_error=next((str(found.error) for found in report.problems if found.topic_partition is None), ""),
+            problems=[str(found.error) for found in report.problems],
+        )
         return report

@@ -156,7 +156,7 @@ class _SlowSource(Health):
 
 def _with_a_request(server: HttpServer) -> int:
     """How many clients wait for their turn or are served."""
-    clients = server._server.clients
+    clients = server.clients
     with clients._changed:
         return clients._number(_Stage.WAITING) + clients._number(_Stage.SERVED)
 
