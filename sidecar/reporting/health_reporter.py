@@ -244,10 +244,7 @@ class HealthReporter:
 
     def cycle_failed(self, error: SidecarError, refused: SettingsError | None) -> None:
         """Not even a scan was possible. `refused`: see `FactsState`: that very error belongs to the broker's condition."""
-        condition = "broker" if error is refused else _condition_of(error)
-        self._metrics.failed(type(error).__name__)
-        self.health.unmet(condition, str(error))
-        self._status.failed(condition, type(error).__name__, advised(error))
+        self._not_usable("broker" if error is refused else _condition_of(error), error)
         _log.error("round_failed", error=str(error))
 
     def cycle_ended(
@@ -294,7 +291,8 @@ class HealthReporter:
 
     def _not_usable(self, condition: str, error: SidecarError) -> None:
         self._metrics.failed(type(error).__name__)
-        self._failed(condition, type(error).__name__, str(error))
+        self.health.unmet(condition, str(error))
+        self._status.failed(condition, type(error).__name__, advised(error))
 
     def _failed(self, condition: str, kind: str, reason: str) -> None:
         self.health.unmet(condition, reason)

@@ -258,14 +258,12 @@ def _below_start(
         log_start_offset: None where it is not known.
         archived_end_offset: what they are to continue, None where nothing is archived.
     """
+    if log_start_offset is None:
+        return ()
     end_offset = -1 if archived_end_offset is None else archived_end_offset
     found: list[SegmentFiles] = []
     for segment in gone:
-        if (
-            log_start_offset is not None
-            and end_offset <= segment.base_offset
-            and segment.end_offset <= log_start_offset
-        ):
+        if end_offset <= segment.base_offset and segment.end_offset <= log_start_offset:
             found.append(segment)
             end_offset = segment.end_offset
     return tuple(found)

@@ -127,8 +127,9 @@ def open_tools(
     with ExitStack() as resources:
         facts = resources.enter_context(open_facts(settings, clock, changing.policies))
         metrics = metrics or Metrics(clock)
-        metrics.store.watch("upload", changing.budget.uploads)
-        metrics.store.watch("read", changing.budget.reads)
+        uploads, reads = changing.budget.uploads, changing.budget.reads
+        uploads.note = metrics.store.watch("upload", lambda: uploads.bytes_per_s)
+        reads.note = metrics.store.watch("read", lambda: reads.bytes_per_s)
         store = MeteredStore(open_store(settings.store, clock, changing.budget, answers), metrics.store)
         resources.callback(store.close)
         resources.enter_context(process_store.lent(settings.store, store, changing.budget))
