@@ -11,6 +11,7 @@ import uuid
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from sidecar.broker.connection import BrokerConnection, IncompatibleRequest
@@ -261,6 +262,12 @@ class LiveProducer:
     transaction_start_offset: int
 
 
+_PRODUCER = attrgetter(
+    "producer_id", "producer_epoch", "last_sequence", "last_timestamp", "coordinator_epoch", "current_txn_start_offset"
+)
+"""Kafka's names of its fields, in the same order."""
+
+
 @dataclass(frozen=True, slots=True)
 class BrokerLogDir:
     """One of the broker's own log dirs, under the path that it knows. `problem`: "" for one that works."""
@@ -309,19 +316,8 @@ def ask_producers(
                 if partition.error_code:
                     problems[name] = RequestProblem(error_name(partition.error_code), READ, topic.name)
                 else:
-                    values[name] = tuple(map(_live_producer, partition.active_producers))
+                    values[name] = tuple(LiveProducer(*_PRODUCER(found)) for found in partition.active_producers)
     return DescribedProducers(values, problems)
-
-
-def _live_producer(told: Any) -> LiveProducer:
-    return LiveProducer(
-        told.producer_id,
-        told.producer_epoch,
-        told.last_sequence,
-        told.last_timestamp,
-        told.coordinator_epoch,
-        told.current_txn_start_offset,
-    )
 
 
 def log_dirs(connection: BrokerConnection, node_id: int) -> tuple[BrokerLogDir, ...]:

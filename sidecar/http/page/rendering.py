@@ -7,7 +7,6 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
@@ -125,11 +124,6 @@ class StatusPage:
         }
         environment.globals |= {"plural": wording.plural, "remedies": wording.REMEDIES}
         return environment.get_template("page.html")
-
-
-def asset(name: str) -> bytes:
-    """One of the files beside this module that the page refers to."""
-    return files("sidecar.http.page").joinpath(name).read_bytes()
 
 
 def _variables(moment: _Moment, query: Query) -> dict[str, Any]:
