@@ -17,7 +17,6 @@ from typing import Final, Self
 from sidecar.compactor.before_upload import BeforeUpload
 from sidecar.discovery.scan import ScanResult
 from sidecar.errors import SidecarError
-from sidecar.partition.domain_events import CycleEnded
 from sidecar.partition.plan import PartitionPlan
 from sidecar.runner.checks import Checks, CycleReport
 from sidecar.runner.context import RunContext
@@ -51,9 +50,7 @@ class ArchiveLoop:
         self.tasks = CopyTasks(
             tools, self._run, self._outcomes, self._planned, lambda found: self.checks.plan_again(found), done
         )
-        self.checks = Checks(tools, self._run, self.tasks, self._outcomes, self._checked, scan, before_upload)
-        self._work: list[Work] = []
-        self._only_plans = False
+        self.checks = Checks(tools, self._run, self.tasks, self._outcomes, scan, before_upload)
         self._new_executor = executor
         self._executor: StepExecutor | None = None
 
@@ -104,8 +101,7 @@ class ArchiveLoop:
                 return
             if self._tools.stop.is_set():
                 self.tasks.stop()
-            if not self._only_plans:
-                self.checks.end_late()
+            self.checks.end_late()
 
     def _open(self) -> StepExecutor:
         if self._executor is None:
@@ -130,13 +126,13 @@ class ArchiveLoop:
         """Check and decide: what can be done, earliest local deletion first, and a report of the rest. Waits for every plan."""
         with self._opened():
             report = self.cycle(only_plans=True)
-            return self._work, report
+            return self.checks.work, report
 
     def work(self, work: list[Work], report: CycleReport, done: Done | None = None) -> CycleReport:
         """Archive what was planned, and what is planned behind it. One partition's fault never stops another's work."""
         with self._opened():
-            self.tasks.is_once, self.tasks.done, self._only_plans = True, done or self.tasks.done, False
-            self._take_on(report, work, work)
+            self.tasks.is_once, self.tasks.done, self.checks.only_plans = True, done or self.tasks.done, False
+            self.checks.take_on(report, work, work)
             return self.finish()
 
     def _opened(self) -> AbstractContextManager[object]:
@@ -144,7 +140,7 @@ class ArchiveLoop:
 
     def begin_check(self, *, only_plans: bool = False) -> None:
         """Begin to check everything. Tasks go on, and begin; `only_plans`: none does, and the check waits for every plan."""
-        self._outcomes.due_s, self.tasks.is_once, self._only_plans = math.inf, False, only_plans
+        self._outcomes.due_s, self.tasks.is_once, self.checks.only_plans = math.inf, False, only_plans
         self.checks.begin()
 
     def cycle(self, *, only_plans: bool = False) -> CycleReport:
@@ -162,7 +158,7 @@ class ArchiveLoop:
         self.drive(lambda: not self.is_busy)
         report = self._report()
         report.outcomes = self._outcomes.ascending()
-        self._show(report)
+        self.checks.show(report)
         return report
 
     def _report(self) -> CycleReport:
@@ -176,19 +172,3 @@ class ArchiveLoop:
         if not self.checks.takes(archiver, plan):
             self.tasks.take(archiver, plan)
         self.tasks.admit()
-
-    def _checked(self, report: CycleReport, ready: list[Work], pinned: list[Work]) -> None:
-        self._work = ready
-        if not self._only_plans:
-            self._take_on(report, ready, pinned)
-            self._show(report)
-
-    def _take_on(self, report: CycleReport, ready: list[Work], pinned: list[Work]) -> None:
-        self.tasks.hold(self.checks.archivers, pinned)
-        for outcome in report.outcomes:
-            self._outcomes.note(outcome)
-        self.tasks.take_on(ready)
-
-    def _show(self, report: CycleReport) -> None:
-        tools, report.led = self._tools, self.checks.led()
-        tools.emit(CycleEnded(self._outcomes.stopped, tools.journal.count(), tools.is_store_silent()))

@@ -16,7 +16,7 @@ from sidecar.compactor.candidate_queue import LedPartition
 from sidecar.discovery.scan import ScanProblem, ScanResult
 from sidecar.errors import PartitionError, SidecarError
 from sidecar.model import PartitionFiles, TopicPartition
-from sidecar.partition.domain_events import BrokerFactsRead, DirectoryUnreadable, PartitionsChecked
+from sidecar.partition.domain_events import BrokerFactsRead, CycleEnded, DirectoryUnreadable, PartitionsChecked
 from sidecar.partition.facts import PartitionFacts
 from sidecar.partition.plan import PartitionPlan
 from sidecar.partition.status import PartitionOutcome, PartitionStatus
@@ -98,7 +98,10 @@ class Check:
 
 
 class Checks:
-    """Of the loop's thread. `report`: of the last check that ended, or why it could not be made."""
+    """Of the loop's thread. `report`: of the last check that ended, or why it could not be made. `work`: what it has planned.
+
+    `only_plans`: a check waits for every plan, and begins no task.
+    """
 
     def __init__(
         self,
@@ -106,22 +109,19 @@ class Checks:
         run: Run,
         tasks: CopyTasks,
         outcomes: Outcomes,
-        ended: Callable[[CycleReport, list[Work], list[Work]], None],
         scan: Callable[[], ScanResult],
         before_upload: BeforeUpload | None,
     ) -> None:
-        """Args:
-        ended: takes the report of each check, what can become tasks, and with it what of partitions with tasks is to be pinned.
-        scan, before_upload: see `ArchiveLoop`.
-        """
-        self._tools, self._run, self._tasks = tools, run, tasks
-        self._outcomes, self._ended = outcomes, ended
+        """Args: scan, before_upload: see `ArchiveLoop`."""
+        self._tools, self._run, self._tasks, self._outcomes = tools, run, tasks, outcomes
         self.scan, self._before_upload = scan, before_upload
         self._archivers: dict[TopicPartition, PartitionArchiver] = {}
         self._present: Set[TopicPartition] = frozenset()
         self._check: Check | None = None
         self._waits = LongWaits(tools.clock)
         self.report: CycleReport | SidecarError = CycleReport(is_complete=False)
+        self.work: list[Work] = []
+        self.only_plans = False
 
     def adopt(self, scan: Callable[[], ScanResult], before_upload: BeforeUpload) -> None:
         """See `ArchiveLoop`."""
@@ -152,7 +152,7 @@ class Checks:
     def end_late(self) -> None:
         """Archives of which no store answers keep no other partition waiting, and nothing from being pinned."""
         check = self._check
-        if check is not None and check.is_listed:
+        if check is not None and check.is_listed and not self.only_plans:
             is_late = self._tools.clock.monotonic_s() - check.began_s >= LATE_S
             if is_late or self._tools.is_store_silent():
                 self._end(check)
@@ -330,4 +330,19 @@ class Checks:
         report.scan_s = tools.clock.monotonic_s() - check.began_s
         self._check, self.report = None, report
         self._outcomes.checked(len(report.problems))
-        self._ended(report, [item for item in work if item[0] in ready], work)
+        self.work = [item for item in work if item[0] in ready]
+        if not self.only_plans:
+            self.take_on(report, self.work, work)
+            self.show(report)
+
+    def take_on(self, report: CycleReport, work: list[Work], pinned: list[Work]) -> None:
+        """Begin tasks of what a check has planned. `pinned`: with it, what of partitions with tasks is to be pinned."""
+        self._tasks.hold(self.archivers, pinned)
+        for outcome in report.outcomes:
+            self._outcomes.note(outcome)
+        self._tasks.take_on(work)
+
+    def show(self, report: CycleReport) -> None:
+        """A check is over, or what came of it."""
+        tools, report.led = self._tools, self.led()
+        tools.emit(CycleEnded(self._outcomes.stopped, tools.journal.count(), tools.is_store_silent()))
