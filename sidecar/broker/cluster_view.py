@@ -239,9 +239,7 @@ class RequestProblem:
 def missing_right(problems: Iterable[RequestProblem], effect: str) -> tuple[str, ...]:
     """One sentence for all topics that lack the same right, with one of them as an example; none if none does.
 
-    Args:
-        problems: all of one operation.
-        effect: what follows.
+    `problems`: all of one operation. `effect`: what follows.
     """
     denied = sorted(problem for problem in problems if problem.is_denied)
     if not denied:

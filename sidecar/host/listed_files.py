@@ -25,9 +25,7 @@ def identity_of(path: Path, status: os.stat_result) -> FileIdentity:
 def open_listed(file: FileIdentity) -> int:
     """A read-only descriptor of the file that was listed.
 
-    Raises:
-        SegmentChanged: it vanished, or another file has its name now.
-        PartitionError: it may not be read.
+    Raises SegmentChanged if it vanished, or another file has its name now; PartitionError if it may not be read.
     """
     try:
         descriptor = open_regular(file.path, os.O_NOFOLLOW)

@@ -53,10 +53,8 @@ class _Client:
 class Clients:
     """Clients whose request is still to come, that wait for their turn, or that are being served. Thread-safe.
 
-    Bounds the three kinds apart, so that none takes the room of another.
-
-    Who sends no request loses the connection to who comes: idle connections keep nobody out. What is answered without asking for
-    a turn, as `/healthz`, is answered however many there are.
+    Bounds the three kinds apart, so that none takes the room of another. Who sends no request loses the connection to who comes:
+    idle connections keep nobody out. What is answered without a turn, as `/healthz`, is answered however many there are.
     """
 
     def __init__(self, served_max: int, timeout_s: float, clock: Clock, turned_away: Callable[[], None]) -> None:

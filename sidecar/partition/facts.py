@@ -54,14 +54,12 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class PartitionFacts:
-    """What is known of a partition's leadership and stable end at one moment.
-
-    `stable_end_offset` (exclusive): no offset at or above it may be archived. `leader_epoch`: the epoch under which
-    this broker leads, -1 if unknown. `reason`: why it may not be archived now, None if it may.
+    """`stable_end_offset` (exclusive): no offset at or above it may be archived. `leader_epoch`: the epoch under which this broker
+    leads, -1 if unknown. `reason`: why it may not be archived now, None if it may.
     `transactions_decided`: the stable end is the leader's last stable offset, below which no open transaction begins; else
     only replay can decide. `transaction_open`: the leader has returned the stable end, and it is lower than the high watermark.
     `cluster_start_offset`: the log start of the leader, None where no leader was asked.
-    `unanswered`: the cluster says that this broker leads, which does not tell what is stable; so it is for seconds after a start.
+    `unanswered`: the cluster says that this broker leads, which does not show what is stable; so it is for seconds after a start.
     """
 
     topic_partition: TopicPartition

@@ -42,11 +42,10 @@ class Settling:
 class PartitionPlan:
     """What is to be done for a partition now.
 
-    `segments`: contiguous, ascending, to be archived. `waiting`: rolled, but not yet allowed; `reason`: why,
-    None where `error` says it. `is_on_purpose`: they wait because the settings say so.
-    `look_again_ms`: waiting segments may be ready that soon. `error`: set where a person is
-    needed. `hole`: `[from, to)` that no local file covers any more, if the error is that.
-    `is_provisional`: nobody but the disk was asked: the segments are worth holding, and its turn plans anew.
+    `segments`: contiguous, ascending, to be archived. `waiting`: rolled, but not yet allowed; `reason`: why, None where `error`
+    says it. `is_on_purpose`: they wait because the settings say so. `look_again_ms`: waiting segments may be ready that soon.
+    `error`: set where a person is needed. `hole`: `[from, to)` that no local file covers any more, if the error is that.
+    `is_provisional`: made from the disk alone: the segments are worth pinning, and the partition's next plan decides.
     `deadline_ms`: when the broker will delete the first segment that is not archived, None for never or if it is not known.
     """
 

@@ -39,11 +39,9 @@ class Health:
     def __init__(
         self, clock: Clock, *, conditions: Mapping[str, str] | None = None, redact: Callable[[str], str] = str
     ) -> None:
-        """Begin without a status.
-
-        Args:
-            conditions: each holds the process back until `met` is called for it; with the reason to show until then.
-            redact: takes secrets out of texts, which may have come from libraries. Default: leaves them as they are.
+        """Args:
+        conditions: each holds the process back until `met` is called for it; with the reason to show until then.
+        redact: takes secrets out of texts, which may have come from libraries. Default: leaves them as they are.
         """
         self._clock = clock
         self._redact = redact

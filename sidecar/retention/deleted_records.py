@@ -72,9 +72,8 @@ def record_lost(
 ) -> tuple[PartitionState, LogStarts]:
     """Commit that the offsets above the archive's end are lost, or, up to one of them, deleted on purpose.
 
-    Returns the state after that, and what was found out of the log's beginning.
-
-    Raises CommitConflict, OutcomeUnknown, and the errors of `require_leads` and the store.
+    Returns the state after that, and what was found out of the log's beginning. Raises CommitConflict, OutcomeUnknown, and the
+    errors of `require_leads` and the store.
     """
     state, commits = known.opened()
     require_leads(plan.facts, tools.facts.confirm(plan.files))
@@ -119,9 +118,7 @@ def _deleted_in_hole(
     """Up to which offset a hole above the archive went with records that were deleted on purpose; its begin if none did.
 
     The signs are those of `deleted_on_purpose`. The log start may lie in the active segment, too: nothing has to be archived
-    before that is known.
-
-    Raises StoreError.
+    before that is known. Raises StoreError.
     """
     facts, start_offset, told = plan.facts, starts.inside, plan.facts.cluster_start_offset
     if told is not None and told >= hole[1] > (start_offset or 0) and facts.leader_epoch >= 0:

@@ -85,9 +85,8 @@ class LossTracker:
     ) -> None:
         """Report what is gone, once: nothing else ever will. Call `see` first.
 
-        Args:
-            archived_start_offset, archived_end_offset: of the archive, None if it has nothing.
-            first_offset: of what can still be archived, from the directory or from descriptors; None if there is nothing.
+        `archived_start_offset`, `archived_end_offset`: of the archive, None if it has nothing. `first_offset`: of what can still be
+        archived, from the directory or from descriptors; None if there is nothing.
         """
         is_empty = archived_end_offset is None
         self._report_untold(facts, is_empty, first_offset if is_empty else archived_start_offset)

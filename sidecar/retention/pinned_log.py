@@ -105,12 +105,9 @@ class PinnedLog:
         *,
         is_answer: bool = True,
     ) -> None:
-        """What a look at the partition tells: let go of all that nobody wants any more.
+        """A partition was checked: release all that is not wanted any more. `change`: of its term.
 
-        Args:
-            change: of the partition's term.
-            archived_end_offset: as far as it is known.
-            is_answer: the leader was asked since the last time: only that can settle a doubt.
+        `is_answer`: the leader was asked since the last time: only that can settle a doubt.
 
         Wanted is what stands in the directory as it was, and what lies below the log's beginning there. Retention takes a log
         from its beginning; what is gone from above it was truncated or compacted.
@@ -147,13 +144,11 @@ class PinnedLog:
     ) -> tuple[SegmentFiles, ...]:
         """Segments that retention has taken from the directory, and that can be archived from their descriptors; ascending.
 
-        Only below the log start that the leader tells; without a connection the files' word counts, as for all else. Call `see`
-        first. Where the archive is empty, tells what of the log is gone and will never be in it.
+        Only below the log start that the leader reports; without a connection the files' word counts, as for all else. Call `see`
+        first. Where the archive is empty, reports what of the log is gone and will never be in it.
 
-        Args:
-            archived_end_offset: of the archive that these segments are to continue, None if it has nothing.
-            archived_start_offset: where it begins, None if it has nothing.
-            waiting: the segment that waits for a transaction, if one does.
+        `archived_start_offset`, `archived_end_offset`: of the archive that these segments are to continue, None if it has nothing.
+        `waiting`: the segment that waits for a transaction, if one does.
         """
         if waiting is not None:
             self.give_up(waiting, "it waits for a transaction whose end can only be looked for in the directory")
@@ -252,12 +247,7 @@ def _is_active(segment: SegmentFiles, files: PartitionFiles) -> bool:
 def _below_start(
     log_start_offset: int | None, gone: Iterable[SegmentFiles], archived_end_offset: int | None
 ) -> tuple[SegmentFiles, ...]:
-    """Those of them below the log start that the leader tells, each above the one before it.
-
-    Args:
-        log_start_offset: None where it is not known.
-        archived_end_offset: what they are to continue, None where nothing is archived.
-    """
+    """Those of them below the log start, each above the one before it and the archive; none where it is unknown (None)."""
     if log_start_offset is None:
         return ()
     end_offset = -1 if archived_end_offset is None else archived_end_offset

@@ -111,15 +111,12 @@ def open_tools(
     """Everything that archiving works with; the store has shown that it can do what the archive needs.
 
     Args:
-        repeats: see `policy_of`.
-        sinks: take what happens to partitions, besides the log, the metrics and the archive cache.
-        stop, beat: see `RunContext`.
-        changing: what of the settings is replaced later. Default: nothing is.
-        answers: is told whether the store answers.
-        reader: see `RunContext.read_segment`.
+        sinks: get domain events, besides the log, the metrics and the archive cache.
+        changing: settings that a reload replaces later. Default: nothing is replaced.
+        answers: records whether the store answers.
         read_only: nothing will be archived: the store is not probed, and nothing is written to the state directory.
 
-    Raises SettingsError, LogDirsUnformatted, StoreError.
+    The others are as in `policy_of` and `RunContext`. Raises SettingsError, LogDirsUnformatted, StoreError.
     """
     clock = clock or SystemClock()
     changing = changing or ChangingSettings(settings, clock)

@@ -97,9 +97,7 @@ def backfill(
 ) -> BackfillReport:
     """Archive all rolled segments of the chosen topics that are stable, in one pass.
 
-    Args:
-        reader: reads the segments.
-        config_file: where the settings are from, for commands that are recommended.
+    `config_file`: where the settings are from, for commands that are recommended.
 
     Raises:
         SettingsError: nothing can be done with these settings.

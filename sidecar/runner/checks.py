@@ -40,9 +40,8 @@ class CycleReport:
     """What one check found. `outcomes` ascend by partition; `problems` are what could not even be listed.
 
     `backed_off`: how partitions ended that failed not long ago, whether they were left alone this time or are tried again.
-    `is_empty`: no partition was listed, nor is one left alone.
-    `led`: partitions with an archive that this broker leads. `is_complete`: False where nothing could be checked.
-    `scan_s`: how long it took.
+    `led`: partitions with an archive that this broker leads. `is_empty`: no partition was listed, nor is one left alone.
+    `is_complete`: False where nothing could be checked. `scan_s`: how long it took.
     """
 
     outcomes: list[PartitionOutcome] = field(default_factory=list)

@@ -63,13 +63,7 @@ class CleanerWatch:
         *,
         counts_from_files: bool = False,
     ) -> None:
-        """Has not looked yet.
-
-        Args:
-            facts: tell the topics' configurations, and last stable offsets of what is led here.
-            counts_from_files: the first look believes that the broker has run since its checkpoint was written. For who
-                looks once.
-        """
+        """`counts_from_files`: the first check takes the broker to have run since its checkpoint was written. For one check."""
         self._log_dirs = tuple(log_dirs)
         self._facts = facts
         self._clock = clock
@@ -172,10 +166,8 @@ def backlog_of(
 ) -> CleanerBacklog:
     """What is left to do, from the sizes and times of the files. Pure.
 
-    Args:
-        first_dirty_offset: as checkpointed, None where the cleaner never came.
-        stable_end_offset: the last stable offset: the cleaner leaves a segment alone that reaches above it. None where nobody
-            tells.
+    `first_dirty_offset`: as checkpointed, None where the cleaner never came. `stable_end_offset`: the last stable offset, None
+    where it is unknown: the cleaner leaves a segment alone that reaches above it.
 
     Source: LogCleanerManager.cleanableOffsets, LogToClean; times are those of the last writes.
     """

@@ -55,10 +55,8 @@ class RunLoop:
         reader: ReadSegment = read_segment,
     ) -> None:
         """Args:
-        reporter: shows to people and probes how the work goes.
-        stop: drain and return. wake: look at the disks now. Who sets `stop` sets `wake` too.
+        stop: drain and return. wake: scan the disks now. What sets `stop` sets `wake` too.
         engines: where compactions happen. Default: in this process.
-        reader: reads the segments that are archived.
         """
         self._settings = settings
         self._clock = clock

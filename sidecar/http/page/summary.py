@@ -51,12 +51,7 @@ def summary_of(
     stalled_s: float | None,
     now_ms: int,
 ) -> Summary:
-    """Sum everything up.
-
-    Args:
-        status: as /status shows it. awaited: see `Health`.
-        stalled_s: for how long the loop has stood still, None if it turns.
-    """
+    """`status`: as /status shows it. `awaited`: see `Health`. `stalled_s`: since when the loop stands still, None if it works."""
     not_ready: Mapping[str, str] = status["not_ready"]
     states = Counter(row.state for row in rows)
     is_starting = "first_round" in not_ready
