@@ -36,5 +36,4 @@ class HasClock(Protocol):
     """Gives the clock."""
 
     @property
-    def clock(self) -> Clock:
-        """See the class."""
+    def clock(self) -> Clock: ...

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from bisect import bisect_right
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -53,6 +54,11 @@ class FileIdentity:
     def path(self) -> Path:
         """Where it is."""
         return self.directory / self.name
+
+    @property
+    def mtime_ms(self) -> int:
+        """Last write in wall-clock milliseconds, rounded down."""
+        return self.mtime_ns // 1_000_000
 
     def has_place_of(self, other: FileIdentity) -> bool:
         """Whether the other stands, or stood, at the same path."""
@@ -139,6 +145,11 @@ class PartitionFiles:
     def first_offset(self) -> int | None:
         """Base of the first segment, rolled or active; None where there is none."""
         return self.segments[0].base_offset if self.segments else self.active_base_offset
+
+    def first_above(self, offset: int) -> SegmentFiles | None:
+        """The first rolled segment that ends above an offset; it may begin above it, too. None if none does."""
+        row = bisect_right(self.segments, offset, key=lambda segment: segment.end_offset)
+        return self.segments[row] if row < len(self.segments) else None
 
 
 class PartName(StrEnum):

@@ -189,45 +189,39 @@ class HasStore(Protocol):
     """Gives the archive's store."""
 
     @property
-    def store(self) -> ObjectStore:
-        """See the class."""
+    def store(self) -> ObjectStore: ...
 
 
 class HasFacts(Protocol):
     """Gives what the broker says."""
 
     @property
-    def facts(self) -> BrokerFacts:
-        """See the class."""
+    def facts(self) -> BrokerFacts: ...
 
 
 class HasEmit(Protocol):
     """Gives where domain events go."""
 
     @property
-    def emit(self) -> Emit:
-        """See the class."""
+    def emit(self) -> Emit: ...
 
 
 class HasInstance(Protocol):
     """Gives what tells this process apart in commits (host and process id)."""
 
     @property
-    def instance(self) -> str:
-        """See the class."""
+    def instance(self) -> str: ...
 
 
 class HasBeat(Protocol):
     """Gives what is called while work goes on outside of the store, at least once for each file that is read through."""
 
     @property
-    def beat(self) -> Callable[[], None]:
-        """See the class."""
+    def beat(self) -> Callable[[], None]: ...
 
 
 class HasStop(Protocol):
     """Gives what is set when the process is to end."""
 
     @property
-    def stop(self) -> Event:
-        """See the class."""
+    def stop(self) -> Event: ...

@@ -33,5 +33,4 @@ class HasRandomness(Protocol):
     """Gives random names."""
 
     @property
-    def randomness(self) -> Randomness:
-        """See the class."""
+    def randomness(self) -> Randomness: ...

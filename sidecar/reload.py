@@ -145,16 +145,15 @@ class SettingsReload:
     def _publish(self) -> None:
         pending = self._pending
         self._metrics.config.shown(stale=self._refused is not None, pending=pending is not None)
-        self._health.publish_section(
-            "config",
-            {
+        self._health.publish(
+            config={
                 "generation": self._generation,
                 "fingerprint": fingerprint(self._running),
                 "loaded_ms": self._loaded_ms,
                 "stale": self._refused is not None,
                 "refused": self._refused,
                 "pending": pending and {"since_ms": pending.since_ms, "fingerprint": fingerprint(pending.loaded)},
-            },
+            }
         )
 
 

@@ -11,6 +11,7 @@ import uuid
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from sidecar.broker.connection import BrokerConnection, IncompatibleRequest
@@ -67,8 +68,7 @@ def describe_topics(
 ) -> ClusterView:
     """Leaders, epochs and topic ids, as this node knows them; by default any node. Raises BrokerUnavailable.
 
-    Args:
-        spare: see `BrokerConnection.send`.
+    `spare`: see `BrokerConnection.send`.
     """
     from kafka.protocol.metadata import MetadataRequest
 
@@ -239,9 +239,7 @@ class RequestProblem:
 def missing_right(problems: Iterable[RequestProblem], effect: str) -> tuple[str, ...]:
     """One sentence for all topics that lack the same right, with one of them as an example; none if none does.
 
-    Args:
-        problems: all of one operation.
-        effect: what follows.
+    `problems`: all of one operation. `effect`: what follows.
     """
     denied = sorted(problem for problem in problems if problem.is_denied)
     if not denied:
@@ -260,6 +258,12 @@ class LiveProducer:
     last_timestamp_ms: int
     coordinator_epoch: int
     transaction_start_offset: int
+
+
+_PRODUCER = attrgetter(
+    "producer_id", "producer_epoch", "last_sequence", "last_timestamp", "coordinator_epoch", "current_txn_start_offset"
+)
+"""Kafka's names of its fields, in the same order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,19 +314,8 @@ def ask_producers(
                 if partition.error_code:
                     problems[name] = RequestProblem(error_name(partition.error_code), READ, topic.name)
                 else:
-                    values[name] = tuple(map(_live_producer, partition.active_producers))
+                    values[name] = tuple(LiveProducer(*_PRODUCER(found)) for found in partition.active_producers)
     return DescribedProducers(values, problems)
-
-
-def _live_producer(told: Any) -> LiveProducer:
-    return LiveProducer(
-        told.producer_id,
-        told.producer_epoch,
-        told.last_sequence,
-        told.last_timestamp,
-        told.coordinator_epoch,
-        told.current_txn_start_offset,
-    )
 
 
 def log_dirs(connection: BrokerConnection, node_id: int) -> tuple[BrokerLogDir, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -46,8 +46,7 @@ class FileBrokerFacts:
     ) -> None:
         """Reads all log dirs; `policies` may change meanwhile. Raises SettingsError for a malformed `meta.properties`.
 
-        Args:
-            cluster_id, broker_id: count instead of those in `meta.properties`.
+        `cluster_id`, `broker_id`: count instead of those in `meta.properties`.
         """
         self.log_dirs = tuple(log_dirs)
         self._assume_leader = assume_leader
@@ -80,8 +79,9 @@ class FileBrokerFacts:
 
     def cluster_id_on_disk(self) -> str | None:
         """The cluster id, None if no log dir has one. Raises SettingsError where they disagree."""
-        metas = [state.meta for state in self._states.values() if state.meta is not None]
-        return self._agreed_cluster_id() if any(meta.cluster_id is not None for meta in metas) else None
+        with suppress(LogDirsUnformatted):
+            return self._agreed_cluster_id()
+        return None
 
     def cluster_id(self) -> str:
         """The given one, or that on which all log dirs agree. Raises SettingsError, LogDirsUnformatted where none has one."""
@@ -149,14 +149,12 @@ class FileBrokerFacts:
         state = self._states.get(files.log_dir)
         if state is None:
             return 0, OutsideLogDirs(str(files.log_dir))
-        for checkpoint in (state.high_watermark, state.recovery_point):
+        checkpoints = state.high_watermark, state.recovery_point
+        for checkpoint in checkpoints:
             problem = checkpoint.lacks(files.topic_partition)
             if problem:
                 return 0, NotCheckpointed(problem)
-        offsets = (
-            checkpoint.offsets[files.topic_partition] for checkpoint in (state.high_watermark, state.recovery_point)
-        )
-        return max(0, min(offsets)), None
+        return max(0, min(checkpoint.offsets[files.topic_partition] for checkpoint in checkpoints)), None
 
     def high_watermark(self, files: PartitionFiles) -> int:
         """What the high watermark has reached for certain: the broker writes it down every few seconds. 0 if it is unknown."""
@@ -180,20 +178,13 @@ def latest_epoch(directory: Path) -> int:
     return NO_LEADER_EPOCH if epochs is None else epochs.latest_epoch
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
-    """`stamp`: of the file before it was read."""
-
-    stamp: FileStamp
-    epoch: int
-
-
 class LeaderEpochCache:
     """Of a thousand idle partitions not one file is opened. Kafka replaces the file by renaming a new one over it."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._known: dict[Path, _Known] = {}
+        self._known: dict[Path, tuple[FileStamp, int]] = {}
+        """The epoch, and the stamp of the file before it was read."""
         self._asked: set[Path] = set()
 
     def forget_unasked(self) -> None:
@@ -207,10 +198,10 @@ class LeaderEpochCache:
         self._asked.add(directory)
         stamp = stamp_of(directory / LEADER_EPOCH_CHECKPOINT)
         known = self._known.get(directory)
-        if known is not None and known.stamp == stamp:
-            return known.epoch
+        if known is not None and known[0] == stamp:
+            return known[1]
         self._known.pop(directory, None)
         epoch = latest_epoch(directory)
         if stamp is not None and stamp.is_settled(self._clock.now_ms()):
-            self._known[directory] = _Known(stamp, epoch)
+            self._known[directory] = stamp, epoch
         return epoch

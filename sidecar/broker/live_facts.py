@@ -74,11 +74,9 @@ class LiveBrokerFacts:
         clock: Clock,
         archives: Callable[[str], bool] = lambda _: True,
     ) -> None:
-        """Asks nobody yet. Raises SettingsError.
+        """Asks nothing yet. Raises SettingsError.
 
-        Args:
-            broker_id: of the broker whose log dirs these are.
-            archives: whether a topic is to be archived: only there a missing right is worth a word.
+        `archives`: whether a topic is to be archived: only there a missing right is worth a word.
         """
         self._archives = archives
         self._files = files

@@ -70,8 +70,7 @@ class LogDirState:
 def read_log_dir_state(log_dir: Path, before: LogDirState | None = None) -> LogDirState:
     """Reads the small files of a log dir. Raises CorruptFile for a malformed `meta.properties`, nothing else.
 
-    Args:
-        before: an earlier reading: what has the same bytes still is not decoded again.
+    `before`: an earlier reading: what has the same bytes still is not decoded again.
     """
     meta, problem = None, ""
     try:
@@ -84,17 +83,10 @@ def read_log_dir_state(log_dir: Path, before: LogDirState | None = None) -> LogD
         # A failed disk of several: the broker goes on without it, and so do we.
         is_file = isinstance(error.__cause__, NotADirectoryError)
         problem = f"{log_dir} is a file, not a directory" if is_file else str(error)
+    names = HIGH_WATERMARK_CHECKPOINT, RECOVERY_POINT_CHECKPOINT, LOG_START_CHECKPOINT
+    earlier = (None, None, None) if before is None else (before.high_watermark, before.recovery_point, before.log_start)
     return LogDirState(
-        log_dir=log_dir,
-        meta=meta,
-        problem=problem,
-        high_watermark=_checkpoint(
-            log_dir / HIGH_WATERMARK_CHECKPOINT, None if before is None else before.high_watermark
-        ),
-        recovery_point=_checkpoint(
-            log_dir / RECOVERY_POINT_CHECKPOINT, None if before is None else before.recovery_point
-        ),
-        log_start=_checkpoint(log_dir / LOG_START_CHECKPOINT, None if before is None else before.log_start),
+        log_dir, meta, problem, *(_checkpoint(log_dir / n, e) for n, e in zip(names, earlier, strict=True))
     )
 
 

@@ -12,6 +12,7 @@ import ssl
 import struct
 from contextlib import closing
 from functools import reduce
+from io import BufferedRWPair
 
 from sidecar.broker.client import EndedWhileGreeting
 from sidecar.broker.credentials import handshake_failure, lifetime_words
@@ -82,8 +83,7 @@ def _refused(settings: BrokerConnectionSettings) -> str:
 def require_contact(settings: BrokerConnectionSettings, context: ssl.SSLContext | None) -> None:
     """Raise BrokerUnavailable, with a line for each of the bootstrap servers, unless one of them answers.
 
-    Args:
-        context: for listeners with TLS, else None.
+    `context`: for listeners with TLS, else None.
     """
     refused: dict[str, BrokerUnavailable] = {}
     for server in settings.bootstrap_servers:
@@ -116,20 +116,21 @@ def _require_answer(server: str, settings: BrokerConnectionSettings, context: ss
 
 def _ask(connection: socket.socket, settings: BrokerConnectionSettings) -> None:
     """With TLS 1.3 a broker refuses our certificate only after the handshake: where the answer should be."""
-    if _answer_to(connection, _API_VERSIONS) is None:
-        raise BrokerUnavailable(
-            f"no Kafka listener with security_protocol {settings.security_protocol} "
-            f"(it closes the connection, or speaks another protocol): correct the port or security_protocol",
-            BrokerTrouble.WRONG_LISTENER,
-        )
-    _require_mechanism(connection, settings)
+    with connection.makefile("rwb") as stream:
+        if _answer_to(stream, _API_VERSIONS) is None:
+            raise BrokerUnavailable(
+                f"no Kafka listener with security_protocol {settings.security_protocol} "
+                f"(it closes the connection, or speaks another protocol): correct the port or security_protocol",
+                BrokerTrouble.WRONG_LISTENER,
+            )
+        _require_mechanism(stream, settings)
 
 
-def _require_mechanism(connection: socket.socket, settings: BrokerConnectionSettings) -> None:
+def _require_mechanism(stream: BufferedRWPair, settings: BrokerConnectionSettings) -> None:
     """Whether the listener wants SASL, and offers what we mean to use. A listener without SASL tells with an error."""
     mechanism = ("" if settings.sasl_mechanism is None else settings.sasl_mechanism.value).encode()
     body = struct.pack(">hhihh", 17, 1, 1, -1, len(mechanism)) + mechanism
-    answer = _answer_to(connection, struct.pack(">i", len(body)) + body) or b""
+    answer = _answer_to(stream, struct.pack(">i", len(body)) + body) or b""
     if len(answer) < 2:
         return  # A listener without SASL may also just end the connection: the client will tell.
     (code,) = struct.unpack_from(">h", answer)
@@ -145,28 +146,18 @@ def _require_mechanism(connection: socket.socket, settings: BrokerConnectionSett
         raise BrokerUnavailable(what, BrokerTrouble.WRONG_LISTENER)
 
 
-def _answer_to(connection: socket.socket, request: bytes) -> bytes | None:
+def _answer_to(stream: BufferedRWPair, request: bytes) -> bytes | None:
     """The answer without its size and correlation id; None if that is no answer of Kafka's to this request."""
-    connection.sendall(request)
+    stream.write(request)
+    stream.flush()
     try:
-        head = _received(connection, 8)
+        head = stream.read(8)
         if len(head) < 8 or head[4:] != request[8:12]:
             return None
         size_bytes = struct.unpack_from(">i", head)[0] - 4
-        return _received(connection, size_bytes) if 0 <= size_bytes <= _ANSWER_BYTES_MAX else None
+        return stream.read(size_bytes) if 0 <= size_bytes <= _ANSWER_BYTES_MAX else None
     except ConnectionError:
         return None
-
-
-def _received(connection: socket.socket, size_bytes: int) -> bytes:
-    """So many bytes, or fewer where the connection ends."""
-    received = b""
-    while len(received) < size_bytes:
-        more = connection.recv(size_bytes - len(received))
-        if not more:
-            break
-        received += more
-    return received
 
 
 def _strings(data: bytes) -> list[str]:

@@ -231,7 +231,7 @@ def with_chosen(settings: Settings, include: Sequence[str] | None, exclude: Sequ
 def require_chosen(store: ObjectStore, settings: Settings) -> None:
     """Where nothing was found: raise SettingsError if it was only not asked for."""
     from sidecar.commits.lineages import find_all_lineages
-    from sidecar.runner.assembly import require_topic
+    from sidecar.runner.topic_choice import require_topic
 
     topics = {lineage.topic_partition.topic for lineage in find_all_lineages(store)}
     require_topic(topics, settings, internal=True)

@@ -24,8 +24,8 @@ from sidecar.errors import ObjectMissing
 from sidecar.host.archive_cache import SEGMENTS_KEPT, Remembered, newest_segments
 from sidecar.model import FileIdentity, PartitionFiles
 from sidecar.partition.domain_events import ExtentChanged, LostOffsetsOnDisk
+from sidecar.partition.facts import Change
 from sidecar.partition.run_limits import HasLimits
-from sidecar.partition.term import Change
 from sidecar.ports import HasEmit
 from sidecar.segment.prepare import LogPosition, position_at
 

@@ -38,23 +38,18 @@ class _Listing:
         return sorted(self.files.get(Suffix.LOG, {}))
 
 
-@dataclass(frozen=True, slots=True)
-class LogBases:
-    """Which `.log` files stand in a partition directory, ascending by base offset, and which directory that is."""
+def list_log_bases(directory: Path) -> tuple[tuple[int, int], list[int]]:
+    """Device and inode of a partition directory, and the base offsets of its `.log` files now, ascending.
 
-    directory_id: tuple[int, int]
-    bases: tuple[int, ...]
-
-
-def list_log_bases(directory: Path) -> LogBases:
-    """A fresh look at the `.log` files. Raises SegmentChanged if the directory is gone, PartitionError."""
+    Raises SegmentChanged if the directory is gone, PartitionError.
+    """
     try:
         listing = _settled_listing(directory)
     except FileNotFoundError as error:
         raise SegmentChanged(f"{directory} vanished; the next scan lists it again") from error
     except OSError as error:
         raise PartitionError(f"{directory} cannot be read: {error.strerror or error}") from error
-    return LogBases(listing.directory_id, tuple(listing.bases))
+    return listing.directory_id, listing.bases
 
 
 def read_partition_directory(topic_partition: TopicPartition, log_dir: Path, directory: Path) -> PartitionFiles:
@@ -69,10 +64,7 @@ def read_partition_directory(topic_partition: TopicPartition, log_dir: Path, dir
         bases = listing.bases
         active = listing.files[Suffix.LOG][bases[-1]] if bases else None
         active_log = None if active is None else _identity(directory, active)
-        segments = [
-            _segment(topic_partition, log_dir, directory, listing, base_offset, end_offset)
-            for base_offset, end_offset in pairwise(bases)
-        ]
+        segments = [_segment(topic_partition, log_dir, directory, listing, *span) for span in pairwise(bases)]
     except FileNotFoundError as error:
         raise SegmentChanged(f"{topic_partition}: {directory} vanished while it was listed") from error
     except OSError as error:
@@ -228,15 +220,11 @@ def _looked_at_again(files: PartitionFiles) -> PartitionFiles | None:
     try:
         active = None if files.active_log is None else _fresh(files.active_log)
         newest = tuple(map(_refreshed, files.segments[-1:]))
-    except (FileNotFoundError, NotARegularFile):
+    except FileNotFoundError:
         return None
     if active is files.active_log and (not newest or newest[0] is files.segments[-1]):
         return files
     return replace(files, active_log=active, segments=(*files.segments[:-1], *newest))
-
-
-class NotARegularFile(Exception):
-    """Something else stands under the name of a file that was listed."""
 
 
 def _refreshed(segment: SegmentFiles) -> SegmentFiles:
@@ -255,10 +243,10 @@ def _refreshed(segment: SegmentFiles) -> SegmentFiles:
 
 
 def _fresh(file: FileIdentity) -> FileIdentity:
-    """The file's identity now; the same object where it is what it was."""
+    """The file's identity now; the same object where it is what it was. Raises FileNotFoundError, also if it is no file now."""
     found = os.stat(os.path.join(file.directory, file.name))  # noqa: PTH116, PTH118 - a Path for each costs more
     if not stat.S_ISREG(found.st_mode):
-        raise NotARegularFile(file.path)
+        raise FileNotFoundError(file.path)
     if (found.st_ino, found.st_size, found.st_mtime_ns) == (file.inode, file.size_bytes, file.mtime_ns):
         return file
     return FileIdentity.of(file.directory, file.name, found)

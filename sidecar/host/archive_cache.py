@@ -10,7 +10,7 @@ import json
 import sqlite3
 import threading
 from collections.abc import Sequence
-from contextlib import ExitStack, closing, suppress
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -23,7 +23,7 @@ from sidecar.archive.keys import parse_root
 from sidecar.archive.state import PartitionState
 from sidecar.clock import Clock
 from sidecar.errors import CorruptFile
-from sidecar.host.journal import require_sound_pages
+from sidecar.host.journal import sound_database
 from sidecar.model import ObjectKey, TopicPartition
 from sidecar.partition.domain_events import DomainEvent, Emit, OffsetsLost
 
@@ -33,6 +33,8 @@ SEGMENTS_KEPT: Final = 4
 """The newest ones: enough to append, and to recognise the local log. What is remembered must not grow with the archive."""
 _VERSION: Final = 1
 """To be raised where the table changes or a fact comes to mean something else: a fact that has come or gone is noticed without."""
+_PRAGMAS: Final = ("synchronous=OFF", "journal_mode=MEMORY")
+"""What a crash of the machine loses or damages is read from the store again."""
 _SCHEMA = f"""
 PRAGMA user_version = {_VERSION};
 CREATE TABLE IF NOT EXISTS archives (
@@ -110,7 +112,14 @@ class ArchiveCache:
         lineage, number = state.lineage, state.next_number - 1
         name = lineage.topic_partition
         body = encode_checkpoint(newest_segments(state))
-        facts = json.dumps(_facts(remembered)).encode()
+        facts = json.dumps(
+            {
+                "largest_timestamp_ms": remembered.largest_timestamp_ms,
+                "newest_checkpoint": remembered.newest_checkpoint,
+                "extent": asdict(remembered.extent),
+                "mark": remembered.mark,
+            }
+        ).encode()
         row = (name.topic, name.partition, lineage.root, number, body, facts, _seal(body, facts))
         self._run("INSERT OR REPLACE INTO archives VALUES (?,?,?,?,?,?,?)", row)
 
@@ -151,15 +160,6 @@ class ArchiveCache:
             self._connection.close()
 
 
-def _facts(remembered: Remembered) -> dict[str, Any]:
-    return {
-        "largest_timestamp_ms": remembered.largest_timestamp_ms,
-        "newest_checkpoint": remembered.newest_checkpoint,
-        "extent": asdict(remembered.extent),
-        "mark": remembered.mark,
-    }
-
-
 def _decoded(root: str, number: int, body: bytes, facts: bytes, sha256: bytes) -> Remembered | None:
     if _seal(body, facts) != sha256:
         return None
@@ -189,35 +189,16 @@ def _open(path: Path | None) -> sqlite3.Connection:
     if path is not None:
         for _ in range(2):
             try:
-                return _connect(str(path))
+                return sound_database(str(path), _PRAGMAS, _SCHEMA, _VERSION)
             except sqlite3.Error as error:
                 _log.warning("archive_memory_begun_anew", path=str(path), reason=str(error))
                 with suppress(OSError):
                     path.unlink(missing_ok=True)
-    return _connect(":memory:")
-
-
-def _connect(name: str) -> sqlite3.Connection:
-    with ExitStack() as until_usable:
-        connection = until_usable.enter_context(
-            closing(sqlite3.connect(name, isolation_level=None, check_same_thread=False))
-        )
-        # What a crash of the machine loses or damages is read from the store again.
-        connection.execute("PRAGMA synchronous=OFF")
-        connection.execute("PRAGMA journal_mode=MEMORY")
-        (found,) = connection.execute("PRAGMA user_version").fetchone()
-        (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-        if tables and found != _VERSION:
-            raise sqlite3.DatabaseError(f"version {found}, this release keeps {_VERSION}")
-        connection.executescript(_SCHEMA)
-        require_sound_pages(connection)
-        until_usable.pop_all()
-        return connection
+    return sound_database(":memory:", _PRAGMAS, _SCHEMA, _VERSION)
 
 
 class HasMemory(Protocol):
     """Gives what is known of archives across restarts."""
 
     @property
-    def memory(self) -> ArchiveCache:
-        """See the class."""
+    def memory(self) -> ArchiveCache: ...

@@ -58,10 +58,9 @@ class DiskTurns:
     def reading(
         self, device: int, *, beat: Callable[[], None], is_urgent: bool, gives_way: bool = False, goes_on: bool = False
     ) -> Iterator[None]:
-        """Read from a device within the block, as soon as it is our turn.
+        """Read from a device within the block, as soon as it is our turn. `beat` is called while we wait.
 
         Args:
-            beat: called while we wait.
             is_urgent: retention is near: do not mind the pressure, nor readers that give way.
             gives_way: the others come first, and whoever is urgent reads besides this one.
             goes_on: with a read that has minded the pressure at its beginning.
@@ -112,5 +111,4 @@ class HasTurns(Protocol):
     """Gives turns to read from a disk."""
 
     @property
-    def turns(self) -> DiskTurns:
-        """See the class."""
+    def turns(self) -> DiskTurns: ...

@@ -23,6 +23,7 @@ from sidecar.model import ObjectKey, SegmentFiles
 
 _log = structlog.get_logger(__name__)
 _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+_PRAGMAS = ("journal_mode=WAL", "synchronous=FULL")
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS attempts (
     segment_id TEXT PRIMARY KEY, root TEXT NOT NULL, base_offset INTEGER NOT NULL, end_offset INTEGER NOT NULL,
@@ -91,7 +92,7 @@ class Journal:
 
     def _open(self) -> sqlite3.Connection:
         try:
-            return self._connect()
+            return sound_database(str(self._path), _PRAGMAS, _SCHEMA)
         except sqlite3.DatabaseError as error:
             if error.sqlite_errorcode & 0xFF not in _DAMAGED:
                 raise
@@ -102,18 +103,7 @@ class Journal:
             for suffix in ("-wal", "-shm"):
                 # SQLite would play the damaged journal's log back into the new one.
                 self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
-            return self._connect()
-
-    def _connect(self) -> sqlite3.Connection:
-        with ExitStack() as unless_sound:
-            connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
-            unless_sound.callback(connection.close)
-            connection.execute("PRAGMA journal_mode=WAL")
-            connection.execute("PRAGMA synchronous=FULL")
-            connection.executescript(_SCHEMA)
-            require_sound_pages(connection)
-            unless_sound.pop_all()
-        return connection
+            return sound_database(str(self._path), _PRAGMAS, _SCHEMA)
 
     def _run(self, statement: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> list[Any]:
         """Rows of a statement. Raises StagingFull."""
@@ -214,18 +204,33 @@ def _locked(directory: Path) -> int:
     return descriptor
 
 
-def require_sound_pages(connection: sqlite3.Connection) -> None:
-    """Raise DatabaseError for damage that SQLite would find only when it comes across it."""
-    (finding,) = connection.execute("PRAGMA quick_check(1)").fetchone()
-    if finding != "ok":
-        damage = sqlite3.DatabaseError(finding)
-        damage.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
-        raise damage
+def sound_database(name: str, pragmas: Sequence[str], schema: str, version: int | None = None) -> sqlite3.Connection:
+    """A database with this schema, for any thread, each statement a transaction.
+
+    `version`: the `user_version` that existing tables must have, None for any. Raises DatabaseError for others, and for damage,
+    also such as SQLite would find only when it comes across it.
+    """
+    with ExitStack() as unless_sound:
+        connection = sqlite3.connect(name, isolation_level=None, check_same_thread=False)
+        unless_sound.callback(connection.close)
+        for pragma in pragmas:
+            connection.execute(f"PRAGMA {pragma}")
+        (found,) = connection.execute("PRAGMA user_version").fetchone()
+        (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+        if version is not None and tables and found != version:
+            raise sqlite3.DatabaseError(f"version {found}, this release keeps {version}")
+        connection.executescript(schema)
+        (finding,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+        if finding != "ok":
+            damage = sqlite3.DatabaseError(finding)
+            damage.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+            raise damage
+        unless_sound.pop_all()
+    return connection
 
 
 class HasJournal(Protocol):
     """Gives the journal of unfinished uploads."""
 
     @property
-    def journal(self) -> Journal:
-        """See the class."""
+    def journal(self) -> Journal: ...

@@ -25,9 +25,7 @@ def identity_of(path: Path, status: os.stat_result) -> FileIdentity:
 def open_listed(file: FileIdentity) -> int:
     """A read-only descriptor of the file that was listed.
 
-    Raises:
-        SegmentChanged: it vanished, or another file has its name now.
-        PartitionError: it may not be read.
+    Raises SegmentChanged if it vanished, or another file has its name now; PartitionError if it may not be read.
     """
     try:
         descriptor = open_regular(file.path, os.O_NOFOLLOW)
@@ -124,16 +122,16 @@ def ensure_unchanged(segment: SegmentFiles, listed: PartitionFiles) -> None:
         with suppress(FileNotFoundError):
             if identity_of(file.path, file.path.stat()) != file:
                 raise _changed(segment, f"{file.path} is another file or has grown or shrunk")
-    found = list_log_bases(listed.directory)
-    if found.directory_id != listed.directory_id or not found.bases:
+    directory_id, bases = list_log_bases(listed.directory)
+    if directory_id != listed.directory_id or not bases:
         raise _changed(segment, f"{listed.directory} is another directory, or has no log any more")
-    log_start, last = found.bases[0], found.bases[-1]
+    log_start, last = bases[0], bases[-1]
     file_base_offset = int(segment.log.path.stem)
-    if file_base_offset not in found.bases and log_start <= file_base_offset:
+    if file_base_offset not in bases and log_start <= file_base_offset:
         raise _changed(segment, f"{segment.log.path} is gone, but the log still begins at {log_start}")
-    if segment.end_offset not in found.bases and log_start <= segment.end_offset:
+    if segment.end_offset not in bases and log_start <= segment.end_offset:
         raise _changed(segment, f"no segment begins at its end any more; the log has [{log_start}, {last}]")
-    if inside := [base for base in found.bases if file_base_offset < base < segment.end_offset]:
+    if inside := [base for base in bases if file_base_offset < base < segment.end_offset]:
         raise _changed(segment, f"a segment begins at {inside[0]} now, inside of it")
 
 

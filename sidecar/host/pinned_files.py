@@ -95,16 +95,14 @@ class PinnedFiles:
 
     def unlinked_bytes(self) -> int:
         """Bytes that the broker has deleted and that take up its disk because they are held."""
-        return sum(size_bytes for _, size_bytes in self._deleted())
+        return sum(file.size_bytes for file in self._deleted())
 
-    def _deleted(self) -> list[tuple[FileIdentity, int]]:
-        """Files that have no name any more, or another one as a broker gives it some time before; and their bytes."""
+    def _deleted(self) -> list[FileIdentity]:
+        """Files that have no name any more, or another one as a broker gives it some time before."""
         with self._lock:
             held = [(file, self._files.is_unlinked(descriptor)) for file, descriptor in self._held.items()]
         # Not under the lock: a slow disk is to keep nobody from what is held.
-        return [
-            (file, file.size_bytes) for file, is_unlinked in held if is_unlinked or not self._files.has_its_name(file)
-        ]
+        return [file for file, is_unlinked in held if is_unlinked or not self._files.has_its_name(file)]
 
     def let_go(self, files: Iterable[FileIdentity]) -> None:
         """Close these, as far as they are held."""
@@ -120,8 +118,8 @@ class PinnedFiles:
             _log.warning(
                 "held_segments_let_go",
                 segments=len(deleted),
-                size_bytes=sum(size_bytes for _, size_bytes in deleted),
-                partitions=sorted({file.path.parent.name for file, _ in deleted}),
+                size_bytes=sum(file.size_bytes for file in deleted),
+                partitions=sorted({file.path.parent.name for file in deleted}),
                 reason="the process ends; the broker deleted them before they were archived",
                 effect="the next start tells which offsets that are (offsets_lost), if it has the same run.state_dir",
             )
@@ -146,5 +144,4 @@ class HasPins(Protocol):
     """Gives files that are held open."""
 
     @property
-    def held(self) -> PinnedFiles:
-        """See the class."""
+    def held(self) -> PinnedFiles: ...

@@ -22,11 +22,9 @@ _NO_LINKS: Final = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno
 
 
 def place_snapshot(path: Path, content: bytes, neighbour: Path, *, aside_suffix: str = "") -> None:
-    """Create a file with the owner, group and mode of its neighbour; the caller syncs the directory (`sync_directory`).
+    """Create a file with the owner, group and mode of `neighbour`; the caller syncs the directory (`sync_directory`).
 
-    Args:
-        neighbour: the `.log` beside it.
-        aside_suffix: there is a file of that name; it is kept aside with this at the end of its name. "": there is none.
+    `aside_suffix`: there is a file of that name; it is kept aside with this at the end of its name. "": there is none.
 
     Raises PartitionError: the disk is full or read-only, the owner cannot be set, or the file exists.
     """

@@ -7,10 +7,10 @@ import binascii
 import hmac
 import json
 from dataclasses import asdict, dataclass
-from enum import StrEnum
 from functools import cache
 from hashlib import sha256
 from http import HTTPStatus
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,6 @@ from sidecar.config.model import HttpSettings
 from sidecar.errors import SettingsError
 from sidecar.http.page import StatusPage
 from sidecar.http.page.ranges import ranges_of
-from sidecar.http.page.rendering import asset
 from sidecar.http.page.rows import state_of
 from sidecar.metrics import Metrics
 from sidecar.reporting.health_reporter import Health
@@ -77,30 +76,22 @@ class Answer:
     content_policy: str = NOTHING_POLICY
 
 
-@dataclass(frozen=True, slots=True)
 class Pages:
-    """The pages of one process."""
+    """The pages of one process that these settings ask for."""
 
-    health: Health
-    metrics: Metrics
-    model: StatusModel
-    page: StatusPage
-    access: Access
-    heartbeat_timeout_s: float
+    def __init__(
+        self, settings: HttpSettings, health: Health, metrics: Metrics, clock: Clock, model: StatusModel
+    ) -> None:
+        """Raises SettingsError if the token cannot be read."""
+        self.health, self.metrics, self.model = health, metrics, model
+        self.heartbeat_timeout_s = settings.heartbeat_timeout_s
+        self.page = StatusPage(model, health, clock, settings.heartbeat_timeout_s)
+        self.access = Access(settings.token_file)
 
     def answer(self, request: Request) -> Answer:
         """The answer to a GET. Without the token, where there is one, only `/healthz` tells anything."""
-        if request.path != HEALTH_PATH:
-            match self.access.verdict(request.authorization):
-                case Verdict.UNKNOWN:
-                    challenges = tuple(("WWW-Authenticate", challenge) for challenge in CHALLENGES)
-                    text = "a token is required: as Bearer token, or as the password of any user"
-                    return plain(HTTPStatus.UNAUTHORIZED, text, challenges)
-                case Verdict.CLOSED:
-                    return plain(HTTPStatus.SERVICE_UNAVAILABLE, "the token cannot be read: see the log")
-        return self._known(request)
-
-    def _known(self, request: Request) -> Answer:
+        if request.path != HEALTH_PATH and (refusal := self.access.refusal(request.authorization)) is not None:
+            return refusal
         match request.path:
             case "/":
                 return self._page(request)
@@ -154,13 +145,6 @@ class Pages:
         }
 
 
-def pages_of(settings: HttpSettings, health: Health, metrics: Metrics, clock: Clock, model: StatusModel) -> Pages:
-    """The pages that these settings ask for. Raises SettingsError if the token cannot be read."""
-    timeout_s = settings.heartbeat_timeout_s
-    page = StatusPage(model, health, clock, timeout_s)
-    return Pages(health, metrics, model, page, Access(settings.token_file), timeout_s)
-
-
 def plain(status: HTTPStatus, text: str, headers: tuple[tuple[str, str], ...] = ()) -> Answer:
     return Answer(status, TEXT, f"{text}\n".encode(), headers)
 
@@ -174,7 +158,7 @@ def _tagged(request: Request, tag: str, content_type: str, body: bytes) -> Answe
 
 @cache
 def _tagged_asset(path: str) -> tuple[str, bytes]:
-    body = asset(path.removeprefix("/"))
+    body = files("sidecar.http.page").joinpath(path.removeprefix("/")).read_bytes()
     return f'"{sha256(body).hexdigest()[:16]}"', body
 
 
@@ -222,14 +206,6 @@ def _upload(upload: Upload) -> dict[str, Any]:
     return {"topic": partition.topic, "partition": partition.partition, **fields}
 
 
-class Verdict(StrEnum):
-    """`CLOSED`: the token cannot be read now, so nobody is let in."""
-
-    WELCOME = "welcome"
-    UNKNOWN = "unknown"
-    CLOSED = "closed"
-
-
 class Access:
     """Compares what clients send with the token of a file, which is read anew each time: Secrets are rotated in place."""
 
@@ -243,10 +219,13 @@ class Access:
         if token_file is not None:
             _read_token(token_file)
 
-    def verdict(self, authorization: str) -> Verdict:
-        """Of a request with this Authorization header, "" for none. Takes as long for a wrong token as for the right one."""
+    def refusal(self, authorization: str) -> Answer | None:
+        """What a request with this Authorization header, "" for none, gets instead of its answer; None if it is let in.
+
+        All are refused while the token cannot be read. Takes as long for a wrong token as for the right one.
+        """
         if self._token_file is None:
-            return Verdict.WELCOME
+            return None
         try:
             token = _read_token(self._token_file)
         except SettingsError as error:
@@ -254,9 +233,13 @@ class Access:
             if self._is_readable:
                 _log.error("http_token_not_read", error=str(error))
             self._is_readable = False
-            return Verdict.CLOSED
+            return plain(HTTPStatus.SERVICE_UNAVAILABLE, "the token cannot be read: see the log")
         self._is_readable = True
-        return Verdict.WELCOME if hmac.compare_digest(_presented(authorization), token) else Verdict.UNKNOWN
+        if hmac.compare_digest(_presented(authorization), token):
+            return None
+        challenges = tuple(("WWW-Authenticate", challenge) for challenge in CHALLENGES)
+        text = "a token is required: as Bearer token, or as the password of any user"
+        return plain(HTTPStatus.UNAUTHORIZED, text, challenges)
 
 
 def _read_token(path: Path) -> bytes:

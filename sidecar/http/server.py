@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Self
+from typing import Any
 from urllib.parse import urlsplit
 
 import structlog
@@ -18,7 +18,7 @@ import structlog
 from sidecar.clock import Clock
 from sidecar.config import HttpSettings
 from sidecar.errors import SettingsError
-from sidecar.http.pages import HEALTH_PATH, Answer, Pages, Request, pages_of, plain
+from sidecar.http.pages import HEALTH_PATH, Answer, Pages, Request, plain
 from sidecar.metrics import Metrics
 from sidecar.reporting.health_reporter import Health
 from sidecar.reporting.status_model import StatusModel
@@ -53,10 +53,8 @@ class _Client:
 class Clients:
     """Clients whose request is still to come, that wait for their turn, or that are being served. Thread-safe.
 
-    Bounds the three kinds apart, so that none takes the room of another.
-
-    Who sends no request loses the connection to who comes: idle connections keep nobody out. What is answered without asking for
-    a turn, as `/healthz`, is answered however many there are.
+    Bounds the three kinds apart, so that none takes the room of another. Who sends no request loses the connection to who comes:
+    idle connections keep nobody out. What is answered without a turn, as `/healthz`, is answered however many there are.
     """
 
     def __init__(self, served_max: int, timeout_s: float, clock: Clock, turned_away: Callable[[], None]) -> None:
@@ -145,8 +143,11 @@ def _cut_off(clients: Iterable[socket.socket]) -> None:
             _log.debug("http_client_gone", error=str(error))
 
 
-class HttpServer:
-    """Serves until `close`. A context manager."""
+class HttpServer(ThreadingHTTPServer):
+    """Serves in a thread of its own until `close`. A context manager."""
+
+    request_queue_size = BACKLOG
+    daemon_threads = True
 
     def __init__(
         self,
@@ -156,52 +157,38 @@ class HttpServer:
         clock: Clock,
         model: StatusModel | None = None,
     ) -> None:
-        """Bind and begin to serve in a thread of its own.
+        """Bind and begin to serve.
 
         Raises SettingsError if `http.bind` is unset or cannot be listened on, or the token cannot be read.
         """
         address = settings.address
         if address is None:
             raise SettingsError("http.bind is null: no address to listen on")
-        pages = pages_of(settings, health, metrics, clock, model or StatusModel(clock))
-        try:
-            self._server = _Server(address, settings, pages, clock, metrics)
-        except (OSError, UnicodeError) as error:
-            raise SettingsError(f"http.bind: cannot listen on {settings.bind}: {error}") from error
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(POLL_S,), name="http", daemon=True)
-        self._thread.start()
-
-    @property
-    def port(self) -> int:
-        return int(self._server.server_address[1])
-
-    def close(self, grace_s: float = 1.0) -> None:
-        """Stop listening; let answers in progress finish for so long, then cut them off."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._server.clients.finish(grace_s)
-        self._thread.join()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_exception: object) -> None:
-        self.close()
-
-
-class _Server(ThreadingHTTPServer):
-    request_queue_size = BACKLOG
-    daemon_threads = True
-
-    def __init__(
-        self, address: tuple[str, int], settings: HttpSettings, pages: Pages, clock: Clock, metrics: Metrics
-    ) -> None:
-        self.pages = pages
+        self.pages = Pages(settings, health, metrics, clock, model or StatusModel(clock))
         self._timeout_s = settings.request_timeout_s
         self.clients = Clients(settings.max_connections, self._timeout_s, clock, metrics.http_turned_away.inc)
         if ":" in address[0]:
             self.address_family = socket.AF_INET6
-        super().__init__(address, _Handler)
+        try:
+            super().__init__(address, _Handler)
+        except (OSError, UnicodeError) as error:
+            raise SettingsError(f"http.bind: cannot listen on {settings.bind}: {error}") from error
+        self._thread = threading.Thread(target=self.serve_forever, args=(POLL_S,), name="http", daemon=True)
+        self._thread.start()
+
+    @property
+    def port(self) -> int:
+        return int(self.server_address[1])
+
+    def close(self, grace_s: float = 1.0) -> None:
+        """Stop listening; let answers in progress finish for so long, then cut them off."""
+        self.shutdown()
+        self.server_close()
+        self.clients.finish(grace_s)
+        self._thread.join()
+
+    def __exit__(self, *_exception: object) -> None:
+        self.close()
 
     def server_bind(self) -> None:
         """Bind without the reverse name lookup of `HTTPServer`, which may hang."""
@@ -234,7 +221,7 @@ class _Server(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    server: _Server
+    server: HttpServer
     protocol_version = "HTTP/1.0"  # one request per connection: an idle client holds no thread
 
     def do_GET(self) -> None:

@@ -69,7 +69,7 @@ class BrokerMetrics:
             "Offsets recorded as LOST, because they were gone before they were archived; also those that were seen, and gone "
             "before anything of their partition was archived: its archive begins above them, and nothing else names them.",
         )
-        self._taken_as_compacted = declarations.counter(
+        self.taken_as_compacted = declarations.counter(
             "offsets_taken_as_compacted_total",
             "Offsets missing in the log that only the topic's cleanup.policy explains, counted each time such a "
             "segment is prepared.",
@@ -108,7 +108,3 @@ class BrokerMetrics:
     def last_loss(self, at_ms: int) -> None:
         """When offsets were last recorded as LOST, by this process or one before it."""
         self._last_loss.set(at_ms / 1000)
-
-    def taken_as_compacted(self, count: int) -> None:
-        """So many offsets are missing before the next segment, and are archived as compaction would have left it."""
-        self._taken_as_compacted.inc(count)

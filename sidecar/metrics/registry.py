@@ -109,7 +109,7 @@ class Metrics(Declarations):
     def watch_readiness(self, not_ready: Callable[[], Mapping[str, str]], conditions: Iterable[str]) -> None:
         """Show what keeps the process from its work, asked for anew each time. `conditions`: all that there are."""
         for condition in conditions:
-            self._not_ready.labels(condition).set_function(partial(_is_unmet, not_ready, condition))
+            self._not_ready.labels(condition).set_function(partial(lambda name: float(name in not_ready()), condition))
 
     def handle(self, event: events.DomainEvent) -> None:
         """Count an event. An `Emit`."""
@@ -129,7 +129,7 @@ class Metrics(Declarations):
             case events.OffsetsLost():
                 self.broker.offsets_lost(event.to_offset - event.from_offset)
             case events.OffsetsTakenAsCompacted():
-                self.broker.taken_as_compacted(event.offsets[1] - event.offsets[0])
+                self.broker.taken_as_compacted.inc(event.offsets[1] - event.offsets[0])
             case events.BacklogChanged():
                 self._backlog.changed(event)
             case events.PartitionsChecked(statuses):
@@ -185,13 +185,8 @@ class Metrics(Declarations):
             self._errors.labels(error.__name__)
 
 
-def _is_unmet(not_ready: Callable[[], Mapping[str, str]], condition: str) -> float:
-    return float(condition in not_ready())
-
-
 class HasMetrics(Protocol):
     """Gives the metrics of this process."""
 
     @property
-    def metrics(self) -> Metrics:
-        """See the class."""
+    def metrics(self) -> Metrics: ...

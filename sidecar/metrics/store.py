@@ -5,22 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Protocol
 
 from sidecar.errors import SidecarError
 from sidecar.metrics.declarations import Declarations
 from sidecar.model import ObjectKey
 from sidecar.ports import MIB, ObjectFacts, ObjectStore, UnfinishedUpload, UploadReceipt, UploadSource
-
-
-class Limit(Protocol):
-    """A `BandwidthLimit`."""
-
-    note: Callable[[int, float], None]
-
-    @property
-    def bytes_per_s(self) -> int | None:
-        """As configured; None: no limit."""
 
 
 class StoreMetrics:
@@ -55,16 +44,16 @@ class StoreMetrics:
             "direction",
         )
 
-    def watch(self, direction: str, limit: Limit) -> None:
-        """Count what is taken from a limit, and show it. `direction`: upload or read."""
+    def watch(self, direction: str, bytes_per_s: Callable[[], int | None]) -> Callable[[int, float], None]:
+        """Show a limit, and return what counts the bytes and seconds of waiting of each use. `direction`: upload or read."""
         moved, waited = self._io_bytes.labels(direction), self._io_wait.labels(direction)
 
         def note(size_bytes: int, wait_s: float) -> None:
             moved.inc(size_bytes)
             waited.inc(wait_s)
 
-        limit.note = note
-        self._limit.labels(direction).set_function(lambda: limit.bytes_per_s or 0)
+        self._limit.labels(direction).set_function(lambda: bytes_per_s() or 0)
+        return note
 
     def call_begins(self) -> None:
         with self._lock:

@@ -18,45 +18,7 @@ from typing import Any, Final, TypeAlias
 from sidecar.archive.state import PartitionState
 from sidecar.errors import BrokerUnavailable, Fenced, PartitionError, SidecarError
 from sidecar.model import ArchivedSegment, SegmentFiles
-from sidecar.partition.effects import (
-    Abandon,
-    AppendCommit,
-    Block,
-    BreakUpGroup,
-    CheckContinuity,
-    ConfirmLeadership,
-    DiscardAttempt,
-    Effect,
-    FindGroup,
-    OpenArchive,
-    Prepare,
-    RecordLoss,
-    Release,
-    SettleAttempts,
-    TakeCopies,
-    Upload,
-)
-from sidecar.partition.events import (
-    Abandoned,
-    ArchiveOpened,
-    AttemptsSettled,
-    CommitLost,
-    CommitRefused,
-    CommitUnknown,
-    CommitWon,
-    ContinuityShown,
-    CopiesTaken,
-    Event,
-    GroupFound,
-    LeadershipConfirmed,
-    LossRecorded,
-    NotBegun,
-    SegmentPrepared,
-    StepFailed,
-    StopRequested,
-    UploadFailed,
-    UploadFinished,
-)
+from sidecar.partition import effects, events
 from sidecar.partition.leadership import require_leads, require_none_deleted, require_not_fenced
 from sidecar.partition.plan import PartitionPlan
 from sidecar.partition.wait_reason import Wait, WaitReason
@@ -134,13 +96,13 @@ class CopyTask:
     phase: Phase = Phase.OPENING
     archive: PartitionState | None = None
     next_slot: int = 0
-    asking: Effect | None = None
+    asking: effects.Effect | None = None
     prepared: tuple[int, ...] = ()
     group_size: int | None = None
     copies: frozenset[int] | None = None
     window: tuple[Unit, ...] = ()
-    committing: Effect | None = None
-    loss: RecordLoss | None = None
+    committing: effects.Effect | None = None
+    loss: effects.RecordLoss | None = None
     is_closed: bool = False
     is_stopping: bool = False
     left: tuple[SegmentFiles, ...] = ()
@@ -155,112 +117,112 @@ class CopyTask:
         return bool(self.prepared) or self.next_slot < len(self.plan.segments)
 
 
-Step: TypeAlias = tuple[CopyTask, tuple[Effect, ...]]
+Step: TypeAlias = tuple[CopyTask, tuple[effects.Effect, ...]]
 
 
 def begin(plan: PartitionPlan, limits: CopyLimits) -> Step:
     """A task for a plan, and its first effect."""
     task = CopyTask(plan, limits, reason=plan.reason, look_again_ms=plan.look_again_ms, error=plan.error)
-    return task, (OpenArchive(),)
+    return task, (effects.OpenArchive(),)
 
 
-def handle(task: CopyTask, event: Event, now_s: float) -> Step:
+def handle(task: CopyTask, event: events.Event, now_s: float) -> Step:
     """What an event makes of a task. `now_s`: on the monotonic clock. Raises KeyError for an event that the phase does not have."""
-    if isinstance(event, StopRequested):
+    if isinstance(event, events.StopRequested):
         stopping = replace(task, is_stopping=True)
         return _advance(stopping, now_s) if task.phase is Phase.ARCHIVING else (stopping, ())
     return transition_of(task.phase, event).handler(task, event, now_s)
 
 
-def _opened(task: CopyTask, event: ArchiveOpened, _now_s: float) -> Step:
+def _opened(task: CopyTask, event: events.ArchiveOpened, _now_s: float) -> Step:
     try:
         require_not_fenced(task.plan.facts, event.archive)
     except Fenced as error:
         return _ended(task, error)
     task = replace(task, phase=Phase.SETTLING, archive=event.archive)
-    return task, (SettleAttempts(task.plan.segments),)
+    return task, (effects.SettleAttempts(task.plan.segments),)
 
 
-def _settled(task: CopyTask, _event: AttemptsSettled, _now_s: float) -> Step:
+def _settled(task: CopyTask, _event: events.AttemptsSettled, _now_s: float) -> Step:
     plan = task.plan
     if task.is_stopping and (plan.segments or plan.hole):
         task = replace(task, reason=Wait.DRAINING)
     elif (plan.segments or plan.hole) and not plan.error:
-        return replace(task, phase=Phase.CHECKING), (CheckContinuity(),)
+        return replace(task, phase=Phase.CHECKING), (effects.CheckContinuity(),)
     return replace(task, phase=Phase.ENDED), ()
 
 
-def _continued(task: CopyTask, _event: ContinuityShown, now_s: float) -> Step:
+def _continued(task: CopyTask, _event: events.ContinuityShown, now_s: float) -> Step:
     if task.plan.hole is not None:
-        return replace(task, phase=Phase.RECORDING_LOSS), (RecordLoss(*task.plan.hole),)
+        return replace(task, phase=Phase.RECORDING_LOSS), (effects.RecordLoss(*task.plan.hole),)
     return _advance(replace(task, phase=Phase.ARCHIVING), now_s)
 
 
-def _loss_recorded(task: CopyTask, event: LossRecorded, now_s: float) -> Step:
+def _loss_recorded(task: CopyTask, event: events.LossRecorded, now_s: float) -> Step:
     task = replace(task, archive=event.archive, loss=None)
     if not task.plan.segments:
         return replace(task, phase=Phase.ENDED), ()
     return _advance(replace(task, phase=Phase.ARCHIVING), now_s)
 
 
-def _group_found(task: CopyTask, event: GroupFound, now_s: float) -> Step:
+def _group_found(task: CopyTask, event: events.GroupFound, now_s: float) -> Step:
     return _advance(replace(task, asking=None, group_size=event.segments), now_s)
 
 
-def _prepared(task: CopyTask, event: SegmentPrepared, now_s: float) -> Step:
-    effects: list[Effect] = []
+def _prepared(task: CopyTask, event: events.SegmentPrepared, now_s: float) -> Step:
+    wanted: list[effects.Effect] = []
     task = replace(task, asking=None, next_slot=event.slot + 1)
     if event.lost is not None or event.blocked is not None:
-        task = _go_raw(task, effects, event.slot, "a segment of it cannot be archived as a whole")
+        task = _go_raw(task, wanted, event.slot, "a segment of it cannot be archived as a whole")
     segment = task.plan.segments[event.slot]
     if event.lost is not None and event.lost[0] == segment.base_offset:
-        effects.append(Release((event.slot,)))
-        task = replace(task, loss=RecordLoss(*event.lost, segment))
+        wanted.append(effects.Release((event.slot,)))
+        task = replace(task, loss=effects.RecordLoss(*event.lost, segment))
     elif event.blocked is not None:
-        effects.append(Block(event.slot))
+        wanted.append(effects.Block(event.slot))
         task = replace(task, is_closed=True, reason=event.blocked)
     else:
         task = replace(task, prepared=(*task.prepared, event.slot))
-    return _advance(task, now_s, effects)
+    return _advance(task, now_s, wanted)
 
 
-def _not_prepared(task: CopyTask, event: StepFailed, now_s: float) -> Step:
+def _not_prepared(task: CopyTask, event: events.StepFailed, now_s: float) -> Step:
     """What came before is good, and is committed first."""
-    effects: list[Effect] = []
-    task = _go_raw(task, effects, task.next_slot, "a segment of it cannot be read")
+    wanted: list[effects.Effect] = []
+    task = _go_raw(task, wanted, task.next_slot, "a segment of it cannot be read")
     unprepared = task.plan.segments[task.next_slot]
     task = replace(task, asking=None, is_closed=True, error=event.error, unprepared=unprepared)
-    return _advance(task, now_s, effects)
+    return _advance(task, now_s, wanted)
 
 
-def _copies_taken(task: CopyTask, event: CopiesTaken, now_s: float) -> Step:
+def _copies_taken(task: CopyTask, event: events.CopiesTaken, now_s: float) -> Step:
     return _advance(replace(task, asking=None, copies=event.slots), now_s)
 
 
-def _copies_refused(task: CopyTask, event: StepFailed, now_s: float) -> Step:
+def _copies_refused(task: CopyTask, event: events.StepFailed, now_s: float) -> Step:
     if not isinstance(event.error, PartitionError):
         return _not_asked(task, event, now_s)
-    broken_up = BreakUpGroup(task.prepared[0], str(event.error), event.error)
+    broken_up = effects.BreakUpGroup(task.prepared[0], str(event.error), event.error)
     return _advance(replace(task, asking=None, group_size=0), now_s, [broken_up])
 
 
-def _not_asked(task: CopyTask, event: StepFailed, now_s: float) -> Step:
+def _not_asked(task: CopyTask, event: events.StepFailed, now_s: float) -> Step:
     return _advance(replace(task, asking=None, is_closed=True, error=event.error), now_s)
 
 
-def _not_begun(task: CopyTask, _event: NotBegun, now_s: float) -> Step:
+def _not_begun(task: CopyTask, _event: events.NotBegun, now_s: float) -> Step:
     return _advance(replace(task, asking=None), now_s)
 
 
-def _uploaded(task: CopyTask, event: UploadFinished, now_s: float) -> Step:
+def _uploaded(task: CopyTask, event: events.UploadFinished, now_s: float) -> Step:
     return _advance(_with_upload(task, event.slot, event.entry, None), now_s)
 
 
-def _not_uploaded(task: CopyTask, event: UploadFailed, now_s: float) -> Step:
+def _not_uploaded(task: CopyTask, event: events.UploadFailed, now_s: float) -> Step:
     return _advance(_with_upload(task, event.slot, None, event.error), now_s)
 
 
-def _confirmed(task: CopyTask, event: LeadershipConfirmed, _now_s: float) -> Step:
+def _confirmed(task: CopyTask, event: events.LeadershipConfirmed, _now_s: float) -> Step:
     head, planned = task.window[0], task.plan.facts
     try:
         require_leads(planned, event.facts, head.end_offset)
@@ -268,53 +230,53 @@ def _confirmed(task: CopyTask, event: LeadershipConfirmed, _now_s: float) -> Ste
             require_none_deleted(planned, event.facts, task.archive, task.plan.segments[head.slots[0]].base_offset)
     except SidecarError as error:
         return _abandon(task, error)
-    append = AppendCommit(head.slots, event.facts)
+    append = effects.AppendCommit(head.slots, event.facts)
     return replace(task, committing=append), (append,)
 
 
-def _not_confirmed(task: CopyTask, event: StepFailed, _now_s: float) -> Step:
+def _not_confirmed(task: CopyTask, event: events.StepFailed, _now_s: float) -> Step:
     return _abandon(task, event.error)
 
 
-def _won(task: CopyTask, event: CommitWon, now_s: float) -> Step:
+def _won(task: CopyTask, event: events.CommitWon, now_s: float) -> Step:
     copies = None if task.window[0].is_group else task.copies
     task = replace(task, archive=event.archive, window=task.window[1:], committing=None, copies=copies)
     return _advance(task, now_s)
 
 
-def _refused(task: CopyTask, event: CommitRefused, _now_s: float) -> Step:
+def _refused(task: CopyTask, event: events.CommitRefused, _now_s: float) -> Step:
     """Nothing may come back to what the rules of the archive refuse."""
-    return _abandon(task, event.error, DiscardAttempt(task.window[0].slots))
+    return _abandon(task, event.error, effects.DiscardAttempt(task.window[0].slots))
 
 
-def _unknown(task: CopyTask, event: CommitUnknown, _now_s: float) -> Step:
+def _unknown(task: CopyTask, event: events.CommitUnknown, _now_s: float) -> Step:
     """A commit may name the objects: whoever reads it next decides."""
-    return _abandon(task, event.error, Release(task.window[0].slots))
+    return _abandon(task, event.error, effects.Release(task.window[0].slots))
 
 
-def _lost(task: CopyTask, event: CommitLost, _now_s: float) -> Step:
-    return _abandon(task, event.error, Release(task.window[0].slots), breaks_up=False)
+def _lost(task: CopyTask, event: events.CommitLost, _now_s: float) -> Step:
+    return _abandon(task, event.error, effects.Release(task.window[0].slots), breaks_up=False)
 
 
-def _abandoned(task: CopyTask, _event: Abandoned, _now_s: float) -> Step:
+def _abandoned(task: CopyTask, _event: events.Abandoned, _now_s: float) -> Step:
     return _end_if_abandoned(replace(task, committing=None))
 
 
-def _too_late(task: CopyTask, event: Event, _now_s: float) -> Step:
+def _too_late(task: CopyTask, event: events.Event, _now_s: float) -> Step:
     """An answer of the preparation that is of no use any more."""
-    prepared = (*task.prepared, event.slot) if isinstance(event, SegmentPrepared) else task.prepared
+    prepared = (*task.prepared, event.slot) if isinstance(event, events.SegmentPrepared) else task.prepared
     return _end_if_abandoned(replace(task, asking=None, prepared=prepared))
 
 
-def _ignored(task: CopyTask, _event: Event, _now_s: float) -> Step:
+def _ignored(task: CopyTask, _event: events.Event, _now_s: float) -> Step:
     return task, ()
 
 
-def _failed(task: CopyTask, event: StepFailed, _now_s: float) -> Step:
+def _failed(task: CopyTask, event: events.StepFailed, _now_s: float) -> Step:
     return _ended(task, event.error)
 
 
-def _cleared(task: CopyTask, _event: AttemptsSettled, _now_s: float) -> Step:
+def _cleared(task: CopyTask, _event: events.AttemptsSettled, _now_s: float) -> Step:
     return replace(task, phase=Phase.ENDED), ()
 
 
@@ -325,14 +287,14 @@ def _ended(task: CopyTask, error: SidecarError) -> Step:
 def _end_if_abandoned(task: CopyTask) -> Step:
     if task.asking is not None or task.committing is not None:
         return task, ()
-    unsent = (Release(task.prepared),) if task.prepared else ()
+    unsent = (effects.Release(task.prepared),) if task.prepared else ()
     return replace(task, phase=Phase.ENDED, prepared=()), unsent
 
 
-def _go_raw(task: CopyTask, effects: list[Effect], slot: int, detail: str) -> CopyTask:
+def _go_raw(task: CopyTask, wanted: list[effects.Effect], slot: int, detail: str) -> CopyTask:
     """What is prepared of a group goes as it is, as will the rest."""
     if task.group_size:
-        effects.append(BreakUpGroup(slot, detail))
+        wanted.append(effects.BreakUpGroup(slot, detail))
     return replace(task, group_size=0)
 
 
@@ -349,22 +311,21 @@ def _with_upload(task: CopyTask, slot: int, entry: ArchivedSegment | None, error
 
 
 def _abandon(
-    task: CopyTask, error: SidecarError | None, first: Effect | None = None, *, breaks_up: bool = True
+    task: CopyTask, error: SidecarError | None, first: effects.Effect | None = None, *, breaks_up: bool = True
 ) -> Step:
     """End all that is under way. `error`: None where the process stops in the middle of a group.
 
-    Args:
-        first: what becomes of the head of the window, whose commit was sent. Without it the head is abandoned as the rest.
+    `first`: what becomes of the head of the window, whose commit was sent. Without it the head is abandoned as the rest.
     """
-    effects: list[Effect] = [] if first is None else [first]
+    wanted: list[effects.Effect] = [] if first is None else [first]
     head, window = task.window[:1], task.window if first is None else task.window[1:]
     if head and head[0].is_group and breaks_up and isinstance(error, PartitionError):
-        effects.append(BreakUpGroup(head[0].slots[0], str(error), error))
+        wanted.append(effects.BreakUpGroup(head[0].slots[0], str(error), error))
     unsent = (*task.prepared, *(slot for unit in window for slot in unit.queued))
     sent = tuple(slot for unit in window for slot in unit.slots if slot not in unit.queued)
     # Where the broker does not answer, or the process ends, a later task goes on with what is uploaded.
     is_kept = task.is_stopping or isinstance(error, BrokerUnavailable)
-    abandon = Abandon(sent, discards=not is_kept)
+    abandon = effects.Abandon(sent, discards=not is_kept)
     reason = task.reason if error is not None else Wait.DRAINING
     task = replace(
         task,
@@ -376,21 +337,21 @@ def _abandon(
         unprepared=None,
         reason=reason,
     )
-    return task, (*effects, abandon)
+    return task, (*wanted, abandon)
 
 
-def _advance(task: CopyTask, now_s: float, effects: list[Effect] | None = None) -> Step:
+def _advance(task: CopyTask, now_s: float, wanted: list[effects.Effect] | None = None) -> Step:
     """All that may be begun now."""
-    effects = [] if effects is None else effects
+    wanted = [] if wanted is None else wanted
     for start in (_start_commit, _start_uploads, _start_loss, _start_preparation):
         task, begun = start(task, now_s)
-        effects += begun
+        wanted += begun
         if task.phase is not Phase.ARCHIVING:
-            return task, tuple(effects)
+            return task, tuple(wanted)
     if task.asking is None and task.committing is None and not task.window:
         task, last = _finished(task)
-        effects += last
-    return task, tuple(effects)
+        wanted += last
+    return task, tuple(wanted)
 
 
 def _start_commit(task: CopyTask, _now_s: float) -> Step:
@@ -403,27 +364,27 @@ def _start_commit(task: CopyTask, _now_s: float) -> Step:
         return _abandon(task, None)
     if len(head.entries) < len(head.slots):
         return task, ()
-    confirm = ConfirmLeadership(head.slots)
+    confirm = effects.ConfirmLeadership(head.slots)
     return replace(task, committing=confirm), (confirm,)
 
 
 def _start_uploads(task: CopyTask, _now_s: float) -> Step:
-    window, prepared, effects = list(task.window), task.prepared, list[Effect]()
+    window, prepared, wanted = list(task.window), task.prepared, list[effects.Effect]()
     if task.group_size:
         if task.copies is not None and not window and not task.is_stopping:
             window, prepared = [Unit(prepared, is_group=True, queued=prepared)], ()
     else:
         while prepared and len(window) < task.limits.uploads_ahead and not task.is_stopping:
             window.append(Unit(prepared[:1], uploading=frozenset(prepared[:1])))
-            effects.append(Upload(prepared[0]))
+            wanted.append(effects.Upload(prepared[0]))
             prepared = prepared[1:]
     if window and window[0].queued and not task.is_stopping:
         unit = window[0]
         begun = unit.queued[: task.limits.uploads_ahead - len(unit.uploading)]
         window[0] = replace(unit, queued=unit.queued[len(begun) :], uploading=unit.uploading.union(begun))
-        effects += map(Upload, begun)
+        wanted += map(effects.Upload, begun)
     group_size = task.group_size if prepared or not task.prepared else None
-    return replace(task, window=tuple(window), prepared=prepared, group_size=group_size), tuple(effects)
+    return replace(task, window=tuple(window), prepared=prepared, group_size=group_size), tuple(wanted)
 
 
 def _start_loss(task: CopyTask, _now_s: float) -> Step:
@@ -437,7 +398,9 @@ def _start_preparation(task: CopyTask, now_s: float) -> Step:
     if task.asking is not None or task.loss is not None or task.is_stopping:
         return task, ()
     if task.prepared and len(task.prepared) == task.group_size:
-        return _ask(task, TakeCopies(task.prepared)) if task.copies is None and not task.is_closed else (task, ())
+        return (
+            _ask(task, effects.TakeCopies(task.prepared)) if task.copies is None and not task.is_closed else (task, ())
+        )
     is_full = len(task.window) >= ahead or any(unit.is_group for unit in task.window)
     if task.is_closed or is_full or task.next_slot == len(segments):
         return task, ()
@@ -446,23 +409,23 @@ def _start_preparation(task: CopyTask, now_s: float) -> Step:
             left = segments[task.next_slot :]
             return replace(task, is_closed=True, left=left, reason=Wait.TASK_OVER, look_again_ms=0), ()
         if task.group_size is None and task.limits.has_groups:
-            return _ask(task, FindGroup(task.next_slot))
-    return _ask(task, Prepare(task.next_slot))
+            return _ask(task, effects.FindGroup(task.next_slot))
+    return _ask(task, effects.Prepare(task.next_slot))
 
 
-def _ask(task: CopyTask, effect: Effect) -> Step:
+def _ask(task: CopyTask, effect: effects.Effect) -> Step:
     return replace(task, asking=effect), (effect,)
 
 
 def _finished(task: CopyTask) -> Step:
-    unsent = (Release(task.prepared),) if task.prepared else ()
+    unsent = (effects.Release(task.prepared),) if task.prepared else ()
     if task.error is not None:
         return replace(task, phase=Phase.ENDED, prepared=()), unsent
     if task.is_stopping:
         reason = Wait.DRAINING if task.has_segments_left else task.reason
         return replace(task, phase=Phase.ENDED, prepared=(), reason=reason), unsent
     # Commits have passed the numbers for which earlier attempts were kept.
-    return replace(task, phase=Phase.CLEARING), (SettleAttempts(task.left),)
+    return replace(task, phase=Phase.CLEARING), (effects.SettleAttempts(task.left),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -473,8 +436,8 @@ class Transition:
     """
 
     phase: Phase
-    event: type[Event]
-    effect: type[Effect] | None
+    event: type[events.Event]
+    effect: type[effects.Effect] | None
     handler: Callable[[CopyTask, Any, float], Step]
     to: tuple[Phase, ...]
 
@@ -482,52 +445,56 @@ class Transition:
 _P: Final = Phase
 
 TRANSITIONS: Final = (
-    Transition(_P.OPENING, ArchiveOpened, None, _opened, (_P.SETTLING, _P.ENDED)),
-    Transition(_P.OPENING, StepFailed, OpenArchive, _failed, (_P.ENDED,)),
-    Transition(_P.SETTLING, AttemptsSettled, None, _settled, (_P.CHECKING, _P.ENDED)),
-    Transition(_P.SETTLING, StepFailed, SettleAttempts, _failed, (_P.ENDED,)),
-    Transition(_P.CHECKING, ContinuityShown, None, _continued, (_P.RECORDING_LOSS, _P.ARCHIVING, _P.ENDED)),
-    Transition(_P.CHECKING, StepFailed, CheckContinuity, _failed, (_P.ENDED,)),
-    Transition(_P.RECORDING_LOSS, LossRecorded, None, _loss_recorded, (_P.ARCHIVING, _P.CLEARING, _P.ENDED)),
-    Transition(_P.RECORDING_LOSS, StepFailed, RecordLoss, _failed, (_P.ENDED,)),
-    Transition(_P.ARCHIVING, GroupFound, None, _group_found, (_P.ARCHIVING, _P.CLEARING, _P.ENDED)),
+    Transition(_P.OPENING, events.ArchiveOpened, None, _opened, (_P.SETTLING, _P.ENDED)),
+    Transition(_P.OPENING, events.StepFailed, effects.OpenArchive, _failed, (_P.ENDED,)),
+    Transition(_P.SETTLING, events.AttemptsSettled, None, _settled, (_P.CHECKING, _P.ENDED)),
+    Transition(_P.SETTLING, events.StepFailed, effects.SettleAttempts, _failed, (_P.ENDED,)),
+    Transition(_P.CHECKING, events.ContinuityShown, None, _continued, (_P.RECORDING_LOSS, _P.ARCHIVING, _P.ENDED)),
+    Transition(_P.CHECKING, events.StepFailed, effects.CheckContinuity, _failed, (_P.ENDED,)),
+    Transition(_P.RECORDING_LOSS, events.LossRecorded, None, _loss_recorded, (_P.ARCHIVING, _P.CLEARING, _P.ENDED)),
+    Transition(_P.RECORDING_LOSS, events.StepFailed, effects.RecordLoss, _failed, (_P.ENDED,)),
+    Transition(_P.ARCHIVING, events.GroupFound, None, _group_found, (_P.ARCHIVING, _P.CLEARING, _P.ENDED)),
     Transition(
-        _P.ARCHIVING, SegmentPrepared, None, _prepared, (_P.ARCHIVING, _P.RECORDING_LOSS, _P.CLEARING, _P.ENDED)
+        _P.ARCHIVING, events.SegmentPrepared, None, _prepared, (_P.ARCHIVING, _P.RECORDING_LOSS, _P.CLEARING, _P.ENDED)
     ),
-    Transition(_P.ARCHIVING, StepFailed, Prepare, _not_prepared, (_P.ARCHIVING, _P.ENDED)),
-    Transition(_P.ARCHIVING, CopiesTaken, None, _copies_taken, (_P.ARCHIVING, _P.ENDED)),
-    Transition(_P.ARCHIVING, StepFailed, TakeCopies, _copies_refused, (_P.ARCHIVING, _P.ENDED)),
-    Transition(_P.ARCHIVING, StepFailed, FindGroup, _not_asked, (_P.ARCHIVING, _P.ENDED)),
-    Transition(_P.ARCHIVING, NotBegun, None, _not_begun, (_P.ARCHIVING, _P.ENDED)),
-    Transition(_P.ARCHIVING, StepFailed, AppendCommit, _not_confirmed, (_P.ABANDONING,)),
-    Transition(_P.ARCHIVING, UploadFinished, None, _uploaded, (_P.ARCHIVING,)),
-    Transition(_P.ARCHIVING, UploadFailed, None, _not_uploaded, (_P.ARCHIVING, _P.ABANDONING)),
-    Transition(_P.ARCHIVING, LeadershipConfirmed, None, _confirmed, (_P.ARCHIVING, _P.ABANDONING)),
-    Transition(_P.ARCHIVING, StepFailed, ConfirmLeadership, _not_confirmed, (_P.ABANDONING,)),
+    Transition(_P.ARCHIVING, events.StepFailed, effects.Prepare, _not_prepared, (_P.ARCHIVING, _P.ENDED)),
+    Transition(_P.ARCHIVING, events.CopiesTaken, None, _copies_taken, (_P.ARCHIVING, _P.ENDED)),
+    Transition(_P.ARCHIVING, events.StepFailed, effects.TakeCopies, _copies_refused, (_P.ARCHIVING, _P.ENDED)),
+    Transition(_P.ARCHIVING, events.StepFailed, effects.FindGroup, _not_asked, (_P.ARCHIVING, _P.ENDED)),
+    Transition(_P.ARCHIVING, events.NotBegun, None, _not_begun, (_P.ARCHIVING, _P.ENDED)),
+    Transition(_P.ARCHIVING, events.StepFailed, effects.AppendCommit, _not_confirmed, (_P.ABANDONING,)),
+    Transition(_P.ARCHIVING, events.UploadFinished, None, _uploaded, (_P.ARCHIVING,)),
+    Transition(_P.ARCHIVING, events.UploadFailed, None, _not_uploaded, (_P.ARCHIVING, _P.ABANDONING)),
+    Transition(_P.ARCHIVING, events.LeadershipConfirmed, None, _confirmed, (_P.ARCHIVING, _P.ABANDONING)),
+    Transition(_P.ARCHIVING, events.StepFailed, effects.ConfirmLeadership, _not_confirmed, (_P.ABANDONING,)),
     Transition(
-        _P.ARCHIVING, CommitWon, None, _won, (_P.ARCHIVING, _P.RECORDING_LOSS, _P.ABANDONING, _P.CLEARING, _P.ENDED)
+        _P.ARCHIVING,
+        events.CommitWon,
+        None,
+        _won,
+        (_P.ARCHIVING, _P.RECORDING_LOSS, _P.ABANDONING, _P.CLEARING, _P.ENDED),
     ),
-    Transition(_P.ARCHIVING, CommitLost, None, _lost, (_P.ABANDONING,)),
-    Transition(_P.ARCHIVING, CommitRefused, None, _refused, (_P.ABANDONING,)),
-    Transition(_P.ARCHIVING, CommitUnknown, None, _unknown, (_P.ABANDONING,)),
-    Transition(_P.ABANDONING, Abandoned, None, _abandoned, (_P.ABANDONING, _P.ENDED)),
-    Transition(_P.ABANDONING, SegmentPrepared, None, _too_late, (_P.ABANDONING, _P.ENDED)),
-    Transition(_P.ABANDONING, StepFailed, Prepare, _too_late, (_P.ABANDONING, _P.ENDED)),
-    Transition(_P.ABANDONING, GroupFound, None, _too_late, (_P.ABANDONING, _P.ENDED)),
-    Transition(_P.ABANDONING, CopiesTaken, None, _too_late, (_P.ABANDONING, _P.ENDED)),
-    Transition(_P.ABANDONING, StepFailed, TakeCopies, _too_late, (_P.ABANDONING, _P.ENDED)),
-    Transition(_P.ABANDONING, StepFailed, FindGroup, _too_late, (_P.ABANDONING, _P.ENDED)),
-    Transition(_P.ABANDONING, NotBegun, None, _too_late, (_P.ABANDONING, _P.ENDED)),
-    Transition(_P.ABANDONING, UploadFinished, None, _ignored, (_P.ABANDONING,)),
-    Transition(_P.ABANDONING, UploadFailed, None, _ignored, (_P.ABANDONING,)),
-    Transition(_P.CLEARING, AttemptsSettled, None, _cleared, (_P.ENDED,)),
-    Transition(_P.CLEARING, StepFailed, SettleAttempts, _failed, (_P.ENDED,)),
+    Transition(_P.ARCHIVING, events.CommitLost, None, _lost, (_P.ABANDONING,)),
+    Transition(_P.ARCHIVING, events.CommitRefused, None, _refused, (_P.ABANDONING,)),
+    Transition(_P.ARCHIVING, events.CommitUnknown, None, _unknown, (_P.ABANDONING,)),
+    Transition(_P.ABANDONING, events.Abandoned, None, _abandoned, (_P.ABANDONING, _P.ENDED)),
+    Transition(_P.ABANDONING, events.SegmentPrepared, None, _too_late, (_P.ABANDONING, _P.ENDED)),
+    Transition(_P.ABANDONING, events.StepFailed, effects.Prepare, _too_late, (_P.ABANDONING, _P.ENDED)),
+    Transition(_P.ABANDONING, events.GroupFound, None, _too_late, (_P.ABANDONING, _P.ENDED)),
+    Transition(_P.ABANDONING, events.CopiesTaken, None, _too_late, (_P.ABANDONING, _P.ENDED)),
+    Transition(_P.ABANDONING, events.StepFailed, effects.TakeCopies, _too_late, (_P.ABANDONING, _P.ENDED)),
+    Transition(_P.ABANDONING, events.StepFailed, effects.FindGroup, _too_late, (_P.ABANDONING, _P.ENDED)),
+    Transition(_P.ABANDONING, events.NotBegun, None, _too_late, (_P.ABANDONING, _P.ENDED)),
+    Transition(_P.ABANDONING, events.UploadFinished, None, _ignored, (_P.ABANDONING,)),
+    Transition(_P.ABANDONING, events.UploadFailed, None, _ignored, (_P.ABANDONING,)),
+    Transition(_P.CLEARING, events.AttemptsSettled, None, _cleared, (_P.ENDED,)),
+    Transition(_P.CLEARING, events.StepFailed, effects.SettleAttempts, _failed, (_P.ENDED,)),
 )
 
 _BY_KEY: Final = {(found.phase, found.event, found.effect): found for found in TRANSITIONS}
 
 
-def transition_of(phase: Phase, event: Event) -> Transition:
+def transition_of(phase: Phase, event: events.Event) -> Transition:
     """The step that an event takes in a phase. Raises KeyError where there is none."""
-    effect = type(event.effect) if isinstance(event, StepFailed) else None
+    effect = type(event.effect) if isinstance(event, events.StepFailed) else None
     return _BY_KEY[phase, type(event), effect]

@@ -241,8 +241,7 @@ def committed_events(
 ) -> Iterator[DomainEvent]:
     """What a commit of this sidecar says of lost and deleted offsets: a reader of the archive alone may learn it too late.
 
-    Args:
-        log_start_offset: the leader's, None where it is unknown.
+    `log_start_offset`: the leader's, None where it is unknown.
     """
     for action in actions:
         if isinstance(action, DeleteRecords):

@@ -1,24 +1,65 @@
-"""What is known of a partition's leadership and stable end at one moment."""
+"""What is known of a partition's leadership and stable end at one moment, and the term for which that holds."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import IntEnum
 
 from sidecar.model import PartitionFiles, TopicPartition
-from sidecar.partition.term import Term
 from sidecar.partition.wait_reason import WaitReason
+
+
+class Change(IntEnum):
+    """What of a term is another than before. Each kind counts for more than those above it."""
+
+    NONE = 0
+    TOPIC_ID = 1
+    """Only that the topic got its id: an upgrade of the cluster writes `partition.metadata` of a running log (KIP-516)."""
+    LEADER_EPOCH = 2
+    LOG = 3
+    """Another copy of the log, or another topic's; also at the first time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """A leadership of one log.
+
+    Another leader may have truncated the log, and its sidecar may have gone on with the archive. Another directory has another
+    copy of the log, and another topic id is another topic. So what was seen in one term says nothing about the next.
+
+    `leader_epoch`: -1 if unknown. `directory_id`: device and inode. `topic_id`: None where `partition.metadata` does not exist.
+    """
+
+    leader_epoch: int
+    directory_id: tuple[int, int]
+    topic_id: str | None
+
+    def since(self, before: Term | None) -> Change:
+        """What has changed since an earlier term; None: there was none."""
+        if before is None or self.directory_id != before.directory_id:
+            return Change.LOG
+        ids = self.topic_id, before.topic_id
+        if ids[0] != ids[1] and before.topic_id is not None:
+            # Also where it has none now: no log loses its id. A new topic's directory may get the inode of a deleted one's, and
+            # is without an id until the broker has written `partition.metadata`.
+            return Change.LOG
+        if self.leader_epoch != before.leader_epoch:
+            return Change.LEADER_EPOCH
+        return Change.NONE if ids[0] == ids[1] else Change.TOPIC_ID
+
+    def is_one_with(self, other: Term) -> bool:
+        """Whether both are one term, though the topic got its id in it; whichever is the later one."""
+        return min(self.since(other), other.since(self)) <= Change.TOPIC_ID
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionFacts:
-    """What is known of a partition's leadership and stable end at one moment.
-
-    `stable_end_offset` (exclusive): no offset at or above it may be archived. `leader_epoch`: the epoch under which
-    this broker leads, -1 if unknown. `reason`: why it may not be archived now, None if it may.
+    """`stable_end_offset` (exclusive): no offset at or above it may be archived. `leader_epoch`: the epoch under which this broker
+    leads, -1 if unknown. `reason`: why it may not be archived now, None if it may.
     `transactions_decided`: the stable end is the leader's last stable offset, below which no open transaction begins; else
     only replay can decide. `transaction_open`: the leader has returned the stable end, and it is lower than the high watermark.
     `cluster_start_offset`: the log start of the leader, None where no leader was asked.
-    `unanswered`: the cluster says that this broker leads, which does not tell what is stable; so it is for seconds after a start.
+    `unanswered`: the cluster says that this broker leads, which does not show what is stable; so it is for seconds after a start.
     """
 
     topic_partition: TopicPartition

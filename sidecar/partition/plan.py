@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from sidecar.errors import CoverageHole, LineageUnknown, PartitionError
 from sidecar.model import PartitionFiles, SegmentFiles
-from sidecar.partition.facts import PartitionFacts
-from sidecar.partition.term import Term
+from sidecar.partition.facts import PartitionFacts, Term
 from sidecar.partition.wait_reason import (
     AboveCheckpoints,
     AboveHighWatermark,
@@ -22,7 +21,6 @@ from sidecar.partition.wait_reason import (
     WaitReason,
 )
 
-NS_PER_MS = 1_000_000
 STABLE_SOON_MS = 200
 
 
@@ -44,11 +42,10 @@ class Settling:
 class PartitionPlan:
     """What is to be done for a partition now.
 
-    `segments`: contiguous, ascending, to be archived. `waiting`: rolled, but not yet allowed; `reason`: why,
-    None where `error` says it. `is_on_purpose`: they wait because the settings say so.
-    `look_again_ms`: waiting segments may be ready that soon. `error`: set where a person is
-    needed. `hole`: `[from, to)` that no local file covers any more, if the error is that.
-    `is_provisional`: nobody but the disk was asked: the segments are worth holding, and its turn plans anew.
+    `segments`: contiguous, ascending, to be archived. `waiting`: rolled, but not yet allowed; `reason`: why, None where `error`
+    says it. `is_on_purpose`: they wait because the settings say so. `look_again_ms`: waiting segments may be ready that soon.
+    `error`: set where a person is needed. `hole`: `[from, to)` that no local file covers any more, if the error is that.
+    `is_provisional`: made from the disk alone: the segments are worth pinning, and the partition's next plan decides.
     `deadline_ms`: when the broker will delete the first segment that is not archived, None for never or if it is not known.
     """
 
@@ -197,12 +194,11 @@ def _rolled_at_the_latest_ms(files: PartitionFiles, now_ms: int, first_seen_ms: 
     latest: dict[int, int] = {}
     for segment in files.segments:
         end_offset = segment.end_offset
-        written_ms = successors[end_offset].mtime_ns // NS_PER_MS if end_offset in successors else now_ms
+        written_ms = successors[end_offset].mtime_ms if end_offset in successors else now_ms
         latest[end_offset] = min(written_ms, first_seen_ms.get(end_offset, now_ms))
     return latest
 
 
 def newest_change_ms(segment: SegmentFiles) -> int:
     """Latest modification time of the segment's files, in milliseconds."""
-    files = (segment.log, segment.offset_index, segment.time_index, segment.transaction_index, segment.snapshot)
-    return max(file.mtime_ns for file in files if file is not None) // NS_PER_MS
+    return max(file.mtime_ms for file in segment.files)

@@ -7,7 +7,6 @@ from typing import Final
 from sidecar.model import PartitionFiles, SegmentFiles
 from sidecar.topic_policy import TopicPolicy
 
-NS_PER_MS = 1_000_000
 AT_RISK_MS: Final = 3_600_000
 """What the broker will delete within an hour is at risk: the threshold of the alert TieredSidecarDataAtRisk."""
 URGENT_MS = 600_000
@@ -48,6 +47,6 @@ def growth_bytes_per_ms(files: PartitionFiles) -> float:
     if len(files.segments) < 2:
         return 0.0
     first, last = files.segments[0].log, files.segments[-1].log
-    took_ms = (last.mtime_ns - first.mtime_ns) / NS_PER_MS
+    took_ms = (last.mtime_ns - first.mtime_ns) / 1_000_000
     written = sum(segment.size_bytes for segment in files.segments[1:])
     return written / took_ms if took_ms > 0 else 0.0

@@ -12,9 +12,7 @@ from sidecar.topic_policy import TopicPolicy
 
 @dataclass(frozen=True, slots=True)
 class RunLimits:
-    """Numbers that shape the work.
-
-    `uploads_ahead`: segments of one partition that may be in flight at once; commits stay in order.
+    """`uploads_ahead`: segments of one partition that may be in flight at once; commits stay in order.
     `producer_id_expiration_ms`: the brokers' `producer.id.expiration.ms`, None for never; what the broker itself says counts
     instead, unless `expiration_is_given`. See `expiration_ms`.
     `index_interval_bytes`: the topics' `index.interval.bytes`, for indexes that must be rebuilt.
@@ -51,5 +49,4 @@ class HasLimits(Protocol):
     """Gives the limits of this process."""
 
     @property
-    def policy(self) -> RunLimits:
-        """See the class."""
+    def policy(self) -> RunLimits: ...

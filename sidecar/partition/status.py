@@ -1,11 +1,13 @@
-"""What the sidecar knows of one partition at one moment, for people and metrics."""
+"""What the sidecar knows of one partition at one moment, and what came of its copy task: for people, metrics and reports."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field
 from enum import StrEnum
 
-from sidecar.model import TopicPartition
+from sidecar.errors import SidecarError
+from sidecar.model import ArchivedSegment, PartitionFiles, SegmentFiles, TopicPartition
 from sidecar.partition.wait_reason import WaitReason
 
 
@@ -52,3 +54,21 @@ class PartitionStatus:
     condition: PartitionCondition | None = None
     oldest_pending_ms: int | None = None
     """When the oldest of the pending segments was last written, None if there is none."""
+
+
+@dataclass(slots=True)
+class PartitionOutcome:
+    """What was done for a partition, and why it stopped where it did: `error`, else `reason`, else everything rolled is archived.
+
+    `unprepared`: the segment that could not be prepared, if `error` is why.
+    """
+
+    files: PartitionFiles
+    archived: list[ArchivedSegment] = field(default_factory=list)
+    conformance: Counter[str] = field(default_factory=Counter)
+    end_offset: int | None = None
+    waiting: int = 0
+    reason: WaitReason | None = None
+    error: SidecarError | None = None
+    look_again_ms: int | None = None
+    unprepared: SegmentFiles | None = None

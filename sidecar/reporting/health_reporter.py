@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -13,7 +13,8 @@ from sidecar.clock import Clock
 from sidecar.errors import BrokerUnavailable, SettingsError, SidecarError, StagingFull, StoreError, StoreUnavailable
 from sidecar.metrics import Metrics
 from sidecar.partition.domain_events import Emit
-from sidecar.partition.wait_reason import Away, render
+from sidecar.partition.wait_reason import render
+from sidecar.ports import FactsState
 from sidecar.reporting.advice import advised
 from sidecar.reporting.status_model import StatusModel
 
@@ -38,11 +39,9 @@ class Health:
     def __init__(
         self, clock: Clock, *, conditions: Mapping[str, str] | None = None, redact: Callable[[str], str] = str
     ) -> None:
-        """Begin without a status.
-
-        Args:
-            conditions: each holds the process back until `met` is called for it; with the reason to show until then.
-            redact: takes secrets out of texts, which may have come from libraries. Default: leaves them as they are.
+        """Args:
+        conditions: each holds the process back until `met` is called for it; with the reason to show until then.
+        redact: takes secrets out of texts, which may have come from libraries. Default: leaves them as they are.
         """
         self._clock = clock
         self._redact = redact
@@ -51,7 +50,6 @@ class Health:
         self._unmet = {condition: redact(reason) for condition, reason in (conditions or {}).items()}
         self._awaited = frozenset(self._unmet)
         self._status: Mapping[str, Any] = {}
-        self._sections: dict[str, Mapping[str, Any]] = {}
 
     def beat(self) -> None:
         with self._lock:
@@ -69,15 +67,10 @@ class Health:
             self._unmet[condition] = self._redact(reason)
             self._awaited -= {condition}
 
-    def publish(self, status: Mapping[str, Any]) -> None:
-        """Replace what `/status` shows. The value must not be changed afterwards."""
+    def publish(self, **entries: Any) -> None:
+        """Replace these entries of `/status`. The values must not be changed afterwards."""
         with self._lock:
-            self._status = status
-
-    def publish_section(self, name: str, status: Mapping[str, Any]) -> None:
-        """The same for a part of `/status` under a name of its own."""
-        with self._lock:
-            self._sections[name] = status
+            self._status = {**self._status, **entries}
 
     def heartbeat_age_s(self) -> float:
         with self._lock:
@@ -96,7 +89,7 @@ class Health:
     def status(self) -> Mapping[str, Any]:
         """JSON-able: what the process is doing."""
         with self._lock:
-            found = {**self._status, **self._sections}
+            found = self._status
         return {name: self._redacted(value) for name, value in found.items()}
 
     def _redacted(self, value: Any) -> Any:
@@ -161,21 +154,6 @@ def conditions_at_start(url: str) -> dict[str, str]:
     }
 
 
-@dataclass(frozen=True, slots=True)
-class CycleConditions:
-    """What a cycle over all partitions met. The first reason of each kind keeps the process from being ready.
-
-    `problems`: all directories that cannot be read; `unreadable`: log directories among them. `broker_away`: why the broker cannot
-    be asked. `missing_rights`: what it does not let us ask.
-    """
-
-    store_errors: tuple[str, ...] = ()
-    unreadable: tuple[str, ...] = ()
-    broker_away: Away | None = None
-    missing_rights: tuple[str, ...] = ()
-    problems: tuple[str, ...] = ()
-
-
 class HealthReporter:
     """Conditions of readiness, errors for people, and lines in the log. For one loop's thread, but for `store_silent`.
 
@@ -211,11 +189,10 @@ class HealthReporter:
     def no_topic(self, reason: str, *, is_slip: bool) -> None:
         """No topic is chosen; "" if one is, or may be. Logs it once, and again if it becomes a slip or ceases to be one.
 
-        Args:
-            is_slip: the patterns match no topic of the cluster. Only that keeps the process from being ready: a broker without
-                a replica has nothing to do.
+        `is_slip`: the patterns match no topic of the cluster. Only that keeps the process from being ready: a broker
+        without a replica has nothing to do.
         """
-        self.health.publish_section("topics", {"nothing_chosen": reason})
+        self.health.publish(topics={"nothing_chosen": reason})
         if is_slip:
             self.health.unmet("topics", reason)
         else:
@@ -265,28 +242,34 @@ class HealthReporter:
 
     def cycle_failed(self, error: SidecarError, refused: SettingsError | None) -> None:
         """Not even a scan was possible. `refused`: see `FactsState`: that very error belongs to the broker's condition."""
-        condition = "broker" if error is refused else _condition_of(error)
-        self._metrics.failed(type(error).__name__)
-        self.health.unmet(condition, str(error))
-        self._status.failed(condition, type(error).__name__, advised(error))
+        self._not_usable("broker" if error is refused else _condition_of(error), error)
         _log.error("round_failed", error=str(error))
 
-    def cycle_ended(self, found: CycleConditions) -> None:
-        """A cycle is over, and this is what it met."""
+    def cycle_ended(
+        self, broker: FactsState, *, store_error: str = "", log_dir_error: str = "", problems: Sequence[str] = ()
+    ) -> None:
+        """A cycle over all partitions has ended.
+
+        Args:
+            store_error, log_dir_error: the first of a partition, and of a log directory that cannot be read; "" for none.
+            problems: all directories that cannot be read.
+        """
         self.health.met("state_dir")
-        log_dirs, store = next(iter(found.unreadable), ""), next(iter(found.store_errors), self._silence)
-        away = render(found.broker_away)
-        for condition, reason in (("log_dirs", log_dirs), ("store", store), ("broker", away)):
+        store, away = store_error or self._silence, render(broker.away)
+        for condition, reason in (("log_dirs", log_dir_error), ("store", store), ("broker", away)):
             if reason:
                 self.health.unmet(condition, reason)
             else:
                 self.health.met(condition)
-        if found.broker_away is not None:
+        if broker.away is not None:
             self._status.failed("broker", BrokerUnavailable.__name__, away)
-        for right in found.missing_rights:
+        for right in broker.missing_rights:
             self._status.failed("broker", RIGHT_MISSING, right)
-        status = {"round_ended_ms": self._clock.now_ms(), "problems": list(found.problems)}
-        self.health.publish({**status, "missing_rights": list(found.missing_rights)})
+        self.health.publish(
+            round_ended_ms=self._clock.now_ms(),
+            problems=list(problems),
+            missing_rights=list(broker.missing_rights),
+        )
         # Last: between two conditions a probe would see a process ready that is not, or a ready one without a status.
         self.health.met("first_round")
 
@@ -299,14 +282,15 @@ class HealthReporter:
             report.max_dirty_ratio,
             report.beyond_max_lag,
         )
-        self.health.publish_section("broker_cleaner", report.as_json())
+        self.health.publish(broker_cleaner=report.as_json())
         if self._cleaner_stalled and not was_stalled:
             _log.error("broker_cleaner_stalled", finding=report.line)
             self._status.failed("broker", CLEANER_STALLED, report.line)
 
     def _not_usable(self, condition: str, error: SidecarError) -> None:
         self._metrics.failed(type(error).__name__)
-        self._failed(condition, type(error).__name__, str(error))
+        self.health.unmet(condition, str(error))
+        self._status.failed(condition, type(error).__name__, advised(error))
 
     def _failed(self, condition: str, kind: str, reason: str) -> None:
         self.health.unmet(condition, reason)

@@ -33,35 +33,6 @@ class Sample:
     pending_bytes: int
 
 
-class History:
-    """A ring of samples. Not for use by two threads at once."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._archived_bytes = 0
-        # One more than fills the window: a rate needs the sample before.
-        self._ring: deque[tuple[float, int, int]] = deque(maxlen=int(WINDOW_S / SAMPLE_EVERY_S) + 1)
-
-    def archived(self, size_bytes: int) -> None:
-        self._archived_bytes += size_bytes
-
-    def is_due(self) -> bool:
-        return not self._ring or self._clock.monotonic_s() - self._ring[-1][0] >= SAMPLE_EVERY_S
-
-    def tick(self, pending_bytes: int) -> None:
-        """Take a sample; so much is waiting now."""
-        self._ring.append((self._clock.monotonic_s(), self._archived_bytes, pending_bytes))
-
-    def samples(self, pending_bytes: int) -> tuple[Sample, ...]:
-        """Those of the last hour, ascending in time, and one of this moment."""
-        now_s = self._clock.monotonic_s()
-        kept = [(now_s - at_s, archived, pending) for at_s, archived, pending in self._ring]
-        return (
-            *(Sample(*entry) for entry in kept if entry[0] <= WINDOW_S + SAMPLE_EVERY_S),
-            Sample(0.0, self._archived_bytes, pending_bytes),
-        )
-
-
 @dataclass(frozen=True, slots=True)
 class Upload:
     topic_partition: TopicPartition
@@ -134,7 +105,9 @@ class StatusModel:
         self._uploads: dict[tuple[TopicPartition, int], Upload] = {}
         self._errors: OrderedDict[_ErrorKey, RecentError] = OrderedDict()
         self._snapshots: Counter[str] = Counter()
-        self._history = History(self._clock)
+        self._archived_bytes = 0
+        # Of the last hour. One more than fills the window: a rate needs the sample before.
+        self._samples: deque[tuple[float, int, int]] = deque(maxlen=int(WINDOW_S / SAMPLE_EVERY_S) + 1)
 
     @property
     def version(self) -> int:
@@ -150,12 +123,10 @@ class StatusModel:
 
     def handle(self, event: events.DomainEvent) -> None:
         """Take in what has happened. An `Emit`."""
-        said = _error_of(event)
-        error = None if said is None else self._without_secrets(*said)
+        if (said := _error_of(event)) is not None:
+            self.failed(*said)
         with self._lock:
-            if error is not None:
-                self._note(error)
-            if self._changed_by(event) or error is not None:
+            if self._changed_by(event):
                 self._version += 1
 
     def _changed_by(self, event: events.DomainEvent) -> bool:
@@ -207,15 +178,12 @@ class StatusModel:
         """Without secrets. Not to be called under the lock: it may read files of secrets."""
         return self._redact(text)[:ERROR_TEXT_MAX] if text else ""
 
-    def _without_secrets(self, where: str, kind: str, text: str) -> _ErrorKey:
-        return where, kind, self._text(text)
-
     def _commit(self, event: events.SegmentCommitted) -> None:
         name, entry = event.segment.topic_partition, event.entry
         self._archived[name] += 1
         self._snapshots[str(entry.snapshot.origin)] += 1
         self._snapshots[event.snapshot_result] += 1
-        self._history.archived(entry.size_bytes)
+        self._archived_bytes += entry.size_bytes
         status = self._statuses.get(name)
         if status is not None:
             self._statuses[name] = replace(
@@ -239,24 +207,22 @@ class StatusModel:
 
     def failed(self, where: str, kind: str, text: str) -> None:
         """Something went wrong apart from any partition. What was said before in the same words is counted."""
-        error = self._without_secrets(where, kind, text)
+        key = where, kind, self._text(text)
         with self._lock:
-            self._note(error)
+            now_ms = self._clock.now_ms()
+            known = self._errors.pop(key, None)
+            first_ms, count = (now_ms, 1) if known is None else (known.first_ms, known.count + 1)
+            self._errors[key] = RecentError(*key, first_ms, now_ms, count)
+            while len(self._errors) > ERRORS_MAX:
+                self._errors.popitem(last=False)
             self._version += 1
-
-    def _note(self, key: _ErrorKey) -> None:
-        now_ms = self._clock.now_ms()
-        known = self._errors.pop(key, None)
-        first_ms, count = (now_ms, 1) if known is None else (known.first_ms, known.count + 1)
-        self._errors[key] = RecentError(*key, first_ms, now_ms, count)
-        while len(self._errors) > ERRORS_MAX:
-            self._errors.popitem(last=False)
 
     def tick(self) -> None:
         """Time goes by: keep a sample where one is due. Cheap, and to be called at any rate."""
+        now_s = self._clock.monotonic_s()
         with self._lock:
-            if self._history.is_due():
-                self._history.tick(self._pending_bytes())
+            if not self._samples or now_s - self._samples[-1][0] >= SAMPLE_EVERY_S:
+                self._samples.append((now_s, self._archived_bytes, self._pending_bytes()))
                 self._version += 1
 
     def _pending_bytes(self) -> int:
@@ -273,7 +239,7 @@ class StatusModel:
 
     def _copied(self) -> StatusFigures:
         """Without the reasons."""
-        uploads = tuple(self._uploads.values())
+        uploads, now_s = tuple(self._uploads.values()), self._clock.monotonic_s()
         by_partition: dict[TopicPartition, list[Upload]] = {}
         for upload in uploads:
             by_partition.setdefault(upload.topic_partition, []).append(upload)
@@ -294,7 +260,14 @@ class StatusModel:
             uploads=uploads,
             errors=tuple(reversed(self._errors.values())),
             snapshots=self._snapshots.copy(),
-            samples=self._history.samples(self._pending_bytes()),
+            samples=(
+                *(
+                    Sample(now_s - at_s, *sizes)
+                    for at_s, *sizes in self._samples
+                    if now_s - at_s <= WINDOW_S + SAMPLE_EVERY_S
+                ),
+                Sample(0.0, self._archived_bytes, self._pending_bytes()),
+            ),
         )
 
 

@@ -20,7 +20,7 @@ from sidecar.reporting.advice import advised
 from sidecar.restore.outcome import Unreadable
 from sidecar.restore.plan import choose_lineage
 from sidecar.restore.request import RestoreRequest
-from sidecar.runner.assembly import TOPICS_SHOWN_MAX
+from sidecar.runner.topic_choice import TOPICS_SHOWN_MAX
 
 READERS = 8
 GAP_MAX = 10_000

@@ -12,7 +12,7 @@ from sidecar.errors import PartitionError
 from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles
 from sidecar.partition.facts import PartitionFacts
 from sidecar.partition.plan import PartitionPlan
-from sidecar.partition.retention import AT_RISK_MS, NS_PER_MS
+from sidecar.partition.retention import AT_RISK_MS
 from sidecar.partition.status import PartitionStatus
 from sidecar.partition.wait_reason import Wait
 from sidecar.ports import BrokerFacts
@@ -33,14 +33,13 @@ def tail_of(
 
     It has no indexes: the broker's have their full size until the roll, and what retention took is rebuilt in any case.
 
-    Args:
-        end_offset: where its batches end, None where nobody has looked.
+    `end_offset`: where its batches end, None where nobody has looked.
 
     A file as long as a segment may be was allocated so (`preallocate`): the roll cuts it, and it is another one then.
     Source: FileRecords.open, LogSegment.onBecomeInactiveSegment.
     """
     active, base_offset = files.active_log, files.active_base_offset
-    if active is None or base_offset is None or now_ms - active.mtime_ns // NS_PER_MS < STILL_MS:
+    if active is None or base_offset is None or now_ms - active.mtime_ms < STILL_MS:
         return None
     is_told = facts.leads and not facts.reason and facts.transactions_decided and not facts.transaction_open
     stable_end_offset = facts.stable_end_offset
@@ -128,7 +127,7 @@ class ActiveTail:
 
         Trap: a replica that was fetched anew, or moved to another log dir, is a young file of old records.
         """
-        written_ms = active.mtime_ns // NS_PER_MS
+        written_ms = active.mtime_ms
         if active.size_bytes > SCANNED_BYTES_MAX:
             return written_ms
         if self._known_ms is None or self._known_ms[0] != active.inode:
@@ -148,7 +147,7 @@ class ActiveTail:
 
         Its index is the broker's: none may be read before the roll.
         """
-        written_ms = active.mtime_ns // NS_PER_MS
+        written_ms = active.mtime_ms
         if active.size_bytes > SCANNED_BYTES_MAX:
             return written_ms, None
         try:
@@ -166,8 +165,7 @@ class ActiveTail:
     ) -> PartitionStatus:
         """The look with what threatens the active segment now; the same object where that has not changed.
 
-        Args:
-            is_held: whether a file is held open, to be archived when the broker has deleted it.
+        `is_held`: whether a file is held open, to be archived when the broker has deleted it.
         """
         deadline_ms = None
         if look.leads:

@@ -1,19 +1,32 @@
-"""Were records deleted on purpose? The leader's log start tells, where no retention can have moved it there."""
+"""What commits say of offsets that are gone: were records deleted on purpose, or are they lost?
+
+The leader's log start tells, where no retention can have moved it there.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Protocol
 
-from sidecar.archive.actions import DeleteRecords
+from sidecar import __version__
+from sidecar.archive.actions import Action, DeleteRecords, LossReason, Lost
+from sidecar.archive.commit import Writer
 from sidecar.archive.state import PartitionState
-from sidecar.errors import PartitionError
-from sidecar.model import PartitionFiles
-from sidecar.partition.archive_borders import Borders, borders_of
-from sidecar.partition.domain_events import Emit
+from sidecar.commits.archive_view import ArchiveView
+from sidecar.commits.stored_commits import proves_not_committed
+from sidecar.errors import PartitionError, SidecarError
+from sidecar.partition.domain_events import Emit, committed_events
 from sidecar.partition.facts import PartitionFacts
-from sidecar.retention.log_starts import LogStarts, active_below
-from sidecar.segment.log_disk import LogDisk
+from sidecar.partition.leadership import require_leads
+from sidecar.partition.plan import PartitionPlan
+from sidecar.ports import HasEmit, HasFacts, HasInstance
+from sidecar.retention.log_starts import Borders, LogStarts, active_below, borders_of
+from sidecar.segment.log_disk import HasDisk
+
+
+class RecordingPorts(HasDisk, HasEmit, HasFacts, HasInstance, Protocol):
+    """What this takes of the world."""
 
 
 def deleted_on_purpose(
@@ -54,31 +67,68 @@ def deleted_on_purpose(
     return [] if before_offset is None else [DeleteRecords(min(before_offset, end_offset))], starts
 
 
-def deleted_in_hole(
-    files: PartitionFiles,
-    facts: PartitionFacts,
+def record_lost(
+    tools: RecordingPorts, known: ArchiveView, plan: PartitionPlan, starts: LogStarts, hole: tuple[int, int]
+) -> tuple[PartitionState, LogStarts]:
+    """Commit that the offsets above the archive's end are lost, or, up to one of them, deleted on purpose.
+
+    Returns the state after that, and what was found out of the log's beginning. Raises CommitConflict, OutcomeUnknown, and the
+    errors of `require_leads` and the store.
+    """
+    state, commits = known.opened()
+    require_leads(plan.facts, tools.facts.confirm(plan.files))
+    deleted_end, starts = _deleted_in_hole(tools, plan, state, starts, hole, commits.read)
+    said: list[Action] = []
+    if deleted_end > hole[0]:
+        said.append(Lost(hole[0], deleted_end, LossReason.DELETED_FIRST))
+    if deleted_end < hole[1]:
+        said.append(Lost(deleted_end, hole[1], LossReason.NOT_ON_DISK))
+    # Whoever restores what lies below is to know, too, if nothing is ever archived above.
+    if deleted_end > max(hole[0], state.deleted_before_offset):
+        said.append(DeleteRecords(deleted_end))
+    try:
+        after = commits.append(said, writer_of(tools, plan.facts), state)
+    except SidecarError as error:
+        if not proves_not_committed(error):
+            # If it is stored, the next turn finds no gap to record. Reporting twice is better than never.
+            _emit(tools, plan.facts, said)
+        raise
+    _emit(tools, plan.facts, said)
+    return known.recorded(after, plan.files), starts
+
+
+def _emit(tools: RecordingPorts, facts: PartitionFacts, said: list[Action]) -> None:
+    for event in committed_events(facts.topic_partition, said, facts.leader_epoch, facts.cluster_start_offset):
+        tools.emit(event)
+
+
+def writer_of(tools: RecordingPorts, facts: PartitionFacts) -> Writer:
+    """This process, as its commits name it."""
+    return Writer(tools.facts.broker_id(), facts.leader_epoch, tools.instance, f"tiered-sidecar {__version__}")
+
+
+def _deleted_in_hole(
+    tools: RecordingPorts,
+    plan: PartitionPlan,
     state: PartitionState,
     starts: LogStarts,
     hole: tuple[int, int],
     read_whole: Callable[[], PartitionState],
-    disk: LogDisk,
-    emit: Emit,
 ) -> tuple[int, LogStarts]:
     """Up to which offset a hole above the archive went with records that were deleted on purpose; its begin if none did.
 
-    The same signs count. The log start may lie in the active segment, too: nothing has to be archived before that is known.
-
-    Raises StoreError.
+    The signs are those of `deleted_on_purpose`. The log start may lie in the active segment, too: nothing has to be archived
+    before that is known. Raises StoreError.
     """
-    start_offset, told = starts.inside, facts.cluster_start_offset
+    facts, start_offset, told = plan.facts, starts.inside, plan.facts.cluster_start_offset
     if told is not None and told >= hole[1] > (start_offset or 0) and facts.leader_epoch >= 0:
-        active = active_below(files, told)
+        active = active_below(plan.files, told)
         if active is not None:
-            starts = starts.with_read(active, facts, told, disk, emit)
+            starts = starts.with_read(active, facts, told, tools.disk, tools.emit)
             start_offset = told if starts.is_in_ours(told) else start_offset
     if start_offset is None or start_offset <= hole[0]:
         return hole[0], starts
-    before_offset, starts = _deleted_before(facts, state, starts, start_offset, read_whole, emit)
+    before_offset, starts = _deleted_before(facts, state, starts, start_offset, read_whole, tools.emit)
     return hole[0] if before_offset is None else min(before_offset, hole[1]), starts
 
 

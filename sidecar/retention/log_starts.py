@@ -1,19 +1,72 @@
-"""Where a leader's log began, check by check, and how far that tells of records that were deleted on purpose."""
+"""Where a leader's log began, check by check, and how far that tells of records that were deleted on purpose.
+
+Also where the logs that an archive was made of had the borders of their segments: small enough to be kept between commits.
+"""
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from dataclasses import dataclass, replace
 
+from sidecar.archive.keys import Lineage
 from sidecar.archive.state import PartitionState
 from sidecar.errors import PartitionError
 from sidecar.model import PartitionFiles, SegmentFiles
-from sidecar.partition.archive_borders import Borders
 from sidecar.partition.domain_events import DeletedRecordsUnknown, Emit
-from sidecar.partition.facts import PartitionFacts
-from sidecar.partition.term import Change, Term
+from sidecar.partition.facts import Change, PartitionFacts, Term
 from sidecar.segment.log_disk import LogDisk
 from sidecar.topic_policy import TopicPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class Borders:
+    """The borders of a lineage that ends at `end_offset`; those below `from_offset` were left out.
+
+    `offsets`: where a segment or a hole begins or ends. `merged`: the ranges, the end exclusive, of segments that were made of
+    several, inside which any offset may have been one.
+    """
+
+    lineage: Lineage
+    from_offset: int
+    end_offset: int
+    offsets: frozenset[int]
+    merged: tuple[tuple[int, int], ...]
+
+    def may_have(self, offset: int) -> bool:
+        """Whether a segment of the logs that were archived may have begun at an offset."""
+        return offset in self.offsets or any(base < offset < end for base, end in self.merged)
+
+    def up_to(self, state: PartitionState) -> Borders | None:
+        """These and the ones of what a later state has above them; None where it does not reach down to their end.
+
+        What compaction replaced below their end had the borders that are known here.
+        """
+        later = borders_of(state)
+        reaches = state.is_whole or (bool(state.segments) and state.segments[0].base_offset <= self.end_offset)
+        if state.lineage != self.lineage or later.end_offset < self.end_offset or not reaches:
+            return None
+        merged = [*self.merged, *(found for found in later.merged if found[1] > self.end_offset)]
+        both = Borders(self.lineage, 0, later.end_offset, self.offsets | later.offsets, tuple(dict.fromkeys(merged)))
+        return both.above(self.from_offset)
+
+    def above(self, offset: int) -> Borders:
+        """Those at this offset and above: no more than segments of a log that begins there have."""
+        offsets = frozenset(found for found in self.offsets if found >= offset)
+        merged = tuple(found for found in self.merged if found[1] > offset)
+        return Borders(self.lineage, max(offset, self.from_offset), self.end_offset, offsets, merged)
+
+
+def borders_of(state: PartitionState) -> Borders:
+    """Of what a state has, be it the whole archive or its newest part."""
+    end_offset = -1 if state.end_offset is None else state.end_offset
+    offsets = {end_offset}
+    for spans in (state.segments, state.removed, state.holes):
+        offsets.update(border for span in spans for border in (span.base_offset, span.end_offset))
+    merged = tuple(
+        (found.base_offset, found.end_offset)
+        for found in state.segments
+        if found.generation and (found.compacted_from is None or found.compacted_from.base_offset != found.base_offset)
+    )
+    return Borders(state.lineage, 0, end_offset, frozenset(offsets), merged)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +102,18 @@ class LogStarts:
         start_offset = facts.cluster_start_offset
         if not facts.leads or start_offset is None:
             return self
-        found = self
-        if found.first_start_offset is None:
-            found = replace(found, first_start_offset=start_offset)
-        if start_offset > (found.inside or 0) and start_offset != found.border:
-            return _looked_inside(found, files, facts, policy, start_offset, disk, emit)
-        return found
+        found = self if self.first_start_offset is not None else replace(self, first_start_offset=start_offset)
+        if start_offset <= (found.inside or 0) or start_offset == found.border or facts.leader_epoch < 0:
+            return found
+        rolled = _rolled_around(files, start_offset)
+        if rolled is None and active_below(files, start_offset) is None:
+            return found
+        if found.is_moved_by_request(facts, policy):
+            return replace(found, inside=start_offset)
+        if rolled is None:
+            return found  # An active segment is read where something hangs on it: no index spares reading all of it.
+        found = found.with_read(rolled, facts, start_offset, disk, emit)
+        return replace(found, inside=start_offset) if found.is_in_ours(start_offset) else found
 
     def learned(self, other: LogStarts) -> LogStarts:
         """With what a commit has found out in the same term, while checks went on."""
@@ -142,30 +201,10 @@ class LogStarts:
         return offset if offset > state.deleted_before_offset else None
 
 
-def _looked_inside(
-    starts: LogStarts,
-    files: PartitionFiles,
-    facts: PartitionFacts,
-    policy: TopicPolicy,
-    start_offset: int,
-    disk: LogDisk,
-    emit: Emit,
-) -> LogStarts:
-    rolled = _rolled_around(files, start_offset)
-    if facts.leader_epoch < 0 or (rolled is None and active_below(files, start_offset) is None):
-        return starts
-    if starts.is_moved_by_request(facts, policy):
-        return replace(starts, inside=start_offset)
-    if rolled is None:
-        return starts  # An active segment is read where something hangs on it: it has no index that spares reading all of it.
-    found = starts.with_read(rolled, facts, start_offset, disk, emit)
-    return replace(found, inside=start_offset) if found.is_in_ours(start_offset) else found
-
-
 def _rolled_around(files: PartitionFiles, offset: int) -> SegmentFiles | None:
     """The rolled segment inside which an offset lies."""
-    row = bisect_right(files.segments, offset, key=lambda segment: segment.end_offset)
-    return files.segments[row] if row < len(files.segments) and files.segments[row].base_offset < offset else None
+    found = files.first_above(offset)
+    return found if found is not None and found.base_offset < offset else None
 
 
 def active_below(files: PartitionFiles, offset: int) -> SegmentFiles | None:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-from bisect import bisect_right
 from collections.abc import Iterable
 from typing import Protocol, TypeAlias
 
 from sidecar.host.archive_cache import HasMemory
 from sidecar.model import PartitionFiles, TopicPartition
 from sidecar.partition.domain_events import OffsetsLost
-from sidecar.partition.facts import PartitionFacts
-from sidecar.partition.term import Change
+from sidecar.partition.facts import Change, PartitionFacts
 from sidecar.ports import HasEmit, HasFacts
 from sidecar.segment.log_disk import HasDisk
 
@@ -87,9 +85,8 @@ class LossTracker:
     ) -> None:
         """Report what is gone, once: nothing else ever will. Call `see` first.
 
-        Args:
-            archived_start_offset, archived_end_offset: of the archive, None if it has nothing.
-            first_offset: of what can still be archived, from the directory or from descriptors; None if there is nothing.
+        `archived_start_offset`, `archived_end_offset`: of the archive, None if it has nothing. `first_offset`: of what can still be
+        archived, from the directory or from descriptors; None if there is nothing.
         """
         is_empty = archived_end_offset is None
         begins = first_offset if is_empty else archived_start_offset
@@ -119,8 +116,7 @@ class LossTracker:
     def _report_untold(self, facts: PartitionFacts, is_empty: bool, begins: int | None) -> None:
         """What was seen to go under an earlier leadership, or by an earlier process, and is not archived by anybody.
 
-        Args:
-            begins: where the archive begins, or will.
+        `begins`: where the archive begins, or will.
         """
         if begins is None:
             return
@@ -209,7 +205,6 @@ def _joined(spans: Iterable[_Span]) -> tuple[_Span, ...]:
 
 def _lies_inside(files: PartitionFiles, offset: int) -> bool:
     """Whether an offset lies inside one of the listed segments; their beginnings do not."""
-    row = bisect_right(files.segments, offset, key=lambda segment: segment.end_offset)
-    if row < len(files.segments):
-        return files.segments[row].base_offset < offset
+    if (found := files.first_above(offset)) is not None:
+        return found.base_offset < offset
     return files.active_base_offset is not None and offset > files.active_base_offset

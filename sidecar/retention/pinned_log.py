@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final, Protocol
@@ -11,9 +10,8 @@ from sidecar.errors import CoverageHole, PartitionError, SidecarError
 from sidecar.host.pinned_files import HasPins
 from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles
 from sidecar.partition.domain_events import PinReleased
-from sidecar.partition.facts import PartitionFacts
+from sidecar.partition.facts import Change, PartitionFacts
 from sidecar.partition.plan import PartitionPlan
-from sidecar.partition.term import Change
 from sidecar.retention.loss_tracker import LossPorts, LossTracker
 from sidecar.segment.prepare import LogPosition
 from sidecar.segment.producer_snapshot import KnownState
@@ -107,12 +105,9 @@ class PinnedLog:
         *,
         is_answer: bool = True,
     ) -> None:
-        """What a look at the partition tells: let go of all that nobody wants any more.
+        """A partition was checked: release all that is not wanted any more. `change`: of its term.
 
-        Args:
-            change: of the partition's term.
-            archived_end_offset: as far as it is known.
-            is_answer: the leader was asked since the last time: only that can settle a doubt.
+        `is_answer`: the leader was asked since the last time: only that can settle a doubt.
 
         Wanted is what stands in the directory as it was, and what lies below the log's beginning there. Retention takes a log
         from its beginning; what is gone from above it was truncated or compacted.
@@ -149,13 +144,11 @@ class PinnedLog:
     ) -> tuple[SegmentFiles, ...]:
         """Segments that retention has taken from the directory, and that can be archived from their descriptors; ascending.
 
-        Only below the log start that the leader tells; without a connection the files' word counts, as for all else. Call `see`
-        first. Where the archive is empty, tells what of the log is gone and will never be in it.
+        Only below the log start that the leader reports; without a connection the files' word counts, as for all else. Call `see`
+        first. Where the archive is empty, reports what of the log is gone and will never be in it.
 
-        Args:
-            archived_end_offset: of the archive that these segments are to continue, None if it has nothing.
-            archived_start_offset: where it begins, None if it has nothing.
-            waiting: the segment that waits for a transaction, if one does.
+        `archived_start_offset`, `archived_end_offset`: of the archive that these segments are to continue, None if it has nothing.
+        `waiting`: the segment that waits for a transaction, if one does.
         """
         if waiting is not None:
             self.give_up(waiting, "it waits for a transaction whose end can only be looked for in the directory")
@@ -238,8 +231,8 @@ def _taken(segments: Iterable[SegmentFiles], files: PartitionFiles) -> tuple[Seg
 
 def _stands(segment: SegmentFiles, files: PartitionFiles) -> bool:
     """Whether its file lies in the directory as it was planned."""
-    row = bisect_right(files.segments, segment.base_offset, key=lambda listed: listed.end_offset)
-    return row < len(files.segments) and files.segments[row].log == segment.log
+    found = files.first_above(segment.base_offset)
+    return found is not None and found.log == segment.log
 
 
 def _is_active(segment: SegmentFiles, files: PartitionFiles) -> bool:
@@ -254,20 +247,13 @@ def _is_active(segment: SegmentFiles, files: PartitionFiles) -> bool:
 def _below_start(
     log_start_offset: int | None, gone: Iterable[SegmentFiles], archived_end_offset: int | None
 ) -> tuple[SegmentFiles, ...]:
-    """Those of them below the log start that the leader tells, each above the one before it.
-
-    Args:
-        log_start_offset: None where it is not known.
-        archived_end_offset: what they are to continue, None where nothing is archived.
-    """
+    """Those of them below the log start, each above the one before it and the archive; none where it is unknown (None)."""
+    if log_start_offset is None:
+        return ()
     end_offset = -1 if archived_end_offset is None else archived_end_offset
     found: list[SegmentFiles] = []
     for segment in gone:
-        if (
-            log_start_offset is not None
-            and end_offset <= segment.base_offset
-            and segment.end_offset <= log_start_offset
-        ):
+        if end_offset <= segment.base_offset and segment.end_offset <= log_start_offset:
             found.append(segment)
             end_offset = segment.end_offset
     return tuple(found)

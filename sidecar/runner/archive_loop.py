@@ -17,15 +17,12 @@ from typing import Final, Self
 from sidecar.compactor.before_upload import BeforeUpload
 from sidecar.discovery.scan import ScanResult
 from sidecar.errors import SidecarError
-from sidecar.partition.domain_events import CycleEnded
 from sidecar.partition.plan import PartitionPlan
-from sidecar.runner.checks import Checks
+from sidecar.runner.checks import Checks, CycleReport
 from sidecar.runner.context import RunContext
 from sidecar.runner.copy_tasks import CopyTasks, Done, Work
-from sidecar.runner.cycle_report import CycleReport
 from sidecar.runner.outcomes import Outcomes
 from sidecar.runner.partition_archiver import PartitionArchiver
-from sidecar.runner.plans import Plans
 from sidecar.runner.step_threads import Pool, Step, StepExecutor, StepThreads, Then, event_of
 
 TICK_S: Final = 0.5
@@ -43,22 +40,17 @@ class ArchiveLoop:
         done: Done = lambda _partition, _segment: None,
         executor: Callable[[int], StepExecutor] = StepThreads,
     ) -> None:
-        """Build it.
-
-        Args:
-            before_upload: holds segments back that are to be compacted first. Default: nothing is.
-            done: called after each commit, for each of its segments.
-            executor: begins what runs the steps, given `run.workers`.
+        """Args:
+        before_upload: holds segments back that are to be compacted first. Default: nothing is.
+        done: called after each commit, for each of its segments.
+        executor: begins what runs the steps, given `run.workers`.
         """
         self._tools = tools
         self._outcomes = Outcomes(tools)
-        self.plans = Plans(self._run, self._planned)
-        self.tasks = CopyTasks(tools, self._run, self.plans, self._outcomes, self._plan_again, done)
-        self.checks = Checks(
-            tools, self._run, self.plans, self.tasks, self._outcomes, self._checked, scan, before_upload
+        self.tasks = CopyTasks(
+            tools, self._run, self._outcomes, self._planned, lambda found: self.checks.plan_again(found), done
         )
-        self._work: list[Work] = []
-        self._only_plans = False
+        self.checks = Checks(tools, self._run, self.tasks, self._outcomes, scan, before_upload)
         self._new_executor = executor
         self._executor: StepExecutor | None = None
 
@@ -83,7 +75,7 @@ class ArchiveLoop:
         is_whole = kind is None or issubclass(kind, SidecarError)
         if not is_whole:
             self._tools.stop.set()
-        self.plans.close()
+        self.tasks.drop_plannings()
         try:
             if is_whole:
                 self.tasks.stop()
@@ -109,8 +101,7 @@ class ArchiveLoop:
                 return
             if self._tools.stop.is_set():
                 self.tasks.stop()
-            if not self._only_plans:
-                self.checks.end_late()
+            self.checks.end_late()
 
     def _open(self) -> StepExecutor:
         if self._executor is None:
@@ -123,7 +114,7 @@ class ArchiveLoop:
     @property
     def is_busy(self) -> bool:
         """Whether a step is under way, or a plan waits for one."""
-        return bool(self.tasks or self.plans or self.tasks.ready or self.checks.is_under_way)
+        return bool(self.tasks or self.tasks.plannings or self.tasks.ready or self.checks.is_under_way)
 
     # Once, or for ever.
 
@@ -135,13 +126,13 @@ class ArchiveLoop:
         """Check and decide: what can be done, earliest local deletion first, and a report of the rest. Waits for every plan."""
         with self._opened():
             report = self.cycle(only_plans=True)
-            return self._work, report
+            return self.checks.work, report
 
     def work(self, work: list[Work], report: CycleReport, done: Done | None = None) -> CycleReport:
         """Archive what was planned, and what is planned behind it. One partition's fault never stops another's work."""
         with self._opened():
-            self.tasks.is_once, self.tasks.done, self._only_plans = True, done or self.tasks.done, False
-            self._take_on(report, work, work)
+            self.tasks.is_once, self.tasks.done, self.checks.only_plans = True, done or self.tasks.done, False
+            self.checks.take_on(report, work, work)
             return self.finish()
 
     def _opened(self) -> AbstractContextManager[object]:
@@ -149,7 +140,7 @@ class ArchiveLoop:
 
     def begin_check(self, *, only_plans: bool = False) -> None:
         """Begin to check everything. Tasks go on, and begin; `only_plans`: none does, and the check waits for every plan."""
-        self._outcomes.due_s, self.tasks.is_once, self._only_plans = math.inf, False, only_plans
+        self._outcomes.due_s, self.tasks.is_once, self.checks.only_plans = math.inf, False, only_plans
         self.checks.begin()
 
     def cycle(self, *, only_plans: bool = False) -> CycleReport:
@@ -167,7 +158,7 @@ class ArchiveLoop:
         self.drive(lambda: not self.is_busy)
         report = self._report()
         report.outcomes = self._outcomes.ascending()
-        self._show(report)
+        self.checks.show(report)
         return report
 
     def _report(self) -> CycleReport:
@@ -177,27 +168,7 @@ class ArchiveLoop:
 
     # What is handed on.
 
-    def _plan_again(self, archiver: PartitionArchiver) -> None:
-        self.checks.plan_again(archiver)
-
     def _planned(self, archiver: PartitionArchiver, plan: PartitionPlan | SidecarError) -> None:
         if not self.checks.takes(archiver, plan):
             self.tasks.take(archiver, plan)
         self.tasks.admit()
-
-    def _checked(self, report: CycleReport, ready: list[Work], pinned: list[Work]) -> None:
-        self._work = ready
-        if not self._only_plans:
-            self._take_on(report, ready, pinned)
-            self._show(report)
-
-    def _take_on(self, report: CycleReport, ready: list[Work], pinned: list[Work]) -> None:
-        self.tasks.hold(self.checks.archivers, pinned)
-        for outcome in report.outcomes:
-            self._outcomes.note(outcome)
-        self.tasks.take_on(ready)
-
-    def _show(self, report: CycleReport) -> None:
-        tools = self._tools
-        report.led, report.look_again_s = self.checks.led(), self.due_in_s()
-        tools.emit(CycleEnded(self._outcomes.stopped, tools.journal.count(), tools.is_store_silent()))

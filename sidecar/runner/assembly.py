@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -15,14 +15,12 @@ from threading import Event
 from sidecar.clock import Clock, SystemClock
 from sidecar.config import Settings
 from sidecar.discovery.partition_directory import ListingCache
-from sidecar.discovery.scan import NEVER, ScanResult, TopicFilter, scan_log_dirs
-from sidecar.errors import SettingsError
+from sidecar.discovery.scan import ScanResult, TopicFilter, scan_log_dirs
 from sidecar.host import process_store
 from sidecar.host.archive_cache import ArchiveCache
 from sidecar.host.journal import Journal
 from sidecar.host.pinned_files import PinnedFiles
 from sidecar.host.warm_up import warming_up
-from sidecar.logformat.names import is_internal_topic
 from sidecar.metrics import MeteredStore, Metrics
 from sidecar.partition.domain_events import Emit
 from sidecar.partition.plan import Settling
@@ -37,28 +35,10 @@ from sidecar.storage import open_store, probe_store
 from sidecar.storage.bandwidth import IoBudget
 from sidecar.storage.retry import StoreAnswers
 
-TOPICS_SHOWN_MAX = 20
 PATIENCE_S = 30.0
 """A command asks a store that does not answer for so long, besides what store.retry allows for each request."""
 TASK_S = 120.0
 """A task begins no segment after that: partitions with a backlog take turns, as retention may be faster than one is archived."""
-
-
-def require_topic(topics: Iterable[str], settings: Settings, *, internal: bool | None = None) -> None:
-    """Raises SettingsError if there are topics, but `topics.include` and `exclude` leave none of them.
-
-    Args:
-        internal: whether topics whose name begins with `__` count; default as `topics.internal` says.
-    """
-    chosen = TopicFilter(settings.topics.include, settings.topics.exclude)
-    internal_topics = settings.topics.internal if internal is None else internal
-    present = sorted(set(topics) - NEVER)
-    if not present or any(chosen.accepts(topic, internal_topics=internal_topics) for topic in present):
-        return
-    more = f" and {len(present) - TOPICS_SHOWN_MAX} more" if len(present) > TOPICS_SHOWN_MAX else ""
-    is_hidden = not internal_topics and any(is_internal_topic(topic) for topic in present)
-    hint = " (those that begin with __ only with topics.internal: true)" if is_hidden else ""
-    raise SettingsError(f"no topic matches; there are: {', '.join(present[:TOPICS_SHOWN_MAX])}{more}{hint}")
 
 
 def scanner(settings: Settings, clock: Clock | None = None) -> Callable[[], ScanResult]:
@@ -131,15 +111,12 @@ def open_tools(
     """Everything that archiving works with; the store has shown that it can do what the archive needs.
 
     Args:
-        repeats: see `policy_of`.
-        sinks: take what happens to partitions, besides the log, the metrics and the archive cache.
-        stop, beat: see `RunContext`.
-        changing: what of the settings is replaced later. Default: nothing is.
-        answers: is told whether the store answers.
-        reader: see `RunContext.read_segment`.
+        sinks: get domain events, besides the log, the metrics and the archive cache.
+        changing: settings that a reload replaces later. Default: nothing is replaced.
+        answers: records whether the store answers.
         read_only: nothing will be archived: the store is not probed, and nothing is written to the state directory.
 
-    Raises SettingsError, LogDirsUnformatted, StoreError.
+    The others are as in `policy_of` and `RunContext`. Raises SettingsError, LogDirsUnformatted, StoreError.
     """
     clock = clock or SystemClock()
     changing = changing or ChangingSettings(settings, clock)
@@ -147,8 +124,9 @@ def open_tools(
     with ExitStack() as resources:
         facts = resources.enter_context(open_facts(settings, clock, changing.policies))
         metrics = metrics or Metrics(clock)
-        metrics.store.watch("upload", changing.budget.uploads)
-        metrics.store.watch("read", changing.budget.reads)
+        uploads, reads = changing.budget.uploads, changing.budget.reads
+        uploads.note = metrics.store.watch("upload", lambda: uploads.bytes_per_s)
+        reads.note = metrics.store.watch("read", lambda: reads.bytes_per_s)
         store = MeteredStore(open_store(settings.store, clock, changing.budget, answers), metrics.store)
         resources.callback(store.close)
         resources.enter_context(process_store.lent(settings.store, store, changing.budget))

@@ -6,9 +6,9 @@ import re
 import shlex
 import signal
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from threading import Event, current_thread, main_thread
 from types import FrameType
@@ -21,20 +21,20 @@ from sidecar.compactor.before_upload import rule_unknown
 from sidecar.compactor.topic_counts import EFFECT
 from sidecar.compactor.topic_rule import TopicRules
 from sidecar.config import CompactionPolicy, CompactionWhen, Settings
-from sidecar.discovery.scan import ScanProblem, topics_of
+from sidecar.discovery.scan import topics_of
 from sidecar.errors import BrokerUnavailable, PartitionError, SettingsError
-from sidecar.model import ArchivedSegment, SnapshotOrigin, TopicPartition
-from sidecar.partition.outcome import PartitionOutcome
+from sidecar.model import ArchivedSegment, SegmentFiles, SnapshotOrigin, TopicPartition
 from sidecar.partition.plan import PartitionPlan
+from sidecar.partition.status import PartitionOutcome
 from sidecar.partition.wait_reason import Wait, render
 from sidecar.ports import BrokerFacts
 from sidecar.reporting.advice import advised
 from sidecar.reporting.progress import ProgressCounter, Watcher
 from sidecar.runner.archive_loop import ArchiveLoop
-from sidecar.runner.assembly import open_tools, require_topic, scanner
-from sidecar.runner.cycle_report import CycleReport
-from sidecar.runner.partition_archiver import PartitionArchiver
-from sidecar.runner.topic_choice import nothing_chosen
+from sidecar.runner.assembly import open_tools, scanner
+from sidecar.runner.checks import CycleReport
+from sidecar.runner.copy_tasks import Work
+from sidecar.runner.topic_choice import nothing_chosen, require_topic
 from sidecar.segment.reading import ReadSegment, read_segment
 from sidecar.topic_policy import OnUnkeyed
 
@@ -50,17 +50,17 @@ class PartitionRow:
 
     topic: str
     partition: int
-    segments_planned: int
-    segments_uploaded: int
-    segments_waiting: int
-    snapshots_missing: int
-    bytes_uploaded: int
-    end_offset: int | None
-    snapshots_broker: int
-    snapshots_rebuilt: int
-    snapshot_conformance: dict[str, int]
-    stopped_because: str
-    error: str | None
+    segments_planned: int = 0
+    segments_uploaded: int = 0
+    segments_waiting: int = 0
+    snapshots_missing: int = 0
+    bytes_uploaded: int = 0
+    end_offset: int | None = None
+    snapshots_broker: int = 0
+    snapshots_rebuilt: int = 0
+    snapshot_conformance: dict[str, int] = field(default_factory=dict)
+    stopped_because: str = ""
+    error: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +79,7 @@ class BackfillReport:
 
     def as_json(self) -> dict[str, Any]:
         """One object, for `--json`."""
-        rows = [
-            {name: getattr(row, name) for name in PartitionRow.__dataclass_fields__}  # plain values only
-            for row in self.rows
-        ]
+        rows = list(map(asdict, self.rows))
         found: dict[str, Any] = {"kind": "backfill", "version": 1, "dry_run": self.dry_run, "partitions": rows}
         if self.dry_run:
             found["planned"] = self.planned
@@ -100,9 +97,7 @@ def backfill(
 ) -> BackfillReport:
     """Archive all rolled segments of the chosen topics that are stable, in one pass.
 
-    Args:
-        reader: reads the segments.
-        config_file: where the settings are from, for commands that are recommended.
+    `config_file`: where the settings are from, for commands that are recommended.
 
     Raises:
         SettingsError: nothing can be done with these settings.
@@ -119,7 +114,6 @@ def backfill(
         rounds = ArchiveLoop(tools, scanner(settings))
         work, report = plan_answered(rounds, tools.clock)
         _require_choice(settings, tools.facts, report.found_nothing and not work)
-        totals = [segment for _, plan in work for segment in plan.segments]
         planned = {
             str(plan.files.topic_partition): [
                 {"base_offset": s.base_offset, "end_offset": s.end_offset, "size_bytes": s.size_bytes}
@@ -133,18 +127,32 @@ def backfill(
             for _, plan in work:
                 outcome = PartitionOutcome(plan.files, waiting=len(plan.waiting), reason=plan.reason, error=plan.error)
                 report.outcomes.append(outcome)
-            report.outcomes.sort(key=lambda found: found.files.topic_partition)
-            return _report(report, planned, _without_snapshot(work), without_compaction, dry_run=True)
-        counter = ProgressCounter(progress, len(totals), sum(segment.size_bytes for segment in totals))
-        missing = _without_snapshot(work)
+        else:
+            report = _worked(rounds, work, report, progress, tools.stop)
+    segments = {plan.files.topic_partition: plan.segments for _, plan in work}
+    rows = [_row(outcome, segments.get(outcome.files.topic_partition, ())) for outcome in report.outcomes]
+    for problem in report.problems:
+        if (tp := problem.topic_partition) is not None:
+            kind = type(problem.error).__name__
+            rows.append(PartitionRow(tp.topic, tp.partition, stopped_because=advised(problem.error), error=kind))
+    rows.sort(key=lambda row: (row.topic, row.partition))
+    problems = tuple(advised(problem.error) for problem in report.problems if problem.topic_partition is None)
+    return BackfillReport(tuple(rows), problems, report.exit_code, dry_run, planned, without_compaction)
 
-        def committed(topic_partition: TopicPartition, segment: ArchivedSegment) -> None:
-            log_bytes = sum(part.size_bytes for part in segment.parts if part.name == "log")
-            counter.done(log_bytes, f"{topic_partition} {segment.base_offset}")
 
-        with _drained_by_signals(tools.stop):
-            done = rounds.work(work, report, committed)
-        return _report(done, planned, missing, without_compaction, dry_run=False)
+def _worked(
+    rounds: ArchiveLoop, work: list[Work], report: CycleReport, progress: Watcher | None, stop: Event
+) -> CycleReport:
+    """What came of the plans."""
+    totals = [segment for _, plan in work for segment in plan.segments]
+    counter = ProgressCounter(progress, len(totals), sum(segment.size_bytes for segment in totals))
+
+    def committed(topic_partition: TopicPartition, segment: ArchivedSegment) -> None:
+        log_bytes = sum(part.size_bytes for part in segment.parts if part.name == "log")
+        counter.done(log_bytes, f"{topic_partition} {segment.base_offset}")
+
+    with _drained_by_signals(stop):
+        return rounds.work(work, report, committed)
 
 
 @contextmanager
@@ -179,9 +187,7 @@ def _drained_by_signals(stop: Event) -> Iterator[None]:
         signal.raise_signal(received[0])
 
 
-def plan_answered(
-    rounds: ArchiveLoop, clock: Clock
-) -> tuple[list[tuple[PartitionArchiver, PartitionPlan]], CycleReport]:
+def plan_answered(rounds: ArchiveLoop, clock: Clock) -> tuple[list[Work], CycleReport]:
     """A plan for which the broker has answered all that it was asked: one that has just started does not at once.
 
     A partition for which it still does not has an error instead. Raises BrokerUnavailable where it does not answer at all.
@@ -189,21 +195,22 @@ def plan_answered(
     deadline_s = clock.monotonic_s() + ANSWER_WAIT_S
     while True:
         work, report = rounds.plan()
-        if report.broker_away:
-            raise BrokerUnavailable(f"nothing is archived: {render(report.broker_away)}")
+        if report.broker.away:
+            raise BrokerUnavailable(f"nothing is archived: {render(report.broker.away)}")
         if not any(_is_unanswered(plan) for _, plan in work) or clock.monotonic_s() >= deadline_s:
             break
         clock.sleep_s(ANSWER_POLL_S)
-    return [(archiver, _with_error(plan) if _is_unanswered(plan) else plan) for archiver, plan in work], report
+    answered: list[Work] = []
+    for archiver, plan in work:
+        if _is_unanswered(plan):
+            what = f"{plan.files.topic_partition}: {render(plan.reason)}; run again when the broker is up"
+            plan = replace(plan, error=PartitionError(what), reason=None)
+        answered.append((archiver, plan))
+    return answered, report
 
 
 def _is_unanswered(plan: PartitionPlan) -> bool:
     return plan.facts.unanswered and bool(plan.waiting)
-
-
-def _with_error(plan: PartitionPlan) -> PartitionPlan:
-    what = f"{plan.files.topic_partition}: {render(plan.reason)}; run again when the broker is up"
-    return replace(plan, error=PartitionError(what), reason=None)
 
 
 def _require_choice(settings: Settings, facts: BrokerFacts, found_nothing: bool) -> None:
@@ -226,15 +233,8 @@ def _require_leadership(settings: Settings) -> None:
         )
 
 
-def _without_snapshot(work: list[tuple[PartitionArchiver, PartitionPlan]]) -> Counter[TopicPartition]:
-    return Counter(plan.files.topic_partition for _, plan in work for one in plan.segments if one.snapshot is None)
-
-
 def _without_compaction(
-    settings: Settings,
-    facts: BrokerFacts,
-    work: list[tuple[PartitionArchiver, PartitionPlan]],
-    config_file: Path | None,
+    settings: Settings, facts: BrokerFacts, work: list[Work], config_file: Path | None
 ) -> tuple[str, ...]:
     """Topics that `run` compacts before the upload. One pass has no time to wait for groups."""
     rules = TopicRules(settings.compaction, facts.policy)
@@ -268,37 +268,15 @@ def _compact_command(url: str, topic: str, policy: CompactionPolicy | None, conf
     return shlex.join(words)
 
 
-def _report(
-    report: CycleReport,
-    planned: dict[str, list[dict[str, int]]],
-    missing: Counter[TopicPartition],
-    without_compaction: tuple[str, ...],
-    *,
-    dry_run: bool,
-) -> BackfillReport:
-    rows = [
-        _row(
-            outcome,
-            len(planned.get(str(outcome.files.topic_partition), [])),
-            missing[outcome.files.topic_partition],
-        )
-        for outcome in report.outcomes
-    ]
-    rows += [_unlisted_row(problem.topic_partition, problem) for problem in report.problems if problem.topic_partition]
-    rows.sort(key=lambda row: (row.topic, row.partition))
-    problems = tuple(advised(problem.error) for problem in report.problems if problem.topic_partition is None)
-    return BackfillReport(tuple(rows), problems, report.exit_code, dry_run, planned, without_compaction)
-
-
-def _row(outcome: PartitionOutcome, planned: int, snapshots_missing: int) -> PartitionRow:
+def _row(outcome: PartitionOutcome, planned: Sequence[SegmentFiles]) -> PartitionRow:
     origins = Counter(segment.snapshot.origin for segment in outcome.archived)
     return PartitionRow(
         topic=outcome.files.topic_partition.topic,
         partition=outcome.files.topic_partition.partition,
-        segments_planned=planned,
+        segments_planned=len(planned),
         segments_uploaded=len(outcome.archived),
         segments_waiting=outcome.waiting,
-        snapshots_missing=snapshots_missing,
+        snapshots_missing=sum(segment.snapshot is None for segment in planned),
         bytes_uploaded=sum(segment.size_bytes for segment in outcome.archived),
         end_offset=outcome.end_offset,
         snapshots_broker=origins[SnapshotOrigin.BROKER],
@@ -306,23 +284,4 @@ def _row(outcome: PartitionOutcome, planned: int, snapshots_missing: int) -> Par
         snapshot_conformance=dict(outcome.conformance),
         stopped_because=render(outcome.reason) if outcome.error is None else advised(outcome.error),
         error=type(outcome.error).__name__ if outcome.error else None,
-    )
-
-
-def _unlisted_row(topic_partition: TopicPartition, problem: ScanProblem) -> PartitionRow:
-    """The row of a partition whose directory could not be listed."""
-    return PartitionRow(
-        topic=topic_partition.topic,
-        partition=topic_partition.partition,
-        segments_planned=0,
-        segments_uploaded=0,
-        segments_waiting=0,
-        snapshots_missing=0,
-        bytes_uploaded=0,
-        end_offset=None,
-        snapshots_broker=0,
-        snapshots_rebuilt=0,
-        snapshot_conformance={},
-        stopped_because=advised(problem.error),
-        error=type(problem.error).__name__,
     )

@@ -13,28 +13,65 @@ from typing import Final, TypeAlias
 from sidecar.commits.continuity import named_by_cluster
 from sidecar.compactor.before_upload import BeforeUpload
 from sidecar.compactor.candidate_queue import LedPartition
-from sidecar.discovery.scan import ScanResult
+from sidecar.discovery.scan import ScanProblem, ScanResult
 from sidecar.errors import PartitionError, SidecarError
 from sidecar.model import PartitionFiles, TopicPartition
-from sidecar.partition.domain_events import BrokerFactsRead, DirectoryUnreadable, PartitionsChecked
+from sidecar.partition.domain_events import BrokerFactsRead, CycleEnded, DirectoryUnreadable, PartitionsChecked
 from sidecar.partition.facts import PartitionFacts
-from sidecar.partition.outcome import PartitionOutcome
 from sidecar.partition.plan import PartitionPlan
-from sidecar.partition.status import PartitionStatus
+from sidecar.partition.status import PartitionOutcome, PartitionStatus
+from sidecar.ports import FactsState
 from sidecar.runner.context import RunContext
 from sidecar.runner.copy_tasks import CopyTasks, Work
-from sidecar.runner.cycle_report import CycleReport
 from sidecar.runner.long_waits import LongWaits
 from sidecar.runner.outcomes import Outcomes
 from sidecar.runner.partition_archiver import PartitionArchiver
 from sidecar.runner.partition_status import status_of_unreadable
-from sidecar.runner.plans import Plans
 from sidecar.runner.step_threads import Pool, Run
 
 LATE_S: Final = 10.0
 """A check ends without the plans that take longer: they follow when they are made."""
 
 Seen: TypeAlias = tuple[PartitionFiles, PartitionFacts | SidecarError]
+
+
+@dataclass(slots=True)
+class CycleReport:
+    """What one check found. `outcomes` ascend by partition; `problems` are what could not even be listed.
+
+    `backed_off`: how partitions ended that failed not long ago, whether they were left alone this time or are tried again.
+    `led`: partitions with an archive that this broker leads. `is_empty`: no partition was listed, nor is one left alone.
+    `is_complete`: False where nothing could be checked. `scan_s`: how long it took.
+    """
+
+    outcomes: list[PartitionOutcome] = field(default_factory=list)
+    problems: tuple[ScanProblem, ...] = ()
+    backed_off: list[PartitionOutcome] = field(default_factory=list)
+    led: list[LedPartition] = field(default_factory=list)
+    is_empty: bool = False
+    scan_s: float = 0.0
+    is_complete: bool = True
+    broker: FactsState = field(default_factory=lambda: FactsState(None))
+
+    @property
+    def found_nothing(self) -> bool:
+        """Whether all was checked, and there was no partition."""
+        return self.is_complete and self.is_empty and not (self.broker.away or self.problems)
+
+    @property
+    def errors(self) -> list[SidecarError]:
+        """Everything that needs a person or another try."""
+        found = [outcome.error for outcome in self.outcomes if outcome.error is not None]
+        return [*(problem.error for problem in self.problems), *found]
+
+    @property
+    def exit_code(self) -> int:
+        """0 if all went well; the common code of all errors if nothing else was done; else 3, partial."""
+        codes = {error.exit_code for error in self.errors}
+        if not codes:
+            return 0
+        worked = any(outcome.error is None for outcome in self.outcomes)
+        return codes.pop() if len(codes) == 1 and not worked else 3
 
 
 @dataclass(slots=True)
@@ -60,33 +97,30 @@ class Check:
 
 
 class Checks:
-    """Of the loop's thread. `report`: of the last check that ended, or why it could not be made."""
+    """Of the loop's thread. `report`: of the last check that ended, or why it could not be made. `work`: what it has planned.
+
+    `only_plans`: a check waits for every plan, and begins no task.
+    """
 
     def __init__(
         self,
         tools: RunContext,
         run: Run,
-        plans: Plans,
         tasks: CopyTasks,
         outcomes: Outcomes,
-        ended: Callable[[CycleReport, list[Work], list[Work]], None],
         scan: Callable[[], ScanResult],
         before_upload: BeforeUpload | None,
     ) -> None:
-        """Build it.
-
-        Args:
-            ended: takes the report of each check, what can become tasks, and with it what of partitions with tasks is to be pinned.
-            scan, before_upload: see `ArchiveLoop`.
-        """
-        self._tools, self._run, self._plans, self._tasks = tools, run, plans, tasks
-        self._outcomes, self._ended = outcomes, ended
+        """Args: scan, before_upload: see `ArchiveLoop`."""
+        self._tools, self._run, self._tasks, self._outcomes = tools, run, tasks, outcomes
         self.scan, self._before_upload = scan, before_upload
         self._archivers: dict[TopicPartition, PartitionArchiver] = {}
         self._present: Set[TopicPartition] = frozenset()
         self._check: Check | None = None
         self._waits = LongWaits(tools.clock)
         self.report: CycleReport | SidecarError = CycleReport(is_complete=False)
+        self.work: list[Work] = []
+        self.only_plans = False
 
     def adopt(self, scan: Callable[[], ScanResult], before_upload: BeforeUpload) -> None:
         """See `ArchiveLoop`."""
@@ -111,13 +145,13 @@ class Checks:
 
     def begin(self) -> None:
         """Ask the broker, and list the log directories; then plan."""
-        check = self._check = Check(self._tools.clock.monotonic_s(), set(self._plans.returning))
+        check = self._check = Check(self._tools.clock.monotonic_s(), set(self._tasks.returning))
         self._run(partial(self._look, self.scan), partial(self._listed, check), Pool.CHECKS)
 
     def end_late(self) -> None:
         """Archives of which no store answers keep no other partition waiting, and nothing from being pinned."""
         check = self._check
-        if check is not None and check.is_listed:
+        if check is not None and check.is_listed and not self.only_plans:
             is_late = self._tools.clock.monotonic_s() - check.began_s >= LATE_S
             if is_late or self._tools.is_store_silent():
                 self._end(check)
@@ -184,7 +218,6 @@ class Checks:
             if not (tp in self._present or tp in unreadable or archiver in self._tasks):
                 del archivers[tp]
                 check.awaited.discard(archiver)
-                self._plans.drop(archiver)
                 self._tasks.drop(archiver)
         resting = self._outcomes.resting(self._present)
         backoffs = self._outcomes.backoffs.items()
@@ -208,7 +241,7 @@ class Checks:
     def _see(
         self, check: Check, archiver: PartitionArchiver, files: PartitionFiles, facts: PartitionFacts | SidecarError
     ) -> None:
-        has_task, is_planned = archiver in self._tasks, archiver in self._plans
+        has_task, is_planned = archiver in self._tasks, archiver in self._tasks.plannings
         is_idle = not (has_task or is_planned)
         if archiver in check.relisted:
             # The leader was asked before that listing, and this one may be older: it settles no doubt, and shows nothing new.
@@ -234,14 +267,14 @@ class Checks:
 
     def _plan(self, check: Check, archiver: PartitionArchiver, *, lists: bool = False, returns: bool = False) -> None:
         check.awaited.add(archiver)
-        self._plans.begin(archiver, lists=lists, returns=returns)
+        self._tasks.plan(archiver, lists=lists, returns=returns)
 
     def plan_again(self, archiver: PartitionArchiver) -> None:
         """A partition has had a task, which got on. Not where it is not chosen any more."""
         if archiver.topic_partition not in self._present:
             return
         if self._check is None:
-            self._plans.begin(archiver, lists=True, returns=True)
+            self._tasks.plan(archiver, lists=True, returns=True)
         else:
             self._check.relisted.add(archiver)
             self._plan(self._check, archiver, lists=True, returns=True)
@@ -263,7 +296,7 @@ class Checks:
     def _not_planned(
         self, check: Check, archiver: PartitionArchiver, files: PartitionFiles, error: SidecarError
     ) -> None:
-        self._tasks.drop(archiver)
+        self._tasks.ready.pop(archiver, None)
         outcome = PartitionOutcome(files, error=error)
         check.report.outcomes.append(outcome)
         check.statuses.append(archiver.status(files, None, outcome))
@@ -280,21 +313,35 @@ class Checks:
         work: list[Work] = []
         ready: set[PartitionArchiver] = set()
         for tp, archiver in self._archivers.items():
-            is_busy = archiver in self._tasks or archiver in self._plans
+            is_busy = archiver in self._tasks or archiver in self._tasks.plannings
             plan = archiver.provisional_plan() if is_busy else check.plan_of(archiver)
             if plan is not None:
                 check.statuses.append(archiver.status(check.present.get(tp, plan.files), plan, None))
                 work.append((archiver, plan))
                 ready |= set() if is_busy else {archiver}
         tools.emit(PartitionsChecked(tuple(check.statuses), frozenset(self._archivers)))
-        state = tools.facts.state()
-        report.broker_away, report.missing_rights = state.away, state.missing_rights
+        report.broker = tools.facts.state()
         idle = [plan for archiver, plan in work if archiver.task_plan is None]
-        self._waits.looked(idle, state.away, self._archivers)
+        self._waits.looked(idle, report.broker.away, self._archivers)
         for plan in idle:
             self._outcomes.due_in(plan.look_again_ms)
         work = self._tasks.within_queue(work)
         report.scan_s = tools.clock.monotonic_s() - check.began_s
         self._check, self.report = None, report
         self._outcomes.checked(len(report.problems))
-        self._ended(report, [item for item in work if item[0] in ready], work)
+        self.work = [item for item in work if item[0] in ready]
+        if not self.only_plans:
+            self.take_on(report, self.work, work)
+            self.show(report)
+
+    def take_on(self, report: CycleReport, work: list[Work], pinned: list[Work]) -> None:
+        """Begin tasks of what a check has planned. `pinned`: with it, what of partitions with tasks is to be pinned."""
+        self._tasks.hold(self.archivers, pinned)
+        for outcome in report.outcomes:
+            self._outcomes.note(outcome)
+        self._tasks.take_on(work)
+
+    def show(self, report: CycleReport) -> None:
+        """A check is over, or what came of it."""
+        tools, report.led = self._tools, self.led()
+        tools.emit(CycleEnded(self._outcomes.stopped, tools.journal.count(), tools.is_store_silent()))

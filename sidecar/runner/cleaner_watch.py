@@ -6,6 +6,7 @@ Progress is the first dirty offset of `cleaner-offset-checkpoint`. A partition t
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
@@ -13,15 +14,38 @@ from sidecar.broker.log_dir_state import CleanerCheckpoint, compaction_candidate
 from sidecar.clock import Clock
 from sidecar.discovery.partition_directory import read_partition_directory
 from sidecar.errors import PartitionError
-from sidecar.model import PartitionFiles, TopicPartition
+from sidecar.model import PartitionFiles, SegmentFiles, TopicPartition
 from sidecar.ports import BrokerFacts
 from sidecar.reporting.health_reporter import CleanerReport, StalledPartition
-from sidecar.runner.cleaner_backlog import CleanerBacklog, backlog_of
+from sidecar.topic_policy import TopicPolicy
 
 LOOK_EVERY_S_MAX = 60.0
+DEFAULT_RATIO = 0.5
+"""`min.cleanable.dirty.ratio` where it is not known."""
 
 _Standing: TypeAlias = dict[TopicPartition, tuple[int | None, int, Path]]
 """By partition: the checkpointed offset, since when it has stood there, and the log dir."""
+
+
+@dataclass(frozen=True, slots=True)
+class CleanerBacklog:
+    """What the broker's cleaner has left to do in one partition.
+
+    `dirty_bytes`: whole rolled segments from the first dirty offset on. `due_since_ms`: since when the cleaner should have
+    begun, None if it need not yet. `is_beyond_max_lag`: something dirty is older than `max.compaction.lag.ms`.
+    """
+
+    first_dirty_offset: int
+    dirty_bytes: int
+    clean_bytes: int
+    due_since_ms: int | None
+    is_beyond_max_lag: bool
+
+    @property
+    def dirty_ratio(self) -> float:
+        """As the cleaner reckons it; 0.0 where there is nothing."""
+        whole = self.dirty_bytes + self.clean_bytes
+        return self.dirty_bytes / whole if whole else 0.0
 
 
 class CleanerWatch:
@@ -39,13 +63,7 @@ class CleanerWatch:
         *,
         counts_from_files: bool = False,
     ) -> None:
-        """Has not looked yet.
-
-        Args:
-            facts: tell the topics' configurations, and last stable offsets of what is led here.
-            counts_from_files: the first look believes that the broker has run since its checkpoint was written. For who
-                looks once.
-        """
+        """`counts_from_files`: the first check takes the broker to have run since its checkpoint was written. For one check."""
         self._log_dirs = tuple(log_dirs)
         self._facts = facts
         self._clock = clock
@@ -87,7 +105,16 @@ class CleanerWatch:
                 backlog, standing_ms = self._weigh(files, checkpoint, seen)
                 backlogs.append(backlog)
                 if standing_ms > self._stalled_after_ms:
-                    stalled.append(_stalled(topic_partition, backlog, standing_ms))
+                    stalled.append(
+                        StalledPartition(
+                            topic_partition.topic,
+                            topic_partition.partition,
+                            backlog.first_dirty_offset,
+                            backlog.dirty_bytes,
+                            round(backlog.dirty_ratio, 3),
+                            int(standing_ms / 1000),
+                        )
+                    )
         self._seen = seen
         return CleanerReport(
             partitions=len(backlogs),
@@ -130,12 +157,51 @@ class CleanerWatch:
         return facts.stable_end_offset if facts.leads and facts.transactions_decided else None
 
 
-def _stalled(topic_partition: TopicPartition, backlog: CleanerBacklog, standing_ms: float) -> StalledPartition:
-    return StalledPartition(
-        topic_partition.topic,
-        topic_partition.partition,
-        backlog.first_dirty_offset,
-        backlog.dirty_bytes,
-        round(backlog.dirty_ratio, 3),
-        int(standing_ms / 1000),
-    )
+def backlog_of(
+    files: PartitionFiles,
+    first_dirty_offset: int | None,
+    policy: TopicPolicy,
+    now_ms: int,
+    stable_end_offset: int | None,
+) -> CleanerBacklog:
+    """What is left to do, from the sizes and times of the files. Pure.
+
+    `first_dirty_offset`: as checkpointed, None where the cleaner never came. `stable_end_offset`: the last stable offset, None
+    where it is unknown: the cleaner leaves a segment alone that reaches above it.
+
+    Source: LogCleanerManager.cleanableOffsets, LogToClean; times are those of the last writes.
+    """
+    start_offset = files.segments[0].base_offset if files.segments else 0
+    end_offset = files.active_base_offset or start_offset
+    first = start_offset if first_dirty_offset is None else first_dirty_offset
+    first = first if start_offset <= first <= end_offset else start_offset
+    min_lag_ms = policy.min_compaction_lag_ms or 0
+    cleanable_end = end_offset if stable_end_offset is None else min(end_offset, stable_end_offset)
+    dirty = _cleanable(files.segments, first, cleanable_end, now_ms - min_lag_ms)
+    clean_bytes = sum(segment.size_bytes for segment in files.segments if segment.base_offset < first)
+    least_ratio = DEFAULT_RATIO if policy.min_cleanable_dirty_ratio is None else policy.min_cleanable_dirty_ratio
+    since: list[int] = []
+    dirty_bytes = 0
+    for number, segment in enumerate(dirty):
+        dirty_bytes += segment.size_bytes
+        if not since and dirty_bytes > least_ratio * (clean_bytes + dirty_bytes):
+            since.append(max(older.log.mtime_ms for older in dirty[: number + 1]) + min_lag_ms)
+    is_beyond = False
+    if policy.max_compaction_lag_ms is not None and dirty_bytes:
+        overdue_ms = min(segment.log.mtime_ms for segment in dirty) + policy.max_compaction_lag_ms
+        is_beyond = overdue_ms < now_ms
+        since += [overdue_ms] if is_beyond else []
+    return CleanerBacklog(first, dirty_bytes, clean_bytes, min(since, default=None), is_beyond)
+
+
+def _cleanable(
+    segments: Sequence[SegmentFiles], first_offset: int, end_offset: int, newest_ms: int
+) -> list[SegmentFiles]:
+    dirty = []
+    for segment in segments:
+        if segment.end_offset <= first_offset:
+            continue
+        if segment.end_offset > end_offset or segment.log.mtime_ms > newest_ms:
+            break
+        dirty.append(segment)
+    return dirty

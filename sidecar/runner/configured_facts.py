@@ -21,8 +21,7 @@ def open_facts(
 ) -> Iterator[BrokerFacts]:
     """Facts of the broker beside us. The broker itself is asked at the first `refresh`.
 
-    Args:
-        policies: a list of somebody who will change it. Default: `topics.policies`, for good.
+    `policies`: a list of somebody who will change it. Default: `topics.policies`, for good.
 
     Raises SettingsError where cluster id or broker id are unknown, or the log dirs disagree.
     """

@@ -23,7 +23,7 @@ from sidecar.segment.reading import ReadSegment, read_segment
 from sidecar.storage.bandwidth import IoBudget
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RunContext:
     """Components, clock and policy. `stop` is set when the process should drain.
 
@@ -56,10 +56,9 @@ class RunContext:
 
     def __post_init__(self) -> None:
         """One reader per disk holds over all partitions: the turns are made here, once."""
-        turns = DiskTurns(self.clock, self.policy.readers_per_disk, self.policy.pause_above_percent)
-        object.__setattr__(self, "turns", turns)
+        self.turns = DiskTurns(self.clock, self.policy.readers_per_disk, self.policy.pause_above_percent)
 
     def adopt(self, policy: RunLimits) -> None:
         """Other numbers, between checks. How many read from one disk stays as it was."""
-        object.__setattr__(self, "policy", policy)
+        self.policy = policy
         self.turns.pause_above(policy.pause_above_percent)

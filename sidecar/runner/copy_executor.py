@@ -26,6 +26,7 @@ from sidecar.errors import SidecarError
 from sidecar.host.journal import Attempt
 from sidecar.logformat.leader_epochs import LeaderEpochs
 from sidecar.model import ArchivedSegment, SegmentFiles
+from sidecar.partition import effects, events
 from sidecar.partition.copy_task import CopyLimits, CopyTask, Phase, begin, handle
 from sidecar.partition.domain_events import (
     CommitFailed,
@@ -34,52 +35,12 @@ from sidecar.partition.domain_events import (
     SnapshotMismatch,
     committed_events,
 )
-from sidecar.partition.effects import (
-    Abandon,
-    AppendCommit,
-    Block,
-    BreakUpGroup,
-    CheckContinuity,
-    ConfirmLeadership,
-    DiscardAttempt,
-    Effect,
-    FindGroup,
-    OpenArchive,
-    Prepare,
-    RecordLoss,
-    Release,
-    SettleAttempts,
-    TakeCopies,
-    Upload,
-)
-from sidecar.partition.events import (
-    Abandoned,
-    ArchiveOpened,
-    AttemptsSettled,
-    CommitLost,
-    CommitRefused,
-    CommitUnknown,
-    CommitWon,
-    ContinuityShown,
-    CopiesTaken,
-    Event,
-    GroupFound,
-    LeadershipConfirmed,
-    LossRecorded,
-    NotBegun,
-    SegmentPrepared,
-    StepFailed,
-    StopRequested,
-    UploadFailed,
-    UploadFinished,
-)
 from sidecar.partition.facts import PartitionFacts
-from sidecar.partition.outcome import PartitionOutcome
 from sidecar.partition.plan import PartitionPlan
 from sidecar.partition.retention import is_urgent
-from sidecar.retention.deleted_records import deleted_on_purpose
+from sidecar.partition.status import PartitionOutcome
+from sidecar.retention.deleted_records import deleted_on_purpose, record_lost, writer_of
 from sidecar.retention.log_starts import LogStarts
-from sidecar.retention.recording import record_lost, writer_of
 from sidecar.runner.context import RunContext
 from sidecar.runner.partition_archiver import PartitionArchiver
 from sidecar.runner.step_threads import Pool, Run, Step
@@ -103,7 +64,7 @@ class _Piece:
 class _Committed:
     """How a commit ended, and what it found out of the log's beginning. `archive`: after it, None where it may not be stored."""
 
-    event: Event
+    event: events.Event
     starts: LogStarts
     archive: PartitionState | None = None
     entries: tuple[ArchivedSegment, ...] = ()
@@ -125,11 +86,9 @@ class CopyExecutor:
         committed: Callable[[ArchivedSegment], None],
         ended: Callable[[], None],
     ) -> None:
-        """Build it.
-
-        Args:
-            partition: whose plan it is; what it knows of the archive belongs to the steps until the end.
-            committed, ended: called on the loop's thread, for each committed segment and at the end.
+        """Args:
+        partition: whose plan it is; what it knows of the archive belongs to the steps until the end.
+        committed, ended: called on the loop's thread, for each committed segment and at the end.
         """
         self._tools, self._partition, self.plan = tools, partition, plan
         self._known, self._before_upload = partition.known, partition.before_upload
@@ -137,8 +96,8 @@ class CopyExecutor:
         self.outcome = PartitionOutcome(plan.files, waiting=len(plan.waiting))
         self.blocker: OpenTransactions | None = None
         self._task: CopyTask | None = None
-        self._later: deque[Effect] = deque()
-        self._running: Effect | None = None
+        self._later: deque[effects.Effect] = deque()
+        self._running: effects.Effect | None = None
         self._pieces: dict[int, _Piece] = {}
         self._uploads: dict[int, Future[None]] = {}
         self._is_stopping = False
@@ -151,8 +110,7 @@ class CopyExecutor:
     def begin(self, end_s: float) -> None:
         """Archive the planned segments, and record the hole below them if the plan has one.
 
-        Args:
-            end_s: on the monotonic clock; no segment but the first is begun after it.
+        `end_s`: on the monotonic clock; no segment but the first is begun after it.
         """
         limits = CopyLimits(self._tools.policy.uploads_ahead, end_s, self._before_upload is not None)
         self._go_on(begin(self.plan, limits))
@@ -161,39 +119,39 @@ class CopyExecutor:
         """The process is to end: what is uploaded is committed, nothing else is begun."""
         if not self._is_stopping:
             self._is_stopping = True
-            self._handle(StopRequested())
+            self._handle(events.StopRequested())
 
     def close(self) -> None:
         """Close all files. Only where no step is under way any more, and the task will not go on."""
         self._close(tuple(self._pieces))
 
-    def _handle(self, event: Event) -> None:
+    def _handle(self, event: events.Event) -> None:
         if self._task is not None and self._task.phase is not Phase.ENDED:
             self._go_on(handle(self._task, event, self._tools.clock.monotonic_s()))
 
-    def _go_on(self, step: tuple[CopyTask, tuple[Effect, ...]]) -> None:
-        self._task, effects = step
-        for effect in effects:
+    def _go_on(self, step: tuple[CopyTask, tuple[effects.Effect, ...]]) -> None:
+        self._task, wanted = step
+        for effect in wanted:
             self._start(effect)
         if self._task.phase is Phase.ENDED and self._running is None and not self._later:
             self._end(self._task)
         else:
             self._begin_next()
 
-    def _start(self, effect: Effect) -> None:
+    def _start(self, effect: effects.Effect) -> None:
         match effect:
-            case Upload(slot):
+            case effects.Upload(slot):
                 piece = self._pieces[slot]
                 ended = partial(self._upload_ended, slot)
                 self._uploads[slot] = self._run(partial(self._upload, piece), ended, Pool.UPLOADS)
-            case Release(slots):
+            case effects.Release(slots):
                 self._close(slots)
-            case Block(slot):
+            case effects.Block(slot):
                 self.blocker = self._pieces[slot].blocker
                 self._close((slot,))
-            case AppendCommit():
+            case effects.AppendCommit():
                 self._later.appendleft(effect)  # Nothing comes between it and the leadership that was just confirmed.
-            case Abandon(slots):
+            case effects.Abandon(slots):
                 for slot in slots:
                     if slot in self._uploads and self._uploads[slot].cancel():
                         del self._uploads[slot]
@@ -208,20 +166,28 @@ class CopyExecutor:
         if self._running is not None or not self._later:
             return
         effect = self._later[0]
-        if isinstance(effect, Abandon) and any(slot in self._uploads for slot in effect.slots):
+        if isinstance(effect, effects.Abandon) and any(slot in self._uploads for slot in effect.slots):
             return
         self._later.popleft()
-        if self._is_stopping and isinstance(effect, FindGroup | Prepare | TakeCopies):
-            self._handle(NotBegun(effect))
+        if self._is_stopping and isinstance(effect, effects.FindGroup | effects.Prepare | effects.TakeCopies):
+            self._handle(events.NotBegun(effect))
             return
         self._running = effect
-        self._run(self._step_of(effect), partial(self._answered, effect))
+        step, event_of = self._step_of(effect)
+        self._run(step, partial(self._answered, effect, event_of))
 
-    def _answered(self, effect: Effect, result: Any, error: SidecarError | None) -> None:
+    def _answered(
+        self,
+        effect: effects.Effect,
+        event_of: Callable[[Any], events.Event | None],
+        result: Any,
+        error: SidecarError | None,
+    ) -> None:
         if self._tools.stop.is_set():
             self.stop()  # Before the answer: an upload that fails because of it is kept for the next start.
         self._running = None
-        event = self._event_of(effect, result, error)
+        ends_anyway = isinstance(effect, effects.DiscardAttempt | effects.Abandon | effects.BreakUpGroup)
+        event = event_of(result) if error is None or ends_anyway else events.StepFailed(effect, error)
         if event is not None:
             self._handle(event)
         elif self._task is not None:
@@ -235,10 +201,10 @@ class CopyExecutor:
         self._uploads.pop(slot, None)
         piece = self._pieces.get(slot)
         if error is not None:
-            self._handle(UploadFailed(slot, error))
+            self._handle(events.UploadFailed(slot, error))
         elif result is not None and piece is not None:
             piece.window, piece.entry = result
-            self._handle(UploadFinished(slot, piece.entry))
+            self._handle(events.UploadFinished(slot, piece.entry))
         self._begin_next()
 
     def _end(self, task: CopyTask) -> None:
@@ -259,76 +225,42 @@ class CopyExecutor:
         else:
             self._when_ended()
 
-    def _step_of(self, effect: Effect) -> Step:
-        """What is to be done for an effect, on another thread. Its result is for `_event_of`."""
-        tools, known, files = self._tools, self._known, self.plan.files
+    def _step_of(self, effect: effects.Effect) -> tuple[Step, Callable[[Any], events.Event | None]]:
+        """What is to be done for an effect, on another thread, and what the task hears of its result; None for the quiet ones."""
+        known, starts = self._known, self._partition.starts
+
+        def pieces(slots: Sequence[int]) -> tuple[_Piece, ...]:
+            return tuple(self._pieces[slot] for slot in slots)
+
         match effect:
-            case OpenArchive():
-                return partial(known.open, files)
-            case SettleAttempts(segments):
-                return partial(self._settle, segments)
-            case CheckContinuity():
-                return self._check_continuity
-            case RecordLoss():
-                return partial(self._record_loss, effect, self._partition.starts)
-            case FindGroup(slot):
-                return partial(self._find_group, slot)
-            case Prepare(slot):
-                return partial(self._prepare, slot)
-            case TakeCopies(slots):
-                return partial(self._take_copies, [self._pieces[slot] for slot in slots])
-            case ConfirmLeadership(slots):
-                return partial(self._confirm, [self._pieces[slot] for slot in slots])
-            case AppendCommit(slots):
-                return partial(self._commit, tuple(self._pieces[slot] for slot in slots), self._partition.starts)
-            case DiscardAttempt(slots):
-                return partial(self._discard, [self._pieces[slot] for slot in slots])
-            case Abandon(slots, discards):
+            case effects.OpenArchive():
+                return partial(known.open, self.plan.files), events.ArchiveOpened
+            case effects.SettleAttempts(segments):
+                return partial(self._settle, segments), lambda _: events.AttemptsSettled()
+            case effects.CheckContinuity():
+                return self._check_continuity, lambda _: events.ContinuityShown()
+            case effects.RecordLoss():
+                return partial(self._record_loss, effect, starts), lambda found: self._loss_recorded(*found)
+            case effects.FindGroup(slot):
+                return partial(self._find_group, slot), events.GroupFound
+            case effects.Prepare(slot):
+                return partial(self._prepare, slot), partial(self._prepared, slot)
+            case effects.TakeCopies(slots):
+                return partial(self._take_copies, pieces(slots)), partial(self._copies_taken, slots)
+            case effects.ConfirmLeadership(slots):
+                return partial(self._confirm, pieces(slots)), events.LeadershipConfirmed
+            case effects.AppendCommit(slots):
+                return partial(self._commit, pieces(slots), starts), partial(self._committed, slots)
+            case effects.DiscardAttempt(slots):
+                return partial(self._discard, pieces(slots)), lambda _: self._close(slots)
+            case effects.Abandon(slots, discards):
                 # The process may stop while uploads are waited for.
-                is_kept = not discards or tools.stop.is_set()
-                return partial(self._discard, [] if is_kept else [self._pieces[slot] for slot in slots])
-            case BreakUpGroup():
-                return partial(self._break_up, effect)
+                is_kept = not discards or self._tools.stop.is_set()
+                return partial(self._discard, () if is_kept else pieces(slots)), partial(self._abandoned, slots)
+            case effects.BreakUpGroup():
+                return partial(self._break_up, effect), lambda _: None
             case _:
                 raise TypeError(f"{effect} is no step")
-
-    def _event_of(self, effect: Effect, result: Any, error: SidecarError | None) -> Event | None:
-        """What the task hears of a step; None for the quiet ones."""
-        match effect:
-            case DiscardAttempt(slots) | Abandon(slots):
-                self._close(slots)
-                return Abandoned() if isinstance(effect, Abandon) else None
-            case BreakUpGroup():
-                return None
-        if error is not None:
-            return StepFailed(effect, error)
-        match effect:
-            case OpenArchive():
-                return ArchiveOpened(result)
-            case SettleAttempts():
-                return AttemptsSettled()
-            case CheckContinuity():
-                return ContinuityShown()
-            case RecordLoss():
-                archive, starts = result
-                self._partition.learn(starts)
-                self._partition.committed(archive, ())
-                return LossRecorded(archive)
-            case FindGroup():
-                return GroupFound(result)
-            case Prepare(slot):
-                blocker = self._pieces[slot].blocker
-                return SegmentPrepared(slot, result, None if blocker is None else blocker.reason)
-            case TakeCopies(slots):
-                return CopiesTaken(self._with_copies(slots, result))
-            case ConfirmLeadership():
-                return LeadershipConfirmed(result)
-            case AppendCommit(slots):
-                done: _Committed = result
-                self._note_committed(done, slots)
-                return done.event
-            case _:
-                raise TypeError(f"{effect} has no answer")
 
     # Steps, on other threads.
 
@@ -352,7 +284,7 @@ class CopyExecutor:
         entry = upload_segment(self._tools, piece.prepared)
         return replace(window, begun=None) if is_resumed else window, entry
 
-    def _record_loss(self, effect: RecordLoss, starts: LogStarts) -> tuple[PartitionState, LogStarts]:
+    def _record_loss(self, effect: effects.RecordLoss, starts: LogStarts) -> tuple[PartitionState, LogStarts]:
         known, lost = self._known, (effect.from_offset, effect.to_offset)
         if effect.segment is None:
             _, starts = record_lost(self._tools, known, self.plan, starts, lost)
@@ -377,10 +309,10 @@ class CopyExecutor:
         """How many segments from a slot on are to be committed together, 0 where the first goes by itself."""
         self._group = None if self._before_upload is None else self._before_upload.group_from(self.plan.segments[slot:])
         if self._group is not None and any(s.base_offset in self._resumed for s in self._group.segments):
-            self._break_up(BreakUpGroup(slot, "an upload of the original segment continues"))
+            self._break_up(effects.BreakUpGroup(slot, "an upload of the original segment continues"))
         return 0 if self._group is None else len(self._group.segments)
 
-    def _break_up(self, effect: BreakUpGroup) -> None:
+    def _break_up(self, effect: effects.BreakUpGroup) -> None:
         if self._group is not None and self._before_upload is not None:
             self._before_upload.break_up(self._group, _raw_reason(effect.error), effect.detail)
         self._group = None
@@ -418,17 +350,13 @@ class CopyExecutor:
             if not plan.facts.transactions_decided:
                 # Markers that are lost decide no transaction: what is known behind them does.
                 at_end = prepared.reading.state if prepared.lost is None else after.known.table
-                piece.blocker = self._open_behind(open_transactions(segment, at_end))
+                if (waiting := open_transactions(segment, at_end)) is not None:
+                    stable_end_offset, take = plan.facts.stable_end_offset, tools.budget.reads.take
+                    piece.blocker = tools.disk.look_ahead(plan.files, waiting, stable_end_offset, tools.beat, take)
             unless_known.pop_all()
         # Here, not when the loop takes the event: a fault may end the loop before, and `close` must find the open file.
         self._position, self._pieces[slot] = after, piece
         return prepared.lost
-
-    def _open_behind(self, waiting: OpenTransactions | None) -> OpenTransactions | None:
-        if waiting is None:
-            return None
-        tools, stable_end_offset = self._tools, self.plan.facts.stable_end_offset
-        return tools.disk.look_ahead(self.plan.files, waiting, stable_end_offset, tools.beat, tools.budget.reads.take)
 
     def _take_copies(self, pieces: Sequence[_Piece]) -> list[PreparedSegment | None]:
         """Each segment as its copy, None where it has none. Raises PartitionError; then there is no copy of any."""
@@ -455,21 +383,21 @@ class CopyExecutor:
             for entry in entries:
                 self._tools.journal.committing(entry.segment_id, state.next_number)
         except CommitConflict as error:
-            return _Committed(CommitLost(error), starts)
+            return _Committed(events.CommitLost(error), starts)
         try:
             after = commits.append(actions, writer_of(self._tools, self.plan.facts), state)
         except CommitConflict as error:
-            return _Committed(CommitLost(error), starts)
+            return _Committed(events.CommitLost(error), starts)
         except SidecarError as error:
             self._tools.emit(CommitFailed(self.plan.facts.topic_partition))
-            event = CommitRefused(error) if proves_not_committed(error) else CommitUnknown(error)
+            event = events.CommitRefused(error) if proves_not_committed(error) else events.CommitUnknown(error)
             return _Committed(event, starts)
         try:
             self._note_commit(after, pieces, entries, actions)
         except SidecarError as error:
             # It is stored. The journal still has it, and settles it with the next task.
-            return _Committed(CommitUnknown(error), starts, after, entries)
-        return _Committed(CommitWon(after), starts, after, entries)
+            return _Committed(events.CommitUnknown(error), starts, after, entries)
+        return _Committed(events.CommitWon(after), starts, after, entries)
 
     def _what_is_said(
         self, pieces: Sequence[_Piece], entries: Sequence[ArchivedSegment], starts: LogStarts
@@ -528,25 +456,39 @@ class CopyExecutor:
 
     # What steps have found, on the loop's thread.
 
-    def _with_copies(self, slots: Sequence[int], taken: Sequence[PreparedSegment | None]) -> frozenset[int]:
-        for slot, prepared in zip(slots, taken, strict=True):
-            if prepared is not None:
-                self._pieces[slot].prepared.close()
-                self._pieces[slot].prepared = prepared
-        return frozenset(slot for slot, prepared in zip(slots, taken, strict=True) if prepared is not None)
+    def _loss_recorded(self, archive: PartitionState, starts: LogStarts) -> events.Event:
+        self._partition.learn(starts)
+        self._partition.committed(archive, ())
+        return events.LossRecorded(archive)
 
-    def _note_committed(self, done: _Committed, slots: Sequence[int]) -> None:
+    def _prepared(self, slot: int, lost: tuple[int, int] | None) -> events.Event:
+        blocker = self._pieces[slot].blocker
+        return events.SegmentPrepared(slot, lost, None if blocker is None else blocker.reason)
+
+    def _copies_taken(self, slots: Sequence[int], taken: Sequence[PreparedSegment | None]) -> events.Event:
+        found = {slot: prepared for slot, prepared in zip(slots, taken, strict=True) if prepared is not None}
+        for slot, prepared in found.items():
+            self._pieces[slot].prepared.close()
+            self._pieces[slot].prepared = prepared
+        return events.CopiesTaken(frozenset(found))
+
+    def _committed(self, slots: Sequence[int], done: _Committed) -> events.Event:
         self._partition.learn(done.starts)
         if done.archive is None:
-            return
+            return done.event
         for slot, entry in zip(slots, done.entries, strict=True):
             self.outcome.archived.append(entry)
             self.outcome.conformance[self._pieces[slot].prepared.snapshot.result] += 1
         self._partition.committed(done.archive, done.entries)
         for entry in done.entries:
             self._when_committed(entry)
-        if isinstance(done.event, CommitWon):
+        if isinstance(done.event, events.CommitWon):
             self._close(slots)
+        return done.event
+
+    def _abandoned(self, slots: Sequence[int], _result: None) -> events.Event:
+        self._close(slots)
+        return events.Abandoned()
 
     def _close(self, slots: Sequence[int]) -> None:
         for slot in slots:

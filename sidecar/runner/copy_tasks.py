@@ -1,4 +1,4 @@
-"""Begins copy tasks of the plans that were admitted, while workers are free, and decides what follows each."""
+"""Makes plans of partitions that have no copy task, begins tasks of those that were admitted, and decides what follows each."""
 
 from __future__ import annotations
 
@@ -8,21 +8,20 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain
 from operator import itemgetter
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from sidecar.commits.commit_log import CommitConflict
 from sidecar.errors import SidecarError
 from sidecar.model import ArchivedSegment, TopicPartition
 from sidecar.partition.domain_events import CycleProgressed, PartitionChecked
-from sidecar.partition.outcome import PartitionOutcome
 from sidecar.partition.plan import PartitionPlan
+from sidecar.partition.status import PartitionOutcome
 from sidecar.partition.wait_reason import Wait
 from sidecar.runner.context import RunContext
 from sidecar.runner.copy_executor import CopyExecutor
 from sidecar.runner.outcomes import Outcomes
-from sidecar.runner.partition_archiver import PartitionArchiver
-from sidecar.runner.plans import Plans
-from sidecar.runner.step_threads import Run
+from sidecar.runner.partition_archiver import PartitionArchiver, Planning
+from sidecar.runner.step_threads import Pool, Run
 from sidecar.scheduler.admission import NEVER, admission_order, within_queue
 
 CONFLICTS_IN_A_ROW: Final = 20
@@ -33,24 +32,28 @@ Done: TypeAlias = Callable[[TopicPartition, ArchivedSegment], None]
 
 
 class CopyTasks:
-    """Of the loop's thread. A partition has one task or one planning at a time, never both.
+    """Of the loop's thread. A partition has one task or one planning at a time, never both: a step of each is under way.
 
-    `ready`: plans that wait for a worker, the most urgent first. `is_stopping`: no task begins. `is_once`: what rolls while a
-    task goes on is left to another run: this one might never end. `done`: called after each commit, for each of its segments.
+    `plannings`: plans that are being made. `returning`: partitions that are planned again right after their task: each keeps a
+    worker's place. `ready`: plans that wait for a worker, the most urgent first. `is_stopping`: no task begins. `is_once`: what
+    rolls while a task goes on is left to another run: this one might never end. `done`: called after each commit, for each of its
+    segments.
     """
 
     def __init__(
         self,
         tools: RunContext,
         run: Run,
-        plans: Plans,
         outcomes: Outcomes,
+        planned: Callable[[PartitionArchiver, PartitionPlan | SidecarError], None],
         again: Callable[[PartitionArchiver], None],
         done: Done,
     ) -> None:
-        """Args: again: has a partition planned again whose task got on."""
-        self._tools, self._run, self._again, self.done = tools, run, again, done
-        self._plans, self._outcomes = plans, outcomes
+        """Args: planned: takes each plan, or why there is none. again: has a partition planned again whose task got on."""
+        self._tools, self._run, self._outcomes = tools, run, outcomes
+        self._planned, self._again, self.done = planned, again, done
+        self.plannings: dict[PartitionArchiver, Planning] = {}
+        self.returning: set[PartitionArchiver] = set()
         self._tasks: dict[PartitionArchiver, CopyExecutor] = {}
         self.ready: dict[PartitionArchiver, PartitionPlan] = {}
         self.is_stopping = self.is_once = False
@@ -62,6 +65,37 @@ class CopyTasks:
 
     def __len__(self) -> int:
         return len(self._tasks)
+
+    # Planning.
+
+    def plan(self, archiver: PartitionArchiver, *, lists: bool = False, returns: bool = False) -> None:
+        """Have a plan made. Args: lists: see `PartitionArchiver.planning`. returns: it has had a task just now."""
+        if returns:
+            self.returning.add(archiver)
+        self.plannings[archiver] = archiver.planning(lists=lists)
+        self._go_on(archiver, None, None)
+
+    def _go_on(self, archiver: PartitionArchiver, result: Any, error: SidecarError | None) -> None:
+        planning = self.plannings.get(archiver)
+        if planning is None:
+            return
+        try:
+            step = planning.send(result) if error is None else planning.throw(error)
+        except StopIteration as ended:
+            plan: PartitionPlan | SidecarError = ended.value
+        except SidecarError as failed:
+            plan = failed
+        else:
+            # It has a worker's place, and must not wait behind thousands of archives that are opened at a start.
+            pool = Pool.STEPS if archiver in self.returning else Pool.PLANS
+            self._run(step, partial(self._go_on, archiver), pool)
+            return
+        self._drop_planning(archiver)
+        self._planned(archiver, plan)
+
+    def _drop_planning(self, archiver: PartitionArchiver) -> None:
+        self.plannings.pop(archiver, None)
+        self.returning.discard(archiver)
 
     # What comes in.
 
@@ -117,9 +151,9 @@ class CopyTasks:
     def admit(self) -> None:
         """Begin tasks as long as workers are free."""
         # A partition that is planned again right after its task keeps its place: it may be the one that retention takes next.
-        while not self.is_stopping and len(self._tasks) + len(self._plans.returning) < self._tools.policy.workers:
+        while not self.is_stopping and len(self._tasks) + len(self.returning) < self._tools.policy.workers:
             # What is planned again just now has a step under way, to which its archive belongs.
-            archiver = next((archiver for archiver in self.ready if archiver not in self._plans), None)
+            archiver = next((archiver for archiver in self.ready if archiver not in self.plannings), None)
             if archiver is None:
                 return
             self._begin(archiver, self.ready.pop(archiver))
@@ -196,6 +230,13 @@ class CopyTasks:
     def drop(self, archiver: PartitionArchiver) -> None:
         """Its directory is gone. A task goes on."""
         self.ready.pop(archiver, None)
+        self._drop_planning(archiver)
+
+    def drop_plannings(self) -> None:
+        """The answers of their steps that are under way come to nothing."""
+        for planning in self.plannings.values():
+            planning.close()
+        self.plannings, self.returning = {}, set()
 
     def stop(self) -> None:
         """Commit what is uploaded, and begin nothing else."""

@@ -40,11 +40,9 @@ class LongWaits:
         self._waits: dict[TopicPartition, _Wait] = {}
 
     def looked(self, plans: Iterable[PartitionPlan], away: Away | None, present: Container[TopicPartition]) -> None:
-        """A look at all partitions is over.
+        """All partitions were checked. `present`: also those without a plan: they failed, now or not long ago.
 
-        Args:
-            away: why the broker cannot be asked, None if it can be. Until it can, nothing is known to wait or to go on.
-            present: all partitions, also those without a plan: they failed, now or not long ago.
+        `away`: why the broker cannot be asked, None if it can be. Until it can, nothing is known to wait or to go on.
         """
         if away:
             return

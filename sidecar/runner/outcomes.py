@@ -12,8 +12,8 @@ import structlog
 from sidecar.clock import HasClock
 from sidecar.model import TopicPartition
 from sidecar.partition.domain_events import CycleProgressed, PartitionFailed
-from sidecar.partition.outcome import PartitionOutcome
 from sidecar.partition.run_limits import HasLimits
+from sidecar.partition.status import PartitionOutcome
 from sidecar.partition.wait_reason import render
 from sidecar.ports import HasEmit
 

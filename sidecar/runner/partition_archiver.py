@@ -21,12 +21,10 @@ from sidecar.compactor.candidate_queue import LedPartition
 from sidecar.errors import LineageUnknown, PartitionError, SidecarError
 from sidecar.model import ArchivedSegment, ObjectKey, PartitionFiles, SegmentFiles
 from sidecar.partition.domain_events import BacklogChanged
-from sidecar.partition.facts import PartitionFacts
+from sidecar.partition.facts import Change, PartitionFacts, Term
 from sidecar.partition.leadership import effective_log_start
-from sidecar.partition.outcome import PartitionOutcome
 from sidecar.partition.plan import PartitionPlan, plan_partition
-from sidecar.partition.status import PartitionStatus
-from sidecar.partition.term import Change, Term
+from sidecar.partition.status import PartitionOutcome, PartitionStatus
 from sidecar.partition.wait_reason import LineageUndecided, NotLeader, Wait
 from sidecar.retention.active_tail import ActiveTail
 from sidecar.retention.log_starts import LogStarts
@@ -109,11 +107,8 @@ class PartitionArchiver:
 
     # What is seen.
 
-    def see(self, files: PartitionFiles, facts: PartitionFacts) -> None:
-        """A check has listed these files, after the broker was asked."""
-        self._see(files, facts, is_answer=True)
-
-    def _see(self, files: PartitionFiles, facts: PartitionFacts, *, is_answer: bool) -> None:
+    def see(self, files: PartitionFiles, facts: PartitionFacts, *, is_answer: bool = True) -> None:
+        """A check has listed these files. `is_answer`: after the broker was asked."""
         self._seen, self.files = (files, facts), files
         self._stable_end_offset = facts.stable_end_offset
         change, policy = self._begin_term(files, facts), self._tools.facts.policy(files.topic_partition.topic)
@@ -136,8 +131,7 @@ class PartitionArchiver:
     def rests(self, files: PartitionFiles, *, is_listed: bool) -> bool:
         """A partition is not planned this time. False if it is not this broker's to archive, for all that is known.
 
-        Args:
-            files: as they were last listed. is_listed: whether that was just now.
+        `files`: as they were last listed. is_listed: whether that was just now.
         """
         facts = self.led = self._standing = None  # Planned again, it may be led again.
         with suppress(PartitionError):  # The next plan reports it; where the disk is gone, the facts may lie on it.
@@ -174,8 +168,7 @@ class PartitionArchiver:
     def idle_outcome(self, plan: PartitionPlan, unfinished: frozenset[str]) -> PartitionOutcome | None:
         """How a task would end that has nothing to do; None where it takes a task to know.
 
-        Args:
-            unfinished: roots of lineages of which attempts are left.
+        `unfinished`: roots of lineages of which attempts are left.
         """
         known, state = self._standing, self.known.state
         if known is None or known.plan is not plan:
@@ -226,14 +219,13 @@ class PartitionArchiver:
     def planning(self, *, lists: bool = False) -> Planning:
         """What could be archived of what was seen last, and until when. Raises SidecarError. Not while a task is under way.
 
-        Args:
-            lists: list the directory before, where no check did just now. What the leader answered last still counts.
+        `lists`: list the directory before, where no check did just now. What the leader answered last still counts.
         """
         self._standing = self.plan = plan = None
         if lists and (seen := self._seen) is not None:
             listed = yield partial(self._list_again, seen[0])
             if self._seen is seen:
-                self._see(*listed, is_answer=False)
+                self.see(*listed, is_answer=False)
         while plan is None:
             if self._seen is None:
                 raise RuntimeError(f"{self.topic_partition}: planned before it was seen")

@@ -8,10 +8,9 @@ from itertools import islice
 
 from sidecar.errors import CoverageHole, PartitionError
 from sidecar.model import PartitionFiles, SegmentFiles, TopicPartition
-from sidecar.partition.outcome import PartitionOutcome
 from sidecar.partition.plan import PartitionPlan
-from sidecar.partition.retention import AT_RISK_MS, NS_PER_MS, deletion_deadline_ms
-from sidecar.partition.status import PartitionCondition, PartitionStatus
+from sidecar.partition.retention import AT_RISK_MS, deletion_deadline_ms
+from sidecar.partition.status import PartitionCondition, PartitionOutcome, PartitionStatus
 from sidecar.reporting.advice import advised
 from sidecar.runner.context import RunContext
 
@@ -44,11 +43,13 @@ def status_of(
     policy = tools.facts.policy(files.topic_partition.topic)
     error = plan.error if outcome is None and plan is not None else outcome.error if outcome is not None else None
     reason = outcome.reason if outcome is not None else plan.reason if plan is not None else None
+    # For all we know: the active segment is at least as long as what is stable of it.
+    local_ends = [offset for offset in (files.active_base_offset, stable_end_offset) if offset is not None]
     return PartitionStatus(
         topic_partition=files.topic_partition,
         leads=leads,
         local_start_offset=gone[0].base_offset if gone else files.first_offset,
-        local_end_offset=_local_end_offset(files, stable_end_offset),
+        local_end_offset=max(local_ends, default=None),
         archived_end_offset=archived_end_offset,
         pending_segments=len(pending),
         pending_bytes=sum(segment.size_bytes for segment in pending),
@@ -67,7 +68,7 @@ def status_of(
 
 def oldest_ms(segments: Iterable[SegmentFiles]) -> int | None:
     """When the oldest of these was last written, None if there is none."""
-    return min((segment.log.mtime_ns // NS_PER_MS for segment in segments), default=None)
+    return min((segment.log.mtime_ms for segment in segments), default=None)
 
 
 def _condition_of(plan: PartitionPlan) -> PartitionCondition:
@@ -76,12 +77,6 @@ def _condition_of(plan: PartitionPlan) -> PartitionCondition:
     if plan.segments:
         return PartitionCondition.READY
     return PartitionCondition.WAITING if plan.waiting else PartitionCondition.IDLE
-
-
-def _local_end_offset(files: PartitionFiles, stable_end_offset: int | None) -> int | None:
-    """Where the local log ends for all we know: the active segment is at least as long as what is stable of it."""
-    known = [offset for offset in (files.active_base_offset, stable_end_offset) if offset is not None]
-    return max(known, default=None)
 
 
 def status_of_unreadable(topic_partition: TopicPartition, error: PartitionError) -> PartitionStatus:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from contextlib import ExitStack
-from functools import partial
 from threading import Event
+from typing import Any
 
 from sidecar.clock import Clock
 from sidecar.compactor.background_worker import BesideUploads
@@ -20,9 +21,9 @@ from sidecar.rewriting.engines import CompactionEngines
 from sidecar.rewriting.local_stages import LocalEngines
 from sidecar.runner.archive_loop import ArchiveLoop
 from sidecar.runner.assembly import ChangingSettings, open_tools, policy_of, scanner
+from sidecar.runner.checks import CycleReport
 from sidecar.runner.cleaner_watch import CleanerWatch
 from sidecar.runner.context import RunContext
-from sidecar.runner.cycle_report import CycleReport
 from sidecar.runner.topic_choice import nothing_chosen
 from sidecar.segment.reading import ReadSegment, read_segment
 from sidecar.storage.retry import StoreAnswers
@@ -53,13 +54,9 @@ class RunLoop:
         engines: CompactionEngines | None = None,
         reader: ReadSegment = read_segment,
     ) -> None:
-        """Build the loop.
-
-        Args:
-            reporter: shows to people and probes how the work goes.
-            stop: drain and return. wake: look at the disks now. Who sets `stop` sets `wake` too.
-            engines: where compactions happen. Default: in this process.
-            reader: reads the segments that are archived.
+        """Args:
+        stop: drain and return. wake: scan the disks now. What sets `stop` sets `wake` too.
+        engines: where compactions happen. Default: in this process.
         """
         self._settings = settings
         self._clock = clock
@@ -166,7 +163,10 @@ class RunLoop:
 
         `earlier`: threads of settings before. Uploads do not wait for their end, compaction does.
         """
-        tell = partial(self._health.publish_section, "compaction")
+
+        def tell(section: Mapping[str, Any]) -> None:
+            self._health.publish(compaction=section)
+
         # What was told under earlier settings: nobody may be left to correct it.
         tell({"told_ms": self._clock.now_ms(), "partitions": []})
         self._metrics.compaction.restarted()
@@ -228,5 +228,11 @@ class RunLoop:
             self._reporter.no_topic(found.reason if found else "", is_slip=found is not None and found.is_slip)
         elif report.is_complete:
             self._reporter.no_topic("", is_slip=False)
-        self._reporter.cycle_ended(report.conditions)
+        outcomes = sorted([*report.outcomes, *report.backed_off], key=lambda outcome: outcome.files.topic_partition)
+        self._reporter.cycle_ended(
+            report.broker,
+            store_error=next((str(found.error) for found in outcomes if isinstance(found.error, StoreError)), ""),
+            log_dir_error=next((str(found.error) for found in report.problems if found.topic_partition is None), ""),
+            problems=[str(found.error) for found in report.problems],
+        )
         return report

@@ -6,11 +6,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from sidecar.config import Settings
-from sidecar.discovery.scan import NEVER, topics_of
+from sidecar.discovery.scan import NEVER, TopicFilter, topics_of
 from sidecar.errors import BrokerUnavailable, SettingsError
 from sidecar.logformat.names import is_internal_topic
 from sidecar.ports import BrokerFacts
-from sidecar.runner.assembly import require_topic
+
+TOPICS_SHOWN_MAX = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,12 +22,26 @@ class NothingChosen:
     is_slip: bool
 
 
+def require_topic(topics: Iterable[str], settings: Settings, *, internal: bool | None = None) -> None:
+    """Raises SettingsError if there are topics, but `topics.include` and `exclude` leave none of them.
+
+    `internal`: whether topics whose name begins with `__` count; default as `topics.internal` says.
+    """
+    if mismatch := _mismatch(topics, settings, settings.topics.internal if internal is None else internal):
+        raise SettingsError(mismatch)
+
+
 def nothing_chosen(settings: Settings, facts: BrokerFacts) -> NothingChosen | None:
     """Whether topics lie in the log dirs and none of them is chosen. Asks the cluster only then.
 
     Internal topics count only where they are wanted: a new cluster has nothing else yet.
     """
-    not_here = _mismatch(topics_of(settings.broker.log_dirs), settings)
+
+    def mismatch(topics: Iterable[str]) -> str:
+        internal = settings.topics.internal
+        return _mismatch((topic for topic in topics if internal or not is_internal_topic(topic)), settings, internal)
+
+    not_here = mismatch(topics_of(settings.broker.log_dirs))
     if not not_here:
         return None
     try:
@@ -38,17 +53,18 @@ def nothing_chosen(settings: Settings, facts: BrokerFacts) -> NothingChosen | No
         return NothingChosen(f"of what lies here {not_here}; nothing is archived: {hint}", False)
     if any(settings.topics.accepts(topic) for topic in in_cluster):
         return NothingChosen("this broker has no replica of a selected topic: nothing to archive", False)
-    nowhere = _mismatch(in_cluster, settings) or f"{not_here}, and the cluster names no other to this user"
+    nowhere = mismatch(in_cluster) or f"{not_here}, and the cluster names no other to this user"
     hint = "correct topics.include and topics.exclude, or allow this user to describe the topics"
     return NothingChosen(f"of the cluster's topics {nowhere}; nothing is archived: {hint}", True)
 
 
-def _mismatch(topics: Iterable[str], settings: Settings) -> str:
-    wanted = [
-        name for name in topics if name not in NEVER and (settings.topics.internal or not is_internal_topic(name))
-    ]
-    try:
-        require_topic(wanted, settings)
-    except SettingsError as error:
-        return str(error)
-    return ""
+def _mismatch(topics: Iterable[str], settings: Settings, internal_topics: bool) -> str:
+    """Why the patterns leave none of these topics; "" if they leave some, or there are none."""
+    chosen = TopicFilter(settings.topics.include, settings.topics.exclude)
+    present = sorted(set(topics) - NEVER)
+    if not present or any(chosen.accepts(topic, internal_topics=internal_topics) for topic in present):
+        return ""
+    more = f" and {len(present) - TOPICS_SHOWN_MAX} more" if len(present) > TOPICS_SHOWN_MAX else ""
+    is_hidden = not internal_topics and any(is_internal_topic(topic) for topic in present)
+    hint = " (those that begin with __ only with topics.internal: true)" if is_hidden else ""
+    return f"no topic matches; there are: {', '.join(present[:TOPICS_SHOWN_MAX])}{more}{hint}"

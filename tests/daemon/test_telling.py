@@ -15,7 +15,8 @@ from sidecar import daemon
 from sidecar.config import Settings
 from sidecar.errors import StoreDenied, StoreUnavailable
 from sidecar.http.pages import status_json
-from sidecar.reporting.health_reporter import CycleConditions, Health
+from sidecar.ports import FactsState
+from sidecar.reporting.health_reporter import Health
 from sidecar.reporting.status_model import StatusModel
 from sidecar.runner import run_loop
 from sidecar.runner.checks import Checks
@@ -69,7 +70,7 @@ def test_a_slip_in_the_patterns_is_told_before_the_process_is_ready(
 
 def test_a_right_that_is_missing_is_told_on_the_page_and_in_status(tmp_path: Path) -> None:
     loop = Loop(settings_for(tmp_path))
-    loop.loop._reporter.cycle_ended(CycleConditions(missing_rights=("allow it Describe on topic orders",)))
+    loop.loop._reporter.cycle_ended(FactsState(0, None, ("allow it Describe on topic orders",)))
     (error,) = loop.status.figures().errors
     assert (error.where, error.kind, error.text) == ("broker", "RightMissing", "allow it Describe on topic orders")
     assert loop.health.status()["missing_rights"] == ["allow it Describe on topic orders"]

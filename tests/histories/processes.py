@@ -30,8 +30,8 @@ from sidecar.ports import FactsState
 from sidecar.randomness import Randomness
 from sidecar.rewriting.local_stages import LocalEngines
 from sidecar.runner.archive_loop import ArchiveLoop
+from sidecar.runner.checks import CycleReport
 from sidecar.runner.context import RunContext
-from sidecar.runner.cycle_report import CycleReport
 from sidecar.store_settings import StoreSettings
 from sidecar.topic_policy import TopicPolicy
 from tests.fakes.manual_clock import ManualClock

@@ -15,7 +15,7 @@ from sidecar.archive.state import empty_state
 from sidecar.commits import attempts
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compactor.archive import commit as archive_commit
-from sidecar.retention import recording
+from sidecar.retention import deleted_records
 from sidecar.rewriting import run as run_compaction
 from sidecar.runner import copy_executor
 from tests.fakes.manual_clock import ManualClock
@@ -135,7 +135,7 @@ def test_the_rules_fire(
 )
 def test_a_silent_loss_is_found_whatever_follows(later: Step, monkeypatch: pytest.MonkeyPatch) -> None:
     """A loss that nobody logs stays one when a process dies or begins after it."""
-    for module in (copy_executor, recording, attempts):
+    for module in (copy_executor, deleted_records, attempts):
         monkeypatch.setattr(module, "committed_events", lambda *_given: ())
     begun = (*(Append(seed, 1, rolls=True) for seed in range(1, 6)), LoseFile(1), Upload())
     found = finding_of(History(1, Settings(LogShape(transactions=False)), (*begun, later)))

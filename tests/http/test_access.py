@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from http import HTTPStatus
 from pathlib import Path
 from random import Random
 
@@ -10,13 +11,17 @@ import pytest
 import structlog
 
 from sidecar.errors import SettingsError
-from sidecar.http.pages import Access, Verdict
+from sidecar.http.pages import Access, Answer
 
 TOKEN = "5f0c6a1e9b7d4c3a8e2f"
 
 
 def basic(user: str, password: str) -> str:
     return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+
+
+def status(refusal: Answer | None) -> HTTPStatus | None:
+    return None if refusal is None else refusal.status
 
 
 @pytest.fixture
@@ -27,12 +32,12 @@ def token_file(tmp_path: Path) -> Path:
 
 
 def test_without_a_token_everybody_is_welcome() -> None:
-    assert Access(None).verdict("") is Verdict.WELCOME
+    assert Access(None).refusal("") is None
 
 
 @pytest.mark.parametrize("header", [f"Bearer {TOKEN}", f"bearer  {TOKEN}", basic("me", TOKEN), basic("", TOKEN)])
 def test_the_token_opens_as_bearer_and_as_anybodys_password(token_file: Path, header: str) -> None:
-    assert Access(token_file).verdict(header) is Verdict.WELCOME
+    assert Access(token_file).refusal(header) is None
 
 
 @pytest.mark.parametrize(
@@ -52,18 +57,18 @@ def test_the_token_opens_as_bearer_and_as_anybodys_password(token_file: Path, he
     ],
 )
 def test_anything_else_does_not(token_file: Path, header: str) -> None:
-    assert Access(token_file).verdict(header) is Verdict.UNKNOWN
+    assert status(Access(token_file).refusal(header)) is HTTPStatus.UNAUTHORIZED
 
 
 def test_a_new_token_holds_at_once_and_a_lost_one_lets_nobody_in(token_file: Path) -> None:
     access = Access(token_file)
     token_file.write_text("another-token-of-20-b")
-    assert access.verdict(f"Bearer {TOKEN}") is Verdict.UNKNOWN
-    assert access.verdict("Bearer another-token-of-20-b") is Verdict.WELCOME
+    assert status(access.refusal(f"Bearer {TOKEN}")) is HTTPStatus.UNAUTHORIZED
+    assert access.refusal("Bearer another-token-of-20-b") is None
     token_file.write_text("")
-    assert access.verdict("Bearer ") is Verdict.CLOSED
+    assert status(access.refusal("Bearer ")) is HTTPStatus.SERVICE_UNAVAILABLE
     token_file.unlink()
-    assert access.verdict(f"Bearer {TOKEN}") is Verdict.CLOSED
+    assert status(access.refusal(f"Bearer {TOKEN}")) is HTTPStatus.SERVICE_UNAVAILABLE
 
 
 def test_a_token_that_cannot_be_read_is_logged_once_each_time_it_is_lost(token_file: Path) -> None:
@@ -72,10 +77,10 @@ def test_a_token_that_cannot_be_read_is_logged_once_each_time_it_is_lost(token_f
         for _ in range(2):
             token_file.unlink()
             for size_bytes in range(5):
-                assert access.verdict("") is Verdict.CLOSED
+                assert status(access.refusal("")) is HTTPStatus.SERVICE_UNAVAILABLE
                 token_file.write_text("x" * size_bytes)
             token_file.write_text(TOKEN)
-            assert access.verdict("") is Verdict.UNKNOWN
+            assert status(access.refusal("")) is HTTPStatus.UNAUTHORIZED
     assert [entry["event"] for entry in logs] == ["http_token_not_read"] * 2
 
 

@@ -59,7 +59,7 @@ def test_readiness_names_what_is_missing(server: HttpServer, health: Health) -> 
 
 
 def test_status_is_json_with_a_version(server: HttpServer, health: Health) -> None:
-    health.publish({"partitions": 3})
+    health.publish(partitions=3)
     status, body, headers = request(server, "/status")
     assert (status, headers["content-type"]) == (200, "application/json")
     shown = json.loads(body)
@@ -156,7 +156,7 @@ class _SlowSource(Health):
 
 def _with_a_request(server: HttpServer) -> int:
     """How many clients wait for their turn or are served."""
-    clients = server._server.clients
+    clients = server.clients
     with clients._changed:
         return clients._number(_Stage.WAITING) + clients._number(_Stage.SERVED)
 
@@ -214,8 +214,8 @@ def test_texts_of_libraries_reach_no_page_with_a_secret_in_them() -> None:
     clock = SystemClock()
     health, board = Health(clock, redact=redact), StatusModel(clock, redact)
     health.unmet("store", "https://user:hunter2@store refused")
-    health.publish({"problems": ["hunter2"]})
-    health.publish_section("compaction", {"partitions": [], "why": {"deep": ("hunter2",)}})
+    health.publish(problems=["hunter2"])
+    health.publish(compaction={"partitions": [], "why": {"deep": ("hunter2",)}})
     board.failed("store", "StoreDenied", "hunter2")
     with HttpServer(a_setting(), health, Metrics(), clock, board) as server:
         bodies = [request(server, path)[1] for path in ("/", "/status", "/readyz", "/metrics")]

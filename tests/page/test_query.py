@@ -47,7 +47,7 @@ def test_rows_are_sorted_either_way_and_ties_by_name() -> None:
 
 def test_partitions_sort_by_number() -> None:
     rows = [row_of(figures(a_look(f"orders-{number}")), {}) for number in (10, 9, 2)]
-    assert [row.partition for row in select(rows, parse("sort=name")).rows] == [2, 9, 10]
+    assert [row.status.topic_partition.partition for row in select(rows, parse("sort=name")).rows] == [2, 9, 10]
 
 
 def test_pages_follow_one_another_and_the_last_answers_for_those_beyond() -> None:

@@ -61,12 +61,10 @@ def test_nothing_that_is_told_becomes_markup(rig: Rig) -> None:
     rig.model.failed(NASTY, NASTY, NASTY)
     rig.health.unmet("store", NASTY)
     stalled = {"topic": NASTY, "partition": 0, "stalled_s": 1, "dirty_bytes": 1}
-    rig.health.publish_section(
-        "broker_cleaner", {"stalled": [stalled], "line": NASTY, "partitions": 1, "dirty_bytes": 1}
-    )
+    rig.health.publish(broker_cleaner={"stalled": [stalled], "line": NASTY, "partitions": 1, "dirty_bytes": 1})
     failed = {"error": NASTY, "reason": NASTY, "failures": 1, "failed_at_ms": 0}
     row = {"topic": NASTY, "partition": 0, "running": False, "quarantined": failed}
-    rig.health.publish_section("compaction", {"told_ms": 0, "partitions": [row]})
+    rig.health.publish(compaction={"told_ms": 0, "partitions": [row]})
     text = rig.text("q=%22%3E%3Cscript%3E")
     found = _Elements(text)
     assert text.count("&lt;script&gt;") > 10

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from sidecar.errors import PartitionError
-from sidecar.partition import copy_task
+from sidecar.partition import copy_task, effects
 from sidecar.partition.copy_task import MEANINGS, TRANSITIONS, CopyTask, Phase, Step
-from sidecar.partition.effects import Abandon, DiscardAttempt, Effect, Upload
+from sidecar.partition.effects import Abandon, AppendCommit, DiscardAttempt, Effect, Upload
 from sidecar.partition.events import CommitUnknown
 from tests.partition.exploring import ERRORS, FACTS, Broken, Case, explore
 
@@ -60,7 +60,7 @@ def test_a_commit_without_a_confirmed_leadership_is_found(monkeypatch: pytest.Mo
         task, effects = commit(task, 0.0)
         if task.committing is None or task.phase is not Phase.ARCHIVING or not effects:
             return task, effects
-        append = copy_task.AppendCommit(task.window[0].slots, FACTS["leads"])
+        append = AppendCommit(task.window[0].slots, FACTS["leads"])
         return replace(task, committing=append), (append,)
 
     commit = copy_task._start_commit
@@ -84,7 +84,7 @@ def test_a_commit_that_the_confirmed_facts_forbid_is_found(
 def test_uploads_that_are_discarded_or_kept_by_mistake_are_found(
     discards: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(copy_task, "Abandon", lambda slots, **_decided: Abandon(slots, discards))
+    monkeypatch.setattr(effects, "Abandon", lambda slots, **_decided: Abandon(slots, discards))
     with pytest.raises(Broken, match="though uploads are"):
         explore(CASES["a segment, then a group, every error"])
 

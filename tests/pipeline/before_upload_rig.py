@@ -16,8 +16,8 @@ from sidecar.config import CompactionSettings
 from sidecar.discovery.scan import ScanResult, TopicFilter, scan_log_dirs
 from sidecar.rewriting.local_stages import LocalEngines
 from sidecar.runner.archive_loop import ArchiveLoop
+from sidecar.runner.checks import CycleReport
 from sidecar.runner.context import RunContext
-from sidecar.runner.cycle_report import CycleReport
 from tests.fakes.memory_store import MemoryStore
 from tests.golden import wall_clock_ms
 from tests.pipeline.rig import archived_states, copy_partitions, tools_for

@@ -7,8 +7,8 @@ from concurrent.futures import Future
 
 from sidecar.errors import SidecarError
 from sidecar.model import PartitionFiles
-from sidecar.partition.outcome import PartitionOutcome
 from sidecar.partition.plan import PartitionPlan
+from sidecar.partition.status import PartitionOutcome
 from sidecar.runner.context import RunContext
 from sidecar.runner.copy_executor import CopyExecutor
 from sidecar.runner.partition_archiver import PartitionArchiver

@@ -28,8 +28,8 @@ from sidecar.reporting import fan_out
 from sidecar.reporting.log_sink import log_event
 from sidecar.reporting.status_model import StatusModel
 from sidecar.runner.archive_loop import ArchiveLoop
+from sidecar.runner.checks import CycleReport
 from sidecar.runner.context import RunContext
-from sidecar.runner.cycle_report import CycleReport
 from tests.fakes.manual_clock import ManualClock
 from tests.golden import golden, wall_clock_ms
 

@@ -8,7 +8,7 @@ import pytest
 
 from sidecar.archive.coverage import Hole
 from sidecar.archive.state import PartitionState, empty_state, newest_part
-from sidecar.partition.archive_borders import borders_of
+from sidecar.retention.log_starts import borders_of
 from tests.archive.builders import LINEAGE, a_segment
 
 SEGMENTS = tuple(a_segment(100 * number) for number in range(40))

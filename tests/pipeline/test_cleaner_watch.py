@@ -13,8 +13,7 @@ from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles, TopicParti
 from sidecar.partition.facts import PartitionFacts
 from sidecar.partition.wait_reason import Away, BrokerAway
 from sidecar.ports import FactsState
-from sidecar.runner.cleaner_backlog import backlog_of
-from sidecar.runner.cleaner_watch import CleanerReport, CleanerWatch
+from sidecar.runner.cleaner_watch import CleanerReport, CleanerWatch, backlog_of
 from sidecar.topic_policy import TopicPolicy
 from tests.fakes.manual_clock import ManualClock
 
@@ -67,7 +66,7 @@ def test_the_backlog_is_what_the_cleaner_would_reckon(
     due_ms_ago: int | None,
     beyond: bool,
 ) -> None:
-    found = backlog_of(a_log((100, 900), (100, 600), (100, 200)), first_dirty, policy, NOW_MS)
+    found = backlog_of(a_log((100, 900), (100, 600), (100, 200)), first_dirty, policy, NOW_MS, None)
     due_since_ms = None if due_ms_ago is None else NOW_MS - due_ms_ago
     assert (found.dirty_bytes, found.clean_bytes) == (dirty_bytes, clean_bytes)
     assert (found.due_since_ms, found.is_beyond_max_lag) == (due_since_ms, beyond)

@@ -24,7 +24,7 @@ def test_a_state_directory_without_room_is_a_wrong_setting(tmp_path: Path, monke
         error.sqlite_errorcode = sqlite3.SQLITE_FULL
         raise error
 
-    monkeypatch.setattr(Journal, "_connect", full)
+    monkeypatch.setattr("sidecar.host.journal.sound_database", full)
     with pytest.raises(SettingsError, match=r"disk is full.*run\.state_dir"):
         Journal(tmp_path)
     monkeypatch.undo()

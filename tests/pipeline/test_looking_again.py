@@ -13,7 +13,7 @@ from sidecar.partition.plan import Settling
 from sidecar.partition.wait_reason import SnapshotGrace
 from sidecar.runner import assembly
 from sidecar.runner.archive_loop import ArchiveLoop
-from sidecar.runner.cycle_report import CycleReport
+from sidecar.runner.checks import CycleReport
 from tests.daemon.looping import eventually, looping, settings_for
 from tests.fakes.memory_store import MemoryStore
 from tests.golden import wall_clock_ms
@@ -47,7 +47,7 @@ def test_the_snapshot_of_an_idle_topics_late_roll_is_waited_for(log_dir: Path, t
         report = rounds.run_once()
         assert ranges(archived_states(store)[PARTITION]) == spans[:-1]
         assert isinstance(report.outcomes[0].reason, SnapshotGrace)
-        assert report.look_again_s == pytest.approx(4.9)
+        assert rounds.due_in_s() == pytest.approx(4.9)
         # The active segment is written to all the time: what counts then is that it was there at the first look.
         tools.clock.advance_ms(5_000)  # type: ignore[attr-defined]
         set_age(log_dir, -5_000, f"{spans[-1][1]:020d}.log")

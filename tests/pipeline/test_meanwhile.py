@@ -9,8 +9,8 @@ from pathlib import Path
 from threading import Event
 
 from sidecar.errors import StoreUnavailable
+from sidecar.runner.checks import CycleReport
 from sidecar.runner.context import RunContext
-from sidecar.runner.cycle_report import CycleReport
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.held_rig import held_names, open_deleted

@@ -246,7 +246,7 @@ def test_an_answer_from_before_a_listing_does_not_settle_what_it_found_gone(tmp_
         facts.log_start = spans[-1][1]
         remove_offsets(directory, lambda offset: offset >= spans[-1][1])
         last.opened.set()
-        loop.drive(within(WAIT_S, lambda: not (loop.tasks or loop.plans)))
+        loop.drive(within(WAIT_S, lambda: not (loop.tasks or loop.tasks.plannings)))
         goes_on.set()
         loop.drive(within(WAIT_S, lambda: not loop.checks.is_under_way))
         loop.checks.scan = scan
@@ -305,4 +305,4 @@ def test_a_partition_that_vanished_while_it_waited_for_a_worker_is_archived_when
         queued.opened.set()
         loop.drive(within(WAIT_S, lambda: not loop.is_busy))
         assert_whole(gates, log_dir)
-        assert not loop.plans.returning
+        assert not loop.tasks.returning

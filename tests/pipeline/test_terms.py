@@ -11,8 +11,7 @@ import pytest
 
 from sidecar.discovery.scan import TopicFilter, scan_log_dirs
 from sidecar.model import PartitionFiles, TopicPartition
-from sidecar.partition.facts import PartitionFacts
-from sidecar.partition.term import Change, Term
+from sidecar.partition.facts import Change, PartitionFacts, Term
 from sidecar.retention.log_starts import LogStarts
 from sidecar.runner.context import RunContext
 from sidecar.runner.partition_archiver import PartitionArchiver

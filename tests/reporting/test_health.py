@@ -5,7 +5,7 @@ from __future__ import annotations
 from http import HTTPStatus
 
 from sidecar.config import HttpSettings
-from sidecar.http.pages import Request, pages_of
+from sidecar.http.pages import Pages, Request
 from sidecar.metrics import Metrics
 from sidecar.reporting.health_reporter import Health
 from sidecar.reporting.status_model import StatusModel
@@ -31,6 +31,6 @@ def test_a_condition_is_awaited_until_something_is_known_of_it() -> None:
 def test_an_unready_process_is_healthy() -> None:
     clock = ManualClock()
     health = Health(clock, conditions={"archive": "not known yet"})
-    pages = pages_of(HttpSettings(), health, Metrics(clock), clock, StatusModel(clock))
+    pages = Pages(HttpSettings(), health, Metrics(clock), clock, StatusModel(clock))
     assert pages.answer(Request("/healthz")).status is HTTPStatus.OK
     assert pages.answer(Request("/readyz")).status is HTTPStatus.SERVICE_UNAVAILABLE

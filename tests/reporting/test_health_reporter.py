@@ -14,7 +14,7 @@ from sidecar.errors import BrokerUnavailable, SettingsError, SidecarError, Stagi
 from sidecar.metrics import Metrics
 from sidecar.partition.wait_reason import BrokerAway, WrongCluster
 from sidecar.ports import FactsState
-from sidecar.reporting.health_reporter import CycleConditions, Health, HealthReporter, conditions_at_start
+from sidecar.reporting.health_reporter import Health, HealthReporter, conditions_at_start
 from sidecar.reporting.status_model import StatusModel
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_store import MemoryStore
@@ -61,7 +61,7 @@ def test_a_round_that_cannot_begin_names_what_keeps_it_from_it() -> None:
     refused = SettingsError("servers of another cluster")
     reporter.cycle_failed(refused, refused)
     assert health.not_ready() == {"broker": "servers of another cluster"}
-    reporter.cycle_ended(CycleConditions())
+    reporter.cycle_ended(FactsState(0))
     reporter.cycle_failed(SettingsError("no log dir can be read"), refused)
     assert health.not_ready() == {"log_dirs": "no log dir can be read"}
 
@@ -80,7 +80,7 @@ def test_a_round_that_breaks_off_blames_what_broke_and_no_disk(error: SidecarErr
     reporter = HealthReporter(clock, Metrics(clock), health)
     reporter.cycle_failed(error, None)
     assert health.not_ready() == {condition: str(error)}
-    reporter.cycle_ended(CycleConditions())
+    reporter.cycle_ended(FactsState(0))
     assert health.not_ready() == {}
 
 
@@ -103,7 +103,7 @@ def test_no_probe_sees_the_first_round_as_ready_before_all_it_met_is_told(away: 
     health = WatchedHealth(clock, conditions_at_start("s3://bucket"))
     reporter = HealthReporter(clock, Metrics(clock), health)
     reporter.store_usable()
-    reporter.cycle_ended(CycleConditions(broker_away=away))
+    reporter.cycle_ended(FactsState(None, away))
     # Ready never without a status, and with a broker that is away not for a moment.
     assert (True, False) not in health.seen
     assert [ready for ready, _ in health.seen if ready] == ([] if away else [True])
@@ -114,11 +114,11 @@ def test_a_silent_store_is_told_in_the_middle_of_a_round_and_met_again_with_the_
     health, status = Health(clock), StatusModel(clock)
     reporter = HealthReporter(clock, Metrics(clock), health, status)
     reporter.store_usable()
-    reporter.cycle_ended(CycleConditions())
+    reporter.cycle_ended(FactsState(0))
     with capture_logs() as logs:
         reporter.store_silent("PutObject: read timeout")
         assert health.not_ready() == {"store": "PutObject: read timeout"}
-        reporter.cycle_ended(CycleConditions())
+        reporter.cycle_ended(FactsState(0))
         assert health.not_ready() == {"store": "PutObject: read timeout"}, "a round without a turn has asked nobody"
         reporter.store_silent(None)
         assert health.not_ready() == {}

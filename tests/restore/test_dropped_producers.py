@@ -15,7 +15,7 @@ from sidecar.archive.keys import below
 from sidecar.archive.state import PartitionState
 from sidecar.model import ArchivedSegment, PartName, SnapshotOrigin
 from sidecar.restore.request import OpenTransactionMode, ProducerStateMode
-from sidecar.runner.cycle_report import CycleReport
+from sidecar.runner.checks import CycleReport
 from sidecar.segment.dropped_producers import NAME, dropped_below
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.archives import sound

@@ -24,8 +24,8 @@ from sidecar.partition.wait_reason import BrokerAway, NotLeader, StrayDirectory
 from sidecar.ports import FactsState
 from sidecar.randomness import Randomness
 from sidecar.runner.archive_loop import ArchiveLoop
+from sidecar.runner.checks import CycleReport
 from sidecar.runner.context import RunContext
-from sidecar.runner.cycle_report import CycleReport
 from sidecar.topic_policy import TopicPolicy
 from tests.simulation.clocks import SimClock, VirtualTime
 from tests.simulation.cluster import CLUSTER_ID, Partition

@@ -157,7 +157,7 @@ def test_small_reads_count_and_do_not_wait() -> None:
 def test_what_was_taken_and_waited_for_is_in_the_metrics() -> None:
     clock, metrics = ManualClock(), Metrics()
     limit = BandwidthLimit(None, clock)
-    metrics.store.watch("read", limit)
+    limit.note = metrics.store.watch("read", lambda: limit.bytes_per_s)
 
     def sample(name: str) -> float | None:
         return metrics.registry.get_sample_value(f"tiered_sidecar_{name}", {"direction": "read"})

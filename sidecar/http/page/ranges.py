@@ -47,8 +47,7 @@ _KINDS = {
 def ranges_of(figures: PartitionFigures, clean_end_offset: int | None = None) -> tuple[OffsetRange, ...]:
     """Ascending and without overlap, from the archive's start to the end of the local log; adjacent ones differ in kind.
 
-    Args:
-        clean_end_offset: below it the archive was compacted meanwhile, None if nothing of that is known.
+    `clean_end_offset`: below it the archive was compacted meanwhile, None if nothing of that is known.
     """
     status, extent = figures.status, figures.extent
     found = list(_archived(extent, clean_end_offset))

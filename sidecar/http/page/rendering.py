@@ -7,7 +7,6 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
@@ -16,6 +15,7 @@ from sidecar.clock import Clock
 from sidecar.http.page import charts, ranges, wording
 from sidecar.http.page.rows import Query, Row, State, parse, row_of, select
 from sidecar.http.page.summary import Summary, mismatches, summary_of
+from sidecar.model import TopicPartition
 from sidecar.reporting.health_reporter import Health
 from sidecar.reporting.status_model import StatusFigures, StatusModel
 
@@ -87,7 +87,7 @@ class StatusPage:
         status = {**self._health.status(), "not_ready": dict(self._health.not_ready())}
         figures = self._model.figures()
         compaction = status.get("compaction", {}).get("partitions", ())
-        clean_ends = {(row["topic"], row["partition"]): row.get("clean_end_offset") for row in compaction}
+        clean_ends = {TopicPartition(row["topic"], row["partition"]): row.get("clean_end_offset") for row in compaction}
         rows = tuple(row_of(found, clean_ends) for found in figures.partitions)
         age_s = self._health.heartbeat_age_s()
         summary = summary_of(
@@ -122,13 +122,8 @@ class StatusPage:
             "machine_time": wording.machine_time,
             "duration": wording.duration_text,
         }
-        environment.globals |= {"plural": wording.plural, "remedy": wording.remedy}
+        environment.globals |= {"plural": wording.plural, "remedies": wording.REMEDIES}
         return environment.get_template("page.html")
-
-
-def asset(name: str) -> bytes:
-    """One of the files beside this module that the page refers to."""
-    return files("sidecar.http.page").joinpath(name).read_bytes()
 
 
 def _variables(moment: _Moment, query: Query) -> dict[str, Any]:

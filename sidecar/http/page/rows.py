@@ -10,7 +10,8 @@ from typing import Any
 from urllib.parse import parse_qs, urlencode
 
 from sidecar.http.page.ranges import OffsetRange, Piece, bar_text, is_at_risk, pieces_of, ranges_of
-from sidecar.http.page.wording import remedy
+from sidecar.http.page.wording import REMEDIES
+from sidecar.model import TopicPartition
 from sidecar.partition.status import PartitionStatus
 from sidecar.partition.wait_reason import AboveLastStableOffset, OpenTransaction
 from sidecar.reporting.status_model import PartitionFigures
@@ -45,63 +46,60 @@ class State(StrEnum):
     def label(self) -> str:
         return self.value.replace("_", " ").capitalize()
 
-    @property
-    def rank(self) -> int:
-        """0 for what needs a person most."""
-        return _RANKS[self]
-
 
 _RANKS = {state: rank for rank, state in enumerate(State)}
-
-
 TROUBLE = (State.AT_RISK, State.HOLE, State.STOPPED)
 """States that need a person."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A partition as the table shows it. `deadline_ms`: when the broker deletes the first segment that is not archived, be it the
-    active one, None for never, or if that is not known. `oldest_pending_ms`: last write to the oldest segment that is not archived;
-    `stands_since_ms`: since when none of them was archived. `is_transaction_open`: that is what it waits for.
-    """
+    """A partition as the table shows it: its figures, the worst that is true of it, and its offsets."""
 
-    name: str
-    topic: str
-    partition: int
+    figures: PartitionFigures
     state: State
     ranges: tuple[OffsetRange, ...]
-    archived_bytes: int
-    archived_segments: int
-    pending_bytes: int
-    pending_segments: int
-    held_deleted_bytes: int
-    deadline_ms: int | None
-    is_retention_known: bool
-    reason: str
-    is_transaction_open: bool
-    error: str | None
-    oldest_pending_ms: int | None
-    stands_since_ms: int | None
+
+    @property
+    def status(self) -> PartitionStatus:
+        return self.figures.status
+
+    @property
+    def name(self) -> str:
+        return str(self.status.topic_partition)
+
+    @property
+    def deadline_ms(self) -> int | None:
+        """When the broker deletes the first segment that is not archived, the active one included; None for never or unknown."""
+        status = self.status
+        deadlines_ms = (status.deadline_ms if status.pending_segments else None, status.active_deadline_ms)
+        return min((deadline_ms for deadline_ms in deadlines_ms if deadline_ms is not None), default=None)
+
+    @property
+    def is_retention_known(self) -> bool:
+        return self.status.is_retention_known or not self.status.pending_segments
 
     def late_s(self, now_ms: int) -> float | None:
         """For how long the oldest segment has waited, if that is too long and none gets on; else None."""
-        if self.oldest_pending_ms is None or self.stands_since_ms is None:
+        oldest_ms, stands_since_ms = self.status.oldest_pending_ms, self.figures.stands_since_ms
+        if oldest_ms is None or stands_since_ms is None:
             return None
-        age_s, stands_s = (now_ms - self.oldest_pending_ms) / 1000, (now_ms - self.stands_since_ms) / 1000
+        age_s, stands_s = (now_ms - oldest_ms) / 1000, (now_ms - stands_since_ms) / 1000
         return age_s if age_s > LATE_S and stands_s > STANDS_S else None
 
     @property
     def advice(self) -> str:
         """What to do about it, "" where nothing is to be done."""
-        known = remedy(self.error or "")
+        status, partition = self.status, self.status.topic_partition
+        known = REMEDIES.get(status.error or "", "")
         if self.state is not State.AT_RISK:
             return known
-        if self.is_transaction_open:
-            where = f"--topic {self.topic} --partition {self.partition}"
+        if isinstance(status.reason, AboveLastStableOffset | OpenTransaction) and status.error is None:
+            where = f"--topic {partition.topic} --partition {partition.partition}"
             known = (
                 f"A transaction may hang: find it with kafka-transactions.sh find-hanging {where}, end it with abort."
             )
-        return f"{known} {ONLY_HELD if self.held_deleted_bytes else MORE_TIME}".strip()
+        return f"{known} {ONLY_HELD if status.held_deleted_bytes else MORE_TIME}".strip()
 
     @property
     def pieces(self) -> tuple[Piece, ...]:
@@ -112,34 +110,9 @@ class Row:
         return f"{self.name}: {bar_text(self.ranges)}"
 
 
-def row_of(figures: PartitionFigures, clean_ends: Mapping[tuple[str, int], int]) -> Row:
-    """The row of one partition. `clean_ends`: end of what was compacted in the archive, by topic and partition."""
-    status, extent = figures.status, figures.extent
-    topic, partition = status.topic_partition.topic, status.topic_partition.partition
-    return Row(
-        name=str(status.topic_partition),
-        topic=topic,
-        partition=partition,
-        state=state_of(figures),
-        ranges=ranges_of(figures, clean_ends.get((topic, partition))),
-        archived_bytes=extent.size_bytes,
-        archived_segments=extent.segments,
-        pending_bytes=status.pending_bytes,
-        pending_segments=status.pending_segments,
-        held_deleted_bytes=status.held_deleted_bytes,
-        deadline_ms=_deadline_ms(status),
-        is_retention_known=status.is_retention_known or not status.pending_segments,
-        reason=figures.reason,
-        is_transaction_open=isinstance(status.reason, AboveLastStableOffset | OpenTransaction) and status.error is None,
-        error=status.error,
-        oldest_pending_ms=status.oldest_pending_ms,
-        stands_since_ms=figures.stands_since_ms,
-    )
-
-
-def _deadline_ms(status: PartitionStatus) -> int | None:
-    deadlines_ms = (status.deadline_ms if status.pending_segments else None, status.active_deadline_ms)
-    return min((deadline_ms for deadline_ms in deadlines_ms if deadline_ms is not None), default=None)
+def row_of(figures: PartitionFigures, clean_ends: Mapping[TopicPartition, int]) -> Row:
+    """The row of one partition. `clean_ends`: end of what was compacted in the archive."""
+    return Row(figures, state_of(figures), ranges_of(figures, clean_ends.get(figures.status.topic_partition)))
 
 
 def state_of(figures: PartitionFigures) -> State:
@@ -170,10 +143,10 @@ class Order(StrEnum):
 
 
 _KEYS: dict[Order, Callable[[Row], Any]] = {
-    Order.STATE: lambda row: (row.state.rank, _deadline(row), -row.pending_bytes),
-    Order.NAME: lambda row: (row.topic, row.partition),
-    Order.ARCHIVED: lambda row: -row.archived_bytes,
-    Order.WAITING: lambda row: -row.pending_bytes,
+    Order.STATE: lambda row: (_RANKS[row.state], _deadline(row), -row.status.pending_bytes),
+    Order.NAME: lambda row: row.status.topic_partition,
+    Order.ARCHIVED: lambda row: -row.figures.extent.size_bytes,
+    Order.WAITING: lambda row: -row.status.pending_bytes,
     Order.DEADLINE: lambda row: _deadline(row),
 }
 
@@ -255,7 +228,7 @@ def select(rows: Sequence[Row], query: Query) -> Rows:
     """The rows of the wanted page, or of the last one if there are fewer."""
     needle = query.search.lower()
     found = [row for row in rows if needle in row.name.lower() and query.state in (None, row.state)]
-    found.sort(key=lambda row: (row.topic, row.partition))
+    found.sort(key=lambda row: row.status.topic_partition)
     found.sort(key=_KEYS[query.order], reverse=query.is_reversed)
     pages = max(1, math.ceil(len(found) / ROWS_PER_PAGE))
     page = min(query.page, pages)

@@ -51,12 +51,7 @@ def summary_of(
     stalled_s: float | None,
     now_ms: int,
 ) -> Summary:
-    """Sum everything up.
-
-    Args:
-        status: as /status shows it. awaited: see `Health`.
-        stalled_s: for how long the loop has stood still, None if it turns.
-    """
+    """`status`: as /status shows it. `awaited`: see `Health`. `stalled_s`: since when the loop stands still, None if it works."""
     not_ready: Mapping[str, str] = status["not_ready"]
     states = Counter(row.state for row in rows)
     is_starting = "first_round" in not_ready
@@ -162,10 +157,10 @@ def mismatches(snapshots: Mapping[str, int]) -> int:
 
 
 def _tiles(rows: Sequence[Row], states: Counter[State], figures: StatusFigures, now_ms: int) -> tuple[Tile, ...]:
-    archived = sum(row.archived_bytes for row in rows)
-    segments = sum(row.archived_segments for row in rows)
-    pending_bytes = sum(row.pending_bytes for row in rows)
-    pending_segments = sum(row.pending_segments for row in rows)
+    archived = sum(row.figures.extent.size_bytes for row in rows)
+    segments = sum(row.figures.extent.segments for row in rows)
+    pending_bytes = sum(row.status.pending_bytes for row in rows)
+    pending_segments = sum(row.status.pending_segments for row in rows)
     led = len(rows) - states[State.NOT_LED]
     sending = sum(upload.size_bytes for upload in figures.uploads)
     deadline_ms = min((row.deadline_ms for row in rows if row.deadline_ms is not None), default=None)

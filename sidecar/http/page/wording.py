@@ -45,11 +45,6 @@ REMEDIES = {
 """What to do, by the class of an error; "" where its text says everything."""
 
 
-def remedy(kind: str) -> str:
-    """What to do about an error of this class, "" where nothing is known, or the text says it."""
-    return REMEDIES.get(kind, "")
-
-
 def count_text(number: int) -> str:
     """`1,234,567`."""
     return f"{number:,}"
@@ -84,9 +79,9 @@ def machine_time(at_ms: int) -> str:
     return f"{_utc(at_ms):%Y-%m-%dT%H:%M:%SZ}"
 
 
-def plural(number: int, one: str, many: str = "") -> str:
+def plural(number: int, one: str) -> str:
     """`1 partition`, `2 partitions`."""
-    return f"{count_text(number)} {one if number == 1 else many or one + 's'}"
+    return f"{count_text(number)} {one if number == 1 else one + 's'}"
 
 
 def _utc(at_ms: int) -> datetime:
