@@ -15,9 +15,9 @@ from sidecar.compactor.archive.plan import CompactionRequest, PartitionCompactio
 from sidecar.compactor.candidate_queue import Compacted, Compacting, DeletionUnnoted, LedPartition
 from sidecar.compactor.topic_rule import require_rule, rules_of, topic_rule
 from sidecar.config import CompactionPolicy, Settings
+from sidecar.engine_ports import CompactionEngines
 from sidecar.errors import Fenced
 from sidecar.ports import HasFacts, HasInstance
-from sidecar.rewriting.engines import CompactionEngines
 
 
 class JobPorts(HasClock, HasFacts, HasInstance, Protocol):

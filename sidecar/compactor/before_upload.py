@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
+from pathlib import Path
 from typing import Final, TypeAlias
 
 import structlog
 
 from sidecar.clock import Clock
 from sidecar.compaction_strategy import StrategyInUse
-from sidecar.compactor.staged_copies import GROUP_SEGMENTS_MAX, CopyGroup
 from sidecar.compactor.topic_counts import OF_COPIES, OddRecords, RawReason, RawUploads
 from sidecar.compactor.topic_rule import (
     NOT_COMPACTED,
@@ -32,8 +33,48 @@ from sidecar.config import CompactionPolicy, CompactionSettings, CompactionWhen
 from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles, TopicPartition
 from sidecar.partition.plan import PartitionPlan, newest_change_ms
 from sidecar.partition.wait_reason import AwaitingCompaction
+from sidecar.segment.bundle import CompactedCopy
 from sidecar.segment.producer_snapshot import KnownState
 from sidecar.topic_policy import TopicPolicy, Unanswered
+
+GROUP_SEGMENTS_MAX: Final = 32
+"""Segments of one group: all of their files are open at once, and one commit names them."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CopyGroup:
+    """Adjacent segments that were compacted among themselves, and their copies; None for a segment that goes as it is.
+
+    A record of one segment may have lost to a record of any other. So one commit adds all of them: with only some of the
+    copies in the archive, a key could be in none of them. `policy`: its rule compacted them, and must hold still at
+    the commit. `unkeyed`: so many records without a key are in no copy. `malformed_versions`: of segments that have a copy.
+    """
+
+    segments: tuple[SegmentFiles, ...]
+    copies: tuple[CompactedCopy | None, ...]
+    policy: CompactionPolicy
+    unkeyed: int = 0
+    malformed_versions: int = 0
+
+    @property
+    def base_offset(self) -> int:
+        return self.segments[0].base_offset
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(copy.size_bytes for copy in self.copies if copy is not None)
+
+    def discard(self) -> None:
+        """Remove the files of all copies, and with the last one their directory."""
+        for copy in filter(None, self.copies):
+            copy.path.unlink(missing_ok=True)
+            remove_if_empty(copy.path.parent)
+
+
+def remove_if_empty(directory: Path) -> None:
+    with suppress(OSError):
+        directory.rmdir()
+
 
 _log = structlog.get_logger(__name__)
 

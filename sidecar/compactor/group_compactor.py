@@ -18,11 +18,11 @@ from sidecar.clock import HasClock
 from sidecar.compaction.last_batches import LastBatches
 from sidecar.compaction.segments import SPLIT_BYTES
 from sidecar.compactor.archive.archived_log import LAST_MODIFIED
-from sidecar.compactor.before_upload import BeforeUpload, RolledGroup
-from sidecar.compactor.staged_copies import CopyGroup, remove_if_empty
+from sidecar.compactor.before_upload import BeforeUpload, CopyGroup, RolledGroup, remove_if_empty
 from sidecar.compactor.topic_counts import RawReason
 from sidecar.compactor.topic_rule import rules_of
-from sidecar.errors import PartitionError, SidecarError
+from sidecar.engine_ports import CompactionEngines
+from sidecar.errors import CompactionCrashed, CompactionCutOff, PartitionError, SidecarError
 from sidecar.host import process_store
 from sidecar.host.disk_turns import HasTurns
 from sidecar.host.page_cache import spared
@@ -32,13 +32,11 @@ from sidecar.model import SegmentFiles
 from sidecar.partition.run_limits import HasLimits
 from sidecar.ports import HasBeat
 from sidecar.randomness import HasRandomness
-from sidecar.rewriting.engines import CompactionCrashed, CompactionCutOff, CompactionEngines
 from sidecar.rewriting.job import HASH_KEY_BYTES, CompactedOutput, CompactionJob, Cutter, Piece
-from sidecar.rewriting.parts import LocalParts
 from sidecar.rewriting.run import Scanned, rewritten, scanned
 from sidecar.rewriting.segment_files import checked_file, write_log
 from sidecar.rewriting.sources import LogFile
-from sidecar.rewriting.work_files import cannot_be_written
+from sidecar.rewriting.work_files import LocalParts, cannot_be_written
 from sidecar.segment.bundle import CompactedCopy
 from sidecar.storage.bandwidth import HasBudget
 

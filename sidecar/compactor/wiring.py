@@ -14,15 +14,15 @@ from sidecar.compactor.background_worker import BesideUploads, Chore, Turning, W
 from sidecar.compactor.before_upload import BeforeUpload, rule_unknown
 from sidecar.compactor.candidate_assessment import Look
 from sidecar.compactor.candidate_queue import Compacted, Compacting, LedPartition
-from sidecar.compactor.gc_task import GcPorts, GcTask
+from sidecar.compactor.gc import GcPorts, GcTask
 from sidecar.compactor.topic_counts import OddRecords, RawReason, RawUploads
 from sidecar.compactor.topic_rule import TopicRules
 from sidecar.compactor.worker import CompactionWorker
 from sidecar.config import CompactionPolicy, Settings
+from sidecar.engine_ports import CompactionEngines
 from sidecar.host.disk_turns import HasTurns
 from sidecar.partition.run_limits import HasLimits
 from sidecar.ports import HasBeat, HasStop
-from sidecar.rewriting.engines import CompactionEngines
 from sidecar.rewriting.work_files import WorkFiles
 from sidecar.spark.scratch import sweep
 from sidecar.storage.bandwidth import HasBudget

@@ -25,11 +25,18 @@ from sidecar.compactor.policy import Assessment, one_job
 from sidecar.compactor.topic_counts import OF_ARCHIVE, OddRecords
 from sidecar.compactor.topic_rule import RuleChanged
 from sidecar.config import CompactionPolicy, CompactionSettings
-from sidecar.errors import Fenced, PartitionError, SidecarError, StagingFull, StoreError
+from sidecar.errors import (
+    CompactionCrashed,
+    CompactionCutOff,
+    Fenced,
+    PartitionError,
+    SidecarError,
+    StagingFull,
+    StoreError,
+)
 from sidecar.metrics import Metrics
 from sidecar.metrics.compaction import Weighed
 from sidecar.model import TopicPartition
-from sidecar.rewriting.engines import CompactionCrashed, CompactionCutOff
 
 _log = structlog.get_logger(__name__)
 

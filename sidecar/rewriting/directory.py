@@ -31,13 +31,20 @@ from sidecar.logformat.names import (
 )
 from sidecar.model import PartitionFiles
 from sidecar.rewriting.job import CompactionFigures, CompactionJob
-from sidecar.rewriting.parts import LocalParts
 from sidecar.rewriting.run import only, rewritten, scanned
 from sidecar.rewriting.segment_files import write_segment
 from sidecar.rewriting.sources import LogFile
 from sidecar.rewriting.survey import Survey, survey
 from sidecar.rewriting.what_if import Outlook, what_if
-from sidecar.rewriting.work_files import cannot_be_written, copy_file, sync_directory, sync_file, workplace, write_file
+from sidecar.rewriting.work_files import (
+    LocalParts,
+    cannot_be_written,
+    copy_file,
+    sync_directory,
+    sync_file,
+    workplace,
+    write_file,
+)
 from sidecar.snapshots.jobs import Forgetting
 
 _WRITERS: Final = 2

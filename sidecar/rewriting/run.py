@@ -17,7 +17,6 @@ from sidecar.engine_ports import StagedRun, StageEngine, Stages
 from sidecar.errors import PartitionError, RowsLost, SidecarError
 from sidecar.rewriting.job import CompactedOutput, CompactionJob, RewrittenPiece, SurveyAnswer
 from sidecar.rewriting.packing import SegmentNeed, Step, placed, scan_tasks
-from sidecar.rewriting.parts import Parts
 from sidecar.rewriting.sources import SourceT
 from sidecar.rewriting.stages import (
     JobFailure,
@@ -32,6 +31,7 @@ from sidecar.rewriting.stages import (
     WrittenPart,
     scan,
 )
+from sidecar.rewriting.work_files import Parts
 
 ResultT = TypeVar("ResultT")
 

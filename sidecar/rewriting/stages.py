@@ -19,8 +19,8 @@ from sidecar.compaction.segments import Split
 from sidecar.engine_ports import TO_DRIVER, Row
 from sidecar.errors import CorruptFile, SidecarError
 from sidecar.rewriting.job import SegmentSurvey, SurveyAnswer, Verdicts
-from sidecar.rewriting.parts import Parts, PartWriter
 from sidecar.rewriting.sources import CompactionSource
+from sidecar.rewriting.work_files import Parts, PartWriter
 
 
 @dataclass(frozen=True, slots=True)

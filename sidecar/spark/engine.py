@@ -1,14 +1,18 @@
-"""Runs tasks on Spark: each answer is one row, and rows come back in the order of their tasks."""
+"""Runs tasks and stages on Spark: rows of (number, value), no schema, no data frame."""
 
 from __future__ import annotations
 
+import pickle
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from types import TracebackType
 from typing import Any, Final
 
+from sidecar.engine_ports import TO_DRIVER, Row, Stages
+from sidecar.errors import SidecarError
 from sidecar.io_share import AsOneOf, Moving, shared_with
 from sidecar.randomness import SystemRandomness
 from sidecar.spark.embedded import EmbeddedSpark
@@ -115,3 +119,107 @@ def _stretch(tasks: int, stretches: int, number: int) -> int:
 def _in_order(rows: Iterable[tuple[int, bytes]]) -> Iterator[bytes]:
     for _, answer in sorted(rows):
         yield answer
+
+
+class SparkStages:
+    """A `StageEngine` on a Spark context. What waits between the stages lies in Spark's local directory."""
+
+    def __init__(self, spark: EmbeddedSpark) -> None:
+        self._spark = spark
+
+    def prepare(self) -> None:
+        """Begin to start the JVM and its workers while the caller does something else. What goes wrong is told at first use."""
+        threading.Thread(target=self._start_workers, name="spark-start", daemon=True).start()
+
+    def _start_workers(self) -> None:
+        with suppress(SidecarError), self._spark.context() as context, failures(self._spark.death):
+            context.parallelize(range(context.defaultParallelism), context.defaultParallelism).foreach(_nothing)
+
+    @property
+    def cores(self) -> int:
+        """See StageEngine. Raises SparkUnavailable."""
+        with self._spark.context() as context:
+            return int(context.defaultParallelism)
+
+    @contextmanager
+    def staged(self, stages: Stages, tasks: Sequence[Any]) -> Iterator[SparkRun]:
+        """See StageEngine. Raises SparkUnavailable, SparkFailed."""
+        with self._spark.context() as context, cancelled_at_the_end(context) as group:
+            with failures(self._spark.death), group, shared_with(context.defaultParallelism, *_moving(stages.uploads)):
+                shares = context.defaultParallelism + 1
+                rows = (
+                    context.parallelize([sealed(task) for task in tasks], max(len(tasks), 1))
+                    .flatMap(sealed(AsOneOf(stages.first, shares)))
+                    # Explicit numbers of partitions: the default of 200 costs seconds.
+                    .partitionBy(stages.second_tasks, partial(_task_of_bucket, stages))
+                    .mapPartitions(sealed(AsOneOf(partial(_second, stages.second), shares)), preservesPartitioning=True)
+                    # One partition more than third tasks: the driver fetches it alone, the others wait as shuffle files.
+                    .partitionBy(stages.third_tasks + 1, partial(_task_of_item, stages))
+                )
+                answers = list(context.runJob(rows, _values, [stages.third_tasks]))
+            yield SparkRun(self._spark, context, group, rows, stages.third_tasks, answers)
+
+
+class SparkRun:
+    """A `StagedRun`."""
+
+    def __init__(
+        self, spark: EmbeddedSpark, context: Any, group: JobGroup, rows: Any, third_tasks: int, answers: list[Any]
+    ) -> None:
+        self._spark = spark
+        self._context = context
+        self._group = group
+        self._rows = rows
+        self._third_tasks = third_tasks
+        self.answers = answers
+
+    def third(
+        self, function: Callable[[Iterable[Row], Any], Iterator[Any]], plans: Sequence[Any], *, uploads: bool = False
+    ) -> list[Any]:
+        """See StagedRun. The first stages do not run again: Spark finds their shuffle files. Raises SparkFailed."""
+        with failures(self._spark.death), self._group, shared_with(self._context.defaultParallelism, *_moving(uploads)):
+            work = AsOneOf(_Third(function, plans), self._context.defaultParallelism + 1)
+            answers = self._rows.mapPartitionsWithIndex(sealed(work))
+            return list(self._context.runJob(answers, iter, list(range(self._third_tasks))))
+
+
+def _moving(uploads: bool) -> tuple[Moving, ...]:
+    return (Moving.READS, Moving.UPLOADS) if uploads else (Moving.READS,)
+
+
+def _nothing(_number: int) -> None:
+    """A task that only has a worker started for it."""
+
+
+def _values(rows: Iterable[Row]) -> Iterator[Any]:
+    return (value for _, value in rows)
+
+
+def _task_of_bucket(stages: Stages, bucket: int) -> int:
+    return 0 if bucket == TO_DRIVER else stages.second_task_of(bucket)
+
+
+def _task_of_item(stages: Stages, item: int) -> int:
+    return stages.third_tasks if item == TO_DRIVER else stages.third_task_of(item)
+
+
+def _second(function: Callable[[int, Sequence[Any]], Iterator[Row]], rows: Iterable[Row]) -> Iterator[Row]:
+    buckets: defaultdict[int, list[Any]] = defaultdict(list)
+    for number, value in rows:
+        if number == TO_DRIVER:
+            yield number, value
+        else:
+            buckets[number].append(value)
+    for bucket in sorted(buckets):
+        yield from function(bucket, buckets.pop(bucket))
+
+
+class _Third:
+    """Plans are pickled one by one: each task gets all of them, and looks into its own."""
+
+    def __init__(self, function: Callable[[Iterable[Row], Any], Iterator[Any]], plans: Sequence[Any]) -> None:
+        self._function = function
+        self._plans = [pickle.dumps(plan, protocol=pickle.HIGHEST_PROTOCOL) for plan in plans]
+
+    def __call__(self, task: int, rows: Iterable[Row]) -> Iterator[Any]:
+        return self._function(rows, pickle.loads(self._plans[task]))  # noqa: S301  made by the driver

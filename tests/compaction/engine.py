@@ -17,11 +17,11 @@ from sidecar.logformat.batches import SegmentScanner
 from sidecar.logformat.window import ReadAt
 from sidecar.rewriting.job import CompactedOutput, CompactionJob, Cutter, Piece
 from sidecar.rewriting.local_stages import LocalRun, LocalStages
-from sidecar.rewriting.parts import LocalParts
 from sidecar.rewriting.run import only, rewritten, scanned
 from sidecar.rewriting.segment_files import checked_log, joined
 from sidecar.rewriting.sources import input_of
 from sidecar.rewriting.stages import JobShare
+from sidecar.rewriting.work_files import LocalParts
 from tests.compaction.partitions import Partition
 from tests.compaction.reference.cleaning import clean
 from tests.compaction.reference.values import ReferenceSegment

@@ -13,9 +13,9 @@ from sidecar.logformat.bodies.building import build_batch
 from sidecar.logformat.bodies.record import Record
 from sidecar.rewriting.job import CompactedOutput, RewrittenPiece
 from sidecar.rewriting.local_stages import LocalStages
-from sidecar.rewriting.parts import LocalParts
 from sidecar.rewriting.run import only, rewritten, scanned
 from sidecar.rewriting.segment_files import checked_log, joined
+from sidecar.rewriting.work_files import LocalParts
 from tests.compaction.engine import Source, job_of, reader
 from tests.compaction.reference.values import ReferenceSegment
 

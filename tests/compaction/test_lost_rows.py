@@ -11,8 +11,8 @@ from sidecar.compaction.rules import CompactionRules
 from sidecar.engine_ports import Row
 from sidecar.errors import RowsLost
 from sidecar.rewriting import local_stages
-from sidecar.rewriting.parts import LocalParts
 from sidecar.rewriting.run import only, rewritten, scanned
+from sidecar.rewriting.work_files import LocalParts
 from tests.compaction.engine import LargeJobStages, job_of
 from tests.compaction.lossy_engine import LOSSES, LossyStages, is_counts
 from tests.compaction.partitions import partition_in

@@ -16,8 +16,7 @@ from sidecar.compaction.rules import CompactionRules
 from sidecar.compactor.archive import compactor as archive_compactor
 from sidecar.compactor.archive.compactor import ArchiveCompactor
 from sidecar.compactor.archive.plan import CompactionRequest, PartitionCompaction
-from sidecar.errors import SidecarError, StoreUnavailable
-from sidecar.rewriting.engines import CompactionCutOff
+from sidecar.errors import CompactionCutOff, SidecarError, StoreUnavailable
 from sidecar.rewriting.local_stages import LocalStages
 from tests.fakes.manual_clock import ManualClock
 from tests.pipeline.archives import NOW_MS, SETTINGS, WRITER, archived, use

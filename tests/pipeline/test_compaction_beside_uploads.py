@@ -27,8 +27,7 @@ from sidecar.compactor.wiring import compaction_in_run
 from sidecar.config import Settings
 from sidecar.discovery.scan import TopicFilter, scan_log_dirs
 from sidecar.engine_ports import StageEngine
-from sidecar.errors import Fenced, StoreUnavailable
-from sidecar.rewriting.engines import CompactionCutOff
+from sidecar.errors import CompactionCutOff, Fenced, StoreUnavailable
 from sidecar.rewriting.local_stages import LocalEngines
 from sidecar.rewriting.work_files import WorkFiles
 from sidecar.runner.archive_loop import ArchiveLoop

@@ -21,8 +21,7 @@ from sidecar.snapshots.local_engine import PRELOADED, LocalEngine
 from sidecar.snapshots.rebuild import rebuild
 from sidecar.snapshots.targets import find_targets
 from sidecar.spark.embedded import EmbeddedSpark
-from sidecar.spark.engine import SparkEngine, SparkFailed
-from sidecar.spark.stages import SparkStages
+from sidecar.spark.engine import SparkEngine, SparkFailed, SparkStages
 from tests.golden import VERSIONS, golden
 from tests.snapshots.log_dirs import tree
 

@@ -33,15 +33,13 @@ from sidecar.compactor.archive.plan import (
 )
 from sidecar.compactor.archive.stored_parts import StoredParts
 from sidecar.engine_ports import StageEngine
-from sidecar.errors import SidecarError, StagingTooSmall, StoreUnavailable
+from sidecar.errors import CompactionCutOff, SidecarError, StagingTooSmall, StoreUnavailable
 from sidecar.host import process_store
 from sidecar.randomness import Randomness, SystemRandomness
-from sidecar.rewriting.engines import CompactionCutOff
 from sidecar.rewriting.job import HASH_KEY_BYTES
 from sidecar.rewriting.packing import SegmentNeed, Step, plan_copies, require_room, steps
-from sidecar.rewriting.parts import LocalParts, Parts
 from sidecar.rewriting.run import ScannedRun, rewritten, scanned
-from sidecar.rewriting.work_files import WorkFiles, free_bytes_of
+from sidecar.rewriting.work_files import LocalParts, Parts, WorkFiles, free_bytes_of
 from sidecar.store_settings import StoreSettings
 
 _log = structlog.get_logger(__name__)

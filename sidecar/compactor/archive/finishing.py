@@ -14,7 +14,7 @@ from sidecar.commits.checked_upload import send_bytes, send_checked
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compactor.archive.archived_log import LAST_MODIFIED, ArchivedLog
 from sidecar.compactor.archive.bundle import small_parts
-from sidecar.engine_ports import TO_DRIVER, Row, StageEngine
+from sidecar.engine_ports import TO_DRIVER, Row, StageEngine, Stages
 from sidecar.errors import CorruptFile, PartitionError, SidecarError
 from sidecar.host import process_store
 from sidecar.logformat.files import PositionalFile
@@ -22,11 +22,9 @@ from sidecar.logformat.leader_epochs import epochs_of
 from sidecar.model import ArchivedSegment, PartName
 from sidecar.ports import ObjectStore
 from sidecar.randomness import Randomness
-from sidecar.rewriting.engines import on_engine
 from sidecar.rewriting.job import CompactedOutput
-from sidecar.rewriting.parts import Parts
 from sidecar.rewriting.segment_files import checked_log, joined
-from sidecar.rewriting.work_files import WorkFile, cannot_be_written, nameless_file
+from sidecar.rewriting.work_files import Parts, WorkFile, cannot_be_written, nameless_file
 from sidecar.segment.log_check import unreadable_parts
 from sidecar.storage import FileSource
 
@@ -59,7 +57,15 @@ class Finished:
 
 def finish_all(tasks: Sequence[FinishTask], engine: StageEngine) -> tuple[Finished, ...]:
     """All answers, in any order. Raises what the engine raises."""
-    return tuple(on_engine(finish, tasks, engine, uploads=True))
+    if not tasks:
+        return ()
+    # The one stage has no rows for the others.
+    with engine.staged(Stages(finish, _nothing, 1, 1, 1, uploads=True), tasks) as run:
+        return tuple(run.answers)
+
+
+def _nothing(_bucket: int, _values: Sequence[object]) -> Iterator[Row]:
+    return iter(())
 
 
 def finish(task: FinishTask) -> Iterator[Row]:
