@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any
 
 import structlog
@@ -35,7 +34,6 @@ from sidecar.errors import (
     StoreError,
 )
 from sidecar.metrics import Metrics
-from sidecar.metrics.compaction import Weighed
 from sidecar.model import TopicPartition
 
 _log = structlog.get_logger(__name__)
@@ -87,8 +85,7 @@ class CompactionWorker:
         self._odd = odd or OddRecords(metrics.compaction.odd_records)
         self._lock = threading.Lock()
         self._offered: Sequence[LedPartition] | None = None
-        self._list = CandidateQueue(clock)
-        self._quarantine = Quarantine(clock, wait_s=settings.retry_wait_s, wait_max_s=settings.retry_wait_max_s)
+        self._list = CandidateQueue(clock, wait_s=settings.retry_wait_s, wait_max_s=settings.retry_wait_max_s)
         self._together = TOGETHER_MAX
         self._lone_failures = 0
         self._resting_until_s = 0.0
@@ -103,7 +100,7 @@ class CompactionWorker:
         """Look, and run one job if there is work; whether there may be more at once."""
         self._take_offer()
         self._log_held_back()
-        awake = [e for e in self._list.to_look_at() if not self._quarantine.is_resting(e.led.topic_partition)]
+        awake = self._list.to_look_at()
         with ThreadPoolExecutor(LOOKERS, thread_name_prefix="compaction-look") as pool:
             for entry, found in zip(awake, pool.map(self._looked, awake), strict=True):
                 self._take(entry, found)
@@ -123,7 +120,6 @@ class CompactionWorker:
         if offered is not None:
             found = ((led, self._policy_of(led.topic_partition.topic)) for led in offered)
             self._list.replace((led, policy) for led, policy in found if policy is not None)
-            self._quarantine.keep_only(self._list.partitions())
 
     def _log_held_back(self) -> None:
         known, self._held_back = self._held_back, self._list.held_back()
@@ -149,16 +145,16 @@ class CompactionWorker:
                 self._failed(name, error)
             else:
                 if found.trigger is None:
-                    self._quarantine.succeeded(name)
+                    entry.quarantined = None
 
     def _choose(self) -> list[Compacting]:
-        due = self._list.due()
-        awake = [name for name in due if not self._quarantine.is_resting(name)]
         if self._clock.monotonic_s() < self._resting_until_s:
             return []
-        names = one_job(awake, due, max_bytes=self._settings.max_job_bytes, max_count=self._together)
-        entries = [entry for name in names if (entry := self._list.of(name)) is not None]
-        return [Compacting(entry.led, entry.policy, due[entry.led.topic_partition]) for entry in entries]
+        due = {one.led.topic_partition: one for one in self._list.due()}
+        awake = {name: one for name, one in due.items() if not self._list.is_resting(name)}
+        sizes = {name: one.assessment for name, one in awake.items()}
+        names = one_job(list(awake), sizes, max_bytes=self._settings.max_job_bytes, max_count=self._together)
+        return [awake[name] for name in names]
 
     def _run(self, chosen: Sequence[Compacting]) -> None:
         _log.info("compaction_begins", partitions=len(chosen), size_bytes=sum(c.assessment.size_bytes for c in chosen))
@@ -207,7 +203,6 @@ class CompactionWorker:
             self._failed(partition, result.error)
         else:
             self._list.compacted(partition)
-            self._quarantine.succeeded(partition)
             figures = (result.bytes_before, result.bytes_after, result.records_before, result.records_after)
             self._metrics.compaction.compacted(*figures)
             _log.info(
@@ -223,7 +218,7 @@ class CompactionWorker:
     def _failed(self, partition: TopicPartition, error: SidecarError) -> None:
         self._metrics.failed(type(error).__name__)
         self._metrics.compaction.failed()
-        held = self._quarantine.failed(partition, error)
+        held = self._list.failed(partition, error)
         _log.error(
             "partition_not_compacted",
             partition=str(partition),
@@ -255,28 +250,16 @@ class CompactionWorker:
         _log.error("compaction_rests", error=str(error), next_try_s=self._settings.retry_wait_s)
 
     def _tell(self, running: Sequence[Compacting]) -> None:
-        self._metrics.compaction.weighed(
-            Weighed(
-                due=len(self._list.due()),
-                oldest_due_ms=self._list.oldest_due_ms(),
-                cleanable_bytes=self._list.cleanable_bytes(),
-                max_dirty_ratio=self._list.max_dirty_ratio(),
-                quarantined=len(self._quarantine),
-                quarantined_bytes=self._list.cleanable_bytes(self._quarantine.partitions()),
-            )
-        )
+        self._metrics.compaction.weighed(self._list.weighed())
         names = {compacting.led.topic_partition for compacting in running}
-        rows = [
-            _row(name, self._list.of(name), self._quarantine.of(name), running=name in names)
-            for name in sorted(self._list.partitions())
-        ]
+        rows = [_row(name, entry, is_running=name in names) for name, entry in sorted(self._list.entries.items())]
         self._tell_others({"told_ms": self._clock.now_ms(), "partitions": rows, "odd_records": self._odd.status()})
 
 
-def _row(name: TopicPartition, entry: Waiting | None, held: Quarantined | None, *, running: bool) -> dict[str, Any]:
-    assessment = entry.assessment if entry is not None else None
-    row: dict[str, Any] = {"topic": name.topic, "partition": name.partition, "running": running}
-    if entry is not None and assessment is not None:
+def _row(name: TopicPartition, entry: Waiting, *, is_running: bool) -> dict[str, Any]:
+    assessment, held = entry.assessment, entry.quarantined
+    row: dict[str, Any] = {"topic": name.topic, "partition": name.partition, "running": is_running}
+    if assessment is not None:
         row |= {
             "clean_end_offset": assessment.first_dirty_offset,
             "cleanable_bytes": assessment.cleanable_bytes,
@@ -284,7 +267,7 @@ def _row(name: TopicPartition, entry: Waiting | None, held: Quarantined | None, 
             "due": assessment.trigger,
             "due_since_ms": entry.due_since_ms,
         }
-    if entry is not None and entry.led.waits_because:
+    if entry.led.waits_because:
         row["waiting"] = entry.led.waits_because
     if held is not None:
         row["quarantined"] = {
@@ -294,56 +277,3 @@ def _row(name: TopicPartition, entry: Waiting | None, held: Quarantined | None, 
             "failed_at_ms": held.failed_at_ms,
         }
     return row
-
-
-@dataclass(frozen=True, slots=True)
-class Quarantined:
-    """`failures` in a row, the last at `failed_at_ms` with `error` (class name) for `reason`; not tried before `until_s`."""
-
-    failures: int
-    failed_at_ms: int
-    error: str
-    reason: str
-    until_s: float
-
-
-class Quarantine:
-    """Partitions that compaction leaves alone, and why. A success, or the loss of leadership, ends it."""
-
-    def __init__(self, clock: Clock, *, wait_s: float, wait_max_s: float) -> None:
-        """Args: wait_s: after the first failure, on the monotonic clock; wait_max_s: after many."""
-        self._clock = clock
-        self._wait_s = wait_s
-        self._wait_max_s = wait_max_s
-        self._held: dict[TopicPartition, Quarantined] = {}
-
-    def __len__(self) -> int:
-        return len(self._held)
-
-    def partitions(self) -> frozenset[TopicPartition]:
-        return frozenset(self._held)
-
-    def failed(self, partition: TopicPartition, error: Exception) -> Quarantined:
-        failures = self._held[partition].failures + 1 if partition in self._held else 1
-        # The exponent is bounded before the wait is: 2 to the power of a long outage fits no float.
-        wait_s = min(self._wait_s * 2.0 ** min(failures - 1, 64), self._wait_max_s)
-        until_s = self._clock.monotonic_s() + wait_s
-        found = Quarantined(failures, self._clock.now_ms(), type(error).__name__, str(error), until_s)
-        self._held[partition] = found
-        return found
-
-    def succeeded(self, partition: TopicPartition) -> None:
-        self._held.pop(partition, None)
-
-    def keep_only(self, partitions: Collection[TopicPartition]) -> None:
-        """The others are not ours any more."""
-        self._held = {name: held for name, held in self._held.items() if name in partitions}
-
-    def is_resting(self, partition: TopicPartition) -> bool:
-        """Whether it is to be left alone now."""
-        held = self._held.get(partition)
-        return held is not None and self._clock.monotonic_s() < held.until_s
-
-    def of(self, partition: TopicPartition) -> Quarantined | None:
-        """Why it is here, None if it is not. It stays while it is tried again."""
-        return self._held.get(partition)

@@ -340,7 +340,7 @@ def test_a_deletion_that_is_seen_during_a_job_is_waited_for_without_a_failure() 
 
 
 def test_what_was_looked_at_is_looked_at_again_once_a_deletion_is_noted() -> None:
-    waiting, policy = CandidateQueue(ManualClock(NOW_MS)), CompactionPolicy()
+    waiting, policy = CandidateQueue(ManualClock(NOW_MS), wait_s=60, wait_max_s=400), CompactionPolicy()
     waiting.replace([(led("a"), policy)])
     (entry,) = waiting.to_look_at()
     waiting.assessed(entry, Assessment(0, 100, 1, 200, Trigger.DIRTY_RATIO, None))
@@ -354,7 +354,7 @@ def test_what_was_looked_at_is_looked_at_again_once_a_deletion_is_noted() -> Non
 
 
 def test_a_partition_whose_compaction_was_undone_is_compacted_again() -> None:
-    waiting, policy = CandidateQueue(ManualClock(NOW_MS)), CompactionPolicy()
+    waiting, policy = CandidateQueue(ManualClock(NOW_MS), wait_s=60, wait_max_s=400), CompactionPolicy()
     waiting.replace([(led("a"), policy)])
     (entry,) = waiting.to_look_at()
     dirty = Assessment(0, 100, 1, 200, Trigger.DIRTY_RATIO, None)
