@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, InitVar, dataclass
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
 import structlog
 
@@ -18,13 +18,6 @@ _log = structlog.get_logger(__name__)
 JOIN_S = 0.2
 RELOAD_WAIT_S = 2.0
 """So long uploads wait at most for work that other settings cut off."""
-
-
-class Turning(Protocol):
-    """What is done again and again."""
-
-    def turn(self) -> bool:
-        """Do what is due; whether there may be more at once."""
 
 
 class Chore:
@@ -48,59 +41,34 @@ class Chore:
             _log.error("chore_failed", chore=self._name, error=str(error), next_try_s=self._interval_s)
 
 
-@dataclass(frozen=True, slots=True)
-class WithChores:
-    """Before each turn of the worker, the chores that are due."""
-
-    chores: tuple[Chore, ...]
-    worker: Turning
-
-    def turn(self) -> bool:
-        for chore in self.chores:
-            chore.turn()
-        return self.worker.turn()
-
-
+@dataclass
 class BesideUploads:
-    """A context manager around the threads: one for each worker, so that none waits for another."""
+    """A context manager around the threads: one for each of `workers`, by its name, so that none waits for another.
 
-    def __init__(
-        self,
-        workers: Mapping[str, Turning],
-        clock: Clock,
-        *,
-        stop: threading.Event,
-        ending: threading.Event,
-        cut_off: threading.Event,
-        interval_s: float,
-        drain_s: float,
-        give_up: Callable[[], None],
-        beat: Callable[[], None],
-        earlier: BesideUploads | None = None,
-    ) -> None:
-        """Prepare the threads.
+    A worker is called again and again: it does what is due, and returns whether there may be more at once.
 
-        Args:
-            workers: by the names of their threads.
-            stop: the process drains. ending: set here when the context ends; workers begin nothing after either.
-            cut_off: set here when work in progress must not commit any more.
-            interval_s: between two turns that found nothing.
-            drain_s: how long work in progress may go on after the end of the context; then `give_up` is called. Where the process
-                goes on, with other settings, it is cut off at once.
-            give_up: ends what workers wait for; called in any case at the end.
-            beat: called while the end is waited for.
-            earlier: threads of settings before. A worker begins when those of its name have ended.
-        """
-        self._clock = clock
-        self._stop = stop
-        self._ending = ending
-        self._cut_off = cut_off
+    `stop`: the process drains. `ending`: set here when the context ends; workers begin nothing after either. `cut_off`: set here
+    when work in progress must not commit any more. `interval_s`: between two turns that found nothing. `drain_s`: how long work
+    in progress may go on after the end of the context; then `give_up` is called. Where the process goes on, with other settings,
+    work is cut off at once. `give_up`: ends what workers wait for; called in any case at the end. `beat`: called while the end is
+    waited for. `earlier`: threads of settings before. A worker begins when those of its name have ended.
+    """
+
+    workers: InitVar[Mapping[str, Callable[[], bool]]]
+    clock: Clock
+    _: KW_ONLY
+    stop: threading.Event
+    ending: threading.Event
+    cut_off: threading.Event
+    interval_s: float
+    drain_s: float
+    give_up: Callable[[], None]
+    beat: Callable[[], None]
+    earlier: InitVar[BesideUploads | None] = None
+
+    def __post_init__(self, workers: Mapping[str, Callable[[], bool]], earlier: BesideUploads | None) -> None:
         # Not the object: each would keep all that were there before it.
         self._earlier = () if earlier is None else earlier.living()
-        self._interval_s = interval_s
-        self._drain_s = drain_s
-        self._give_up = give_up
-        self._beat = beat
         self._failures: list[BaseException] = [] if earlier is None else earlier._failures  # noqa: SLF001 - of our own kind
         # Daemon threads: where one cannot be ended the process ends all the same.
         self._threads = [
@@ -114,16 +82,16 @@ class BesideUploads:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self._ending.set()
-        if self._stop.is_set() or error is not None:
-            self._join_within(self._drain_s)
-            self._cut_off.set()
+        self.ending.set()
+        if self.stop.is_set() or error is not None:
+            self._join_within(self.drain_s)
+            self.cut_off.set()
             self._end("the process stops", "")
             while self.is_alive():
                 self._join()  # The process has a deadline of its own.
         else:
-            wait_s = min(self._drain_s, RELOAD_WAIT_S)
-            self._cut_off.set()
+            wait_s = min(self.drain_s, RELOAD_WAIT_S)
+            self.cut_off.set()
             self._join_within(wait_s)
             self._end("the settings changed", "compaction uses the new settings when the running job ends")
             self._join_within(wait_s)
@@ -131,12 +99,12 @@ class BesideUploads:
     def _end(self, reason: str, effect: str) -> None:
         if self.is_alive():
             left = "the running job starts no further commit; a commit in progress may still succeed"
-            _log.warning("compaction_cut_off", reason=reason, drain_s=self._drain_s, left=left, effect=effect)
-        self._give_up()
+            _log.warning("compaction_cut_off", reason=reason, drain_s=self.drain_s, left=left, effect=effect)
+        self.give_up()
 
     def _join_within(self, seconds: float) -> None:
-        until_s = self._clock.monotonic_s() + seconds
-        while self.is_alive() and self._clock.monotonic_s() < until_s:
+        until_s = self.clock.monotonic_s() + seconds
+        while self.is_alive() and self.clock.monotonic_s() < until_s:
             self._join()
 
     def is_alive(self) -> bool:
@@ -148,7 +116,7 @@ class BesideUploads:
         return tuple(thread for thread in (*self._earlier, *self._threads) if thread.is_alive())
 
     def _join(self) -> None:
-        self._beat()
+        self.beat()
         for thread in self.living()[:1]:
             thread.join(JOIN_S)
 
@@ -160,7 +128,7 @@ class BesideUploads:
         for failure in self._failures:
             raise failure
 
-    def _run(self, worker: Turning) -> None:
+    def _run(self, worker: Callable[[], bool]) -> None:
         name = threading.current_thread().name
         # Only for its own kind: groups do not wait for a long compaction of the archive.
         earlier = [thread for thread in self._earlier if thread.name == name]
@@ -168,15 +136,15 @@ class BesideUploads:
             while any(thread.is_alive() for thread in earlier) and not self._is_ending():
                 self._ending_within(JOIN_S)
             while not self._is_ending():
-                if not worker.turn() and not self._is_ending():
-                    self._ending_within(self._interval_s)
+                if not worker() and not self._is_ending():
+                    self._ending_within(self.interval_s)
         except BaseException as error:  # noqa: BLE001 - handed to the loop, which ends the process with it
             self._failures.append(error)
 
     def _is_ending(self) -> bool:
-        return self._stop.is_set() or self._ending.is_set()
+        return self.stop.is_set() or self.ending.is_set()
 
     def _ending_within(self, seconds: float) -> None:
-        until_s = self._clock.monotonic_s() + seconds
-        while not self._is_ending() and (left_s := until_s - self._clock.monotonic_s()) > 0:
-            self._ending.wait(min(left_s, JOIN_S))
+        until_s = self.clock.monotonic_s() + seconds
+        while not self._is_ending() and (left_s := until_s - self.clock.monotonic_s()) > 0:
+            self.ending.wait(min(left_s, JOIN_S))

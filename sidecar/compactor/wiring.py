@@ -7,11 +7,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any, Final, Protocol
 
-from sidecar.compactor.background_worker import BesideUploads, Chore, Turning, WithChores
-from sidecar.compactor.before_upload import BeforeUpload, rule_unknown
+from sidecar.compactor.background_worker import BesideUploads, Chore
+from sidecar.compactor.before_upload import BeforeUpload
 from sidecar.compactor.candidate_assessment import Look
 from sidecar.compactor.candidate_queue import Compacted, Compacting, LedPartition
 from sidecar.compactor.gc import GcPorts, GcTask
@@ -61,24 +60,6 @@ class CompactionInRun:
             self.thread.require_sound()
 
 
-class _Status:
-    """What `/status` shows: each thread tells its part."""
-
-    def __init__(self, tell: Callable[[Mapping[str, Any]], None], ending: threading.Event) -> None:
-        self._tell = tell
-        self._ending = ending
-        self._lock = threading.Lock()
-        self._shown: dict[str, Any] = {}
-
-    def take(self, part: Mapping[str, Any]) -> None:
-        """These keys are as follows now, unless other settings hold already."""
-        if self._ending.is_set():
-            return
-        with self._lock:
-            self._shown.update(part)
-            self._tell(dict(self._shown))
-
-
 @contextmanager
 def compaction_in_run(
     settings: Settings,
@@ -109,30 +90,21 @@ def compaction_in_run(
     def is_stopping() -> bool:
         return tools.stop.is_set() or ending.is_set()
 
-    rules = TopicRules(settings.compaction, tools.facts.policy)
-    status = _Status(tell, ending)
+    shown: dict[str, Any] = {}
+    lock = threading.Lock()
 
-    def count(reason: RawReason, segments: int) -> None:
-        tools.metrics.compaction.went_uncompacted(reason, segments)
-        status.take({"archived_without_compaction": raw.status()})
+    def show(part: Mapping[str, Any]) -> None:
+        """Each thread shows its part of `/status`, unless other settings hold already."""
+        if not ending.is_set():
+            with lock:
+                shown.update(part)
+                tell(dict(shown))
 
+    rules, measured = TopicRules(settings.compaction, tools.facts.policy), tools.metrics.compaction
     for reason in RawReason:  # A counter that begins with its first case shows no increase.
-        tools.metrics.compaction.went_uncompacted(reason, 0)
-
-    def count_odd(unkeyed: int, malformed_versions: int) -> None:
-        tools.metrics.compaction.odd_records(unkeyed, malformed_versions)
-        status.take({"odd_records": odd.status()})
-
-    raw, odd = RawUploads(count), OddRecords(count_odd)
-    waiting = BeforeUpload(
-        settings.compaction,
-        tools.clock,
-        wake,
-        rules.rule_of,
-        lambda topic: rule_unknown(settings.compaction, topic, tools.facts.policy(topic)),
-        raw,
-        odd,
-    )
+        measured.went_uncompacted(reason, 0)
+    raw, odd = RawUploads(show, measured.went_uncompacted), OddRecords(show, measured.odd_records)
+    waiting = BeforeUpload(settings.compaction, tools.clock, rules.rule_of, wake, raw, odd)
     worker = CompactionWorker(
         settings.compaction,
         Look(tools.store, tools.clock),
@@ -140,7 +112,7 @@ def compaction_in_run(
         tools.clock,
         tools.metrics,
         is_stopping,
-        status.take,
+        show,
         rules.policy_of,
         odd,
     )
@@ -154,17 +126,19 @@ def compaction_in_run(
         yield CompactionInRun(worker, waiting, clearing, earlier)
         return
 
-    def groups(copies: Callable[[], Path]) -> Turning:
-        from sidecar.compactor.group_compactor import GroupCompactor  # loads numba, 70 MB
-
-        return GroupCompactor(waiting, tools, engines, copies, is_stopping)
+    def turn() -> bool:
+        for chore in chores:
+            chore.turn()
+        return worker.turn()
 
     with ExitStack() as resources:
         sweep(settings.compaction.staging_path)
         copies = resources.enter_context(WorkFiles(settings.compaction.staging_path, "copies"))
-        workers: dict[str, Turning] = {"compaction": WithChores(chores, worker)}
+        workers: dict[str, Callable[[], bool]] = {"compaction": turn}
         if settings.compaction.is_active:
-            workers["before-upload"] = groups(copies.directory)
+            from sidecar.compactor.group_compactor import GroupCompactor  # loads numba, 70 MB
+
+            workers["before-upload"] = GroupCompactor(waiting, tools, engines, copies.directory, is_stopping).turn
         thread = BesideUploads(
             workers,
             tools.clock,

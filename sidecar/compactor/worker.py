@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from typing import Any
 
 import structlog
@@ -45,51 +46,38 @@ LONE_FAILURES_MAX = 3
 """So many jobs of one partition may fail in a row; then the fault is not theirs, and all rest."""
 
 
+@dataclass(slots=True)
 class CompactionWorker:
     """Everything but the thread: `offer` is called by the uploading one, `turn` by one of its own.
 
     A partition that fails alone is quarantined. A job that fails as a whole is tried again with half as many partitions, so
     that the one at fault ends up alone; jobs grow again with each success.
+
+    `look`: weighs one partition; called by several threads. `compact`: never raises for one partition; may raise SidecarError
+    for the whole. `is_stopping`: whether nothing is to be begun any more. `show`: takes what `/status` is to show. `policy_of`:
+    what holds for a topic, None if it is not compacted.
     """
 
-    def __init__(
-        self,
-        settings: CompactionSettings,
-        look: Callable[[LedPartition, CompactionPolicy], Assessment],
-        compact: Callable[[Sequence[Compacting]], Iterable[Compacted]],
-        clock: Clock,
-        metrics: Metrics,
-        is_stopping: Callable[[], bool],
-        tell: Callable[[Mapping[str, Any]], None] = lambda _: None,
-        policy_of: Callable[[str], CompactionPolicy | None] | None = None,
-        odd: OddRecords | None = None,
-    ) -> None:
-        """Build it.
+    settings: CompactionSettings
+    look: Callable[[LedPartition, CompactionPolicy], Assessment]
+    compact: Callable[[Sequence[Compacting]], Iterable[Compacted]]
+    clock: Clock
+    metrics: Metrics
+    is_stopping: Callable[[], bool]
+    show: Callable[[Mapping[str, Any]], None]
+    policy_of: Callable[[str], CompactionPolicy | None]
+    odd: OddRecords
+    _list: CandidateQueue = field(init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _offered: Sequence[LedPartition] | None = None
+    _together: int = TOGETHER_MAX
+    _lone_failures: int = 0
+    _resting_until_s: float = 0.0
+    _held_back: Mapping[TopicPartition, str] = field(default_factory=dict)
 
-        Args:
-            look: weighs one partition; called by several threads.
-            compact: never raises for one partition; may raise SidecarError for the whole.
-            is_stopping: whether nothing is to be begun any more.
-            tell: takes what `/status` is to show.
-            policy_of: what holds for a topic, None if it is not compacted. Default: as the settings say.
-            odd: is told of records without a key and of malformed versions.
-        """
-        self._settings = settings
-        self._look = look
-        self._compact = compact
-        self._clock = clock
-        self._metrics = metrics
-        self._is_stopping = is_stopping
-        self._tell_others = tell
-        self._policy_of = policy_of or settings.of_topic
-        self._odd = odd or OddRecords(metrics.compaction.odd_records)
-        self._lock = threading.Lock()
-        self._offered: Sequence[LedPartition] | None = None
-        self._list = CandidateQueue(clock, wait_s=settings.retry_wait_s, wait_max_s=settings.retry_wait_max_s)
-        self._together = TOGETHER_MAX
-        self._lone_failures = 0
-        self._resting_until_s = 0.0
-        self._held_back: Mapping[TopicPartition, str] = {}
+    def __post_init__(self) -> None:
+        wait_s, wait_max_s = self.settings.retry_wait_s, self.settings.retry_wait_max_s
+        self._list = CandidateQueue(self.clock, wait_s=wait_s, wait_max_s=wait_max_s)
 
     def offer(self, partitions: Sequence[LedPartition]) -> None:
         """These are led here, as of now. Returns at once."""
@@ -106,10 +94,10 @@ class CompactionWorker:
                 self._take(entry, found)
         chosen = self._choose()
         self._tell(chosen)
-        if not chosen or self._is_stopping():
+        if not chosen or self.is_stopping():
             return False
         self._run(chosen)
-        if self._is_stopping():
+        if self.is_stopping():
             return False
         self._tell(())
         return True
@@ -118,7 +106,7 @@ class CompactionWorker:
         with self._lock:
             offered, self._offered = self._offered, None
         if offered is not None:
-            found = ((led, self._policy_of(led.topic_partition.topic)) for led in offered)
+            found = ((led, self.policy_of(led.topic_partition.topic)) for led in offered)
             self._list.replace((led, policy) for led, policy in found if policy is not None)
 
     def _log_held_back(self) -> None:
@@ -127,10 +115,10 @@ class CompactionWorker:
             _log.info("compaction_waits", partition=str(partition), reason=self._held_back[partition])
 
     def _looked(self, entry: Waiting) -> Assessment | SidecarError | None:
-        if self._is_stopping():
+        if self.is_stopping():
             return None
         try:
-            return self._look(entry.led, entry.policy)
+            return self.look(entry.led, entry.policy)
         except SidecarError as error:
             return error
 
@@ -148,25 +136,25 @@ class CompactionWorker:
                     entry.quarantined = None
 
     def _choose(self) -> list[Compacting]:
-        if self._clock.monotonic_s() < self._resting_until_s:
+        if self.clock.monotonic_s() < self._resting_until_s:
             return []
         due = {one.led.topic_partition: one for one in self._list.due()}
         awake = {name: one for name, one in due.items() if not self._list.is_resting(name)}
         sizes = {name: one.assessment for name, one in awake.items()}
-        names = one_job(list(awake), sizes, max_bytes=self._settings.max_job_bytes, max_count=self._together)
+        names = one_job(list(awake), sizes, max_bytes=self.settings.max_job_bytes, max_count=self._together)
         return [awake[name] for name in names]
 
     def _run(self, chosen: Sequence[Compacting]) -> None:
         _log.info("compaction_begins", partitions=len(chosen), size_bytes=sum(c.assessment.size_bytes for c in chosen))
-        begun_s = self._clock.monotonic_s()
-        self._metrics.compaction.job_begins()
+        begun_s = self.clock.monotonic_s()
+        self.metrics.compaction.job_begins()
         try:
-            for result in self._compact(chosen):
+            for result in self.compact(chosen):
                 self._settle(result)
         except SidecarError as error:
             self._job_failed(chosen, error)
         except Exception as error:  # noqa: BLE001 - odd data may meet a fault of ours: uploads and other partitions go on
-            if not self._is_stopping():
+            if not self.is_stopping():
                 _log.critical("compaction_crashed", error=repr(error), exc_info=error)
             crashed = CompactionCrashed(f"a fault of our own: {error!r}")
             crashed.__cause__ = error
@@ -175,7 +163,7 @@ class CompactionWorker:
             self._together = min(2 * self._together, TOGETHER_MAX)
             self._lone_failures = 0
         finally:
-            self._metrics.compaction.job_ends(self._clock.monotonic_s() - begun_s)
+            self.metrics.compaction.job_ends(self.clock.monotonic_s() - begun_s)
 
     def _settle(self, result: Compacted) -> None:
         partition = result.topic_partition
@@ -204,7 +192,7 @@ class CompactionWorker:
         else:
             self._list.compacted(partition)
             figures = (result.bytes_before, result.bytes_after, result.records_before, result.records_after)
-            self._metrics.compaction.compacted(*figures)
+            self.metrics.compaction.compacted(*figures)
             _log.info(
                 "partition_compacted",
                 partition=str(partition),
@@ -213,22 +201,22 @@ class CompactionWorker:
                 records_before=result.records_before,
                 records_after=result.records_after,
             )
-            self._odd.note(partition, result.unkeyed, result.malformed_versions, OF_ARCHIVE)
+            self.odd.note(partition, result.unkeyed, result.malformed_versions, OF_ARCHIVE)
 
     def _failed(self, partition: TopicPartition, error: SidecarError) -> None:
-        self._metrics.failed(type(error).__name__)
-        self._metrics.compaction.failed()
+        self.metrics.failed(type(error).__name__)
+        self.metrics.compaction.failed()
         held = self._list.failed(partition, error)
         _log.error(
             "partition_not_compacted",
             partition=str(partition),
             error=str(error),
             failures=held.failures,
-            next_try_s=round(held.until_s - self._clock.monotonic_s()),
+            next_try_s=round(held.until_s - self.clock.monotonic_s()),
         )
 
     def _job_failed(self, chosen: Sequence[Compacting], error: SidecarError) -> None:
-        if self._is_stopping():
+        if self.is_stopping():
             _log.info("compaction_given_up", partitions=len(chosen), reason=str(CompactionCutOff()))
             return
         if isinstance(error, StoreError | StagingFull):
@@ -237,7 +225,7 @@ class CompactionWorker:
         elif len(chosen) > 1:
             self._together = len(chosen) // 2
             _log.error("compaction_job_failed", partitions=len(chosen), error=str(error), next_try=self._together)
-            self._metrics.failed(type(error).__name__)
+            self.metrics.failed(type(error).__name__)
         else:
             self._failed(chosen[0].led.topic_partition, error)
             self._lone_failures += 1
@@ -245,15 +233,15 @@ class CompactionWorker:
                 self._rest(error)
 
     def _rest(self, error: SidecarError) -> None:
-        self._metrics.failed(type(error).__name__)
-        self._resting_until_s = self._clock.monotonic_s() + self._settings.retry_wait_s
-        _log.error("compaction_rests", error=str(error), next_try_s=self._settings.retry_wait_s)
+        self.metrics.failed(type(error).__name__)
+        self._resting_until_s = self.clock.monotonic_s() + self.settings.retry_wait_s
+        _log.error("compaction_rests", error=str(error), next_try_s=self.settings.retry_wait_s)
 
     def _tell(self, running: Sequence[Compacting]) -> None:
-        self._metrics.compaction.weighed(self._list.weighed())
+        self.metrics.compaction.weighed(self._list.weighed())
         names = {compacting.led.topic_partition for compacting in running}
         rows = [_row(name, entry, is_running=name in names) for name, entry in sorted(self._list.entries.items())]
-        self._tell_others({"told_ms": self._clock.now_ms(), "partitions": rows, "odd_records": self._odd.status()})
+        self.show({"told_ms": self.clock.now_ms(), "partitions": rows, "odd_records": self.odd.status()})
 
 
 def _row(name: TopicPartition, entry: Waiting, *, is_running: bool) -> dict[str, Any]:

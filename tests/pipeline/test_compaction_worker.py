@@ -215,7 +215,7 @@ def test_compaction_without_progress_is_not_repeated_for_ever() -> None:
         yield from compact(work)
         rig.dirty["a"], rig.clean_end["a"] = 900, 0
 
-    rig.worker._compact = in_vain
+    rig.worker.compact = in_vain
     rig.offer()
     turns(rig)
     assert len(rig.jobs) == 1
@@ -231,7 +231,7 @@ def test_an_archive_that_cannot_be_read_rests_and_is_well_again_when_it_can() ->
             raise CorruptFile("a commit is missing", file="commits/7.json")
         return look(partition, policy)
 
-    rig.worker._look = fail
+    rig.worker.look = fail
     rig.offer()
     turns(rig)
     assert rig.jobs == [["b"]]
