@@ -31,7 +31,7 @@ from sidecar.logformat.names import (
 )
 from sidecar.model import PartitionFiles
 from sidecar.rewriting.job import CompactionFigures, CompactionJob
-from sidecar.rewriting.run import only, rewritten, scanned
+from sidecar.rewriting.run import required, rewritten, scanned
 from sidecar.rewriting.segment_files import write_segment
 from sidecar.rewriting.sources import LogFile
 from sidecar.rewriting.survey import Survey, survey
@@ -103,8 +103,8 @@ def compact_directory(
         copies = [writers.submit(_copy_segment, files, file, directory) for file in left_alone if out is not None]
         if count:
             with scanned([compaction_job(surveyed, count, rules, hash_key, directory)], engine) as run:
-                found = only(run.results)
-                outputs = only(rewritten(run, None if out is None else parts))
+                found = required(run.results[0])
+                outputs = required(rewritten(run, None if out is None else parts)[0])
             compaction = Compaction(surveyed, left_alone, out, outputs=outputs, **found.figures())
         if out is not None:
             _finish(

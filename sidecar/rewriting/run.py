@@ -146,9 +146,11 @@ def rewritten(
     By job, its outputs or the error that ended it, here or before. Raises what the engine raises.
     """
     tasks: list[list[JobRewriting]] = [[] for _ in range(found.stages.third_tasks)]
+    chosen: dict[int, range] = {}
     for number, result in enumerate(found.results):
         if not isinstance(result, SidecarError) and (step is None or number in step):
-            _assign(found.stages, number, result, tasks, None if step is None else step[number])
+            chosen[number] = range(len(result.job.files)) if step is None else step[number]
+            _assign(found.stages, number, result, tasks, chosen[number])
     plans: list[RewriteTask] = [tuple(task) for task in tasks]
     answers = found.run.third(Rewriting(parts), plans, uploads=parts is not None and parts.in_store)
     failures = _failures(answers)
@@ -157,28 +159,22 @@ def rewritten(
     for number, result in enumerate(found.results):
         if isinstance(result, SidecarError):
             ended.append(result)
-        elif step is not None and number not in step:
+        elif number not in chosen:
             ended.append(())
         else:
-            chosen = None if step is None else step[number]
-            ended.append(failures.get(number) or _outputs(result, written, chosen))
+            ended.append(failures.get(number) or _outputs(result, written, chosen[number]))
     return tuple(ended)
 
 
-def only(results: Sequence[ResultT | SidecarError]) -> ResultT:
-    """The result of a run of one job. Raises the error that it is."""
-    (result,) = results
+def required(result: ResultT | SidecarError) -> ResultT:
+    """The result of a job. Raises the error that it is."""
     if isinstance(result, SidecarError):
         raise result
     return result
 
 
 def _assign(
-    stages: Stages,
-    number: int,
-    found: Scanned[SourceT],
-    tasks: Sequence[list[JobRewriting]],
-    chosen: range | None,
+    stages: Stages, number: int, found: Scanned[SourceT], tasks: Sequence[list[JobRewriting]], chosen: range
 ) -> None:
     """Give the splits of a job that must be rewritten to the tasks where their winners will be."""
     job, decided = found.job, found.decided
@@ -190,7 +186,7 @@ def _assign(
     for local, ending in decided.endings().items():
         split_scan = found.scans[local]
         segment = split_scan.split.segment
-        if chosen is not None and segment not in chosen:
+        if segment not in chosen:
             continue
         splits[stages.third_task_of(found.first_split + local)].append(
             SplitRewriting(
@@ -223,7 +219,7 @@ def _lost(
 
 
 def _outputs(
-    found: Scanned[SourceT], written: dict[int, WrittenPart], chosen: range | None
+    found: Scanned[SourceT], written: dict[int, WrittenPart], chosen: range
 ) -> tuple[CompactedOutput[SourceT], ...] | SidecarError:
     """Join a job's segments by the sizes that they have now; the error if that cannot be."""
     decided, first = found.decided, found.first_split

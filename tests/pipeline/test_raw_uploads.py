@@ -158,7 +158,7 @@ def test_what_compaction_leaves_as_it_is_is_no_fallback(tmp_path: Path) -> None:
 def test_nothing_goes_raw_because_the_process_stops(tmp_path: Path) -> None:
     with observed(tmp_path, "compacted-0") as (held, logs):
         held.round()
-        held.compactor._is_stopping = lambda: True
+        held.compactor.is_stopping = lambda: True
         assert not held.compactor.turn()
         held.round()
         assert archived_states(held.store) == {}

@@ -59,7 +59,7 @@ class SimArchiveCompactor(ArchiveCompactor):
     def _planned(self, partitions: Sequence[PartitionInWork]) -> list[PartitionInWork]:
         for found in partitions:
             try:
-                found.plan = plan_archive(self._link, found.request, self._clock)
+                found.plan = plan_archive(self._link, found.request, self.clock)
                 if not found.plan.count:
                     found.succeed(None)
             except SidecarError as error:
@@ -115,7 +115,7 @@ class SimArchiveCompactor(ArchiveCompactor):
         indexes, parts = assemble_indexes(
             b"", b"", old[PartName.PRODUCER_SNAPSHOT], old[PartName.LEADER_EPOCHS], built.transaction_index or None
         )
-        segment_id = fresh_id(self._randomness)
+        segment_id = fresh_id(self.randomness)
         segment = ArchivedSegment(
             segment_id=segment_id,
             base_offset=base_offset,

@@ -6,11 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from sidecar.archive.actions import Action, Add, Clean, CompactedBy, Remove
-from sidecar.archive.commit import Writer
 from sidecar.archive.state import PartitionState, newest_strategy
 from sidecar.commits.commit_log import CommitConflict, CommitLog
 from sidecar.commits.commit_window import CommitWindow
-from sidecar.compactor.archive.plan import CompactionRequest
+from sidecar.compactor.archive.plan import CompactionRequest, PartitionInWork
 from sidecar.errors import PartitionError
 from sidecar.model import ArchivedSegment
 
@@ -19,26 +18,21 @@ _TRIES: Final = 20
 
 def commit(
     log: CommitLog,
-    request: CompactionRequest,
-    state: PartitionState,
-    writer: Writer,
-    sources: Sequence[ArchivedSegment],
-    replaced: Sequence[ArchivedSegment],
-    added: Sequence[ArchivedSegment],
+    found: PartitionInWork,
     window: CommitWindow,
-    before_put: Callable[[], None] = lambda: None,
+    before_put: Callable[[], None],
 ) -> int | None:
-    """Commit, and say under which number; None where the archive says so already.
+    """Commit a partition whose outputs are uploaded, and say under which number; None where the archive says so already.
 
-    Args:
-        state: of which the sources were taken.
-        sources: all that was compacted. `replaced`: those of them that go, for `added`.
-        window: of the uploads of `added`.
-        before_put: called before each commit is put.
+    `window`: of the uploads. `before_put`: called before each commit is put.
 
     An uploader that appends meanwhile does no harm. Raises CommitConflict if the sources are not live any more or records of
     them were deleted meanwhile, Fenced, and what `CommitWindow.require_open` and `CommitLog.append` raise.
     """
+    request, state, writer = found.request, found.planned.state, found.planned.writer
+    sources = [source.segment for output in found.outputs for source in output.sources]
+    replaced = [source.segment for output in found.outputs if not output.unchanged for source in output.sources]
+    added = [found.finished[number] for number in sorted(found.finished)]
     actions = _actions(request, sources, replaced, added)
     decided_from_offset = state.deleted_before_offset
     for _ in range(_TRIES):

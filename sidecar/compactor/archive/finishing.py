@@ -51,8 +51,7 @@ class Finished:
 
     job: int
     number: int
-    segment: ArchivedSegment | None
-    error: SidecarError | None = None
+    segment: ArchivedSegment | SidecarError
 
 
 def finish_all(tasks: Sequence[FinishTask], engine: StageEngine) -> tuple[Finished, ...]:
@@ -73,7 +72,7 @@ def finish(task: FinishTask) -> Iterator[Row]:
     try:
         yield TO_DRIVER, Finished(task.job, task.number, _finish(task))
     except SidecarError as error:
-        yield TO_DRIVER, Finished(task.job, task.number, None, error)
+        yield TO_DRIVER, Finished(task.job, task.number, error)
 
 
 def discard(store: ObjectStore, root: str, segments: Sequence[ArchivedSegment]) -> None:

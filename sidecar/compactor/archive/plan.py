@@ -158,6 +158,12 @@ class PartitionInWork:
     is_committing: bool = False
     result: PartitionCompaction | None = None
 
+    @property
+    def planned(self) -> ArchivePlan:
+        if self.plan is None:
+            raise ValueError(f"{self.request.root}: nothing was planned")
+        return self.plan
+
     def make_job(
         self, store: StoreSettings, hash_key: bytes, split_bytes: int, work_dir: Path | None, copies: Mapping[str, Copy]
     ) -> Job:
@@ -168,10 +174,8 @@ class PartitionInWork:
             work_dir: see `ArchivedLog`.
             copies: by id of a segment; none of the others.
         """
-        plan = self.plan
-        if plan is None:
-            raise ValueError(f"{self.request.root}: nothing was planned")
-        state, rules = plan.state, self.request.rules
+        plan, rules = self.planned, self.request.rules
+        state = plan.state
         files = tuple(
             ArchivedLog(store, state.lineage.root, segment, work_dir, copies.get(segment.segment_id, Copy.NONE))
             for segment in plan.segments
@@ -201,13 +205,13 @@ class PartitionInWork:
         self.result = PartitionCompaction(self.request, error)
 
     def succeed(self, commit_number: int | None) -> None:
-        left_alone = 0 if self.plan is None else len(self.plan.state.segments) - self.plan.count
+        plan = self.planned
         self.result = PartitionCompaction(
             self.request,
             None,
-            left_alone,
+            len(plan.state.segments) - plan.count,
             commit_number,
-            None if self.plan is None else self.plan.strategy_before,
+            plan.strategy_before,
             outputs=self.outputs,
             new_malformed_versions=self.new_malformed_versions,
             **self.figures,
