@@ -41,7 +41,7 @@ class Chore:
             _log.error("chore_failed", chore=self._name, error=str(error), next_try_s=self._interval_s)
 
 
-@dataclass
+@dataclass(eq=False)
 class BesideUploads:
     """A context manager around the threads: one for each of `workers`, by its name, so that none waits for another.
 

@@ -65,7 +65,7 @@ class _LookedOver:
         del self.files[count:], self.pieces[count:], self.tables[count:]
 
 
-@dataclass
+@dataclass(eq=False)
 class GroupCompactor:
     """One turn takes what waits, and hands copies back. Segments that cannot be compacted go as they are, and at once.
 

@@ -49,7 +49,7 @@ _log = structlog.get_logger(__name__)
 _THREADS: Final = 8
 
 
-@dataclass
+@dataclass(eq=False)
 class ArchiveCompactor:
     """Runs on any engine. Without a staging directory tasks share nothing but the store, and have temporary files of their own.
 
