@@ -8,8 +8,7 @@ from functools import partial
 from threading import Event
 
 from sidecar.clock import Clock
-from sidecar.compactor.background_worker import BesideUploads
-from sidecar.compactor.wiring import CompactionInRun, compaction_in_run
+from sidecar.compactor.wiring import BesideUploads, CompactionInRun, compaction_in_run
 from sidecar.config import Settings
 from sidecar.discovery.watch import Hint
 from sidecar.engine_ports import CompactionEngines

@@ -26,8 +26,7 @@ from sidecar.compaction_strategy import Strategy
 from sidecar.compactor.archive.compactor import ArchiveCompactor
 from sidecar.compactor.archive.plan import CompactionRequest
 from sidecar.compactor.archive.undo import undo_compaction
-from sidecar.compactor.candidate_assessment import Look
-from sidecar.compactor.candidate_queue import LedPartition
+from sidecar.compactor.candidate_queue import LedPartition, Look
 from sidecar.compactor.gc import GcTask
 from sidecar.errors import SidecarError
 from sidecar.model import ObjectKey

@@ -20,10 +20,9 @@ import structlog
 from sidecar.archive.state import PartitionState
 from sidecar.broker.files import FileBrokerFacts
 from sidecar.clock import SystemClock
-from sidecar.compactor.background_worker import BesideUploads, Chore
 from sidecar.compactor.candidate_queue import Compacted, Compacting
 from sidecar.compactor.group_compactor import GroupCompactor
-from sidecar.compactor.wiring import compaction_in_run
+from sidecar.compactor.wiring import BesideUploads, Chore, compaction_in_run
 from sidecar.config import Settings
 from sidecar.discovery.scan import TopicFilter, scan_log_dirs
 from sidecar.engine_ports import StageEngine

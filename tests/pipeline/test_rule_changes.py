@@ -17,8 +17,7 @@ import structlog
 from sidecar.broker.files import FileBrokerFacts
 from sidecar.compaction_strategy import Strategy
 from sidecar.compactor.archive_job import ArchiveJobs
-from sidecar.compactor.candidate_assessment import Look
-from sidecar.compactor.candidate_queue import Compacting
+from sidecar.compactor.candidate_queue import Compacting, Look
 from sidecar.compactor.topic_counts import RawReason
 from sidecar.compactor.topic_rule import RuleChanged, TopicRules, rule_change
 from sidecar.compactor.wiring import compaction_in_run

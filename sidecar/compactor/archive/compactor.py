@@ -21,8 +21,7 @@ from sidecar.commits.commit_window import CommitWindow
 from sidecar.commits.stored_commits import SETTLE_S_PATIENT, WAIT_S_FIRST, WAIT_S_MAX, proves_not_committed
 from sidecar.compaction.segments import SPLIT_BYTES
 from sidecar.compactor.archive.archived_log import ArchivedLog, Copy
-from sidecar.compactor.archive.commit import commit
-from sidecar.compactor.archive.finishing import FinishTask, discard, finish_all
+from sidecar.compactor.archive.finishing import FinishTask, commit, discard, finish_all
 from sidecar.compactor.archive.plan import (
     CompactionRequest,
     Job,
