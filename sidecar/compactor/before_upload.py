@@ -143,7 +143,7 @@ class BeforeUpload:
     wake: Callable[[], None] = lambda: None
     raw: RawUploads = field(default_factory=RawUploads)
     odd: OddRecords = field(default_factory=OddRecords)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _lock: threading.RLock = field(default_factory=threading.RLock)
     _held: dict[TopicPartition, dict[_Name, _Held]] = field(default_factory=dict)
     _groups: dict[TopicPartition, RolledGroup] = field(default_factory=dict)
     _changes: dict[TopicPartition, tuple[str, str]] = field(default_factory=dict)
@@ -227,7 +227,7 @@ class BeforeUpload:
             self._groups.pop(topic_partition, None)
             self._changes.pop(topic_partition, None)
             for group in {held.group for held in self._held.get(topic_partition, {}).values() if held.group}:
-                self._break_up(group, RawReason.RULE_CHANGED, NOT_COMPACTED)
+                self.break_up(group, RawReason.RULE_CHANGED, NOT_COMPACTED)
             self._held.pop(topic_partition, None)
 
     def _keep_only(self, plan: PartitionPlan, now: _Situation) -> None:
@@ -248,7 +248,7 @@ class BeforeUpload:
             elif now.refusal:
                 broken[group] = RawReason.STRATEGY_DIFFERS, now.refusal
         for group, (reason, detail) in broken.items():
-            self._break_up(group, reason, detail)
+            self.break_up(group, reason, detail)
 
     def _find(self, segment: SegmentFiles) -> _Held | None:
         return self._held.get(segment.topic_partition, {}).get(_name(segment))
@@ -311,9 +311,9 @@ class BeforeUpload:
         with self._lock:
             if not all(map(self._still_waits, group.segments)):
                 gone = "one was archived, changed or removed meanwhile"
-                self._break_up(group, RawReason.GROUP_CHANGED, gone)
+                self.break_up(group, RawReason.GROUP_CHANGED, gone)
             elif change := _change(group, rule):
-                self._break_up(group, *change)
+                self.break_up(group, *change)
             else:
                 for held in filter(None, map(self._find, group.segments)):
                     held.group = group
@@ -339,13 +339,10 @@ class BeforeUpload:
     def goes_raw(self, segments: Sequence[SegmentFiles], reason: RawReason, detail: str = "") -> None:
         """These go as they are, unless they go with a group."""
         with self._lock:
-            self._go_raw(segments, reason, detail)
-
-    def _go_raw(self, segments: Sequence[SegmentFiles], reason: RawReason, detail: str) -> None:
-        waiting = [segment for segment in segments if self._still_waits(segment)]
-        for held in filter(None, map(self._find, waiting)):
-            held.is_raw = True
-        self.raw.note(waiting, reason, detail)
+            waiting = [segment for segment in segments if self._still_waits(segment)]
+            for held in filter(None, map(self._find, waiting)):
+                held.is_raw = True
+            self.raw.note(waiting, reason, detail)
 
     def group_from(self, segments: Sequence[SegmentFiles]) -> CopyGroup | None:
         """The group that the first of these segments goes with, None if it goes as it is.
@@ -360,20 +357,17 @@ class BeforeUpload:
             first = segments[: len(group.segments)]
             if list(map(_name, first)) == list(map(_name, group.segments)):
                 return group
-            self._break_up(group, RawReason.GROUP_CHANGED, "not all of its segments can be archived yet")
+            self.break_up(group, RawReason.GROUP_CHANGED, "not all of its segments can be archived yet")
             return None
 
     def break_up(self, group: CopyGroup, reason: RawReason, detail: str) -> None:
         """All segments of the group go as they are. What is archived or gone already is passed over."""
         with self._lock:
-            self._break_up(group, reason, detail)
-
-    def _break_up(self, group: CopyGroup, reason: RawReason, detail: str) -> None:
-        for held in filter(None, map(self._find, group.segments)):
-            if held.group is group:
-                held.group = None
-        group.discard()
-        self._go_raw(group.segments, reason, detail)
+            for held in filter(None, map(self._find, group.segments)):
+                if held.group is group:
+                    held.group = None
+            group.discard()
+            self.goes_raw(group.segments, reason, detail)
 
     def archived(self, segments: Sequence[SegmentFiles]) -> None:
         """One commit has archived these: their copies can go."""

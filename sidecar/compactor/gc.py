@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, MutableMapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 import structlog
@@ -103,8 +103,11 @@ def collect_garbage(
     orphans = list(_orphans(store, root, state, orphaned_until_ms(store_now_ms, grace_period_ms), in_progress))
     due = _due(store, root, state, store_now_ms - grace_period_ms)
     if orphans or due:
-        if not dry_run:
-            _try_to_delete(store, root)
+        if not dry_run:  # Raises StoreError where objects may not be put there, or not deleted.
+            trial = below(root, _TRIAL)
+            with suppress(ObjectExists):
+                store.put_if_absent(trial, b"tiered-sidecar gc")
+            store.delete([trial])
         # A checkpoint may be wrong: commits may name what it leaves out or calls removed. This also reads what was committed since.
         state = _read_all(log, root, {} if verified is None else verified)
         named = _named(state)
@@ -158,7 +161,6 @@ def abort_uploads(
     until_ms: int,
     *,
     in_progress: Collection[str] = (),
-    randomness: Randomness | None = None,
     dry_run: bool = False,
 ) -> Counter[str]:
     """Abort those multipart uploads of segments and work files that are as old as orphans.
@@ -225,14 +227,6 @@ def _keys(root: ObjectKey, found: RemovedSegment) -> tuple[ObjectKey, ObjectKey]
     return below(root, log_key(*name)), below(root, indexes_key(*name))
 
 
-def _try_to_delete(store: ObjectStore, root: ObjectKey) -> None:
-    """Put an object where the segments are, and delete it. Raises StoreError where that is refused."""
-    key = below(root, _TRIAL)
-    with suppress(ObjectExists):
-        store.put_if_absent(key, b"tiered-sidecar gc")
-    store.delete([key])
-
-
 def _purge(
     log: CommitLog, state: PartitionState, due: list[RemovedSegment], writer: Writer
 ) -> tuple[PartitionState, list[RemovedSegment]]:
@@ -256,17 +250,19 @@ class GcPorts(HasStore, HasClock, HasFacts, HasJournal, HasMetrics, HasRandomnes
     """What this takes of the world."""
 
 
+@dataclass(slots=True)
 class GcTask:
-    """`offer` is called by the uploading thread, the object itself by another."""
+    """`offer` is called by the uploading thread, the object itself by another.
 
-    def __init__(self, tools: GcPorts, grace_period_ms: int, is_stopping: Callable[[], bool] = lambda: False) -> None:
-        """Args: grace_period_ms: see `collect_garbage`; is_stopping: no further partition is to be begun."""
-        self._tools = tools
-        self._grace_period_ms = grace_period_ms
-        self._is_stopping = is_stopping
-        self._led: Sequence[LedPartition] = ()
-        self._reported: set[str] = set()
-        self._verified: dict[ObjectKey, StateId] = {}
+    `grace_period_ms`: see `collect_garbage`. `is_stopping`: no further partition is to be begun.
+    """
+
+    tools: GcPorts
+    grace_period_ms: int
+    is_stopping: Callable[[], bool] = lambda: False
+    _led: Sequence[LedPartition] = ()
+    _reported: set[str] = field(default_factory=set)
+    _verified: dict[ObjectKey, StateId] = field(default_factory=dict)
 
     def offer(self, partitions: Sequence[LedPartition]) -> None:
         """These are led here, as of now."""
@@ -274,19 +270,19 @@ class GcTask:
 
     def __call__(self) -> None:
         """Once through all. A partition that cannot be read is left out, and logged. Raises StoreError."""
-        tools = self._tools
+        tools = self.tools
         try:
             store_now_ms = read_store_clock(tools.store, tools.clock, randomness=tools.randomness).store_ms
         except StoreUnsupported as error:
             self._report_once("garbage_not_removed", str(error), "unused objects remain and cost money")
             return
-        until_ms = orphaned_until_ms(store_now_ms, self._grace_period_ms)
+        until_ms = orphaned_until_ms(store_now_ms, self.grace_period_ms)
         objects = collect_parts(tools.store, until_ms) + remove_leftovers(tools.store, until_ms)
         self._abort_uploads(until_ms)
         roots = {led.root for led in self._led}
         self._verified = {root: found for root, found in self._verified.items() if root in roots}
         for led in self._led:
-            if self._is_stopping():
+            if self.is_stopping():
                 return
             try:
                 objects += self._clear(led, store_now_ms)
@@ -305,7 +301,7 @@ class GcTask:
 
     def _abort_uploads(self, until_ms: int) -> None:
         """Of which the journal knows nothing: it was lost, or another broker began them and leads no more."""
-        tools, roots = self._tools, {led.root for led in self._led}
+        tools, roots = self.tools, {led.root for led in self._led}
         listed = list_uploads(tools.store, "")
         if listed.not_listed:
             effect = f"abandoned multipart uploads remain and cost money: {listed.advice}"
@@ -318,7 +314,7 @@ class GcTask:
         tools.metrics.compaction.uploads_aborted(aborted)
 
     def _clear(self, led: LedPartition, store_now_ms: int) -> int:
-        tools = self._tools
+        tools = self.tools
         writer = Writer(tools.facts.broker_id(), led.leader_epoch, tools.instance, f"tiered-sidecar {__version__}")
         found = collect_garbage(
             tools.store,
@@ -326,12 +322,12 @@ class GcTask:
             tools.clock,
             writer,
             store_now_ms=store_now_ms,
-            grace_period_ms=self._grace_period_ms,
+            grace_period_ms=self.grace_period_ms,
             randomness=tools.randomness,
             in_progress={attempt.segment_id for attempt in tools.journal.attempts(led.root)},
             known=led.newest_commit,
             verified=self._verified,
-            is_stopping=self._is_stopping,
+            is_stopping=self.is_stopping,
         )
         if found.objects:
             _log.info(

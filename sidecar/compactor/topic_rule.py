@@ -151,15 +151,17 @@ def not_known(policy: CompactionPolicy, sources: Mapping[str, str], strategy: St
     )
 
 
+@dataclass(slots=True)
 class TopicRules:
-    """Answers for one topic after the other, and logs once what is left alone although it is named."""
+    """Answers for one topic after the other, and logs once what is left alone although it is named.
 
-    def __init__(self, settings: CompactionSettings, told: Callable[[str], TopicPolicy]) -> None:
-        """Args: told: what the broker, or `topics.policies`, says of a topic."""
-        self._settings = settings
-        self._told = told
-        self._left_alone: dict[str, str] = {}
-        self._remarked: dict[str, str] = {}
+    `told`: what the broker, or `topics.policies`, says of a topic.
+    """
+
+    settings: CompactionSettings
+    told: Callable[[str], TopicPolicy]
+    _left_alone: dict[str, str] = field(default_factory=dict)
+    _remarked: dict[str, str] = field(default_factory=dict)
 
     def policy_of(self, topic: str) -> CompactionPolicy | None:
         """What holds for a topic, None if it is not compacted. Thread-safe."""
@@ -167,10 +169,10 @@ class TopicRules:
 
     def rule_of(self, topic: str) -> TopicRule:
         """The same, with where it comes from. Thread-safe."""
-        rule = topic_rule(self._settings, topic, self._told(topic))
+        rule = topic_rule(self.settings, topic, self.told(topic))
         if rule.policy is not None or rule.why_not == NOT_NAMED:
             self._left_alone.pop(topic, None)
-        elif self._settings.enabled and self._left_alone.get(topic) != rule.why_not:
+        elif self.settings.enabled and self._left_alone.get(topic) != rule.why_not:
             self._left_alone[topic] = rule.why_not
             _log.warning("compaction_leaves_topic_alone", topic=topic, reason=rule.why_not)
         if rule.remark and self._remarked.get(topic) != rule.remark:

@@ -216,7 +216,6 @@ def verify_archive(
     *,
     deep: bool = False,
     include: Callable[[str], bool] = lambda _: True,
-    workers: int | None = None,
     checks: Checks | None = None,
 ) -> Iterator[PartitionVerification]:
     """Check every lineage, several at once; results ascend by cluster, topic, partition and incarnation.
@@ -229,8 +228,7 @@ def verify_archive(
     Args:
         checks: who checks the segments. Default: threads of this process.
     """
-    at_once = workers or (DEEP_WORKERS if deep else WORKERS)
-    driver = checks or ChecksInThreads(store, at_once, deep)
+    driver = checks or ChecksInThreads(store, DEEP_WORKERS if deep else WORKERS, deep)
     outage, now = Outage(), StoreNow(store, clock)
 
     def plan(root: ObjectKey) -> _Planned | PartitionVerification:
