@@ -14,7 +14,7 @@ from sidecar.archive.replacement import undone_by_commit
 from sidecar.archive.state import CommitId, PartitionState
 from sidecar.clock import Clock
 from sidecar.commits.commit_log import CommitConflict, CommitLog
-from sidecar.compactor.archive.bundle import first_undecided
+from sidecar.compactor.archive.archived_log import first_undecided
 from sidecar.compactor.policy import Assessment, assess, dirty_segments, most_dirty_first, needs_first_batches
 from sidecar.config import CompactionPolicy
 from sidecar.errors import CorruptFile, PartitionError, SidecarError

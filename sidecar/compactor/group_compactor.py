@@ -50,19 +50,21 @@ class GroupPorts(HasBudget, HasClock, HasMetrics, HasLimits, HasRandomness, HasT
     """What this takes of the world."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Surveyed:
+    """A segment whose headers have been read, and the producers at its end."""
+
+    file: LogFile
+    pieces: tuple[Piece, ...]
+    table: ProducerTable
+
+
 @dataclass(slots=True)
 class _LookedOver:
     """What the headers of a group's segments say, as far as all is decided there."""
 
-    files: list[LogFile] = field(default_factory=list)
-    pieces: list[tuple[Piece, ...]] = field(default_factory=list)
+    segments: list[_Surveyed] = field(default_factory=list)
     completed: list[CompletedTransaction] = field(default_factory=list)
-    tables: list[ProducerTable] = field(default_factory=list)
-
-    def cut_to(self, end_offset: int) -> None:
-        """Leave out the segments that reach above."""
-        count = sum(file.end_offset <= end_offset for file in self.files)
-        del self.files[count:], self.pieces[count:], self.tables[count:]
 
 
 @dataclass(eq=False)
@@ -92,7 +94,7 @@ class GroupCompactor:
 
     def _compact_all(self, groups: Sequence[RolledGroup]) -> None:
         looked = [(group, found) for group in groups if (found := self._look_over(group)) is not None]
-        jobs = [(group, found) for group, found in looked if found.files]
+        jobs = [(group, found) for group, found in looked if found.segments]
         try:
             if jobs:
                 self._compact(jobs)
@@ -155,24 +157,25 @@ class GroupCompactor:
         lag_ms = group.policy.min_compaction_lag_ms
         try:
             for segment in group.segments:
-                table, largest_ms = self._look_at(group.files.directory_id[0], segment, table, found)
+                surveyed, largest_ms = self._look_at(group.files.directory_id[0], segment, table, found.completed)
                 if lag_ms and largest_ms > self.tools.clock.now_ms() - lag_ms:
                     break
-                found.tables.append(table)
-            count = len(found.tables)
-            del found.files[count:], found.pieces[count:]
-            if found.tables:
-                found.cut_to(self._decided_below(group, found))
+                found.segments.append(surveyed)
+                table = surveyed.table
+            count = len(found.segments)
+            if found.segments:
+                end_offset = self._decided_below(group, found)
+                found.segments = [one for one in found.segments if one.file.end_offset <= end_offset]
             self.waiting.goes_raw(group.segments[count:], RawReason.TOO_YOUNG)
-            self.waiting.goes_raw(group.segments[len(found.files) : count], RawReason.OPEN_TRANSACTION)
+            self.waiting.goes_raw(group.segments[len(found.segments) : count], RawReason.OPEN_TRANSACTION)
         except SidecarError as error:
             self._give_up([group], error)
             return None
         return found
 
     def _look_at(
-        self, device: int, segment: SegmentFiles, table: ProducerTable, found: _LookedOver
-    ) -> tuple[ProducerTable, int]:
+        self, device: int, segment: SegmentFiles, table: ProducerTable, completed: list[CompletedTransaction]
+    ) -> tuple[_Surveyed, int]:
         log = segment.log
         file = LogFile(
             log.path,
@@ -186,18 +189,16 @@ class GroupCompactor:
         largest_ms = -1
         for columns in self._in_turns(device, scanner):
             table, ended = _replayed(table, columns, str(log.path))
-            found.completed += ended
+            completed += ended
             largest_ms = max(largest_ms, int(columns.max_timestamp_ms.max()))
             cutter.add(columns)
         scanner.require_exact()
-        found.files.append(file)
-        found.pieces.append(cutter.finish())
         self.tools.beat()
-        return ProducerTable(segment.end_offset, table.rows), largest_ms
+        return _Surveyed(file, cutter.finish(), ProducerTable(segment.end_offset, table.rows)), largest_ms
 
     def _decided_below(self, group: RolledGroup, found: _LookedOver) -> int:
         """Up to where it is known what became of every transaction, for which the log behind the group is looked at too."""
-        table, end_offset = found.tables[-1], found.files[-1].end_offset
+        table, end_offset = found.segments[-1].table, found.segments[-1].file.end_offset
         behind = [(s.base_offset, s.log) for s in group.files.segments if s.base_offset >= end_offset]
         if group.files.active_log is not None and group.files.active_base_offset is not None:
             behind.append((group.files.active_base_offset, group.files.active_log))
@@ -220,12 +221,12 @@ class GroupCompactor:
         now_ms = self.tools.clock.now_ms()
         jobs = [
             CompactionJob(
-                tuple(found.files),
-                tuple(found.pieces),
+                tuple(one.file for one in found.segments),
+                tuple(one.pieces for one in found.segments),
                 tuple(found.completed),
                 # What a tombstone or a marker deletes may be archived already, or go raw after all.
                 replace(rules_of(group.policy, now_ms, segment_bytes=ONE_BY_ONE), spares_deletes=True),
-                LastBatches.of(found.tables[-1]),
+                LastBatches.of(found.segments[-1].table),
                 self.tools.randomness.random_bytes(HASH_KEY_BYTES),
             )
             for group, found in looked
@@ -244,8 +245,7 @@ class GroupCompactor:
                     results = rewritten(run, parts)
                 self._take(looked, run.results, results, parts)
         finally:
-            for path in parts.directory.glob("*.part"):
-                path.unlink(missing_ok=True)
+            parts.forget_all()
             remove_if_empty(parts.directory)
 
     def _take(

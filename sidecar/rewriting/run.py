@@ -10,7 +10,7 @@ from typing import Final, Generic, TypeVar
 
 import numpy as np
 
-from sidecar.compaction.outputs import DecidedSplits, PlannedOutput, legacy_tombstones_kept
+from sidecar.compaction.outputs import DecidedSplits, legacy_tombstones_kept
 from sidecar.compaction.scan import SplitScan
 from sidecar.compaction.verdicts import SplitVerdicts
 from sidecar.engine_ports import StagedRun, StageEngine, Stages
@@ -222,29 +222,22 @@ def _outputs(
     found: Scanned[SourceT], written: dict[int, WrittenPart], chosen: range
 ) -> tuple[CompactedOutput[SourceT], ...] | SidecarError:
     """Join a job's segments by the sizes that they have now; the error if that cannot be."""
-    decided, first = found.decided, found.first_split
+    first, files = found.first_split, found.job.files
     splits = {at: written[first + at].split for at in range(len(found.scans)) if first + at in written}
     try:
-        return tuple(_output(found, output) for output in decided.outputs(splits, chosen))
+        planned = found.decided.outputs(splits, chosen)
     except PartitionError as error:
         return error
-
-
-def _output(found: Scanned[SourceT], output: PlannedOutput) -> CompactedOutput[SourceT]:
-    files = found.job.files
-    sources = files[output.first_segment : output.end_segment]
-    pieces = tuple(
-        files[part.segment] if part.split is None else RewrittenPiece(found.first_split + part.split, part.size_bytes)
-        for part in output.parts
-    )
-    return CompactedOutput(
-        sources,
-        sources if output.unchanged else pieces,
-        output.unchanged,
-        output.size_bytes,
-        output.counts,
-        output.transactions,
-    )
+    outputs: list[CompactedOutput[SourceT]] = []
+    for one in planned:
+        sources = files[one.first_segment : one.end_segment]
+        pieces = tuple(
+            files[part.segment] if part.split is None else RewrittenPiece(first + part.split, part.size_bytes)
+            for part in one.parts
+        )
+        made_of = sources if one.unchanged else pieces
+        outputs.append(CompactedOutput(sources, made_of, one.unchanged, one.size_bytes, one.counts, one.transactions))
+    return tuple(outputs)
 
 
 def _failures(answers: Iterable[object]) -> dict[int, SidecarError]:

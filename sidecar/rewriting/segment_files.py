@@ -38,13 +38,6 @@ def joined(output: CompactedOutput[CompactionSource], parts: Parts) -> Iterator[
                 yield from pieces_of(segment)
 
 
-def forget_parts(output: CompactedOutput[CompactionSource], parts: Parts) -> None:
-    """Delete the parts of an output that has been joined. Raises StoreError."""
-    for piece in output.pieces:
-        if isinstance(piece, RewrittenPiece):
-            parts.forget(piece.number)
-
-
 def write_segment(directory: Path, parts: Parts, output: CompactedOutput[LogFile]) -> None:
     """`.log`, `.index`, `.timeindex`, and `.txnindex` if an aborted transaction is left; all with the last source's time.
 
@@ -68,7 +61,9 @@ def write_segment(directory: Path, parts: Parts, output: CompactedOutput[LogFile
 def write_log(log: Path, parts: Parts, output: CompactedOutput[LogFile]) -> None:
     """The `.log` alone, with the last source's time. Its parts are deleted afterwards. Raises StagingFull, SegmentChanged."""
     write_file(log, joined(output, parts), mtime_ns=output.sources[-1].mtime_ns)
-    forget_parts(output, parts)
+    for piece in output.pieces:
+        if isinstance(piece, RewrittenPiece):
+            parts.forget(piece.number)
 
 
 def checked_file(log: Path, output: CompactedOutput[LogFile]) -> CheckedLog:

@@ -15,8 +15,7 @@ from sidecar.archive.bundle import assemble_indexes, log_part
 from sidecar.archive.commit import Writer
 from sidecar.archive.keys import below, fresh_id, indexes_key, log_key
 from sidecar.commits.checked_upload import send_bytes, send_checked
-from sidecar.compactor.archive.archived_log import LAST_MODIFIED
-from sidecar.compactor.archive.bundle import small_parts
+from sidecar.compactor.archive.archived_log import LAST_MODIFIED, small_parts
 from sidecar.compactor.archive.compactor import ArchiveCompactor
 from sidecar.compactor.archive.plan import CompactionRequest, PartitionCompaction, PartitionInWork, plan_archive
 from sidecar.compactor.archive_job import ArchiveJobs

@@ -28,16 +28,16 @@ from sidecar.compactor.archive.plan import (
     PartitionCompaction,
     PartitionInWork,
     plan_archive,
-    results,
     unsettled,
 )
+from sidecar.compactor.archive.segment_survey import ArchivedSurvey
 from sidecar.compactor.archive.stored_parts import StoredParts
 from sidecar.engine_ports import StageEngine
 from sidecar.errors import CompactionCutOff, SidecarError, StagingTooSmall, StoreUnavailable
 from sidecar.host import process_store
 from sidecar.ports import ObjectStore
 from sidecar.randomness import Randomness, SystemRandomness
-from sidecar.rewriting.job import HASH_KEY_BYTES
+from sidecar.rewriting.job import HASH_KEY_BYTES, CompactionJob, planned_pieces
 from sidecar.rewriting.packing import SegmentNeed, Step, plan_copies, require_room, steps
 from sidecar.rewriting.run import ScannedRun, rewritten, scanned
 from sidecar.rewriting.work_files import LocalParts, Parts, free_bytes_of, work_directory
@@ -94,10 +94,9 @@ class ArchiveCompactor:
         """
         partitions = [PartitionInWork(request) for request in requests]
         running = self._planned(partitions)
-        if not running:
-            return results(partitions)
         try:
-            self._run(running, dry_run, done)
+            if running:
+                self._run(running, dry_run, done)
         except (
             Exception
         ):  # Whatever ends all of them goes on to the caller: the uploads that no commit names must not stay.
@@ -107,7 +106,7 @@ class ArchiveCompactor:
                 if not found.is_committing:  # No commit was sent, so that none can name what was uploaded.
                     self._discard(found)
             raise
-        return results(partitions)
+        return tuple(found.result for found in partitions if found.result is not None)
 
     def _run(
         self, running: Sequence[PartitionInWork], dry_run: bool, done: Callable[[PartitionCompaction], None]
@@ -167,8 +166,28 @@ class ArchiveCompactor:
         return self._make_job(partition, place, copies)
 
     def _make_job(self, found: PartitionInWork, work_dir: Path | None, copies: Mapping[str, Copy]) -> Job:
-        hash_key = self.randomness.random_bytes(HASH_KEY_BYTES)
-        return found.make_job(self.settings, hash_key, self.split_bytes, work_dir, copies)
+        """The job, whose headers are read by the tasks that scan it. `copies`: by id of a segment; none of the others."""
+        plan, rules = found.planned, found.request.rules
+        state = plan.state
+        files = tuple(
+            ArchivedLog(self.settings, state.lineage.root, segment, work_dir, copies.get(segment.segment_id, Copy.NONE))
+            for segment in plan.segments
+        )
+        found.job = CompactionJob(
+            files,
+            tuple(planned_pieces(file.size_bytes, self.split_bytes) for file in files),
+            (),
+            rules,
+            plan.last_batches,
+            self.randomness.random_bytes(HASH_KEY_BYTES),
+            start_offset=state.deleted_before_offset,
+            first_dirty_offset=state.clean_end_offset if state.clean is not None else None,
+            surveys=tuple(
+                ArchivedSurvey(file, number, state.segments, self.split_bytes, rules.spares_deletes)
+                for number, file in enumerate(files)
+            ),
+        )
+        return found.job
 
     def _copies(self, running: Sequence[PartitionInWork], work_dir: Path | None) -> tuple[dict[str, Copy], int]:
         """By id of a segment what copy there is of it; and how many bytes those take that stay."""
@@ -229,7 +248,7 @@ class ArchiveCompactor:
             if isinstance(outputs, SidecarError):
                 self._give_up(found, outputs)
             elif not isinstance(scan, SidecarError):
-                found.take(scan, outputs)
+                found.scanned, found.outputs = scan, (*found.outputs, *outputs)
 
     def _finish(self, running: Sequence[PartitionInWork], parts: Parts, place: Path | None, step: Step) -> None:
         for found in (running[job] for job in step):

@@ -21,8 +21,7 @@ from sidecar.commits.checked_upload import send_bytes, send_checked
 from sidecar.commits.commit_log import CommitConflict, CommitLog
 from sidecar.commits.commit_window import CommitWindow
 from sidecar.compaction.rules import CompactionRules
-from sidecar.compactor.archive.archived_log import LAST_MODIFIED, ArchivedLog
-from sidecar.compactor.archive.bundle import small_parts
+from sidecar.compactor.archive.archived_log import LAST_MODIFIED, ArchivedLog, small_parts
 from sidecar.compactor.archive.plan import CompactionRequest, PartitionInWork
 from sidecar.engine_ports import TO_DRIVER, Row, StageEngine, Stages
 from sidecar.errors import CorruptFile, PartitionError, SidecarError
