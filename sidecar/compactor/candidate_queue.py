@@ -15,7 +15,7 @@ from sidecar.archive.state import CommitId, PartitionState
 from sidecar.clock import Clock
 from sidecar.commits.commit_log import CommitConflict, CommitLog
 from sidecar.compactor.archive.archived_log import first_undecided
-from sidecar.compactor.policy import Assessment, assess, dirty_segments, most_dirty_first, needs_first_batches
+from sidecar.compactor.policy import Assessment, assess, dirty_segments, needs_first_batches
 from sidecar.config import CompactionPolicy
 from sidecar.errors import CorruptFile, PartitionError, SidecarError
 from sidecar.logformat.headers import (
@@ -203,10 +203,10 @@ class CandidateQueue:
         return held is not None and self._clock.monotonic_s() < held.until_s
 
     def due(self) -> list[Compacting]:
-        """Those that are due, most dirty first."""
-        known = {name: entry.assessment for name, entry in self.entries.items() if entry.assessment is not None}
-        due = ((self.entries[name], known[name]) for name in most_dirty_first(known))
-        return [Compacting(entry.led, entry.policy, assessment) for entry, assessment in due]
+        """Those that are due, by falling dirty ratio. Source: LogCleanerManager.grabFilthiestCompactedLog."""
+        known = [(entry, entry.assessment) for entry in self.entries.values() if entry.assessment is not None]
+        due = [Compacting(entry.led, entry.policy, found) for entry, found in known if found.trigger is not None]
+        return sorted(due, key=lambda one: -one.assessment.dirty_ratio)
 
     def weighed(self) -> Weighed:
         known = [(entry, entry.assessment) for entry in self.entries.values() if entry.assessment is not None]

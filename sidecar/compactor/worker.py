@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any
 
 import structlog
@@ -21,7 +22,7 @@ from sidecar.compactor.candidate_queue import (
     LedPartition,
     Waiting,
 )
-from sidecar.compactor.policy import Assessment, one_job
+from sidecar.compactor.policy import Assessment
 from sidecar.compactor.topic_counts import OF_ARCHIVE, OddRecords
 from sidecar.compactor.topic_rule import RuleChanged
 from sidecar.config import CompactionPolicy, CompactionSettings
@@ -138,11 +139,11 @@ class CompactionWorker:
     def _choose(self) -> list[Compacting]:
         if self.clock.monotonic_s() < self._resting_until_s:
             return []
-        due = {one.led.topic_partition: one for one in self._list.due()}
-        awake = {name: one for name, one in due.items() if not self._list.is_resting(name)}
-        sizes = {name: one.assessment for name, one in awake.items()}
-        names = one_job(list(awake), sizes, max_bytes=self.settings.max_job_bytes, max_count=self._together)
-        return [awake[name] for name in names]
+        awake = [one for one in self._list.due() if not self._list.is_resting(one.led.topic_partition)]
+        together = awake[: self._together]
+        sizes = accumulate(one.assessment.size_bytes for one in together)
+        # At least one, whatever its size.
+        return together[: max(1, sum(size_bytes <= self.settings.max_job_bytes for size_bytes in sizes))]
 
     def _run(self, chosen: Sequence[Compacting]) -> None:
         _log.info("compaction_begins", partitions=len(chosen), size_bytes=sum(c.assessment.size_bytes for c in chosen))

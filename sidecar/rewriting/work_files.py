@@ -14,10 +14,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, ClassVar, Final, Protocol, Self
 
-from sidecar.errors import CompactionCutOff, PartitionError, SegmentChanged, SettingsError, StagingFull
+from sidecar.errors import CompactionCutOff, PartitionError, SegmentChanged, StagingFull
 from sidecar.logformat.files import stamp_of
-from sidecar.logformat.names import META_PROPERTIES
-from sidecar.model import PartitionFiles
 from sidecar.spark.scratch import Scratch
 
 _STEP_BYTES: Final = 4 * 1024 * 1024
@@ -168,27 +166,6 @@ def sync_file(path: Path) -> None:
         os.fsync(file.fileno())
 
 
-def sync_directory(directory: Path) -> None:
-    """Have the names in a directory on the disk."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-@contextmanager
-def workplace(files: PartitionFiles, out: Path | None) -> Iterator[Path]:
-    """A directory that is gone afterwards, on the file system of `out`; None: anywhere. A killed process's goes with the next.
-
-    Raises SettingsError for an `out` that cannot be, StagingFull where nothing can be written there.
-    """
-    if out is not None:
-        _require_free(files, out)
-    with work_directory("compact", None if out is None else out.parent) as directory:
-        yield directory
-
-
 @contextmanager
 def work_directory(kind: str, above: Path | None = None) -> Iterator[Path]:
     """A directory for a command's work files, gone afterwards; a killed process's goes with the next one made there.
@@ -246,24 +223,6 @@ class WorkFiles:
             return self._scratch.path
 
 
-def _require_free(files: PartitionFiles, out: Path) -> None:
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise SettingsError(f"--out {out} is not empty: name a directory that does not exist yet")
-    if out.resolve().is_relative_to(files.directory.resolve()):
-        raise SettingsError(f"--out {out} lies in {files.directory}: a broker's files are never written to")
-    if (out.parent / META_PROPERTIES).exists():
-        raise SettingsError(
-            f"--out {out} lies in a broker's log directory: write elsewhere, and move it there while the broker is stopped"
-        )
-
-
-class PartWriter(Protocol):
-    """Takes whole batches in log order; the bytes are void after the call."""
-
-    def write(self, batches: memoryview) -> None:
-        """Append. Raises StagingFull, StoreError."""
-
-
 class Parts(Protocol):
     """Parts by number, the number of a split in its run; goes through pickle.
 
@@ -274,8 +233,8 @@ class Parts(Protocol):
     in_store: ClassVar[bool]
     """Whether writing a part is an upload."""
 
-    def writing(self, number: int) -> AbstractContextManager[PartWriter]:
-        """A writer of a part, which is there when the context has ended without an error. Raises StagingFull, StoreError."""
+    def writing(self, number: int) -> AbstractContextManager[WorkFile]:
+        """A part to be written, which is there when the context has ended without an error. Raises StagingFull, StoreError."""
 
     def pieces(self, number: int, size_bytes: int) -> Iterator[memoryview]:
         """The first bytes of a part in order; each piece is void when the next is asked for."""
