@@ -22,12 +22,12 @@ from sidecar.engine_ports import StageEngine
 from sidecar.model import EngineName
 from sidecar.rewriting.directory import compact_directory, compaction_job, named_partition
 from sidecar.rewriting.local_stages import LocalStages
-from sidecar.rewriting.parts import LocalParts
 from sidecar.rewriting.run import rewritten, scanned
 from sidecar.rewriting.survey import survey
+from sidecar.rewriting.work_files import LocalParts
 from sidecar.snapshots.jobs import Forgetting
 from sidecar.spark.embedded import EmbeddedSpark
-from sidecar.spark.stages import SparkStages
+from sidecar.spark.engine import SparkStages
 
 PRELOADED = "sidecar.rewriting.preloaded"
 MIB = 1024 * 1024

@@ -22,6 +22,7 @@ from sidecar.clock import Clock, SystemClock
 from sidecar.config import Settings
 from sidecar.config.changes import SettingsSource
 from sidecar.config.loading import LoadedSettings
+from sidecar.engine_ports import CompactionEngines
 from sidecar.errors import SettingsError, SidecarError
 from sidecar.http import HttpServer
 from sidecar.logs import Redaction
@@ -29,7 +30,6 @@ from sidecar.metrics import Metrics
 from sidecar.reload import SettingsReload, lacks_memory
 from sidecar.reporting.health_reporter import ALL_CONDITIONS, Health, HealthReporter, conditions_at_start
 from sidecar.reporting.status_model import StatusModel
-from sidecar.rewriting.engines import CompactionEngines
 from sidecar.runner.run_loop import RunLoop
 from sidecar.segment.reading import ReadSegment, read_segment
 

@@ -95,3 +95,13 @@ class StageEngine(Protocol):
 
     def staged(self, stages: Stages, tasks: Sequence[Any]) -> AbstractContextManager[StagedRun]:
         """Run the first two stages; what waits for the third is gone when the context ends."""
+
+
+class CompactionEngines(Protocol):
+    """Engines by the size of the work. What they hold is gone after `stop`, and comes back with the next use."""
+
+    def for_bytes(self, size_bytes: int, *, local_files: bool = False) -> StageEngine:
+        """An engine for so many bytes. Starts nothing yet. `local_files`: the work is on files of this machine."""
+
+    def stop(self) -> None:
+        """End what they hold, now; whoever still waits for it gets an error."""

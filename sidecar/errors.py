@@ -13,6 +13,8 @@ SidecarError                    exit 1
 │   ├── StagingTooSmall                  not compacted: work files of one segment would exceed their bound
 │   └── CommitRefused                    a commit that the rules of the archive forbid; nothing was written
 ├── StagingFull                 exit 3   no room for work files
+├── CompactionCutOff            exit 1   the settings changed or the process stops
+├── CompactionCrashed           exit 1   a fault of our own while partitions were compacted
 ├── VerificationMismatch        exit 4   what is stored is not what was committed
 ├── BrokerUnavailable           exit 1   retryable: the broker does not answer, or not to us
 ├── Fenced                      exit 5   another writer with a higher leader epoch owns this partition
@@ -142,6 +144,17 @@ class StagingFull(SidecarError):
 
     exit_code = 3
     retryable = True
+
+
+class CompactionCutOff(SidecarError):
+    """The settings changed or the process stops. No commit was sent for what was not committed yet."""
+
+    def __init__(self) -> None:
+        super().__init__("cut off: the settings changed, or the process stops; nothing more was committed")
+
+
+class CompactionCrashed(SidecarError):
+    """A fault of our own while partitions were compacted; the log has its traceback."""
 
 
 class VerificationMismatch(SidecarError):

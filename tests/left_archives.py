@@ -60,7 +60,7 @@ class _KnownOnce:
 
 def problems_of(store: ObjectStore) -> list[Problem]:
     """What a deep verification finds in a store."""
-    found = verify_archive(store, ManualClock(0), deep=True, workers=1, checks=_KnownOnce(store))
+    found = verify_archive(store, ManualClock(0), deep=True, checks=_KnownOnce(store))
     return [problem for one in found for problem in one.problems]
 
 

@@ -6,8 +6,8 @@ from sidecar.clock import Clock
 from sidecar.model import ObjectKey
 from sidecar.ports import ObjectStore
 from sidecar.verify import verify
-from sidecar.verify.findings import PartitionVerification, StoreNow
 from sidecar.verify.segments import ChecksInThreads
+from sidecar.verify.verify import PartitionVerification, StoreNow
 
 
 def verify_partition(

@@ -144,7 +144,7 @@ def stage_engine(settings: Settings, work: Work) -> Iterator[StageEngine]:
         threads = workers_that_fit(processors(), memory_limit_bytes(), THREAD_BYTES)
         yield LocalStages(threads, settings.compaction.staging_path)
         return
-    from sidecar.spark.stages import SparkStages
+    from sidecar.spark.engine import SparkStages
 
     with embedded_spark(settings, ["sidecar.rewriting.preloaded"]) as spark:
         stages = SparkStages(spark)
@@ -186,7 +186,7 @@ class RunEngines:
         )
         if chosen is EngineName.LOCAL:
             return here
-        from sidecar.spark.stages import SparkStages
+        from sidecar.spark.engine import SparkStages
 
         return SparkStages(self._shared_spark())
 

@@ -69,9 +69,9 @@ def _train(options: GlobalOptions, archive: Path) -> None:
     from sidecar.rewriting.directory import compact_directory, named_partition
     from sidecar.snapshots.jobs import Forgetting
     from sidecar.spark.embedded import EmbeddedSpark
+    from sidecar.spark.engine import SparkStages
     from sidecar.spark.java import SparkUnavailable
     from sidecar.spark.scratch import Scratch
-    from sidecar.spark.stages import SparkStages
 
     settings = options.settings({"store.url": NO_ARCHIVE, "spark.master": "local[1]"}, calm=True)
     try:

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from sidecar.config import Settings
-    from sidecar.verify.findings import PartitionVerification
     from sidecar.verify.segments import Checks
+    from sidecar.verify.verify import PartitionVerification
 
 
 def status(options: GlobalOptions, archive: Archive = None, topic: Topics = None, exclude: Excluded = None) -> int:

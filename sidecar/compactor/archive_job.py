@@ -15,9 +15,9 @@ from sidecar.compactor.archive.plan import CompactionRequest, PartitionCompactio
 from sidecar.compactor.candidate_queue import Compacted, Compacting, DeletionUnnoted, LedPartition
 from sidecar.compactor.topic_rule import require_rule, rules_of, topic_rule
 from sidecar.config import CompactionPolicy, Settings
+from sidecar.engine_ports import CompactionEngines
 from sidecar.errors import Fenced
 from sidecar.ports import HasFacts, HasInstance
-from sidecar.rewriting.engines import CompactionEngines
 
 
 class JobPorts(HasClock, HasFacts, HasInstance, Protocol):
@@ -41,8 +41,7 @@ class ArchiveJobs:
             self.settings.store,
             self.engines.for_bytes(sum(one.assessment.size_bytes for one in work)),
             self.tools.clock,
-            self.settings.compaction.staging_path,
-            is_shared=self.settings.spark.is_local,
+            self.settings.compaction.staging_path if self.settings.spark.is_local else None,
             max_staging_bytes=self.settings.compaction.staging_bytes,
             is_cut_off=self.is_cut_off,
             confirm=lambda request, decided: self._confirm_one(by_root[request.root], decided),

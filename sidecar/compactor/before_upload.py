@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
+from pathlib import Path
 from typing import Final, TypeAlias
 
 import structlog
 
 from sidecar.clock import Clock
 from sidecar.compaction_strategy import StrategyInUse
-from sidecar.compactor.staged_copies import GROUP_SEGMENTS_MAX, CopyGroup
 from sidecar.compactor.topic_counts import OF_COPIES, OddRecords, RawReason, RawUploads
 from sidecar.compactor.topic_rule import (
     NOT_COMPACTED,
@@ -26,14 +27,52 @@ from sidecar.compactor.topic_rule import (
     rules_of,
     strategy_change,
     strategy_refusal,
-    topic_rule,
 )
 from sidecar.config import CompactionPolicy, CompactionSettings, CompactionWhen
 from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles, TopicPartition
 from sidecar.partition.plan import PartitionPlan, newest_change_ms
 from sidecar.partition.wait_reason import AwaitingCompaction
+from sidecar.segment.bundle import CompactedCopy
 from sidecar.segment.producer_snapshot import KnownState
-from sidecar.topic_policy import TopicPolicy, Unanswered
+
+GROUP_SEGMENTS_MAX: Final = 32
+"""Segments of one group: all of their files are open at once, and one commit names them."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CopyGroup:
+    """Adjacent segments that were compacted among themselves, and their copies; None for a segment that goes as it is.
+
+    A record of one segment may have lost to a record of any other. So one commit adds all of them: with only some of the
+    copies in the archive, a key could be in none of them. `policy`: its rule compacted them, and must hold still at
+    the commit. `unkeyed`: so many records without a key are in no copy. `malformed_versions`: of segments that have a copy.
+    """
+
+    segments: tuple[SegmentFiles, ...]
+    copies: tuple[CompactedCopy | None, ...]
+    policy: CompactionPolicy
+    unkeyed: int = 0
+    malformed_versions: int = 0
+
+    @property
+    def base_offset(self) -> int:
+        return self.segments[0].base_offset
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(copy.size_bytes for copy in self.copies if copy is not None)
+
+    def discard(self) -> None:
+        """Remove the files of all copies, and with the last one their directory."""
+        for copy in filter(None, self.copies):
+            copy.path.unlink(missing_ok=True)
+            remove_if_empty(copy.path.parent)
+
+
+def remove_if_empty(directory: Path) -> None:
+    with suppress(OSError):
+        directory.rmdir()
+
 
 _log = structlog.get_logger(__name__)
 
@@ -81,23 +120,30 @@ class _Held:
     group: CopyGroup | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Situation:
+    """What decides whether a partition's segments wait. `refusal`: see `strategy_refusal`; the others: see `hold_back`."""
+
+    rule: TopicRule
+    refusal: str
+    start_offset: int
+    local_limit_ms: int | None
+
+
 @dataclass(slots=True)
 class BeforeUpload:
     """What waits, and for what. Thread-safe: plans hold segments back, another thread compacts them.
 
-    `wake`: called when segments that were held back may go. `rule_of`: what holds for a topic; default: as the settings say.
-    `unknown`: why it is not known what holds for a topic, None if it is. `raw`: told of each segment that goes as it is without a
-    compaction. `odd`: told of records without a key, and of malformed versions, in committed groups.
+    `rule_of`: what holds for a topic. `wake`: called when segments that were held back may go.
     """
 
     settings: CompactionSettings
     clock: Clock
+    rule_of: Callable[[str], TopicRule]
     wake: Callable[[], None] = lambda: None
-    rule_of: Callable[[str], TopicRule] | None = None
-    unknown: Callable[[str], Unanswered | None] = lambda _: None
     raw: RawUploads = field(default_factory=RawUploads)
     odd: OddRecords = field(default_factory=OddRecords)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _lock: threading.RLock = field(default_factory=threading.RLock)
     _held: dict[TopicPartition, dict[_Name, _Held]] = field(default_factory=dict)
     _groups: dict[TopicPartition, RolledGroup] = field(default_factory=dict)
     _changes: dict[TopicPartition, tuple[str, str]] = field(default_factory=dict)
@@ -120,22 +166,19 @@ class BeforeUpload:
             newest: gives the strategy of the archive's newest compaction. May raise SidecarError.
         """
         topic_partition = plan.files.topic_partition
-        rule = self._rule(topic_partition.topic)
+        rule = self.rule_of(topic_partition.topic)
         policy = rule.policy
-        unknown = self.unknown(topic_partition.topic) if policy is None else None
-        if not unknown and (policy is None or policy.when is not CompactionWhen.BEFORE_UPLOAD):
+        if not rule.unknown and (policy is None or policy.when is not CompactionWhen.BEFORE_UPLOAD):
             self._let_go(topic_partition)
             return plan
         if not plan.segments:
             return plan
         ready = 0
         strategy = newest() if policy is not None else None
-        refusal = strategy_refusal(rule, strategy)
+        now = _Situation(rule, strategy_refusal(rule, strategy), start_offset, local_limit_ms)
         with self._lock:
-            self._keep_only(plan, start_offset, policy, unknown, refusal)
-            while ready < len(plan.segments) and self._may_go(
-                plan.segments[ready], local_limit_ms, start_offset, unknown, refusal
-            ):
+            self._keep_only(plan, now)
+            while ready < len(plan.segments) and self._may_go(plan.segments[ready], now):
                 ready += 1
         if ready == len(plan.segments):
             return plan
@@ -160,13 +203,10 @@ class BeforeUpload:
             plan,
             segments=(),
             waiting=(*plan.segments, *plan.waiting),
-            reason=AwaitingCompaction(plan.segments[0].base_offset, is_next=True, rule_unknown=str(unknown or "")),
+            reason=AwaitingCompaction(plan.segments[0].base_offset, is_next=True, rule_unknown=str(rule.unknown or "")),
             look_again_ms=max(1, min(waits_ms, default=1)),
             is_on_purpose=True,
         )
-
-    def _rule(self, topic: str) -> TopicRule:
-        return topic_rule(self.settings, topic, TopicPolicy()) if self.rule_of is None else self.rule_of(topic)
 
     def _tell_change(
         self, topic_partition: TopicPartition, before: StrategyInUse | None, policy: CompactionPolicy
@@ -187,17 +227,10 @@ class BeforeUpload:
             self._groups.pop(topic_partition, None)
             self._changes.pop(topic_partition, None)
             for group in {held.group for held in self._held.get(topic_partition, {}).values() if held.group}:
-                self._break_up(group, RawReason.RULE_CHANGED, NOT_COMPACTED)
+                self.break_up(group, RawReason.RULE_CHANGED, NOT_COMPACTED)
             self._held.pop(topic_partition, None)
 
-    def _keep_only(
-        self,
-        plan: PartitionPlan,
-        start_offset: int,
-        policy: CompactionPolicy | None,
-        unknown: Unanswered | None,
-        refusal: str,
-    ) -> None:
+    def _keep_only(self, plan: PartitionPlan, now: _Situation) -> None:
         """Begin to hold what is new, and forget what the plan lacks, with the groups that this breaks."""
         before: dict[_Name, _Held] = dict(self._held.get(plan.files.topic_partition, {}))
         now_s = self.clock.monotonic_s()
@@ -207,61 +240,47 @@ class BeforeUpload:
         gone = "a segment of it is archived or gone, or has changed"
         broken = {left.group: (RawReason.GROUP_CHANGED, gone) for left in before.values() if left.group}
         for group in {found.group for found in held.values() if found.group}:
-            if group.base_offset < start_offset:
-                deleted = f"records below offset {start_offset} were deleted since it was compacted"
+            if group.base_offset < now.start_offset:
+                deleted = f"records below offset {now.start_offset} were deleted since it was compacted"
                 broken[group] = RawReason.GROUP_CHANGED, deleted
-            elif change := _change(group, policy, unknown):
+            elif change := _change(group, now.rule):
                 broken[group] = change
-            elif refusal:
-                broken[group] = RawReason.STRATEGY_DIFFERS, refusal
+            elif now.refusal:
+                broken[group] = RawReason.STRATEGY_DIFFERS, now.refusal
         for group, (reason, detail) in broken.items():
-            self._break_up(group, reason, detail)
+            self.break_up(group, reason, detail)
 
     def _find(self, segment: SegmentFiles) -> _Held | None:
         return self._held.get(segment.topic_partition, {}).get(_name(segment))
 
-    def _may_go(
-        self,
-        segment: SegmentFiles,
-        local_limit_ms: int | None,
-        start_offset: int,
-        unknown: Unanswered | None,
-        refusal: str,
-    ) -> bool:
+    def _may_go(self, segment: SegmentFiles, now: _Situation) -> bool:
         held = self._find(segment)
         if held is None or held.group is not None or held.is_raw:
             return True
-        reason = self._cannot_wait(segment, held, local_limit_ms, start_offset, unknown, refusal)
+        reason = self._cannot_wait(segment, held, now)
         if reason is None:
             return False
         held.is_raw = True
-        details = {RawReason.RULE_UNKNOWN: str(unknown), RawReason.STRATEGY_DIFFERS: refusal}
+        details = {RawReason.RULE_UNKNOWN: str(now.rule.unknown), RawReason.STRATEGY_DIFFERS: now.refusal}
         self.raw.note([segment], reason, details.get(reason, ""))
         return True
 
-    def _cannot_wait(
-        self,
-        segment: SegmentFiles,
-        held: _Held,
-        local_limit_ms: int | None,
-        start_offset: int,
-        unknown: Unanswered | None,
-        refusal: str,
-    ) -> RawReason | None:
-        if refusal:
+    def _cannot_wait(self, segment: SegmentFiles, held: _Held, now: _Situation) -> RawReason | None:
+        if now.refusal:
             return RawReason.STRATEGY_DIFFERS
         if segment.start_position:
             return RawReason.PARTLY_ARCHIVED
-        if segment.base_offset < start_offset:
+        if segment.base_offset < now.start_offset:
             return RawReason.RECORDS_DELETED
         age_ms = self.clock.now_ms() - newest_change_ms(segment)
-        if local_limit_ms is not None and age_ms > AT_RISK_SHARE * local_limit_ms:
+        if now.local_limit_ms is not None and age_ms > AT_RISK_SHARE * now.local_limit_ms:
             return RawReason.RETENTION_NEAR
         if segment.size_bytes > self.settings.max_job_bytes:
             return RawReason.TOO_LARGE
-        if unknown and (not unknown.is_awaited or self._left_ms(held) <= 0):
+        is_over, unknown = self._left_ms(held) <= 0, now.rule.unknown
+        if unknown and (not unknown.is_awaited or is_over):
             return RawReason.RULE_UNKNOWN
-        return RawReason.DELAY_OVER if self._left_ms(held) <= 0 else None
+        return RawReason.DELAY_OVER if is_over else None
 
     def _left_ms(self, held: _Held) -> int:
         waited_ms = round((self.clock.monotonic_s() - held.since_s) * 1000)
@@ -288,15 +307,13 @@ class BeforeUpload:
 
     def compacted(self, group: CopyGroup) -> None:
         """All copies of a group are ready. They are of no use unless every segment still waits for its own, by the same rule."""
-        topic = group.segments[0].topic_partition.topic
-        policy = self._rule(topic).policy
-        unknown = self.unknown(topic) if policy is None else None
+        rule = self.rule_of(group.segments[0].topic_partition.topic)
         with self._lock:
             if not all(map(self._still_waits, group.segments)):
                 gone = "one was archived, changed or removed meanwhile"
-                self._break_up(group, RawReason.GROUP_CHANGED, gone)
-            elif change := _change(group, policy, unknown):
-                self._break_up(group, *change)
+                self.break_up(group, RawReason.GROUP_CHANGED, gone)
+            elif change := _change(group, rule):
+                self.break_up(group, *change)
             else:
                 for held in filter(None, map(self._find, group.segments)):
                     held.group = group
@@ -308,9 +325,9 @@ class BeforeUpload:
         `newest`: the strategy of the archive's newest compaction, which the rule may not be allowed to change.
         """
         topic_partition = group.segments[0].topic_partition
-        rule = self._rule(topic_partition.topic)
-        if rule.policy is None and (unknown := self.unknown(topic_partition.topic)):
-            raise RuleUnknown(f"{topic_partition}: {unknown}. What was compacted is not committed")
+        rule = self.rule_of(topic_partition.topic)
+        if rule.unknown:
+            raise RuleUnknown(f"{topic_partition}: {rule.unknown}. What was compacted is not committed")
         require_rule(topic_partition, group.policy, rule.policy, strategy_refusal(rule, newest))
 
     def unchanged(self, segments: Sequence[SegmentFiles]) -> None:
@@ -322,13 +339,10 @@ class BeforeUpload:
     def goes_raw(self, segments: Sequence[SegmentFiles], reason: RawReason, detail: str = "") -> None:
         """These go as they are, unless they go with a group."""
         with self._lock:
-            self._go_raw(segments, reason, detail)
-
-    def _go_raw(self, segments: Sequence[SegmentFiles], reason: RawReason, detail: str) -> None:
-        waiting = [segment for segment in segments if self._still_waits(segment)]
-        for held in filter(None, map(self._find, waiting)):
-            held.is_raw = True
-        self.raw.note(waiting, reason, detail)
+            waiting = [segment for segment in segments if self._still_waits(segment)]
+            for held in filter(None, map(self._find, waiting)):
+                held.is_raw = True
+            self.raw.note(waiting, reason, detail)
 
     def group_from(self, segments: Sequence[SegmentFiles]) -> CopyGroup | None:
         """The group that the first of these segments goes with, None if it goes as it is.
@@ -343,20 +357,17 @@ class BeforeUpload:
             first = segments[: len(group.segments)]
             if list(map(_name, first)) == list(map(_name, group.segments)):
                 return group
-            self._break_up(group, RawReason.GROUP_CHANGED, "not all of its segments can be archived yet")
+            self.break_up(group, RawReason.GROUP_CHANGED, "not all of its segments can be archived yet")
             return None
 
     def break_up(self, group: CopyGroup, reason: RawReason, detail: str) -> None:
         """All segments of the group go as they are. What is archived or gone already is passed over."""
         with self._lock:
-            self._break_up(group, reason, detail)
-
-    def _break_up(self, group: CopyGroup, reason: RawReason, detail: str) -> None:
-        for held in filter(None, map(self._find, group.segments)):
-            if held.group is group:
-                held.group = None
-        group.discard()
-        self._go_raw(group.segments, reason, detail)
+            for held in filter(None, map(self._find, group.segments)):
+                if held.group is group:
+                    held.group = None
+            group.discard()
+            self.goes_raw(group.segments, reason, detail)
 
     def archived(self, segments: Sequence[SegmentFiles]) -> None:
         """One commit has archived these: their copies can go."""
@@ -368,22 +379,11 @@ class BeforeUpload:
             self.odd.note(partition, group.unkeyed, group.malformed_versions, OF_COPIES)
 
 
-def rule_unknown(settings: CompactionSettings, topic: str, told: TopicPolicy) -> Unanswered | None:
-    """Why it is not known whether and how a topic with `before_upload` is compacted, if it is not compacted as it seems now."""
-    policy = settings.of_topic(topic)
-    if policy is None or policy.when is not CompactionWhen.BEFORE_UPLOAD:
-        return None
-    keeps_all = told.cleanup_policy is not None and not told.is_compacted and not policy.ignore_cleanup_policy
-    return None if keeps_all else told.unanswered
-
-
-def _change(
-    group: CopyGroup, policy: CompactionPolicy | None, unknown: Unanswered | None
-) -> tuple[RawReason, str] | None:
+def _change(group: CopyGroup, rule: TopicRule) -> tuple[RawReason, str] | None:
     """Why a group's copies must not be committed under the rule that holds now, None if they may."""
-    if unknown:
-        return RawReason.RULE_UNKNOWN, str(unknown)
-    change = rule_change(group.policy, policy)
+    if rule.unknown:
+        return RawReason.RULE_UNKNOWN, str(rule.unknown)
+    change = rule_change(group.policy, rule.policy)
     return (RawReason.RULE_CHANGED, change) if change else None
 
 

@@ -1,18 +1,35 @@
-"""The partitions that `run` may compact: what is known of each, and when it has to be looked at again."""
+"""The partitions that `run` may compact: what is known of each, when to assess it again, and whether it failed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any
 
+from producer_state.wire import Layout
+from sidecar.archive.bundle import log_size_bytes
+from sidecar.archive.keys import below
+from sidecar.archive.replacement import undone_by_commit
 from sidecar.archive.state import CommitId, PartitionState
 from sidecar.clock import Clock
-from sidecar.commits.commit_log import CommitConflict
-from sidecar.compactor.policy import Assessment, most_dirty_first
+from sidecar.commits.commit_log import CommitConflict, CommitLog
+from sidecar.compactor.archive.archived_log import first_undecided
+from sidecar.compactor.policy import Assessment, assess, dirty_segments, needs_first_batches
 from sidecar.config import CompactionPolicy
-from sidecar.errors import PartitionError, SidecarError
+from sidecar.errors import CorruptFile, PartitionError, SidecarError
+from sidecar.logformat.headers import (
+    BATCH_HEADER,
+    CURRENT_MAGIC,
+    MAGIC_POSITION,
+    MESSAGE_HEADER,
+    NO_TIMESTAMP,
+    TIMESTAMPED_MESSAGE_HEADER,
+)
+from sidecar.metrics.compaction import Weighed
 from sidecar.model import ObjectKey, PartitionFiles, TopicPartition
 from sidecar.partition.facts import PartitionFacts
+from sidecar.ports import ObjectStore
 from sidecar.topic_policy import TopicPolicy
 
 UnnotedAt = Callable[[PartitionState, PartitionFiles, PartitionFacts, TopicPolicy], int | None]
@@ -59,12 +76,23 @@ class LedPartition:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Quarantined:
+    """`failures` in a row, the last at `failed_at_ms` with `error` (class name) for `reason`; not tried before `until_s`."""
+
+    failures: int
+    failed_at_ms: int
+    error: str
+    reason: str
+    until_s: float
+
+
 @dataclass(slots=True)
 class Waiting:
     """`assessment`: None until it was looked at. `due_since_ms`: None while it is not due.
 
     `compacted`: how it was assessed when it was last compacted. The next first dirty offset must be higher, unless somebody
-    undid that compaction.
+    undid that compaction. `quarantined`: since its last compaction failed; it stays while it is tried again.
     """
 
     led: LedPartition
@@ -72,40 +100,45 @@ class Waiting:
     assessment: Assessment | None = None
     due_since_ms: int | None = None
     compacted: Assessment | None = None
+    quarantined: Quarantined | None = None
 
 
 class CandidateQueue:
-    """All partitions whose topics are compacted. An archive that has not changed is not looked at twice."""
+    """All partitions whose topics are compacted. An archive that has not changed is not looked at twice.
 
-    def __init__(self, clock: Clock) -> None:
+    A partition whose compaction failed rests, for longer after each failure. A success, or the loss of leadership, ends that.
+    """
+
+    def __init__(self, clock: Clock, *, wait_s: float, wait_max_s: float) -> None:
+        """Args: wait_s: after the first failure, on the monotonic clock; wait_max_s: after many."""
         self._clock = clock
-        self._waiting: dict[TopicPartition, Waiting] = {}
-
-    def __len__(self) -> int:
-        return len(self._waiting)
+        self._wait_s = wait_s
+        self._wait_max_s = wait_max_s
+        self.entries: dict[TopicPartition, Waiting] = {}
 
     def replace(self, partitions: Iterable[tuple[LedPartition, CompactionPolicy]]) -> None:
         """These are led here now, and no others. What is known of them stays unless their archive or policy is another."""
-        before = self._waiting
-        self._waiting = {}
+        before = self.entries
+        self.entries = {}
         for led, policy in partitions:
             known = before.get(led.topic_partition)
-            entry = Waiting(led, policy)
+            entry = Waiting(led, policy, quarantined=None if known is None else known.quarantined)
             if known is not None and known.led.root == led.root:
                 entry.compacted = known.compacted
                 entry.due_since_ms = None if led.waits_because else known.due_since_ms
                 is_noted = known.led.unnoted_before_offset == led.unnoted_before_offset
                 if known.led.end_offset == led.end_offset and known.policy == policy and is_noted:
                     entry.assessment = known.assessment
-            self._waiting[led.topic_partition] = entry
+            self.entries[led.topic_partition] = entry
 
     def to_look_at(self) -> list[Waiting]:
-        """Those whose assessment is not there, or may have changed with time, and that may be compacted."""
+        """Those whose assessment is not there, or may have changed with time, and that may be compacted now."""
         now_ms = self._clock.now_ms()
         return [
             entry
-            for entry in self._waiting.values()
+            for name, entry in self.entries.items()
             if not entry.led.waits_because
+            and not self.is_resting(name)
             and (
                 (found := entry.assessment) is None
                 or (found.look_again_ms is not None and found.look_again_ms <= now_ms)
@@ -114,11 +147,11 @@ class CandidateQueue:
 
     def held_back(self) -> dict[TopicPartition, str]:
         """Those that must not be compacted now, and why."""
-        return {name: entry.led.waits_because for name, entry in self._waiting.items() if entry.led.waits_because}
+        return {name: entry.led.waits_because for name, entry in self.entries.items() if entry.led.waits_because}
 
     def hold_back(self, partition: TopicPartition, unnoted_before_offset: int) -> None:
         """A deletion was seen that no commit notes yet. It waits until it is offered again without one."""
-        if (entry := self._waiting.get(partition)) is not None:
+        if (entry := self.entries.get(partition)) is not None:
             entry.led = replace(entry.led, unnoted_before_offset=unnoted_before_offset)
             entry.assessment, entry.due_since_ms = None, None
 
@@ -140,47 +173,52 @@ class CandidateQueue:
             )
 
     def compacted(self, partition: TopicPartition) -> None:
-        if (entry := self._waiting.get(partition)) is not None and entry.assessment is not None:
+        if (entry := self.entries.get(partition)) is not None and entry.assessment is not None:
             entry.compacted = entry.assessment
-            entry.assessment, entry.due_since_ms = None, None
+            entry.assessment, entry.due_since_ms, entry.quarantined = None, None, None
 
     def changed(self, partition: TopicPartition) -> None:
         """Its archive is another than it was when it was looked at."""
-        if (entry := self._waiting.get(partition)) is not None:
+        if (entry := self.entries.get(partition)) is not None:
             entry.assessment = None
 
     def remove(self, partition: TopicPartition) -> None:
         """Not ours any more, until a later check says so again."""
-        self._waiting.pop(partition, None)
+        self.entries.pop(partition, None)
 
-    def partitions(self) -> frozenset[TopicPartition]:
-        return frozenset(self._waiting)
+    def failed(self, partition: TopicPartition, error: Exception) -> Quarantined:
+        entry = self.entries.get(partition)
+        failures = 1 if entry is None or entry.quarantined is None else entry.quarantined.failures + 1
+        # The exponent is bounded before the wait is: 2 to the power of a long outage fits no float.
+        wait_s = min(self._wait_s * 2.0 ** min(failures - 1, 64), self._wait_max_s)
+        until_s = self._clock.monotonic_s() + wait_s
+        found = Quarantined(failures, self._clock.now_ms(), type(error).__name__, str(error), until_s)
+        if entry is not None:
+            entry.quarantined = found
+        return found
 
-    def of(self, partition: TopicPartition) -> Waiting | None:
-        return self._waiting.get(partition)
+    def is_resting(self, partition: TopicPartition) -> bool:
+        """Whether it is not to be tried now, because it failed."""
+        held = self.entries[partition].quarantined
+        return held is not None and self._clock.monotonic_s() < held.until_s
 
-    def due(self) -> dict[TopicPartition, Assessment]:
-        """Those that are due, most dirty first."""
-        known = {name: entry.assessment for name, entry in self._waiting.items() if entry.assessment is not None}
-        return {name: known[name] for name in most_dirty_first(known)}
+    def due(self) -> list[Compacting]:
+        """Those that are due, by falling dirty ratio. Source: LogCleanerManager.grabFilthiestCompactedLog."""
+        known = [(entry, entry.assessment) for entry in self.entries.values() if entry.assessment is not None]
+        due = [Compacting(entry.led, entry.policy, found) for entry, found in known if found.trigger is not None]
+        return sorted(due, key=lambda one: -one.assessment.dirty_ratio)
 
-    def oldest_due_ms(self) -> int | None:
-        """Since when the first of those that are due has been."""
-        since = [entry.due_since_ms for entry in self._waiting.values() if entry.due_since_ms is not None]
-        return min(since, default=None)
-
-    def cleanable_bytes(self, among: Container[TopicPartition] | None = None) -> int:
-        """Bytes that may be compacted and never were. `among`: only of these partitions."""
-        return sum(
-            entry.assessment.cleanable_bytes
-            for name, entry in self._waiting.items()
-            if entry.assessment is not None and (among is None or name in among)
+    def weighed(self) -> Weighed:
+        known = [(entry, entry.assessment) for entry in self.entries.values() if entry.assessment is not None]
+        since_ms = [entry.due_since_ms for entry in self.entries.values() if entry.due_since_ms is not None]
+        return Weighed(
+            due=len(self.due()),
+            oldest_due_ms=min(since_ms, default=None),
+            cleanable_bytes=sum(found.cleanable_bytes for _, found in known),
+            max_dirty_ratio=max((found.dirty_ratio for _, found in known), default=0.0),
+            quarantined=sum(entry.quarantined is not None for entry in self.entries.values()),
+            quarantined_bytes=sum(found.cleanable_bytes for entry, found in known if entry.quarantined is not None),
         )
-
-    def max_dirty_ratio(self) -> float:
-        """The largest of those that are known, 0 if none is."""
-        known = (entry.assessment for entry in self._waiting.values())
-        return max((found.dirty_ratio for found in known if found is not None), default=0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,3 +253,48 @@ class DeletionUnnoted(CommitConflict):
     def __init__(self, message: str, state: PartitionState, before_offset: int) -> None:
         super().__init__(message, state)
         self.before_offset = before_offset
+
+
+REMEMBERED_MAX = 65_536
+"""First batches of so many segments."""
+_HEADERS: dict[int, Layout[Any]] = {0: MESSAGE_HEADER, 1: TIMESTAMPED_MESSAGE_HEADER, CURRENT_MAGIC: BATCH_HEADER}
+
+
+class Look:
+    """Weighs partitions of an archive. Thread-safe; keeps nothing that grows with the archive."""
+
+    def __init__(self, store: ObjectStore, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._timestamp_of = lru_cache(REMEMBERED_MAX)(self._first_batch_timestamp_ms)
+
+    def __call__(self, led: LedPartition, policy: CompactionPolicy) -> Assessment:
+        """Weigh one partition. Raises CorruptFile, StoreError."""
+        state = CommitLog(self._store, led.root, self._clock, known=led.newest_commit).read()
+        clean_end_offset, undecided = state.clean_end_offset, first_undecided(self._store, state)
+        dirty = dirty_segments(state.segments, clean_end_offset) if needs_first_batches(policy) else ()
+        timestamps_ms = {
+            segment.base_offset: self._timestamp_of(below(led.root, segment.log_key))
+            for segment in dirty
+            if log_size_bytes(segment)
+        }
+        assessment = assess(
+            state.segments,
+            clean_end_offset,
+            policy,
+            now_ms=self._clock.now_ms(),
+            first_batch_timestamps_ms=timestamps_ms,
+            stable_end_offset=2**63 - 1 if undecided is None else undecided,
+        )
+        return replace(assessment, undone_by_commit=undone_by_commit(state))
+
+    def _first_batch_timestamp_ms(self, key: ObjectKey) -> int:
+        """Of an object that never changes; -1 for none. Source: RecordBatch.maxTimestamp."""
+        head = self._store.read(key, 0, BATCH_HEADER.size_bytes)
+        magic = head[MAGIC_POSITION] if len(head) > MAGIC_POSITION else None
+        header = _HEADERS.get(magic) if magic is not None else None
+        if header is None or len(head) < header.size_bytes:
+            raise CorruptFile(f"expected a batch, found {len(head)} bytes with magic {magic}", file=key, position=0)
+        if magic == CURRENT_MAGIC:
+            return BATCH_HEADER.read(head).max_timestamp
+        return TIMESTAMPED_MESSAGE_HEADER.read(head).timestamp if magic == 1 else NO_TIMESTAMP

@@ -20,13 +20,8 @@ from sidecar.config import CompactionPolicy, CompactionSettings
 from sidecar.errors import SettingsError
 from sidecar.topic_policy import OnUnkeyed, TopicPolicy
 
-_FLAGS: Final = {
-    "strict": "strict",
-    "on_unkeyed": "on-unkeyed",
-    "exact_keys": "exact-keys",
-    "segment_bytes": "segment-bytes",
-}
-"""By setting: its flag. Strategy and header are compared together."""
+_FLAGS: Final = ("strict", "on_unkeyed", "exact_keys", "segment_bytes")
+"""Settings with a flag of the same name. Strategy and header are compared together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +125,8 @@ def command_rules(
     elif in_use.strategy != Strategy.HEADER and header_name(given.header or ""):
         raise SettingsError(f"--header {given.header} is for --strategy header, not {in_use.strategy}")
     values: dict[str, Any] = {"strategy": Strategy(in_use.strategy), "header": in_use.header}
-    for name, flag in _FLAGS.items():
-        value = getattr(given, name)
+    for name in _FLAGS:
+        flag, value = name.replace("_", "-"), getattr(given, name)
         if value is None:
             continue
         values[name] = value

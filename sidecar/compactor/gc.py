@@ -1,13 +1,16 @@
-"""Objects of one lineage that no commit names and no reader can need: found, deleted, and noted as deleted."""
+"""Objects that no commit names and no reader can need: found, deleted, and noted as deleted. `GcTask` is that of `run`."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, MutableMapping
+from collections.abc import Callable, Collection, Iterable, Iterator, MutableMapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, field
+from typing import Final, Protocol
 
+import structlog
+
+from sidecar import __version__
 from sidecar.archive.actions import Purge
 from sidecar.archive.commit import Writer
 from sidecar.archive.keys import (
@@ -21,17 +24,20 @@ from sidecar.archive.keys import (
     parse_segment_key,
 )
 from sidecar.archive.state import CommitId, PartitionState, RemovedSegment
-from sidecar.clock import Clock
+from sidecar.clock import Clock, HasClock
 from sidecar.commits.commit_log import CommitConflict, CommitLog, StateId, state_id
 from sidecar.commits.commit_window import ORPHAN_MS
 from sidecar.commits.stored_commits import StoredCommits
 from sidecar.compactor.archive.stored_parts import STAGING, is_staged_part
-from sidecar.errors import ObjectExists
+from sidecar.compactor.candidate_queue import LedPartition
+from sidecar.errors import CompactionCutOff, Fenced, ObjectExists, PartitionError, StoreUnsupported
+from sidecar.host.journal import HasJournal
+from sidecar.metrics.registry import HasMetrics
 from sidecar.model import ObjectKey
-from sidecar.ports import ObjectStore, UnfinishedUpload
-from sidecar.randomness import Randomness
-from sidecar.rewriting.engines import CompactionCutOff
-from sidecar.storage.store_clock import is_old
+from sidecar.ports import HasFacts, HasInstance, HasStore, ObjectStore, UnfinishedUpload
+from sidecar.randomness import HasRandomness, Randomness
+from sidecar.storage.leftovers import list_uploads, remove_leftovers
+from sidecar.storage.store_clock import is_old, read_store_clock
 
 CONFLICTS_IN_A_ROW: Final = 20
 PURGED_AT_ONCE: Final = 1000
@@ -97,8 +103,11 @@ def collect_garbage(
     orphans = list(_orphans(store, root, state, orphaned_until_ms(store_now_ms, grace_period_ms), in_progress))
     due = _due(store, root, state, store_now_ms - grace_period_ms)
     if orphans or due:
-        if not dry_run:
-            _try_to_delete(store, root)
+        if not dry_run:  # Raises StoreError where objects may not be put there, or not deleted.
+            trial = below(root, _TRIAL)
+            with suppress(ObjectExists):
+                store.put_if_absent(trial, b"tiered-sidecar gc")
+            store.delete([trial])
         # A checkpoint may be wrong: commits may name what it leaves out or calls removed. This also reads what was committed since.
         state = _read_all(log, root, {} if verified is None else verified)
         named = _named(state)
@@ -152,7 +161,6 @@ def abort_uploads(
     until_ms: int,
     *,
     in_progress: Collection[str] = (),
-    randomness: Randomness | None = None,
     dry_run: bool = False,
 ) -> Counter[str]:
     """Abort those multipart uploads of segments and work files that are as old as orphans.
@@ -219,14 +227,6 @@ def _keys(root: ObjectKey, found: RemovedSegment) -> tuple[ObjectKey, ObjectKey]
     return below(root, log_key(*name)), below(root, indexes_key(*name))
 
 
-def _try_to_delete(store: ObjectStore, root: ObjectKey) -> None:
-    """Put an object where the segments are, and delete it. Raises StoreError where that is refused."""
-    key = below(root, _TRIAL)
-    with suppress(ObjectExists):
-        store.put_if_absent(key, b"tiered-sidecar gc")
-    store.delete([key])
-
-
 def _purge(
     log: CommitLog, state: PartitionState, due: list[RemovedSegment], writer: Writer
 ) -> tuple[PartitionState, list[RemovedSegment]]:
@@ -241,3 +241,96 @@ def _purge(
         except CommitConflict as conflict:
             state = conflict.state
     return state, []
+
+
+_log = structlog.get_logger(__name__)
+
+
+class GcPorts(HasStore, HasClock, HasFacts, HasJournal, HasMetrics, HasRandomness, HasInstance, Protocol):
+    """What this takes of the world."""
+
+
+@dataclass(slots=True)
+class GcTask:
+    """`offer` is called by the uploading thread, the object itself by another.
+
+    `grace_period_ms`: see `collect_garbage`. `is_stopping`: no further partition is to be begun.
+    """
+
+    tools: GcPorts
+    grace_period_ms: int
+    is_stopping: Callable[[], bool] = lambda: False
+    _led: Sequence[LedPartition] = ()
+    _reported: set[str] = field(default_factory=set)
+    _verified: dict[ObjectKey, StateId] = field(default_factory=dict)
+
+    def offer(self, partitions: Sequence[LedPartition]) -> None:
+        """These are led here, as of now."""
+        self._led = tuple(partitions)
+
+    def __call__(self) -> None:
+        """Once through all. A partition that cannot be read is left out, and logged. Raises StoreError."""
+        tools = self.tools
+        try:
+            store_now_ms = read_store_clock(tools.store, tools.clock, randomness=tools.randomness).store_ms
+        except StoreUnsupported as error:
+            self._report_once("garbage_not_removed", str(error), "unused objects remain and cost money")
+            return
+        until_ms = orphaned_until_ms(store_now_ms, self.grace_period_ms)
+        objects = collect_parts(tools.store, until_ms) + remove_leftovers(tools.store, until_ms)
+        self._abort_uploads(until_ms)
+        roots = {led.root for led in self._led}
+        self._verified = {root: found for root, found in self._verified.items() if root in roots}
+        for led in self._led:
+            if self.is_stopping():
+                return
+            try:
+                objects += self._clear(led, store_now_ms)
+            except CompactionCutOff:
+                return
+            except (PartitionError, Fenced) as error:
+                tools.metrics.failed(type(error).__name__)
+                _log.error("garbage_not_removed", partition=str(led.topic_partition), error=str(error))
+        tools.metrics.compaction.garbage_removed(objects)
+
+    def _report_once(self, event: str, reason: str, effect: str) -> None:
+        """What the store does not offer, it will not offer an hour later."""
+        if event not in self._reported:
+            self._reported.add(event)
+            _log.warning(event, reason=reason, effect=effect)
+
+    def _abort_uploads(self, until_ms: int) -> None:
+        """Of which the journal knows nothing: it was lost, or another broker began them and leads no more."""
+        tools, roots = self.tools, {led.root for led in self._led}
+        listed = list_uploads(tools.store, "")
+        if listed.not_listed:
+            effect = f"abandoned multipart uploads remain and cost money: {listed.advice}"
+            self._report_once("unfinished_uploads_not_listed", listed.not_listed, effect)
+            return
+        known = {attempt.segment_id for root in roots for attempt in tools.journal.attempts(root)}
+        aborted = abort_uploads(tools.store, listed.uploads, roots, until_ms, in_progress=known).total()
+        if aborted:
+            _log.info("unfinished_uploads_aborted", uploads=aborted)
+        tools.metrics.compaction.uploads_aborted(aborted)
+
+    def _clear(self, led: LedPartition, store_now_ms: int) -> int:
+        tools = self.tools
+        writer = Writer(tools.facts.broker_id(), led.leader_epoch, tools.instance, f"tiered-sidecar {__version__}")
+        found = collect_garbage(
+            tools.store,
+            led.root,
+            tools.clock,
+            writer,
+            store_now_ms=store_now_ms,
+            grace_period_ms=self.grace_period_ms,
+            randomness=tools.randomness,
+            in_progress={attempt.segment_id for attempt in tools.journal.attempts(led.root)},
+            known=led.newest_commit,
+            verified=self._verified,
+            is_stopping=self.is_stopping,
+        )
+        if found.objects:
+            _log.info(
+                "garbage_removed", partition=str(led.topic_partition), segments=found.removed, orphans=found.orphans
+            )
+        return found.objects

@@ -18,11 +18,11 @@ from sidecar.clock import HasClock
 from sidecar.compaction.last_batches import LastBatches
 from sidecar.compaction.segments import SPLIT_BYTES
 from sidecar.compactor.archive.archived_log import LAST_MODIFIED
-from sidecar.compactor.before_upload import BeforeUpload, RolledGroup
-from sidecar.compactor.staged_copies import CopyGroup, remove_if_empty
+from sidecar.compactor.before_upload import BeforeUpload, CopyGroup, RolledGroup, remove_if_empty
 from sidecar.compactor.topic_counts import RawReason
 from sidecar.compactor.topic_rule import rules_of
-from sidecar.errors import PartitionError, SidecarError
+from sidecar.engine_ports import CompactionEngines
+from sidecar.errors import CompactionCrashed, CompactionCutOff, PartitionError, SidecarError
 from sidecar.host import process_store
 from sidecar.host.disk_turns import HasTurns
 from sidecar.host.page_cache import spared
@@ -32,13 +32,11 @@ from sidecar.model import SegmentFiles
 from sidecar.partition.run_limits import HasLimits
 from sidecar.ports import HasBeat
 from sidecar.randomness import HasRandomness
-from sidecar.rewriting.engines import CompactionCrashed, CompactionCutOff, CompactionEngines
 from sidecar.rewriting.job import HASH_KEY_BYTES, CompactedOutput, CompactionJob, Cutter, Piece
-from sidecar.rewriting.parts import LocalParts
-from sidecar.rewriting.run import Scanned, rewritten, scanned
+from sidecar.rewriting.run import Scanned, required, rewritten, scanned
 from sidecar.rewriting.segment_files import checked_file, write_log
 from sidecar.rewriting.sources import LogFile
-from sidecar.rewriting.work_files import cannot_be_written
+from sidecar.rewriting.work_files import LocalParts, cannot_be_written
 from sidecar.segment.bundle import CompactedCopy
 from sidecar.storage.bandwidth import HasBudget
 
@@ -52,66 +50,58 @@ class GroupPorts(HasBudget, HasClock, HasMetrics, HasLimits, HasRandomness, HasT
     """What this takes of the world."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Surveyed:
+    """A segment whose headers have been read, and the producers at its end."""
+
+    file: LogFile
+    pieces: tuple[Piece, ...]
+    table: ProducerTable
+
+
 @dataclass(slots=True)
 class _LookedOver:
     """What the headers of a group's segments say, as far as all is decided there."""
 
-    files: list[LogFile] = field(default_factory=list)
-    pieces: list[tuple[Piece, ...]] = field(default_factory=list)
+    segments: list[_Surveyed] = field(default_factory=list)
     completed: list[CompletedTransaction] = field(default_factory=list)
-    tables: list[ProducerTable] = field(default_factory=list)
-
-    def cut_to(self, end_offset: int) -> None:
-        """Leave out the segments that reach above."""
-        count = sum(file.end_offset <= end_offset for file in self.files)
-        del self.files[count:], self.pieces[count:], self.tables[count:]
 
 
+@dataclass(eq=False)
 class GroupCompactor:
-    """One turn takes what waits, and hands copies back. Segments that cannot be compacted go as they are, and at once."""
+    """One turn takes what waits, and hands copies back. Segments that cannot be compacted go as they are, and at once.
 
-    def __init__(
-        self,
-        waiting: BeforeUpload,
-        tools: GroupPorts,
-        engines: CompactionEngines,
-        staging: Callable[[], Path],
-        is_stopping: Callable[[], bool] = lambda: False,
-    ) -> None:
-        """Build it.
+    `staging`: gives an existing directory of ours. May raise StagingFull. `is_stopping`: copies are not needed any more. Asked
+    before each read and each step: what is begun ends there, and errors are of the end.
+    """
 
-        Args:
-            staging: gives an existing directory of ours. May raise StagingFull.
-            is_stopping: nobody waits for copies any more. Asked before each read and each step: what is begun ends there, and
-                errors are of the end.
-        """
-        self._is_stopping = is_stopping
-        self._waiting = waiting
-        self._tools = tools
-        self._engines = engines
-        self._staging = staging
-        self._number = 0
+    waiting: BeforeUpload
+    tools: GroupPorts
+    engines: CompactionEngines
+    staging: Callable[[], Path]
+    is_stopping: Callable[[], bool] = lambda: False
+    _number: int = 0
 
     def turn(self) -> bool:
         """Compact what waits; whether there was something. Never raises for the data, a store, or an engine."""
-        groups = () if self._is_stopping() else self._waiting.take()
+        groups = () if self.is_stopping() else self.waiting.take()
         if not groups:
             return False
         with self._sparing(groups):
             self._compact_all(groups)
-        self._waiting.wake()
+        self.waiting.wake()
         return True
 
     def _compact_all(self, groups: Sequence[RolledGroup]) -> None:
         looked = [(group, found) for group in groups if (found := self._look_over(group)) is not None]
-        jobs = [(group, found) for group, found in looked if found.files]
+        jobs = [(group, found) for group, found in looked if found.segments]
         try:
             if jobs:
                 self._compact(jobs)
         except SidecarError as error:
             self._give_up([group for group, _ in jobs], error)
         except Exception as error:  # noqa: BLE001 - odd data may meet a fault of ours: the segments go as they are
-            if not self._is_stopping():
+            if not self.is_stopping():
                 _log.critical("group_compaction_crashed", error=repr(error), exc_info=error)
             self._give_up([group for group, _ in jobs], CompactionCrashed(f"a fault of our own: {error!r}"))
 
@@ -119,7 +109,7 @@ class GroupCompactor:
     def _sparing(self, groups: Sequence[RolledGroup]) -> Iterator[None]:
         """What only we bring into the page cache is given back, as that of segments which are archived as they are."""
         with ExitStack() as done:
-            if self._tools.policy.spares_cache:
+            if self.tools.policy.spares_cache:
                 for segment in (segment for group in groups for segment in group.segments):
                     done.enter_context(spared(segment.log.path, segment.log.size_bytes))
             yield
@@ -130,11 +120,11 @@ class GroupCompactor:
         Raises CompactionCutOff.
         """
         self._require_going_on()
-        beat = self._tools.beat
-        return self._tools.turns.reading(device, beat=beat, is_urgent=False, gives_way=True, goes_on=goes_on)
+        beat = self.tools.beat
+        return self.tools.turns.reading(device, beat=beat, is_urgent=False, gives_way=True, goes_on=goes_on)
 
     def _require_going_on(self) -> None:
-        if self._is_stopping():
+        if self.is_stopping():
             raise CompactionCutOff
 
     def _in_turns(self, device: int, scanner: Iterable[BatchColumns]) -> Iterator[BatchColumns]:
@@ -145,7 +135,7 @@ class GroupCompactor:
                 columns = next(batches, None)
             if columns is None:
                 return
-            self._tools.budget.reads.take(int(columns.size_bytes.sum()))
+            self.tools.budget.reads.take(int(columns.size_bytes.sum()))
             goes_on = True
             yield columns
 
@@ -167,24 +157,25 @@ class GroupCompactor:
         lag_ms = group.policy.min_compaction_lag_ms
         try:
             for segment in group.segments:
-                table, largest_ms = self._look_at(group.files.directory_id[0], segment, table, found)
-                if lag_ms and largest_ms > self._tools.clock.now_ms() - lag_ms:
+                surveyed, largest_ms = self._look_at(group.files.directory_id[0], segment, table, found.completed)
+                if lag_ms and largest_ms > self.tools.clock.now_ms() - lag_ms:
                     break
-                found.tables.append(table)
-            count = len(found.tables)
-            del found.files[count:], found.pieces[count:]
-            if found.tables:
-                found.cut_to(self._decided_below(group, found))
-            self._waiting.goes_raw(group.segments[count:], RawReason.TOO_YOUNG)
-            self._waiting.goes_raw(group.segments[len(found.files) : count], RawReason.OPEN_TRANSACTION)
+                found.segments.append(surveyed)
+                table = surveyed.table
+            count = len(found.segments)
+            if found.segments:
+                end_offset = self._decided_below(group, found)
+                found.segments = [one for one in found.segments if one.file.end_offset <= end_offset]
+            self.waiting.goes_raw(group.segments[count:], RawReason.TOO_YOUNG)
+            self.waiting.goes_raw(group.segments[len(found.segments) : count], RawReason.OPEN_TRANSACTION)
         except SidecarError as error:
             self._give_up([group], error)
             return None
         return found
 
     def _look_at(
-        self, device: int, segment: SegmentFiles, table: ProducerTable, found: _LookedOver
-    ) -> tuple[ProducerTable, int]:
+        self, device: int, segment: SegmentFiles, table: ProducerTable, completed: list[CompletedTransaction]
+    ) -> tuple[_Surveyed, int]:
         log = segment.log
         file = LogFile(
             log.path,
@@ -192,31 +183,29 @@ class GroupCompactor:
             segment.end_offset,
             log.size_bytes,
             log.mtime_ns,
-            read_bytes_per_s=self._tools.budget.reads.bytes_per_s,
+            read_bytes_per_s=self.tools.budget.reads.bytes_per_s,
         )
         scanner, cutter = scan_file(log.path, base_offset=segment.base_offset, file=str(log.path)), Cutter(SPLIT_BYTES)
         largest_ms = -1
         for columns in self._in_turns(device, scanner):
             table, ended = _replayed(table, columns, str(log.path))
-            found.completed += ended
+            completed += ended
             largest_ms = max(largest_ms, int(columns.max_timestamp_ms.max()))
             cutter.add(columns)
         scanner.require_exact()
-        found.files.append(file)
-        found.pieces.append(cutter.finish())
-        self._tools.beat()
-        return ProducerTable(segment.end_offset, table.rows), largest_ms
+        self.tools.beat()
+        return _Surveyed(file, cutter.finish(), ProducerTable(segment.end_offset, table.rows)), largest_ms
 
     def _decided_below(self, group: RolledGroup, found: _LookedOver) -> int:
         """Up to where it is known what became of every transaction, for which the log behind the group is looked at too."""
-        table, end_offset = found.tables[-1], found.files[-1].end_offset
+        table, end_offset = found.segments[-1].table, found.segments[-1].file.end_offset
         behind = [(s.base_offset, s.log) for s in group.files.segments if s.base_offset >= end_offset]
         if group.files.active_log is not None and group.files.active_base_offset is not None:
             behind.append((group.files.active_base_offset, group.files.active_log))
         for base_offset, log in behind:
             if _first_open(table, end_offset) is None or base_offset >= group.stable_end_offset:
                 break
-            self._tools.beat()
+            self.tools.beat()
             # The active segment's tail may be half written; batches below the stable end are whole.
             scanner = scan_file(log.path, base_offset=base_offset, file=str(log.path))
             for columns in self._in_turns(group.files.directory_id[0], scanner):
@@ -229,64 +218,57 @@ class GroupCompactor:
         return end_offset if open_offset is None else open_offset
 
     def _compact(self, looked: Sequence[tuple[RolledGroup, _LookedOver]]) -> None:
-        now_ms = self._tools.clock.now_ms()
+        now_ms = self.tools.clock.now_ms()
         jobs = [
             CompactionJob(
-                tuple(found.files),
-                tuple(found.pieces),
+                tuple(one.file for one in found.segments),
+                tuple(one.pieces for one in found.segments),
                 tuple(found.completed),
                 # What a tombstone or a marker deletes may be archived already, or go raw after all.
                 replace(rules_of(group.policy, now_ms, segment_bytes=ONE_BY_ONE), spares_deletes=True),
-                LastBatches.of(found.tables[-1]),
-                self._tools.randomness.random_bytes(HASH_KEY_BYTES),
+                LastBatches.of(found.segments[-1].table),
+                self.tools.randomness.random_bytes(HASH_KEY_BYTES),
             )
             for group, found in looked
         ]
         self._number += 1
-        parts = LocalParts(self._staging() / f"{self._number:08d}")
+        parts = LocalParts(self.staging() / f"{self._number:08d}")
         with cannot_be_written(parts.directory):
             parts.directory.mkdir()
         try:
-            engine = self._engines.for_bytes(sum(job.size_bytes for job in jobs), local_files=True)
+            engine = self.engines.for_bytes(sum(job.size_bytes for job in jobs), local_files=True)
             self._require_going_on()  # A JVM that was ended must not start again.
             _ = engine.cores  # A JVM starts before the turn at the disks, not after it.
             with self._taking_turns([group for group, _ in looked]):
                 self._require_going_on()
                 with scanned(jobs, engine) as run:
                     results = rewritten(run, parts)
-                self._take(looked, jobs, run.results, results, parts)
+                self._take(looked, run.results, results, parts)
         finally:
-            for path in parts.directory.glob("*.part"):
-                path.unlink(missing_ok=True)
+            parts.forget_all()
             remove_if_empty(parts.directory)
 
     def _take(
         self,
         looked: Sequence[tuple[RolledGroup, _LookedOver]],
-        jobs: Sequence[CompactionJob[LogFile]],
         scans: Sequence[Scanned[LogFile] | SidecarError],
         results: Sequence[tuple[CompactedOutput[LogFile], ...] | SidecarError],
         parts: LocalParts,
     ) -> None:
-        for (group, _), job, scan, result in zip(looked, jobs, scans, results, strict=True):
-            if isinstance(scan, SidecarError):
-                self._give_up([group], scan)
-                continue
-            if isinstance(result, SidecarError):
-                self._give_up([group], result)
-                continue
+        for (group, _), scan, result in zip(looked, scans, results, strict=True):
             try:
                 self._require_going_on()
-                self._stage(group, scan, result, job, parts)
+                found, outputs = required(scan), required(result)
+                self._stage(group, found, outputs, parts)
             except SidecarError as error:
                 self._give_up([group], error)
                 continue
             _log.info(
                 "group_compacted",
                 partition=str(group.topic_partition),
-                segments=len(result),
-                bytes_before=job.size_bytes,
-                bytes_after=sum(output.size_bytes for output in result),
+                segments=len(outputs),
+                bytes_before=found.job.size_bytes,
+                bytes_after=sum(output.size_bytes for output in outputs),
             )
 
     def _stage(
@@ -294,13 +276,12 @@ class GroupCompactor:
         group: RolledGroup,
         found: Scanned[LogFile],
         outputs: Sequence[CompactedOutput[LogFile]],
-        job: CompactionJob[LogFile],
         parts: LocalParts,
     ) -> None:
         """Hand all copies of a group over at once, so that none is archived without the others."""
         segments = group.segments[: len(outputs)]
         if all(output.unchanged for output in outputs):
-            self._waiting.unchanged(segments)
+            self.waiting.unchanged(segments)
             return
         copies: list[CompactedCopy | None] = []
         with ExitStack() as unless_whole:
@@ -310,20 +291,20 @@ class GroupCompactor:
                     continue
                 path = parts.directory / f"{segment.topic_partition}-{segment.base_offset:020d}.log"
                 unless_whole.callback(path.unlink, missing_ok=True)
-                copies.append(_copy(path, segment, output, job, parts))
+                copies.append(_copy(path, segment, output, found.job, parts))
             unless_whole.pop_all()
         # What goes as it is keeps its records: a compaction of the archive meets them.
         scans = [scan for scan in found.scans if copies[scan.split.segment] is not None]
         unkeyed, malformed = sum(scan.unkeyed for scan in scans), sum(scan.malformed_versions for scan in scans)
-        self._waiting.compacted(CopyGroup(segments, tuple(copies), group.policy, unkeyed, malformed))
+        self.waiting.compacted(CopyGroup(segments, tuple(copies), group.policy, unkeyed, malformed))
 
     def _give_up(self, groups: Sequence[RolledGroup], error: SidecarError) -> None:
-        if self._is_stopping():
+        if self.is_stopping():
             _log.info("group_compaction_given_up", groups=len(groups), reason=str(CompactionCutOff()))
             return
         for group in groups:
-            self._tools.metrics.failed(type(error).__name__)
-            self._waiting.goes_raw(group.segments, RawReason.COMPACTION_FAILED, str(error))
+            self.tools.metrics.failed(type(error).__name__)
+            self.waiting.goes_raw(group.segments, RawReason.COMPACTION_FAILED, str(error))
 
 
 def _copy(

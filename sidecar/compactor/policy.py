@@ -1,6 +1,6 @@
-"""Pure: which archived partitions are due for compaction, how far, and which first.
+"""Pure: which archived partitions are due for compaction, and how far.
 
-Source: LogCleanerManager.cleanableOffsets, calculateCleanableBytes, maxCompactionDelay, grabFilthiestCompactedLog. An
+Source: LogCleanerManager.cleanableOffsets, calculateCleanableBytes, maxCompactionDelay. An
 archive has no active segment: all that is in it was rolled, and stable.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeVar
 
 from sidecar.archive.bundle import log_size_bytes
 from sidecar.config import CompactionPolicy
@@ -134,24 +133,3 @@ def _largest_timestamp_ms(segment: ArchivedSegment) -> int:
 def _earliest_ms(dirty: Iterable[ArchivedSegment], timestamps_ms: Mapping[int, int]) -> int | None:
     known = [timestamps_ms.get(segment.base_offset, -1) for segment in dirty]
     return min((timestamp_ms for timestamp_ms in known if timestamp_ms > 0), default=None)
-
-
-Name = TypeVar("Name")
-
-
-def most_dirty_first(due: Mapping[Name, Assessment]) -> list[Name]:
-    """Those with a trigger, by falling dirty ratio; equal ones in the given order."""
-    names = [name for name, assessment in due.items() if assessment.trigger is not None]
-    return sorted(names, key=lambda name: -due[name].dirty_ratio)
-
-
-def one_job(names: Sequence[Name], due: Mapping[Name, Assessment], *, max_bytes: int, max_count: int) -> list[Name]:
-    """The first of them that fit one job together: at least one, whatever its size."""
-    chosen: list[Name] = []
-    size_bytes = 0
-    for name in names[:max_count]:
-        size_bytes += due[name].size_bytes
-        if chosen and size_bytes > max_bytes:
-            break
-        chosen.append(name)
-    return chosen

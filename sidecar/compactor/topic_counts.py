@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final
+from typing import Any, ClassVar, Final
 
 import structlog
 
@@ -27,25 +27,40 @@ REMEDY: Final = (
 
 
 @dataclass(slots=True)
-class OddRecords:
-    """Counts by topic since this process began, and logs each commit with such records. Thread-safe.
+class _TopicCounts:
+    """Counts by topic since this process began. Thread-safe. `show`: takes what `/status` is to show under the name `part`."""
+
+    part: ClassVar[str]
+    show: Callable[[Mapping[str, Any]], None] = lambda _: None
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _by_topic: dict[str, Counter[str]] = field(default_factory=dict, init=False)
+
+    def _add(self, topic: str, counts: Mapping[str, int]) -> None:
+        with self._lock:
+            self._by_topic.setdefault(topic, Counter()).update(counts)
+        self.show({self.part: self.status()})
+
+    def status(self) -> dict[str, dict[str, int]]:
+        with self._lock:
+            return {topic: dict(sorted(counts.items())) for topic, counts in sorted(self._by_topic.items())}
+
+
+@dataclass(slots=True)
+class OddRecords(_TopicCounts):
+    """Counts and logs each commit with such records.
 
     `count`: called after each, with the records without a key, which are dropped, and those with a malformed version.
     """
 
+    part: ClassVar[str] = "odd_records"
     count: Callable[[int, int], None] = lambda _unkeyed, _malformed_versions: None
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-    _by_topic: dict[str, dict[str, int]] = field(default_factory=dict)
 
     def note(self, partition: TopicPartition, unkeyed: int, malformed_versions: int, effect: str) -> None:
         """A commit has replaced records of a partition, or archived copies of them. `effect`: what that means for dropped ones."""
         if not (unkeyed or malformed_versions):
             return
-        with self._lock:
-            topic = self._by_topic.setdefault(partition.topic, {"unkeyed": 0, "malformed_versions": 0})
-            topic["unkeyed"] += unkeyed
-            topic["malformed_versions"] += malformed_versions
         self.count(unkeyed, malformed_versions)
+        self._add(partition.topic, {"unkeyed": unkeyed, "malformed_versions": malformed_versions})
         _log.warning(
             "compaction_met_odd_records",
             partition=str(partition),
@@ -54,10 +69,6 @@ class OddRecords:
             effect=f"records without a key are dropped: {effect}. {MALFORMED}",
             remedy=REMEDY,
         )
-
-    def status(self) -> dict[str, dict[str, int]]:
-        with self._lock:
-            return {topic: dict(found) for topic, found in sorted(self._by_topic.items())}
 
 
 EFFECT: Final = (
@@ -144,22 +155,19 @@ def before_upload_risk(policy: CompactionPolicy, max_upload_delay_ms: int) -> st
 
 
 @dataclass(slots=True)
-class RawUploads:
-    """Counts by topic since this process began, logs and tells each case. Its owner keeps calls apart.
+class RawUploads(_TopicCounts):
+    """Counts and logs each segment that goes as it is. `count`: called after each case, with its reason and its segments."""
 
-    `count`: called after each, with the reason and a number of segments.
-    """
-
+    part: ClassVar[str] = "archived_without_compaction"
     count: Callable[[RawReason, int], None] = lambda _reason, _segments: None
-    _by_topic: dict[str, Counter[RawReason]] = field(default_factory=dict)
 
     def note(self, segments: Sequence[SegmentFiles], reason: RawReason, detail: str = "") -> None:
         """These segments of one partition, ascending, go as they are."""
         if not segments:
             return
         topic_partition = segments[0].topic_partition
-        self._by_topic.setdefault(topic_partition.topic, Counter())[reason] += len(segments)
         self.count(reason, len(segments))
+        self._add(topic_partition.topic, {str(reason): len(segments)})
         what, remedy = _TEXTS[reason]
         tell = _log.error if reason is RawReason.COMPACTION_FAILED else _log.warning
         tell(
@@ -172,9 +180,3 @@ class RawUploads:
             effect=EFFECT,
             remedy=remedy,
         )
-
-    def status(self) -> dict[str, dict[str, int]]:
-        found = {topic: dict(counts) for topic, counts in list(self._by_topic.items())}
-        return {
-            topic: {str(reason): count for reason, count in sorted(found[topic].items())} for topic in sorted(found)
-        }

@@ -11,10 +11,10 @@ import structlog
 from sidecar.broker.topic_configs import TOPIC_CONFIGS
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction_strategy import Strategy, StrategyInUse, header_name, strategy_in_use, strategy_of
-from sidecar.config import CompactionPolicy, CompactionSettings
+from sidecar.config import CompactionPolicy, CompactionSettings, CompactionWhen
 from sidecar.errors import PartitionError
 from sidecar.model import TopicPartition
-from sidecar.topic_policy import OnUnkeyed, TopicPolicy
+from sidecar.topic_policy import OnUnkeyed, TopicPolicy, Unanswered
 
 _log = structlog.get_logger(__name__)
 
@@ -42,7 +42,8 @@ class TopicRule:
     """What holds for a topic.
 
     `policy`: None if it is not compacted, and `why_not` says why; its strategy and header are those in use. `sources`: by name of
-    a setting. `strategy` and `header`: as they are configured.
+    a setting. `strategy` and `header`: as they are configured. `unknown`: why it is not known whether and how a topic with
+    `before_upload` is compacted, if there is no policy for that reason.
     """
 
     policy: CompactionPolicy | None
@@ -50,6 +51,7 @@ class TopicRule:
     sources: Mapping[str, str] = field(default_factory=dict)
     strategy: Strategy = Strategy.OFFSET
     header: str = ""
+    unknown: Unanswered | None = None
 
     @property
     def remark(self) -> str:
@@ -77,10 +79,11 @@ def topic_rule(settings: CompactionSettings, topic: str, told: TopicPolicy) -> T
     if refusal:
         return TopicRule(None, f"{refusal}; compaction.ignore_cleanup_policy in its entry compacts it anyway")
     rule = with_told(settings, topic, told)
-    if rule.policy is None:
+    why_not = rule.why_not if rule.policy is None else not_known(rule.policy, rule.sources, rule.strategy, told)
+    if not why_not:
         return rule
-    unknown = not_known(rule.policy, rule.sources, rule.strategy, told)
-    return TopicRule(None, unknown) if unknown else rule
+    waits = policy.when is CompactionWhen.BEFORE_UPLOAD
+    return TopicRule(None, why_not, unknown=told.unanswered if waits else None)
 
 
 def with_told(settings: CompactionSettings, topic: str, told: TopicPolicy) -> TopicRule:
@@ -148,15 +151,17 @@ def not_known(policy: CompactionPolicy, sources: Mapping[str, str], strategy: St
     )
 
 
+@dataclass(slots=True)
 class TopicRules:
-    """Answers for one topic after the other, and logs once what is left alone although it is named."""
+    """Answers for one topic after the other, and logs once what is left alone although it is named.
 
-    def __init__(self, settings: CompactionSettings, told: Callable[[str], TopicPolicy]) -> None:
-        """Args: told: what the broker, or `topics.policies`, says of a topic."""
-        self._settings = settings
-        self._told = told
-        self._left_alone: dict[str, str] = {}
-        self._remarked: dict[str, str] = {}
+    `told`: what the broker, or `topics.policies`, says of a topic.
+    """
+
+    settings: CompactionSettings
+    told: Callable[[str], TopicPolicy]
+    _left_alone: dict[str, str] = field(default_factory=dict)
+    _remarked: dict[str, str] = field(default_factory=dict)
 
     def policy_of(self, topic: str) -> CompactionPolicy | None:
         """What holds for a topic, None if it is not compacted. Thread-safe."""
@@ -164,10 +169,10 @@ class TopicRules:
 
     def rule_of(self, topic: str) -> TopicRule:
         """The same, with where it comes from. Thread-safe."""
-        rule = topic_rule(self._settings, topic, self._told(topic))
+        rule = topic_rule(self.settings, topic, self.told(topic))
         if rule.policy is not None or rule.why_not == NOT_NAMED:
             self._left_alone.pop(topic, None)
-        elif self._settings.enabled and self._left_alone.get(topic) != rule.why_not:
+        elif self.settings.enabled and self._left_alone.get(topic) != rule.why_not:
             self._left_alone[topic] = rule.why_not
             _log.warning("compaction_leaves_topic_alone", topic=topic, reason=rule.why_not)
         if rule.remark and self._remarked.get(topic) != rule.remark:

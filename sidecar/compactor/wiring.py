@@ -1,32 +1,171 @@
-"""Compaction and the removal of garbage as `run` has them: put together from settings and tools."""
+"""Compaction and gc as `run` has them, in threads. Uploads never wait for them, and they end with the uploads."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, InitVar, dataclass
 from functools import partial
-from pathlib import Path
-from typing import Any, Final, Protocol
+from types import TracebackType
+from typing import Any, Final, Protocol, Self
 
-from sidecar.compactor.background_worker import BesideUploads, Chore, Turning, WithChores
-from sidecar.compactor.before_upload import BeforeUpload, rule_unknown
-from sidecar.compactor.candidate_assessment import Look
-from sidecar.compactor.candidate_queue import Compacted, Compacting, LedPartition
-from sidecar.compactor.gc_task import GcPorts, GcTask
+import structlog
+
+from sidecar.clock import Clock
+from sidecar.compactor.before_upload import BeforeUpload
+from sidecar.compactor.candidate_queue import Compacted, Compacting, LedPartition, Look
+from sidecar.compactor.gc import GcPorts, GcTask
 from sidecar.compactor.topic_counts import OddRecords, RawReason, RawUploads
 from sidecar.compactor.topic_rule import TopicRules
 from sidecar.compactor.worker import CompactionWorker
 from sidecar.config import CompactionPolicy, Settings
+from sidecar.engine_ports import CompactionEngines
+from sidecar.errors import SidecarError
 from sidecar.host.disk_turns import HasTurns
 from sidecar.partition.run_limits import HasLimits
 from sidecar.ports import HasBeat, HasStop
-from sidecar.rewriting.engines import CompactionEngines
 from sidecar.rewriting.work_files import WorkFiles
 from sidecar.spark.scratch import sweep
 from sidecar.storage.bandwidth import HasBudget
 from sidecar.storage.store_clock import CHECK_S, ClockWatch
+
+_log = structlog.get_logger(__name__)
+
+JOIN_S = 0.2
+RELOAD_WAIT_S = 2.0
+"""So long uploads wait at most for work that other settings cut off."""
+
+
+class Chore:
+    """Something small that is done every so often, whatever else there is to do."""
+
+    def __init__(self, name: str, interval_s: float, work: Callable[[], object], clock: Clock) -> None:
+        """Args: work: may raise SidecarError, which is logged; the next try is an interval away."""
+        self._name = name
+        self._interval_s = interval_s
+        self._work = work
+        self._clock = clock
+        self._next_s = clock.monotonic_s() + interval_s
+
+    def turn(self) -> None:
+        if self._clock.monotonic_s() < self._next_s:
+            return
+        self._next_s = self._clock.monotonic_s() + self._interval_s
+        try:
+            self._work()
+        except SidecarError as error:
+            _log.error("chore_failed", chore=self._name, error=str(error), next_try_s=self._interval_s)
+
+
+@dataclass(eq=False)
+class BesideUploads:
+    """A context manager around the threads: one for each of `workers`, by its name, so that none waits for another.
+
+    A worker is called again and again: it does what is due, and returns whether there may be more at once.
+
+    `stop`: the process drains. `ending`: set here when the context ends; workers begin nothing after either. `cut_off`: set here
+    when work in progress must not commit any more. `interval_s`: between two turns that found nothing. `drain_s`: how long work
+    in progress may go on after the end of the context; then `give_up` is called. Where the process goes on, with other settings,
+    work is cut off at once. `give_up`: ends what workers wait for; called in any case at the end. `beat`: called while the end is
+    waited for. `earlier`: threads of settings before. A worker begins when those of its name have ended.
+    """
+
+    workers: InitVar[Mapping[str, Callable[[], bool]]]
+    clock: Clock
+    _: KW_ONLY
+    stop: threading.Event
+    ending: threading.Event
+    cut_off: threading.Event
+    interval_s: float
+    drain_s: float
+    give_up: Callable[[], None]
+    beat: Callable[[], None]
+    earlier: InitVar[BesideUploads | None] = None
+
+    def __post_init__(self, workers: Mapping[str, Callable[[], bool]], earlier: BesideUploads | None) -> None:
+        # Not the object: each would keep all that were there before it.
+        self._earlier = () if earlier is None else earlier.living()
+        self._failures: list[BaseException] = [] if earlier is None else earlier._failures  # noqa: SLF001 - of our own kind
+        # Daemon threads: where one cannot be ended the process ends all the same.
+        self._threads = [
+            threading.Thread(target=self._run, args=(worker,), name=name, daemon=True)
+            for name, worker in workers.items()
+        ]
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.ending.set()
+        if self.stop.is_set() or error is not None:
+            self._join_within(self.drain_s)
+            self.cut_off.set()
+            self._end("the process stops", "")
+            while self.is_alive():
+                self._join()  # The process has a deadline of its own.
+        else:
+            wait_s = min(self.drain_s, RELOAD_WAIT_S)
+            self.cut_off.set()
+            self._join_within(wait_s)
+            self._end("the settings changed", "compaction uses the new settings when the running job ends")
+            self._join_within(wait_s)
+
+    def _end(self, reason: str, effect: str) -> None:
+        if self.is_alive():
+            left = "the running job starts no further commit; a commit in progress may still succeed"
+            _log.warning("compaction_cut_off", reason=reason, drain_s=self.drain_s, left=left, effect=effect)
+        self.give_up()
+
+    def _join_within(self, seconds: float) -> None:
+        until_s = self.clock.monotonic_s() + seconds
+        while self.is_alive() and self.clock.monotonic_s() < until_s:
+            self._join()
+
+    def is_alive(self) -> bool:
+        """Whether a thread is at work still, also one of settings before."""
+        return bool(self.living())
+
+    def living(self) -> tuple[threading.Thread, ...]:
+        """The threads that are at work still, also those of settings before."""
+        return tuple(thread for thread in (*self._earlier, *self._threads) if thread.is_alive())
+
+    def _join(self) -> None:
+        self.beat()
+        for thread in self.living()[:1]:
+            thread.join(JOIN_S)
+
+    def require_sound(self) -> None:
+        """Raise what ended a thread, if anything did: a fault of our own ends the process, here as elsewhere.
+
+        Also one of settings before.
+        """
+        for failure in self._failures:
+            raise failure
+
+    def _run(self, worker: Callable[[], bool]) -> None:
+        name = threading.current_thread().name
+        # Only for its own kind: groups do not wait for a long compaction of the archive.
+        earlier = [thread for thread in self._earlier if thread.name == name]
+        try:
+            while any(thread.is_alive() for thread in earlier) and not self._is_ending():
+                self._ending_within(JOIN_S)
+            while not self._is_ending():
+                if not worker() and not self._is_ending():
+                    self._ending_within(self.interval_s)
+        except BaseException as error:  # noqa: BLE001 - handed to the loop, which ends the process with it
+            self._failures.append(error)
+
+    def _is_ending(self) -> bool:
+        return self.stop.is_set() or self.ending.is_set()
+
+    def _ending_within(self, seconds: float) -> None:
+        until_s = self.clock.monotonic_s() + seconds
+        while not self._is_ending() and (left_s := until_s - self.clock.monotonic_s()) > 0:
+            self.ending.wait(min(left_s, JOIN_S))
+
 
 DRAIN_SHARE: Final = 0.5
 """Of the time that there is for draining: what the rest is for is ending a JVM."""
@@ -61,24 +200,6 @@ class CompactionInRun:
             self.thread.require_sound()
 
 
-class _Status:
-    """What `/status` shows: each thread tells its part."""
-
-    def __init__(self, tell: Callable[[Mapping[str, Any]], None], ending: threading.Event) -> None:
-        self._tell = tell
-        self._ending = ending
-        self._lock = threading.Lock()
-        self._shown: dict[str, Any] = {}
-
-    def take(self, part: Mapping[str, Any]) -> None:
-        """These keys are as follows now, unless other settings hold already."""
-        if self._ending.is_set():
-            return
-        with self._lock:
-            self._shown.update(part)
-            self._tell(dict(self._shown))
-
-
 @contextmanager
 def compaction_in_run(
     settings: Settings,
@@ -109,30 +230,21 @@ def compaction_in_run(
     def is_stopping() -> bool:
         return tools.stop.is_set() or ending.is_set()
 
-    rules = TopicRules(settings.compaction, tools.facts.policy)
-    status = _Status(tell, ending)
+    shown: dict[str, Any] = {}
+    lock = threading.Lock()
 
-    def count(reason: RawReason, segments: int) -> None:
-        tools.metrics.compaction.went_uncompacted(reason, segments)
-        status.take({"archived_without_compaction": raw.status()})
+    def show(part: Mapping[str, Any]) -> None:
+        """Each thread shows its part of `/status`, unless other settings hold already."""
+        if not ending.is_set():
+            with lock:
+                shown.update(part)
+                tell(dict(shown))
 
+    rules, measured = TopicRules(settings.compaction, tools.facts.policy), tools.metrics.compaction
     for reason in RawReason:  # A counter that begins with its first case shows no increase.
-        tools.metrics.compaction.went_uncompacted(reason, 0)
-
-    def count_odd(unkeyed: int, malformed_versions: int) -> None:
-        tools.metrics.compaction.odd_records(unkeyed, malformed_versions)
-        status.take({"odd_records": odd.status()})
-
-    raw, odd = RawUploads(count), OddRecords(count_odd)
-    waiting = BeforeUpload(
-        settings.compaction,
-        tools.clock,
-        wake,
-        rules.rule_of,
-        lambda topic: rule_unknown(settings.compaction, topic, tools.facts.policy(topic)),
-        raw,
-        odd,
-    )
+        measured.went_uncompacted(reason, 0)
+    raw, odd = RawUploads(show, measured.went_uncompacted), OddRecords(show, measured.odd_records)
+    waiting = BeforeUpload(settings.compaction, tools.clock, rules.rule_of, wake, raw, odd)
     worker = CompactionWorker(
         settings.compaction,
         Look(tools.store, tools.clock),
@@ -140,7 +252,7 @@ def compaction_in_run(
         tools.clock,
         tools.metrics,
         is_stopping,
-        status.take,
+        show,
         rules.policy_of,
         odd,
     )
@@ -154,17 +266,19 @@ def compaction_in_run(
         yield CompactionInRun(worker, waiting, clearing, earlier)
         return
 
-    def groups(copies: Callable[[], Path]) -> Turning:
-        from sidecar.compactor.group_compactor import GroupCompactor  # loads numba, 70 MB
-
-        return GroupCompactor(waiting, tools, engines, copies, is_stopping)
+    def turn() -> bool:
+        for chore in chores:
+            chore.turn()
+        return worker.turn()
 
     with ExitStack() as resources:
         sweep(settings.compaction.staging_path)
         copies = resources.enter_context(WorkFiles(settings.compaction.staging_path, "copies"))
-        workers: dict[str, Turning] = {"compaction": WithChores(chores, worker)}
+        workers: dict[str, Callable[[], bool]] = {"compaction": turn}
         if settings.compaction.is_active:
-            workers["before-upload"] = groups(copies.directory)
+            from sidecar.compactor.group_compactor import GroupCompactor  # loads numba, 70 MB
+
+            workers["before-upload"] = GroupCompactor(waiting, tools, engines, copies.directory, is_stopping).turn
         thread = BesideUploads(
             workers,
             tools.clock,

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any
 
 import structlog
@@ -21,15 +22,21 @@ from sidecar.compactor.candidate_queue import (
     LedPartition,
     Waiting,
 )
-from sidecar.compactor.policy import Assessment, one_job
+from sidecar.compactor.policy import Assessment
 from sidecar.compactor.topic_counts import OF_ARCHIVE, OddRecords
 from sidecar.compactor.topic_rule import RuleChanged
 from sidecar.config import CompactionPolicy, CompactionSettings
-from sidecar.errors import Fenced, PartitionError, SidecarError, StagingFull, StoreError
+from sidecar.errors import (
+    CompactionCrashed,
+    CompactionCutOff,
+    Fenced,
+    PartitionError,
+    SidecarError,
+    StagingFull,
+    StoreError,
+)
 from sidecar.metrics import Metrics
-from sidecar.metrics.compaction import Weighed
 from sidecar.model import TopicPartition
-from sidecar.rewriting.engines import CompactionCrashed, CompactionCutOff
 
 _log = structlog.get_logger(__name__)
 
@@ -40,52 +47,38 @@ LONE_FAILURES_MAX = 3
 """So many jobs of one partition may fail in a row; then the fault is not theirs, and all rest."""
 
 
+@dataclass(slots=True)
 class CompactionWorker:
     """Everything but the thread: `offer` is called by the uploading one, `turn` by one of its own.
 
     A partition that fails alone is quarantined. A job that fails as a whole is tried again with half as many partitions, so
     that the one at fault ends up alone; jobs grow again with each success.
+
+    `look`: weighs one partition; called by several threads. `compact`: never raises for one partition; may raise SidecarError
+    for the whole. `is_stopping`: whether nothing is to be begun any more. `show`: takes what `/status` is to show. `policy_of`:
+    what holds for a topic, None if it is not compacted.
     """
 
-    def __init__(
-        self,
-        settings: CompactionSettings,
-        look: Callable[[LedPartition, CompactionPolicy], Assessment],
-        compact: Callable[[Sequence[Compacting]], Iterable[Compacted]],
-        clock: Clock,
-        metrics: Metrics,
-        is_stopping: Callable[[], bool],
-        tell: Callable[[Mapping[str, Any]], None] = lambda _: None,
-        policy_of: Callable[[str], CompactionPolicy | None] | None = None,
-        odd: OddRecords | None = None,
-    ) -> None:
-        """Build it.
+    settings: CompactionSettings
+    look: Callable[[LedPartition, CompactionPolicy], Assessment]
+    compact: Callable[[Sequence[Compacting]], Iterable[Compacted]]
+    clock: Clock
+    metrics: Metrics
+    is_stopping: Callable[[], bool]
+    show: Callable[[Mapping[str, Any]], None]
+    policy_of: Callable[[str], CompactionPolicy | None]
+    odd: OddRecords
+    _list: CandidateQueue = field(init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _offered: Sequence[LedPartition] | None = None
+    _together: int = TOGETHER_MAX
+    _lone_failures: int = 0
+    _resting_until_s: float = 0.0
+    _held_back: Mapping[TopicPartition, str] = field(default_factory=dict)
 
-        Args:
-            look: weighs one partition; called by several threads.
-            compact: never raises for one partition; may raise SidecarError for the whole.
-            is_stopping: whether nothing is to be begun any more.
-            tell: takes what `/status` is to show.
-            policy_of: what holds for a topic, None if it is not compacted. Default: as the settings say.
-            odd: is told of records without a key and of malformed versions.
-        """
-        self._settings = settings
-        self._look = look
-        self._compact = compact
-        self._clock = clock
-        self._metrics = metrics
-        self._is_stopping = is_stopping
-        self._tell_others = tell
-        self._policy_of = policy_of or settings.of_topic
-        self._odd = odd or OddRecords(metrics.compaction.odd_records)
-        self._lock = threading.Lock()
-        self._offered: Sequence[LedPartition] | None = None
-        self._list = CandidateQueue(clock)
-        self._quarantine = Quarantine(clock, wait_s=settings.retry_wait_s, wait_max_s=settings.retry_wait_max_s)
-        self._together = TOGETHER_MAX
-        self._lone_failures = 0
-        self._resting_until_s = 0.0
-        self._held_back: Mapping[TopicPartition, str] = {}
+    def __post_init__(self) -> None:
+        wait_s, wait_max_s = self.settings.retry_wait_s, self.settings.retry_wait_max_s
+        self._list = CandidateQueue(self.clock, wait_s=wait_s, wait_max_s=wait_max_s)
 
     def offer(self, partitions: Sequence[LedPartition]) -> None:
         """These are led here, as of now. Returns at once."""
@@ -96,16 +89,16 @@ class CompactionWorker:
         """Look, and run one job if there is work; whether there may be more at once."""
         self._take_offer()
         self._log_held_back()
-        awake = [e for e in self._list.to_look_at() if not self._quarantine.is_resting(e.led.topic_partition)]
+        awake = self._list.to_look_at()
         with ThreadPoolExecutor(LOOKERS, thread_name_prefix="compaction-look") as pool:
             for entry, found in zip(awake, pool.map(self._looked, awake), strict=True):
                 self._take(entry, found)
         chosen = self._choose()
         self._tell(chosen)
-        if not chosen or self._is_stopping():
+        if not chosen or self.is_stopping():
             return False
         self._run(chosen)
-        if self._is_stopping():
+        if self.is_stopping():
             return False
         self._tell(())
         return True
@@ -114,9 +107,8 @@ class CompactionWorker:
         with self._lock:
             offered, self._offered = self._offered, None
         if offered is not None:
-            found = ((led, self._policy_of(led.topic_partition.topic)) for led in offered)
+            found = ((led, self.policy_of(led.topic_partition.topic)) for led in offered)
             self._list.replace((led, policy) for led, policy in found if policy is not None)
-            self._quarantine.keep_only(self._list.partitions())
 
     def _log_held_back(self) -> None:
         known, self._held_back = self._held_back, self._list.held_back()
@@ -124,10 +116,10 @@ class CompactionWorker:
             _log.info("compaction_waits", partition=str(partition), reason=self._held_back[partition])
 
     def _looked(self, entry: Waiting) -> Assessment | SidecarError | None:
-        if self._is_stopping():
+        if self.is_stopping():
             return None
         try:
-            return self._look(entry.led, entry.policy)
+            return self.look(entry.led, entry.policy)
         except SidecarError as error:
             return error
 
@@ -142,28 +134,28 @@ class CompactionWorker:
                 self._failed(name, error)
             else:
                 if found.trigger is None:
-                    self._quarantine.succeeded(name)
+                    entry.quarantined = None
 
     def _choose(self) -> list[Compacting]:
-        due = self._list.due()
-        awake = [name for name in due if not self._quarantine.is_resting(name)]
-        if self._clock.monotonic_s() < self._resting_until_s:
+        if self.clock.monotonic_s() < self._resting_until_s:
             return []
-        names = one_job(awake, due, max_bytes=self._settings.max_job_bytes, max_count=self._together)
-        entries = [entry for name in names if (entry := self._list.of(name)) is not None]
-        return [Compacting(entry.led, entry.policy, due[entry.led.topic_partition]) for entry in entries]
+        awake = [one for one in self._list.due() if not self._list.is_resting(one.led.topic_partition)]
+        together = awake[: self._together]
+        sizes = accumulate(one.assessment.size_bytes for one in together)
+        # At least one, whatever its size.
+        return together[: max(1, sum(size_bytes <= self.settings.max_job_bytes for size_bytes in sizes))]
 
     def _run(self, chosen: Sequence[Compacting]) -> None:
         _log.info("compaction_begins", partitions=len(chosen), size_bytes=sum(c.assessment.size_bytes for c in chosen))
-        begun_s = self._clock.monotonic_s()
-        self._metrics.compaction.job_begins()
+        begun_s = self.clock.monotonic_s()
+        self.metrics.compaction.job_begins()
         try:
-            for result in self._compact(chosen):
+            for result in self.compact(chosen):
                 self._settle(result)
         except SidecarError as error:
             self._job_failed(chosen, error)
         except Exception as error:  # noqa: BLE001 - odd data may meet a fault of ours: uploads and other partitions go on
-            if not self._is_stopping():
+            if not self.is_stopping():
                 _log.critical("compaction_crashed", error=repr(error), exc_info=error)
             crashed = CompactionCrashed(f"a fault of our own: {error!r}")
             crashed.__cause__ = error
@@ -172,7 +164,7 @@ class CompactionWorker:
             self._together = min(2 * self._together, TOGETHER_MAX)
             self._lone_failures = 0
         finally:
-            self._metrics.compaction.job_ends(self._clock.monotonic_s() - begun_s)
+            self.metrics.compaction.job_ends(self.clock.monotonic_s() - begun_s)
 
     def _settle(self, result: Compacted) -> None:
         partition = result.topic_partition
@@ -200,9 +192,8 @@ class CompactionWorker:
             self._failed(partition, result.error)
         else:
             self._list.compacted(partition)
-            self._quarantine.succeeded(partition)
             figures = (result.bytes_before, result.bytes_after, result.records_before, result.records_after)
-            self._metrics.compaction.compacted(*figures)
+            self.metrics.compaction.compacted(*figures)
             _log.info(
                 "partition_compacted",
                 partition=str(partition),
@@ -211,22 +202,22 @@ class CompactionWorker:
                 records_before=result.records_before,
                 records_after=result.records_after,
             )
-            self._odd.note(partition, result.unkeyed, result.malformed_versions, OF_ARCHIVE)
+            self.odd.note(partition, result.unkeyed, result.malformed_versions, OF_ARCHIVE)
 
     def _failed(self, partition: TopicPartition, error: SidecarError) -> None:
-        self._metrics.failed(type(error).__name__)
-        self._metrics.compaction.failed()
-        held = self._quarantine.failed(partition, error)
+        self.metrics.failed(type(error).__name__)
+        self.metrics.compaction.failed()
+        held = self._list.failed(partition, error)
         _log.error(
             "partition_not_compacted",
             partition=str(partition),
             error=str(error),
             failures=held.failures,
-            next_try_s=round(held.until_s - self._clock.monotonic_s()),
+            next_try_s=round(held.until_s - self.clock.monotonic_s()),
         )
 
     def _job_failed(self, chosen: Sequence[Compacting], error: SidecarError) -> None:
-        if self._is_stopping():
+        if self.is_stopping():
             _log.info("compaction_given_up", partitions=len(chosen), reason=str(CompactionCutOff()))
             return
         if isinstance(error, StoreError | StagingFull):
@@ -235,7 +226,7 @@ class CompactionWorker:
         elif len(chosen) > 1:
             self._together = len(chosen) // 2
             _log.error("compaction_job_failed", partitions=len(chosen), error=str(error), next_try=self._together)
-            self._metrics.failed(type(error).__name__)
+            self.metrics.failed(type(error).__name__)
         else:
             self._failed(chosen[0].led.topic_partition, error)
             self._lone_failures += 1
@@ -243,33 +234,21 @@ class CompactionWorker:
                 self._rest(error)
 
     def _rest(self, error: SidecarError) -> None:
-        self._metrics.failed(type(error).__name__)
-        self._resting_until_s = self._clock.monotonic_s() + self._settings.retry_wait_s
-        _log.error("compaction_rests", error=str(error), next_try_s=self._settings.retry_wait_s)
+        self.metrics.failed(type(error).__name__)
+        self._resting_until_s = self.clock.monotonic_s() + self.settings.retry_wait_s
+        _log.error("compaction_rests", error=str(error), next_try_s=self.settings.retry_wait_s)
 
     def _tell(self, running: Sequence[Compacting]) -> None:
-        self._metrics.compaction.weighed(
-            Weighed(
-                due=len(self._list.due()),
-                oldest_due_ms=self._list.oldest_due_ms(),
-                cleanable_bytes=self._list.cleanable_bytes(),
-                max_dirty_ratio=self._list.max_dirty_ratio(),
-                quarantined=len(self._quarantine),
-                quarantined_bytes=self._list.cleanable_bytes(self._quarantine.partitions()),
-            )
-        )
+        self.metrics.compaction.weighed(self._list.weighed())
         names = {compacting.led.topic_partition for compacting in running}
-        rows = [
-            _row(name, self._list.of(name), self._quarantine.of(name), running=name in names)
-            for name in sorted(self._list.partitions())
-        ]
-        self._tell_others({"told_ms": self._clock.now_ms(), "partitions": rows, "odd_records": self._odd.status()})
+        rows = [_row(name, entry, is_running=name in names) for name, entry in sorted(self._list.entries.items())]
+        self.show({"told_ms": self.clock.now_ms(), "partitions": rows, "odd_records": self.odd.status()})
 
 
-def _row(name: TopicPartition, entry: Waiting | None, held: Quarantined | None, *, running: bool) -> dict[str, Any]:
-    assessment = entry.assessment if entry is not None else None
-    row: dict[str, Any] = {"topic": name.topic, "partition": name.partition, "running": running}
-    if entry is not None and assessment is not None:
+def _row(name: TopicPartition, entry: Waiting, *, is_running: bool) -> dict[str, Any]:
+    assessment, held = entry.assessment, entry.quarantined
+    row: dict[str, Any] = {"topic": name.topic, "partition": name.partition, "running": is_running}
+    if assessment is not None:
         row |= {
             "clean_end_offset": assessment.first_dirty_offset,
             "cleanable_bytes": assessment.cleanable_bytes,
@@ -277,7 +256,7 @@ def _row(name: TopicPartition, entry: Waiting | None, held: Quarantined | None, 
             "due": assessment.trigger,
             "due_since_ms": entry.due_since_ms,
         }
-    if entry is not None and entry.led.waits_because:
+    if entry.led.waits_because:
         row["waiting"] = entry.led.waits_because
     if held is not None:
         row["quarantined"] = {
@@ -287,56 +266,3 @@ def _row(name: TopicPartition, entry: Waiting | None, held: Quarantined | None, 
             "failed_at_ms": held.failed_at_ms,
         }
     return row
-
-
-@dataclass(frozen=True, slots=True)
-class Quarantined:
-    """`failures` in a row, the last at `failed_at_ms` with `error` (class name) for `reason`; not tried before `until_s`."""
-
-    failures: int
-    failed_at_ms: int
-    error: str
-    reason: str
-    until_s: float
-
-
-class Quarantine:
-    """Partitions that compaction leaves alone, and why. A success, or the loss of leadership, ends it."""
-
-    def __init__(self, clock: Clock, *, wait_s: float, wait_max_s: float) -> None:
-        """Args: wait_s: after the first failure, on the monotonic clock; wait_max_s: after many."""
-        self._clock = clock
-        self._wait_s = wait_s
-        self._wait_max_s = wait_max_s
-        self._held: dict[TopicPartition, Quarantined] = {}
-
-    def __len__(self) -> int:
-        return len(self._held)
-
-    def partitions(self) -> frozenset[TopicPartition]:
-        return frozenset(self._held)
-
-    def failed(self, partition: TopicPartition, error: Exception) -> Quarantined:
-        failures = self._held[partition].failures + 1 if partition in self._held else 1
-        # The exponent is bounded before the wait is: 2 to the power of a long outage fits no float.
-        wait_s = min(self._wait_s * 2.0 ** min(failures - 1, 64), self._wait_max_s)
-        until_s = self._clock.monotonic_s() + wait_s
-        found = Quarantined(failures, self._clock.now_ms(), type(error).__name__, str(error), until_s)
-        self._held[partition] = found
-        return found
-
-    def succeeded(self, partition: TopicPartition) -> None:
-        self._held.pop(partition, None)
-
-    def keep_only(self, partitions: Collection[TopicPartition]) -> None:
-        """The others are not ours any more."""
-        self._held = {name: held for name, held in self._held.items() if name in partitions}
-
-    def is_resting(self, partition: TopicPartition) -> bool:
-        """Whether it is to be left alone now."""
-        held = self._held.get(partition)
-        return held is not None and self._clock.monotonic_s() < held.until_s
-
-    def of(self, partition: TopicPartition) -> Quarantined | None:
-        """Why it is here, None if it is not. It stays while it is tried again."""
-        return self._held.get(partition)

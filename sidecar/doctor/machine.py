@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from sidecar.compactor.staged_copies import GROUP_SEGMENTS_MAX
+from sidecar.compactor.before_upload import GROUP_SEGMENTS_MAX
 from sidecar.config import CompactionWhen, Settings
 from sidecar.doctor.findings import Check, Outcome, fine, not_checked, problem, warning
 from sidecar.errors import SettingsError, StagingFull

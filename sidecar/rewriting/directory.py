@@ -23,6 +23,7 @@ from sidecar.logformat.names import (
     CLEANER_CHECKPOINT,
     LEADER_EPOCH_CHECKPOINT,
     LOG_START_CHECKPOINT,
+    META_PROPERTIES,
     PARTITION_METADATA,
     DirectoryState,
     Suffix,
@@ -31,14 +32,21 @@ from sidecar.logformat.names import (
 )
 from sidecar.model import PartitionFiles
 from sidecar.rewriting.job import CompactionFigures, CompactionJob
-from sidecar.rewriting.parts import LocalParts
-from sidecar.rewriting.run import only, rewritten, scanned
+from sidecar.rewriting.run import required, rewritten, scanned
 from sidecar.rewriting.segment_files import write_segment
 from sidecar.rewriting.sources import LogFile
 from sidecar.rewriting.survey import Survey, survey
 from sidecar.rewriting.what_if import Outlook, what_if
-from sidecar.rewriting.work_files import cannot_be_written, copy_file, sync_directory, sync_file, workplace, write_file
+from sidecar.rewriting.work_files import (
+    LocalParts,
+    cannot_be_written,
+    copy_file,
+    sync_file,
+    work_directory,
+    write_file,
+)
 from sidecar.snapshots.jobs import Forgetting
+from sidecar.storage.directory_store import sync_directory
 
 _WRITERS: Final = 2
 """One computes while the other waits for the disk."""
@@ -84,7 +92,9 @@ def compact_directory(
     Raises SettingsError for an `out` that cannot be, PartitionError and its kinds for a partition that stays as it is,
     StagingFull, and what the engine raises.
     """
-    with workplace(files, out) as work, _writers() as writers:
+    if out is not None:
+        _require_free(files, out)
+    with work_directory("compact", None if out is None else out.parent) as work, _writers() as writers:
         parts, directory = LocalParts(work / "parts"), work / "partition"
         with cannot_be_written(work):
             parts.directory.mkdir()
@@ -96,8 +106,8 @@ def compact_directory(
         copies = [writers.submit(_copy_segment, files, file, directory) for file in left_alone if out is not None]
         if count:
             with scanned([compaction_job(surveyed, count, rules, hash_key, directory)], engine) as run:
-                found = only(run.results)
-                outputs = only(rewritten(run, None if out is None else parts))
+                found = required(run.results[0])
+                outputs = required(rewritten(run, None if out is None else parts)[0])
             compaction = Compaction(surveyed, left_alone, out, outputs=outputs, **found.figures())
         if out is not None:
             _finish(
@@ -122,7 +132,7 @@ def forecast(
     split_bytes: int = SPLIT_BYTES,
 ) -> tuple[Outlook, ...]:
     """What these strategies would do to the directory; none where nothing may be compacted. Raises as `compact_directory`."""
-    with workplace(files, None) as work:
+    with work_directory("compact") as work:
         surveyed = survey(files, forgetting, work, split_bytes=split_bytes)
         count = surveyed.compactable(include_active=include_active)
         if not count:
@@ -216,3 +226,14 @@ def _offset_in(checkpoint: str, files: PartitionFiles) -> int | None:
         return None
     except OSError as error:
         raise PartitionError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def _require_free(files: PartitionFiles, out: Path) -> None:
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise SettingsError(f"--out {out} is not empty: name a directory that does not exist yet")
+    if out.resolve().is_relative_to(files.directory.resolve()):
+        raise SettingsError(f"--out {out} lies in {files.directory}: a broker's files are never written to")
+    if (out.parent / META_PROPERTIES).exists():
+        raise SettingsError(
+            f"--out {out} lies in a broker's log directory: write elsewhere, and move it there while the broker is stopped"
+        )

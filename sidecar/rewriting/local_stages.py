@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -21,26 +22,26 @@ _IN_MEMORY_BYTES: Final = 64 * 1024 * 1024
 """Of the rows of one exchange."""
 
 
+@dataclass(eq=False)
 class LocalStages:
     """A `StageEngine`: one stage after the other in this process. Kernels release the interpreter, so that threads use all cores.
 
-    Memory: a key table or a bucket for each thread, and a bound for what waits between the stages.
+    Memory: a key table or a bucket for each of `cores` threads, and a bound for what waits between the stages. `place`: where
+    rows wait that are more than `in_memory_bytes`, made if need be; None: where temporary files go.
     """
 
-    def __init__(self, threads: int = 1, place: Path | None = None, *, in_memory_bytes: int = _IN_MEMORY_BYTES) -> None:
-        """Args: place: where rows wait that are more than `in_memory_bytes`, made if need be; None: where temporary files go."""
-        self.cores = threads
-        self._place = place
-        self._in_memory_bytes = in_memory_bytes
+    cores: int = 1
+    place: Path | None = None
+    in_memory_bytes: int = field(default=_IN_MEMORY_BYTES, kw_only=True)
 
     @contextmanager
     def staged(self, stages: Stages, tasks: Sequence[Any]) -> Iterator[LocalRun]:
         with ExitStack() as files:
             answers: list[Any] = []
-            place = self._place or Path(tempfile.gettempdir())
-            buckets = _Rows(answers, files, place, self._in_memory_bytes)
+            place = self.place or Path(tempfile.gettempdir())
+            buckets = _Rows(answers, files, place, self.in_memory_bytes)
             self._each(lambda task: buckets.add_all(stages.first(task)), tasks)
-            items = _Rows(answers, files, place, self._in_memory_bytes)
+            items = _Rows(answers, files, place, self.in_memory_bytes)
             self._each(
                 lambda bucket: items.add_all(stages.second(bucket, buckets.pop(bucket))), sorted(buckets.numbers())
             )
@@ -60,33 +61,30 @@ class LocalStages:
             pool.shutdown(cancel_futures=True)
 
 
+@dataclass(eq=False)
 class LocalRun:
     """A `StagedRun`."""
 
-    def __init__(
-        self,
-        stages: Stages,
-        items: _Rows,
-        answers: list[Any],
-        each: Callable[[Callable[[int], None], Iterable[int]], None],
-    ) -> None:
-        self._items: defaultdict[int, list[int]] = defaultdict(list)
-        for item in items.numbers():
-            self._items[stages.third_task_of(item)].append(item)
-        self._values_of = items.values
-        self._each = each
-        self.answers = answers
+    stages: Stages
+    items: _Rows
+    answers: list[Any]
+    each: Callable[[Callable[[int], None], Iterable[int]], None]
+
+    def __post_init__(self) -> None:
+        self._of_task: defaultdict[int, list[int]] = defaultdict(list)
+        for item in self.items.numbers():
+            self._of_task[self.stages.third_task_of(item)].append(item)
 
     def third(
         self, function: Callable[[Iterable[Row], Any], Iterator[Any]], plans: Sequence[Any], *, uploads: bool = False
     ) -> list[Any]:
         found: list[list[Any]] = [[] for _ in plans]
-        self._each(lambda task: found[task].extend(function(self._rows(task), plans[task])), range(len(plans)))
+        self.each(lambda task: found[task].extend(function(self._rows(task), plans[task])), range(len(plans)))
         return [answer for answers in found for answer in answers]
 
     def _rows(self, task: int) -> Iterator[Row]:
-        for item in self._items[task]:
-            yield from ((item, value) for value in self._values_of(item))
+        for item in self._of_task[task]:
+            yield from ((item, value) for value in self.items.values(item))
 
 
 class _InFile(NamedTuple):

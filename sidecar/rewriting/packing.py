@@ -125,10 +125,6 @@ class PlacedJob:
     splits: tuple[Split, ...]
     places: Places
 
-    def begins(self) -> tuple[int, ...]:
-        """By split, how many bytes of the job's splits lie before it."""
-        return tuple(accumulate((split.end - split.begin for split in self.splits), initial=0))[:-1]
-
 
 def placed(jobs: Sequence[CompactionJob[CompactionSource]]) -> tuple[PlacedJob, ...]:
     """Number everything. Buckets of different jobs are different: their keys never meet."""
@@ -151,10 +147,12 @@ def scan_tasks(jobs: Sequence[PlacedJob], verdicts: Sequence[Sequence[SplitVerdi
     for job, judged in zip(jobs, verdicts, strict=True):
         whole = job.job.size_bytes <= WHOLE_BYTES
         shares: dict[int, list[Split]] = {}
-        for split, begin in zip(job.splits, job.begins(), strict=True):
+        begin = 0
+        for split in job.splits:
             # A segment whose headers are not read yet is one task's, which reads them.
             at = before if whole else before + begin - (split.begin if job.job.surveys else 0)
             shares.setdefault(min(at * tasks // max(total, 1), tasks - 1), []).append(split)
+            begin += split.end - split.begin
         for number, splits in shares.items():
             packed[number].append(_share(job, judged, splits))
         before += job.job.size_bytes

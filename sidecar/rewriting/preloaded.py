@@ -18,7 +18,7 @@ from sidecar.logformat.bodies.record import Record
 from sidecar.logformat.headers import Codec
 from sidecar.rewriting.job import CompactionJob, Cutter
 from sidecar.rewriting.local_stages import LocalStages
-from sidecar.rewriting.run import only, rewritten, scanned
+from sidecar.rewriting.run import required, rewritten, scanned
 from sidecar.rewriting.sources import input_of
 
 __all__ = ["warm_up"]
@@ -78,7 +78,7 @@ def warm_up() -> None:
         rules = CompactionRules(0, strategy=strategy, header="v")
         job = CompactionJob((source,), pieces, (aborted,), rules, LastBatches(), bytes(16))
         with scanned([job], LocalStages()) as run:
-            only(rewritten(run, None))
+            required(rewritten(run, None)[0])
 
 
 warm_up()

@@ -10,14 +10,13 @@ from typing import Final, Generic, TypeVar
 
 import numpy as np
 
-from sidecar.compaction.outputs import DecidedSplits, PlannedOutput, legacy_tombstones_kept
+from sidecar.compaction.outputs import DecidedSplits, legacy_tombstones_kept
 from sidecar.compaction.scan import SplitScan
 from sidecar.compaction.verdicts import SplitVerdicts
 from sidecar.engine_ports import StagedRun, StageEngine, Stages
 from sidecar.errors import PartitionError, RowsLost, SidecarError
 from sidecar.rewriting.job import CompactedOutput, CompactionJob, RewrittenPiece, SurveyAnswer
 from sidecar.rewriting.packing import SegmentNeed, Step, placed, scan_tasks
-from sidecar.rewriting.parts import Parts
 from sidecar.rewriting.sources import SourceT
 from sidecar.rewriting.stages import (
     JobFailure,
@@ -32,6 +31,7 @@ from sidecar.rewriting.stages import (
     WrittenPart,
     scan,
 )
+from sidecar.rewriting.work_files import Parts
 
 ResultT = TypeVar("ResultT")
 
@@ -146,9 +146,11 @@ def rewritten(
     By job, its outputs or the error that ended it, here or before. Raises what the engine raises.
     """
     tasks: list[list[JobRewriting]] = [[] for _ in range(found.stages.third_tasks)]
+    chosen: dict[int, range] = {}
     for number, result in enumerate(found.results):
         if not isinstance(result, SidecarError) and (step is None or number in step):
-            _assign(found.stages, number, result, tasks, None if step is None else step[number])
+            chosen[number] = range(len(result.job.files)) if step is None else step[number]
+            _assign(found.stages, number, result, tasks, chosen[number])
     plans: list[RewriteTask] = [tuple(task) for task in tasks]
     answers = found.run.third(Rewriting(parts), plans, uploads=parts is not None and parts.in_store)
     failures = _failures(answers)
@@ -157,28 +159,22 @@ def rewritten(
     for number, result in enumerate(found.results):
         if isinstance(result, SidecarError):
             ended.append(result)
-        elif step is not None and number not in step:
+        elif number not in chosen:
             ended.append(())
         else:
-            chosen = None if step is None else step[number]
-            ended.append(failures.get(number) or _outputs(result, written, chosen))
+            ended.append(failures.get(number) or _outputs(result, written, chosen[number]))
     return tuple(ended)
 
 
-def only(results: Sequence[ResultT | SidecarError]) -> ResultT:
-    """The result of a run of one job. Raises the error that it is."""
-    (result,) = results
+def required(result: ResultT | SidecarError) -> ResultT:
+    """The result of a job. Raises the error that it is."""
     if isinstance(result, SidecarError):
         raise result
     return result
 
 
 def _assign(
-    stages: Stages,
-    number: int,
-    found: Scanned[SourceT],
-    tasks: Sequence[list[JobRewriting]],
-    chosen: range | None,
+    stages: Stages, number: int, found: Scanned[SourceT], tasks: Sequence[list[JobRewriting]], chosen: range
 ) -> None:
     """Give the splits of a job that must be rewritten to the tasks where their winners will be."""
     job, decided = found.job, found.decided
@@ -190,7 +186,7 @@ def _assign(
     for local, ending in decided.endings().items():
         split_scan = found.scans[local]
         segment = split_scan.split.segment
-        if chosen is not None and segment not in chosen:
+        if segment not in chosen:
             continue
         splits[stages.third_task_of(found.first_split + local)].append(
             SplitRewriting(
@@ -223,32 +219,25 @@ def _lost(
 
 
 def _outputs(
-    found: Scanned[SourceT], written: dict[int, WrittenPart], chosen: range | None
+    found: Scanned[SourceT], written: dict[int, WrittenPart], chosen: range
 ) -> tuple[CompactedOutput[SourceT], ...] | SidecarError:
     """Join a job's segments by the sizes that they have now; the error if that cannot be."""
-    decided, first = found.decided, found.first_split
+    first, files = found.first_split, found.job.files
     splits = {at: written[first + at].split for at in range(len(found.scans)) if first + at in written}
     try:
-        return tuple(_output(found, output) for output in decided.outputs(splits, chosen))
+        planned = found.decided.outputs(splits, chosen)
     except PartitionError as error:
         return error
-
-
-def _output(found: Scanned[SourceT], output: PlannedOutput) -> CompactedOutput[SourceT]:
-    files = found.job.files
-    sources = files[output.first_segment : output.end_segment]
-    pieces = tuple(
-        files[part.segment] if part.split is None else RewrittenPiece(found.first_split + part.split, part.size_bytes)
-        for part in output.parts
-    )
-    return CompactedOutput(
-        sources,
-        sources if output.unchanged else pieces,
-        output.unchanged,
-        output.size_bytes,
-        output.counts,
-        output.transactions,
-    )
+    outputs: list[CompactedOutput[SourceT]] = []
+    for one in planned:
+        sources = files[one.first_segment : one.end_segment]
+        pieces = tuple(
+            files[part.segment] if part.split is None else RewrittenPiece(first + part.split, part.size_bytes)
+            for part in one.parts
+        )
+        made_of = sources if one.unchanged else pieces
+        outputs.append(CompactedOutput(sources, made_of, one.unchanged, one.size_bytes, one.counts, one.transactions))
+    return tuple(outputs)
 
 
 def _failures(answers: Iterable[object]) -> dict[int, SidecarError]:

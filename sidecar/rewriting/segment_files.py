@@ -20,9 +20,8 @@ from sidecar.logformat.names import Suffix, file_name
 from sidecar.logformat.window import ReadAt
 from sidecar.model import PartName
 from sidecar.rewriting.job import CompactedOutput, RewrittenPiece
-from sidecar.rewriting.parts import Parts
 from sidecar.rewriting.sources import CompactionSource, LogFile
-from sidecar.rewriting.work_files import write_file
+from sidecar.rewriting.work_files import Parts, write_file
 from sidecar.segment.log_check import ExpectedLog, check_log
 
 
@@ -37,13 +36,6 @@ def joined(output: CompactedOutput[CompactionSource], parts: Parts) -> Iterator[
         else:
             with piece.opened() as segment:
                 yield from pieces_of(segment)
-
-
-def forget_parts(output: CompactedOutput[CompactionSource], parts: Parts) -> None:
-    """Delete the parts of an output that has been joined. Raises StoreError."""
-    for piece in output.pieces:
-        if isinstance(piece, RewrittenPiece):
-            parts.forget(piece.number)
 
 
 def write_segment(directory: Path, parts: Parts, output: CompactedOutput[LogFile]) -> None:
@@ -69,7 +61,9 @@ def write_segment(directory: Path, parts: Parts, output: CompactedOutput[LogFile
 def write_log(log: Path, parts: Parts, output: CompactedOutput[LogFile]) -> None:
     """The `.log` alone, with the last source's time. Its parts are deleted afterwards. Raises StagingFull, SegmentChanged."""
     write_file(log, joined(output, parts), mtime_ns=output.sources[-1].mtime_ns)
-    forget_parts(output, parts)
+    for piece in output.pieces:
+        if isinstance(piece, RewrittenPiece):
+            parts.forget(piece.number)
 
 
 def checked_file(log: Path, output: CompactedOutput[LogFile]) -> CheckedLog:

@@ -19,8 +19,8 @@ from sidecar.compaction.segments import Split
 from sidecar.engine_ports import TO_DRIVER, Row
 from sidecar.errors import CorruptFile, SidecarError
 from sidecar.rewriting.job import SegmentSurvey, SurveyAnswer, Verdicts
-from sidecar.rewriting.parts import Parts, PartWriter
 from sidecar.rewriting.sources import CompactionSource
+from sidecar.rewriting.work_files import Parts, WorkFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +229,7 @@ class Rewriting:
     def _rewrite(
         self, todo: JobRewriting, split: SplitRewriting, winners: list[bytes], inflater: Inflater
     ) -> WrittenPart:
-        writing: AbstractContextManager[PartWriter | None]
+        writing: AbstractContextManager[WorkFile | None]
         writing = nullcontext() if self.parts is None else self.parts.writing(split.number)
         with split.source.opened() as segment, writing as part:
             found = rewrite_split(
@@ -238,7 +238,7 @@ class Rewriting:
                 winners,
                 split.winner_count,
                 todo.rules,
-                _discard if part is None else part.write,
+                (lambda _batches: None) if part is None else part.write,
                 ending=split.ending,
                 inflater=inflater,
                 verdicts=split.verdicts,
@@ -246,7 +246,3 @@ class Rewriting:
                 keeps_legacy_tombstones=split.keeps_legacy_tombstones,
             )
         return WrittenPart(split.number, found)
-
-
-def _discard(_batches: memoryview) -> None:
-    """Where parts are only measured."""

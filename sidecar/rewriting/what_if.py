@@ -27,7 +27,7 @@ from sidecar.errors import StagingFull
 from sidecar.logformat.bodies.record import Record
 from sidecar.model import TopicPartition
 from sidecar.rewriting.job import CompactionFigures, CompactionJob
-from sidecar.rewriting.run import Scanned, ScannedRun, only, rewritten, scanned
+from sidecar.rewriting.run import Scanned, ScannedRun, required, rewritten, scanned
 from sidecar.rewriting.sources import CompactionSource
 from sidecar.rewriting.work_files import cannot_be_written, write_file
 
@@ -75,9 +75,9 @@ def what_if(
     for strategy in (Strategy.OFFSET, *(found for found in strategies if found is not Strategy.OFFSET)):
         planned = replace(job, rules=replace(job.rules, strategy=strategy))
         with scanned([planned], engine) as run:
-            found = only(run.results)
+            found = required(run.results[0])
             winners = _winners(run, found)
-            outputs = only(rewritten(run, None))
+            outputs = required(rewritten(run, None)[0])
         by_offset = by_offset or winners
         yield Outlook(
             strategy,

@@ -1,4 +1,4 @@
-"""Files that compactions write: flushed to the disk before they count, with a full disk reported as such; and where they lie."""
+"""Files that compactions write: flushed to the disk before they count, a full disk reported as such; where they and parts lie."""
 
 from __future__ import annotations
 
@@ -8,17 +8,14 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Final, Self
+from typing import IO, ClassVar, Final, Protocol, Self
 
-from sidecar.errors import PartitionError, SegmentChanged, SettingsError, StagingFull
+from sidecar.errors import CompactionCutOff, PartitionError, SegmentChanged, StagingFull
 from sidecar.logformat.files import stamp_of
-from sidecar.logformat.names import META_PROPERTIES
-from sidecar.model import PartitionFiles
-from sidecar.rewriting.engines import CompactionCutOff
 from sidecar.spark.scratch import Scratch
 
 _STEP_BYTES: Final = 4 * 1024 * 1024
@@ -169,27 +166,6 @@ def sync_file(path: Path) -> None:
         os.fsync(file.fileno())
 
 
-def sync_directory(directory: Path) -> None:
-    """Have the names in a directory on the disk."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-@contextmanager
-def workplace(files: PartitionFiles, out: Path | None) -> Iterator[Path]:
-    """A directory that is gone afterwards, on the file system of `out`; None: anywhere. A killed process's goes with the next.
-
-    Raises SettingsError for an `out` that cannot be, StagingFull where nothing can be written there.
-    """
-    if out is not None:
-        _require_free(files, out)
-    with work_directory("compact", None if out is None else out.parent) as directory:
-        yield directory
-
-
 @contextmanager
 def work_directory(kind: str, above: Path | None = None) -> Iterator[Path]:
     """A directory for a command's work files, gone afterwards; a killed process's goes with the next one made there.
@@ -247,12 +223,50 @@ class WorkFiles:
             return self._scratch.path
 
 
-def _require_free(files: PartitionFiles, out: Path) -> None:
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise SettingsError(f"--out {out} is not empty: name a directory that does not exist yet")
-    if out.resolve().is_relative_to(files.directory.resolve()):
-        raise SettingsError(f"--out {out} lies in {files.directory}: a broker's files are never written to")
-    if (out.parent / META_PROPERTIES).exists():
-        raise SettingsError(
-            f"--out {out} lies in a broker's log directory: write elsewhere, and move it there while the broker is stopped"
-        )
+class Parts(Protocol):
+    """Parts by number, the number of a split in its run; goes through pickle.
+
+    Tasks may run twice, and at the same time: a part is there when one of them has written all of it, and is never half one
+    and half the other.
+    """
+
+    in_store: ClassVar[bool]
+    """Whether writing a part is an upload."""
+
+    def writing(self, number: int) -> AbstractContextManager[WorkFile]:
+        """A part to be written, which is there when the context has ended without an error. Raises StagingFull, StoreError."""
+
+    def pieces(self, number: int, size_bytes: int) -> Iterator[memoryview]:
+        """The first bytes of a part in order; each piece is void when the next is asked for."""
+
+    def forget(self, number: int) -> None:
+        """Take a part away."""
+
+    def forget_all(self) -> None:
+        """Take away all that were written. Raises StoreError."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalParts:
+    """Files in an existing directory that all tasks see."""
+
+    in_store: ClassVar[bool] = False
+    directory: Path
+
+    def writing(self, number: int) -> AbstractContextManager[WorkFile]:
+        return named_when_whole(self._path(number))
+
+    def pieces(self, number: int, size_bytes: int) -> Iterator[memoryview]:
+        return bytes_of(self._path(number), size_bytes)
+
+    def forget(self, number: int) -> None:
+        self._path(number).unlink()
+
+    def forget_all(self) -> None:
+        """See Parts. What cannot be removed now is with the directory."""
+        for path in self.directory.glob("*.part"):
+            with suppress(OSError):
+                path.unlink()
+
+    def _path(self, number: int) -> Path:
+        return self.directory / f"{number:08d}.part"

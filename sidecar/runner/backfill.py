@@ -17,7 +17,6 @@ from typing import Any, Final
 import structlog
 
 from sidecar.clock import Clock
-from sidecar.compactor.before_upload import rule_unknown
 from sidecar.compactor.topic_counts import EFFECT
 from sidecar.compactor.topic_rule import TopicRules
 from sidecar.config import CompactionPolicy, CompactionWhen, Settings
@@ -241,8 +240,8 @@ def _without_compaction(
     planned = {plan.files.topic_partition.topic for _, plan in work if plan.segments}
     found: list[str] = []
     for topic in sorted(planned):
-        policy = rules.policy_of(topic)
-        unknown = rule_unknown(settings.compaction, topic, facts.policy(topic)) if policy is None else None
+        rule = rules.rule_of(topic)
+        policy, unknown = rule.policy, rule.unknown
         if not unknown and (policy is None or policy.when is not CompactionWhen.BEFORE_UPLOAD):
             continue
         found.append(topic)

@@ -19,7 +19,7 @@ from sidecar.commits.commit_log import CommitConflict, CommitLog
 from sidecar.commits.commit_window import CommitWindow
 from sidecar.commits.continuity import note_source, require_seam
 from sidecar.commits.stored_commits import proves_not_committed
-from sidecar.compactor.staged_copies import CopyGroup
+from sidecar.compactor.before_upload import CopyGroup
 from sidecar.compactor.topic_counts import RawReason
 from sidecar.compactor.topic_rule import RuleChanged, RuleUnknown
 from sidecar.errors import SidecarError

@@ -9,15 +9,14 @@ from threading import Event
 from typing import Any
 
 from sidecar.clock import Clock
-from sidecar.compactor.background_worker import BesideUploads
-from sidecar.compactor.wiring import CompactionInRun, compaction_in_run
+from sidecar.compactor.wiring import BesideUploads, CompactionInRun, compaction_in_run
 from sidecar.config import Settings
 from sidecar.discovery.watch import Hint
+from sidecar.engine_ports import CompactionEngines
 from sidecar.errors import LogDirsUnformatted, SidecarError, StoreError, StoreUnsafe
 from sidecar.metrics import Metrics
 from sidecar.partition.wait_reason import Wait, render
 from sidecar.reporting.health_reporter import HealthReporter
-from sidecar.rewriting.engines import CompactionEngines
 from sidecar.rewriting.local_stages import LocalEngines
 from sidecar.runner.archive_loop import ArchiveLoop
 from sidecar.runner.assembly import ChangingSettings, open_tools, policy_of, scanner

@@ -9,6 +9,7 @@ import threading
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -38,30 +39,23 @@ _TRAINING_STOP_TIMEOUT_S: Final = 600.0
 """The JVM writes its class archive when it ends: ten seconds of work, and a machine that builds an image may be busy."""
 
 
+@dataclass(eq=False)
 class EmbeddedSpark:
     """Owns the one JVM of this process; a context manager that ends it. Thread-safe.
 
     Idle for `idle_stop_s` it ends too, and the next use starts another; so it does after a JVM that died.
+
+    `preload`: modules that workers need, imported once before they are forked. `store`: workers of this machine get its keys, by
+    their environment. `train`: where the JVM writes an archive of the classes it has loaded, when it ends.
     """
 
-    def __init__(
-        self,
-        settings: SparkSettings,
-        *,
-        preload: Sequence[str] = (),
-        store: StoreSettings | None = None,
-        train: Path | None = None,
-    ) -> None:
-        """Args:
-        preload: modules that workers need, imported once before they are forked.
-        store: workers of this machine get its keys, by their environment.
-        train: where the JVM writes an archive of the classes it has loaded, when it ends.
-        """
-        self._settings = settings
-        self._preload = tuple(preload)
-        self._store = store
-        self._clock = SystemClock()
-        self._train = train
+    settings: SparkSettings
+    _: KW_ONLY
+    preload: Sequence[str] = ()
+    store: StoreSettings | None = None
+    train: Path | None = None
+
+    def __post_init__(self) -> None:
         self._lock = threading.Lock()
         self._context: SparkContext | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -120,7 +114,7 @@ class EmbeddedSpark:
         if self.death() is not None:
             self._end()
             return
-        self._timer = threading.Timer(self._settings.idle_stop_s, self._stop_if_idle)
+        self._timer = threading.Timer(self.settings.idle_stop_s, self._stop_if_idle)
         self._timer.daemon = True
         self._timer.start()
 
@@ -147,26 +141,26 @@ class EmbeddedSpark:
 
     def _start(self) -> SparkContext:
         require_user_name()
-        home = java_home(self._settings.java_home, os.environ)
+        home = java_home(self.settings.java_home, os.environ)
         from py4j.protocol import Py4JError
         from pyspark import SparkContext
         from pyspark.errors import PySparkException
 
         self._process = None
         try:
-            self._scratch = Scratch(self._settings.local_dir, "spark")
+            self._scratch = Scratch(self.settings.local_dir, "spark")
             (self._scratch.path / LOGGING_FILE).write_text(logging_properties(as_json=writes_json()))
-            properties = spark_properties(self._settings, self._scratch.path, self._preload)
+            properties = spark_properties(self.settings, self._scratch.path, self.preload)
             variables = by_file(properties, self._scratch.path, os.environ)
-            variables |= environment_of(self._settings, home, os.environ, self._store)
+            variables |= environment_of(self.settings, home, os.environ, self.store)
             place = self._scratch.path / "home"
-            variables |= direct_start(self._settings, properties, place, home, os.environ, train=self._train)
+            variables |= direct_start(self.settings, properties, place, home, os.environ, train=self.train)
             with _environment(variables):
                 self._context = SparkContext()
             (self._scratch.path / PROPERTIES_FILE).unlink()
             self._process = getattr(SparkContext._gateway, "proc", None)  # noqa: SLF001 - the only handle to its JVM
-            if not self._settings.is_local:
-                wait_for_executors(self._context, self._settings, self._clock, self._stopping)
+            if not self.settings.is_local:
+                wait_for_executors(self._context, self.settings, SystemClock(), self._stopping)
         except (PySparkException, Py4JError, OSError, ValueError) as error:
             self._end()
             what = next(iter(str(error).splitlines()), type(error).__name__)
@@ -185,7 +179,7 @@ class EmbeddedSpark:
         # pyspark keeps its JVM for ever; there is no other handle to it than these two.
         gateway = SparkContext._gateway  # noqa: SLF001 - as above
         if gateway is not None:
-            _end_jvm(gateway, _STOP_TIMEOUT_S if self._train is None else _TRAINING_STOP_TIMEOUT_S)
+            _end_jvm(gateway, _STOP_TIMEOUT_S if self.train is None else _TRAINING_STOP_TIMEOUT_S)
             # Else the next context would talk to a JVM that is no more.
             SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001 - as above
         if self._scratch is not None:

@@ -1,21 +1,25 @@
-"""Runs tasks on Spark: each answer is one row, and rows come back in the order of their tasks."""
+"""Runs tasks and stages on Spark: rows of (number, value), no schema, no data frame."""
 
 from __future__ import annotations
 
+import pickle
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
-from types import TracebackType
 from typing import Any, Final
 
+from sidecar.engine_ports import TO_DRIVER, Row, Stages
+from sidecar.errors import SidecarError
 from sidecar.io_share import AsOneOf, Moving, shared_with
 from sidecar.randomness import SystemRandomness
 from sidecar.spark.embedded import EmbeddedSpark
 from sidecar.spark.failures import SparkFailed, failures
 from sidecar.spark.sealing import sealed
 
-__all__ = ["JobGroup", "SparkEngine", "SparkFailed", "cancelled_at_the_end"]
+__all__ = ["SparkEngine", "SparkFailed", "SparkStages"]
 
 _STRETCH_TASKS: Final = 64
 """Answers are fetched a stretch at a time: the driver never holds more than one and the next. Each costs a small job."""
@@ -25,17 +29,16 @@ _TASKS_PER_CORE: Final = 8
 
 
 _GROUP: Final = "spark.jobGroup.id"
-_POOL: Final = "spark.scheduler.pool"
 """The local property behind setJobGroup, which cannot put back what was there before."""
+_POOL: Final = "spark.scheduler.pool"
 
 
+@dataclass(frozen=True)
 class SparkEngine:
-    """A `TaskEngine` on a Spark context."""
+    """A `TaskEngine` on a Spark context. `moving`: which limits the tasks share with this process."""
 
-    def __init__(self, spark: EmbeddedSpark, *, moving: tuple[Moving, ...] = (Moving.READS,)) -> None:
-        """Args: moving: which limits the tasks share with this process."""
-        self._spark = spark
-        self._moving = moving
+    spark: EmbeddedSpark
+    moving: tuple[Moving, ...] = (Moving.READS,)
 
     def run(self, function: Callable[[Any], bytes], tasks: Sequence[Any]) -> Iterator[bytes]:
         """See `TaskEngine`. One job computes all answers; they wait in Spark's local directory until they are asked for.
@@ -46,14 +49,14 @@ class SparkEngine:
             return
         # Failures outermost: a JVM that was killed also fails the calls that tidy up.
         with (
-            self._spark.context() as context,
-            failures(self._spark.death),
+            self.spark.context() as context,
+            failures(self.spark.death),
             cancelled_at_the_end(context) as group,
-            shared_with(context.defaultParallelism, *self._moving),
+            shared_with(context.defaultParallelism, *self.moving),
         ):
             slices = min(len(tasks), _TASKS_PER_CORE * context.defaultParallelism)
             stretches = max(1, len(tasks) // _STRETCH_TASKS)
-            with group:
+            with group():
                 answers = (
                     context.parallelize([(number, sealed(task)) for number, task in enumerate(tasks)], slices)
                     .map(sealed(AsOneOf(partial(_answer, function), context.defaultParallelism + 1)))
@@ -64,43 +67,37 @@ class SparkEngine:
             yield from fetched
 
 
-class JobGroup:
-    """A context manager, to be entered as often as need be: jobs that this thread starts in it belong to the group.
-
-    They have the thread's scheduler pool: within one pool, a job waits for all tasks of the jobs before it.
-    """
-
-    def __init__(self, context: Any) -> None:
-        self._context = context
-        self._name = f"tiered-sidecar-{SystemRandomness().random_bytes(16).hex()}"
-        self._before: dict[str, str | None] = {}
-
-    def __enter__(self) -> None:
-        for name, value in ((_GROUP, self._name), (_POOL, threading.current_thread().name)):
-            self._before[name] = self._context.getLocalProperty(name)
-            self._context.setLocalProperty(name, value)
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        for name, value in self._before.items():
-            self._context.setLocalProperty(name, value)
-
-    def cancel(self) -> None:
-        """End the group's jobs; others use the same context."""
-        from py4j.protocol import Py4JError
-
-        # A JVM that was killed runs no jobs, and whoever waits for them has been told.
-        with suppress(Py4JError, OSError, AttributeError):
-            self._context.cancelJobGroup(self._name)
+Group = Callable[[], AbstractContextManager[None]]
+"""Jobs that this thread starts in such a context belong to the group."""
 
 
 @contextmanager
-def cancelled_at_the_end(context: Any) -> Iterator[JobGroup]:
-    """A new group of jobs; those that still run afterwards are cancelled."""
-    group = JobGroup(context)
+def cancelled_at_the_end(context: Any) -> Iterator[Group]:
+    """A new group of jobs; those that still run afterwards are cancelled: others use the same context.
+
+    They have the thread's scheduler pool: within one pool, a job waits for all tasks of the jobs before it.
+    """
+    from py4j.protocol import Py4JError
+
+    group = f"tiered-sidecar-{SystemRandomness().random_bytes(16).hex()}"
+
+    @contextmanager
+    def jobs() -> Iterator[None]:
+        before = {name: context.getLocalProperty(name) for name in (_GROUP, _POOL)}
+        context.setLocalProperty(_GROUP, group)
+        context.setLocalProperty(_POOL, threading.current_thread().name)
+        try:
+            yield
+        finally:
+            for name, value in before.items():
+                context.setLocalProperty(name, value)
+
     try:
-        yield group
+        yield jobs
     finally:
-        group.cancel()
+        # A JVM that was killed runs no jobs, and whoever waits for them has been told.
+        with suppress(Py4JError, OSError, AttributeError):
+            context.cancelJobGroup(group)
 
 
 def _answer(function: Callable[[Any], bytes], numbered: tuple[int, Any]) -> tuple[int, bytes]:
@@ -115,3 +112,106 @@ def _stretch(tasks: int, stretches: int, number: int) -> int:
 def _in_order(rows: Iterable[tuple[int, bytes]]) -> Iterator[bytes]:
     for _, answer in sorted(rows):
         yield answer
+
+
+@dataclass(frozen=True)
+class SparkStages:
+    """A `StageEngine` on a Spark context. What waits between the stages lies in Spark's local directory."""
+
+    spark: EmbeddedSpark
+
+    def prepare(self) -> None:
+        """Begin to start the JVM and its workers while the caller does something else. What goes wrong is told at first use."""
+        threading.Thread(target=self._start_workers, name="spark-start", daemon=True).start()
+
+    def _start_workers(self) -> None:
+        with suppress(SidecarError), self.spark.context() as context, failures(self.spark.death):
+            context.parallelize(range(context.defaultParallelism), context.defaultParallelism).foreach(_nothing)
+
+    @property
+    def cores(self) -> int:
+        """See StageEngine. Raises SparkUnavailable."""
+        with self.spark.context() as context:
+            return int(context.defaultParallelism)
+
+    @contextmanager
+    def staged(self, stages: Stages, tasks: Sequence[Any]) -> Iterator[SparkRun]:
+        """See StageEngine. Raises SparkUnavailable, SparkFailed."""
+        with self.spark.context() as context, cancelled_at_the_end(context) as group:
+            with failures(self.spark.death), group(), shared_with(context.defaultParallelism, *_moving(stages.uploads)):
+                shares = context.defaultParallelism + 1
+                rows = (
+                    context.parallelize([sealed(task) for task in tasks], max(len(tasks), 1))
+                    .flatMap(sealed(AsOneOf(stages.first, shares)))
+                    # Explicit numbers of partitions: the default of 200 costs seconds.
+                    .partitionBy(stages.second_tasks, partial(_task_of_bucket, stages))
+                    .mapPartitions(sealed(AsOneOf(partial(_second, stages.second), shares)), preservesPartitioning=True)
+                    # One partition more than third tasks: the driver fetches it alone, the others wait as shuffle files.
+                    .partitionBy(stages.third_tasks + 1, partial(_task_of_item, stages))
+                )
+                answers = list(context.runJob(rows, _values, [stages.third_tasks]))
+            yield SparkRun(self.spark, context, group, rows, stages.third_tasks, answers)
+
+
+@dataclass(frozen=True)
+class SparkRun:
+    """A `StagedRun`."""
+
+    spark: EmbeddedSpark
+    context: Any
+    group: Group
+    rows: Any
+    third_tasks: int
+    answers: list[Any]
+
+    def third(
+        self, function: Callable[[Iterable[Row], Any], Iterator[Any]], plans: Sequence[Any], *, uploads: bool = False
+    ) -> list[Any]:
+        """See StagedRun. The first stages do not run again: Spark finds their shuffle files. Raises SparkFailed."""
+        with failures(self.spark.death), self.group(), shared_with(self.context.defaultParallelism, *_moving(uploads)):
+            third = _Third(function, [pickle.dumps(plan, pickle.HIGHEST_PROTOCOL) for plan in plans])
+            work = AsOneOf(third, self.context.defaultParallelism + 1)
+            answers = self.rows.mapPartitionsWithIndex(sealed(work))
+            return list(self.context.runJob(answers, iter, list(range(self.third_tasks))))
+
+
+def _moving(uploads: bool) -> tuple[Moving, ...]:
+    return (Moving.READS, Moving.UPLOADS) if uploads else (Moving.READS,)
+
+
+def _nothing(_number: int) -> None:
+    """A task that only has a worker started for it."""
+
+
+def _values(rows: Iterable[Row]) -> Iterator[Any]:
+    return (value for _, value in rows)
+
+
+def _task_of_bucket(stages: Stages, bucket: int) -> int:
+    return 0 if bucket == TO_DRIVER else stages.second_task_of(bucket)
+
+
+def _task_of_item(stages: Stages, item: int) -> int:
+    return stages.third_tasks if item == TO_DRIVER else stages.third_task_of(item)
+
+
+def _second(function: Callable[[int, Sequence[Any]], Iterator[Row]], rows: Iterable[Row]) -> Iterator[Row]:
+    buckets: defaultdict[int, list[Any]] = defaultdict(list)
+    for number, value in rows:
+        if number == TO_DRIVER:
+            yield number, value
+        else:
+            buckets[number].append(value)
+    for bucket in sorted(buckets):
+        yield from function(bucket, buckets.pop(bucket))
+
+
+@dataclass(frozen=True, slots=True)
+class _Third:
+    """Plans are pickled one by one: each task gets all of them, and looks into its own."""
+
+    function: Callable[[Iterable[Row], Any], Iterator[Any]]
+    plans: Sequence[bytes]
+
+    def __call__(self, task: int, rows: Iterable[Row]) -> Iterator[Any]:
+        return self.function(rows, pickle.loads(self.plans[task]))  # noqa: S301  made by the driver

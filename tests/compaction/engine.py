@@ -17,11 +17,11 @@ from sidecar.logformat.batches import SegmentScanner
 from sidecar.logformat.window import ReadAt
 from sidecar.rewriting.job import CompactedOutput, CompactionJob, Cutter, Piece
 from sidecar.rewriting.local_stages import LocalRun, LocalStages
-from sidecar.rewriting.parts import LocalParts
-from sidecar.rewriting.run import only, rewritten, scanned
+from sidecar.rewriting.run import required, rewritten, scanned
 from sidecar.rewriting.segment_files import checked_log, joined
 from sidecar.rewriting.sources import input_of
 from sidecar.rewriting.stages import JobShare
+from sidecar.rewriting.work_files import LocalParts
 from tests.compaction.partitions import Partition
 from tests.compaction.reference.cleaning import clean
 from tests.compaction.reference.values import ReferenceSegment
@@ -150,7 +150,7 @@ def compact(
     stages = LargeJobStages(slots, apart=apart, threads=threads, in_memory_bytes=in_memory_bytes)
     with TemporaryDirectory() as place, scanned([job], stages) as run:
         parts = LocalParts(Path(place))
-        outputs = only(rewritten(run, parts))
+        outputs = required(rewritten(run, parts)[0])
         logs = [b"".join(map(bytes, joined(output, parts))) for output in outputs]
     for output, log in zip(outputs, logs, strict=True):
         checked_log(reader(log), len(log), output, f"output at {output.base_offset}")

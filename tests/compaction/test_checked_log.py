@@ -13,9 +13,9 @@ from sidecar.logformat.bodies.building import build_batch
 from sidecar.logformat.bodies.record import Record
 from sidecar.rewriting.job import CompactedOutput, RewrittenPiece
 from sidecar.rewriting.local_stages import LocalStages
-from sidecar.rewriting.parts import LocalParts
-from sidecar.rewriting.run import only, rewritten, scanned
+from sidecar.rewriting.run import required, rewritten, scanned
 from sidecar.rewriting.segment_files import checked_log, joined
+from sidecar.rewriting.work_files import LocalParts
 from tests.compaction.engine import Source, job_of, reader
 from tests.compaction.reference.values import ReferenceSegment
 
@@ -41,7 +41,7 @@ def rewritten_in(directory: Path) -> tuple[CompactedOutput[Source], bytes]:
     job = job_of([SEGMENT], CompactionRules(10**12), split_bytes=len(SEGMENT.log) // 2)
     parts = LocalParts(directory)
     with scanned([job], LocalStages()) as run:
-        (output,) = only(rewritten(run, parts))
+        (output,) = required(rewritten(run, parts)[0])
     assert [type(piece) for piece in output.pieces] == [RewrittenPiece, RewrittenPiece]
     return output, b"".join(map(bytes, joined(output, parts)))
 

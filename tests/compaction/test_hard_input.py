@@ -26,7 +26,7 @@ from sidecar.logformat.bodies.record import Record
 from sidecar.logformat.headers import Codec
 from sidecar.rewriting.local_stages import LocalStages
 from sidecar.rewriting.packing import bucket_bits, table_slots
-from sidecar.rewriting.run import only, rewritten, scanned
+from sidecar.rewriting.run import required, rewritten, scanned
 from tests.compaction.engine import HASH_KEY, Source, as_input, compact, job_of
 from tests.compaction.reference.cleaning import clean
 from tests.compaction.reference.values import ReferenceSegment
@@ -200,7 +200,7 @@ def test_a_segment_that_changes_between_scan_and_rewriting(codec: int) -> None:
             assert not isinstance(found, SidecarError)
             now = replace(found, job=replace(job, files=(Source(before, changed),)))
             with pytest.raises((CorruptFile, SegmentChanged), match=r"0\.log|segment"):
-                only(rewritten(replace(run, results=(now,)), None))
+                required(rewritten(replace(run, results=(now,)), None)[0])
 
 
 def test_a_piece_that_ends_within_a_batch_is_told() -> None:

@@ -11,8 +11,8 @@ from sidecar.compaction.rules import CompactionRules
 from sidecar.engine_ports import Row
 from sidecar.errors import RowsLost
 from sidecar.rewriting import local_stages
-from sidecar.rewriting.parts import LocalParts
-from sidecar.rewriting.run import only, rewritten, scanned
+from sidecar.rewriting.run import required, rewritten, scanned
+from sidecar.rewriting.work_files import LocalParts
 from tests.compaction.engine import LargeJobStages, job_of
 from tests.compaction.lossy_engine import LOSSES, LossyStages, is_counts
 from tests.compaction.partitions import partition_in
@@ -29,8 +29,8 @@ del OF_A_SMALL_JOB["keys come twice"]
 def outcome(stages: LossyStages | LargeJobStages, place: Path) -> None:
     job = job_of(partition_in(golden("4.3.0") / "logs" / "compacted-0").segments, RULES, split_bytes=4096)
     with scanned([job], stages) as run:
-        only(run.results)
-        only(rewritten(run, LocalParts(place)))
+        required(run.results[0])
+        required(rewritten(run, LocalParts(place))[0])
 
 
 @pytest.mark.parametrize("apart", [False, True])

@@ -18,11 +18,11 @@ from sidecar.rewriting.directory import compaction_job, named_partition
 from sidecar.rewriting.job import CompactedOutput, CompactionJob
 from sidecar.rewriting.local_stages import LocalStages
 from sidecar.rewriting.packing import placed, scan_tasks
-from sidecar.rewriting.parts import LocalParts
 from sidecar.rewriting.run import rewritten, scanned
 from sidecar.rewriting.segment_files import joined
 from sidecar.rewriting.sources import CompactionSource, LogFile
 from sidecar.rewriting.survey import survey
+from sidecar.rewriting.work_files import LocalParts
 from sidecar.snapshots.jobs import Forgetting
 from tests.compaction.directories import DAY_MS
 from tests.golden import VERSIONS, partitions, wall_clock_ms

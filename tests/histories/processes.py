@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from sidecar.compactor.archive_job import ArchiveJobs
-from sidecar.compactor.before_upload import BeforeUpload
 from sidecar.compactor.candidate_queue import LedPartition
 from sidecar.compactor.group_compactor import GroupCompactor
 from sidecar.config import CompactionSettings
@@ -38,6 +37,7 @@ from tests.fakes.manual_clock import ManualClock
 from tests.histories.broker import CLUSTER_ID, PARTITION, BrokerPartition
 from tests.histories.faults import Link
 from tests.histories.history import Settings
+from tests.pipeline.before_upload_rig import before_upload
 
 
 class AheadClock:
@@ -175,7 +175,7 @@ class Sidecar:
             memory=self.memory,
             randomness=self.randomness,
         )
-        self.waiting = BeforeUpload(self.given, self.clock)
+        self.waiting = before_upload(self.given, self.clock)
         self.compactor = GroupCompactor(self.waiting, self.tools, LocalEngines(), lambda: self.copies)
         self._scan = partial(scan_log_dirs, [self.facts.broker.log_dir], TopicFilter((".*",)))
         self.rounds = ArchiveLoop(self.tools, self._scan, self.waiting)

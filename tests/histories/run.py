@@ -26,9 +26,8 @@ from sidecar.compaction_strategy import Strategy
 from sidecar.compactor.archive.compactor import ArchiveCompactor
 from sidecar.compactor.archive.plan import CompactionRequest
 from sidecar.compactor.archive.undo import undo_compaction
-from sidecar.compactor.candidate_assessment import Look
-from sidecar.compactor.candidate_queue import LedPartition
-from sidecar.compactor.gc_task import GcTask
+from sidecar.compactor.candidate_queue import LedPartition, Look
+from sidecar.compactor.gc import GcTask
 from sidecar.errors import SidecarError
 from sidecar.model import ObjectKey
 from sidecar.restore.request import LeaderEpochMode, RestoreRequest

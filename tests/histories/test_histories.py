@@ -14,7 +14,7 @@ from sidecar.archive.keys import Lineage
 from sidecar.archive.state import empty_state
 from sidecar.commits import attempts
 from sidecar.compaction.rules import CompactionRules
-from sidecar.compactor.archive import commit as archive_commit
+from sidecar.compactor.archive import finishing
 from sidecar.retention import deleted_records
 from sidecar.rewriting import run as run_compaction
 from sidecar.runner import copy_executor
@@ -163,19 +163,19 @@ def test_a_gap_is_too_narrow_only_for_more_markers_than_lost_offsets(tmp_path: P
 
 def test_a_finding_is_made_short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compaction that forgets a record is found, and of the history stays what is needed for that."""
-    actions = archive_commit._actions
+    actions = finishing._actions
 
     def forgets(request: object, sources: object, replaced: object, added: object) -> object:
         raise ValueError("odd data")
 
     assert finding_of(PLAIN) is None
-    monkeypatch.setattr(archive_commit, "_actions", forgets)
+    monkeypatch.setattr(finishing, "_actions", forgets)
     found = finding_of(PLAIN)
     assert found is not None
     assert found.rule == "untyped-error"
     noisy = History(7, Settings(), (*PLAIN.steps, Upload((Fault("StoreDenied"),)), Restore()))
     assert len(minimised(noisy, found.rule, 60).steps) == 1
-    monkeypatch.setattr(archive_commit, "_actions", actions)
+    monkeypatch.setattr(finishing, "_actions", actions)
 
 
 UNDONE = (*PLAIN.steps[:4], Undo())

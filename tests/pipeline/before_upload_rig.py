@@ -10,14 +10,17 @@ from pathlib import Path
 from typing import Any
 
 from sidecar.archive.keys import below
+from sidecar.clock import Clock
 from sidecar.compactor.before_upload import BeforeUpload
 from sidecar.compactor.group_compactor import GroupCompactor
+from sidecar.compactor.topic_rule import topic_rule
 from sidecar.config import CompactionSettings
 from sidecar.discovery.scan import ScanResult, TopicFilter, scan_log_dirs
 from sidecar.rewriting.local_stages import LocalEngines
 from sidecar.runner.archive_loop import ArchiveLoop
 from sidecar.runner.checks import CycleReport
 from sidecar.runner.context import RunContext
+from sidecar.topic_policy import TopicPolicy
 from tests.fakes.memory_store import MemoryStore
 from tests.golden import wall_clock_ms
 from tests.pipeline.rig import archived_states, copy_partitions, tools_for
@@ -55,6 +58,11 @@ class Rig:
         return [segment.generation for segment in archived_states(self.store)[partition].segments]
 
 
+def before_upload(given: CompactionSettings, clock: Clock) -> BeforeUpload:
+    """By the settings alone."""
+    return BeforeUpload(given, clock, lambda topic: topic_rule(given, topic, TopicPolicy()))
+
+
 @contextmanager
 def rig(
     tmp_path: Path, *partitions: str, engines: Any = None, store: MemoryStore | None = None, **settings: Any
@@ -67,7 +75,7 @@ def rig(
     copies.mkdir()
     found = store or MemoryStore()
     with tools_for(log_dir, found, tmp_path / "state", producer_id_expiration_ms=None) as tools:
-        waiting = BeforeUpload(given, tools.clock)
+        waiting = before_upload(given, tools.clock)
         compactor = GroupCompactor(waiting, tools, engines or LocalEngines(), lambda: copies)
         rounds = ArchiveLoop(tools, rounds_scan(log_dir), waiting)
         yield Rig(log_dir, found, tools, waiting, compactor, rounds, copies)

@@ -8,6 +8,7 @@ from typing import Any
 
 from sidecar.compactor.candidate_queue import Compacted, Compacting, LedPartition
 from sidecar.compactor.policy import Assessment, Trigger
+from sidecar.compactor.topic_counts import OddRecords
 from sidecar.compactor.worker import CompactionWorker
 from sidecar.config import CompactionPolicy, CompactionSettings
 from sidecar.errors import SidecarError
@@ -44,7 +45,15 @@ class Rig:
         given = CompactionSettings.model_validate({"topics": [".*"], **settings})
         self.status: Mapping[str, Any] = {}
         self.worker = CompactionWorker(
-            given, self.look, self.compact, self.clock, self.metrics, self.stop.is_set, self.tell
+            given,
+            self.look,
+            self.compact,
+            self.clock,
+            self.metrics,
+            self.stop.is_set,
+            self.tell,
+            given.of_topic,
+            OddRecords(count=self.metrics.compaction.odd_records),
         )
 
     def tell(self, status: Mapping[str, Any]) -> None:

@@ -15,9 +15,8 @@ from sidecar.commits.commit_window import COMMIT_WITHIN_MS
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compactor.archive import compactor as archive_compactor
 from sidecar.compactor.archive.compactor import ArchiveCompactor
-from sidecar.compactor.archive.plan import CompactionRequest, PartitionCompaction
-from sidecar.errors import SidecarError, StoreUnavailable
-from sidecar.rewriting.engines import CompactionCutOff
+from sidecar.compactor.archive.plan import CompactionRequest, PartitionCompaction, PartitionInWork
+from sidecar.errors import CompactionCutOff, SidecarError, StoreUnavailable
 from sidecar.rewriting.local_stages import LocalStages
 from tests.fakes.manual_clock import ManualClock
 from tests.pipeline.archives import NOW_MS, SETTINGS, WRITER, archived, use
@@ -175,11 +174,11 @@ def test_a_fault_at_one_commit_does_not_hide_the_commits_of_others(
     commit, first = archive_compactor.commit, story.requests[0].root
     is_committed = threading.Event()
 
-    def odd(log: Any, request: CompactionRequest, *arguments: Any) -> Any:
-        if request.root == first:
+    def odd(log: Any, found: PartitionInWork, *arguments: Any) -> Any:
+        if found.request.root == first:
             assert is_committed.wait(60)
             raise ZeroDivisionError
-        number = commit(log, request, *arguments)
+        number = commit(log, found, *arguments)
         is_committed.set()
         return number
 

@@ -23,8 +23,8 @@ from sidecar.logformat.names import Suffix, file_name
 from sidecar.model import ObjectKey
 from sidecar.ports import ObjectFacts
 from sidecar.rewriting.local_stages import LocalStages
-from sidecar.rewriting.parts import LocalParts
 from sidecar.rewriting.what_if import what_if
+from sidecar.rewriting.work_files import LocalParts
 from tests.compaction.directories import compacted
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_store import MemoryStore

@@ -20,15 +20,13 @@ import structlog
 from sidecar.archive.state import PartitionState
 from sidecar.broker.files import FileBrokerFacts
 from sidecar.clock import SystemClock
-from sidecar.compactor.background_worker import BesideUploads, Chore, Turning
 from sidecar.compactor.candidate_queue import Compacted, Compacting
 from sidecar.compactor.group_compactor import GroupCompactor
-from sidecar.compactor.wiring import compaction_in_run
+from sidecar.compactor.wiring import BesideUploads, Chore, compaction_in_run
 from sidecar.config import Settings
 from sidecar.discovery.scan import TopicFilter, scan_log_dirs
 from sidecar.engine_ports import StageEngine
-from sidecar.errors import Fenced, StoreUnavailable
-from sidecar.rewriting.engines import CompactionCutOff
+from sidecar.errors import CompactionCutOff, Fenced, StoreUnavailable
 from sidecar.rewriting.local_stages import LocalEngines
 from sidecar.rewriting.work_files import WorkFiles
 from sidecar.runner.archive_loop import ArchiveLoop
@@ -58,7 +56,7 @@ class Turns:
         return self.count <= self.more
 
 
-def beside(turns: Turning, stop: threading.Event | None = None, **parameters: Any) -> BesideUploads:
+def beside(turns: Turns, stop: threading.Event | None = None, **parameters: Any) -> BesideUploads:
     defaults: dict[str, Any] = {
         "stop": stop or threading.Event(),
         "ending": threading.Event(),
@@ -68,7 +66,7 @@ def beside(turns: Turning, stop: threading.Event | None = None, **parameters: An
         "give_up": lambda: None,
         "beat": lambda: None,
     }
-    return BesideUploads({"compaction": turns}, SystemClock(), **{**defaults, **parameters})
+    return BesideUploads({"compaction": turns.turn}, SystemClock(), **{**defaults, **parameters})
 
 
 def eventually(condition: Callable[[], bool]) -> None:
@@ -155,7 +153,7 @@ def test_groups_do_not_wait_for_a_compaction_of_the_archive_that_a_reload_cut_of
         assert archiving.begun.wait(WAIT_S)
     new, parameters = Turns(), {"stop": threading.Event(), "ending": threading.Event(), "cut_off": threading.Event()}
     with BesideUploads(
-        {"compaction": new, "before-upload": groups},
+        {"compaction": new.turn, "before-upload": groups.turn},
         SystemClock(),
         **parameters,
         interval_s=3000.0,
@@ -187,7 +185,7 @@ def test_a_thousand_reloads_keep_no_threads_that_have_ended() -> None:
     old = None
     for _ in range(1100):
         old = BesideUploads(
-            {"compaction": Turns()},
+            {"compaction": Turns().turn},
             SystemClock(),
             stop=threading.Event(),
             ending=threading.Event(),

@@ -12,8 +12,7 @@ from sidecar.archive.keys import below
 from sidecar.archive.state import PartitionState
 from sidecar.commits.commit_log import CommitLog
 from sidecar.compaction_strategy import Strategy
-from sidecar.compactor.candidate_assessment import Look
-from sidecar.compactor.candidate_queue import LedPartition
+from sidecar.compactor.candidate_queue import LedPartition, Look
 from sidecar.compactor.policy import Assessment, Trigger
 from sidecar.config import CompactionPolicy
 from sidecar.errors import CorruptFile

@@ -8,11 +8,8 @@ from hypothesis import strategies as st
 
 from sidecar.compactor.policy import (
     Assessment,
-    Trigger,
     assess,
-    most_dirty_first,
     needs_first_batches,
-    one_job,
 )
 from sidecar.config import CompactionPolicy
 from tests.pipeline.archived import segment
@@ -77,36 +74,3 @@ def test_what_is_due_can_be_compacted_and_time_alone_changes_nothing_before_it_w
 def test_first_batches_are_asked_for_only_where_there_is_a_max_lag() -> None:
     assert not needs_first_batches(CompactionPolicy())
     assert needs_first_batches(CompactionPolicy(max_compaction_lag_ms=1))
-
-
-def weighed(clean: int, cleanable: int, trigger: Trigger | None = Trigger.DIRTY_RATIO) -> Assessment:
-    return Assessment(0, 10, clean, cleanable, trigger, None)
-
-
-def test_the_most_dirty_comes_first_and_who_is_not_due_not_at_all() -> None:
-    due = {
-        "half": weighed(50, 50),
-        "not due": weighed(0, 100, None),
-        "all": weighed(0, 10),
-        "old": weighed(90, 10, Trigger.MAX_LAG),
-        "half too": weighed(50, 50),
-    }
-    assert most_dirty_first(due) == ["all", "half", "half too", "old"]
-
-
-@pytest.mark.parametrize(
-    ("max_bytes", "max_count", "expected"),
-    [
-        (1000, 10, ["a", "b", "c"]),
-        (1000, 2, ["a", "b"]),
-        (200, 10, ["a", "b"]),
-        (199, 10, ["a"]),
-        (1, 10, ["a"]),
-        (1000, 1, ["a"]),
-    ],
-)
-def test_a_job_takes_the_first_ones_that_fit_and_one_at_least(
-    max_bytes: int, max_count: int, expected: list[str]
-) -> None:
-    due = {name: weighed(50, 50) for name in "abc"}
-    assert one_job(list(due), due, max_bytes=max_bytes, max_count=max_count) == expected

@@ -21,6 +21,7 @@ from sidecar.errors import (
     StagingTooSmall,
     StoreUnavailable,
 )
+from sidecar.ports import MIB
 from tests.archive.builders import LINEAGE
 from tests.fakes.manual_clock import ManualClock
 from tests.pipeline.compaction_rig import NOW_MS, Rig, led, turns
@@ -215,7 +216,7 @@ def test_compaction_without_progress_is_not_repeated_for_ever() -> None:
         yield from compact(work)
         rig.dirty["a"], rig.clean_end["a"] = 900, 0
 
-    rig.worker._compact = in_vain
+    rig.worker.compact = in_vain
     rig.offer()
     turns(rig)
     assert len(rig.jobs) == 1
@@ -231,7 +232,7 @@ def test_an_archive_that_cannot_be_read_rests_and_is_well_again_when_it_can() ->
             raise CorruptFile("a commit is missing", file="commits/7.json")
         return look(partition, policy)
 
-    rig.worker._look = fail
+    rig.worker.look = fail
     rig.offer()
     turns(rig)
     assert rig.jobs == [["b"]]
@@ -340,7 +341,7 @@ def test_a_deletion_that_is_seen_during_a_job_is_waited_for_without_a_failure() 
 
 
 def test_what_was_looked_at_is_looked_at_again_once_a_deletion_is_noted() -> None:
-    waiting, policy = CandidateQueue(ManualClock(NOW_MS)), CompactionPolicy()
+    waiting, policy = CandidateQueue(ManualClock(NOW_MS), wait_s=60, wait_max_s=400), CompactionPolicy()
     waiting.replace([(led("a"), policy)])
     (entry,) = waiting.to_look_at()
     waiting.assessed(entry, Assessment(0, 100, 1, 200, Trigger.DIRTY_RATIO, None))
@@ -354,7 +355,7 @@ def test_what_was_looked_at_is_looked_at_again_once_a_deletion_is_noted() -> Non
 
 
 def test_a_partition_whose_compaction_was_undone_is_compacted_again() -> None:
-    waiting, policy = CandidateQueue(ManualClock(NOW_MS)), CompactionPolicy()
+    waiting, policy = CandidateQueue(ManualClock(NOW_MS), wait_s=60, wait_max_s=400), CompactionPolicy()
     waiting.replace([(led("a"), policy)])
     (entry,) = waiting.to_look_at()
     dirty = Assessment(0, 100, 1, 200, Trigger.DIRTY_RATIO, None)
@@ -365,3 +366,39 @@ def test_a_partition_whose_compaction_was_undone_is_compacted_again() -> None:
     waiting.compacted(led("a").topic_partition)
     with pytest.raises(PartitionError, match="first dirty offset"):
         waiting.assessed(entry, replace(dirty, undone_by_commit=7))
+
+
+def test_the_most_dirty_comes_first_and_who_is_not_due_not_at_all() -> None:
+    waiting, policy = CandidateQueue(ManualClock(NOW_MS), wait_s=60, wait_max_s=400), CompactionPolicy()
+    weights: dict[str, tuple[int, int, Trigger | None]] = {
+        "half": (50, 50, Trigger.DIRTY_RATIO),
+        "not due": (0, 100, None),
+        "all": (0, 10, Trigger.DIRTY_RATIO),
+        "old": (90, 10, Trigger.MAX_LAG),
+        "half too": (50, 50, Trigger.DIRTY_RATIO),
+    }
+    waiting.replace([(led(name), policy) for name in weights])
+    for entry in waiting.to_look_at():
+        waiting.assessed(entry, Assessment(0, 10, *weights[entry.led.topic_partition.topic], None))
+    assert [one.led.topic_partition.topic for one in waiting.due()] == ["all", "half", "half too", "old"]
+
+
+@pytest.mark.parametrize(
+    ("max_bytes", "max_count", "expected"),
+    [
+        (20 * MIB, 10, ["a", "b", "c"]),
+        (20 * MIB, 2, ["a", "b"]),
+        (4 * MIB, 10, ["a", "b"]),
+        (4 * MIB - 1, 10, ["a"]),
+        (MIB, 10, ["a"]),
+        (20 * MIB, 1, ["a"]),
+    ],
+)
+def test_a_job_takes_the_first_ones_that_fit_and_one_at_least(
+    max_bytes: int, max_count: int, expected: list[str]
+) -> None:
+    rig = Rig(dict.fromkeys("abc", 2 * MIB - 100), max_job_bytes=max_bytes)
+    rig.worker._together = max_count
+    rig.offer()
+    rig.worker.turn()
+    assert rig.jobs == [expected]

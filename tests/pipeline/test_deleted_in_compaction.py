@@ -17,8 +17,7 @@ from sidecar.compaction_strategy import Strategy
 from sidecar.compactor.archive.compactor import ArchiveCompactor
 from sidecar.compactor.archive.plan import CompactionRequest
 from sidecar.compactor.archive_job import ArchiveJobs
-from sidecar.compactor.candidate_assessment import Look
-from sidecar.compactor.candidate_queue import Compacting, DeletionUnnoted
+from sidecar.compactor.candidate_queue import Compacting, DeletionUnnoted, Look
 from sidecar.config import CompactionPolicy, Settings
 from sidecar.discovery.scan import TopicFilter, scan_log_dirs
 from sidecar.engine_ports import StageEngine

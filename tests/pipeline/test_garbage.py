@@ -26,10 +26,9 @@ from sidecar.compactor.gc import (
     collect_parts,
     orphaned_until_ms,
 )
-from sidecar.errors import StoreUnsupported
+from sidecar.errors import CompactionCutOff, StoreUnsupported
 from sidecar.model import ObjectKey
 from sidecar.ports import UnfinishedUpload
-from sidecar.rewriting.engines import CompactionCutOff
 from sidecar.storage.leftovers import list_uploads, remove_leftovers
 from sidecar.storage.store_clock import read_store_clock
 from sidecar.verify.verify import verify_archive

@@ -21,10 +21,8 @@ from sidecar.compaction.rules import CompactionRules
 from sidecar.compactor.archive.compactor import ArchiveCompactor
 from sidecar.compactor.archive.plan import CompactionRequest, plan_archive
 from sidecar.compactor.archive_job import ArchiveJobs
-from sidecar.compactor.candidate_assessment import Look
-from sidecar.compactor.candidate_queue import Compacting, LedPartition
-from sidecar.compactor.gc import Collected, collect_garbage
-from sidecar.compactor.gc_task import GcTask
+from sidecar.compactor.candidate_queue import Compacting, LedPartition, Look
+from sidecar.compactor.gc import Collected, GcTask, collect_garbage
 from sidecar.config import CompactionPolicy, Settings
 from sidecar.errors import CorruptFile
 from sidecar.host.journal import Attempt

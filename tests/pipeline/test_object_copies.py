@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.compactor.archive.object_copy import RANGE_BYTES, fetched_into
+from sidecar.compactor.archive.archived_log import RANGE_BYTES, fetched_into
 from sidecar.errors import StagingFull
 from sidecar.model import ObjectKey
 from sidecar.rewriting.work_files import nameless_file

@@ -13,8 +13,7 @@ import pytest
 import structlog
 
 from sidecar.compactor.archive_job import ArchiveJobs
-from sidecar.compactor.candidate_assessment import Look
-from sidecar.compactor.candidate_queue import Compacted, Compacting
+from sidecar.compactor.candidate_queue import Compacted, Compacting, Look
 from sidecar.compactor.group_compactor import GroupCompactor
 from sidecar.compactor.topic_counts import RawReason
 from sidecar.compactor.wiring import compaction_in_run

@@ -158,7 +158,7 @@ def test_what_compaction_leaves_as_it_is_is_no_fallback(tmp_path: Path) -> None:
 def test_nothing_goes_raw_because_the_process_stops(tmp_path: Path) -> None:
     with observed(tmp_path, "compacted-0") as (held, logs):
         held.round()
-        held.compactor._is_stopping = lambda: True
+        held.compactor.is_stopping = lambda: True
         assert not held.compactor.turn()
         held.round()
         assert archived_states(held.store) == {}
@@ -225,7 +225,7 @@ def test_groups_do_not_wait_for_a_compaction_of_the_archive_and_status_and_metri
 def test_every_reason_is_logged_counted_and_shown(reason: RawReason, tmp_path: Path) -> None:
     (files,) = rounds_scan(copy_partitions(tmp_path, "orders-0"))().partitions
     metrics = Metrics(ManualClock(NOW_MS))
-    raw = RawUploads(metrics.compaction.went_uncompacted)
+    raw = RawUploads(count=metrics.compaction.went_uncompacted)
     with structlog.testing.capture_logs() as logs:
         raw.note(files.segments[:2], reason, "so it is")
     (line,) = logs

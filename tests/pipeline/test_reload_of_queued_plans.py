@@ -7,9 +7,8 @@ from threading import Event
 
 import structlog
 
-from sidecar.compactor.before_upload import BeforeUpload
 from sidecar.discovery.scan import ScanResult
-from tests.pipeline.before_upload_rig import rig, rounds_scan
+from tests.pipeline.before_upload_rig import before_upload, rig, rounds_scan
 from tests.pipeline.test_tasks_during_checks import passed
 from tests.pipeline.waiting import within
 
@@ -40,7 +39,7 @@ def test_what_was_planned_before_a_reload_does_not_go_without_compaction_and_in_
             loop.begin_check()
             loop.drive(within(WAIT_S, lambda: met.is_set() and not loop.checks.is_under_way))
             (queued,) = loop.tasks.ready
-            loop.adopt(slow_scan, BeforeUpload(held.waiting.settings, held.tools.clock))
+            loop.adopt(slow_scan, before_upload(held.waiting.settings, held.tools.clock))
             loop.begin_check()
             opened.set()
             loop.drive(passed(3.0))

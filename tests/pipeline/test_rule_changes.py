@@ -17,9 +17,7 @@ import structlog
 from sidecar.broker.files import FileBrokerFacts
 from sidecar.compaction_strategy import Strategy
 from sidecar.compactor.archive_job import ArchiveJobs
-from sidecar.compactor.before_upload import BeforeUpload, rule_unknown
-from sidecar.compactor.candidate_assessment import Look
-from sidecar.compactor.candidate_queue import Compacting
+from sidecar.compactor.candidate_queue import Compacting, Look
 from sidecar.compactor.topic_counts import RawReason
 from sidecar.compactor.topic_rule import RuleChanged, TopicRules, rule_change
 from sidecar.compactor.wiring import compaction_in_run
@@ -34,7 +32,7 @@ from sidecar.topic_policy import NOT_TOLD, TopicPolicy, Unanswered
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.archives import only_state, sound, use
-from tests.pipeline.before_upload_rig import DELAY_MS, NOW_MS, Rig, rig, rounds_scan
+from tests.pipeline.before_upload_rig import DELAY_MS, NOW_MS, Rig, before_upload, rig, rounds_scan
 from tests.pipeline.compaction_rig import Rig as WorkerRig
 from tests.pipeline.compaction_rig import turns
 from tests.pipeline.made_logs import VERSION, records_in, roll
@@ -84,7 +82,6 @@ def story(tmp_path: Path, told: TopicPolicy) -> Iterator[Story]:
         found = Story(held, told, logs)
         settings = held.waiting.settings
         held.waiting.rule_of = TopicRules(settings, found.policy).rule_of
-        held.waiting.unknown = lambda topic: rule_unknown(settings, topic, found.told)
         yield found
 
 
@@ -146,7 +143,7 @@ def test_copies_of_settings_that_are_replaced_during_their_upload_are_never_comm
 
         held.store.before = gate
         given = held.waiting.settings.model_dump() | {"topics": topics}
-        now = BeforeUpload(CompactionSettings.model_validate(given), held.tools.clock)
+        now = before_upload(CompactionSettings.model_validate(given), held.tools.clock)
         with held.rounds as loop:
             loop.tasks.admits = True
             loop.begin_check()

@@ -15,8 +15,7 @@ from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction_strategy import Strategy
 from sidecar.compactor.archive.plan import CompactionRequest
 from sidecar.compactor.archive_job import ArchiveJobs
-from sidecar.compactor.candidate_assessment import Look
-from sidecar.compactor.candidate_queue import Compacting
+from sidecar.compactor.candidate_queue import Compacting, Look
 from sidecar.compactor.topic_rule import TopicRules
 from sidecar.config import Settings
 from sidecar.discovery.scan import TopicFilter, scan_log_dirs

@@ -36,8 +36,7 @@ from sidecar.compaction_strategy import Strategy
 from sidecar.compactor.archive import undo as archive_undo
 from sidecar.compactor.archive.plan import CompactionRequest
 from sidecar.compactor.archive.undo import Undone, undo_compaction
-from sidecar.compactor.candidate_assessment import Look
-from sidecar.compactor.candidate_queue import LedPartition
+from sidecar.compactor.candidate_queue import LedPartition, Look
 from sidecar.compactor.gc import Collected, collect_garbage
 from sidecar.config import CompactionPolicy
 from sidecar.errors import CommitRefused, CorruptFile, Fenced, PartitionError, SidecarError, StoreDenied

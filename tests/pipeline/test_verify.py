@@ -21,9 +21,8 @@ from sidecar.commits.commit_log import CommitLog
 from sidecar.errors import StoreUnavailable
 from sidecar.model import ObjectKey, PartName
 from sidecar.ports import UnfinishedUpload
-from sidecar.verify.findings import PartitionVerification, SegmentState
 from sidecar.verify.segments import StreamedReads
-from sidecar.verify.verify import verify_archive
+from sidecar.verify.verify import PartitionVerification, SegmentState, verify_archive
 from tests.archive.builders import an_id
 from tests.archive.example import (
     FIRST,

@@ -15,8 +15,7 @@ from sidecar.archive.bundle import assemble_indexes, log_part
 from sidecar.archive.commit import Writer
 from sidecar.archive.keys import below, fresh_id, indexes_key, log_key
 from sidecar.commits.checked_upload import send_bytes, send_checked
-from sidecar.compactor.archive.archived_log import LAST_MODIFIED
-from sidecar.compactor.archive.bundle import small_parts
+from sidecar.compactor.archive.archived_log import LAST_MODIFIED, small_parts
 from sidecar.compactor.archive.compactor import ArchiveCompactor
 from sidecar.compactor.archive.plan import CompactionRequest, PartitionCompaction, PartitionInWork, plan_archive
 from sidecar.compactor.archive_job import ArchiveJobs
@@ -59,7 +58,7 @@ class SimArchiveCompactor(ArchiveCompactor):
     def _planned(self, partitions: Sequence[PartitionInWork]) -> list[PartitionInWork]:
         for found in partitions:
             try:
-                found.plan = plan_archive(self._link, found.request, self._clock)
+                found.plan = plan_archive(self._link, found.request, self.clock)
                 if not found.plan.count:
                     found.succeed(None)
             except SidecarError as error:
@@ -115,7 +114,7 @@ class SimArchiveCompactor(ArchiveCompactor):
         indexes, parts = assemble_indexes(
             b"", b"", old[PartName.PRODUCER_SNAPSHOT], old[PartName.LEADER_EPOCHS], built.transaction_index or None
         )
-        segment_id = fresh_id(self._randomness)
+        segment_id = fresh_id(self.randomness)
         segment = ArchivedSegment(
             segment_id=segment_id,
             base_offset=base_offset,

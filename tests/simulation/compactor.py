@@ -15,8 +15,7 @@ from crc32c import crc32c
 
 from sidecar.clock import Clock
 from sidecar.compactor.archive.archived_log import LAST_MODIFIED
-from sidecar.compactor.before_upload import BeforeUpload, RolledGroup
-from sidecar.compactor.staged_copies import CopyGroup
+from sidecar.compactor.before_upload import BeforeUpload, CopyGroup, RolledGroup
 from sidecar.compactor.topic_counts import RawReason
 from sidecar.compactor.topic_rule import TopicRule, rules_of, topic_rule
 from sidecar.config import CompactionPolicy, CompactionSettings

@@ -16,8 +16,7 @@ from sidecar.commits.commit_log import CommitLog
 from sidecar.commits.commit_window import CommitWindow
 from sidecar.commits.stored_commits import StoredCommits
 from sidecar.compactor import before_upload, gc
-from sidecar.compactor.before_upload import BeforeUpload
-from sidecar.compactor.staged_copies import CopyGroup
+from sidecar.compactor.before_upload import BeforeUpload, CopyGroup
 from sidecar.errors import ObjectExists
 from sidecar.model import SegmentFiles
 from sidecar.partition import copy_task

@@ -19,7 +19,7 @@ from sidecar.archive.keys import checkpoint_key, commit_key, id_of
 from sidecar.commits.commit_window import COMMIT_WITHIN_MS
 from sidecar.compactor.archive.undo import undo_compaction
 from sidecar.compactor.candidate_queue import LedPartition
-from sidecar.compactor.gc_task import GcTask
+from sidecar.compactor.gc import GcTask
 from sidecar.errors import SidecarError
 from sidecar.model import ObjectKey, TopicPartition
 from sidecar.partition.domain_events import DomainEvent

@@ -25,13 +25,11 @@ from sidecar.snapshots.local_engine import LocalEngine
 from sidecar.snapshots.rebuild import rebuild
 from sidecar.snapshots.targets import archive_targets
 from sidecar.spark.embedded import EmbeddedSpark
-from sidecar.spark.engine import SparkEngine
-from sidecar.spark.stages import SparkStages
+from sidecar.spark.engine import SparkEngine, SparkStages
 from sidecar.storage import open_store
 from sidecar.verify import segments
-from sidecar.verify.findings import PartitionVerification
 from sidecar.verify.segments import PRELOADED, ChecksOnEngine
-from sidecar.verify.verify import verify_archive
+from sidecar.verify.verify import PartitionVerification, verify_archive
 from tests.compaction.directories import compacted
 from tests.golden import golden
 from tests.real.compacted_archives import assert_compacted, clean_end

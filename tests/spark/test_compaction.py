@@ -13,7 +13,7 @@ from sidecar.compaction_strategy import Strategy
 from sidecar.config import SparkSettings
 from sidecar.errors import CorruptFile, RowsLost
 from sidecar.spark.embedded import EmbeddedSpark
-from sidecar.spark.stages import SparkStages
+from sidecar.spark.engine import SparkStages
 from tests.compaction.directories import check_against_reference, compacted, tree
 from tests.compaction.lossy_engine import LOSSES, LossyStages
 from tests.golden import VERSIONS, golden, partitions, wall_clock_ms
@@ -83,7 +83,7 @@ from sidecar.config import SparkSettings
 from sidecar.rewriting import run
 from sidecar.spark.embedded import EmbeddedSpark
 from sidecar.spark.engine import SparkFailed
-from sidecar.spark.stages import SparkStages
+from sidecar.spark.engine import SparkStages
 from tests.compaction.directories import compacted
 from tests.golden import golden
 

@@ -21,8 +21,7 @@ from sidecar.snapshots.local_engine import PRELOADED, LocalEngine
 from sidecar.snapshots.rebuild import rebuild
 from sidecar.snapshots.targets import find_targets
 from sidecar.spark.embedded import EmbeddedSpark
-from sidecar.spark.engine import SparkEngine, SparkFailed
-from sidecar.spark.stages import SparkStages
+from sidecar.spark.engine import SparkEngine, SparkFailed, SparkStages
 from tests.golden import VERSIONS, golden
 from tests.snapshots.log_dirs import tree
 
@@ -166,8 +165,8 @@ def test_uploads_of_this_process_are_limited_further_only_while_tasks_upload(
 ) -> None:
     seen: list[tuple[int, int]] = []
     with SparkStages(spark).staged(Stages(scanned_here, reduced_here, 1, 1, 1), [0]) as run:
-        run_job = run._context.runJob
-        monkeypatch.setattr(run._context, "runJob", lambda *args: (seen.append(shares()), run_job(*args))[1])
+        run_job = run.context.runJob
+        monkeypatch.setattr(run.context, "runJob", lambda *args: (seen.append(shares()), run_job(*args))[1])
         run.third(rewritten_here, [None], uploads=uploads)
     assert seen == [expected]
 

@@ -17,7 +17,7 @@ from sidecar.archive.keys import below, indexes_key, log_key
 from sidecar.commits.commit_window import ORPHAN_MS
 from sidecar.compactor.archive.stored_parts import STAGING
 from sidecar.compactor.candidate_queue import LedPartition
-from sidecar.compactor.gc_task import GcTask
+from sidecar.compactor.gc import GcTask
 from sidecar.host.journal import Attempt
 from sidecar.model import ObjectKey, TopicPartition
 from sidecar.ports import ObjectStore, UnfinishedUpload

@@ -1,25 +1,33 @@
-"""Archived segments as what is compacted: values that go to other processes, and are read there out of the store."""
+"""Archived segments as what is compacted: values that are read out of the store in any process; and what their bundles say."""
 
 from __future__ import annotations
 
+import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
-from sidecar.archive.bundle import log_size_bytes
+from producer_state.table import ProducerTable
+from producer_state.wire import ProducerStateError
+from sidecar.archive.bundle import cut_parts, log_size_bytes
 from sidecar.archive.keys import below
+from sidecar.archive.state import PartitionState
 from sidecar.compaction.segments import SegmentInput
-from sidecar.compactor.archive.object_copy import fetched_into
+from sidecar.errors import CorruptFile
 from sidecar.host import process_store
 from sidecar.logformat.window import ReadAt
-from sidecar.model import ArchivedSegment, ObjectKey
+from sidecar.model import ArchivedSegment, ObjectKey, PartName
 from sidecar.ports import ObjectStore
 from sidecar.rewriting.sources import input_of
-from sidecar.rewriting.work_files import named_when_whole, nameless_file
+from sidecar.rewriting.work_files import WorkFile, cannot_be_written, named_when_whole, nameless_file
+from sidecar.segment.archived_indexes import read_indexes, read_part
 from sidecar.snapshots.tasks import LocalSegment
 from sidecar.store_settings import StoreSettings
 
@@ -142,3 +150,79 @@ def reader(store: ObjectStore, key: ObjectKey, size_bytes: int) -> ReadAt:
         return len(content)
 
     return read_at
+
+
+RANGE_BYTES: Final = 8 * 1024 * 1024
+"""Of one request. As many as there are threads are in memory."""
+_THREADS: Final = 4
+
+
+@contextmanager
+def fetched_into(file: WorkFile, store: ObjectStore, key: ObjectKey, size_bytes: int) -> Iterator[ReadAt]:
+    """Fill the empty `file` with an object, each byte requested once. Reading waits for the bytes.
+
+    When the context ends without an error, the file has all of them; an object that is too short has fewer.
+    Reading raises StoreError, StagingFull.
+    """
+    begins = range(0, size_bytes, RANGE_BYTES)
+    if len(begins) <= 1:
+        if size_bytes:
+            _fetch(file, store, key, size_bytes, 0)
+        yield partial(_read_at, file, ())
+        return
+    pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="object-copy")
+    try:
+        ranges = [pool.submit(_fetch, file, store, key, size_bytes, begin) for begin in begins]
+        yield partial(_read_at, file, ranges)
+        for found in ranges:
+            found.result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _fetch(file: WorkFile, store: ObjectStore, key: ObjectKey, size_bytes: int, begin: int) -> None:
+    file.write_at(begin, store.read(key, begin, min(RANGE_BYTES, size_bytes - begin)))
+
+
+def _read_at(file: WorkFile, ranges: Sequence[Future[None]], position: int, buffer: memoryview) -> int:
+    """A `ReadAt`. Ends with the range, so that nothing is read that has not come."""
+    if ranges:
+        number = position // RANGE_BYTES
+        if number >= len(ranges):
+            return 0
+        ranges[number].result()
+        buffer = buffer[: (number + 1) * RANGE_BYTES - position]
+    with cannot_be_written(file.place):  # a disk that fails may refuse to read, too
+        return os.preadv(file.file.fileno(), [buffer], position)
+
+
+def table_at_end(store: ObjectStore, root: str, segment: ArchivedSegment) -> ProducerTable:
+    """The archived producer state at a segment's end. Raises CorruptFile, StoreError."""
+    content = read_part(store, root, segment, PartName.PRODUCER_SNAPSHOT)
+    try:
+        return ProducerTable.from_snapshot(segment.end_offset, content)
+    except ProducerStateError as error:
+        key = below(root, segment.indexes_key)
+        raise CorruptFile(f"the archived producer snapshot cannot be read: {error}", file=key) from error
+
+
+def open_transactions(table: ProducerTable) -> set[tuple[int, int]]:
+    """Producer and first offset of each."""
+    rows = table.rows[table.rows["current_txn_first_offset"] >= 0]
+    return set(zip(rows["producer_id"].tolist(), rows["current_txn_first_offset"].tolist(), strict=True))
+
+
+def small_parts(store: ObjectStore, root: str, segment: ArchivedSegment) -> Mapping[PartName, bytes]:
+    """All parts of `.indexes`, checked. Raises CorruptFile, StoreError."""
+    return cut_parts(read_indexes(store, root, segment), segment, below(root, segment.indexes_key))
+
+
+def first_undecided(store: ObjectStore, state: PartitionState) -> int | None:
+    """First offset of the earliest transaction of which it is not archived how it ended; its data may yet be aborted.
+
+    It is open at the archive's end; or at the beginning of a hole, in which its end may be lost. Raises CorruptFile, StoreError.
+    """
+    ends = [before for before, after in pairwise(state.segments) if before.end_offset != after.base_offset]
+    tables = (table_at_end(store, state.lineage.root, segment) for segment in (*ends, *state.segments[-1:]))
+    offsets = [table.first_open_transaction_offset() for table in tables]
+    return min((offset for offset in offsets if offset is not None), default=None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from dataclasses import KW_ONLY, dataclass, field
 from functools import cache, partial
 from pathlib import Path
 from typing import Final
@@ -20,82 +21,61 @@ from sidecar.commits.commit_window import CommitWindow
 from sidecar.commits.stored_commits import SETTLE_S_PATIENT, WAIT_S_FIRST, WAIT_S_MAX, proves_not_committed
 from sidecar.compaction.segments import SPLIT_BYTES
 from sidecar.compactor.archive.archived_log import ArchivedLog, Copy
-from sidecar.compactor.archive.commit import commit
-from sidecar.compactor.archive.finishing import FinishTask, discard, finish_all
+from sidecar.compactor.archive.finishing import FinishTask, commit, discard, finish_all
 from sidecar.compactor.archive.plan import (
     CompactionRequest,
     Job,
     PartitionCompaction,
     PartitionInWork,
     plan_archive,
-    results,
     unsettled,
 )
+from sidecar.compactor.archive.segment_survey import ArchivedSurvey
 from sidecar.compactor.archive.stored_parts import StoredParts
 from sidecar.engine_ports import StageEngine
-from sidecar.errors import SidecarError, StagingTooSmall, StoreUnavailable
+from sidecar.errors import CompactionCutOff, SidecarError, StagingTooSmall, StoreUnavailable
 from sidecar.host import process_store
+from sidecar.ports import ObjectStore
 from sidecar.randomness import Randomness, SystemRandomness
-from sidecar.rewriting.engines import CompactionCutOff
-from sidecar.rewriting.job import HASH_KEY_BYTES
+from sidecar.rewriting.job import HASH_KEY_BYTES, CompactionJob, planned_pieces
 from sidecar.rewriting.packing import SegmentNeed, Step, plan_copies, require_room, steps
-from sidecar.rewriting.parts import LocalParts, Parts
 from sidecar.rewriting.run import ScannedRun, rewritten, scanned
-from sidecar.rewriting.work_files import WorkFiles, free_bytes_of
+from sidecar.rewriting.work_files import LocalParts, Parts, free_bytes_of, work_directory
 from sidecar.store_settings import StoreSettings
 
 _log = structlog.get_logger(__name__)
 
 _THREADS: Final = 8
-NO_BOUND: Final = 2**63 - 1
-
-__all__ = ["ArchiveCompactor", "CompactionRequest", "PartitionCompaction"]
-
-Confirm = Callable[[CompactionRequest, PartitionState], None]
 
 
+@dataclass(eq=False)
 class ArchiveCompactor:
-    """Runs on any engine. Without a staging directory tasks share nothing but the store, and have temporary files of their own."""
+    """Runs on any engine. Without a staging directory tasks share nothing but the store, and have temporary files of their own.
 
-    def __init__(
-        self,
-        store: StoreSettings,
-        engine: StageEngine,
-        clock: Clock,
-        staging: Path | None = None,
-        *,
-        is_shared: bool = True,
-        confirm: Confirm = lambda _request, _decided: None,
-        split_bytes: int = SPLIT_BYTES,
-        max_staging_bytes: int = NO_BOUND,
-        free_bytes: Callable[[Path], int] = free_bytes_of,
-        is_cut_off: Callable[[], bool] = lambda: False,
-        tell: Callable[[str], None] = lambda _: None,
-        randomness: Randomness | None = None,
-    ) -> None:
-        """Build it.
+    `staging`: a directory for work files that all tasks see. None: these lie in the store, as on a cluster. `confirm`: called
+    right before the commit of a partition, by several threads, with the state that was compacted. If it raises a SidecarError,
+    nothing of that partition is committed. `max_staging_bytes`: that much may wait at once as work files, in the directory or in
+    the store. `free_bytes`: how much may still be written to the file system of the directory. `is_cut_off`: asked before each
+    step and each commit; if it is so, CompactionCutOff ends what is not committed. `tell`: takes each step, for people.
+    `randomness`: of ids, nonces and hash keys.
+    """
 
-        Args:
-            staging: a directory for work files. None, or not `is_shared` by all tasks: these lie in the store, as on a cluster.
-            confirm: called right before the commit of a partition, by several threads, with the state that was compacted. If
-                it raises a SidecarError, nothing of that partition is committed.
-            max_staging_bytes: that much may wait at once as work files, in the directory or in the store.
-            free_bytes: how much may still be written to the file system of the directory.
-            is_cut_off: asked before each step and each commit; if it is so, CompactionCutOff ends what is not committed.
-            tell: told of each step, for people.
-            randomness: of ids, nonces and hash keys; the machine's by default.
-        """
-        self._settings = store
-        self._engine = engine
-        self._clock = clock
-        self._staging = staging if is_shared else None
-        self._confirm = confirm
-        self._split_bytes = split_bytes
-        self._max_staging_bytes = max_staging_bytes
-        self._free_bytes = free_bytes
-        self._is_cut_off = is_cut_off
-        self._tell = tell
-        self._randomness = randomness or SystemRandomness()
+    settings: StoreSettings
+    engine: StageEngine
+    clock: Clock
+    staging: Path | None = None
+    _: KW_ONLY
+    confirm: Callable[[CompactionRequest, PartitionState], None] = lambda _request, _decided: None
+    split_bytes: int = SPLIT_BYTES
+    max_staging_bytes: int = 2**63 - 1
+    free_bytes: Callable[[Path], int] = free_bytes_of
+    is_cut_off: Callable[[], bool] = lambda: False
+    tell: Callable[[str], None] = lambda _: None
+    randomness: Randomness = field(default_factory=SystemRandomness)
+
+    @property
+    def _store(self) -> ObjectStore:
+        return process_store.store_of(self.settings)
 
     def compact(
         self,
@@ -114,10 +94,9 @@ class ArchiveCompactor:
         """
         partitions = [PartitionInWork(request) for request in requests]
         running = self._planned(partitions)
-        if not running:
-            return results(partitions)
         try:
-            self._run(running, dry_run, done)
+            if running:
+                self._run(running, dry_run, done)
         except (
             Exception
         ):  # Whatever ends all of them goes on to the caller: the uploads that no commit names must not stay.
@@ -127,7 +106,7 @@ class ArchiveCompactor:
                 if not found.is_committing:  # No commit was sent, so that none can name what was uploaded.
                     self._discard(found)
             raise
-        return results(partitions)
+        return tuple(found.result for found in partitions if found.result is not None)
 
     def _run(
         self, running: Sequence[PartitionInWork], dry_run: bool, done: Callable[[PartitionCompaction], None]
@@ -135,9 +114,9 @@ class ArchiveCompactor:
         with self._parts() as (parts, place):
             copies, copied_bytes = self._copies(running, place)
             jobs = [self._make_job(found, place, copies) for found in running]
-            self._tell("reading headers and keys")
-            with scanned(jobs, self._engine) as run:
-                todo = self._steps(running, run, self._max_staging_bytes - copied_bytes)
+            self.tell("reading headers and keys")
+            with scanned(jobs, self.engine) as run:
+                todo = self._steps(running, run, self.max_staging_bytes - copied_bytes)
                 last_step = {job: number for number, step in enumerate(todo) for job in step}
                 for number, step in enumerate(todo):
                     self._require_going_on()
@@ -154,14 +133,14 @@ class ArchiveCompactor:
                 found.succeed(None)
 
     def _require_going_on(self) -> None:
-        if self._is_cut_off():
+        if self.is_cut_off():
             raise CompactionCutOff
 
     def _commit_all(self, uploaded: Sequence[PartitionInWork], done: Callable[[PartitionCompaction], None]) -> None:
         ready = unsettled(uploaded)
         if not ready:
             return
-        tell_once = cache(partial(self._tell, "committing"))
+        tell_once = cache(partial(self.tell, "committing"))
         try:
             with ThreadPoolExecutor(_THREADS, thread_name_prefix="compacted") as pool:
                 for _ in pool.map(partial(self._commit, before_put=tell_once), ready):
@@ -179,7 +158,7 @@ class ArchiveCompactor:
             raise partition.result.error
         if not running:
             return None
-        place, copies = self._staging, dict[str, Copy]()
+        place, copies = self.staging, dict[str, Copy]()
         # Without the directory there are none: the machine's temporary one may have little room.
         if place is None or place.is_dir():
             # Nothing stays behind the caller's last use of the job.
@@ -187,16 +166,36 @@ class ArchiveCompactor:
         return self._make_job(partition, place, copies)
 
     def _make_job(self, found: PartitionInWork, work_dir: Path | None, copies: Mapping[str, Copy]) -> Job:
-        hash_key = self._randomness.random_bytes(HASH_KEY_BYTES)
-        return found.make_job(self._settings, hash_key, self._split_bytes, work_dir, copies)
+        """The job, whose headers are read by the tasks that scan it. `copies`: by id of a segment; none of the others."""
+        plan, rules = found.planned, found.request.rules
+        state = plan.state
+        files = tuple(
+            ArchivedLog(self.settings, state.lineage.root, segment, work_dir, copies.get(segment.segment_id, Copy.NONE))
+            for segment in plan.segments
+        )
+        found.job = CompactionJob(
+            files,
+            tuple(planned_pieces(file.size_bytes, self.split_bytes) for file in files),
+            (),
+            rules,
+            plan.last_batches,
+            self.randomness.random_bytes(HASH_KEY_BYTES),
+            start_offset=state.deleted_before_offset,
+            first_dirty_offset=state.clean_end_offset if state.clean is not None else None,
+            surveys=tuple(
+                ArchivedSurvey(file, number, state.segments, self.split_bytes, rules.spares_deletes)
+                for number, file in enumerate(files)
+            ),
+        )
+        return found.job
 
     def _copies(self, running: Sequence[PartitionInWork], work_dir: Path | None) -> tuple[dict[str, Copy], int]:
         """By id of a segment what copy there is of it; and how many bytes those take that stay."""
-        segments = [segment for found in running if found.plan is not None for segment in found.plan.segments]
+        segments = [segment for found in running for segment in found.planned.segments]
         if work_dir is None:
             return {segment.segment_id: Copy.SCANNED for segment in segments}, 0
         sizes = [log_size_bytes(segment) for segment in segments]
-        plan = plan_copies(sizes, self._engine.cores, self._free_bytes(work_dir), self._max_staging_bytes)
+        plan = plan_copies(sizes, self.engine.cores, self.free_bytes(work_dir), self.max_staging_bytes)
         copies = {segment.segment_id: Copy.KEPT for segment in segments[: plan.kept]}
         if plan.others:
             copies |= {segment.segment_id: Copy.SCANNED for segment in segments[plan.kept :]}
@@ -204,11 +203,11 @@ class ArchiveCompactor:
 
     def _planned(self, partitions: Sequence[PartitionInWork]) -> list[PartitionInWork]:
         """Those of which there is something to compact."""
-        store = process_store.store_of(self._settings)
+        store = self._store
 
         def plan(found: PartitionInWork) -> None:
             try:
-                found.plan = plan_archive(store, found.request, self._clock)
+                found.plan = plan_archive(store, found.request, self.clock)
                 if not found.plan.count:
                     found.succeed(None)
             except SidecarError as error:
@@ -242,34 +241,34 @@ class ArchiveCompactor:
     ) -> None:
         todo = {number: chosen for number, chosen in step.items() if running[number].result is None}
         if todo:
-            self._tell("writing what stays")
+            self.tell("writing what stays")
         ended = rewritten(run, parts, todo)
         for number in todo:
             found, scan, outputs = running[number], run.results[number], ended[number]
             if isinstance(outputs, SidecarError):
                 self._give_up(found, outputs)
             elif not isinstance(scan, SidecarError):
-                found.take(scan, outputs)
+                found.scanned, found.outputs = scan, (*found.outputs, *outputs)
 
     def _finish(self, running: Sequence[PartitionInWork], parts: Parts, place: Path | None, step: Step) -> None:
         for found in (running[job] for job in step):
             # Before the first upload: gc deletes nothing that may be committed as long as this window is open.
             found.window = found.window or self._window()
         tasks = [
-            FinishTask(job, number, output, found.request.rules, parts, place, self._randomness)
+            FinishTask(job, number, output, found.request.rules, parts, place, self.randomness)
             for job in step
             if (found := running[job]).result is None
             for number, output in enumerate(found.outputs)
             if not output.unchanged and number not in found.finished
         ]
         if tasks:
-            self._tell("uploading")
+            self.tell("uploading")
         errors: dict[int, SidecarError] = {}
-        for answer in finish_all(tasks, self._engine):
-            if answer.segment is not None:
+        for answer in finish_all(tasks, self.engine):
+            if isinstance(answer.segment, SidecarError):
+                errors[answer.job] = answer.segment
+            else:
                 running[answer.job].finished[answer.number] = answer.segment
-            elif answer.error is not None:
-                errors[answer.job] = answer.error
         for job, error in errors.items():
             self._give_up(running[job], error)
 
@@ -278,38 +277,24 @@ class ArchiveCompactor:
         self._discard(found)
 
     def _window(self) -> CommitWindow:
-        return CommitWindow.begin(process_store.store_of(self._settings), self._clock, self._randomness)
+        return CommitWindow.begin(self._store, self.clock, self.randomness)
 
     def _commit(self, found: PartitionInWork, before_put: Callable[[], None]) -> None:
-        request, plan = found.request, found.plan
-        if plan is None:
-            return
-        store = process_store.store_of(self._settings)
+        request, plan = found.request, found.planned
         log = CommitLog(
-            store,
+            self._store,
             request.root,
-            self._clock,
-            randomness=self._randomness,
+            self.clock,
+            randomness=self.randomness,
             settle_s=SETTLE_S_PATIENT,
             known=request.newest_commit,
         )
-        gone = [output for output in found.outputs if not output.unchanged]
 
         def attempt() -> int | None:
             self._require_going_on()
-            self._confirm(request, plan.state)
+            self.confirm(request, plan.state)
             found.is_committing = True
-            return commit(
-                log,
-                request,
-                plan.state,
-                plan.writer,
-                [source.segment for output in found.outputs for source in output.sources],
-                [source.segment for output in gone for source in output.sources],
-                [found.finished[number] for number in sorted(found.finished)],
-                found.window or self._window(),
-                before_put,
-            )
+            return commit(log, found, found.window or self._window(), before_put)
 
         try:
             number = self._patiently(attempt)
@@ -339,25 +324,23 @@ class ArchiveCompactor:
             except StoreUnavailable:
                 if left_s <= 0:
                     raise
-            self._clock.sleep_s(min(wait_s, left_s))
+            self.clock.sleep_s(min(wait_s, left_s))
             left_s, wait_s = left_s - wait_s, min(2 * wait_s, WAIT_S_MAX)
 
     def _discard(self, found: PartitionInWork) -> None:
-        store = process_store.store_of(self._settings)
-        discard(store, found.request.root, list(found.finished.values()))
+        discard(self._store, found.request.root, list(found.finished.values()))
         found.finished.clear()
 
     @contextmanager
     def _parts(self) -> Iterator[tuple[Parts, Path | None]]:
         """Where parts wait, and where a task puts a segment together; both are empty afterwards."""
-        if self._staging is None:
-            stored = StoredParts(self._settings, fresh_id(self._randomness), self._randomness)
+        if self.staging is None:
+            stored = StoredParts(self.settings, fresh_id(self.randomness), self.randomness)
             try:
                 yield stored, None
             finally:
                 with suppress(SidecarError):
                     stored.forget_all()
             return
-        with WorkFiles(self._staging, "compaction") as files:
-            directory = files.directory()
+        with work_directory("compaction", self.staging) as directory:
             yield LocalParts(directory), directory

@@ -1,20 +1,29 @@
-"""The two objects of a compacted segment, as a task: parts joined, indexes built, both uploaded under a fresh id."""
+"""What ends a compaction: the two objects of each segment, as a task, and the commit of the partition.
+
+Parts are joined, indexes built, and both are uploaded under a fresh id. The commit says what is removed, added and marked clean,
+as long as its sources are still live.
+"""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
+from sidecar.archive.actions import Action, Add, Clean, CompactedBy, Remove
 from sidecar.archive.bundle import INDEXES_BYTES_MAX, assemble_indexes, log_part
 from sidecar.archive.keys import below, fresh_id, indexes_key, log_key
+from sidecar.archive.state import PartitionState, newest_strategy
 from sidecar.commits.checked_upload import send_bytes, send_checked
+from sidecar.commits.commit_log import CommitConflict, CommitLog
+from sidecar.commits.commit_window import CommitWindow
 from sidecar.compaction.rules import CompactionRules
-from sidecar.compactor.archive.archived_log import LAST_MODIFIED, ArchivedLog
-from sidecar.compactor.archive.bundle import small_parts
-from sidecar.engine_ports import TO_DRIVER, Row, StageEngine
+from sidecar.compactor.archive.archived_log import LAST_MODIFIED, ArchivedLog, small_parts
+from sidecar.compactor.archive.plan import CompactionRequest, PartitionInWork
+from sidecar.engine_ports import TO_DRIVER, Row, StageEngine, Stages
 from sidecar.errors import CorruptFile, PartitionError, SidecarError
 from sidecar.host import process_store
 from sidecar.logformat.files import PositionalFile
@@ -22,11 +31,9 @@ from sidecar.logformat.leader_epochs import epochs_of
 from sidecar.model import ArchivedSegment, PartName
 from sidecar.ports import ObjectStore
 from sidecar.randomness import Randomness
-from sidecar.rewriting.engines import on_engine
 from sidecar.rewriting.job import CompactedOutput
-from sidecar.rewriting.parts import Parts
 from sidecar.rewriting.segment_files import checked_log, joined
-from sidecar.rewriting.work_files import WorkFile, cannot_be_written, nameless_file
+from sidecar.rewriting.work_files import Parts, WorkFile, cannot_be_written, nameless_file
 from sidecar.segment.log_check import unreadable_parts
 from sidecar.storage import FileSource
 
@@ -53,13 +60,20 @@ class Finished:
 
     job: int
     number: int
-    segment: ArchivedSegment | None
-    error: SidecarError | None = None
+    segment: ArchivedSegment | SidecarError
 
 
 def finish_all(tasks: Sequence[FinishTask], engine: StageEngine) -> tuple[Finished, ...]:
     """All answers, in any order. Raises what the engine raises."""
-    return tuple(on_engine(finish, tasks, engine, uploads=True))
+    if not tasks:
+        return ()
+    # The one stage has no rows for the others.
+    with engine.staged(Stages(finish, _nothing, 1, 1, 1, uploads=True), tasks) as run:
+        return tuple(run.answers)
+
+
+def _nothing(_bucket: int, _values: Sequence[object]) -> Iterator[Row]:
+    return iter(())
 
 
 def finish(task: FinishTask) -> Iterator[Row]:
@@ -67,7 +81,7 @@ def finish(task: FinishTask) -> Iterator[Row]:
     try:
         yield TO_DRIVER, Finished(task.job, task.number, _finish(task))
     except SidecarError as error:
-        yield TO_DRIVER, Finished(task.job, task.number, None, error)
+        yield TO_DRIVER, Finished(task.job, task.number, error)
 
 
 def discard(store: ObjectStore, root: str, segments: Sequence[ArchivedSegment]) -> None:
@@ -151,3 +165,85 @@ def _segment(task: FinishTask, log: WorkFile) -> tuple[ArchivedSegment, bytes]:
         compacted_from=next((raw for source in reversed(sources) if (raw := source.raw_batches)), None),
     )
     return segment, indexes
+
+
+_TRIES: Final = 20
+
+
+def commit(
+    log: CommitLog,
+    found: PartitionInWork,
+    window: CommitWindow,
+    before_put: Callable[[], None],
+) -> int | None:
+    """Commit a partition whose outputs are uploaded, and say under which number; None where the archive says so already.
+
+    `window`: of the uploads. `before_put`: called before each commit is put.
+
+    An uploader that appends meanwhile does no harm. Raises CommitConflict if the sources are not live any more or records of
+    them were deleted meanwhile, Fenced, and what `CommitWindow.require_open` and `CommitLog.append` raise.
+    """
+    request, state, writer = found.request, found.planned.state, found.planned.writer
+    sources = [source.segment for output in found.outputs for source in output.sources]
+    replaced = [source.segment for output in found.outputs if not output.unchanged for source in output.sources]
+    added = [found.finished[number] for number in sorted(found.finished)]
+    actions = _actions(request, sources, replaced, added)
+    decided_from_offset = state.deleted_before_offset
+    for _ in range(_TRIES):
+        state = log.refresh(state)
+        _require_live(state, sources)
+        _require_none_deleted(state, sources, decided_from_offset)
+        is_clean = state.clean is not None and state.clean.end_offset >= sources[-1].end_offset
+        if not added and is_clean and newest_strategy(state) == request.rules.in_use:
+            return None
+        window.require_open(state.lineage.root, added)
+        before_put()
+        try:
+            return log.append(actions, writer, state).next_number - 1
+        except CommitConflict as error:
+            state = error.state
+    raise PartitionError(f"{state.lineage.root}: {_TRIES} commits of other writers came first; compact again later")
+
+
+def _actions(
+    request: CompactionRequest,
+    sources: Sequence[ArchivedSegment],
+    replaced: Sequence[ArchivedSegment],
+    added: Sequence[ArchivedSegment],
+) -> list[Action]:
+    strategy = request.rules.effective_strategy
+    reason = CompactedBy(strategy)
+    removes = [
+        Remove(
+            old.segment_id,
+            old.base_offset,
+            old.end_offset,
+            reason,
+            0 if old.generation else request.keep_raw_ms,
+        )
+        for old in replaced
+    ]
+    clean = Clean(sources[0].base_offset, sources[-1].end_offset, str(strategy), request.rules.parameters)
+    return [*removes, *map(Add, added), clean]
+
+
+def _require_live(state: PartitionState, sources: Sequence[ArchivedSegment]) -> None:
+    """The archive must begin with these very segments."""
+    live = [segment.segment_id for segment in state.segments[: len(sources)]]
+    if live != [source.segment_id for source in sources]:
+        raise CommitConflict(
+            f"{state.lineage.root}: other segments are live below offset {sources[-1].end_offset} than those that were compacted: "
+            f"another compaction came first; nothing was committed",
+            state,
+        )
+
+
+def _require_none_deleted(state: PartitionState, sources: Sequence[ArchivedSegment], decided_from_offset: int) -> None:
+    """Records that are deleted by now must not have won over others."""
+    deleted_before_offset = min(state.deleted_before_offset, sources[-1].end_offset)
+    if deleted_before_offset > max(decided_from_offset, sources[0].base_offset):
+        raise CommitConflict(
+            f"{state.lineage.root}: records below offset {deleted_before_offset} were deleted on the broker (DeleteRecords) while "
+            f"the partition was compacted; nothing was committed, and no record was lost: compact it again",
+            state,
+        )

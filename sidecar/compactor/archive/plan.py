@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from socket import gethostname
 from typing import TypeAlias
 
@@ -21,15 +20,12 @@ from sidecar.commits.stored_commits import proves_not_committed
 from sidecar.compaction.last_batches import LastBatches
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction_strategy import StrategyInUse
-from sidecar.compactor.archive.archived_log import ArchivedLog, Copy
-from sidecar.compactor.archive.bundle import first_undecided, table_at_end
-from sidecar.compactor.archive.segment_survey import ArchivedSurvey
+from sidecar.compactor.archive.archived_log import ArchivedLog, first_undecided, table_at_end
 from sidecar.errors import Fenced, PartitionError, SidecarError
 from sidecar.model import ArchivedSegment, ObjectKey
 from sidecar.ports import ObjectStore
-from sidecar.rewriting.job import CompactedOutput, CompactionFigures, CompactionJob, planned_pieces
+from sidecar.rewriting.job import CompactedOutput, CompactionFigures, CompactionJob
 from sidecar.rewriting.run import Scanned
-from sidecar.store_settings import StoreSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,75 +138,40 @@ Job: TypeAlias = CompactionJob[ArchivedLog]
 class PartitionInWork:
     """A partition on its way. `result` is set as soon as it is settled.
 
-    `figures`: see `CompactionFigures`.
-    `new_malformed_versions`: see `PartitionCompaction`. `finished`: uploaded outputs by their number.
-    `window`: begins before the first of these uploads. `is_committing`: from here on a commit may name them.
+    `scanned`, `outputs`: as far as it was rewritten. `finished`: uploaded outputs by their number. `window`: begins before the
+    first of these uploads. `is_committing`: from here on a commit may name them.
     """
 
     request: CompactionRequest
     plan: ArchivePlan | None = None
     job: Job | None = None
+    scanned: Scanned[ArchivedLog] | None = None
     outputs: tuple[CompactedOutput[ArchivedLog], ...] = ()
-    figures: dict[str, int] = field(default_factory=dict)
-    new_malformed_versions: int = 0
     finished: dict[int, ArchivedSegment] = field(default_factory=dict)
     window: CommitWindow | None = None
     is_committing: bool = False
     result: PartitionCompaction | None = None
 
-    def make_job(
-        self, store: StoreSettings, hash_key: bytes, split_bytes: int, work_dir: Path | None, copies: Mapping[str, Copy]
-    ) -> Job:
-        """The job, whose headers are read by the tasks that scan it.
-
-        Args:
-            hash_key: see `CompactionJob`.
-            work_dir: see `ArchivedLog`.
-            copies: by id of a segment; none of the others.
-        """
-        plan = self.plan
-        if plan is None:
+    @property
+    def planned(self) -> ArchivePlan:
+        if self.plan is None:
             raise ValueError(f"{self.request.root}: nothing was planned")
-        state, rules = plan.state, self.request.rules
-        files = tuple(
-            ArchivedLog(store, state.lineage.root, segment, work_dir, copies.get(segment.segment_id, Copy.NONE))
-            for segment in plan.segments
-        )
-        self.job = CompactionJob(
-            files,
-            tuple(planned_pieces(file.size_bytes, split_bytes) for file in files),
-            (),
-            rules,
-            plan.last_batches,
-            hash_key,
-            start_offset=state.deleted_before_offset,
-            first_dirty_offset=state.clean_end_offset if state.clean is not None else None,
-            surveys=tuple(
-                ArchivedSurvey(file, number, state.segments, split_bytes, rules.spares_deletes)
-                for number, file in enumerate(files)
-            ),
-        )
-        return self.job
-
-    def take(self, found: Scanned[ArchivedLog], outputs: Sequence[CompactedOutput[ArchivedLog]]) -> None:
-        self.outputs += tuple(outputs)
-        self.figures = found.figures()
-        self.new_malformed_versions = _new_malformed_versions(found)
+        return self.plan
 
     def fail(self, error: SidecarError) -> None:
         self.result = PartitionCompaction(self.request, error)
 
     def succeed(self, commit_number: int | None) -> None:
-        left_alone = 0 if self.plan is None else len(self.plan.state.segments) - self.plan.count
+        plan = self.planned
         self.result = PartitionCompaction(
             self.request,
             None,
-            left_alone,
+            len(plan.state.segments) - plan.count,
             commit_number,
-            None if self.plan is None else self.plan.strategy_before,
+            plan.strategy_before,
+            0 if self.scanned is None else _new_malformed_versions(self.scanned),
             outputs=self.outputs,
-            new_malformed_versions=self.new_malformed_versions,
-            **self.figures,
+            **({} if self.scanned is None else self.scanned.figures()),
         )
 
 
@@ -226,7 +187,3 @@ def _new_malformed_versions(found: Scanned[ArchivedLog]) -> int:
 
 def unsettled(partitions: Sequence[PartitionInWork]) -> list[PartitionInWork]:
     return [found for found in partitions if found.result is None]
-
-
-def results(partitions: Sequence[PartitionInWork]) -> tuple[PartitionCompaction, ...]:
-    return tuple(found.result for found in partitions if found.result is not None)

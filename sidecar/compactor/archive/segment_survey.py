@@ -14,8 +14,7 @@ from producer_state.replay import CompletedTransaction, replay
 from producer_state.table import ProducerTable
 from producer_state.wire import ProducerStateError
 from sidecar.compaction.verdicts import judge_splits
-from sidecar.compactor.archive.archived_log import ArchivedLog
-from sidecar.compactor.archive.bundle import open_transactions, table_at_end
+from sidecar.compactor.archive.archived_log import ArchivedLog, open_transactions, table_at_end
 from sidecar.errors import CorruptFile, PartitionError
 from sidecar.host import process_store
 from sidecar.logformat.batches import BatchColumns, SegmentScanner
