@@ -1,4 +1,4 @@
-"""What the batches of a stretch of log do to each producer, whatever was before: a value that can be merged and stored.
+"""What the batches of a stretch of log do to each producer, whatever was before: a value that can be merged.
 
 A digest of a whole segment is taken once, when it is rolled. Digests of adjacent stretches merge associatively, and
 applying one to the state at its start gives the state at its end, so that the state at every segment boundary is a
@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-import crc32c
 import numpy as np
 
 from producer_state.facts import FACTS, NO_PROBLEM, BatchFacts, Int64Column, InvalidTxnState, problem_at
 from producer_state.kernel_library import LIBRARY, Block
 from producer_state.snapshot import ENTRY_DTYPE, Rows
 from producer_state.table import ProducerTable
-from producer_state.wire import Int8, Int16, Int32, Int64, Layout, ProducerStateError, UInt32
+from producer_state.wire import Int8, Int16, Int32, Int64, Layout
 
 # Flags of ProducerDigest.
 HAS_OPERATIONS = 1
@@ -72,20 +71,8 @@ class Coverage:
     cleaned: Int8
 
 
-@dataclass(frozen=True, slots=True)
-class DigestHeader:
-    """Start of a stored digest; the checksum covers everything behind it."""
-
-    version: Int16
-    crc: UInt32
-
-
-PRODUCER_DIGEST = Layout(ProducerDigest)
-DIGEST_DTYPE = PRODUCER_DIGEST.dtype("=")
-COVERAGE = Layout(Coverage)
-COVERAGE_DTYPE = COVERAGE.dtype("=")
-_HEADER = Layout(DigestHeader)
-_VERSION = 1
+DIGEST_DTYPE = Layout(ProducerDigest).dtype("=")
+COVERAGE_DTYPE = Layout(Coverage).dtype("=")
 _FIRST_CAPACITY = 64
 _SLOTS_PER_ROW = 4
 _ROWS, _ENTRIES, _SLOTS = Block.of(DIGEST_DTYPE), Block.of(ENTRY_DTYPE), Block.of(np.int32)
@@ -95,10 +82,6 @@ _digest = LIBRARY.kernel(
 _index_digests = LIBRARY.kernel("producer_state.kernels", "index_rows", [_SLOTS, _ROWS, None], 0, "_digests")
 _merge = LIBRARY.kernel("producer_state.kernels", "merge", [_ROWS, _ROWS, _ROWS], 2)
 _apply = LIBRARY.kernel("producer_state.kernels", "apply", [_ENTRIES, _ROWS, _ENTRIES], 2)
-
-
-class CorruptDigest(ProducerStateError):
-    """Bytes that are no stored digest."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -127,29 +110,6 @@ class SegmentDigest:
     def only(self, producer_ids: Int64Column) -> SegmentDigest:
         """The digest cut down to these producers (an int64 column)."""
         return SegmentDigest(self.coverage, self.rows[np.isin(self.rows["producer_id"], producer_ids)])
-
-    def to_bytes(self) -> bytes:
-        """For a journal or a row of a data frame: header, coverage, then 57 bytes per producer; all big-endian."""
-        body = COVERAGE.write(self.coverage) + self.rows.astype(PRODUCER_DIGEST.dtype(">")).tobytes()
-        return _HEADER.write(DigestHeader(_VERSION, crc32c.crc32c(body))) + body
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> SegmentDigest:
-        """Raises CorruptDigest."""
-        fixed_bytes = _HEADER.size_bytes + COVERAGE.size_bytes
-        if len(data) < fixed_bytes or (len(data) - fixed_bytes) % PRODUCER_DIGEST.size_bytes:
-            expected = f"{fixed_bytes} plus a multiple of {PRODUCER_DIGEST.size_bytes}"
-            raise CorruptDigest(f"stored digest: {len(data)} bytes, expected {expected}")
-        header = _HEADER.read(data)
-        if header.version != _VERSION:
-            raise CorruptDigest(f"stored digest: version {header.version}, expected {_VERSION}")
-        actual = crc32c.crc32c(data[_HEADER.size_bytes :])
-        if actual != header.crc:
-            raise CorruptDigest(f"stored digest: checksum {header.crc:08x}, computed {actual:08x}")
-        rows = np.frombuffer(data, PRODUCER_DIGEST.dtype(">"), offset=fixed_bytes).astype(DIGEST_DTYPE)
-        if len(rows) > 1 and not bool(np.all(rows["producer_id"][1:] > rows["producer_id"][:-1])):
-            raise CorruptDigest("stored digest: producer ids do not ascend")
-        return cls(COVERAGE.read(data, _HEADER.size_bytes), rows)
 
 
 class DigestBuilder:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -272,29 +271,21 @@ class ReadingOnEngine:
         open_file = f"/proc/{os.getpid()}/fd/{descriptor}"
         task = ReadingTask(segment, open_file, state_at_base, checkpoint, log_start_offset, index_interval_bytes)
         try:
-            answer = self._run(task)
+            (found,) = self.engine.run(read_on_engine, [task])
         except SidecarError:
             # A reload of the compaction's settings ends the JVM that both share; the next task starts another.
-            answer = self._run(task)
-        found = pickle.loads(answer)  # noqa: S301 - from our own task
+            (found,) = self.engine.run(read_on_engine, [task])
         if isinstance(found, SidecarError):
             raise found
-        if not isinstance(found, SegmentReading):
-            raise TypeError(f"a task answered with {type(found).__name__}")
         return found
 
-    def _run(self, task: ReadingTask) -> bytes:
-        (answer,) = self.engine.run(read_on_engine, [task])
-        return answer
 
-
-def read_on_engine(task: ReadingTask) -> bytes:
-    """The pickled reading, or the error that belongs to the segment: what a task raises would end the run."""
-    answer: SegmentReading | SidecarError
+def read_on_engine(task: ReadingTask) -> SegmentReading | SidecarError:
+    """The reading, or the error that belongs to the segment: what a task raises would end the run."""
     try:
         descriptor = _opened(task)
         try:
-            answer = read_segment(
+            return read_segment(
                 task.segment,
                 descriptor,
                 task.state_at_base,
@@ -305,8 +296,7 @@ def read_on_engine(task: ReadingTask) -> bytes:
         finally:
             os.close(descriptor)
     except SidecarError as error:
-        answer = error
-    return pickle.dumps(answer, protocol=pickle.HIGHEST_PROTOCOL)
+        return error
 
 
 def _opened(task: ReadingTask) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -9,6 +10,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Final
 
+from sidecar.engine_ports import Answer, Task
 from sidecar.io_share import AsOneOf, Moving, shared_with
 from sidecar.randomness import SystemRandomness
 from sidecar.spark.embedded import EmbeddedSpark
@@ -37,7 +39,7 @@ class SparkEngine:
         self._spark = spark
         self._moving = moving
 
-    def run(self, function: Callable[[Any], bytes], tasks: Sequence[Any]) -> Iterator[bytes]:
+    def run(self, function: Callable[[Task], Answer], tasks: Sequence[Task]) -> Iterator[Answer]:
         """See `TaskEngine`. One job computes all answers; they wait in Spark's local directory until they are asked for.
 
         Raises SparkUnavailable, SparkFailed.
@@ -61,7 +63,7 @@ class SparkEngine:
                     .mapPartitions(_in_order, preservesPartitioning=True)
                 )
                 fetched = answers.toLocalIterator(prefetchPartitions=True)
-            yield from fetched
+            yield from map(pickle.loads, fetched)
 
 
 class JobGroup:
@@ -103,9 +105,9 @@ def cancelled_at_the_end(context: Any) -> Iterator[JobGroup]:
         group.cancel()
 
 
-def _answer(function: Callable[[Any], bytes], numbered: tuple[int, Any]) -> tuple[int, bytes]:
+def _answer(function: Callable[[Any], Any], numbered: tuple[int, Any]) -> tuple[int, bytes]:
     number, task = numbered
-    return number, function(task)
+    return number, pickle.dumps(function(task), pickle.HIGHEST_PROTOCOL)
 
 
 def _stretch(tasks: int, stretches: int, number: int) -> int:

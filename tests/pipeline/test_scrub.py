@@ -28,7 +28,7 @@ class Recording:
     def __init__(self) -> None:
         self.tasks: list[ScrubTask] = []
 
-    def run(self, function: Callable[[Any], bytes], tasks: Sequence[Any]) -> Iterator[bytes]:
+    def run(self, function: Callable[[Any], Any], tasks: Sequence[Any]) -> Iterator[Any]:
         self.tasks += tasks
         for task in tasks:
             yield function(task)
