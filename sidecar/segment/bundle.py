@@ -17,9 +17,7 @@ from sidecar.host.page_cache import NO_FOOTPRINT, CacheFootprint, give_back
 from sidecar.logformat.indexes.rebuild import BuiltIndexes
 from sidecar.model import ArchivedSegment, Part, RawBatches, SegmentFiles
 from sidecar.ports import OpenFiles, UploadSource
-from sidecar.segment.producer_snapshot import (
-    ChosenSnapshot,
-)
+from sidecar.segment.producer_snapshot import ChosenSnapshot
 from sidecar.segment.reading import SegmentReading
 from sidecar.storage import FileSource
 
