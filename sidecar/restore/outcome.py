@@ -147,7 +147,7 @@ class PartitionOutcome:
     """
 
     plan: PartitionPlan
-    decisions: Decisions | None = None
+    decisions: Decisions
     is_done: bool = False
     segments_resumed: int = 0
     log: FinishedLog | None = None
@@ -163,16 +163,11 @@ class PartitionOutcome:
     @property
     def archive_goes_on_from(self) -> int | None:
         """Where the log ends, or at most, if its own archive has offsets above it; None where it has not."""
-        if self.decisions is None or not self.decisions.is_archived_topic:
+        if not self.decisions.is_archived_topic:
             return None
         end_offset = self.log.added_from_offset if self.log else self.plan.end_offset
         is_part = end_offset < (self.plan.state.end_offset or 0) or self.end_is_bound
         return end_offset if is_part else None
-
-    @property
-    def keeps_foreign_producers(self) -> bool:
-        """Whether another cluster's producers are kept, in which their ids may be others' already."""
-        return self.decisions is not None and self.decisions.keeps_foreign_producers
 
     @property
     def size_bytes(self) -> int:
@@ -195,10 +190,10 @@ class PartitionOutcome:
             "end_offset_is_upper_bound": self.end_is_bound,
             "archive_end_offset": plan.state.end_offset,
             "empty_before_timestamp_ms": self.empty_before_ms,
-            "topic_id": decisions.topic_id if decisions else None,
-            "leader_epochs": str(decisions.leader_epochs) if decisions else None,
-            "producer_state": str(decisions.producer_state) if decisions else None,
-            "reason": decisions.reason if decisions else "",
+            "topic_id": decisions.topic_id,
+            "leader_epochs": str(decisions.leader_epochs),
+            "producer_state": str(decisions.producer_state),
+            "reason": decisions.reason,
             "deleted_before_offset": plan.deleted_before_offset or None,
             "producers_blank_below": plan.blank_below,
             "retention_deletes_before_offset": self.retention.at_start.end_offset if self.retention.at_start else None,

@@ -20,13 +20,13 @@ from sidecar.restore.decisions import decide
 from sidecar.restore.finishing import enter_into_checkpoints, finish_partition, require_readable
 from sidecar.restore.histories import read_histories
 from sidecar.restore.outcome import PartitionOutcome, Unreadable, foretold
-from sidecar.restore.plan import SegmentPlan
+from sidecar.restore.plan import PartitionPlan, SegmentPlan
 from sidecar.restore.prechecks import plan_in_time, refuse_open_transactions, refuse_time_before_all, tell_narrow_holes
 from sidecar.restore.request import RestoreRequest
 from sidecar.restore.seal import decided_before, seal_of
 from sidecar.restore.segments import PartitionRestore, RestoredSegment, fetch_segment
 from sidecar.restore.staging import StagedPartition, forget, translating, unfinished
-from sidecar.restore.target import CommandNote, place_of, read_target, within
+from sidecar.restore.target import CommandNote, Target, place_of, read_target, within
 from sidecar.topic_policy import TopicPolicy
 
 WORKERS = 4
@@ -74,7 +74,7 @@ class Run:
                 ),
             )
             for outcome in outcomes
-            if not outcome.is_done and outcome.decisions is not None
+            if not outcome.is_done
         ]
 
     def fetch(self) -> None:
@@ -254,15 +254,9 @@ def restore(
 def _planned(store: ObjectStore, clock: Clock, request: RestoreRequest) -> RestoreReport:
     target = within(read_target(request.log_dir, request.topic), request.cluster)
     histories = read_histories(store, clock, request)
-    outcomes = [PartitionOutcome(plan) for plan in plan_in_time(store, request, histories.states)]
-    refuse_time_before_all(store, request, outcomes)
-    for outcome in outcomes:
-        place = place_of(target, outcome.plan.topic_partition)
-        outcome.is_done = place.seal is not None
-        if place.seal is not None:
-            outcome.plan, outcome.decisions = decided_before(outcome.plan, target, place.seal, request)
-        else:
-            outcome.decisions = decide(outcome.plan, target, place, request)
+    plans = plan_in_time(store, request, histories.states)
+    times = refuse_time_before_all(store, request, plans)
+    outcomes = [_decided(plan, target, request, time) for plan, time in zip(plans, times, strict=True)]
     refuse_open_transactions(store, request, outcomes)
     tell_narrow_holes(store, outcomes)
     if not all(outcome.is_done for outcome in outcomes):
@@ -284,6 +278,16 @@ def _planned(store: ObjectStore, clock: Clock, request: RestoreRequest) -> Resto
     )
     _foretell(report, clock)
     return report
+
+
+def _decided(
+    plan: PartitionPlan, target: Target, request: RestoreRequest, empty_before_ms: int | None
+) -> PartitionOutcome:
+    place = place_of(target, plan.topic_partition)
+    if place.seal is None:
+        return PartitionOutcome(plan, decide(plan, target, place, request), empty_before_ms=empty_before_ms)
+    plan, decisions = decided_before(plan, target, place.seal, request)
+    return PartitionOutcome(plan, decisions, is_done=True, empty_before_ms=empty_before_ms)
 
 
 def _foretell(report: RestoreReport, clock: Clock) -> None:

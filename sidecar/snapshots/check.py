@@ -56,8 +56,7 @@ def judge(log: PartitionLog, state: StateAt, forgetting: Forgetting) -> Verdict:
     except CorruptSnapshot as error:
         return Verdict(None, problem=f"{error}; brokers skip such a file and load an older one")
     written_ms = max(state.log_time_ms, stored_ms) if forgetting.as_of_ms is None else forgetting.as_of_ms
-    start = state.start
-    start_offset = 0 if start is None or start.has_snapshot else start.offset
+    start_offset = 0 if state.start.has_snapshot else state.start.offset
     comparison = compare_snapshots(
         theirs,
         state.table.unexpired(Expiration(0, None)).entries(),

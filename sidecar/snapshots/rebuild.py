@@ -33,8 +33,8 @@ class RebuiltSnapshot:
     open_transactions: int
     exact: bool
     window_ms: int | None
-    start_offset: int | None
-    start: StartKind | None
+    start_offset: int
+    start: StartKind
 
 
 @dataclass(slots=True)
@@ -154,8 +154,8 @@ def _write(directory: Path, state: StateAt, forgetting: Forgetting) -> RebuiltSn
         open_transactions=sum(entry.current_txn_first_offset is not None for entry in table.entries()),
         exact=state.exact,
         window_ms=forgetting.expiration(state.log_time_ms).window_ms,
-        start_offset=None if state.start is None else state.start.offset,
-        start=None if state.start is None else state.start.kind,
+        start_offset=state.start.offset,
+        start=state.start.kind,
     )
 
 
