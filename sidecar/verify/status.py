@@ -180,7 +180,6 @@ def archive_status(
     clock: Clock,
     *,
     include: Callable[[str], bool] = lambda _: True,
-    workers: int = WORKERS,
     grace_period_ms: int | None = None,
 ) -> list[PartitionRow]:
     """One row per lineage with commits, ascending by cluster, topic, partition and incarnation.
@@ -207,6 +206,6 @@ def archive_status(
         outage.answered()
         return row_of(state, until_ms) if state.next_number else None
 
-    lineages = find_all_lineages(store, include, workers)
-    with ThreadPoolExecutor(workers, thread_name_prefix="status") as pool:
+    lineages = find_all_lineages(store, include)
+    with ThreadPoolExecutor(WORKERS, thread_name_prefix="status") as pool:
         return [row for row in pool.map(read, lineages) if row is not None]

@@ -84,9 +84,9 @@ def machine_time(at_ms: int) -> str:
     return f"{_utc(at_ms):%Y-%m-%dT%H:%M:%SZ}"
 
 
-def plural(number: int, one: str, many: str = "") -> str:
+def plural(number: int, one: str) -> str:
     """`1 partition`, `2 partitions`."""
-    return f"{count_text(number)} {one if number == 1 else many or one + 's'}"
+    return f"{count_text(number)} {one if number == 1 else one + 's'}"
 
 
 def _utc(at_ms: int) -> datetime:
