@@ -13,7 +13,6 @@ import numpy as np
 from sidecar.archive.bundle import log_size_bytes
 from sidecar.archive.keys import below
 from sidecar.archive.state import PartitionState
-from sidecar.compactor.archive.archived_log import reader
 from sidecar.errors import ObjectDamaged, ObjectMissing, PartitionError, SettingsError
 from sidecar.logformat.batches import BatchColumns, SegmentScanner
 from sidecar.logformat.indexes.offset_index import read_offset_index
@@ -25,7 +24,7 @@ from sidecar.restore.outcome import PartitionOutcome
 from sidecar.restore.plan import PartitionPlan, plan_partition
 from sidecar.restore.request import OpenTransactionMode, ProducerStateMode, RestoreRequest
 from sidecar.restore.segment_check import archived_state, fetch_parts
-from sidecar.segment.archived_indexes import read_part
+from sidecar.segment.archived_objects import read_part, reader
 
 _WINDOW_BYTES = 64 * 1024
 _SEARCH_WINDOW_BYTES = 4 * MIB

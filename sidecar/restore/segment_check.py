@@ -11,7 +11,7 @@ from sidecar.errors import CorruptFile, ObjectDamaged
 from sidecar.logformat.batches import BatchColumns, SegmentScanner
 from sidecar.model import ArchivedSegment, PartName
 from sidecar.ports import ObjectStore
-from sidecar.segment.archived_indexes import read_indexes
+from sidecar.segment.archived_objects import read_indexes
 from sidecar.segment.log_check import ExpectedLog, LogCheck, unreadable_parts
 from sidecar.snapshots.gaps import rows_with_gaps
 

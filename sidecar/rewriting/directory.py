@@ -37,8 +37,9 @@ from sidecar.rewriting.segment_files import write_segment
 from sidecar.rewriting.sources import LogFile
 from sidecar.rewriting.survey import Survey, survey
 from sidecar.rewriting.what_if import Outlook, what_if
-from sidecar.rewriting.work_files import cannot_be_written, copy_file, sync_directory, sync_file, workplace, write_file
+from sidecar.rewriting.work_files import cannot_be_written, copy_file, sync_file, workplace, write_file
 from sidecar.snapshots.jobs import Forgetting
+from sidecar.storage.directory_store import sync_directory
 
 _WRITERS: Final = 2
 """One computes while the other waits for the disk."""

@@ -169,15 +169,6 @@ def sync_file(path: Path) -> None:
         os.fsync(file.fileno())
 
 
-def sync_directory(directory: Path) -> None:
-    """Have the names in a directory on the disk."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 @contextmanager
 def workplace(files: PartitionFiles, out: Path | None) -> Iterator[Path]:
     """A directory that is gone afterwards, on the file system of `out`; None: anywhere. A killed process's goes with the next.

@@ -18,7 +18,7 @@ from sidecar.logformat.files import read_regular
 from sidecar.logformat.names import Suffix, file_name
 from sidecar.model import PartitionFiles, PartName, SegmentFiles, SnapshotOrigin, SnapshotProvenance
 from sidecar.ports import ObjectStore
-from sidecar.segment.archived_indexes import read_part
+from sidecar.segment.archived_objects import read_part
 from sidecar.segment.dropped_producers import NOTHING_DROPPED, Dropped, dropped_producers
 from sidecar.segment.reading import SegmentReading
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
@@ -41,8 +41,8 @@ class SegmentSource(Protocol):
     def offset_index(self) -> Path | None:
         """Where its offset index would be as a local file; None if it is nowhere near."""
 
-    def opened(self) -> Iterator[ReadAt]:
-        """A generator that yields a positional reader once, and then lets go of it."""
+    def opened(self) -> AbstractContextManager[ReadAt]:
+        """A positional reader, as long as the block lasts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +57,7 @@ class LocalSegment:
     def offset_index(self) -> Path:
         return Path(self.name).with_suffix(f".{Suffix.OFFSET_INDEX}")
 
+    @contextmanager
     def opened(self) -> Iterator[ReadAt]:
         """See `SegmentSource`. Raises SegmentChanged, PartitionError."""
         try:
@@ -181,7 +182,7 @@ def digest_segment(task: SegmentTask) -> DigestedSegment:
     """Read a segment once, every batch checked, memory independent of its size. Raises nothing that lies in its bytes."""
     pieces = _Pieces(task)
     try:
-        with contextmanager(task.source.opened)() as read_at:
+        with task.source.opened() as read_at:
             _walk(task, read_at, pieces)
     except CorruptFile as error:
         return pieces.result(str(error if error.file else error.within(task.source.name)))

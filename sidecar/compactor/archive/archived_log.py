@@ -17,9 +17,9 @@ from sidecar.compactor.archive.object_copy import fetched_into
 from sidecar.host import process_store
 from sidecar.logformat.window import ReadAt
 from sidecar.model import ArchivedSegment, ObjectKey
-from sidecar.ports import ObjectStore
 from sidecar.rewriting.sources import input_of
 from sidecar.rewriting.work_files import named_when_whole, nameless_file
+from sidecar.segment.archived_objects import reader
 from sidecar.snapshots.tasks import LocalSegment
 from sidecar.store_settings import StoreSettings
 
@@ -123,7 +123,7 @@ class ArchivedLog:
         if copy is None or not copy.exists():
             yield None
             return
-        with contextmanager(LocalSegment(str(copy), self.size_bytes).opened)() as read_at:
+        with LocalSegment(str(copy), self.size_bytes).opened() as read_at:
             yield read_at
 
     def unread(self) -> SegmentInput:
@@ -131,14 +131,3 @@ class ArchivedLog:
 
     def as_input(self, read_at: ReadAt) -> SegmentInput:
         return input_of(self, read_at, self.last_modified_ms)
-
-
-def reader(store: ObjectStore, key: ObjectKey, size_bytes: int) -> ReadAt:
-    """Fills a buffer from a position of an object: one request each."""
-
-    def read_at(position: int, buffer: memoryview) -> int:
-        content = store.read(key, position, min(len(buffer), size_bytes - position))
-        buffer[: len(content)] = content
-        return len(content)
-
-    return read_at

@@ -13,7 +13,7 @@ from sidecar.archive.state import PartitionState
 from sidecar.errors import CorruptFile
 from sidecar.model import ArchivedSegment, PartName
 from sidecar.ports import ObjectStore
-from sidecar.segment.archived_indexes import read_indexes, read_part
+from sidecar.segment.archived_objects import read_indexes, read_part
 
 
 def table_at_end(store: ObjectStore, root: str, segment: ArchivedSegment) -> ProducerTable:

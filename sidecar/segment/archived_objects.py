@@ -1,4 +1,4 @@
-"""Reads `.indexes` objects: never more bytes than the commit names, and nothing that differs from it."""
+"""Reads objects of segments: of `.indexes` never more bytes than the commit names, and nothing that differs from it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,20 @@ from dataclasses import replace
 from sidecar.archive.bundle import cut_part, indexes_size_bytes
 from sidecar.archive.keys import below
 from sidecar.errors import CorruptFile, ObjectMissing, PartitionError
-from sidecar.model import ArchivedSegment, PartName
+from sidecar.logformat.window import ReadAt
+from sidecar.model import ArchivedSegment, ObjectKey, PartName
 from sidecar.ports import ObjectStore
+
+
+def reader(store: ObjectStore, key: ObjectKey, size_bytes: int) -> ReadAt:
+    """Fills a buffer from a position of an object: one request each. Reading raises StoreError."""
+
+    def read_at(position: int, buffer: memoryview) -> int:
+        content = store.read(key, position, min(len(buffer), size_bytes - position))
+        buffer[: len(content)] = content
+        return len(content)
+
+    return read_at
 
 
 def read_part(store: ObjectStore, root: str, segment: ArchivedSegment, name: PartName) -> bytes:
