@@ -156,6 +156,8 @@ def merge(first: SegmentDigest, second: SegmentDigest) -> SegmentDigest:
     rows = np.empty(len(first.rows) + len(second.rows), DIGEST_DTYPE)
     count, offender = _merge(first.rows, second.rows, rows)
     _refuse_plain_batch(second, offender)
+    # What was missing at the end of the first stretch lies inside the joined one, unless nothing follows.
+    inside = a.cleaned & ~END_GAP | OFFSET_GAP if a.cleaned & END_GAP and b.batch_count else a.cleaned
     coverage = Coverage(
         start_offset=a.start_offset,
         end_offset=b.end_offset,
@@ -164,15 +166,9 @@ def merge(first: SegmentDigest, second: SegmentDigest) -> SegmentDigest:
         batch_count=a.batch_count + b.batch_count,
         max_timestamp_ms=max(a.max_timestamp_ms, b.max_timestamp_ms),
         max_producer_timestamp_ms=max(a.max_producer_timestamp_ms, b.max_producer_timestamp_ms),
-        cleaned=_cleaned(a, b),
+        cleaned=inside | b.cleaned,
     )
     return SegmentDigest(coverage, rows[:count])
-
-
-def _cleaned(a: Coverage, b: Coverage) -> int:
-    # What was missing at the end of the first stretch lies inside the joined one, unless nothing follows.
-    inside = a.cleaned & ~END_GAP | OFFSET_GAP if a.cleaned & END_GAP and b.batch_count else a.cleaned
-    return inside | b.cleaned
 
 
 def apply(state: ProducerTable, digest: SegmentDigest) -> ProducerTable:

@@ -60,13 +60,10 @@ def _requested_host(settings: StoreSettings, host: str) -> str:
         ipaddress.ip_address(host)
     except ValueError:
         bucket = urlsplit(settings.url).netloc
-        is_by_path = settings.s3.addressing_style is AddressingStyle.PATH or not _is_dns_name(bucket)
+        is_dns_name = bucket == bucket.lower() and not set("._:/") & set(bucket)
+        is_by_path = settings.s3.addressing_style is AddressingStyle.PATH or not is_dns_name
         return host if is_by_path else f"{bucket}.{host}"
     return host
-
-
-def _is_dns_name(bucket: str) -> bool:
-    return bucket == bucket.lower() and not set("._:/") & set(bucket)
 
 
 def bucket_rules(store: ObjectStore) -> Outcome:
@@ -269,7 +266,10 @@ def store_checks(settings: Settings, clock: Clock, timeout_s: float) -> list[Che
     questions = look.probe.questions(single_writer=settings.store.single_writer)
     return [
         Check("reachable", look.reach),
-        *(look.check(one.name, partial(look.asked, one), _needed_by(one)) for one in questions),
+        *(
+            look.check(one.name, partial(look.asked, one), "reachable" if one.name == "write" else "write")
+            for one in questions
+        ),
         look.check("abort of a multipart upload", look.abort, "write"),
         look.check("clock", look.times, "write"),
         look.check("leftovers of probes", look.leftovers, "clock"),
@@ -278,7 +278,3 @@ def store_checks(settings: Settings, clock: Clock, timeout_s: float) -> list[Che
         look.check("rules of the bucket", lambda: bucket_rules(store), "reachable"),
         Check("every test responded", look.answers, ("reachable",)),
     ]
-
-
-def _needed_by(question: Question) -> str:
-    return "reachable" if question.name == "write" else "write"

@@ -150,7 +150,12 @@ def refuse_open_transactions(store: ObjectStore, request: RestoreRequest, outcom
     """
     if request.open_transactions is OpenTransactionMode.ABORT:
         return
-    asked = [found for found in outcomes if _drops_producers(found) and not found.plan.segments[-1].is_cut_at_end]
+    asked = [
+        found
+        for found in outcomes
+        if not found.is_done and found.decisions.producer_state is ProducerStateMode.DROP
+        if not found.plan.segments[-1].is_cut_at_end
+    ]
     with ThreadPoolExecutor(READERS, thread_name_prefix="restore-end") as pool:
         counts = list(pool.map(lambda outcome: _open_count(store, outcome), asked))
     found = [f"{outcome.plan.topic_partition}: {count}" for outcome, count in zip(asked, counts, strict=True) if count]
@@ -162,10 +167,6 @@ def refuse_open_transactions(store: ObjectStore, request: RestoreRequest, outcom
         f"(--producer-state drop) a broker would show their records to read_committed readers. Nothing was fetched; give "
         f"--open-transactions abort"
     )
-
-
-def _drops_producers(outcome: PartitionOutcome) -> bool:
-    return not outcome.is_done and outcome.decisions.producer_state is ProducerStateMode.DROP
 
 
 def _open_count(store: ObjectStore, outcome: PartitionOutcome) -> int:

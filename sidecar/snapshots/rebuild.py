@@ -100,7 +100,9 @@ def rebuild(
     Into `out` itself if a single partition directory was named, else into `out/<topic>-<partition>`. Files of these names are
     replaced. Raises SettingsError if `out` lies where a broker's files are, StagingFull if it cannot be written to.
     """
-    _refuse_broker_directories(targets, out)
+    for directory in targets.directories:
+        if out.resolve().is_relative_to(directory.resolve()):
+            raise SettingsError(f"--out {out} lies in {directory}: a broker's directories are never written to")
     work: list[tuple[Rebuilding, PartitionJob]] = []
     rebuildings = []
     for log in targets.partitions:
@@ -157,9 +159,3 @@ def _write(directory: Path, state: StateAt, forgetting: Forgetting) -> RebuiltSn
         start_offset=state.start.offset,
         start=state.start.kind,
     )
-
-
-def _refuse_broker_directories(targets: Targets, out: Path) -> None:
-    for directory in targets.directories:
-        if out.resolve().is_relative_to(directory.resolve()):
-            raise SettingsError(f"--out {out} lies in {directory}: a broker's directories are never written to")
