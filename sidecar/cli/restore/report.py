@@ -182,12 +182,12 @@ def _retention(report: RestoreReport) -> str:
     lost = [
         f"{outcome.plan.topic_partition} below offset {loss.end_offset} ({loss.segments} of {len(outcome.plan.segments)} segments)"
         for outcome in whole
-        if (loss := outcome.retention.at_start)
+        if (loss := outcome.retention).segments
     ]
     later = [
         (outcome.retention.next_ms, outcome.plan.topic_partition)
         for outcome in whole
-        if outcome.retention.next_ms is not None and outcome.retention.at_start is None
+        if outcome.retention.next_ms is not None and not outcome.retention.segments
     ]
     if lost:
         effect, until = f"within minutes of its start: {', '.join(lost)}", "Before it starts"
