@@ -10,7 +10,7 @@ from itertools import chain, pairwise
 from pathlib import Path
 from typing import Final
 
-from producer_state.compare import Conformance, compare_snapshots
+from producer_state.compare import Allowance, Conformance, compare_snapshots
 from producer_state.replay import CompletedTransaction, replay
 from producer_state.snapshot import CorruptSnapshot, read_snapshot
 from producer_state.table import ProducerTable
@@ -190,14 +190,13 @@ class _Surveying:
         except OSError as error:
             raise PartitionError(f"{path}: cannot be read: {error.strerror}") from error
         if theirs is not None:
-            comparison = compare_snapshots(
-                theirs,
-                ours.entries(),
+            allowance = Allowance(
                 now_ms=max(self.log_time_ms, min(self.forgetting.now_ms, written_ms)),
                 expiration_ms=self.forgetting.producer_id_expiration_ms,
                 exact=self.exact,
                 log_start_offset=self.log_start_offset,
             )
+            comparison = compare_snapshots(theirs, ours.entries(), allowance)
             if comparison.conformance is Conformance.WRONG:
                 self.remarks.append(f"{path}: contradicts the log ({comparison.describe()}); rebuilt from the log")
             else:

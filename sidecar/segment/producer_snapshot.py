@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from producer_state.compare import Comparison, Conformance, compare_snapshots
+from producer_state.compare import Allowance, Comparison, Conformance, compare_snapshots
 from producer_state.exactness import is_exact, knows_beginning
 from producer_state.snapshot import CorruptSnapshot, read_snapshot
 from producer_state.table import Expiration, ProducerTable
@@ -154,9 +154,7 @@ def choose_snapshot(
     except CorruptSnapshot as error:
         note = f"the broker's cannot be read: {error}"
         return ChosenSnapshot(table.to_snapshot(), rebuilt, None, note, unreadable=True), after
-    comparison = compare_snapshots(
-        theirs,
-        table.entries(),
+    allowance = Allowance(
         # The broker forgot producers by its own clock when it wrote the file, perhaps long after the last batch.
         now_ms=max(log_time_ms, min(now_ms, segment.snapshot.mtime_ns // 1_000_000)),
         expiration_ms=producer_id_expiration_ms,
@@ -164,6 +162,7 @@ def choose_snapshot(
         log_start_offset=known.start_offset,
         deleted_below=log_start_offset,
     )
+    comparison = compare_snapshots(theirs, table.entries(), allowance)
     if comparison.conformance is Conformance.WRONG:
         return ChosenSnapshot(table.to_snapshot(), rebuilt, comparison, comparison.describe()), after
     if not exact:
