@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
-from sidecar.archive.bundle import cut_part, indexes_size_bytes
+from producer_state.table import ProducerTable
+from producer_state.wire import ProducerStateError
+from sidecar.archive.bundle import cut_part, cut_parts, indexes_size_bytes
 from sidecar.archive.keys import below
 from sidecar.errors import CorruptFile, ObjectMissing, PartitionError
 from sidecar.logformat.window import ReadAt
@@ -36,6 +39,21 @@ def read_part(store: ObjectStore, root: str, segment: ArchivedSegment, name: Par
     if part is None:
         raise PartitionError(f"{key}: the commit names no part {name}; verify the archive")
     return cut_part(store.read(key, part.position, part.size_bytes), replace(part, position=0), key)
+
+
+def table_at_end(store: ObjectStore, root: str, segment: ArchivedSegment) -> ProducerTable:
+    """The archived producer state at a segment's end. Raises as `read_part`, and CorruptFile where it cannot be read."""
+    content = read_part(store, root, segment, PartName.PRODUCER_SNAPSHOT)
+    try:
+        return ProducerTable.from_snapshot(segment.end_offset, content)
+    except ProducerStateError as error:
+        key = below(root, segment.indexes_key)
+        raise CorruptFile(f"the archived producer snapshot cannot be read: {error}", file=key) from error
+
+
+def read_parts(store: ObjectStore, root: str, segment: ArchivedSegment) -> Mapping[PartName, bytes]:
+    """All parts of `.indexes`, checked against the commit. Raises as `read_indexes`, and CorruptFile where they differ."""
+    return cut_parts(read_indexes(store, root, segment), segment, below(root, segment.indexes_key))
 
 
 def read_indexes(store: ObjectStore, root: str, segment: ArchivedSegment) -> bytes:

@@ -10,15 +10,14 @@ from producer_state.exactness import is_exact, knows_beginning
 from producer_state.snapshot import CorruptSnapshot, read_snapshot
 from producer_state.table import Expiration, ProducerTable
 from sidecar.archive.bundle import EMPTY_SNAPSHOT
-from sidecar.archive.keys import below
 from sidecar.archive.state import PartitionState
-from sidecar.errors import CorruptFile, SegmentChanged
+from sidecar.errors import SegmentChanged
 from sidecar.host.listed_files import read_whole
 from sidecar.logformat.files import read_regular
 from sidecar.logformat.names import Suffix, file_name
 from sidecar.model import PartitionFiles, PartName, SegmentFiles, SnapshotOrigin, SnapshotProvenance
 from sidecar.ports import ObjectStore
-from sidecar.segment.archived_objects import read_part
+from sidecar.segment.archived_objects import table_at_end
 from sidecar.segment.dropped_producers import NOTHING_DROPPED, Dropped, dropped_producers
 from sidecar.segment.reading import SegmentReading
 
@@ -63,12 +62,7 @@ def state_at_archive_end(store: ObjectStore, archived: PartitionState, dropped: 
         return None
     if last.end_offset != end_offset and end_offset not in dropped.bridged_offsets:
         return None
-    root = archived.lineage.root
-    try:
-        table = ProducerTable.from_snapshot(end_offset, read_part(store, root, last, PartName.PRODUCER_SNAPSHOT))
-    except CorruptSnapshot as error:
-        key = below(root, last.indexes_key)
-        raise CorruptFile(f"the archived producer snapshot cannot be read: {error}", file=key) from error
+    table = replace(table_at_end(store, archived.lineage.root, last), end_offset=end_offset)
     if last.end_offset != end_offset:
         return KnownState(table.in_transaction(), end_offset, exact=False, dropped=dropped)
     if dropped.below_offset == end_offset:

@@ -22,13 +22,14 @@ from sidecar.compaction.last_batches import LastBatches
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction_strategy import StrategyInUse
 from sidecar.compactor.archive.archived_log import ArchivedLog, Copy
-from sidecar.compactor.archive.bundle import first_undecided, table_at_end
+from sidecar.compactor.archive.bundle import first_undecided
 from sidecar.compactor.archive.segment_survey import ArchivedSurvey
 from sidecar.errors import Fenced, PartitionError, SidecarError
 from sidecar.model import ArchivedSegment, ObjectKey
 from sidecar.ports import ObjectStore
 from sidecar.rewriting.job import CompactedOutput, CompactionFigures, CompactionJob, planned_pieces
 from sidecar.rewriting.run import Scanned
+from sidecar.segment.archived_objects import table_at_end
 from sidecar.store_settings import StoreSettings
 
 
