@@ -9,10 +9,10 @@ from typing import Any
 
 from producer_state.snapshot import CorruptSnapshot, read_rows, stray_offsets
 from sidecar.errors import PartitionError, VerificationMismatch
+from sidecar.snapshots import Replay
 from sidecar.snapshots.disk_partition import DiskPartition
 from sidecar.snapshots.jobs import Forgetting, PartitionJob
 from sidecar.snapshots.planning import plan_job
-from sidecar.snapshots.replay_mode import Replay
 from sidecar.snapshots.starts import Start
 
 

@@ -11,10 +11,10 @@ from sidecar.engine_ports import TaskEngine
 from sidecar.errors import PartitionError, SettingsError, StagingFull
 from sidecar.logformat.names import Suffix, file_name
 from sidecar.reporting.progress import Watcher
+from sidecar.snapshots import Replay
 from sidecar.snapshots.folding import Counting, fold
 from sidecar.snapshots.jobs import Ended, Forgetting, Misplaced, PartitionJob, StateAt, Stopped, also_said
 from sidecar.snapshots.planning import plan_job
-from sidecar.snapshots.replay_mode import Replay
 from sidecar.snapshots.starts import StartKind
 from sidecar.snapshots.targets import Targets
 from sidecar.snapshots.tasks import PartitionLog

@@ -14,10 +14,10 @@ from producer_state.digest import SegmentDigest
 from producer_state.table import Expiration, ProducerTable
 from producer_state.window import Segment
 from sidecar.model import TopicPartition
+from sidecar.snapshots import Replay
 from sidecar.snapshots.jobs import Event, Forgetting, PartitionJob, StateAt, Stopped
 from sidecar.snapshots.partition_fold import PartitionFold
 from sidecar.snapshots.planning import plan_job
-from sidecar.snapshots.replay_mode import Replay
 from sidecar.snapshots.starts import StartKind
 from sidecar.snapshots.tasks import DigestedSegment, LocalSegment, SegmentTask
 from tests.producer_state.logs_in_memory import a_log, full_replay
