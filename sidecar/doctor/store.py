@@ -17,8 +17,8 @@ from sidecar.doctor.findings import Check, Outcome, Verdict, fine, not_checked, 
 from sidecar.errors import SidecarError, StoreDenied, StoreError, StoreUnsupported
 from sidecar.http.page.wording import REMEDIES
 from sidecar.ports import MIB, ObjectStore
-from sidecar.storage import open_store
 from sidecar.storage.leftovers import list_uploads, remove_leftovers
+from sidecar.storage.opening import open_store
 from sidecar.storage.probe import NOT_ANSWERED, Question, StoreProbe, UploadsInParts, advice_on, ask, is_answer
 from sidecar.storage.s3.store import S3Store
 from sidecar.storage.store_clock import PROBE_FOLDER, read_store_clock

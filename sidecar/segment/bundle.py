@@ -19,7 +19,7 @@ from sidecar.model import ArchivedSegment, Part, RawBatches, SegmentFiles
 from sidecar.ports import OpenFiles, UploadSource
 from sidecar.segment.producer_snapshot import ChosenSnapshot
 from sidecar.segment.reading import SegmentReading
-from sidecar.storage import FileSource
+from sidecar.storage.source import FileSource
 
 _log = structlog.get_logger(__name__)
 

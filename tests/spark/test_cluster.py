@@ -27,7 +27,7 @@ from sidecar.snapshots.targets import archive_targets
 from sidecar.spark.embedded import EmbeddedSpark
 from sidecar.spark.engine import SparkEngine
 from sidecar.spark.stages import SparkStages
-from sidecar.storage import open_store
+from sidecar.storage.opening import open_store
 from sidecar.verify import segments
 from sidecar.verify.findings import PartitionVerification
 from sidecar.verify.segments import PRELOADED, ChecksOnEngine
