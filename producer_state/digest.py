@@ -57,17 +57,13 @@ class ProducerDigest:
 class Coverage:
     """What a digest covers: [start_offset, end_offset), and what all its batches together say.
 
-    `first_offset` and `last_offset` are those of the batches there, -1 without any; timestamps are the largest of any
-    batch and of any batch or marker with a producer id, -1 where there is none.
+    `max_timestamp_ms`: the largest of any batch, -1 where there is none.
     """
 
     start_offset: Int64
     end_offset: Int64
-    first_offset: Int64
-    last_offset: Int64
     batch_count: Int64
     max_timestamp_ms: Int64
-    max_producer_timestamp_ms: Int64
     cleaned: Int8
 
 
@@ -93,7 +89,7 @@ class SegmentDigest:
 
     @classmethod
     def empty(cls, start_offset: int, end_offset: int) -> SegmentDigest:
-        return cls(Coverage(start_offset, end_offset, -1, -1, 0, -1, -1, 0), np.empty(0, DIGEST_DTYPE))
+        return cls(Coverage(start_offset, end_offset, 0, -1, 0), np.empty(0, DIGEST_DTYPE))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, SegmentDigest):
@@ -116,7 +112,7 @@ class DigestBuilder:
     """Takes the batches of a stretch chunk by chunk; memory depends on the number of producers only."""
 
     def __init__(self, start_offset: int) -> None:
-        self._coverage = np.array([(start_offset, start_offset, -1, -1, 0, -1, -1, 0)], COVERAGE_DTYPE)
+        self._coverage = np.array([(start_offset, start_offset, 0, -1, 0)], COVERAGE_DTYPE)
         self._rows = np.empty(_FIRST_CAPACITY, DIGEST_DTYPE)
         self._slots = np.full(_SLOTS_PER_ROW * _FIRST_CAPACITY, -1, np.int32)
         self._used = 0
@@ -141,7 +137,7 @@ class DigestBuilder:
         """
         covered = Coverage(*self._coverage[0].tolist())
         if covered.end_offset > end_offset:
-            raise ValueError(f"batches reach offset {covered.last_offset}, beyond the end {end_offset}")
+            raise ValueError(f"batches reach offset {covered.end_offset - 1}, beyond the end {end_offset}")
         cleaned = covered.cleaned | (END_GAP if covered.end_offset < end_offset else 0)
         rows = self._rows[: self._used]
         rows = rows[np.argsort(rows["producer_id"], kind="stable")]
@@ -161,11 +157,8 @@ def merge(first: SegmentDigest, second: SegmentDigest) -> SegmentDigest:
     coverage = Coverage(
         start_offset=a.start_offset,
         end_offset=b.end_offset,
-        first_offset=b.first_offset if a.batch_count == 0 else a.first_offset,
-        last_offset=a.last_offset if b.batch_count == 0 else b.last_offset,
         batch_count=a.batch_count + b.batch_count,
         max_timestamp_ms=max(a.max_timestamp_ms, b.max_timestamp_ms),
-        max_producer_timestamp_ms=max(a.max_producer_timestamp_ms, b.max_producer_timestamp_ms),
         cleaned=inside | b.cleaned,
     )
     return SegmentDigest(coverage, rows[:count])
