@@ -33,7 +33,7 @@ from crc32c import crc32c
 
 from benchmarks.segments import MIB, TOPIC, write_log_dir
 from sidecar.snapshots.folding import parts_of
-from sidecar.snapshots.tasks import LocalSegment, SegmentTask, digest_group, unpacked
+from sidecar.snapshots.tasks import DigestedSegment, LocalSegment, SegmentTask, digest_group
 
 _HEADER = struct.Struct(">qiibI")
 _BODY = struct.Struct(">hiqqqhii")
@@ -167,10 +167,10 @@ def _on_one_core() -> Iterator[None]:
         os.sched_setaffinity(0, before)
 
 
-def _timed(answers: Iterable[bytes]) -> float:
+def _timed(answers: Iterable[list[DigestedSegment]]) -> float:
     started = time.perf_counter()
     for answer in answers:
-        for digested in unpacked(answer):
+        for digested in answer:
             assert not digested.problem, digested.problem
     return (time.perf_counter() - started) / PASSES
 

@@ -42,26 +42,9 @@ class Comparison:
 
 
 def compare_snapshots(
-    theirs: Iterable[ProducerEntry],
-    ours: Iterable[ProducerEntry],
-    *,
-    now_ms: int,
-    expiration_ms: int | None,
-    exact: bool,
-    log_start_offset: int = 0,
-    deleted_below: int = 0,
+    theirs: Iterable[ProducerEntry], ours: Iterable[ProducerEntry], allowance: Allowance
 ) -> Comparison:
-    """Compare as maps.
-
-    Args:
-        now_ms: a moment not later than the clock of whoever will load the snapshot.
-        expiration_ms: the brokers' `producer.id.expiration.ms`, None for never.
-        exact: False where the replayed log had been cleaned, so that replay may know less than the broker did.
-        log_start_offset: where our replay began with nothing known; of what lies below, only the broker can know.
-        deleted_below: the broker's log start offset; it may lie above that (DeleteRecords), and a broker that replayed its
-            log since then knows nothing of what lies below, though the batches are still on disk.
-    """
-    allowance = _Allowance(now_ms, expiration_ms, exact, log_start_offset, deleted_below)
+    """Compare as maps."""
     broker = {entry.producer_id: entry for entry in theirs}
     replayed = {entry.producer_id: entry for entry in ours}
     found: list[Difference] = []
@@ -90,14 +73,21 @@ _BATCH = ("last_sequence", "last_offset", "offset_delta")
 
 
 @dataclass(frozen=True, slots=True)
-class _Allowance:
-    """Why a field or an entry may differ: reasons, "" for none."""
+class Allowance:
+    """Why a field or an entry may differ: reasons, "" for none.
+
+    `now_ms`: a moment not later than the clock of whoever will load the snapshot. `expiration_ms`: the brokers'
+    `producer.id.expiration.ms`, None for never. `exact`: False where the replayed log had been cleaned, so that replay may know
+    less than the broker did. `log_start_offset`: where our replay began with nothing known; of what lies below, only the broker
+    can know. `deleted_below`: the broker's log start offset; it may lie above that (DeleteRecords), and a broker that replayed
+    its log since then knows nothing of what lies below, though the batches are still on disk.
+    """
 
     now_ms: int
     expiration_ms: int | None
     exact: bool
-    log_start_offset: int
-    deleted_below: int
+    log_start_offset: int = 0
+    deleted_below: int = 0
 
     def may_lack(self, ours: ProducerEntry) -> str:
         if self._expired(ours):

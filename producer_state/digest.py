@@ -1,4 +1,4 @@
-"""What the batches of a stretch of log do to each producer, whatever was before: a value that can be merged and stored.
+"""What the batches of a stretch of log do to each producer, whatever was before: a value that can be merged.
 
 A digest of a whole segment is taken once, when it is rolled. Digests of adjacent stretches merge associatively, and
 applying one to the state at its start gives the state at its end, so that the state at every segment boundary is a
@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-import crc32c
 import numpy as np
 
 from producer_state.facts import FACTS, NO_PROBLEM, BatchFacts, Int64Column, InvalidTxnState, problem_at
 from producer_state.kernel_library import LIBRARY, Block
 from producer_state.snapshot import ENTRY_DTYPE, Rows
 from producer_state.table import ProducerTable
-from producer_state.wire import Int8, Int16, Int32, Int64, Layout, ProducerStateError, UInt32
+from producer_state.wire import Int8, Int16, Int32, Int64, Layout
 
 # Flags of ProducerDigest.
 HAS_OPERATIONS = 1
@@ -58,34 +57,18 @@ class ProducerDigest:
 class Coverage:
     """What a digest covers: [start_offset, end_offset), and what all its batches together say.
 
-    `first_offset` and `last_offset` are those of the batches there, -1 without any; timestamps are the largest of any
-    batch and of any batch or marker with a producer id, -1 where there is none.
+    `max_timestamp_ms`: the largest of any batch, -1 where there is none.
     """
 
     start_offset: Int64
     end_offset: Int64
-    first_offset: Int64
-    last_offset: Int64
     batch_count: Int64
     max_timestamp_ms: Int64
-    max_producer_timestamp_ms: Int64
     cleaned: Int8
 
 
-@dataclass(frozen=True, slots=True)
-class DigestHeader:
-    """Start of a stored digest; the checksum covers everything behind it."""
-
-    version: Int16
-    crc: UInt32
-
-
-PRODUCER_DIGEST = Layout(ProducerDigest)
-DIGEST_DTYPE = PRODUCER_DIGEST.dtype("=")
-COVERAGE = Layout(Coverage)
-COVERAGE_DTYPE = COVERAGE.dtype("=")
-_HEADER = Layout(DigestHeader)
-_VERSION = 1
+DIGEST_DTYPE = Layout(ProducerDigest).dtype("=")
+COVERAGE_DTYPE = Layout(Coverage).dtype("=")
 _FIRST_CAPACITY = 64
 _SLOTS_PER_ROW = 4
 _ROWS, _ENTRIES, _SLOTS = Block.of(DIGEST_DTYPE), Block.of(ENTRY_DTYPE), Block.of(np.int32)
@@ -97,10 +80,6 @@ _merge = LIBRARY.kernel("producer_state.kernels", "merge", [_ROWS, _ROWS, _ROWS]
 _apply = LIBRARY.kernel("producer_state.kernels", "apply", [_ENTRIES, _ROWS, _ENTRIES], 2)
 
 
-class CorruptDigest(ProducerStateError):
-    """Bytes that are no stored digest."""
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class SegmentDigest:
     """Records of DIGEST_DTYPE in ascending producer id, and what they cover. Never changed."""
@@ -110,7 +89,7 @@ class SegmentDigest:
 
     @classmethod
     def empty(cls, start_offset: int, end_offset: int) -> SegmentDigest:
-        return cls(Coverage(start_offset, end_offset, -1, -1, 0, -1, -1, 0), np.empty(0, DIGEST_DTYPE))
+        return cls(Coverage(start_offset, end_offset, 0, -1, 0), np.empty(0, DIGEST_DTYPE))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, SegmentDigest):
@@ -128,35 +107,12 @@ class SegmentDigest:
         """The digest cut down to these producers (an int64 column)."""
         return SegmentDigest(self.coverage, self.rows[np.isin(self.rows["producer_id"], producer_ids)])
 
-    def to_bytes(self) -> bytes:
-        """For a journal or a row of a data frame: header, coverage, then 57 bytes per producer; all big-endian."""
-        body = COVERAGE.write(self.coverage) + self.rows.astype(PRODUCER_DIGEST.dtype(">")).tobytes()
-        return _HEADER.write(DigestHeader(_VERSION, crc32c.crc32c(body))) + body
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> SegmentDigest:
-        """Raises CorruptDigest."""
-        fixed_bytes = _HEADER.size_bytes + COVERAGE.size_bytes
-        if len(data) < fixed_bytes or (len(data) - fixed_bytes) % PRODUCER_DIGEST.size_bytes:
-            expected = f"{fixed_bytes} plus a multiple of {PRODUCER_DIGEST.size_bytes}"
-            raise CorruptDigest(f"stored digest: {len(data)} bytes, expected {expected}")
-        header = _HEADER.read(data)
-        if header.version != _VERSION:
-            raise CorruptDigest(f"stored digest: version {header.version}, expected {_VERSION}")
-        actual = crc32c.crc32c(data[_HEADER.size_bytes :])
-        if actual != header.crc:
-            raise CorruptDigest(f"stored digest: checksum {header.crc:08x}, computed {actual:08x}")
-        rows = np.frombuffer(data, PRODUCER_DIGEST.dtype(">"), offset=fixed_bytes).astype(DIGEST_DTYPE)
-        if len(rows) > 1 and not bool(np.all(rows["producer_id"][1:] > rows["producer_id"][:-1])):
-            raise CorruptDigest("stored digest: producer ids do not ascend")
-        return cls(COVERAGE.read(data, _HEADER.size_bytes), rows)
-
 
 class DigestBuilder:
     """Takes the batches of a stretch chunk by chunk; memory depends on the number of producers only."""
 
     def __init__(self, start_offset: int) -> None:
-        self._coverage = np.array([(start_offset, start_offset, -1, -1, 0, -1, -1, 0)], COVERAGE_DTYPE)
+        self._coverage = np.array([(start_offset, start_offset, 0, -1, 0)], COVERAGE_DTYPE)
         self._rows = np.empty(_FIRST_CAPACITY, DIGEST_DTYPE)
         self._slots = np.full(_SLOTS_PER_ROW * _FIRST_CAPACITY, -1, np.int32)
         self._used = 0
@@ -181,7 +137,7 @@ class DigestBuilder:
         """
         covered = Coverage(*self._coverage[0].tolist())
         if covered.end_offset > end_offset:
-            raise ValueError(f"batches reach offset {covered.last_offset}, beyond the end {end_offset}")
+            raise ValueError(f"batches reach offset {covered.end_offset - 1}, beyond the end {end_offset}")
         cleaned = covered.cleaned | (END_GAP if covered.end_offset < end_offset else 0)
         rows = self._rows[: self._used]
         rows = rows[np.argsort(rows["producer_id"], kind="stable")]
@@ -196,23 +152,16 @@ def merge(first: SegmentDigest, second: SegmentDigest) -> SegmentDigest:
     rows = np.empty(len(first.rows) + len(second.rows), DIGEST_DTYPE)
     count, offender = _merge(first.rows, second.rows, rows)
     _refuse_plain_batch(second, offender)
+    # What was missing at the end of the first stretch lies inside the joined one, unless nothing follows.
+    inside = a.cleaned & ~END_GAP | OFFSET_GAP if a.cleaned & END_GAP and b.batch_count else a.cleaned
     coverage = Coverage(
         start_offset=a.start_offset,
         end_offset=b.end_offset,
-        first_offset=b.first_offset if a.batch_count == 0 else a.first_offset,
-        last_offset=a.last_offset if b.batch_count == 0 else b.last_offset,
         batch_count=a.batch_count + b.batch_count,
         max_timestamp_ms=max(a.max_timestamp_ms, b.max_timestamp_ms),
-        max_producer_timestamp_ms=max(a.max_producer_timestamp_ms, b.max_producer_timestamp_ms),
-        cleaned=_cleaned(a, b),
+        cleaned=inside | b.cleaned,
     )
     return SegmentDigest(coverage, rows[:count])
-
-
-def _cleaned(a: Coverage, b: Coverage) -> int:
-    # What was missing at the end of the first stretch lies inside the joined one, unless nothing follows.
-    inside = a.cleaned & ~END_GAP | OFFSET_GAP if a.cleaned & END_GAP and b.batch_count else a.cleaned
-    return inside | b.cleaned
 
 
 def apply(state: ProducerTable, digest: SegmentDigest) -> ProducerTable:

@@ -216,7 +216,7 @@ def digest(
     """
     covered = coverage[0]
     expected = covered["end_offset"]
-    newest, newest_of_producers = covered["max_timestamp_ms"], covered["max_producer_timestamp_ms"]
+    newest = covered["max_timestamp_ms"]
     cleaned = np.int64(covered["cleaned"])
     problem = NO_PROBLEM
     current = np.int64(-1)
@@ -247,7 +247,6 @@ def digest(
                     row["coordinator_epoch"] = coordinator_epoch[at]
                     row["txn_first_offset"] = -1
                     row["last_timestamp_ms"] = marker_timestamp_ms[at]
-                    newest_of_producers = max(newest_of_producers, marker_timestamp_ms[at])
             else:
                 if flags & TRANSACTIONAL:
                     if row["txn_first_offset"] < 0:
@@ -262,7 +261,6 @@ def digest(
                 row["last_offset"] = last
                 row["offset_delta"] = last - base
                 row["last_timestamp_ms"] = timestamp
-            newest_of_producers = max(newest_of_producers, timestamp)
         # Of a compressed legacy message neither the count nor the first offset is known.
         if count >= 0:
             if base != expected:
@@ -274,14 +272,9 @@ def digest(
         newest = max(newest, timestamp)
         expected = last + 1
         at += 1
-    if at > start:
-        if covered["batch_count"] == 0:
-            covered["first_offset"] = base_offset[start]
-        covered["last_offset"] = expected - 1
     covered["batch_count"] += at - start
     covered["end_offset"] = expected
     covered["max_timestamp_ms"] = newest
-    covered["max_producer_timestamp_ms"] = newest_of_producers
     covered["cleaned"] = cleaned
     return at, used, problem
 

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass, fields
 from operator import attrgetter
-from typing import TypedDict
+from typing import Annotated, TypedDict
 
 import crc32c
 import numpy as np
@@ -31,44 +31,29 @@ class SnapshotHeader:
 
 
 @dataclass(frozen=True, slots=True)
-class SnapshotRow:
-    """One producer as it lies in the file. Source: ProducerSnapshot.json, Apache Kafka."""
-
-    producer_id: Int64
-    producer_epoch: Int16
-    last_sequence: Int32
-    last_offset: Int64
-    offset_delta: Int32
-    last_timestamp_ms: Int64
-    coordinator_epoch: Int32
-    current_txn_first_offset: Int64
-
-
-HEADER = Layout(SnapshotHeader)
-ENTRY = Layout(SnapshotRow)
-ENTRY_DTYPE = ENTRY.dtype("=")
-CRC_COVERS_FROM = HEADER.offset_of("entry_count")
-
-
-@dataclass(frozen=True, slots=True)
 class ProducerEntry:
-    """What a broker knows of one producer.
+    """What a broker knows of one producer; as it lies in the file, where -1 stands for None.
 
     `last_sequence`, `last_offset` and `offset_delta` (last minus base offset) belong to the last data batch of the
     current epoch: -1, -1, 0 where there is none. `last_timestamp_ms` is that of the last batch or marker;
     `coordinator_epoch` of the last marker. `current_txn_first_offset` is None unless a transaction is open.
+    Source: ProducerSnapshot.json, Apache Kafka.
     """
 
-    producer_id: int
-    producer_epoch: int = NONE
-    last_sequence: int = NONE
-    last_offset: int = NONE
-    offset_delta: int = 0
-    last_timestamp_ms: int = NONE
-    coordinator_epoch: int = NONE
-    current_txn_first_offset: int | None = None
+    producer_id: Int64
+    producer_epoch: Int16 = NONE
+    last_sequence: Int32 = NONE
+    last_offset: Int64 = NONE
+    offset_delta: Int32 = 0
+    last_timestamp_ms: Int64 = NONE
+    coordinator_epoch: Int32 = NONE
+    current_txn_first_offset: Annotated[int | None, "q"] = None
 
 
+HEADER = Layout(SnapshotHeader)
+ENTRY = Layout(ProducerEntry)
+ENTRY_DTYPE = ENTRY.dtype("=")
+CRC_COVERS_FROM = HEADER.offset_of("entry_count")
 _values_of = attrgetter(*(field.name for field in fields(ProducerEntry)))
 
 

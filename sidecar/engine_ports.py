@@ -7,16 +7,18 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
+Answer = TypeVar("Answer")
 Item = TypeVar("Item")
+Task = TypeVar("Task")
 
 
 class TaskEngine(Protocol):
     """Runs many tasks that know nothing of each other: in this process, in a pool of processes, or on Spark."""
 
-    def run(self, function: Callable[[Any], bytes], tasks: Sequence[Any]) -> Iterator[bytes]:
+    def run(self, function: Callable[[Task], Answer], tasks: Sequence[Task]) -> Iterator[Answer]:
         """The function's answers in the order of the tasks, as they come; memory does not grow with their number.
 
-        `function` must be importable by name, tasks must go through pickle. What it raises ends the run; a worker that
+        `function` must be importable by name, tasks and answers must go through pickle. What it raises ends the run; a worker that
         dies is a SidecarError.
         """
 

@@ -24,7 +24,7 @@ from sidecar.model import (
 )
 from sidecar.partition import domain_events as events
 from sidecar.partition.status import PartitionCondition, PartitionStatus
-from sidecar.storage import BytesSource
+from sidecar.storage.source import BytesSource
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_store import MemoryStore
 

@@ -152,7 +152,6 @@ class LineageChoice:
 
     state: PartitionState
     adopt_topic_id: str | None = None
-    reason: str = ""
 
 
 def relevant(lineages: Sequence[Lineage], topic_id: str | None) -> tuple[Lineage, ...]:
@@ -187,15 +186,15 @@ def choose_lineage(
     same = require_one(begun, topic_id)
     if same is not None:
         require_continuation(same, topic_id, seam(same))
-        return LineageChoice(same, reason=f"belongs to topic id {topic_id}")
+        return LineageChoice(same)
     nameless = [state for state in begun if state.topic_id is None]
     if not nameless:
-        return LineageChoice(fresh, reason="no lineage has this topic id yet")
+        return LineageChoice(fresh)
     found = seam(nameless[0])
     if found.verdict is Verdict.PROVEN:
-        return LineageChoice(nameless[0], adopt_topic_id=topic_id, reason=found.reason)
+        return LineageChoice(nameless[0], adopt_topic_id=topic_id)
     if found.verdict is Verdict.CONTRADICTED:
-        return LineageChoice(fresh, reason=f"not the log that was archived without a topic id: {found.reason}")
+        return LineageChoice(fresh)
     raise _unknown(topic_partition, nameless[0], found)
 
 
@@ -234,12 +233,11 @@ def _without_id(
     seam: Callable[[PartitionState], Seam],
 ) -> LineageChoice:
     if not begun:
-        return LineageChoice(fresh, reason="nothing is archived yet")
+        return LineageChoice(fresh)
     seams = [(state, seam(state)) for state in begun]
     proven = [(state, found) for state, found in seams if found.verdict is Verdict.PROVEN]
     if len(proven) == 1:
-        state, found = proven[0]
-        return LineageChoice(state, reason=found.reason)
+        return LineageChoice(proven[0][0])
     raise _unknown(topic_partition, *(proven or seams)[-1])
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -245,13 +244,13 @@ _ARENA_TUNABLE: Final = "glibc.malloc.arena_max="
 """Source: The Tunables Framework of glibc's manual; entries are parted by colons."""
 
 
-def share_arenas(environment: Mapping[str, str] = os.environ) -> bool:
+def share_arenas() -> bool:
     """Let all threads share two arenas of the C library; before the first thread, or it has one of its own.
 
     False where that is not ours to say: the user chose a number, or the C library knows no arenas (musl).
     """
-    tunables = environment.get(TUNABLES, "").split(":")
-    if environment.get(CHOSEN_BY_USER) or any(entry.startswith(_ARENA_TUNABLE) for entry in tunables):
+    tunables = os.environ.get(TUNABLES, "").split(":")
+    if os.environ.get(CHOSEN_BY_USER) or any(entry.startswith(_ARENA_TUNABLE) for entry in tunables):
         return False
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     return mallopt is not None and bool(mallopt(_M_ARENA_MAX, ARENAS))

@@ -53,8 +53,8 @@ def gc(
     from sidecar.compactor.archive.stored_parts import STAGING
     from sidecar.compactor.gc import abort_uploads, collect_parts, orphaned_until_ms
     from sidecar.reporting.advice import advised
-    from sidecar.storage import open_existing
     from sidecar.storage.leftovers import list_uploads, remove_leftovers
+    from sidecar.storage.opening import open_existing
     from sidecar.storage.store_clock import read_store_clock
 
     store, clock = open_existing(settings.store), SystemClock()

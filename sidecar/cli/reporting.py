@@ -32,7 +32,7 @@ def status(options: GlobalOptions, archive: Archive = None, topic: Topics = None
     `undo until` is computed from this command's gc.grace_period_ms: give it the same --config as `run`.
     """
     settings = _settings(options, archive, topic, exclude)
-    from sidecar.storage import open_archive_to_read
+    from sidecar.storage.opening import open_archive_to_read
     from sidecar.verify.status import archive_status
 
     store = open_archive_to_read(settings.store)
@@ -119,7 +119,7 @@ def verify(
     if not deep and (engine is EngineName.SPARK or master is not None):
         raise SettingsError("Spark needs --deep: without it almost nothing is read")
     settings = _settings(options, archive, topic, exclude, spark_flags(master, engine))
-    from sidecar.storage import open_archive_to_read
+    from sidecar.storage.opening import open_archive_to_read
     from sidecar.verify.verify import verify_archive
 
     store = open_archive_to_read(settings.store)

@@ -9,8 +9,8 @@ from crc32c import crc32c
 from sidecar.errors import ObjectDamaged, ObjectMissing
 from sidecar.model import ObjectKey
 from sidecar.ports import ObjectStore, UploadSource
-from sidecar.storage import BytesSource
 from sidecar.storage.checksums import hex_text
+from sidecar.storage.source import BytesSource
 
 
 def send(store: ObjectStore, key: ObjectKey, source: UploadSource) -> int:

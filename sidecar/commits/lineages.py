@@ -22,9 +22,7 @@ def find_lineages(store: ObjectStore, cluster_id: str, topic_partition: TopicPar
     return tuple(Lineage(cluster_id, topic_partition, name) for name in sorted(folders) if is_incarnation_folder(name))
 
 
-def find_all_lineages(
-    store: ObjectStore, include: Callable[[str], bool] = lambda _: True, workers: int = WORKERS
-) -> tuple[Lineage, ...]:
+def find_all_lineages(store: ObjectStore, include: Callable[[str], bool] = lambda _: True) -> tuple[Lineage, ...]:
     """Every lineage of an archive whose topic is included, ascending. Folders that are not ours are passed over."""
 
     def topics(cluster_id: str) -> list[tuple[str, str]]:
@@ -39,7 +37,7 @@ def find_all_lineages(
     def lineages(parent: tuple[str, TopicPartition]) -> tuple[Lineage, ...]:
         return find_lineages(store, *parent)
 
-    with ThreadPoolExecutor(workers, thread_name_prefix="lineages") as pool:
+    with ThreadPoolExecutor(WORKERS, thread_name_prefix="lineages") as pool:
         clusters = filter(is_name, store.list_folders(""))
         all_partitions = _flat_map(pool, partitions, _flat_map(pool, topics, clusters))
         return tuple(sorted(_flat_map(pool, lineages, all_partitions)))

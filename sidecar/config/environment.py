@@ -6,16 +6,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic.fields import FieldInfo
-from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
-from pydantic_settings.exceptions import SettingsError as ForeignSettingsError
-
-from sidecar.config.model import Settings
 from sidecar.config.paths import all_sections, all_settings, did_you_mean
 from sidecar.config.secrets import read_secret
 from sidecar.errors import SettingsError
@@ -33,26 +29,6 @@ NULL = "null"
 _PLACES = "use the environment or a file"
 
 
-class _FromEnvironment(BaseSettings, Settings):
-    model_config = SettingsConfigDict(
-        extra="forbid", frozen=True, env_prefix=PREFIX, env_nested_delimiter=DELIMITER, defer_build=True
-    )
-
-
-class _Source(EnvSettingsSource):
-    def __init__(self, variables: Mapping[str, str]) -> None:
-        self._variables = {name.lower(): None if value == NULL else value for name, value in variables.items()}
-        super().__init__(_FromEnvironment)
-
-    def _load_env_vars(self) -> Mapping[str, str | None]:
-        return self._variables
-
-    def decode_complex_value(self, field_name: str, field: FieldInfo, value: Any) -> Any:
-        if isinstance(value, str) and not value.lstrip().startswith(("[", "{")):
-            return [element.strip() for element in value.split(",")]
-        return super().decode_complex_value(field_name, field, value)
-
-
 def variable_of(path: str) -> str:
     return PREFIX + path.upper().replace(".", DELIMITER)
 
@@ -62,7 +38,7 @@ def read_environment(environment: Mapping[str, str]) -> tuple[dict[str, Any], di
 
     Raises SettingsError for a variable with our prefix that sets nothing, and for secret files that cannot be read.
     """
-    variables: dict[str, str] = {}
+    values: dict[str, Any] = {}
     sources: dict[str, str] = {}
     for name, text in environment.items():
         if not text or not name.upper().startswith(OURS):
@@ -73,9 +49,9 @@ def read_environment(environment: Mapping[str, str]) -> tuple[dict[str, Any], di
         path, value = _resolved(name, text)
         if path in sources:
             raise SettingsError(f"{path} is set twice: {sources[path]}, environment {name}")
-        variables[variable_of(path)] = value
         sources[path] = f"environment {name}"
-    return _decoded(variables, sources), sources
+        values[path] = _decoded(path, value, sources[path])
+    return values, sources
 
 
 def _require_known(name: str) -> None:
@@ -93,8 +69,7 @@ def read_assignments(assignments: Iterable[str]) -> dict[str, Any]:
 
     Raises SettingsError for unknown paths, and for secrets: everybody on the machine can read arguments.
     """
-    variables: dict[str, str] = {}
-    sources: dict[str, str] = {}
+    values: dict[str, Any] = {}
     for assignment in assignments:
         path, equals, text = assignment.partition("=")
         setting = all_settings().get(path)
@@ -103,22 +78,24 @@ def read_assignments(assignments: Iterable[str]) -> dict[str, Any]:
             raise SettingsError(f"--set {path}: expected PATH=VALUE with the path of a setting{hint}")
         if setting.is_secret:
             raise SettingsError(f"--set {path}: a secret does not belong in arguments; {_PLACES}")
-        variables[variable_of(path)], sources[path] = text, f"--set {path}"
-    decoded = _decoded(variables, sources)
-    for path, value in decoded.items():
-        if secret := all_settings()[path].secret_entries(value):
+        values[path] = _decoded(path, text, f"--set {path}")
+        if secret := setting.secret_entries(values[path]):
             name = secret[0].partition("=")[0]
             raise SettingsError(f"--set {path}: {name} is a secret, which does not belong in arguments; {_PLACES}")
-    return decoded
+    return values
 
 
-def _decoded(variables: Mapping[str, str], sources: Mapping[str, str]) -> dict[str, Any]:
+def _decoded(path: str, text: str, source: str) -> Any:
+    if text == NULL:
+        return None
+    if not all_settings()[path].is_list:
+        return text
+    if not text.lstrip().startswith(("[", "{")):
+        return [element.strip() for element in text.split(",")]
     try:
-        tree = _Source(variables)()
-    except ForeignSettingsError as error:
-        lists = [source for path, source in sources.items() if all_settings()[path].is_list]
-        raise SettingsError(f'{" or ".join(lists) or error}: expected a JSON list, such as ["a", "b"]') from error
-    return {path: _value_at(tree, path) for path in sources}
+        return json.loads(text)
+    except ValueError as error:
+        raise SettingsError(f'{source}: expected a JSON list, such as ["a", "b"]') from error
 
 
 def _resolved(name: str, text: str) -> tuple[str, str]:
@@ -142,10 +119,3 @@ def _secret(name: str, path: Path) -> str:
         raise SettingsError(f"environment {name}: cannot read {path}: {error.strerror}") from error
     except ValueError as error:
         raise SettingsError(f"environment {name}: {path} {error}") from error
-
-
-def _value_at(tree: Mapping[str, Any], path: str) -> Any:
-    value: Any = tree
-    for element in path.split("."):
-        value = value[element]
-    return value

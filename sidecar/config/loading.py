@@ -221,12 +221,11 @@ def expectation(details: ErrorDetails, *, example: str, may_show: bool) -> str:
     if template is None:
         return details["msg"].removeprefix("Value error, ")
     context: Mapping[str, Any] = details.get("ctx") or {}
-    limits = {name: _plain(limit) for name, limit in context.items()}
+    limits = {
+        name: int(limit) if isinstance(limit, float) and limit.is_integer() else limit
+        for name, limit in context.items()
+    }
     return template.format(**limits) + (_found(found) if may_show else "")
-
-
-def _plain(limit: object) -> object:
-    return int(limit) if isinstance(limit, float) and limit.is_integer() else limit
 
 
 def _found(value: object) -> str:

@@ -38,7 +38,7 @@ class _Look:
     connection: BrokerConnection
     topics: list[str] = field(default_factory=list)
     broker_id: int = -1
-    cluster: ClusterView | None = None
+    cluster: ClusterView = field(init=False)
     led: dict[TopicPartition, int] = field(default_factory=dict)
 
     def reach(self) -> Outcome:
@@ -80,7 +80,7 @@ class _Look:
         )
 
     def leaders(self) -> Outcome:
-        cluster = self._asked()
+        cluster = self.cluster
         if denied := missing_right(cluster.problems.values(), "they are not archived"):
             return problem(denied[0], exit_code=BrokerUnavailable.exit_code)
         if cluster.problems:
@@ -97,11 +97,6 @@ class _Look:
                 detail, "nothing is archived here while other brokers are the leaders: their sidecars archive"
             )
         return fine(detail)
-
-    def _asked(self) -> ClusterView:
-        if self.cluster is None:
-            raise BrokerUnavailable("the cluster did not respond")
-        return self.cluster
 
     def offsets(self) -> Outcome:
         told = list_offsets(self.connection, self.broker_id, self.led)

@@ -17,8 +17,8 @@ from sidecar.doctor.findings import Check, Outcome, Verdict, fine, not_checked, 
 from sidecar.errors import SidecarError, StoreDenied, StoreError, StoreUnsupported
 from sidecar.http.page.wording import REMEDIES
 from sidecar.ports import MIB, ObjectStore
-from sidecar.storage import open_store
 from sidecar.storage.leftovers import list_uploads, remove_leftovers
+from sidecar.storage.opening import open_store
 from sidecar.storage.probe import NOT_ANSWERED, Question, StoreProbe, UploadsInParts, advice_on, ask, is_answer
 from sidecar.storage.s3.store import S3Store
 from sidecar.storage.store_clock import PROBE_FOLDER, read_store_clock
@@ -60,13 +60,10 @@ def _requested_host(settings: StoreSettings, host: str) -> str:
         ipaddress.ip_address(host)
     except ValueError:
         bucket = urlsplit(settings.url).netloc
-        is_by_path = settings.s3.addressing_style is AddressingStyle.PATH or not _is_dns_name(bucket)
+        is_dns_name = bucket == bucket.lower() and not set("._:/") & set(bucket)
+        is_by_path = settings.s3.addressing_style is AddressingStyle.PATH or not is_dns_name
         return host if is_by_path else f"{bucket}.{host}"
     return host
-
-
-def _is_dns_name(bucket: str) -> bool:
-    return bucket == bucket.lower() and not set("._:/") & set(bucket)
 
 
 def bucket_rules(store: ObjectStore) -> Outcome:
@@ -269,7 +266,10 @@ def store_checks(settings: Settings, clock: Clock, timeout_s: float) -> list[Che
     questions = look.probe.questions(single_writer=settings.store.single_writer)
     return [
         Check("reachable", look.reach),
-        *(look.check(one.name, partial(look.asked, one), _needed_by(one)) for one in questions),
+        *(
+            look.check(one.name, partial(look.asked, one), "reachable" if one.name == "write" else "write")
+            for one in questions
+        ),
         look.check("abort of a multipart upload", look.abort, "write"),
         look.check("clock", look.times, "write"),
         look.check("leftovers of probes", look.leftovers, "clock"),
@@ -278,7 +278,3 @@ def store_checks(settings: Settings, clock: Clock, timeout_s: float) -> list[Che
         look.check("rules of the bucket", lambda: bucket_rules(store), "reachable"),
         Check("every test responded", look.answers, ("reachable",)),
     ]
-
-
-def _needed_by(question: Question) -> str:
-    return "reachable" if question.name == "write" else "write"

@@ -12,7 +12,7 @@ from sidecar.discovery.partition_directory import list_log_bases, read_partition
 from sidecar.errors import PartitionError, SegmentChanged
 from sidecar.logformat.files import PositionalFile, open_regular
 from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles
-from sidecar.storage import FileSource
+from sidecar.storage.source import FileSource
 
 SMALL_FILE_BYTES_MAX = 64 * 1024 * 1024
 """An index has 10 MiB by default even when it was never trimmed; a snapshot of a million producers has 46 MB."""

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from sidecar.clock import SystemClock
 from sidecar.ports import ObjectStore
-from sidecar.storage import open_store
 from sidecar.storage.bandwidth import BandwidthLimit, IoBudget
+from sidecar.storage.opening import open_store
 from sidecar.store_settings import StoreSettings
 
 _lent: dict[tuple[StoreSettings, int], tuple[ObjectStore, IoBudget]] = {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from threading import Lock
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,22 +22,28 @@ Watcher = Callable[[Progress], None]
 
 
 class ProgressCounter:
-    """Tells a watcher of each segment. The totals grow where more is done than was planned."""
+    """Tells a watcher of each segment. The totals grow where more is done than was planned. Thread-safe."""
 
     def __init__(self, watcher: Watcher | None, segments_total: int, bytes_total: int) -> None:
         self._watcher = watcher
+        self._lock = Lock()
         self._segments, self._bytes = 0, 0
         self._segments_total, self._bytes_total = segments_total, bytes_total
-        self._tell("")
+        self.moved(0)
+
+    def moved(self, size_bytes: int) -> None:
+        """So many bytes more of a segment that goes on."""
+        self._count(0, size_bytes, "")
 
     def done(self, size_bytes: int, latest: str) -> None:
-        """One more segment of so many bytes."""
-        self._segments += 1
-        self._bytes += size_bytes
-        self._segments_total = max(self._segments_total, self._segments)
-        self._bytes_total = max(self._bytes_total, self._bytes)
-        self._tell(latest)
+        """One more segment, and so many bytes of it."""
+        self._count(1, size_bytes, latest)
 
-    def _tell(self, latest: str) -> None:
-        if self._watcher is not None:
-            self._watcher(Progress(self._segments, self._segments_total, self._bytes, self._bytes_total, latest))
+    def _count(self, segments: int, size_bytes: int, latest: str) -> None:
+        with self._lock:
+            self._segments += segments
+            self._bytes += size_bytes
+            self._segments_total = max(self._segments_total, self._segments)
+            self._bytes_total = max(self._bytes_total, self._bytes)
+            if self._watcher is not None:
+                self._watcher(Progress(self._segments, self._segments_total, self._bytes, self._bytes_total, latest))

@@ -66,7 +66,9 @@ def _topic_id(plan: PartitionPlan, target: Target, request: RestoreRequest) -> s
             raise SettingsError(
                 f"--topic-id {given}: expected the 22 characters that `kafka-topics.sh --describe` shows"
             )
-        source, cure = _told_by(request)
+        source, cure = "the cluster", "The directory is of a topic that was deleted: move it out of the log dir"
+        if request.topic_id is not None:
+            source, cure = "--topic-id", "Leave --topic-id out, or correct it"
         for name, found in settled.items():
             if found != given:
                 raise LineageUnknown(
@@ -91,13 +93,6 @@ def _topic_id(plan: PartitionPlan, target: Target, request: RestoreRequest) -> s
         f"{own}Create the topic, let `kafka-topics.sh --describe` show its TopicId, stop the broker, and give it: --topic-id ID "
         f"(--topic-id none for a broker before 2.8), or name a broker of the cluster that runs: --bootstrap-server HOST:PORT"
     )
-
-
-def _told_by(request: RestoreRequest) -> tuple[str, str]:
-    """Who told the topic's id, and what to do where a directory tells another one."""
-    if request.topic_id is not None:
-        return "--topic-id", "Leave --topic-id out, or correct it"
-    return "the cluster", "The directory is of a topic that was deleted: move it out of the log dir"
 
 
 def _require_cluster_agrees(plan: PartitionPlan, request: RestoreRequest) -> None:

@@ -19,15 +19,7 @@ from sidecar.logformat.checkpoints import read_offset_checkpoint, write_offset_c
 from sidecar.logformat.files import read_regular
 from sidecar.logformat.indexes.rebuild import IndexBuilder
 from sidecar.logformat.leader_epochs import LeaderEpochs, epochs_of, read_leader_epochs
-from sidecar.logformat.names import (
-    CLEANER_CHECKPOINT,
-    HIGH_WATERMARK_CHECKPOINT,
-    LEADER_EPOCH_CHECKPOINT,
-    LOG_START_CHECKPOINT,
-    RECOVERY_POINT_CHECKPOINT,
-    Suffix,
-    file_name,
-)
+from sidecar.logformat.names import LEADER_EPOCH_CHECKPOINT, Suffix, file_name
 from sidecar.model import ArchivedSegment, LeaderEpoch, PartName, TopicPartition
 from sidecar.ports import ObjectStore
 from sidecar.restore.gap_transactions import UnsettledTransaction, ended_in_hole, kept_producers, require_room
@@ -36,6 +28,7 @@ from sidecar.restore.request import OpenTransactionMode
 from sidecar.restore.segment_check import archived_state, fetch_parts
 from sidecar.restore.segments import FLAT_EPOCH, PartitionRestore, RestoredSegment
 from sidecar.restore.staging import new_file, owner_for, translating
+from sidecar.restore.target import CHECKPOINTS
 from sidecar.segment import dropped_producers
 
 
@@ -79,12 +72,6 @@ def place_leading_batch(work: PartitionRestore, table: ProducerTable, epochs: Le
     offset = table.end_offset
     batch = build_empty_batch(base_offset=offset, last_offset=offset, leader_epoch=_epoch_at(epochs, offset))
     return _place_segment(work, table, batch)
-
-
-def place_active_segment(work: PartitionRestore, base_offset: int) -> None:
-    """An empty one. Raises StagingFull, PartitionError."""
-    for suffix in (Suffix.LOG, Suffix.OFFSET_INDEX, Suffix.TIME_INDEX):
-        work.staged.place(file_name(base_offset, suffix), b"")
 
 
 def _epoch_at(epochs: LeaderEpochs, offset: int) -> int:
@@ -225,7 +212,8 @@ def finish_partition(
     work.staged.remove(frozenset({file_name(active_offset, Suffix.TRANSACTION_INDEX)}))
     batch_ends = [found.batches_end_offset for found in restored] + [found.marker_offset + 1 for found in unsettled]
     if aborts or max(restored[0].base_offset, *batch_ends) >= active_offset:
-        place_active_segment(work, active_offset)
+        for suffix in (Suffix.LOG, Suffix.OFFSET_INDEX, Suffix.TIME_INDEX):
+            work.staged.place(file_name(active_offset, suffix), b"")
     else:
         table = place_leading_batch(work, table, epochs)
     work.staged.place(LEADER_EPOCH_CHECKPOINT, epochs.to_text())
@@ -269,24 +257,18 @@ def _epoch_history(store: ObjectStore, plan: PartitionPlan, latest: bytes, start
     archived_to = start_offset
     for segment in (found.segment for found in plan.segments):
         if archived_to < segment.base_offset and not checkpoint.covers(archived_to):
-            earlier += _in_hole(store, plan, segment, archived_to)
+            # The segment's own map begins at its base; its checkpoint may know the epochs of what is lost below.
+            known = read_leader_epochs(fetch_parts(store, plan.state.lineage.root, segment)[PartName.LEADER_EPOCHS])
+            earlier += known.in_range(archived_to, segment.base_offset).entries
         earlier += segment.leader_epochs
         archived_to = segment.end_offset
     below = [entry for entry in earlier if not checkpoint.covers(entry.start_offset)]
     return epochs_of((entry.epoch, entry.start_offset) for entry in (*below, *checkpoint.entries))
 
 
-def _in_hole(
-    store: ObjectStore, plan: PartitionPlan, segment: ArchivedSegment, hole_offset: int
-) -> tuple[LeaderEpoch, ...]:
-    """The epochs of the offsets that are lost below a segment: its own map begins at its base, its checkpoint may know more."""
-    parts = fetch_parts(store, plan.state.lineage.root, segment)
-    return read_leader_epochs(parts[PartName.LEADER_EPOCHS]).in_range(hole_offset, segment.base_offset).entries
-
-
 def require_readable(log_dir: Path) -> None:
     """That every one can be read which is to get entries in the end. Raises CorruptFile, PartitionError."""
-    for name in (RECOVERY_POINT_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT, LOG_START_CHECKPOINT, CLEANER_CHECKPOINT):
+    for name in CHECKPOINTS:
         read_offset_checkpoint(_content(log_dir / name), str(log_dir / name))
 
 
@@ -305,12 +287,7 @@ def enter_into_checkpoints(log_dir: Path, logs: Mapping[TopicPartition, Finished
         partition: log.start_offset for partition, log in logs.items() if log.start_offset > log.first_base_offset
     }
     cleaned = {partition: log.start_offset for partition, log in logs.items() if log.compacted}
-    for name, new in (
-        (RECOVERY_POINT_CHECKPOINT, ends),
-        (HIGH_WATERMARK_CHECKPOINT, ends),
-        (LOG_START_CHECKPOINT, starts),
-        (CLEANER_CHECKPOINT, cleaned),
-    ):
+    for name, new in zip(CHECKPOINTS, (ends, ends, starts, cleaned), strict=True):
         _update(log_dir / name, new, logs)
     sync_directory(log_dir)
 

@@ -14,37 +14,31 @@ from sidecar.topic_policy import TopicPolicy
 
 
 @dataclass(frozen=True, slots=True)
-class RetentionLoss:
-    """The log's first `segments`, all below `end_offset`, that a broker deletes at its first look after its start."""
-
-    segments: int
-    end_offset: int
-
-
-@dataclass(frozen=True, slots=True)
 class Foretold:
-    """What retention does to a restored log. `at_start`: what it deletes at once, None for nothing.
+    """What retention does to a restored log: at a broker's start it deletes the first `segments`, all below `end_offset`.
 
-    `next_ms`: when, by age alone, the first segment goes that is left then; None for never, or for none left.
+    `end_offset`: None where it deletes nothing then. `next_ms`: when, by age alone, the first segment goes that is left; None for
+    never, or for none left.
     """
 
-    at_start: RetentionLoss | None = None
+    segments: int = 0
+    end_offset: int | None = None
     next_ms: int | None = None
 
 
 def foretold(plan: PartitionPlan, policy: TopicPolicy, now_ms: int) -> Foretold:
     """What a broker with this policy does that starts at `now_ms`. Pure."""
-    loss = deleted_at_start(plan, policy, now_ms)
-    left = plan.segments[loss.segments if loss else 0 :]
-    limit_ms = policy.retention_ms
+    count = deleted_at_start(plan, policy, now_ms)
+    end_offset = plan.segments[count - 1].end_offset if count else None
+    left, limit_ms = plan.segments[count:], policy.retention_ms
     if not left or limit_ms is None or limit_ms < 0 or not _deletes(policy):
-        return Foretold(loss)
+        return Foretold(count, end_offset)
     largest_ms = _largest_ms(left[0])
-    return Foretold(loss, (now_ms if largest_ms < 0 else largest_ms) + limit_ms + 1)
+    return Foretold(count, end_offset, (now_ms if largest_ms < 0 else largest_ms) + limit_ms + 1)
 
 
-def deleted_at_start(plan: PartitionPlan, policy: TopicPolicy, now_ms: int) -> RetentionLoss | None:
-    """What a broker with this policy deletes at `now_ms`; None for nothing. Pure.
+def deleted_at_start(plan: PartitionPlan, policy: TopicPolicy, now_ms: int) -> int:
+    """How many segments, from the first on, a broker with this policy deletes at `now_ms`. Pure.
 
     By size from the start, as long as what is left fills the limit; then by time from there, as long as the segments' largest
     timestamps are too old. A segment without timestamps has the age of its file, which is new. Local limits of tiered topics do
@@ -53,10 +47,11 @@ def deleted_at_start(plan: PartitionPlan, policy: TopicPolicy, now_ms: int) -> R
     Source: UnifiedLog.deleteOldSegments, deleteRetentionSizeBreachedSegments, deleteRetentionMsBreachedSegments.
     """
     if not _deletes(policy):
-        return None
+        return 0
     count = _too_much(plan, policy.retention_bytes)
-    count += len(list(takewhile(lambda found: _is_too_old(found, policy.retention_ms, now_ms), plan.segments[count:])))
-    return RetentionLoss(count, plan.segments[count - 1].end_offset) if count else None
+    return count + sum(
+        1 for _ in takewhile(lambda found: _is_too_old(found, policy.retention_ms, now_ms), plan.segments[count:])
+    )
 
 
 def _deletes(policy: TopicPolicy) -> bool:
@@ -147,7 +142,7 @@ class PartitionOutcome:
     """
 
     plan: PartitionPlan
-    decisions: Decisions | None = None
+    decisions: Decisions
     is_done: bool = False
     segments_resumed: int = 0
     log: FinishedLog | None = None
@@ -163,16 +158,11 @@ class PartitionOutcome:
     @property
     def archive_goes_on_from(self) -> int | None:
         """Where the log ends, or at most, if its own archive has offsets above it; None where it has not."""
-        if self.decisions is None or not self.decisions.is_archived_topic:
+        if not self.decisions.is_archived_topic:
             return None
         end_offset = self.log.added_from_offset if self.log else self.plan.end_offset
         is_part = end_offset < (self.plan.state.end_offset or 0) or self.end_is_bound
         return end_offset if is_part else None
-
-    @property
-    def keeps_foreign_producers(self) -> bool:
-        """Whether another cluster's producers are kept, in which their ids may be others' already."""
-        return self.decisions is not None and self.decisions.keeps_foreign_producers
 
     @property
     def size_bytes(self) -> int:
@@ -195,13 +185,13 @@ class PartitionOutcome:
             "end_offset_is_upper_bound": self.end_is_bound,
             "archive_end_offset": plan.state.end_offset,
             "empty_before_timestamp_ms": self.empty_before_ms,
-            "topic_id": decisions.topic_id if decisions else None,
-            "leader_epochs": str(decisions.leader_epochs) if decisions else None,
-            "producer_state": str(decisions.producer_state) if decisions else None,
-            "reason": decisions.reason if decisions else "",
+            "topic_id": decisions.topic_id,
+            "leader_epochs": str(decisions.leader_epochs),
+            "producer_state": str(decisions.producer_state),
+            "reason": decisions.reason,
             "deleted_before_offset": plan.deleted_before_offset or None,
             "producers_blank_below": plan.blank_below,
-            "retention_deletes_before_offset": self.retention.at_start.end_offset if self.retention.at_start else None,
+            "retention_deletes_before_offset": self.retention.end_offset,
             "retention_deletes_next_ms": self.retention.next_ms,
             "lost": [[hole.base_offset, hole.end_offset, hole.reason] for hole in plan.lost],
             "compacted": log.compacted if log else None,

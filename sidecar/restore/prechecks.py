@@ -13,7 +13,6 @@ import numpy as np
 from sidecar.archive.bundle import log_size_bytes
 from sidecar.archive.keys import below
 from sidecar.archive.state import PartitionState
-from sidecar.compactor.archive.archived_log import reader
 from sidecar.errors import ObjectDamaged, ObjectMissing, PartitionError, SettingsError
 from sidecar.logformat.batches import BatchColumns, SegmentScanner
 from sidecar.logformat.indexes.offset_index import read_offset_index
@@ -25,7 +24,7 @@ from sidecar.restore.outcome import PartitionOutcome
 from sidecar.restore.plan import PartitionPlan, plan_partition
 from sidecar.restore.request import OpenTransactionMode, ProducerStateMode, RestoreRequest
 from sidecar.restore.segment_check import archived_state, fetch_parts
-from sidecar.segment.archived_indexes import read_part
+from sidecar.segment.archived_objects import read_part, reader
 
 _WINDOW_BYTES = 64 * 1024
 _SEARCH_WINDOW_BYTES = 4 * MIB
@@ -34,26 +33,29 @@ _SECONDS_BELOW = 100_000_000_000
 """As milliseconds the year 1973, as seconds the year 5138."""
 
 
-def refuse_time_before_all(store: ObjectStore, request: RestoreRequest, outcomes: Sequence[PartitionOutcome]) -> None:
-    """Note of each partition whether nothing is left of it. Raises SettingsError if that is so of all, StoreError.
+def refuse_time_before_all(
+    store: ObjectStore, request: RestoreRequest, plans: Sequence[PartitionPlan]
+) -> list[int | None]:
+    """Of each partition the time of its first batch, if nothing is left of it for being later than the wanted time; else None.
 
-    Before anything is written: an empty log looks like success.
+    Raises SettingsError if nothing is left of any, StoreError. Before anything is written: an empty log looks like success.
     """
     until_ms = request.until_timestamp_ms
     if until_ms is None:
-        return
+        return [None] * len(plans)
     with ThreadPoolExecutor(READERS, thread_name_prefix="restore-first") as pool:
-        first_ms_of = list(pool.map(lambda outcome: _first_timestamp_ms(store, outcome.plan), outcomes))
-    for outcome, found in zip(outcomes, first_ms_of, strict=True):
-        outcome.empty_before_ms = found if found is not None and found > until_ms else None
-    later = {found: outcome for outcome in outcomes if (found := outcome.empty_before_ms) is not None}
-    if any(outcome.empty_before_ms is None for outcome in outcomes):
-        return
+        first_ms_of = list(pool.map(lambda plan: _first_timestamp_ms(store, plan), plans))
+    later = {
+        found: plan for plan, found in zip(plans, first_ms_of, strict=True) if found is not None and found > until_ms
+    }
+    times = [found if found in later else None for found in first_ms_of]
+    if None in times:
+        return times
     first_ms = min(later)
     hint = f". Milliseconds are expected: is it {until_ms * 1000}?" if until_ms < _SECONDS_BELOW <= first_ms else ""
     raise SettingsError(
         f"--until-timestamp {shown_time(until_ms)}: nothing archived of {request.topic} is as old; the first batch of "
-        f"{later[first_ms].plan.topic_partition} has a record of {shown_time(first_ms)}{hint}"
+        f"{later[first_ms].topic_partition} has a record of {shown_time(first_ms)}{hint}"
     )
 
 
@@ -148,7 +150,12 @@ def refuse_open_transactions(store: ObjectStore, request: RestoreRequest, outcom
     """
     if request.open_transactions is OpenTransactionMode.ABORT:
         return
-    asked = [found for found in outcomes if _drops_producers(found) and not found.plan.segments[-1].is_cut_at_end]
+    asked = [
+        found
+        for found in outcomes
+        if not found.is_done and found.decisions.producer_state is ProducerStateMode.DROP
+        if not found.plan.segments[-1].is_cut_at_end
+    ]
     with ThreadPoolExecutor(READERS, thread_name_prefix="restore-end") as pool:
         counts = list(pool.map(lambda outcome: _open_count(store, outcome), asked))
     found = [f"{outcome.plan.topic_partition}: {count}" for outcome, count in zip(asked, counts, strict=True) if count]
@@ -160,11 +167,6 @@ def refuse_open_transactions(store: ObjectStore, request: RestoreRequest, outcom
         f"(--producer-state drop) a broker would show their records to read_committed readers. Nothing was fetched; give "
         f"--open-transactions abort"
     )
-
-
-def _drops_producers(outcome: PartitionOutcome) -> bool:
-    decisions = outcome.decisions
-    return not outcome.is_done and decisions is not None and decisions.producer_state is ProducerStateMode.DROP
 
 
 def _open_count(store: ObjectStore, outcome: PartitionOutcome) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
-from threading import Event, Lock
+from threading import Event
 
 from sidecar.clock import Clock
 from sidecar.errors import PartitionError, StagingFull
@@ -15,18 +15,18 @@ from sidecar.host.log_dir_lock import LogDirLock
 from sidecar.host.placing import sync_directory
 from sidecar.ports import ObjectStore
 from sidecar.reporting.advice import advised
-from sidecar.reporting.progress import Progress
+from sidecar.reporting.progress import Progress, ProgressCounter
 from sidecar.restore.decisions import decide
 from sidecar.restore.finishing import enter_into_checkpoints, finish_partition, require_readable
 from sidecar.restore.histories import read_histories
 from sidecar.restore.outcome import PartitionOutcome, Unreadable, foretold
-from sidecar.restore.plan import SegmentPlan
+from sidecar.restore.plan import PartitionPlan, SegmentPlan
 from sidecar.restore.prechecks import plan_in_time, refuse_open_transactions, refuse_time_before_all, tell_narrow_holes
 from sidecar.restore.request import RestoreRequest
 from sidecar.restore.seal import decided_before, seal_of
 from sidecar.restore.segments import PartitionRestore, RestoredSegment, fetch_segment
 from sidecar.restore.staging import StagedPartition, forget, translating, unfinished
-from sidecar.restore.target import CommandNote, place_of, read_target, within
+from sidecar.restore.target import CommandNote, Target, place_of, read_target, within
 from sidecar.topic_policy import TopicPolicy
 
 WORKERS = 4
@@ -58,9 +58,8 @@ class Run:
         self._note = CommandNote(request.log_dir, request.topic)
         self._workers = workers
         self._progress = progress
+        self._counter = ProgressCounter(None, 0, 0)
         self._stop = Event()
-        self._lock = Lock()
-        self._done, self._total, self._bytes_done, self._bytes_total = 0, 0, 0, 0
         self._jobs = [
             _Job(
                 outcome,
@@ -70,20 +69,20 @@ class Run:
                     outcome.decisions,
                     StagedPartition(request.log_dir, outcome.plan.topic_partition),
                     self._stop,
-                    self._beat,
+                    lambda size_bytes: self._counter.moved(size_bytes),
                 ),
             )
             for outcome in outcomes
-            if not outcome.is_done and outcome.decisions is not None
+            if not outcome.is_done
         ]
 
     def fetch(self) -> None:
         """Fetch every segment that an earlier run has not. Raises StagingFull, StoreError."""
         # All of them before the first byte: a broker that is started too early refuses to, whichever was finished.
         missing = [(job, plan) for job in self._jobs for plan in self._begun(job)]
-        self._total, self._bytes_total = len(missing), sum(plan.size_bytes for _, plan in missing)
-        self._require_room()
-        self._show("")
+        missing_bytes = sum(plan.size_bytes for _, plan in missing)
+        self._require_room(missing_bytes)
+        self._counter = ProgressCounter(self._progress, len(missing), missing_bytes)
         pool = ThreadPoolExecutor(self._workers, thread_name_prefix="restore")
         try:
             waiting = [pool.submit(self._fetch_one, job, plan) for job, plan in missing]
@@ -110,11 +109,11 @@ class Run:
         job.outcome.segments_resumed = len(job.restored)
         return [plan for plan in job.work.plan.segments if plan.segment.base_offset not in job.restored]
 
-    def _require_room(self) -> None:
+    def _require_room(self, size_bytes: int) -> None:
         free_bytes = shutil.disk_usage(self._request.log_dir).free
-        if self._bytes_total > free_bytes:
+        if size_bytes > free_bytes:
             raise StagingFull(
-                f"{self._request.log_dir}: {self._bytes_total} bytes are to be written, {free_bytes} are free on the disk: make "
+                f"{self._request.log_dir}: {size_bytes} bytes are to be written, {free_bytes} are free on the disk: make "
                 f"room and run the same command again, or restore fewer partitions"
             )
 
@@ -126,18 +125,7 @@ class Run:
         except PartitionError as error:
             job.outcome.problem = job.outcome.problem or advised(error)
             return
-        with self._lock:
-            self._done += 1
-        self._show(f"{job.work.plan.topic_partition} {plan.segment.base_offset}")
-
-    def _beat(self, size_bytes: int) -> None:
-        with self._lock:
-            self._bytes_done += size_bytes
-        self._show("")
-
-    def _show(self, latest: str) -> None:
-        with self._lock:
-            self._progress(Progress(self._done, self._total, self._bytes_done, self._bytes_total, latest))
+        self._counter.done(0, f"{job.work.plan.topic_partition} {plan.segment.base_offset}")
 
     def finish(self) -> None:
         """Write what each partition needs besides its segments. Raises StagingFull, StoreError."""
@@ -254,15 +242,9 @@ def restore(
 def _planned(store: ObjectStore, clock: Clock, request: RestoreRequest) -> RestoreReport:
     target = within(read_target(request.log_dir, request.topic), request.cluster)
     histories = read_histories(store, clock, request)
-    outcomes = [PartitionOutcome(plan) for plan in plan_in_time(store, request, histories.states)]
-    refuse_time_before_all(store, request, outcomes)
-    for outcome in outcomes:
-        place = place_of(target, outcome.plan.topic_partition)
-        outcome.is_done = place.seal is not None
-        if place.seal is not None:
-            outcome.plan, outcome.decisions = decided_before(outcome.plan, target, place.seal, request)
-        else:
-            outcome.decisions = decide(outcome.plan, target, place, request)
+    plans = plan_in_time(store, request, histories.states)
+    times = refuse_time_before_all(store, request, plans)
+    outcomes = [_decided(plan, target, request, time) for plan, time in zip(plans, times, strict=True)]
     refuse_open_transactions(store, request, outcomes)
     tell_narrow_holes(store, outcomes)
     if not all(outcome.is_done for outcome in outcomes):
@@ -284,6 +266,16 @@ def _planned(store: ObjectStore, clock: Clock, request: RestoreRequest) -> Resto
     )
     _foretell(report, clock)
     return report
+
+
+def _decided(
+    plan: PartitionPlan, target: Target, request: RestoreRequest, empty_before_ms: int | None
+) -> PartitionOutcome:
+    place = place_of(target, plan.topic_partition)
+    if place.seal is None:
+        return PartitionOutcome(plan, decide(plan, target, place, request), empty_before_ms=empty_before_ms)
+    plan, decisions = decided_before(plan, target, place.seal, request)
+    return PartitionOutcome(plan, decisions, is_done=True, empty_before_ms=empty_before_ms)
 
 
 def _foretell(report: RestoreReport, clock: Clock) -> None:

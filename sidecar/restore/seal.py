@@ -6,9 +6,11 @@ A later run that finds it trusts nothing less: its name would also fit another w
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from sidecar.host.log_dir_lock import LogDirRefused
 from sidecar.logformat.names import directory_name
@@ -25,20 +27,21 @@ from sidecar.restore.staging import RECORD
 from sidecar.restore.target import Place, Target
 
 
-@dataclass(frozen=True, slots=True)
-class Restored:
-    """A directory that an earlier run finished.
+class Restored(BaseModel):
+    """A directory that a run finished.
 
-    `asked`: as `asked_for`; `end_offset`: as planned; `files`: sizes in bytes by name.
+    `asked`: as `asked_for`; `identities`: of its segments; `end_offset`: as planned; `files`: sizes in bytes by name.
     """
+
+    model_config = ConfigDict(frozen=True)
 
     topic_id: str | None
     leader_epochs: LeaderEpochMode
     producer_state: ProducerStateMode
-    asked: Mapping[str, Any]
-    segments: tuple[str, ...]
+    asked: dict[str, Any]
+    identities: tuple[str, ...]
     end_offset: int
-    files: Mapping[str, int]
+    files: dict[str, int]
 
 
 def asked_for(request: RestoreRequest) -> dict[str, Any]:
@@ -55,15 +58,15 @@ def seal_of(
     decisions: Decisions, request: RestoreRequest, plan: PartitionPlan, files: Mapping[str, int]
 ) -> dict[str, Any]:
     """For the note, in JSON's types. `files`: sizes in bytes by name."""
-    return {
-        "files": dict(files),
-        "topic_id": decisions.topic_id,
-        "leader_epochs": str(decisions.leader_epochs),
-        "producer_state": str(decisions.producer_state),
-        "asked": asked_for(request),
-        "identities": [found.identity for found in plan.segments],
-        "end_offset": plan.end_offset,
-    }
+    return Restored(
+        topic_id=decisions.topic_id,
+        leader_epochs=decisions.leader_epochs,
+        producer_state=decisions.producer_state,
+        asked=asked_for(request),
+        identities=tuple(found.identity for found in plan.segments),
+        end_offset=plan.end_offset,
+        files=dict(files),
+    ).model_dump(mode="json")
 
 
 def decided_before(
@@ -76,7 +79,10 @@ def decided_before(
     Raises LogDirRefused if they differ, and as `decide` does.
     """
     directory = target.log_dir / directory_name(plan.topic_partition)
-    earlier = _read(directory, seal)
+    try:
+        earlier = Restored.model_validate(seal)
+    except ValidationError as error:
+        raise _refused(directory, "left a note that cannot be read") from error
     if problem := _changed(directory, earlier) or _unlike(plan, request, earlier):
         raise _refused(directory, problem)
     # The empty log that was asked for its epochs is gone: what it led to stays decided, and is refused where it is dangerous.
@@ -84,7 +90,7 @@ def decided_before(
     decisions = decide(plan, target, Place(), modes)
     if decisions.topic_id != earlier.topic_id:
         raise _refused(directory, f"was restored with the topic id {earlier.topic_id or NO_TOPIC_ID_WANTED}")
-    kept = plan.segments[: len(earlier.segments)]
+    kept = plan.segments[: len(earlier.identities)]
     lost = tuple(hole for hole in plan.lost if hole.base_offset < earlier.end_offset)
     return replace(plan, segments=kept, lost=lost, lost_to_offset=earlier.end_offset), decisions
 
@@ -120,9 +126,8 @@ def _unlike(plan: PartitionPlan, request: RestoreRequest, earlier: Restored) -> 
     if request.producer_state not in {None, earlier.producer_state}:
         return f"was restored with --producer-state {earlier.producer_state}"
     # What was archived since may follow.
-    if not earlier.segments or tuple(found.identity for found in plan.segments)[: len(earlier.segments)] != (
-        earlier.segments
-    ):
+    found = tuple(found.identity for found in plan.segments[: len(earlier.identities)])
+    if not found or found != earlier.identities:
         return "is of other archived segments than now: of another archive, or of one that was compacted or added to"
     return ""
 
@@ -134,18 +139,3 @@ def _shown(value: object) -> str:
         case None:
             return "none"
     return str(value)
-
-
-def _read(directory: Path, seal: Mapping[str, Any]) -> Restored:
-    try:
-        return Restored(
-            topic_id=seal["topic_id"],
-            leader_epochs=LeaderEpochMode(seal["leader_epochs"]),
-            producer_state=ProducerStateMode(seal["producer_state"]),
-            asked=dict(seal["asked"]),
-            segments=tuple(map(str, seal["identities"])),
-            end_offset=int(seal["end_offset"]),
-            files={str(name): int(size_bytes) for name, size_bytes in seal["files"].items()},
-        )
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise _refused(directory, "left a note that cannot be read") from error

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from producer_state.table import ProducerTable
-from sidecar.archive.bundle import REQUIRED_PARTS, cut_parts
+from sidecar.archive.bundle import REQUIRED_PARTS
 from sidecar.archive.keys import below
 from sidecar.errors import CorruptFile, ObjectDamaged
 from sidecar.logformat.batches import BatchColumns, SegmentScanner
 from sidecar.model import ArchivedSegment, PartName
 from sidecar.ports import ObjectStore
-from sidecar.segment.archived_indexes import read_indexes
+from sidecar.segment.archived_objects import read_parts
 from sidecar.segment.log_check import ExpectedLog, LogCheck, unreadable_parts
 from sidecar.snapshots.gaps import rows_with_gaps
 
@@ -41,10 +41,9 @@ def fetch_parts(store: ObjectStore, root: str, segment: ArchivedSegment) -> Mapp
     """
     key = below(root, segment.indexes_key)
     try:
-        data = read_indexes(store, root, segment)
+        parts = read_parts(store, root, segment)
     except ObjectDamaged as error:
         raise CorruptFile(str(error), file=key) from error
-    parts = cut_parts(data, segment, key)
     _require_readable(parts, segment.base_offset, key)
     return parts
 

@@ -12,7 +12,6 @@ from threading import Event
 import numpy as np
 from crc32c import crc32c
 
-from producer_state.facts import Int64Column
 from sidecar.archive.bundle import EMPTY_SNAPSHOT, log_size_bytes
 from sidecar.archive.keys import below
 from sidecar.errors import CorruptFile, ObjectDamaged, ObjectMissing, SidecarError
@@ -51,7 +50,9 @@ class Cut:
 
     def add(self, columns: BatchColumns) -> int:
         """Take the next batches in file order. Returns how many of them, from the first on, are not behind the end."""
-        first_offset = _first_offsets(columns, self._next_offset)
+        # Of a legacy wrapper the header does not tell the first offset: the lowest that it can have.
+        after_previous = np.concatenate([[self._next_offset], columns.last_offset[:-1] + 1])
+        first_offset = np.where(columns.magic >= CURRENT_MAGIC, columns.base_offset, after_previous)
         self._next_offset = int(columns.last_offset[-1]) + 1
         if self._stopped_at is not None:
             return 0
@@ -65,9 +66,9 @@ class Cut:
             self._stopped_at = int(first_offset[stop])
         below = int(np.searchsorted(columns.last_offset[:stop], self._plan.kept_from_offset, side="left"))
         if self._first_kept is None:
-            self.start_position = self.end_position = (
-                int(columns.position[below]) if below < len(columns) else _end(columns)
-            )
+            # The end of these batches where all of them are left out.
+            positions = np.append(columns.position, columns.position[-1] + columns.size_bytes[-1])
+            self.start_position = self.end_position = int(positions[below])
             if below < stop:
                 self._first_kept = int(first_offset[below])
         if below < stop:
@@ -94,16 +95,6 @@ class Cut:
         return max(self._plan.end_offset, self._last_kept + 1, self.base_offset)
 
 
-def _first_offsets(columns: BatchColumns, next_offset: int) -> Int64Column:
-    """The first offset of each batch; of a legacy wrapper, whose header does not tell, the lowest that it can have."""
-    after_previous = np.concatenate([np.array([next_offset], dtype=np.int64), columns.last_offset[:-1] + 1])
-    return np.where(columns.magic >= CURRENT_MAGIC, columns.base_offset, after_previous)
-
-
-def _end(columns: BatchColumns) -> int:
-    return int(columns.position[-1]) + int(columns.size_bytes[-1])
-
-
 def keep_only(descriptor: int, path: Path, start_position: int, end_position: int) -> None:
     """Make a file consist of these of its bytes. Raises as `bytes_at` does."""
     for position in range(start_position, end_position if start_position else 0, _COPY_BYTES):
@@ -116,12 +107,7 @@ def keep_only(descriptor: int, path: Path, start_position: int, end_position: in
 def indexes_of(descriptor: int, size_bytes: int, base_offset: int, file: str) -> BuiltIndexes:
     """The offset and time index of a file that was cut, as a broker's recovery would build them. Raises CorruptFile."""
     builder = IndexBuilder(base_offset)
-    scanner = SegmentScanner(
-        PositionalFile(descriptor),
-        size_bytes,
-        base_offset=base_offset,
-        file=file,
-    )
+    scanner = SegmentScanner(PositionalFile(descriptor), size_bytes, base_offset=base_offset, file=file)
     for columns in scanner:
         builder.add(columns)
     scanner.require_exact()
@@ -267,12 +253,7 @@ def _fetch_log(
     _stream(work, segment, key, log)
     check, cut = BatchCheck(segment, key), Cut(plan)
     producers = ProducersAtEnd(work.store, work.plan, plan, key, parts)
-    scanner = SegmentScanner(
-        PositionalFile(log.descriptor),
-        log_size_bytes(segment),
-        base_offset=segment.base_offset,
-        file=key,
-    )
+    scanner = _scanner(log, segment, key)
     for columns in scanner:
         check.add(columns)
         producers.add(columns[: cut.add(columns)])
@@ -309,14 +290,14 @@ def _stream(work: PartitionRestore, segment: ArchivedSegment, key: ObjectKey, lo
         )
 
 
+def _scanner(log: NewFile, segment: ArchivedSegment, key: ObjectKey) -> SegmentScanner:
+    file = PositionalFile(log.descriptor)
+    return SegmentScanner(file, log_size_bytes(segment), base_offset=segment.base_offset, file=key)
+
+
 def _first_problem(log: NewFile, segment: ArchivedSegment, key: ObjectKey) -> CorruptFile:
     """Where damage shows; a field outside of all batches' checksums shows nowhere."""
-    scanner = SegmentScanner(
-        PositionalFile(log.descriptor),
-        log_size_bytes(segment),
-        base_offset=segment.base_offset,
-        file=key,
-    )
+    scanner = _scanner(log, segment, key)
     for _ in scanner:
         continue
     return scanner.problem or CorruptFile(

@@ -83,19 +83,14 @@ class CommandNote:
             return {}  # Then nothing is taken for finished, and what stands there is left alone.
 
 
-_OWN_FILES = frozenset(
-    {
-        LOCK,
-        HIGH_WATERMARK_CHECKPOINT,
-        RECOVERY_POINT_CHECKPOINT,
-        LOG_START_CHECKPOINT,
-        CLEANER_CHECKPOINT,
-        *(
-            f"{name}.tmp"
-            for name in (HIGH_WATERMARK_CHECKPOINT, RECOVERY_POINT_CHECKPOINT, LOG_START_CHECKPOINT, CLEANER_CHECKPOINT)
-        ),
-    }
+CHECKPOINTS: Final = (
+    RECOVERY_POINT_CHECKPOINT,
+    HIGH_WATERMARK_CHECKPOINT,
+    LOG_START_CHECKPOINT,
+    CLEANER_CHECKPOINT,
 )
+"""Of a log dir: a restored log gets its entries there."""
+_OWN_FILES = frozenset({LOCK, *CHECKPOINTS, *(f"{name}.tmp" for name in CHECKPOINTS)})
 
 
 @dataclass(frozen=True, slots=True)

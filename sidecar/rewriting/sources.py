@@ -80,7 +80,7 @@ class LogFile:
     def opened(self) -> Iterator[SegmentInput]:
         """The segment as the stages read it. Raises SegmentChanged if it is not the listed one, PartitionError."""
         segment = LocalSegment(str(self.path), self.size_bytes, self.growing)
-        with process_store.disk_turn(self.path), contextmanager(segment.opened)() as read_at:
+        with process_store.disk_turn(self.path), segment.opened() as read_at:
             yield self.as_input(process_store.disk_reads(self.read_bytes_per_s).paced(read_at))
 
     def as_input(self, read_at: ReadAt) -> SegmentInput:

@@ -10,9 +10,7 @@ from itertools import chain, pairwise
 from pathlib import Path
 from typing import Final
 
-import numpy as np
-
-from producer_state.compare import Conformance, compare_snapshots
+from producer_state.compare import Allowance, Conformance, compare_snapshots
 from producer_state.replay import CompletedTransaction, replay
 from producer_state.snapshot import CorruptSnapshot, read_snapshot
 from producer_state.table import ProducerTable
@@ -28,7 +26,8 @@ from sidecar.rewriting.job import Cutter, Piece
 from sidecar.rewriting.sources import LogFile
 from sidecar.rewriting.work_files import write_file
 from sidecar.segment.producer_snapshot import state_at_log_start
-from sidecar.snapshots.jobs import Forgetting, StateAt
+from sidecar.segment.reading import shows_cleaning
+from sidecar.snapshots.jobs import Forgetting
 
 _Scan = tuple[LogFile, SegmentScanner, Iterable[BatchColumns]]
 """A segment, what will know how it ended, and its headers."""
@@ -140,7 +139,7 @@ class _Surveying:
         for columns in batches:
             self._follow(log, columns)
             builder.add(columns)
-            self.exact = self.exact and not _looks_cleaned(columns, expected)
+            self.exact = self.exact and not shows_cleaning(columns, expected)
             expected = int(columns.last_offset[-1]) + 1
             self.log_time_ms = max(self.log_time_ms, int(columns.max_timestamp_ms.max()))
             cutter.add(columns)
@@ -175,9 +174,8 @@ class _Surveying:
 
     def _settle_state(self, end_offset: int) -> None:
         """Choose and write the snapshot at the end of a segment."""
-        state = StateAt(ProducerTable(end_offset, self.table.rows), self.log_time_ms)
-        self.table = state.table
-        ours = self.forgetting.snapshot_table(state)
+        self.table = ProducerTable(end_offset, self.table.rows)
+        ours = self.table.unexpired(self.forgetting.expiration(self.log_time_ms))
         name = file_name(end_offset, Suffix.SNAPSHOT)
         content, path = ours.to_snapshot(), self.files.directory / name
         try:
@@ -192,14 +190,13 @@ class _Surveying:
         except OSError as error:
             raise PartitionError(f"{path}: cannot be read: {error.strerror}") from error
         if theirs is not None:
-            comparison = compare_snapshots(
-                theirs,
-                ours.entries(),
+            allowance = Allowance(
                 now_ms=max(self.log_time_ms, min(self.forgetting.now_ms, written_ms)),
                 expiration_ms=self.forgetting.producer_id_expiration_ms,
                 exact=self.exact,
                 log_start_offset=self.log_start_offset,
             )
+            comparison = compare_snapshots(theirs, ours.entries(), allowance)
             if comparison.conformance is Conformance.WRONG:
                 self.remarks.append(f"{path}: contradicts the log ({comparison.describe()}); rebuilt from the log")
             else:
@@ -208,14 +205,6 @@ class _Surveying:
                     self.table = ProducerTable.from_entries(end_offset, theirs)
         # Most of them are thrown away again: whoever keeps one has it on the disk.
         write_file(self.staging / name, [content], synced=False)
-
-
-def _looks_cleaned(columns: BatchColumns, expected_offset: int) -> bool:
-    """Whether a cleaner has been here: offsets missing inside or between batches, or a delete horizon."""
-    follows = np.concatenate([[expected_offset], columns.last_offset[:-1] + 1])
-    current = columns.magic == 2
-    inside = columns.record_count != columns.last_offset - columns.base_offset + 1
-    return bool((current & (inside | (columns.base_offset != follows)) | (columns.delete_horizon_ms >= 0)).any())
 
 
 def _read_ahead(logs: Sequence[LogFile]) -> Iterator[_Scan]:

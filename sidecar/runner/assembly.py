@@ -31,8 +31,9 @@ from sidecar.rewriting.work_files import work_directory
 from sidecar.runner.configured_facts import open_facts
 from sidecar.runner.context import RunContext
 from sidecar.segment.reading import ReadSegment, read_segment
-from sidecar.storage import open_store, probe_store
 from sidecar.storage.bandwidth import IoBudget
+from sidecar.storage.opening import open_store
+from sidecar.storage.probe import probe_store
 from sidecar.storage.retry import StoreAnswers
 
 PATIENCE_S = 30.0

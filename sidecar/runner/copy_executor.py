@@ -435,9 +435,8 @@ class CopyExecutor:
         is_first = self._known.committed(after, self.plan.files, last.prepared.segment.log, last.position)
         for piece, entry in zip(pieces, entries, strict=True):
             segment, snapshot = piece.prepared.segment, piece.prepared.snapshot
-            tools.emit(
-                SegmentCommitted(segment, entry, snapshot.result, tuple(piece.prepared.reading.replaced_indexes))
-            )
+            replaced = piece.prepared.reading.indexes.replaced
+            tools.emit(SegmentCommitted(segment, entry, snapshot.result, replaced))
             if snapshot.result in {Conformance.WRONG, "corrupt"}:
                 tools.emit(SnapshotMismatch(segment, entry, snapshot.note))
             tools.journal.end(entry.segment_id)

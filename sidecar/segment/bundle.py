@@ -17,11 +17,9 @@ from sidecar.host.page_cache import NO_FOOTPRINT, CacheFootprint, give_back
 from sidecar.logformat.indexes.rebuild import BuiltIndexes
 from sidecar.model import ArchivedSegment, Part, RawBatches, SegmentFiles
 from sidecar.ports import OpenFiles, UploadSource
-from sidecar.segment.producer_snapshot import (
-    ChosenSnapshot,
-)
+from sidecar.segment.producer_snapshot import ChosenSnapshot
 from sidecar.segment.reading import SegmentReading
-from sidecar.storage import FileSource
+from sidecar.storage.source import FileSource
 
 _log = structlog.get_logger(__name__)
 
@@ -70,9 +68,11 @@ class PreparedSegment:
     def archived(self, log_crc32c: int) -> ArchivedSegment:
         """The entry for the commit, once the checksum of the `.log` object is known."""
         segment, epochs = self.segment, self.reading.leader_epochs
-        built = self.reading.built if self.copy is None else self.copy.built
+        of_raw = self.reading.built
+        built = of_raw if self.copy is None else self.copy.built
         covered = epochs.covers(segment.base_offset)
         end_offset = segment.end_offset if self.lost is None else self.lost[0]
+        raw = RawBatches(segment.base_offset, end_offset, of_raw.first_batch_crc, of_raw.last_batch_crc)
         return ArchivedSegment(
             segment_id=self.attempt.segment_id,
             base_offset=segment.base_offset,
@@ -86,7 +86,7 @@ class PreparedSegment:
                 else epochs.in_range(segment.base_offset, end_offset).entries
             ),
             # Of the log as it was: compaction may have taken all batches of an epoch.
-            highest_batch_leader_epoch=self.reading.built.leader_epochs.latest_epoch,
+            highest_batch_leader_epoch=of_raw.leader_epochs.latest_epoch,
             max_timestamp_ms=built.max_timestamp_ms,
             batch_count=built.batch_count,
             snapshot=self.snapshot.provenance,
@@ -99,12 +99,8 @@ class PreparedSegment:
             source_position=segment.start_position,
             first_batch_crc=built.first_batch_crc,
             last_batch_crc=built.last_batch_crc,
-            compacted_from=None if self.copy is None else self._raw_batches(end_offset),
+            compacted_from=None if self.copy is None else raw,
         )
-
-    def _raw_batches(self, end_offset: int) -> RawBatches:
-        built = self.reading.built
-        return RawBatches(self.segment.base_offset, end_offset, built.first_batch_crc, built.last_batch_crc)
 
     def close(self) -> None:
         """Give the descriptor back, and the page cache that only we have filled."""

@@ -45,39 +45,6 @@ class _Batch(NamedTuple):
     leader_epoch: int
 
 
-def batch_crc(segment: SegmentFiles, base_offset: int, end_offset: int, *, last: bool) -> int | None:
-    """The checksum field of the last or first batch whose last offset lies in `[base_offset, end_offset)`, None if none does.
-
-    Raises SegmentChanged or PartitionError where the file cannot be read.
-    """
-
-    def search(batches: Iterable[_Batch]) -> int | None:
-        found: int | None = None
-        for batch in batches:
-            if base_offset <= batch.last_offset < end_offset:
-                found = batch.crc
-            if batch.last_offset >= end_offset or (found is not None and not last):
-                break
-        return found
-
-    return _search(segment, end_offset - 1 if last else base_offset, search)
-
-
-def leader_epoch_below(segment: SegmentFiles, offset: int) -> int | None:
-    """The leader epoch of the last batch of a segment that begins below an offset; -1 in old formats, None for no batch.
-
-    Raises SegmentChanged or PartitionError where the file cannot be read.
-    """
-
-    def search(batches: Iterable[_Batch]) -> int | None:
-        found: int | None = None
-        for batch in takewhile(lambda batch: batch.base_offset < offset, batches):
-            found = batch.leader_epoch
-        return found
-
-    return _search(segment, offset - 1, search)
-
-
 def _search(segment: SegmentFiles, offset: int, search: Callable[[Iterable[_Batch]], int | None]) -> int | None:
     """What is found among the batches around an offset.
 
@@ -118,46 +85,6 @@ def _many_batches(segment: SegmentFiles, offset: int) -> Iterator[_Batch]:
         begin = max(0, int(np.searchsorted(columns.last_offset, offset)) - 1)
         fields = (columns.base_offset, columns.last_offset, columns.crc, columns.leader_epoch)
         yield from map(_Batch, *(field[begin:].tolist() for field in fields))
-
-
-def cut_segment(segment: SegmentFiles, base_offset: int) -> SegmentFiles | None:
-    """The part of a segment from `base_offset` on, None if that offset lies inside a batch or below one of an old format.
-
-    Its indexes are to be rebuilt: those of the file count positions and offsets from the file's own beginning.
-    Raises SegmentChanged or PartitionError where the file cannot be read.
-    """
-    scanner = _scan(segment, base_offset)
-    position: int | None = None
-    for columns in scanner:
-        rows = np.flatnonzero(columns.last_offset >= base_offset)
-        if rows.size:
-            first = rows[0]
-            # Of the formats before v2 the first offset of a compressed batch is not known here.
-            if columns.base_offset[first] >= base_offset and columns.magic[first] >= 2:
-                position = int(columns.position[first])
-            break
-    else:
-        position = segment.log.size_bytes if scanner.end is ScanEnd.EXACT else None
-    if position is None:
-        return None
-    without_indexes = replace(segment, offset_index=None, time_index=None, transaction_index=None)
-    return replace(without_indexes, base_offset=base_offset, start_position=position)
-
-
-def first_record_batch(log: FileIdentity, segment_base: int, base_offset: int, end_offset: int) -> int | None:
-    """The first offset of the first batch with records that reaches into `[base_offset, end_offset)`, None if none does.
-
-    Looks through the file's headers from its beginning. Raises SegmentChanged or PartitionError where it cannot be read.
-    """
-    # An active segment's tail may be half written.
-    for columns in scan_file(log.path, base_offset=segment_base, check_crc=False):
-        reaches_in = (columns.last_offset >= base_offset) & (columns.base_offset < end_offset)
-        rows = np.flatnonzero(reaches_in & (columns.record_count != 0))
-        if rows.size:
-            return int(columns.base_offset[rows[0]])
-        if int(columns.last_offset[-1]) >= end_offset:
-            break
-    return None
 
 
 def _scan(segment: SegmentFiles, offset: int) -> SegmentScanner:
@@ -209,10 +136,58 @@ class LocalDisk(BrokerFiles):
     dropped_producers = staticmethod(dropped_producers)
     producers_at = staticmethod(state_at_log_start)
     look_ahead = staticmethod(look_ahead)
-    batch_crc = staticmethod(batch_crc)
-    first_record_batch = staticmethod(first_record_batch)
-    leader_epoch_below = staticmethod(leader_epoch_below)
-    cut = staticmethod(cut_segment)
+
+    def batch_crc(self, segment: SegmentFiles, base_offset: int, end_offset: int, *, last: bool) -> int | None:
+        def search(batches: Iterable[_Batch]) -> int | None:
+            found: int | None = None
+            for batch in batches:
+                if base_offset <= batch.last_offset < end_offset:
+                    found = batch.crc
+                if batch.last_offset >= end_offset or (found is not None and not last):
+                    break
+            return found
+
+        return _search(segment, end_offset - 1 if last else base_offset, search)
+
+    def first_record_batch(self, log: FileIdentity, segment_base: int, base_offset: int, end_offset: int) -> int | None:
+        """See `LogDisk`. Looks through the file's headers from its beginning."""
+        # An active segment's tail may be half written.
+        for columns in scan_file(log.path, base_offset=segment_base, check_crc=False):
+            reaches_in = (columns.last_offset >= base_offset) & (columns.base_offset < end_offset)
+            rows = np.flatnonzero(reaches_in & (columns.record_count != 0))
+            if rows.size:
+                return int(columns.base_offset[rows[0]])
+            if int(columns.last_offset[-1]) >= end_offset:
+                break
+        return None
+
+    def leader_epoch_below(self, segment: SegmentFiles, offset: int) -> int | None:
+        def search(batches: Iterable[_Batch]) -> int | None:
+            found: int | None = None
+            for batch in takewhile(lambda batch: batch.base_offset < offset, batches):
+                found = batch.leader_epoch
+            return found
+
+        return _search(segment, offset - 1, search)
+
+    def cut(self, segment: SegmentFiles, base_offset: int) -> SegmentFiles | None:
+        """See `LogDisk`. Its indexes are to be rebuilt: those of the file count positions and offsets from the file's beginning."""
+        scanner = _scan(segment, base_offset)
+        position: int | None = None
+        for columns in scanner:
+            rows = np.flatnonzero(columns.last_offset >= base_offset)
+            if rows.size:
+                first = rows[0]
+                # Of the formats before v2 the first offset of a compressed batch is not known here.
+                if columns.base_offset[first] >= base_offset and columns.magic[first] >= 2:
+                    position = int(columns.position[first])
+                break
+        else:
+            position = segment.log.size_bytes if scanner.end is ScanEnd.EXACT else None
+        if position is None:
+            return None
+        without_indexes = replace(segment, offset_index=None, time_index=None, transaction_index=None)
+        return replace(without_indexes, base_offset=base_offset, start_position=position)
 
     def with_snapshot(self, segment: SegmentFiles, files: PartitionFiles) -> SegmentFiles:
         """See `LogDisk`. Source: ProducerStateManager.takeSnapshot in UnifiedLog.roll; the new active segment keeps it."""

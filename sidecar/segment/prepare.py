@@ -22,12 +22,8 @@ from sidecar.ports import HasEmit, HasFacts, HasStore
 from sidecar.randomness import HasRandomness
 from sidecar.segment.bundle import PreparedSegment, check_size, fresh_attempt
 from sidecar.segment.log_disk import HasDisk
-from sidecar.segment.producer_snapshot import (
-    KnownState,
-    choose_snapshot,
-    state_at_archive_end,
-)
-from sidecar.segment.reading import HasReader, SegmentReading
+from sidecar.segment.producer_snapshot import KnownState, choose_snapshot, state_at_archive_end
+from sidecar.segment.reading import HasReader, ReadingTask, SegmentReading
 from sidecar.storage.bandwidth import HasBudget
 
 
@@ -132,15 +128,9 @@ def prepare_segment(
     with ExitStack() as closing:
         closing.callback(tools.disk.close, descriptor)
         footprint = footprint_before(descriptor, segment.log.size_bytes) if tools.policy.spares_cache else NO_FOOTPRINT
-        reading = tools.read_segment(
-            segment,
-            descriptor,
-            position.known.table,
-            checkpoint,
-            log_start_offset=log_start_offset,
-            index_interval_bytes=tools.policy.index_interval_bytes,
-            taken=tools.budget.reads.take,
-        )
+        table, interval_bytes = position.known.table, tools.policy.index_interval_bytes
+        task = ReadingTask(segment, table, checkpoint, log_start_offset, interval_bytes)
+        reading = tools.read_segment(task, descriptor, tools.budget.reads.take)
         lost = lost_tail(tools, segment, descriptor, reading)
         now_ms = tools.clock.now_ms()
         largest_ms = max(position.largest_timestamp_ms, min(reading.built.max_timestamp_ms, now_ms))
@@ -155,11 +145,11 @@ def prepare_segment(
             cut_offset=None if lost is None else lost[0],
         )
         indexes, parts = assemble_indexes(
-            reading.offset_index,
-            reading.time_index,
+            reading.indexes.offset_index,
+            reading.indexes.time_index,
             snapshot.content,
             reading.leader_epochs.text_for_bundle(segment.end_offset if lost is None else lost[0]),
-            reading.transaction_index,
+            reading.indexes.transaction_index,
         )
         check_size(segment, len(indexes))
         attempt = resumed or fresh_attempt(root, segment, fresh_id(tools.randomness), now_ms)

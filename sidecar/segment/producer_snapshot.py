@@ -5,20 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from producer_state.compare import Comparison, Conformance, compare_snapshots
+from producer_state.compare import Allowance, Comparison, Conformance, compare_snapshots
 from producer_state.exactness import is_exact, knows_beginning
 from producer_state.snapshot import CorruptSnapshot, read_snapshot
 from producer_state.table import Expiration, ProducerTable
 from sidecar.archive.bundle import EMPTY_SNAPSHOT
-from sidecar.archive.keys import below
 from sidecar.archive.state import PartitionState
-from sidecar.errors import CorruptFile, SegmentChanged
+from sidecar.errors import SegmentChanged
 from sidecar.host.listed_files import read_whole
 from sidecar.logformat.files import read_regular
 from sidecar.logformat.names import Suffix, file_name
 from sidecar.model import PartitionFiles, PartName, SegmentFiles, SnapshotOrigin, SnapshotProvenance
 from sidecar.ports import ObjectStore
-from sidecar.segment.archived_indexes import read_part
+from sidecar.segment.archived_objects import table_at_end
 from sidecar.segment.dropped_producers import NOTHING_DROPPED, Dropped, dropped_producers
 from sidecar.segment.reading import SegmentReading
 
@@ -63,12 +62,7 @@ def state_at_archive_end(store: ObjectStore, archived: PartitionState, dropped: 
         return None
     if last.end_offset != end_offset and end_offset not in dropped.bridged_offsets:
         return None
-    root = archived.lineage.root
-    try:
-        table = ProducerTable.from_snapshot(end_offset, read_part(store, root, last, PartName.PRODUCER_SNAPSHOT))
-    except CorruptSnapshot as error:
-        key = below(root, last.indexes_key)
-        raise CorruptFile(f"the archived producer snapshot cannot be read: {error}", file=key) from error
+    table = replace(table_at_end(store, archived.lineage.root, last), end_offset=end_offset)
     if last.end_offset != end_offset:
         return KnownState(table.in_transaction(), end_offset, exact=False, dropped=dropped)
     if dropped.below_offset == end_offset:
@@ -154,9 +148,7 @@ def choose_snapshot(
     except CorruptSnapshot as error:
         note = f"the broker's cannot be read: {error}"
         return ChosenSnapshot(table.to_snapshot(), rebuilt, None, note, unreadable=True), after
-    comparison = compare_snapshots(
-        theirs,
-        table.entries(),
+    allowance = Allowance(
         # The broker forgot producers by its own clock when it wrote the file, perhaps long after the last batch.
         now_ms=max(log_time_ms, min(now_ms, segment.snapshot.mtime_ns // 1_000_000)),
         expiration_ms=producer_id_expiration_ms,
@@ -164,6 +156,7 @@ def choose_snapshot(
         log_start_offset=known.start_offset,
         deleted_below=log_start_offset,
     )
+    comparison = compare_snapshots(theirs, table.entries(), allowance)
     if comparison.conformance is Conformance.WRONG:
         return ChosenSnapshot(table.to_snapshot(), rebuilt, comparison, comparison.describe()), after
     if not exact:

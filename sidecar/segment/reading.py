@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import pickle
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import numpy as np
 
@@ -31,7 +30,7 @@ WINDOW_BYTES = 2 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class ChosenIndexes:
-    """The bytes to archive, and why the broker's were not taken, one sentence each."""
+    """The bytes to archive, the broker's own where they agree with the log. `replaced`: why they do not, one sentence each."""
 
     offset_index: bytes
     time_index: bytes
@@ -106,51 +105,35 @@ def _choose(
 class SegmentReading:
     """What one pass over a segment gave.
 
-    `offset_index`, `time_index`, `transaction_index`: the bytes to archive, the broker's own where they agree with the log.
-    `replaced_indexes`: why the broker's were not taken, one sentence each.
     `leader_epochs`: epochs that cover the segment. `state`: the producers at its end.
     `looks_cleaned`: compaction has been here, so replay may know less than the broker did.
     `missing_tail`: offsets `[from, to)` between the last batch and the next segment, though nothing else is missing.
     """
 
     built: BuiltIndexes
-    offset_index: bytes
-    time_index: bytes
-    transaction_index: bytes | None
-    replaced_indexes: tuple[str, ...]
+    indexes: ChosenIndexes
     leader_epochs: LeaderEpochs
     state: ProducerTable
-    completed: tuple[CompletedTransaction, ...]
     looks_cleaned: bool
     missing_tail: tuple[int, int] | None
 
 
-class ReadSegment(Protocol):
-    """`read_segment`, by whoever does it."""
+@dataclass(frozen=True, slots=True)
+class ReadingTask:
+    """A segment to be read. `checkpoint`: the partition's `leader-epoch-checkpoint`, None where it does not exist."""
 
-    def __call__(
-        self,
-        segment: SegmentFiles,
-        descriptor: int,
-        state_at_base: ProducerTable,
-        checkpoint: LeaderEpochs | None,
-        *,
-        log_start_offset: int,
-        index_interval_bytes: int,
-        taken: Callable[[int], None] = ...,
-    ) -> SegmentReading: ...
+    segment: SegmentFiles
+    state_at_base: ProducerTable
+    checkpoint: LeaderEpochs | None
+    log_start_offset: int
+    index_interval_bytes: int
 
 
-def read_segment(
-    segment: SegmentFiles,
-    descriptor: int,
-    state_at_base: ProducerTable,
-    checkpoint: LeaderEpochs | None,
-    *,
-    log_start_offset: int,
-    index_interval_bytes: int,
-    taken: Callable[[int], None] = lambda _bytes: None,
-) -> SegmentReading:
+ReadSegment: TypeAlias = Callable[[ReadingTask, int, Callable[[int], None]], SegmentReading]
+"""`read_segment`, by whoever does it."""
+
+
+def read_segment(task: ReadingTask, descriptor: int, taken: Callable[[int], None]) -> SegmentReading:
     """Scan a segment through an open descriptor; memory does not grow with the segment.
 
     Args:
@@ -161,6 +144,7 @@ def read_segment(
         PartitionError: producer state cannot be followed, or no leader epoch is known.
         SegmentChanged: an index file is not the one that was listed.
     """
+    segment, checkpoint, log_start_offset = task.segment, task.checkpoint, task.log_start_offset
     name = segment.log_name
     scanner = SegmentScanner(
         ListedFile(descriptor, segment.log, segment.start_position),
@@ -173,8 +157,8 @@ def read_segment(
     epochs = (
         LeaderEpochCheck(checkpoint, log_start_offset) if checkpoint and checkpoint.covers(log_start_offset) else None
     )
-    builder = IndexBuilder(segment.base_offset, index_interval_bytes)
-    state = state_at_base
+    builder = IndexBuilder(segment.base_offset, task.index_interval_bytes)
+    state = task.state_at_base
     completed: list[CompletedTransaction] = []
     looks_cleaned = False
     expected_offset = segment.base_offset
@@ -201,16 +185,11 @@ def read_segment(
     scanner.require_exact()
     tail = (expected_offset, segment.end_offset) if expected_offset < segment.end_offset else None
     built = builder.finish(completed)
-    chosen = indexes.finish(built)
     return SegmentReading(
         built=built,
-        offset_index=chosen.offset_index,
-        time_index=chosen.time_index,
-        transaction_index=chosen.transaction_index,
-        replaced_indexes=chosen.replaced,
+        indexes=indexes.finish(built),
         leader_epochs=_epochs(segment, checkpoint, built),
         state=replace(state, end_offset=segment.end_offset),
-        completed=tuple(completed),
         looks_cleaned=looks_cleaned or tail is not None,
         missing_tail=None if looks_cleaned else tail,
     )
@@ -236,85 +215,48 @@ def _epochs(segment: SegmentFiles, checkpoint: LeaderEpochs | None, built: Built
 
 
 @dataclass(frozen=True, slots=True)
-class ReadingTask:
-    """`read_segment` as a value. `open_file`: the path of an open descriptor, since the broker may have deleted the file."""
-
-    segment: SegmentFiles
-    open_file: str
-    state_at_base: ProducerTable
-    checkpoint: LeaderEpochs | None
-    log_start_offset: int
-    index_interval_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
 class ReadingOnEngine:
     """A `ReadSegment`. The engine's tasks must run on this machine, as this user."""
 
     engine: TaskEngine
 
-    def __call__(
-        self,
-        segment: SegmentFiles,
-        descriptor: int,
-        state_at_base: ProducerTable,
-        checkpoint: LeaderEpochs | None,
-        *,
-        log_start_offset: int,
-        index_interval_bytes: int,
-        taken: Callable[[int], None] = lambda _bytes: None,
-    ) -> SegmentReading:
+    def __call__(self, task: ReadingTask, descriptor: int, taken: Callable[[int], None]) -> SegmentReading:
         """See `read_segment`. Raises what the engine raises, too.
 
         `taken` cannot go to the task, so it is told of the whole segment before: a limit holds on average, not window by window.
         """
-        taken(segment.size_bytes)
-        open_file = f"/proc/{os.getpid()}/fd/{descriptor}"
-        task = ReadingTask(segment, open_file, state_at_base, checkpoint, log_start_offset, index_interval_bytes)
+        taken(task.segment.size_bytes)
+        # Not the file's own path: the broker may have deleted it.
+        opened = [(task, f"/proc/{os.getpid()}/fd/{descriptor}")]
         try:
-            answer = self._run(task)
+            (found,) = self.engine.run(read_on_engine, opened)
         except SidecarError:
             # A reload of the compaction's settings ends the JVM that both share; the next task starts another.
-            answer = self._run(task)
-        found = pickle.loads(answer)  # noqa: S301 - from our own task
+            (found,) = self.engine.run(read_on_engine, opened)
         if isinstance(found, SidecarError):
             raise found
-        if not isinstance(found, SegmentReading):
-            raise TypeError(f"a task answered with {type(found).__name__}")
         return found
 
-    def _run(self, task: ReadingTask) -> bytes:
-        (answer,) = self.engine.run(read_on_engine, [task])
-        return answer
 
-
-def read_on_engine(task: ReadingTask) -> bytes:
-    """The pickled reading, or the error that belongs to the segment: what a task raises would end the run."""
-    answer: SegmentReading | SidecarError
+def read_on_engine(opened: tuple[ReadingTask, str]) -> SegmentReading | SidecarError:
+    """The reading, or the error that belongs to the segment: what a task raises would end the run."""
+    task, open_file = opened
     try:
-        descriptor = _opened(task)
+        descriptor = _opened(task.segment, open_file)
         try:
-            answer = read_segment(
-                task.segment,
-                descriptor,
-                task.state_at_base,
-                task.checkpoint,
-                log_start_offset=task.log_start_offset,
-                index_interval_bytes=task.index_interval_bytes,
-            )
+            return read_segment(task, descriptor, lambda _bytes: None)
         finally:
             os.close(descriptor)
     except SidecarError as error:
-        answer = error
-    return pickle.dumps(answer, protocol=pickle.HIGHEST_PROTOCOL)
+        return error
 
 
-def _opened(task: ReadingTask) -> int:
+def _opened(segment: SegmentFiles, open_file: str) -> int:
     try:
-        return os.open(task.open_file, os.O_RDONLY | os.O_CLOEXEC)
+        return os.open(open_file, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
         raise PartitionError(
-            f"{task.segment.log_name}: a worker of Spark cannot open it: {error.strerror}; set spark.engine: local"
+            f"{segment.log_name}: a worker of Spark cannot open it: {error.strerror}; set spark.engine: local"
         ) from error
 
 

@@ -3,3 +3,12 @@
 One task digests one segment (or a part of a large one); an engine, local or Spark, runs the tasks of all partitions; the
 digests are folded in offset order here. The rules themselves are `producer_state`'s.
 """
+
+from enum import StrEnum
+
+
+class Replay(StrEnum):
+    """How much of a log is read. WINDOW: what the wanted snapshots need. FULL: everything, to prove those that exist."""
+
+    WINDOW = "window"
+    FULL = "full"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import ClassVar, Self
@@ -17,7 +18,7 @@ from sidecar.errors import PartitionError
 from sidecar.host import process_store
 from sidecar.logformat.window import ReadAt
 from sidecar.model import ArchivedSegment, ObjectKey, PartName, TopicPartition
-from sidecar.segment.archived_indexes import read_part
+from sidecar.segment.archived_objects import read_part, reader
 from sidecar.snapshots.tasks import SegmentTask
 from sidecar.store_settings import StoreSettings
 
@@ -37,16 +38,9 @@ class ArchivedLog:
     def name(self) -> str:
         return self.key
 
-    def opened(self) -> Iterator[ReadAt]:
+    def opened(self) -> AbstractContextManager[ReadAt]:
         """See `SegmentSource`. Reading raises StoreError."""
-        store = process_store.store_of(self.store)
-
-        def read_at(position: int, buffer: memoryview) -> int:
-            content = store.read(self.key, position, min(len(buffer), self.size_bytes - position))
-            buffer[: len(content)] = content
-            return len(content)
-
-        yield read_at
+        return nullcontext(reader(process_store.store_of(self.store), self.key, self.size_bytes))
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from producer_state.compare import Comparison, Conformance, compare_snapshots
+from producer_state.compare import Allowance, Comparison, Conformance, compare_snapshots
 from producer_state.snapshot import CorruptSnapshot, read_snapshot
 from producer_state.table import Expiration, ProducerTable
 from sidecar.engine_ports import TaskEngine
@@ -56,17 +56,15 @@ def judge(log: PartitionLog, state: StateAt, forgetting: Forgetting) -> Verdict:
     except CorruptSnapshot as error:
         return Verdict(None, problem=f"{error}; brokers skip such a file and load an older one")
     written_ms = max(state.log_time_ms, stored_ms) if forgetting.as_of_ms is None else forgetting.as_of_ms
-    start = state.start
-    start_offset = 0 if start is None or start.has_snapshot else start.offset
-    comparison = compare_snapshots(
-        theirs,
-        state.table.unexpired(Expiration(0, None)).entries(),
+    start_offset = 0 if state.start.has_snapshot else state.start.offset
+    allowance = Allowance(
         now_ms=min(written_ms, forgetting.now_ms),
         expiration_ms=forgetting.producer_id_expiration_ms,
         exact=not state.cleaned,
         log_start_offset=start_offset,
         deleted_below=log.log_start_offset,
     )
+    comparison = compare_snapshots(theirs, state.table.unexpired(Expiration(0, None)).entries(), allowance)
     older = {
         entry.producer_id: entry.current_txn_first_offset
         for entry in theirs

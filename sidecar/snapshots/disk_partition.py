@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -81,7 +80,7 @@ class DiskPartition:
         if end_offset is None:
             raise PartitionError(f"{self.place}: has no active segment")
         source = self._active(end_offset)
-        with contextmanager(source.opened)() as read_at:
+        with source.opened() as read_at:
             scanner = SegmentScanner(
                 read_at, source.size_bytes, base_offset=end_offset, file=source.name, check_crc=False
             )

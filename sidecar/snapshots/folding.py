@@ -24,7 +24,7 @@ from sidecar.model import TopicPartition
 from sidecar.reporting.progress import ProgressCounter, Watcher
 from sidecar.snapshots.jobs import Event, PartitionJob
 from sidecar.snapshots.partition_fold import PartitionFold
-from sidecar.snapshots.tasks import DigestedSegment, SegmentTask, digest_group, digest_segment, unpacked
+from sidecar.snapshots.tasks import DigestedSegment, SegmentTask, digest_group, digest_segment
 
 GROUP_BYTES: Final = 16 * 1024 * 1024
 GROUP_TASKS: Final = 64
@@ -49,7 +49,7 @@ def fold(
     groups = list(grouped(chain.from_iterable(parts), lambda task: task.size_bytes, GROUP_BYTES, GROUP_TASKS))
     # closing: when the consumer gives up, the engine's processes end now and not when the collector comes round.
     with closing(_closable(engine.run(digest_group, groups))) as answers:
-        results = chain.from_iterable(unpacked(answer) for answer in answers)
+        results = chain.from_iterable(answers)
         sizes = iter(parts)
         for index, job in enumerate(jobs):
             folding = PartitionFold(job, partial(_read_below, engine, digested, job))
@@ -66,14 +66,13 @@ def fold(
 
 def _read_below(engine: TaskEngine, digested: Digested | None, job: PartitionJob, task: SegmentTask) -> DigestedSegment:
     """One segment below a window, read by the same engine."""
-    parts = parts_of(task)
-    results = [each for answer in engine.run(digest_group, [parts]) for each in unpacked(answer)]
+    (results,) = engine.run(digest_group, [parts_of(task)])
     if digested is not None:
         digested(job, task)
     return _joined(task, results)
 
 
-def _closable(answers: Iterator[bytes]) -> Generator[bytes, None, None]:
+def _closable(answers: Iterator[list[DigestedSegment]]) -> Generator[list[DigestedSegment], None, None]:
     yield from answers
 
 

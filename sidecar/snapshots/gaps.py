@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -54,7 +53,7 @@ def _first_gap(task: SegmentTask) -> str:
     from sidecar.logformat.batches import SegmentScanner  # loads numba
 
     expected = task.base_offset
-    with contextmanager(task.source.opened)() as read_at:
+    with task.source.opened() as read_at:
         scanner = SegmentScanner(
             read_at, task.source.size_bytes, base_offset=expected, file=task.source.name, check_crc=False
         )

@@ -16,12 +16,12 @@ from sidecar.host.log_dir_lock import LogDirLock, LogDirRefused
 from sidecar.host.placing import remove_leftovers
 from sidecar.logformat.names import parse_directory_name
 from sidecar.reporting.progress import Watcher
+from sidecar.snapshots import Replay
 from sidecar.snapshots.disk_partition import DiskPartition
 from sidecar.snapshots.folding import Counting, fold
 from sidecar.snapshots.heal_plan import Healing, HealPlan, HealReport, plan_healing
 from sidecar.snapshots.healer import Healer, HealWriter
 from sidecar.snapshots.jobs import Forgetting, PartitionJob
-from sidecar.snapshots.replay_mode import Replay
 from sidecar.snapshots.targets import (
     NO_TOPIC,
     disk_partition,

@@ -9,10 +9,10 @@ from typing import Any
 
 from producer_state.snapshot import CorruptSnapshot, read_rows, stray_offsets
 from sidecar.errors import PartitionError, VerificationMismatch
+from sidecar.snapshots import Replay
 from sidecar.snapshots.disk_partition import DiskPartition
 from sidecar.snapshots.jobs import Forgetting, PartitionJob
 from sidecar.snapshots.planning import plan_job
-from sidecar.snapshots.replay_mode import Replay
 from sidecar.snapshots.starts import Start
 
 
@@ -157,15 +157,12 @@ def plan_healing(
             found[_kind_of(log, offset)].append(offset)
     kinds = {kind: tuple(of_kind) for kind, of_kind in found.items()}
     replaceable = (*found["empty"] * replace_empty, *found["corrupt"] * replace_corrupt)
-    bare = not missing and offsets == strays and _has_batches(log)
+    has_batches = log.files.active_base_offset is not None and (bool(bases) or log.active_bytes > 0)
+    bare = not missing and offsets == strays and has_batches
     log_end = log.end_offset() if bare and replayed else None
     if log_end is not None and log_end <= lowest:
         bare, log_end = False, None
     return HealPlan(log, missing, **kinds, replaceable=frozenset(replaceable), bare=bare, log_end=log_end)
-
-
-def _has_batches(log: DiskPartition) -> bool:
-    return log.files.active_base_offset is not None and (bool(log.bases) or log.active_bytes > 0)
 
 
 def _kind_of(log: DiskPartition, offset: int) -> str:
@@ -215,13 +212,21 @@ class HealReport:
     def as_json(self) -> dict[str, Any]:
         """One object, for `--json`. Partitions in which all is well are only counted."""
         rows = [_row(healing) for healing in self.worth_showing]
-        counts = {"partitions": len(self.healings), "created": sum(len(healing.created) for healing in self.healings)}
-        counts["missing"] = sum(len(healing.plan.missing) for healing in self.healings)
-        counts["read_bytes"] = sum(healing.read_bytes for healing in self.healings)
-        counts["not_compared"] = sum(len(healing.not_compared) for healing in self.healings)
-        counts["replaced"] = sum(len(healing.replaced) for healing in self.healings)
-        found: dict[str, Any] = {"kind": "snapshots_heal", "version": 1, "dry_run": self.dry_run, "replay": self.replay}
-        found["counts"] = counts
+        counts = {
+            "partitions": len(self.healings),
+            "created": sum(len(healing.created) for healing in self.healings),
+            "missing": sum(len(healing.plan.missing) for healing in self.healings),
+            "read_bytes": sum(healing.read_bytes for healing in self.healings),
+            "not_compared": sum(len(healing.not_compared) for healing in self.healings),
+            "replaced": sum(len(healing.replaced) for healing in self.healings),
+        }
+        found = {
+            "kind": "snapshots_heal",
+            "version": 1,
+            "dry_run": self.dry_run,
+            "replay": self.replay,
+            "counts": counts,
+        }
         said = {"problems": list(self.problems), "warnings": list(self.warnings)}
         return {**found, "partitions": rows, **said, "exit_code": self.exit_code}
 

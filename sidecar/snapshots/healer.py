@@ -186,8 +186,6 @@ class Healer:
 
     def _note_exactness(self, state: StateAt) -> None:
         healing, start = self._healing, state.start
-        if start is None:
-            return
         if start not in healing.starts[-1:]:
             healing.starts.append(start)
         if not state.transactions_known:
@@ -248,7 +246,7 @@ class Healer:
         )
 
     def _lacks_transaction(self, state: StateAt) -> bool:
-        if state.start is not None and state.start.offset >= self._named_at:
+        if state.start.offset >= self._named_at:
             return False  # It stems from a snapshot that was written later.
         return bool(lacking(state.table, self._older_transactions, self._healing.plan.log.first_offset))
 
@@ -257,7 +255,7 @@ class Healer:
             self._healing.exact = False
             self._healing.withheld.append(state.table.end_offset)
             self._add_problem(state.refused)
-        elif (state.start is not None and state.start.offset in self._contradicted) or self._lacks_transaction(state):
+        elif state.start.offset in self._contradicted or self._lacks_transaction(state):
             # The replay below has shown that the snapshot which this state began from is wrong; or a snapshot below has shown
             # that the state lacks a transaction.
             self._healing.withheld.append(state.table.end_offset)

@@ -53,7 +53,7 @@ class PartitionJob:
 class StateAt:
     """State at a boundary, expired producers included, and the largest batch timestamp below it as far as known (-1: none).
 
-    `start`: where its replay began, None: not by a job. `cleaned`: a cleaner has been where it was read.
+    `start`: where its replay began. `cleaned`: a cleaner has been where it was read.
     `transactions_known` False: a transaction that began below the start can be open, and nothing shows it. A broker that loads such
     a state would give consumers undecided records: it may not be written, and confirms no snapshot.
     `dropped`: who was known below has been left out on purpose.
@@ -61,7 +61,7 @@ class StateAt:
 
     table: ProducerTable
     log_time_ms: int
-    start: Start | None = None
+    start: Start
     cleaned: bool = False
     transactions_known: bool = True
     dropped: bool = False
@@ -69,13 +69,13 @@ class StateAt:
     @property
     def exact(self) -> bool:
         """Whether it lacks nothing."""
-        beginning_known = self.dropped or self.start is None or self.start.beginning_known
+        beginning_known = self.dropped or self.start.beginning_known
         return self.transactions_known and is_exact(beginning_known=beginning_known, cleaned=self.cleaned)
 
     @property
     def refused(self) -> str:
         """Why it may not be written, "" if it may."""
-        if self.transactions_known or self.start is None:
+        if self.transactions_known:
             return ""
         return (
             f"snapshots whose replay began at offset {self.start.offset} are not written: a transaction that began below it may be "

@@ -8,9 +8,10 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from typing import Any, Final
+from typing import Final
 
-from sidecar.clock import Clock, SystemClock
+from sidecar.clock import SystemClock
+from sidecar.engine_ports import Answer, Task
 from sidecar.errors import SidecarError
 from sidecar.host.limits import memory_limit_bytes, processors, workers_that_fit
 from sidecar.io_share import be_one_of
@@ -36,16 +37,16 @@ class WorkerDied(SidecarError):
 class LocalEngine:
     """A `TaskEngine`. The pool lives as long as one run."""
 
-    def __init__(self, workers: int | None = None, *, alone_s: float = ALONE_S, clock: Clock | None = None) -> None:
+    def __init__(self, workers: int | None = None, *, alone_s: float = ALONE_S) -> None:
         """Args:
         workers: processes; 1: everything in this one. None: `workers_that_fit`.
         alone_s: how long this process works alone before it starts others.
         """
         self._workers = workers or workers_that_fit(processors(), memory_limit_bytes(), _WORKER_BYTES)
         self._alone_s = alone_s
-        self._clock = clock or SystemClock()
+        self._clock = SystemClock()
 
-    def run(self, function: Callable[[Any], bytes], tasks: Sequence[Any]) -> Iterator[bytes]:
+    def run(self, function: Callable[[Task], Answer], tasks: Sequence[Task]) -> Iterator[Answer]:
         """See `TaskEngine`. Raises WorkerDied."""
         worked_s, done = 0.0, 0
         while done < len(tasks) and (self._workers == 1 or worked_s < self._alone_s):
@@ -58,7 +59,7 @@ class LocalEngine:
         if done < len(tasks):
             yield from self._pooled(function, tasks[done:])
 
-    def _pooled(self, function: Callable[[Any], bytes], tasks: Sequence[Any]) -> Iterator[bytes]:
+    def _pooled(self, function: Callable[[Task], Answer], tasks: Sequence[Task]) -> Iterator[Answer]:
         # Workers fork from a server that has one thread and the kernels loaded; forking this process would copy its threads'
         # locks, and spawned ones would each load everything anew.
         context = multiprocessing.get_context("forkserver")
@@ -77,9 +78,9 @@ class LocalEngine:
 
 
 def _in_order(
-    pool: ProcessPoolExecutor, function: Callable[[Any], bytes], tasks: Sequence[Any], ahead: int
-) -> Iterator[bytes]:
-    waiting: deque[Future[bytes]] = deque()
+    pool: ProcessPoolExecutor, function: Callable[[Task], Answer], tasks: Sequence[Task], ahead: int
+) -> Iterator[Answer]:
+    waiting: deque[Future[Answer]] = deque()
     for task in tasks:
         waiting.append(pool.submit(function, task))
         if len(waiting) >= ahead:

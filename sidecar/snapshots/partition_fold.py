@@ -128,7 +128,7 @@ class PartitionFold:
         self._state = state
 
     def _is_wanted(self, offset: int, state: StateAt) -> bool:
-        return offset in self._job.boundaries and (state.start is None or self._reaches(state.start, offset))
+        return offset in self._job.boundaries and self._reaches(state.start, offset)
 
     def _reaches(self, start: Start, boundary: int) -> bool:
         """Whether a replay from there has seen whom a broker knows at the boundary."""

@@ -12,8 +12,8 @@ from producer_state.snapshot import CorruptSnapshot, read_rows
 from producer_state.table import ProducerTable
 from producer_state.window import newest_timestamps, window_starts
 from sidecar.errors import SegmentChanged
+from sidecar.snapshots import Replay
 from sidecar.snapshots.jobs import Forgetting, PartitionJob
-from sidecar.snapshots.replay_mode import Replay
 from sidecar.snapshots.starts import OpenBelow, Start, StartKind, TrustedSnapshots
 from sidecar.snapshots.tasks import PartitionLog
 

@@ -11,10 +11,10 @@ from sidecar.engine_ports import TaskEngine
 from sidecar.errors import PartitionError, SettingsError, StagingFull
 from sidecar.logformat.names import Suffix, file_name
 from sidecar.reporting.progress import Watcher
+from sidecar.snapshots import Replay
 from sidecar.snapshots.folding import Counting, fold
 from sidecar.snapshots.jobs import Ended, Forgetting, Misplaced, PartitionJob, StateAt, Stopped, also_said
 from sidecar.snapshots.planning import plan_job
-from sidecar.snapshots.replay_mode import Replay
 from sidecar.snapshots.starts import StartKind
 from sidecar.snapshots.targets import Targets
 from sidecar.snapshots.tasks import PartitionLog
@@ -33,8 +33,8 @@ class RebuiltSnapshot:
     open_transactions: int
     exact: bool
     window_ms: int | None
-    start_offset: int | None
-    start: StartKind | None
+    start_offset: int
+    start: StartKind
 
 
 @dataclass(slots=True)
@@ -100,7 +100,9 @@ def rebuild(
     Into `out` itself if a single partition directory was named, else into `out/<topic>-<partition>`. Files of these names are
     replaced. Raises SettingsError if `out` lies where a broker's files are, StagingFull if it cannot be written to.
     """
-    _refuse_broker_directories(targets, out)
+    for directory in targets.directories:
+        if out.resolve().is_relative_to(directory.resolve()):
+            raise SettingsError(f"--out {out} lies in {directory}: a broker's directories are never written to")
     work: list[tuple[Rebuilding, PartitionJob]] = []
     rebuildings = []
     for log in targets.partitions:
@@ -154,12 +156,6 @@ def _write(directory: Path, state: StateAt, forgetting: Forgetting) -> RebuiltSn
         open_transactions=sum(entry.current_txn_first_offset is not None for entry in table.entries()),
         exact=state.exact,
         window_ms=forgetting.expiration(state.log_time_ms).window_ms,
-        start_offset=None if state.start is None else state.start.offset,
-        start=None if state.start is None else state.start.kind,
+        start_offset=state.start.offset,
+        start=state.start.kind,
     )
-
-
-def _refuse_broker_directories(targets: Targets, out: Path) -> None:
-    for directory in targets.directories:
-        if out.resolve().is_relative_to(directory.resolve()):
-            raise SettingsError(f"--out {out} lies in {directory}: a broker's directories are never written to")

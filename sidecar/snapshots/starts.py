@@ -121,7 +121,8 @@ class TrustedSnapshots:
             elif not len(table):
                 kind = _Kind.EMPTY
             else:
-                kind = _Kind.SOUND if _is_below(table) else _Kind.NAMES_WHAT_IS_ABOVE
+                highest = max(int(table.rows[name].max()) for name in ("last_offset", "current_txn_first_offset"))
+                kind = _Kind.SOUND if highest < offset else _Kind.NAMES_WHAT_IS_ABOVE
             self._kinds[offset] = kind
         return self._kinds[offset]
 
@@ -131,11 +132,6 @@ class TrustedSnapshots:
             return ProducerTable.from_snapshot(offset, self._log.snapshot(offset)[0])
         except (CorruptSnapshot, PartitionError, SegmentChanged):
             return None
-
-
-def _is_below(table: ProducerTable) -> bool:
-    offsets: Sequence[str] = ("last_offset", "current_txn_first_offset")
-    return all(int(table.rows[name].max(initial=-1)) < table.end_offset for name in offsets)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
-import struct
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
@@ -23,7 +21,6 @@ from sidecar.logformat.names import Suffix
 from sidecar.logformat.window import ReadAt
 from sidecar.model import TopicPartition
 
-_LENGTHS = struct.Struct(">II")
 _WINDOW_BYTES: Final = 2 * 1024 * 1024
 _CHUNK_BATCHES: Final = 16_384
 """So that what was read is still in the processor's cache when it is looked at: larger ones are a tenth slower."""
@@ -44,8 +41,8 @@ class SegmentSource(Protocol):
     def offset_index(self) -> Path | None:
         """Where its offset index would be as a local file; None if it is nowhere near."""
 
-    def opened(self) -> Iterator[ReadAt]:
-        """A generator that yields a positional reader once, and then lets go of it."""
+    def opened(self) -> AbstractContextManager[ReadAt]:
+        """A positional reader, as long as the block lasts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +57,7 @@ class LocalSegment:
     def offset_index(self) -> Path:
         return Path(self.name).with_suffix(f".{Suffix.OFFSET_INDEX}")
 
+    @contextmanager
     def opened(self) -> Iterator[ReadAt]:
         """See `SegmentSource`. Raises SegmentChanged, PartitionError."""
         try:
@@ -174,38 +172,17 @@ class DigestedSegment:
     misplaced: tuple[tuple[int, str], ...] = ()
     problem: str = ""
 
-    def to_bytes(self) -> bytes:
-        pieces = [piece.to_bytes() for piece in self.pieces]
-        facts = {"pieces": [len(piece) for piece in pieces], "misplaced": self.misplaced, "problem": self.problem}
-        header = json.dumps(facts).encode()
-        return _LENGTHS.pack(len(header), sum(map(len, pieces))) + header + b"".join(pieces)
 
-
-def unpacked(data: bytes) -> Iterator[DigestedSegment]:
-    """The results of a group, in the order of its tasks."""
-    position = 0
-    while position < len(data):
-        header_bytes, _ = _LENGTHS.unpack_from(data, position)
-        position += _LENGTHS.size
-        facts = json.loads(data[position : position + header_bytes])
-        position += header_bytes
-        pieces = []
-        for piece_bytes in facts["pieces"]:
-            pieces.append(SegmentDigest.from_bytes(data[position : position + piece_bytes]))
-            position += piece_bytes
-        yield DigestedSegment(tuple(pieces), tuple((cut, why) for cut, why in facts["misplaced"]), facts["problem"])
-
-
-def digest_group(tasks: Sequence[SegmentTask]) -> bytes:
-    """What an engine runs: small segments are handed out many at a time. See `unpacked`."""
-    return b"".join(digest_segment(task).to_bytes() for task in tasks)
+def digest_group(tasks: Sequence[SegmentTask]) -> list[DigestedSegment]:
+    """What an engine runs: small segments are handed out many at a time."""
+    return [digest_segment(task) for task in tasks]
 
 
 def digest_segment(task: SegmentTask) -> DigestedSegment:
     """Read a segment once, every batch checked, memory independent of its size. Raises nothing that lies in its bytes."""
     pieces = _Pieces(task)
     try:
-        with contextmanager(task.source.opened)() as read_at:
+        with task.source.opened() as read_at:
             _walk(task, read_at, pieces)
     except CorruptFile as error:
         return pieces.result(str(error if error.file else error.within(task.source.name)))

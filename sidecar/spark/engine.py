@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from sidecar.engine_ports import TO_DRIVER, Row, Stages
+from sidecar.engine_ports import TO_DRIVER, Answer, Row, Stages, Task
 from sidecar.errors import SidecarError
 from sidecar.io_share import AsOneOf, Moving, shared_with
 from sidecar.randomness import SystemRandomness
@@ -40,7 +40,7 @@ class SparkEngine:
     spark: EmbeddedSpark
     moving: tuple[Moving, ...] = (Moving.READS,)
 
-    def run(self, function: Callable[[Any], bytes], tasks: Sequence[Any]) -> Iterator[bytes]:
+    def run(self, function: Callable[[Task], Answer], tasks: Sequence[Task]) -> Iterator[Answer]:
         """See `TaskEngine`. One job computes all answers; they wait in Spark's local directory until they are asked for.
 
         Raises SparkUnavailable, SparkFailed.
@@ -64,7 +64,7 @@ class SparkEngine:
                     .mapPartitions(_in_order, preservesPartitioning=True)
                 )
                 fetched = answers.toLocalIterator(prefetchPartitions=True)
-            yield from fetched
+            yield from map(pickle.loads, fetched)
 
 
 Group = Callable[[], AbstractContextManager[None]]
@@ -100,9 +100,9 @@ def cancelled_at_the_end(context: Any) -> Iterator[Group]:
             context.cancelJobGroup(group)
 
 
-def _answer(function: Callable[[Any], bytes], numbered: tuple[int, Any]) -> tuple[int, bytes]:
+def _answer(function: Callable[[Any], Any], numbered: tuple[int, Any]) -> tuple[int, bytes]:
     number, task = numbered
-    return number, function(task)
+    return number, pickle.dumps(function(task), pickle.HIGHEST_PROTOCOL)
 
 
 def _stretch(tasks: int, stretches: int, number: int) -> int:

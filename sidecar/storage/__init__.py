@@ -4,18 +4,3 @@
 Foreign exceptions become `sidecar.errors.StoreError` here and nowhere else. One layer repeats requests, ours; a put whose
 outcome is unknown is never repeated blindly. What depends on the store's honesty is probed at the start, not assumed.
 """
-
-from sidecar.storage.opening import open_archive_to_read, open_existing, open_file, open_store, open_to_read
-from sidecar.storage.probe import probe_store
-from sidecar.storage.source import BytesSource, FileSource
-
-__all__ = [
-    "BytesSource",
-    "FileSource",
-    "open_archive_to_read",
-    "open_existing",
-    "open_file",
-    "open_store",
-    "open_to_read",
-    "probe_store",
-]

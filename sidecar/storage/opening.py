@@ -22,9 +22,9 @@ from sidecar.storage.retry import StoreAnswers
 from sidecar.store_settings import StoreSettings
 
 
-def open_existing(settings: StoreSettings, clock: Clock | None = None) -> ObjectStore:
+def open_existing(settings: StoreSettings) -> ObjectStore:
     """As `open_store`, for commands that only read. Raises StoreMissing besides."""
-    store = open_store(settings, clock)
+    store = open_store(settings)
     if isinstance(store, DirectoryStore):
         store.require()
     return store
@@ -68,17 +68,17 @@ _READABLE: Final = (
 )
 
 
-def open_to_read(settings: StoreSettings, clock: Clock | None = None) -> ObjectStore:
+def open_to_read(settings: StoreSettings) -> ObjectStore:
     """All that lies below `settings.url`, to take single objects of it; writes are refused. Raises SettingsError, StoreError."""
     if _is_directory(settings.url):
-        return open_existing(settings, clock)
+        return open_existing(settings)
     files, root = _file_system(settings)
-    return _reader(settings, clock, files, root, settings.url.rstrip("/"))
+    return _reader(settings, SystemClock(), files, root, settings.url.rstrip("/"))
 
 
-def open_archive_to_read(settings: StoreSettings, clock: Clock | None = None) -> ObjectStore:
+def open_archive_to_read(settings: StoreSettings) -> ObjectStore:
     """As `open_to_read`, to go through the whole of an archive. Also what can only be read, such as `zip://::s3://bucket/copy.zip`."""
-    return (open_existing if _scheme(settings.url) == "s3" else open_to_read)(settings, clock)
+    return (open_existing if _scheme(settings.url) == "s3" else open_to_read)(settings)
 
 
 def open_file(settings: StoreSettings, clock: Clock | None = None) -> tuple[ObjectStore, ObjectKey]:
@@ -91,7 +91,9 @@ def open_file(settings: StoreSettings, clock: Clock | None = None) -> tuple[Obje
         raise SettingsError(f"{shown}: names no file, since it ends with a slash; name one file")
     files, path = _file_system(settings)
     folder = path.removesuffix(mark + query).rpartition("/")[0]
-    return _reader(settings, clock, files, folder, place + chained + outer, mark + query), ObjectKey(name)
+    return _reader(settings, clock or SystemClock(), files, folder, place + chained + outer, mark + query), ObjectKey(
+        name
+    )
 
 
 def _file_system(settings: StoreSettings) -> tuple[AbstractFileSystem, str]:
@@ -106,7 +108,7 @@ def _file_system(settings: StoreSettings) -> tuple[AbstractFileSystem, str]:
 
 
 def _reader(
-    settings: StoreSettings, clock: Clock | None, files: AbstractFileSystem, root: str, url: str, query: str = ""
+    settings: StoreSettings, clock: Clock, files: AbstractFileSystem, root: str, url: str, query: str = ""
 ) -> ObjectStore:
     from sidecar.storage.fsspec_store import FsspecReader
     from sidecar.storage.retry import Retrier
@@ -115,7 +117,7 @@ def _reader(
         return FsspecReader(files, root, url, query)
     from sidecar.storage.s3.s3fs_reader import S3FilesReader
 
-    return S3FilesReader(files, root, url, Retrier(settings.retry, clock or SystemClock(), SystemRandomness()))
+    return S3FilesReader(files, root, url, Retrier(settings.retry, clock, SystemRandomness()))
 
 
 def _scheme(url: str) -> str:

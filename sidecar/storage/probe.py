@@ -13,8 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
-from types import TracebackType
-from typing import Final, Protocol, Self, runtime_checkable
+from typing import Final, Protocol, runtime_checkable
 
 import structlog
 
@@ -96,7 +95,7 @@ class Question:
 
 
 class StoreProbe:
-    """A context manager: at its end everything that it put is deleted, as far as the store lets us."""
+    """Asks one store; `clear` at its end."""
 
     def __init__(self, store: ObjectStore, clock: Clock, randomness: Randomness | None = None) -> None:
         self._randomness = randomness or SystemRandomness()
@@ -106,16 +105,6 @@ class StoreProbe:
         self._numbers = count(1)
         self._keys: list[ObjectKey] = []
         self._small = ObjectKey(f"{self.folder}/small")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        # What stays now, `gc` and `run` remove a day later.
-        with suppress(SidecarError):
-            self.clear()
 
     def clear(self) -> None:
         """Delete all objects of this probe and abort its uploads. Raises StoreError."""
@@ -301,7 +290,8 @@ def _refused(store: ObjectStore, clock: Clock, *, single_writer: bool) -> list[t
     Raises StoreDenied, StoreMissing, StoreUnavailable, OutcomeUnknown or SettingsError: then nothing is known.
     """
     found: list[tuple[Question, str]] = []
-    with StoreProbe(store, clock) as probe:
+    probe = StoreProbe(store, clock)
+    try:
         for question in probe.questions(single_writer=single_writer):
             try:
                 ask(question, clock)
@@ -310,6 +300,10 @@ def _refused(store: ObjectStore, clock: Clock, *, single_writer: bool) -> list[t
                     # Each try has a folder of its own, and each time the words are the same: who counts errors knows them again.
                     raise type(error)(str(error).replace(probe.folder, PROBE_FOLDER)) from error
                 found.append((question, "; ".join(filter(None, (str(error), advice_on(question, error))))))
+    finally:
+        # What stays now, `gc` and `run` remove a day later.
+        with suppress(SidecarError):
+            probe.clear()
     return found
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Protocol
 
@@ -234,7 +233,7 @@ class ChecksOnEngine:
         groups = grouped(checks, lambda check: log_size_bytes(check.segment), _TASK_BYTES, _TASK_SEGMENTS)
         tasks = [ScrubTask(self.settings, group) for group in groups]
         for answer in self.engine.run(scrub, tasks):
-            yield from _unpacked(answer)
+            yield from answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,21 +244,15 @@ class ScrubTask:
     checks: tuple[Check, ...]
 
 
-def scrub(task: ScrubTask) -> bytes:
-    """What an engine runs. See `_unpacked`."""
+def scrub(task: ScrubTask) -> list[Checked]:
+    """What an engine runs."""
     store = store_of(task.store)
     found: list[Checked] = []
     for one in task.checks:
         # Each attempt at a store that is gone takes minutes: the rest of the task would only repeat them.
         silent = next((before for before in found if before.retryable), None)
         found.append(silent or _checked(store, one, deep=True))
-    return json.dumps([asdict(one) for one in found]).encode()
-
-
-def _unpacked(answer: bytes) -> Iterator[Checked]:
-    for found in json.loads(answer):
-        problems = [Problem(ProblemKind(each["kind"]), each["key"], each["what"]) for each in found["problems"]]
-        yield Checked(tuple(problems), found["unread"], found["retryable"])
+    return found
 
 
 def _checked(store: ObjectStore, check: Check, *, deep: bool) -> Checked:

@@ -24,7 +24,6 @@ HEAVY = (
     "fsspec",
     "s3fs",
     "kafka",
-    "pydantic_settings",
     "prometheus_client",
 )
 

@@ -23,7 +23,8 @@ from sidecar.logformat.bodies.building import build_batch
 from sidecar.logformat.bodies.record import Record
 from sidecar.model import ObjectKey
 from sidecar.ports import MIB
-from sidecar.storage import BytesSource, open_file
+from sidecar.storage.opening import open_file
+from sidecar.storage.source import BytesSource
 from sidecar.store_settings import StoreSettings
 from tests.cli.running import Outcome, environment, in_this_process
 from tests.fakes.manual_clock import ManualClock
@@ -379,7 +380,7 @@ def test_what_was_opened_to_be_read_is_never_written() -> None:
 def test_whole_archives_on_s3_are_read_without_s3fs() -> None:
     program = (
         "import sys, json\n"
-        "from sidecar.storage import open_archive_to_read, open_file\n"
+        "from sidecar.storage.opening import open_archive_to_read, open_file\n"
         "from sidecar.store_settings import StoreSettings\n"
         "settings = StoreSettings(url='s3://bucket/a/b.log')\n"
         "names = ('botocore', 'fsspec', 's3fs')\n"

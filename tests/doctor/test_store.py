@@ -18,7 +18,7 @@ from sidecar.doctor.store import bucket_rules
 from sidecar.errors import StoreDenied, StoreUnavailable
 from sidecar.model import ObjectKey
 from sidecar.ports import UnfinishedUpload, UploadReceipt, UploadSource
-from sidecar.storage import open_store
+from sidecar.storage.opening import open_store
 from sidecar.store_settings import StoreSettings
 from tests.cli.running import in_this_process
 from tests.doctor.examined import found_in, settings_for, troubles

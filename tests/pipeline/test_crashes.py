@@ -14,7 +14,7 @@ import pytest
 
 from sidecar.errors import StoreError
 from sidecar.model import ObjectKey
-from sidecar.storage import open_store
+from sidecar.storage.opening import open_store
 from sidecar.store_settings import StoreSettings
 from tests.cli.running import Outcome, in_this_process
 from tests.fakes.manual_clock import ManualClock

@@ -363,7 +363,7 @@ def test_the_batch_below_is_the_same_without_the_kernels(partition: str, tmp_pat
     for segment in files.segments:
         for offset in range(segment.base_offset, segment.end_offset + 2, 3):
             expected = epoch_below(local_disk._many_batches(segment, offset - 1), offset)
-            assert local_disk.leader_epoch_below(segment, offset) == expected
+            assert LocalDisk().leader_epoch_below(segment, offset) == expected
             looks += 1
             with suppress(NotFew):
                 assert epoch_below(local_disk._few_batches(segment, offset - 1), offset) == expected

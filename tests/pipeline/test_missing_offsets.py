@@ -20,7 +20,7 @@ from sidecar.host.listed_files import ensure_unchanged
 from sidecar.logformat.leader_epochs import read_leader_epochs
 from sidecar.model import ObjectKey, PartName, SnapshotOrigin, TopicPartition
 from sidecar.partition.wait_reason import OpenTransaction
-from sidecar.segment.local_disk import cut_segment
+from sidecar.segment.local_disk import LocalDisk
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_store import MemoryStore
 from tests.golden import golden
@@ -177,7 +177,7 @@ def test_a_file_that_comes_back_below_the_cut_makes_it_another_log(
 ) -> None:
     log_dir, _ = caught_up
     files = read_partition_directory(TopicPartition("orders", 0), log_dir, log_dir / "orders-0")
-    cut = cut_segment(files.segments[2], LOST[0])
+    cut = LocalDisk().cut(files.segments[2], LOST[0])
     assert cut is not None
     ensure_unchanged(cut, files)
     log_of(log_dir, LOST[0]).write_bytes(log_of(golden("4.3.0") / "logs", LOST[0]).read_bytes())

@@ -13,7 +13,7 @@ from sidecar.archive.keys import below
 from sidecar.discovery.partition_directory import read_partition_directory
 from sidecar.errors import LineageUnknown
 from sidecar.model import ObjectKey, PartName, SegmentFiles, TopicPartition
-from sidecar.segment.local_disk import batch_crc, cut_segment
+from sidecar.segment.local_disk import LocalDisk
 from sidecar.segment.prepare import LogPosition, prepare_segment
 from sidecar.segment.producer_snapshot import KnownState
 from tests.fakes.manual_clock import ManualClock
@@ -103,27 +103,27 @@ def a_segment(log_dir: Path) -> SegmentFiles:
 def test_an_index_that_points_nowhere_does_not_mislead_the_search(tmp_path: Path) -> None:
     log_dir = copy_partitions(tmp_path, "orders-0")
     index = log_dir / "orders-0" / f"{0:020d}.index"
-    with_index = [batch_crc(a_segment(log_dir), 0, end, last=True) for end in range(1, 141)]
+    with_index = [LocalDisk().batch_crc(a_segment(log_dir), 0, end, last=True) for end in range(1, 141)]
     index.unlink()
-    right = [batch_crc(a_segment(log_dir), 0, end, last=True) for end in range(1, 141)]
+    right = [LocalDisk().batch_crc(a_segment(log_dir), 0, end, last=True) for end in range(1, 141)]
     assert with_index == right
     assert len(set(right)) > 10
     # Entries that say: offset 1 stands in the middle of a batch; offset 3 stands where offset 100 and up stand.
-    (start,) = (found for found in [cut_segment(a_segment(log_dir), 140)] if found)
+    (start,) = (found for found in [LocalDisk().cut(a_segment(log_dir), 140)] if found)
     assert start.start_position == start.log.size_bytes
     assert start.size_bytes == 0
-    late = next(cut for end in range(100, 140) if (cut := cut_segment(a_segment(log_dir), end)))
+    late = next(cut for end in range(100, 140) if (cut := LocalDisk().cut(a_segment(log_dir), end)))
     for position in (17, late.start_position):
         index.write_bytes(struct.pack(">ii", 1, position))
-        assert [batch_crc(a_segment(log_dir), 0, end, last=True) for end in range(1, 141)] == right
+        assert [LocalDisk().batch_crc(a_segment(log_dir), 0, end, last=True) for end in range(1, 141)] == right
     index.write_bytes(b"\x00" * 7)
-    assert batch_crc(a_segment(log_dir), 0, 140, last=True) == right[-1]
+    assert LocalDisk().batch_crc(a_segment(log_dir), 0, 140, last=True) == right[-1]
 
 
 def test_an_upload_of_a_part_is_gone_on_with_only_for_that_part(tmp_path: Path) -> None:
     log_dir = copy_partitions(tmp_path, "orders-0")
     segment = a_segment(log_dir)
-    part = next(cut for offset in range(1, 140) if (cut := cut_segment(segment, offset)))
+    part = next(cut for offset in range(1, 140) if (cut := LocalDisk().cut(segment, offset)))
     with tools_for(log_dir, MemoryStore(), tmp_path / "state") as tools:
         position = LogPosition(KnownState(ProducerTable.blank(part.base_offset), part.base_offset, exact=True), -1)
         prepared, _ = prepare_segment(tools, "root", part, position, None, 0, None)

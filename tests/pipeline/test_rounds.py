@@ -10,7 +10,7 @@ from producer_state.snapshot import read_snapshot
 from sidecar.archive.bundle import cut_parts
 from sidecar.archive.keys import below
 from sidecar.model import ArchivedSegment, ObjectKey, PartName, SnapshotOrigin
-from sidecar.storage import open_store
+from sidecar.storage.opening import open_store
 from sidecar.store_settings import StoreSettings
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_store import MemoryStore

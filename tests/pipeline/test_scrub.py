@@ -13,7 +13,7 @@ from sidecar.archive.keys import below
 from sidecar.clock import SystemClock
 from sidecar.errors import StoreUnavailable
 from sidecar.ports import ObjectStore
-from sidecar.storage import open_store
+from sidecar.storage.opening import open_store
 from sidecar.store_settings import StoreSettings
 from sidecar.verify import segments, verify
 from sidecar.verify.segments import ChecksOnEngine, ScrubTask
@@ -28,7 +28,7 @@ class Recording:
     def __init__(self) -> None:
         self.tasks: list[ScrubTask] = []
 
-    def run(self, function: Callable[[Any], bytes], tasks: Sequence[Any]) -> Iterator[bytes]:
+    def run(self, function: Callable[[Any], Any], tasks: Sequence[Any]) -> Iterator[Any]:
         self.tasks += tasks
         for task in tasks:
             yield function(task)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from producer_state.compare import Comparison, Conformance, compare_snapshots
+from producer_state.compare import Allowance, Comparison, Conformance, compare_snapshots
 from producer_state.snapshot import ProducerEntry
 
 NOW_MS, WINDOW_MS = 1_000_000, 1000
@@ -24,15 +24,8 @@ def compared(
     log_start_offset: int = 0,
     deleted_below: int = 0,
 ) -> Comparison:
-    return compare_snapshots(
-        [theirs] if theirs else [],
-        [ours] if ours else [],
-        now_ms=NOW_MS,
-        expiration_ms=expiration_ms,
-        exact=exact,
-        log_start_offset=log_start_offset,
-        deleted_below=deleted_below,
-    )
+    allowance = Allowance(NOW_MS, expiration_ms, exact, log_start_offset, deleted_below)
+    return compare_snapshots([theirs] if theirs else [], [ours] if ours else [], allowance)
 
 
 def reason(comparison: Comparison) -> str:
@@ -42,7 +35,7 @@ def reason(comparison: Comparison) -> str:
 
 def test_equal_as_maps() -> None:
     other = replace(ENTRY, producer_id=8)
-    result = compare_snapshots([ENTRY, other], [other, ENTRY], now_ms=NOW_MS, expiration_ms=None, exact=True)
+    result = compare_snapshots([ENTRY, other], [other, ENTRY], Allowance(NOW_MS, None, exact=True))
     assert result == Comparison(Conformance.EQUAL)
     assert result.describe() == ""
 
@@ -177,7 +170,7 @@ def test_a_producer_that_compaction_took_from_the_log_may_be_in_the_file() -> No
 
 def test_one_wrong_entry_makes_the_file_wrong_and_the_description_is_short() -> None:
     expired = [ProducerEntry(number, last_timestamp_ms=OLD, producer_epoch=0) for number in range(10, 20)]
-    result = compare_snapshots([], [ENTRY, *expired], now_ms=NOW_MS, expiration_ms=WINDOW_MS, exact=True)
+    result = compare_snapshots([], [ENTRY, *expired], Allowance(NOW_MS, WINDOW_MS, exact=True))
     assert result.conformance is Conformance.WRONG
     assert len(result.differences) == 11
     assert result.describe(2) == (

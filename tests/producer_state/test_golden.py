@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from producer_state.compare import Conformance, compare_snapshots
+from producer_state.compare import Allowance, Conformance, compare_snapshots
 from producer_state.digest import DigestBuilder, SegmentDigest, apply
 from producer_state.snapshot import read_snapshot
 from producer_state.table import ProducerTable
@@ -46,10 +46,7 @@ def test_every_broker_written_snapshot_is_ours(version: str, log_dir: str) -> No
             found = compare_snapshots(
                 read_snapshot(file.read_bytes()),
                 table.entries(),
-                now_ms=wall_clock_ms,
-                expiration_ms=86_400_000,
-                exact=exact,
-                log_start_offset=log_start_offset,
+                Allowance(wall_clock_ms, 86_400_000, exact, log_start_offset),
             )
             compared += 1
             with_producers += len(table) > 0

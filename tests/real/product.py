@@ -17,7 +17,7 @@ from sidecar.archive.keys import below
 from sidecar.archive.state import PartitionState
 from sidecar.model import ArchivedSegment, PartName
 from sidecar.ports import ObjectStore
-from sidecar.storage import open_store
+from sidecar.storage.opening import open_store
 from sidecar.store_settings import StoreSettings
 from tests.cli.running import in_this_process
 from tests.real import short_race

@@ -24,7 +24,7 @@ from sidecar.model import ObjectKey
 from sidecar.rewriting.directory import compact_directory, named_partition
 from sidecar.rewriting.local_stages import LocalStages
 from sidecar.snapshots.jobs import Forgetting
-from sidecar.storage import FileSource
+from sidecar.storage.source import FileSource
 from tests.real.product import s3_settings, store_of
 from tests.servers.versitygw import VersityGateway
 

@@ -18,7 +18,7 @@ from sidecar.snapshots.jobs import Forgetting
 from sidecar.snapshots.local_engine import LocalEngine
 from sidecar.snapshots.rebuild import rebuild
 from sidecar.snapshots.targets import Targets, archive_targets, find_targets
-from sidecar.storage import open_store
+from sidecar.storage.opening import open_store
 from sidecar.store_settings import StoreSettings
 from tests.fakes.memory_store import MemoryStore
 from tests.golden import wall_clock_ms

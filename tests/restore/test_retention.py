@@ -10,7 +10,7 @@ import pytest
 from sidecar.archive.bundle import log_size_bytes
 from sidecar.cli.restore.report import as_json, show
 from sidecar.reporting.progress import Progress
-from sidecar.restore.outcome import Foretold, RetentionLoss, deleted_at_start, foretold
+from sidecar.restore.outcome import Foretold, deleted_at_start, foretold
 from sidecar.restore.plan import PartitionPlan, SegmentPlan, plan_partition
 from sidecar.restore.request import RestoreRequest, TargetCluster
 from sidecar.restore.restore import RestoreReport, plan_restore, restore
@@ -36,71 +36,69 @@ def aged(found: SegmentPlan, timestamp_ms: int) -> SegmentPlan:
     return replace(found, segment=replace(found.segment, max_timestamp_ms=timestamp_ms))
 
 
-def loss(plan: PartitionPlan, count: int) -> RetentionLoss | None:
-    return RetentionLoss(count, plan.segments[count - 1].end_offset) if count else None
-
-
 @pytest.mark.parametrize("count", range(9))
 def test_by_age_up_to_the_first_segment_that_is_young_enough(plan: PartitionPlan, count: int) -> None:
     # A segment goes when it is older than the limit, not when it is as old.
     limit_ms = 9_999 - 1000 * count
-    assert deleted_at_start(plan, TopicPolicy(DELETE, limit_ms, -1), 10_000) == loss(plan, count)
-    assert deleted_at_start(plan, TopicPolicy(None, limit_ms), 10_000) == loss(plan, count)
+    assert deleted_at_start(plan, TopicPolicy(DELETE, limit_ms, -1), 10_000) == count
+    assert deleted_at_start(plan, TopicPolicy(None, limit_ms), 10_000) == count
     if count < 8:
-        assert deleted_at_start(plan, TopicPolicy(DELETE, limit_ms - 999, -1), 10_000) == loss(plan, count)
+        assert deleted_at_start(plan, TopicPolicy(DELETE, limit_ms - 999, -1), 10_000) == count
 
 
 def test_one_that_is_young_keeps_those_above_it(plan: PartitionPlan) -> None:
     mixed = replace(plan, segments=(*plan.segments[:3], aged(plan.segments[3], 50_000), *plan.segments[4:]))
-    assert deleted_at_start(mixed, TopicPolicy(DELETE, 1), 10_000) == loss(plan, 3)
+    assert deleted_at_start(mixed, TopicPolicy(DELETE, 1), 10_000) == 3
     # Without timestamps it is as old as its file.
     mixed = replace(plan, segments=(aged(plan.segments[0], -1), *plan.segments[1:]))
-    assert deleted_at_start(mixed, TopicPolicy(DELETE, 1), 10_000) is None
+    assert deleted_at_start(mixed, TopicPolicy(DELETE, 1), 10_000) == 0
 
 
 @pytest.mark.parametrize("count", range(9))
 def test_by_size_as_long_as_the_rest_fills_the_limit(plan: PartitionPlan, count: int) -> None:
     rest_bytes = sum(log_size_bytes(found.segment) for found in plan.segments[count:])
-    assert deleted_at_start(plan, TopicPolicy(DELETE, -1, rest_bytes), 0) == loss(plan, count)
-    assert deleted_at_start(plan, TopicPolicy(DELETE, -1, rest_bytes + 1), 0) == loss(plan, max(count - 1, 0))
+    assert deleted_at_start(plan, TopicPolicy(DELETE, -1, rest_bytes), 0) == count
+    assert deleted_at_start(plan, TopicPolicy(DELETE, -1, rest_bytes + 1), 0) == max(count - 1, 0)
 
 
 def test_by_size_first_and_then_by_age(plan: PartitionPlan) -> None:
     rest_bytes = sum(log_size_bytes(found.segment) for found in plan.segments[3:])
-    assert deleted_at_start(plan, TopicPolicy(DELETE, 4_999, rest_bytes), 10_000) == loss(plan, 5)
-    assert deleted_at_start(plan, TopicPolicy(DELETE, 9_999, rest_bytes), 10_000) == loss(plan, 3)
+    assert deleted_at_start(plan, TopicPolicy(DELETE, 4_999, rest_bytes), 10_000) == 5
+    assert deleted_at_start(plan, TopicPolicy(DELETE, 9_999, rest_bytes), 10_000) == 3
 
 
 @pytest.mark.parametrize(
     "policy", [TopicPolicy(), TopicPolicy(DELETE, -1, -1), TopicPolicy(COMPACT, 1, 1), TopicPolicy(DELETE)]
 )
 def test_nothing_is_foretold_where_nothing_is_deleted_or_nobody_knows(plan: PartitionPlan, policy: TopicPolicy) -> None:
-    assert deleted_at_start(plan, policy, 2**60) is None
+    assert deleted_at_start(plan, policy, 2**60) == 0
 
 
 def test_a_time_that_cuts_the_last_segment_makes_it_older(plan: PartitionPlan) -> None:
     *before, last = plan.segments
     cut = replace(plan, segments=(*before, replace(last, until_timestamp_ms=7_500)))
-    assert deleted_at_start(plan, TopicPolicy(DELETE, 2_000), 10_000) == loss(plan, 7)
-    assert deleted_at_start(cut, TopicPolicy(DELETE, 2_000), 10_000) == loss(plan, 8)
+    assert deleted_at_start(plan, TopicPolicy(DELETE, 2_000), 10_000) == 7
+    assert deleted_at_start(cut, TopicPolicy(DELETE, 2_000), 10_000) == 8
 
 
 @pytest.mark.parametrize("count", range(9))
 def test_when_the_first_that_is_left_goes(plan: PartitionPlan, count: int) -> None:
     limit_ms = 9_999 - 1000 * count
     next_ms = None if count == 8 else 1000 * (count + 1) + limit_ms + 1
-    assert foretold(plan, TopicPolicy(DELETE, limit_ms, -1), 10_000) == Foretold(loss(plan, count), next_ms)
+    assert foretold(plan, TopicPolicy(DELETE, limit_ms, -1), 10_000) == Foretold(
+        count, plan.segments[count - 1].end_offset if count else None, next_ms
+    )
     if next_ms is not None:
         policy = TopicPolicy(DELETE, limit_ms, -1)
-        assert deleted_at_start(plan, policy, next_ms - 1) == loss(plan, count)
-        assert deleted_at_start(plan, policy, next_ms) == loss(plan, count + 1)
+        assert deleted_at_start(plan, policy, next_ms - 1) == count
+        assert deleted_at_start(plan, policy, next_ms) == count + 1
     for policy in (TopicPolicy(COMPACT, limit_ms), TopicPolicy(DELETE, -1), TopicPolicy(DELETE)):
         assert foretold(plan, policy, 0) == Foretold()
 
 
 def test_one_without_timestamps_goes_when_its_file_is_old_enough(plan: PartitionPlan) -> None:
     blank = replace(plan, segments=(aged(plan.segments[0], -1), *plan.segments[1:]))
-    assert foretold(blank, TopicPolicy(DELETE, 1_000), 10_000) == Foretold(None, 11_001)
+    assert foretold(blank, TopicPolicy(DELETE, 1_000), 10_000) == Foretold(next_ms=11_001)
 
 
 def test_a_cut_segment_does_not_count_as_a_whole_one(plan: PartitionPlan) -> None:
@@ -109,10 +107,10 @@ def test_a_cut_segment_does_not_count_as_a_whole_one(plan: PartitionPlan) -> Non
     late_start = replace(plan, segments=(replace(first, first_offset=first.segment.base_offset + 1), *between, last))
     early_end = replace(plan, segments=(first, *between, replace(last, end_offset=last.end_offset - 1)))
     # What stays of the first goes if the others fill the limit, however much it is; of the last nothing is sure.
-    assert deleted_at_start(late_start, TopicPolicy(DELETE, -1, sum(sizes_bytes[1:])), 0) == loss(plan, 1)
-    assert deleted_at_start(late_start, TopicPolicy(DELETE, -1, sum(sizes_bytes[1:]) + 1), 0) is None
-    assert deleted_at_start(early_end, TopicPolicy(DELETE, -1, sum(sizes_bytes[1:-1])), 0) == loss(plan, 1)
-    assert deleted_at_start(early_end, TopicPolicy(DELETE, -1, sum(sizes_bytes[1:-1]) + 1), 0) is None
+    assert deleted_at_start(late_start, TopicPolicy(DELETE, -1, sum(sizes_bytes[1:])), 0) == 1
+    assert deleted_at_start(late_start, TopicPolicy(DELETE, -1, sum(sizes_bytes[1:]) + 1), 0) == 0
+    assert deleted_at_start(early_end, TopicPolicy(DELETE, -1, sum(sizes_bytes[1:-1])), 0) == 1
+    assert deleted_at_start(early_end, TopicPolicy(DELETE, -1, sum(sizes_bytes[1:-1]) + 1), 0) == 0
 
 
 def asked(tmp_path: Path, policy: TopicPolicy | None) -> RestoreRequest:

@@ -11,7 +11,6 @@ import pytest
 from sidecar.archive.bundle import log_size_bytes
 from sidecar.cli.restore.report import show
 from sidecar.errors import SettingsError
-from sidecar.restore.outcome import PartitionOutcome
 from sidecar.restore.plan import PartitionPlan, SegmentPlan
 from sidecar.restore.prechecks import refuse_time_before_all
 from sidecar.restore.request import RestoreRequest
@@ -69,8 +68,8 @@ def test_a_first_batch_inside_a_segment_is_found_by_its_index_and_those_of_all_p
     states = [state for state in archived_states(store).values() if state.lineage.topic_partition.topic == "orders"]
     segments = [state.segments[0] for state in states]
     assert len(segments) == 2
-    outcomes = [
-        PartitionOutcome(PartitionPlan(state, (SegmentPlan(found, last, last + 1, 1),), last, None, (), False))
+    plans = [
+        PartitionPlan(state, (SegmentPlan(found, last, last + 1, 1),), last, None, (), False)
         for state, found in zip(states, segments, strict=True)
         if (last := found.end_offset - 1)
     ]
@@ -84,14 +83,17 @@ def test_a_first_batch_inside_a_segment_is_found_by_its_index_and_those_of_all_p
         return data
 
     store.read = counted  # type: ignore[method-assign]
-    with pytest.raises(SettingsError, match="nothing archived of orders is as old"):
-        refuse_time_before_all(store, request_for(Path(), 1), outcomes)
-    logs = golden("4.3.0") / "logs"
-    for outcome, found in zip(outcomes, segments, strict=True):
-        batches = batches_of(logs / str(outcome.plan.topic_partition))
-        last = [batch for batch in batches if batch.first_offset < found.end_offset][-1]
-        assert outcome.empty_before_ms == last.max_timestamp_ms
+    with pytest.raises(SettingsError, match="nothing archived of orders is as old") as refused:
+        refuse_time_before_all(store, request_for(Path(), 1), plans)
     assert sum(sizes_bytes) < sum(map(log_size_bytes, segments)) / 2
+    logs, times = golden("4.3.0") / "logs", list[int]()
+    for plan, found in zip(plans, segments, strict=True):
+        batches = batches_of(logs / str(plan.topic_partition))
+        last = [batch for batch in batches if batch.first_offset < found.end_offset][-1]
+        times.append(last.max_timestamp_ms)
+    assert f"has a record of {min(times)}" in str(refused.value)
+    later = [time if time > min(times) else None for time in times]
+    assert refuse_time_before_all(store, request_for(Path(), min(times)), plans) == later
 
 
 @pytest.mark.parametrize("is_deleted", [True, False], ids=["deleted", "outside of the range"])

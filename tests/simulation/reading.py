@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 from producer_state.table import ProducerTable
 from sidecar.errors import CorruptFile, SegmentChanged
 from sidecar.logformat.indexes.rebuild import BuiltIndexes
-from sidecar.logformat.leader_epochs import LeaderEpochs, complete, epochs_of
-from sidecar.model import SegmentFiles
-from sidecar.segment.reading import SegmentReading
+from sidecar.logformat.leader_epochs import complete, epochs_of
+from sidecar.segment.reading import ChosenIndexes, ReadingTask, SegmentReading
 from tests.simulation.batches import BATCH_BYTES, Batch, apply
 from tests.simulation.disk import SimDisk
 
@@ -51,20 +50,11 @@ class SimReader:
     disk: SimDisk
     paused: Callable[[str], None]
 
-    def __call__(
-        self,
-        segment: SegmentFiles,
-        descriptor: int,
-        state_at_base: ProducerTable,
-        checkpoint: LeaderEpochs | None,
-        *,
-        log_start_offset: int,
-        index_interval_bytes: int,
-        taken: Callable[[int], None] = lambda _bytes: None,
-    ) -> SegmentReading:
+    def __call__(self, task: ReadingTask, descriptor: int, taken: Callable[[int], None]) -> SegmentReading:
         """See `read_segment`."""
-        assert log_start_offset >= 0
-        assert index_interval_bytes
+        segment = task.segment
+        assert task.log_start_offset >= 0
+        assert task.index_interval_bytes
         taken(segment.size_bytes)
         file = self.disk.opened[descriptor][1]
         begin, count = segment.start_position // BATCH_BYTES, segment.size_bytes // BATCH_BYTES
@@ -81,13 +71,9 @@ class SimReader:
         built = built_from(batches)
         return SegmentReading(
             built=built,
-            offset_index=b"",
-            time_index=b"",
-            transaction_index=None,
-            replaced_indexes=(),
-            leader_epochs=complete(checkpoint, built.epochs_from_base, segment.base_offset),
-            state=after_batches(state_at_base, batches, segment.end_offset),
-            completed=(),
+            indexes=ChosenIndexes(b"", b"", None, ()),
+            leader_epochs=complete(task.checkpoint, built.epochs_from_base, segment.base_offset),
+            state=after_batches(task.state_at_base, batches, segment.end_offset),
             looks_cleaned=expected_offset < segment.end_offset,
             missing_tail=(expected_offset, segment.end_offset) if expected_offset < segment.end_offset else None,
         )

@@ -13,12 +13,12 @@ from sidecar.config.loading import load_settings
 from sidecar.discovery.scan import TopicFilter
 from sidecar.errors import SettingsError
 from sidecar.runner.backfill import backfill
+from sidecar.snapshots import Replay
 from sidecar.snapshots.check import Result, check
 from sidecar.snapshots.folding import parts_of
 from sidecar.snapshots.jobs import Forgetting
 from sidecar.snapshots.local_engine import LocalEngine
 from sidecar.snapshots.rebuild import rebuild
-from sidecar.snapshots.replay_mode import Replay
 from sidecar.snapshots.targets import Targets, archive_targets, find_targets
 from tests.golden import golden, golden_copy, wall_clock_ms
 from tests.snapshots.log_dirs import DAY_MS, log_dir_of, tree

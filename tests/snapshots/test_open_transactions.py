@@ -10,11 +10,11 @@ from producer_state.snapshot import ProducerEntry, read_snapshot, write_snapshot
 from sidecar.discovery.scan import TopicFilter
 from sidecar.logformat.bodies.building import build_batch, build_marker
 from sidecar.logformat.bodies.record import Record
+from sidecar.snapshots import Replay
 from sidecar.snapshots.heal_plan import HealReport
 from sidecar.snapshots.jobs import Forgetting
 from sidecar.snapshots.local_engine import LocalEngine
 from sidecar.snapshots.rebuild import rebuild
-from sidecar.snapshots.replay_mode import Replay
 from sidecar.snapshots.targets import find_targets
 from tests.cli.running import in_this_process
 from tests.snapshots.log_dirs import DAY_MS, NOW_MS, data, healed, snapshots_in

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from producer_state.replay import replay
 from producer_state.snapshot import ProducerEntry
 from producer_state.table import SKEW_MARGIN_MS, Expiration
+from sidecar.snapshots import Replay
 from sidecar.snapshots.jobs import Forgetting, StateAt, Stopped
 from sidecar.snapshots.planning import plan_job
-from sidecar.snapshots.replay_mode import Replay
 from sidecar.snapshots.starts import StartKind
 from tests.producer_state.logs_in_memory import EXPIRATION, FRESH, OLD, a_log, full_replay
 from tests.producer_state.random_logs import NOW_MS, WINDOW_MS, RandomLog, data, empty_control, marker, random_log

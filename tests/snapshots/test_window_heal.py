@@ -13,10 +13,10 @@ from producer_state.snapshot import ProducerEntry, read_snapshot, write_snapshot
 from sidecar.discovery.scan import TopicFilter
 from sidecar.logformat.indexes.time_index import ENTRY
 from sidecar.segment.producer_snapshot import state_at_log_start
+from sidecar.snapshots import Replay
 from sidecar.snapshots.jobs import Forgetting
 from sidecar.snapshots.local_engine import LocalEngine
 from sidecar.snapshots.rebuild import Rebuilding, rebuild
-from sidecar.snapshots.replay_mode import Replay
 from sidecar.snapshots.starts import StartKind
 from sidecar.snapshots.targets import find_targets
 from tests.cli.running import in_this_process

@@ -85,7 +85,7 @@ class GatedEngine:
     engine: TaskEngine
     gate: Gate
 
-    def run(self, function: Callable[[Any], bytes], tasks: Sequence[Any]) -> Iterator[bytes]:
+    def run(self, function: Callable[[Any], Any], tasks: Sequence[Any]) -> Iterator[Any]:
         """See `TaskEngine`."""
         return self.engine.run(Gated(function, self.gate), tasks)
 

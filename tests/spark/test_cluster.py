@@ -26,7 +26,7 @@ from sidecar.snapshots.rebuild import rebuild
 from sidecar.snapshots.targets import archive_targets
 from sidecar.spark.embedded import EmbeddedSpark
 from sidecar.spark.engine import SparkEngine, SparkStages
-from sidecar.storage import open_store
+from sidecar.storage.opening import open_store
 from sidecar.verify import segments
 from sidecar.verify.segments import PRELOADED, ChecksOnEngine
 from sidecar.verify.verify import PartitionVerification, verify_archive

@@ -7,9 +7,9 @@ import threading
 import pytest
 
 from sidecar.model import ObjectKey
-from sidecar.storage import BytesSource
 from sidecar.storage.bandwidth import BandwidthLimit, IoBudget
 from sidecar.storage.s3.store import S3Store
+from sidecar.storage.source import BytesSource
 from sidecar.store_settings import StoreSettings
 from tests.fakes.manual_clock import ManualClock
 from tests.storage.s3_servers import new_bucket, s3_settings

@@ -24,8 +24,10 @@ from sidecar.errors import (
 )
 from sidecar.model import ObjectKey
 from sidecar.ports import MIB, ObjectStore, UploadReceipt
-from sidecar.storage import FileSource, open_existing, open_store, probe_store
 from sidecar.storage.directory_store import DirectoryStore
+from sidecar.storage.opening import open_existing, open_store
+from sidecar.storage.probe import probe_store
+from sidecar.storage.source import FileSource
 from sidecar.store_settings import StoreSettings
 
 KEY = ObjectKey("cluster/topic/0/x/segments/00000000000000000000-aaaaaaaaaaaaaaaaaaaaaa.log")
@@ -34,7 +36,7 @@ FILL = """
 import resource, sys
 from pathlib import Path
 from sidecar.errors import StoreUnavailable
-from sidecar.storage import BytesSource
+from sidecar.storage.source import BytesSource
 from sidecar.storage.directory_store import DirectoryStore
 store = DirectoryStore(Path(sys.argv[1]))
 if sys.argv[2:] == ["limit"]:
@@ -226,7 +228,8 @@ def test_urls_that_lead_nowhere_are_settings_errors(url: str) -> None:
 
 def test_a_directory_archive_loads_no_s3_client() -> None:
     program = (
-        "import sys\nfrom sidecar.storage import open_store, probe_store\nfrom sidecar.store_settings import StoreSettings\n"
+        "import sys\nfrom sidecar.storage.opening import open_store\nfrom sidecar.storage.probe import probe_store\n"
+        "from sidecar.store_settings import StoreSettings\n"
         "import tempfile\nwith tempfile.TemporaryDirectory() as d: probe_store(open_store(StoreSettings(url=d)))\n"
         "print([m for m in ('boto3', 'botocore', 'fsspec', 'numba', 'pyspark') if m in sys.modules])"
     )

@@ -13,8 +13,10 @@ from sidecar.errors import ObjectExists, OutcomeUnknown, SegmentChanged, StoreUn
 from sidecar.model import ObjectKey
 from sidecar.ports import MIB
 from sidecar.randomness import SystemRandomness
-from sidecar.storage import BytesSource, FileSource, fsspec_store, probe_store
+from sidecar.storage import fsspec_store
 from sidecar.storage.fsspec_store import FsspecStore
+from sidecar.storage.probe import probe_store
+from sidecar.storage.source import BytesSource, FileSource
 
 KEY = ObjectKey("a/b")
 

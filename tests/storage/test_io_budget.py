@@ -16,9 +16,10 @@ from sidecar.metrics import Metrics
 from sidecar.model import ObjectKey
 from sidecar.ports import MIB
 from sidecar.snapshots.local_engine import LocalEngine
-from sidecar.storage import BytesSource, open_store
 from sidecar.storage.bandwidth import SMALL_BYTES, BandwidthLimit, IoBudget
 from sidecar.storage.directory_store import DirectoryStore
+from sidecar.storage.opening import open_store
+from sidecar.storage.source import BytesSource
 from sidecar.store_settings import StoreSettings
 from tests.fakes.manual_clock import ManualClock
 

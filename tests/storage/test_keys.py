@@ -11,8 +11,9 @@ from sidecar.errors import StoreError
 from sidecar.model import ObjectKey
 from sidecar.ports import ObjectStore
 from sidecar.randomness import SystemRandomness
-from sidecar.storage import BytesSource, open_store
 from sidecar.storage.key_prefix import KeyPrefix, check_key
+from sidecar.storage.opening import open_store
+from sidecar.storage.source import BytesSource
 from sidecar.store_settings import StoreSettings
 from tests.storage.s3_servers import s3_store
 

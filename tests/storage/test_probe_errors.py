@@ -20,7 +20,7 @@ from sidecar.errors import (
 )
 from sidecar.model import ObjectKey
 from sidecar.ports import ObjectFacts, UnfinishedUpload
-from sidecar.storage import probe_store
+from sidecar.storage.probe import probe_store
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_store import Fault, FaultKind, MemoryStore
 

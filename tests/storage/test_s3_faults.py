@@ -22,9 +22,10 @@ from sidecar.errors import (
 )
 from sidecar.model import ObjectKey
 from sidecar.ports import MIB
-from sidecar.storage import BytesSource, FileSource, probe_store
 from sidecar.storage.bandwidth import BandwidthLimit, IoBudget
+from sidecar.storage.probe import probe_store
 from sidecar.storage.s3.store import S3Store
+from sidecar.storage.source import BytesSource, FileSource
 from sidecar.store_settings import StoreSettings
 from tests.fakes.manual_clock import ManualClock
 from tests.servers.fault_proxy import Break, Fault, FaultProxy, fault_proxy

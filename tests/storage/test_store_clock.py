@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from sidecar.clock import SystemClock
 from sidecar.errors import OutcomeUnknown, SettingsError, SidecarError, StoreUnavailable, StoreUnsupported
 from sidecar.model import ObjectKey
-from sidecar.storage import open_store
+from sidecar.storage.opening import open_store
 from sidecar.storage.store_clock import (
     CHECK_S,
     DIFFERENCE_MS_MAX,

@@ -17,8 +17,10 @@ from sidecar.errors import ObjectExists, ObjectMissing, OutcomeUnknown, StoreUns
 from sidecar.model import ObjectKey
 from sidecar.ports import MIB, ObjectStore
 from sidecar.randomness import SystemRandomness
-from sidecar.storage import BytesSource, open_store, probe_store
 from sidecar.storage.fsspec_store import FsspecStore
+from sidecar.storage.opening import open_store
+from sidecar.storage.probe import probe_store
+from sidecar.storage.source import BytesSource
 from sidecar.store_settings import StoreSettings
 from tests.fakes.memory_store import MemoryStore
 from tests.servers.stores import StoreKind, chosen_stores

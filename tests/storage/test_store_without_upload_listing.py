@@ -10,8 +10,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from sidecar.errors import StoreUnsupported
-from sidecar.storage import probe_store
 from sidecar.storage.leftovers import list_uploads
+from sidecar.storage.probe import probe_store
 from tests.archive.example import write_example
 from tests.cli.running import in_this_process
 from tests.fakes.manual_clock import ManualClock

@@ -11,7 +11,8 @@ import pytest
 from sidecar.clock import SystemClock
 from sidecar.errors import StoreDenied, StoreMissing, StoreUnsafe, StoreUnsupported
 from sidecar.model import ObjectKey
-from sidecar.storage import BytesSource, probe_store
+from sidecar.storage.probe import probe_store
+from sidecar.storage.source import BytesSource
 from tests.servers.s3_server import S3Server
 from tests.servers.stores import StoreKind, chosen_stores
 from tests.storage.s3_servers import new_bucket, s3_store

@@ -46,7 +46,7 @@ def compact_archive(
     from sidecar.cli.options import is_chosen, require_chosen
     from sidecar.commits.lineages import find_all_lineages
     from sidecar.compactor.archive.compactor import ArchiveCompactor
-    from sidecar.storage import open_existing
+    from sidecar.storage.opening import open_existing
 
     store = open_existing(settings.store)
     lineages = find_all_lineages(store, is_chosen(settings))
@@ -270,7 +270,7 @@ def undo_archive(options: GlobalOptions, settings: Settings, partitions: frozens
     from sidecar.cli.options import is_chosen, require_chosen
     from sidecar.commits.lineages import find_all_lineages
     from sidecar.compactor.archive.undo import Undone, undo_compaction
-    from sidecar.storage import open_existing
+    from sidecar.storage.opening import open_existing
 
     store, code = open_existing(settings.store), 0
     lineages = find_all_lineages(store, is_chosen(settings))

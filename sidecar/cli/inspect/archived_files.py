@@ -36,7 +36,7 @@ from sidecar.logformat.names import LEADER_EPOCH_CHECKPOINT, Suffix
 from sidecar.model import ObjectKey, PartName
 from sidecar.ports import ObjectStore
 from sidecar.rewriting.work_files import work_directory, write_file
-from sidecar.segment.archived_indexes import read_indexes
+from sidecar.segment.archived_objects import read_indexes
 
 ROOT_ELEMENTS = 4
 

@@ -69,7 +69,7 @@ def inspect(
 def _from_archive(options: GlobalOptions, archive: str, key: str, *, records: bool) -> Content:
     settings = options.settings({"store.url": archive})
     from sidecar.cli.inspect.archived_files import archived_content
-    from sidecar.storage import open_to_read
+    from sidecar.storage.opening import open_to_read
 
     return archived_content(open_to_read(settings.store), key, records=records)
 
@@ -85,7 +85,7 @@ def _from_url(options: GlobalOptions, url: str, *, records: bool, base_offset: i
         return _from_archive(options, *place, records=records)
     settings = options.settings({"store.url": url})
     from sidecar.cli.inspect.archived_files import stored_content
-    from sidecar.storage import open_file
+    from sidecar.storage.opening import open_file
 
     return stored_content(*open_file(settings.store), records=records, base_offset=base_offset)
 
@@ -98,7 +98,7 @@ def _from_disk(target: str, *, records: bool, base_offset: int | None) -> Conten
     if place is None:
         return content_of(Path(target), records=records, base_offset=base_offset)
     from sidecar.cli.inspect.archived_files import archived_content
-    from sidecar.storage import open_store
+    from sidecar.storage.opening import open_store
     from sidecar.store_settings import StoreSettings
 
     directory, key = place

@@ -179,7 +179,7 @@ def _done(
     from sidecar.restore.request import ask_cluster
     from sidecar.restore.restore import plan_restore
     from sidecar.restore.restore import restore as restore_topic
-    from sidecar.storage import open_existing
+    from sidecar.storage.opening import open_existing
 
     store = open_existing(settings.store)
     try:

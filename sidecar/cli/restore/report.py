@@ -90,7 +90,7 @@ def _remarks(report: RestoreReport, *, dry_run: bool) -> list[str]:
 
 def _of_partition(outcome: PartitionOutcome, log_dir: Path, *, dry_run: bool) -> list[str]:
     name, log, texts = outcome.plan.topic_partition, outcome.log, []
-    if outcome.decisions and outcome.decisions.reason and not outcome.is_done:
+    if outcome.decisions.reason and not outcome.is_done:
         texts.append(f"{name}: {outcome.decisions.reason}")
     texts += [f"{name}: not in the archive, recorded as lost: {hole}" for hole in outcome.plan.lost]
     if (archived_to := outcome.plan.segments[-1].end_offset) < outcome.plan.end_offset and not outcome.problem:
@@ -117,7 +117,7 @@ def _of_partition(outcome: PartitionOutcome, log_dir: Path, *, dry_run: bool) ->
         texts.append(
             f"{name}: the exact end in its last segment is known only after the download: `to` is an upper bound"
         )
-    if outcome.keeps_foreign_producers:
+    if outcome.decisions.keeps_foreign_producers:
         texts.append(
             f"{name}: producer state is kept, but {log_dir} belongs to another cluster, which gives the same "
             f"producer ids to others: their first batches may fail with OUT_OF_ORDER_SEQUENCE; --producer-state drop avoids it"
@@ -182,12 +182,12 @@ def _retention(report: RestoreReport) -> str:
     lost = [
         f"{outcome.plan.topic_partition} below offset {loss.end_offset} ({loss.segments} of {len(outcome.plan.segments)} segments)"
         for outcome in whole
-        if (loss := outcome.retention.at_start)
+        if (loss := outcome.retention).segments
     ]
     later = [
         (outcome.retention.next_ms, outcome.plan.topic_partition)
         for outcome in whole
-        if outcome.retention.next_ms is not None and outcome.retention.at_start is None
+        if outcome.retention.next_ms is not None and not outcome.retention.segments
     ]
     if lost:
         effect, until = f"within minutes of its start: {', '.join(lost)}", "Before it starts"

@@ -31,7 +31,7 @@ from sidecar.cli.snapshots.work import (
 )
 from sidecar.clock import SystemClock
 from sidecar.errors import SettingsError
-from sidecar.snapshots.replay_mode import Replay
+from sidecar.snapshots import Replay
 
 if TYPE_CHECKING:
     from sidecar.snapshots.check import CheckReport

@@ -14,7 +14,7 @@ from sidecar.cli.options import NO_ARCHIVE, GlobalOptions, with_chosen
 from sidecar.cli.output import ProgressDisplay, print_answer, remark
 from sidecar.clock import SystemClock
 from sidecar.errors import SettingsError
-from sidecar.snapshots.replay_mode import Replay
+from sidecar.snapshots import Replay
 
 if TYPE_CHECKING:
     from sidecar.config import Settings

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -15,19 +15,17 @@ from pathlib import Path
 from typing import Final
 
 from producer_state.table import ProducerTable
-from producer_state.wire import ProducerStateError
-from sidecar.archive.bundle import cut_parts, log_size_bytes
+from sidecar.archive.bundle import log_size_bytes
 from sidecar.archive.keys import below
 from sidecar.archive.state import PartitionState
 from sidecar.compaction.segments import SegmentInput
-from sidecar.errors import CorruptFile
 from sidecar.host import process_store
 from sidecar.logformat.window import ReadAt
-from sidecar.model import ArchivedSegment, ObjectKey, PartName
+from sidecar.model import ArchivedSegment, ObjectKey
 from sidecar.ports import ObjectStore
 from sidecar.rewriting.sources import input_of
 from sidecar.rewriting.work_files import WorkFile, cannot_be_written, named_when_whole, nameless_file
-from sidecar.segment.archived_indexes import read_indexes, read_part
+from sidecar.segment.archived_objects import reader, table_at_end
 from sidecar.snapshots.tasks import LocalSegment
 from sidecar.store_settings import StoreSettings
 
@@ -131,7 +129,7 @@ class ArchivedLog:
         if copy is None or not copy.exists():
             yield None
             return
-        with contextmanager(LocalSegment(str(copy), self.size_bytes).opened)() as read_at:
+        with LocalSegment(str(copy), self.size_bytes).opened() as read_at:
             yield read_at
 
     def unread(self) -> SegmentInput:
@@ -139,17 +137,6 @@ class ArchivedLog:
 
     def as_input(self, read_at: ReadAt) -> SegmentInput:
         return input_of(self, read_at, self.last_modified_ms)
-
-
-def reader(store: ObjectStore, key: ObjectKey, size_bytes: int) -> ReadAt:
-    """Fills a buffer from a position of an object: one request each."""
-
-    def read_at(position: int, buffer: memoryview) -> int:
-        content = store.read(key, position, min(len(buffer), size_bytes - position))
-        buffer[: len(content)] = content
-        return len(content)
-
-    return read_at
 
 
 RANGE_BYTES: Final = 8 * 1024 * 1024
@@ -196,25 +183,10 @@ def _read_at(file: WorkFile, ranges: Sequence[Future[None]], position: int, buff
         return os.preadv(file.file.fileno(), [buffer], position)
 
 
-def table_at_end(store: ObjectStore, root: str, segment: ArchivedSegment) -> ProducerTable:
-    """The archived producer state at a segment's end. Raises CorruptFile, StoreError."""
-    content = read_part(store, root, segment, PartName.PRODUCER_SNAPSHOT)
-    try:
-        return ProducerTable.from_snapshot(segment.end_offset, content)
-    except ProducerStateError as error:
-        key = below(root, segment.indexes_key)
-        raise CorruptFile(f"the archived producer snapshot cannot be read: {error}", file=key) from error
-
-
 def open_transactions(table: ProducerTable) -> set[tuple[int, int]]:
     """Producer and first offset of each."""
     rows = table.rows[table.rows["current_txn_first_offset"] >= 0]
     return set(zip(rows["producer_id"].tolist(), rows["current_txn_first_offset"].tolist(), strict=True))
-
-
-def small_parts(store: ObjectStore, root: str, segment: ArchivedSegment) -> Mapping[PartName, bytes]:
-    """All parts of `.indexes`, checked. Raises CorruptFile, StoreError."""
-    return cut_parts(read_indexes(store, root, segment), segment, below(root, segment.indexes_key))
 
 
 def first_undecided(store: ObjectStore, state: PartitionState) -> int | None:

@@ -21,7 +21,7 @@ from sidecar.commits.checked_upload import send_bytes, send_checked
 from sidecar.commits.commit_log import CommitConflict, CommitLog
 from sidecar.commits.commit_window import CommitWindow
 from sidecar.compaction.rules import CompactionRules
-from sidecar.compactor.archive.archived_log import LAST_MODIFIED, ArchivedLog, small_parts
+from sidecar.compactor.archive.archived_log import LAST_MODIFIED, ArchivedLog
 from sidecar.compactor.archive.plan import CompactionRequest, PartitionInWork
 from sidecar.engine_ports import TO_DRIVER, Row, StageEngine, Stages
 from sidecar.errors import CorruptFile, PartitionError, SidecarError
@@ -34,8 +34,9 @@ from sidecar.randomness import Randomness
 from sidecar.rewriting.job import CompactedOutput
 from sidecar.rewriting.segment_files import checked_log, joined
 from sidecar.rewriting.work_files import Parts, WorkFile, cannot_be_written, nameless_file
+from sidecar.segment.archived_objects import read_parts
 from sidecar.segment.log_check import unreadable_parts
-from sidecar.storage import FileSource
+from sidecar.storage.source import FileSource
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +122,7 @@ def _segment(task: FinishTask, log: WorkFile) -> tuple[ArchivedSegment, bytes]:
         PositionalFile(log.file.fileno()), log.size_bytes, output, f"{root}: compacted segment at {output.base_offset}"
     )
     built = checked.built
-    old = small_parts(process_store.store_of(output.sources[-1].store), root, sources[-1])
+    old = read_parts(process_store.store_of(output.sources[-1].store), root, sources[-1])
     indexes, parts = assemble_indexes(
         built.offset_index,
         built.time_index,

@@ -14,13 +14,14 @@ from producer_state.replay import CompletedTransaction, replay
 from producer_state.table import ProducerTable
 from producer_state.wire import ProducerStateError
 from sidecar.compaction.verdicts import judge_splits
-from sidecar.compactor.archive.archived_log import ArchivedLog, open_transactions, table_at_end
+from sidecar.compactor.archive.archived_log import ArchivedLog, open_transactions
 from sidecar.errors import CorruptFile, PartitionError
 from sidecar.host import process_store
 from sidecar.logformat.batches import BatchColumns, SegmentScanner
 from sidecar.logformat.window import ReadAt
 from sidecar.model import ArchivedSegment
 from sidecar.rewriting.job import Cutter, SurveyedSegment, padded
+from sidecar.segment.archived_objects import table_at_end
 
 _WINDOW_BYTES: Final = 4 * 1024 * 1024
 _AHEAD_BYTES: Final = 256 * 1024

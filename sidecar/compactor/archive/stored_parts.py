@@ -16,7 +16,7 @@ from sidecar.host import process_store
 from sidecar.model import ObjectKey
 from sidecar.randomness import Randomness
 from sidecar.rewriting.work_files import WorkFile, nameless_file
-from sidecar.storage import FileSource
+from sidecar.storage.source import FileSource
 from sidecar.store_settings import StoreSettings
 
 STAGING: Final = "staging/"

@@ -22,7 +22,6 @@ class LifecycleRule:
     """
 
     name: str
-    prefix: str
     expires_days: int | None
     noncurrent_expires_days: int | None
     aborts_uploads_days: int | None
@@ -86,7 +85,6 @@ def _rules(rules: Iterable[dict[str, Any]], archive: str) -> Iterable[LifecycleR
         expiration = rule.get("Expiration", {})
         yield LifecycleRule(
             name=str(rule.get("ID", "")),
-            prefix=prefix,
             expires_days=expiration.get("Days", 0 if "Date" in expiration else None),
             noncurrent_expires_days=rule.get("NoncurrentVersionExpiration", {}).get("NoncurrentDays"),
             aborts_uploads_days=rule.get("AbortIncompleteMultipartUpload", {}).get("DaysAfterInitiation"),

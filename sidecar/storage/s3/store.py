@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -203,7 +205,9 @@ class S3Store:
             if self._s3.settings.checksum is ChecksumMode.NONE or len(batch) == 1:
                 # Stores without the new checksums also refuse the checksum that botocore puts on DeleteObjects.
                 for key in batch:
-                    self._delete_one(key)
+                    address = self._s3.address(key)
+                    with suppress(ObjectMissing):
+                        self._s3.repeat("DeleteObject", key, partial(self._s3.client.delete_object, **address))
             else:
                 self._delete_batch(batch)
 
@@ -238,15 +242,11 @@ class S3Store:
 
     def abort_upload(self, upload: UnfinishedUpload) -> None:
         """See `ObjectStore`. An upload that has ended meanwhile is no error."""
-        s3 = self._s3
-
-        def abort() -> None:
-            s3.client.abort_multipart_upload(**s3.address(upload.key), UploadId=upload.upload_id)
-
-        try:
-            s3.repeat("AbortMultipartUpload", upload.key, abort)
-        except ObjectMissing:
-            return
+        target = {**self._s3.address(upload.key), "UploadId": upload.upload_id}
+        with suppress(ObjectMissing):
+            self._s3.repeat(
+                "AbortMultipartUpload", upload.key, partial(self._s3.client.abort_multipart_upload, **target)
+            )
 
     @property
     def endpoint_url(self) -> str:
@@ -255,13 +255,6 @@ class S3Store:
 
     def bucket_rules(self) -> BucketRules:
         return read_bucket_rules(self._s3)
-
-    def _delete_one(self, key: ObjectKey) -> None:
-        s3 = self._s3
-        try:
-            s3.repeat("DeleteObject", key, lambda: s3.client.delete_object(**s3.address(key)))
-        except ObjectMissing:
-            return
 
     def _delete_batch(self, batch: Sequence[ObjectKey]) -> None:
         s3 = self._s3

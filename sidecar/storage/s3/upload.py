@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from sidecar.errors import ObjectDamaged, ObjectMissing, OutcomeUnknown, SidecarError, StoreUnavailable
@@ -224,11 +225,9 @@ class MultipartUpload:
             # Also on KeyboardInterrupt. An abort that fails too is left to `unfinished_uploads`.
             if not completed:
                 with suppress(SidecarError):
-                    self._s3.send("AbortMultipartUpload", self._upload.key, self._abort)
+                    abort = partial(self._s3.client.abort_multipart_upload, **self._target)
+                    self._s3.send("AbortMultipartUpload", self._upload.key, abort)
         return self._upload.receipt(crc32c)
-
-    def _abort(self) -> None:
-        self._s3.client.abort_multipart_upload(**self._target)
 
     def _send_parts(self, pool: ThreadPoolExecutor) -> list[SentPart]:
         size_bytes = self._upload.source.size_bytes

@@ -1,0 +1,76 @@
+"""Reads objects of segments: of `.indexes` never more bytes than the commit names, and nothing that differs from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from producer_state.table import ProducerTable
+from producer_state.wire import ProducerStateError
+from sidecar.archive.bundle import cut_part, cut_parts, indexes_size_bytes
+from sidecar.archive.keys import below
+from sidecar.errors import CorruptFile, ObjectMissing, PartitionError
+from sidecar.logformat.window import ReadAt
+from sidecar.model import ArchivedSegment, ObjectKey, PartName
+from sidecar.ports import ObjectStore
+
+
+def reader(store: ObjectStore, key: ObjectKey, size_bytes: int) -> ReadAt:
+    """Fills a buffer from a position of an object: one request each. Reading raises StoreError."""
+
+    def read_at(position: int, buffer: memoryview) -> int:
+        content = store.read(key, position, min(len(buffer), size_bytes - position))
+        buffer[: len(content)] = content
+        return len(content)
+
+    return read_at
+
+
+def read_part(store: ObjectStore, root: str, segment: ArchivedSegment, name: PartName) -> bytes:
+    """The bytes of one part.
+
+    Raises:
+        PartitionError: the commit names no such part.
+        CorruptFile: the bytes differ from the commit.
+        StoreError: the store fails, or has no such object.
+    """
+    key = below(root, segment.indexes_key)
+    part = segment.part(name)
+    if part is None:
+        raise PartitionError(f"{key}: the commit names no part {name}; verify the archive")
+    return cut_part(store.read(key, part.position, part.size_bytes), replace(part, position=0), key)
+
+
+def table_at_end(store: ObjectStore, root: str, segment: ArchivedSegment) -> ProducerTable:
+    """The archived producer state at a segment's end. Raises as `read_part`, and CorruptFile where it cannot be read."""
+    content = read_part(store, root, segment, PartName.PRODUCER_SNAPSHOT)
+    try:
+        return ProducerTable.from_snapshot(segment.end_offset, content)
+    except ProducerStateError as error:
+        key = below(root, segment.indexes_key)
+        raise CorruptFile(f"the archived producer snapshot cannot be read: {error}", file=key) from error
+
+
+def read_parts(store: ObjectStore, root: str, segment: ArchivedSegment) -> Mapping[PartName, bytes]:
+    """All parts of `.indexes`, checked against the commit. Raises as `read_indexes`, and CorruptFile where they differ."""
+    return cut_parts(read_indexes(store, root, segment), segment, below(root, segment.indexes_key))
+
+
+def read_indexes(store: ObjectStore, root: str, segment: ArchivedSegment) -> bytes:
+    """The whole object; `cut_parts` checks the content.
+
+    Raises:
+        CorruptFile: the object is missing or has another size than the commit says.
+        StoreError: the store fails.
+    """
+    key, size_bytes = below(root, segment.indexes_key), indexes_size_bytes(segment)
+    try:
+        data = store.read(key, 0, size_bytes + 1)
+    except ObjectMissing as error:
+        raise CorruptFile("committed, but not in the store", file=key) from error
+    if len(data) != size_bytes:
+        found = "more" if len(data) > size_bytes else str(len(data))
+        raise CorruptFile(
+            f"has {found} bytes, committed were {size_bytes}", file=key, position=min(len(data), size_bytes)
+        )
+    return data
