@@ -64,6 +64,9 @@ def test_workflows_run_what_the_makefile_has_and_get_only_the_rights_that_they_n
     for path in SCHEMAS["vendor.github-workflows"]:
         workflow = yaml.safe_load(path.read_text(encoding="utf-8"))
         assert workflow["permissions"] == {"contents": "read"}
+        # A tag of an action can be moved to other code, a commit cannot.
+        actions = re.findall(r"^ *-? *uses: (?!\./)(.+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+        assert [action for action in actions if not re.fullmatch(r"[\w./-]+@[0-9a-f]{40} # v\S+", action)] == []
         for job in workflow["jobs"].values():
             commands = [step["run"] for step in job.get("steps", []) if "run" in step]
             called = {
