@@ -9,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PLACEHOLDER = "your_organisation"
 """Where the address of the public repository belongs. No account of a forge can have an underscore."""
-ADDRESSES = ("pyproject.toml", "helm/tiered-sidecar/Chart.yaml")
+ADDRESSES = ("pyproject.toml", "helm/tiered-sidecar/Chart.yaml", "helm/tiered-sidecar-lib/Chart.yaml")
 PLACES = {
     "pyproject.toml": r'^version = "(.+)"$',
     "sidecar/__init__.py": r'^__version__ = "(.+)"$',
