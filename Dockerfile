@@ -20,6 +20,7 @@ java.naming,java.net.http,java.prefs,java.rmi,java.scripting,java.security.jgss,
 java.transaction.xa,java.xml,java.xml.crypto,jdk.crypto.ec,jdk.httpserver,jdk.incubator.vector,jdk.jfr,jdk.management,\
 jdk.naming.dns,jdk.net,jdk.security.auth,jdk.security.jgss,jdk.unsupported,jdk.zipfs \
  && cp -L /etc/ssl/certs/java/cacerts /opt/java/lib/security/cacerts \
+ && cp -L /usr/share/doc/openjdk-17-jdk-headless/copyright /opt/java/copyright \
  && /opt/java/bin/java -XX:+UseSerialGC -Xshare:dump
 
 # ---- the program and its libraries, from the lock, every file by hash
@@ -44,16 +45,18 @@ RUN python3 /build/place.py /build /opt/tiered-sidecar \
 # ---- what is shipped
 FROM ${BASE} AS final
 RUN apt-get update \
- && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends ca-certificates libstdc++6 python3 tini \
- && rm -rf /var/lib/apt/lists/* /var/cache/apt /var/cache/debconf /var/log/* /usr/share/doc /usr/share/man /usr/share/locale
-# Spark asks for the name of its user. Brokers run as 1000 (Apache, Confluent) or 1001 (Bitnami, Strimzi); the rest as 10001.
+ && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends ca-certificates libnss-wrapper libstdc++6 python3 tini \
+ && find /usr/share/doc -type f ! -name copyright -delete \
+ && rm -rf /var/lib/apt/lists/* /var/cache/apt /var/cache/debconf /var/log/* /usr/share/man /usr/share/locale
+# Spark asks for the name of its user. Brokers run as 1000 (Apache, Confluent) or 1001 (Bitnami, Strimzi); the rest as 10001. Any
+# other user ID gets a name from libnss-wrapper when the program starts (docker/launch.py).
 RUN for id in 1000 1001 10001; do \
       echo "kafka${id}:x:${id}:0:tiered-sidecar:/tmp:/usr/sbin/nologin" >> /etc/passwd; \
       echo "kafka${id}:x:${id}:" >> /etc/group; \
     done
 COPY --from=jre /opt/java /opt/java
 COPY --from=app /opt/tiered-sidecar /opt/tiered-sidecar
-COPY LICENSE /usr/share/licenses/tiered-sidecar/LICENSE
+COPY LICENSE NOTICE /usr/share/licenses/tiered-sidecar/
 COPY docker/smoke.py /opt/tiered-sidecar/smoke.py
 # All that is written goes below /tmp, or where the settings say: the root file system is read-only.
 ENV PATH=/opt/tiered-sidecar/bin:/opt/java/bin:/usr/local/bin:/usr/bin:/bin \

@@ -13,7 +13,7 @@ WORKERS ?= $(shell expr 2 \* $$(nproc 2>/dev/null || echo 2))
 # Every process under test compiles the program anew where this is set.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: python setup servers demo test test-fast test-apart check prose docs conformance histories simulate format lock clean image image-test sbom chart soak matrix restore-matrix store-matrix screenshots kernels collected
+.PHONY: python setup servers demo test test-fast test-apart check prose docs conformance histories simulate format lock clean image image-test sbom notice dist release-check chart soak matrix restore-matrix store-matrix screenshots kernels collected
 
 setup: $(STAMP)
 
@@ -132,8 +132,21 @@ image:
 image-test: setup
 	$(BIN)/python -m tests.image.check --compressed
 
+# What the image has, into build/sbom: Python packages and Spark's jars; with root, buildah and mmdebstrap also Debian's packages.
 sbom: setup
 	$(BIN)/python -m tests.image.sbom
+
+# What the image has, with licences, into NOTICE.
+notice: setup
+	$(BIN)/python -m tests.release.notice
+
+# The source archive and the wheel, into build/dist, checked as PyPI does.
+dist: setup
+	$(BIN)/python -m tests.release.dist
+
+# Whether the tag TAG may be published (docs/contributing/release.md).
+release-check: setup
+	@$(BIN)/python -m tests.release.versions check $(TAG)
 
 # What is written from others: the schema of the chart's values, the recipes of `k8s render`, the chart's page.
 chart: setup

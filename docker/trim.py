@@ -53,7 +53,6 @@ ONLY_ON_CLUSTERS = ("kubernetes-*", "spark-kubernetes_*", "spark-yarn_*", "vertx
 NEVER_IMPORTED = (
     "pyspark/data",
     "pyspark/examples",
-    "pyspark/licenses",
     "pyspark/ml",
     "pyspark/mllib",
     "pyspark/pandas",

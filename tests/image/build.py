@@ -17,7 +17,7 @@ from pathlib import Path
 from tests.servers.dist import cache_directory
 
 ROOT = Path(__file__).parents[2]
-BASE = "localhost/tiered-sidecar-base:bookworm"
+BASE = "localhost/tiered-sidecar-base:bookworm-slim"
 IMAGE = "localhost/tiered-sidecar:test"
 PACKAGES = {"buildah": "buildah", "bwrap": "bubblewrap", "mmdebstrap": "mmdebstrap"}
 _SLIM = ("man", "locale", "doc")
@@ -84,6 +84,7 @@ def _has(image: str) -> bool:
 def _bootstrap() -> None:
     tarball = _directory() / "base.tar"
     exclusions = [f"--dpkgopt=path-exclude=/usr/share/{folder}/*" for folder in _SLIM]
+    exclusions.append("--dpkgopt=path-include=/usr/share/doc/*/copyright")  # licences stay, as in Debian's slim images
     sources = [str(path) for path in [Path("/etc/apt/sources.list.d/debian.sources")] if path.exists()]
     subprocess.run(
         ["mmdebstrap", "--quiet", "--variant=minbase", *exclusions, "bookworm", str(tarball), *sources], check=True

@@ -18,12 +18,13 @@ from tests.golden import golden
 from tests.image.build import build, compressed_bytes, mounted, require_tools
 
 USER_ID = 1001
+NAMELESS_USER_ID = 1000650000
+"""As OpenShift gives them: /etc/passwd of the image does not have it."""
 START_LIMIT_S = 2.0
 TIMEOUT_S = 300.0
 NOW_MS = "1800000000000"
 PROGRAM = ("/usr/bin/tini", "-s", "-g", "--", "tiered-sidecar")
 # As in a pod: these, and what the Dockerfile sets.
-_WITHOUT_RIGHTS = ("/usr/bin/setpriv", f"--reuid={USER_ID}", "--regid=0", "--clear-groups", "--bounding-set=-all")
 _ENVIRONMENT = {
     "PATH": "/opt/tiered-sidecar/bin:/opt/java/bin:/usr/local/bin:/usr/bin:/bin",
     "JAVA_HOME": "/opt/java",
@@ -38,11 +39,11 @@ _ENVIRONMENT = {
 class Box:
     """The image's root, read-only, with a writable /tmp and /archive, a broker's directory at /data, and loopback alone."""
 
-    def __init__(self, root: Path, work: Path) -> None:
-        self._root, self._work = root, work
+    def __init__(self, root: Path, work: Path, user: int = USER_ID) -> None:
+        self._root, self._work, self._user = root, work, user
         for name in ("tmp", "archive"):
-            (work / name).mkdir()
-            os.chown(work / name, USER_ID, 0)
+            (work / name).mkdir(parents=True)
+            os.chown(work / name, user, 0)
 
     def command(self, *arguments: str) -> list[str]:
         """The command line that runs these in the box."""
@@ -51,7 +52,19 @@ class Box:
         binds += ["--ro-bind", str(golden("2.7.2") / "logs"), "/srv", "--ro-bind", "/etc/hosts", "/etc/hosts"]
         variables = [word for name, value in _ENVIRONMENT.items() for word in ("--setenv", name, value)]
         isolation = ["--unshare-pid", "--unshare-net", "--unshare-ipc", "--die-with-parent", "--clearenv"]
-        return ["bwrap", *binds, *isolation, *variables, "--", *_WITHOUT_RIGHTS, "--no-new-privs", "--", *arguments]
+        rights = ["--regid=0", "--clear-groups", "--bounding-set=-all", "--no-new-privs"]
+        return [
+            "bwrap",
+            *binds,
+            *isolation,
+            *variables,
+            "--",
+            "/usr/bin/setpriv",
+            f"--reuid={self._user}",
+            *rights,
+            "--",
+            *arguments,
+        ]
 
     def run(self, *arguments: str, status: int = 0) -> str:
         """What it prints. Raises AssertionError unless it ends with the status."""
@@ -69,7 +82,9 @@ def main() -> None:
     build()
     with mounted() as root, tempfile.TemporaryDirectory(prefix="tiered-sidecar-image-") as name:
         Path(name).chmod(0o755)
-        check(Box(root, Path(name)))
+        check(Box(root, Path(name) / "named"))
+        check_any_user(Box(root, Path(name) / "nameless", NAMELESS_USER_ID))
+        check_licences(root)
         report(root)
 
 
@@ -110,6 +125,27 @@ def check(box: Box) -> None:
     box.run("diff", "-r", f"/tmp/spark/{partition}", f"/tmp/local/{partition}")
     box.run("/opt/tiered-sidecar/bin/python", "/opt/tiered-sidecar/smoke.py")
     check_preparation(box)
+
+
+def check_any_user(box: Box) -> None:
+    """A user ID without a name runs everything, Spark too."""
+    box.run("id", "-un", status=1)
+    (partition, *_) = sorted(path.name for path in (golden("2.7.2") / "logs").glob("compacted-*"))
+    out = ("--out", f"/tmp/out/{partition}", "--engine", "spark", "--now-ms", NOW_MS)
+    box.run(*PROGRAM, "compact", f"/srv/{partition}", *out)
+
+
+def check_licences(root: Path) -> None:
+    """Each place that NOTICE names has the licences of what the image has. Raises AssertionError."""
+    packages = root / "opt/tiered-sidecar/lib/python3.11/site-packages"
+    listing = ["dpkg-query", f"--admindir={root / 'var/lib/dpkg'}", "-W", "-f=${Package}\n"]
+    debian = subprocess.run(listing, capture_output=True, text=True, check=True).stdout.split()
+    places = [root / "usr/share/doc" / name / "copyright" for name in debian]
+    places += [root / "opt/java/copyright", packages / "pyspark/licenses"]
+    places += [root / "usr/share/licenses/tiered-sidecar" / name for name in ("LICENSE", "NOTICE")]
+    missing = [str(place) for place in places if not place.exists()]
+    assert not missing, missing
+    print(f"ok           {len(places)} places of licences", flush=True)
 
 
 def check_preparation(box: Box) -> None:

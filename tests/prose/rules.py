@@ -59,7 +59,7 @@ class Finding:
 
 def pages() -> list[Path]:
     """All pages that the rules are for."""
-    names = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")
+    names = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "CODE_OF_CONDUCT.md")
     return [path for name in names if (path := ROOT / name).exists()] + sorted((ROOT / "docs").rglob("*.md"))
 
 

@@ -40,7 +40,14 @@ _COMPILER_FLAGS = ("-gcflags=all=-N -l -dwarf=false",)
 _LINKER_FLAGS = "-ldflags=-s -w"
 _CARGO_PACKAGES = {"s3s-fs": ["s3s-fs@0.14.1", "--features", "binary"]}
 _CRATES = Path(__file__).parent / "crates"
-_PYTHON_PACKAGES = {"ministack": "ministack==1.5.33", "aws": "awscli==1.46.3"}
+_PYTHON_PACKAGES = {
+    "ministack": "ministack==1.5.33",
+    "aws": "awscli==1.46.3",
+    "check-jsonschema": "check-jsonschema==0.39.0",
+    "cyclonedx-py": "cyclonedx-bom==7.5.0",
+    "pyproject-build": "build==1.6.1",
+    "twine": "twine==7.0.0",
+}
 _DEBIAN_PACKAGES = {
     "java": "openjdk-17-jdk-headless",
     "javac": "openjdk-17-jdk-headless",
