@@ -154,11 +154,20 @@ class Pages:
         }
 
 
-def pages_of(settings: HttpSettings, health: Health, metrics: Metrics, clock: Clock, model: StatusModel) -> Pages:
-    """The pages that these settings ask for. Raises SettingsError if the token cannot be read."""
+def pages_of(
+    settings: HttpSettings,
+    health: Health,
+    metrics: Metrics,
+    clock: Clock,
+    model: StatusModel,
+    *,
+    requires_token: bool = True,
+) -> Pages:
+    """The pages that these settings ask for. `requires_token`: raise SettingsError if the token cannot be read now."""
     timeout_s = settings.heartbeat_timeout_s
     page = StatusPage(model, health, clock, timeout_s)
-    return Pages(health, metrics, model, page, Access(settings.token_file), timeout_s)
+    access = Access(settings.token_file, requires_token=requires_token)
+    return Pages(health, metrics, model, page, access, timeout_s)
 
 
 def plain(status: HTTPStatus, text: str, headers: tuple[tuple[str, str], ...] = ()) -> Answer:
@@ -233,14 +242,14 @@ class Verdict(StrEnum):
 class Access:
     """Compares what clients send with the token of a file, which is read anew each time: Secrets are rotated in place."""
 
-    def __init__(self, token_file: Path | None) -> None:
+    def __init__(self, token_file: Path | None, *, requires_token: bool = True) -> None:
         """Args: token_file: None lets everybody in.
 
-        Raises SettingsError if the token cannot be read now, or is too short to be one.
+        Raises SettingsError if the token is required and cannot be read now, or is too short to be one.
         """
         self._token_file = token_file
         self._is_readable = True
-        if token_file is not None:
+        if token_file is not None and requires_token:
             _read_token(token_file)
 
     def verdict(self, authorization: str) -> Verdict:

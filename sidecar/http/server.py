@@ -155,15 +155,18 @@ class HttpServer:
         metrics: Metrics,
         clock: Clock,
         model: StatusModel | None = None,
+        *,
+        requires_token: bool = True,
     ) -> None:
         """Bind and begin to serve in a thread of its own.
 
-        Raises SettingsError if `http.bind` is unset or cannot be listened on, or the token cannot be read.
+        Raises SettingsError if `http.bind` is unset or cannot be listened on, or a required token cannot be read.
         """
         address = settings.address
         if address is None:
             raise SettingsError("http.bind is null: no address to listen on")
-        pages = pages_of(settings, health, metrics, clock, model or StatusModel(clock))
+        model = model or StatusModel(clock)
+        pages = pages_of(settings, health, metrics, clock, model, requires_token=requires_token)
         try:
             self._server = _Server(address, settings, pages, clock, metrics)
         except (OSError, UnicodeError) as error:
