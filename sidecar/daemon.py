@@ -40,17 +40,28 @@ EXIT_NOT_DRAINED = 143
 TICK_S = 0.5
 
 
+class RestartDue(Exception):
+    """Settings that need a restart changed before the first check was over: the caller starts with the new ones."""
+
+
 @dataclass(slots=True)
-class _Flags:
+class Flags:
     """`stop`: drain and end. `wake`: look at the disks now. `reload`: read the settings again.
 
-    `signal_number`: what set `stop`, 0 if nothing did.
+    `signal_number`: what set `stop`, 0 if no signal did. `may_restart`: the caller starts again after RestartDue.
+    `is_settled`: the first check of all partitions is over.
     """
 
     stop: threading.Event = field(default_factory=threading.Event)
     wake: threading.Event = field(default_factory=threading.Event)
     reload: threading.Event = field(default_factory=threading.Event)
     signal_number: int = 0
+    may_restart: bool = False
+    is_settled: bool = False
+
+    def is_ending(self) -> bool:
+        """Whether a signal has set `stop`."""
+        return self.signal_number != 0
 
 
 def run(
@@ -60,38 +71,50 @@ def run(
     source: SettingsSource | None = None,
     settled: Callable[[], None] = lambda: None,
     reader: ReadSegment = read_segment,
+    flags: Flags | None = None,
+    failure: str = "",
 ) -> int:
     """Archive until told to stop; returns the exit code: 0 after a clean drain, 1 after a fault of our own.
 
     `engines`: where compactions happen. Default: in this process. `source`: where changed settings are read from; by default
     they never change. `reader`: reads the segments that are archived.
-    `settled`: called once, as soon as a start has learned what there is to learn.
+    `settled`: called once, as soon as a start has learned what there is to learn. `flags`: of a caller that starts again.
+    `failure`: why the start before this one failed; shown until the first check is over.
     Where work had to be abandoned the process ends here, with 143: threads that wait for a store must not hold it.
 
     Raises:
         SettingsError: these settings can never work. A store that does not answer is waited for instead.
         SidecarError: there is no point in trying further.
+        RestartDue: see the class.
     """
     if not settings.broker.log_dirs:
         raise SettingsError("no log directory is given: --log-dir, or broker.log_dirs in the settings file")
     clock = clock or SystemClock()
     redact = Redaction(LoadedSettings(settings, {}).secrets()).text
-    metrics, flags = Metrics(clock), _Flags()
+    metrics, flags = Metrics(clock), flags or Flags()
     health = Health(clock, conditions=conditions_at_start(settings.store.url), redact=redact)
     status = StatusModel(clock, redact)
     reporter = HealthReporter(clock, metrics, health, status)
     metrics.watch_readiness(health.not_ready, ALL_CONDITIONS)
     metrics.work_dirs.watch("state", settings.run.state_path)
     metrics.work_dirs.watch("staging", settings.compaction.staging_dir or Path(tempfile.gettempdir()))
+    if failure:
+        reporter.start_failed(failure)
     if lacking := lacks_memory(settings):
         reporter.lacks_memory(lacking)
     with ExitStack() as resources:
-        resources.enter_context(_signals(flags))
+        resources.enter_context(signals(flags))
         if settings.http.address is not None:
             server = resources.enter_context(HttpServer(settings.http, health, metrics, clock, status))
             _log.info("http_listening", port=server.port)
         loop = RunLoop(settings, clock, metrics, reporter, flags.stop, flags.wake, engines, reader)
-        reload = None if source is None else SettingsReload(source, loop.adopt, metrics, health, clock)
+        reload = (
+            None
+            if source is None
+            else SettingsReload(
+                source, loop.adopt, metrics, health, clock, lambda: flags.may_restart and not flags.is_settled
+            )
+        )
         worker = _Worker(loop)
         worker.start()
         _supervise(worker, health, metrics, status, flags, settings.run.drain_timeout_s, clock, reload, settled)
@@ -103,6 +126,8 @@ def run(
     if worker.failure is not None:
         _log.critical("crashed", error=repr(worker.failure), exc_info=worker.failure)
         return EXIT_CRASHED
+    if reload is not None and reload.restart_due and not flags.is_ending():
+        raise RestartDue
     _log.info("stopped")
     return 0
 
@@ -112,7 +137,7 @@ def _supervise(
     health: Health,
     metrics: Metrics,
     status: StatusModel,
-    flags: _Flags,
+    flags: Flags,
     drain_timeout_s: float,
     clock: Clock,
     reload: SettingsReload | None = None,
@@ -127,17 +152,21 @@ def _supervise(
         status.tick()
         worker.join(seconds)
 
-    is_settled = False
     while worker.is_alive() and not flags.stop.is_set():
         wait(TICK_S)
-        if not is_settled and not health.not_ready():
-            is_settled = True
+        if not flags.is_settled and not health.not_ready():
+            flags.is_settled = True
             settled()
         if reload is not None:
             asked = flags.reload.is_set()
             flags.reload.clear()
             reload.look(asked=asked)
-    if flags.signal_number:
+            if reload.restart_due:
+                flags.stop.set()
+                flags.wake.set()
+    while worker.is_alive() and flags.may_restart and not flags.is_ending():
+        wait(TICK_S)  # Its end is no hurry: to end the process for it would restart the container.
+    if flags.is_ending():
         _log.info("draining", signal_number=flags.signal_number, drain_timeout_s=drain_timeout_s)
     deadline_s = clock.monotonic_s() + drain_timeout_s
     while worker.is_alive() and (left_s := deadline_s - clock.monotonic_s()) > 0:
@@ -151,7 +180,9 @@ def _end_at_once(code: int) -> None:
 
 
 @contextmanager
-def _signals(flags: _Flags) -> Iterator[None]:
+def signals(flags: Flags) -> Iterator[None]:
+    """Let SIGTERM, SIGINT and SIGHUP set the flags."""
+
     def on_signal(number: int, _frame: FrameType | None) -> None:
         # Nothing but flags: the thread that is interrupted here may hold the lock of the logs.
         if flags.signal_number:

@@ -51,17 +51,28 @@ def lacks_memory(settings: Settings) -> str:
 class SettingsReload:
     """Looks at the settings file, reads it when it is another one, and decides."""
 
-    def __init__(self, source: SettingsSource, adopt: Adopt, metrics: Metrics, health: Health, clock: Clock) -> None:
+    def __init__(
+        self,
+        source: SettingsSource,
+        adopt: Adopt,
+        metrics: Metrics,
+        health: Health,
+        clock: Clock,
+        may_restart: Callable[[], bool] = lambda: False,
+    ) -> None:
         """Show the settings that hold.
 
         Args:
             adopt: takes settings over; its event tells when they hold. Called by the thread that calls `look`.
+            may_restart: whether settings that need a restart get one. Default: they are refused.
         """
         self._source = source
         self._adopt = adopt
         self._metrics = metrics
         self._health = health
         self._clock = clock
+        self._may_restart = may_restart
+        self.restart_due = False
         self._read = self._seen = source.loaded_state
         self._running = source.loaded
         self._pending: _Pending | None = None
@@ -109,7 +120,10 @@ class SettingsReload:
         wanted = self._running if self._pending is None else self._pending.loaded
         changes = changes_between(wanted, loaded)
         lacking = lacks_memory(loaded.settings) if _needs_more(wanted.settings, loaded.settings) else ""
-        if changes.fixed:
+        if changes.fixed and self._may_restart():
+            _log.info("config_restart", why=why, settings=changes.fixed)
+            self.restart_due = True
+        elif changes.fixed:
             _log.error(
                 "config_reload_refused",
                 settings=changes.fixed,

@@ -92,7 +92,10 @@ MEANINGS: dict[str, tuple[str, str]] = {
         "The changed settings were refused as a whole. The old ones stay.",
         "Correct the file, or restart if `settings` need it.",
     ),
-    "crashed": ("A fault of the program ended the process.", "Report it with the stack trace."),
+    "crashed": (
+        "A fault of the program ended the process. With `--retry-start` it starts again.",
+        "Report it with the stack trace.",
+    ),
     "deleted_before_archived": (
         "DeleteRecords removed offsets that were not archived. The archive names the gap.",
         "None if it was intended.",
@@ -130,6 +133,10 @@ MEANINGS: dict[str, tuple[str, str]] = {
     "http_request_failed": (
         "A fault of the program in an HTTP answer. Archiving goes on.",
         "Report it with the stack trace.",
+    ),
+    "http_not_listening": (
+        "A start failed, and the address for the status page cannot be used meanwhile.",
+        "Correct `http.bind`, or free the port.",
     ),
     "http_token_not_read": ("The token file cannot be read. Every request is refused.", "Correct `http.token_file`."),
     "journal_set_aside": (
@@ -185,6 +192,10 @@ MEANINGS: dict[str, tuple[str, str]] = {
     "store_lacks": (
         "The store lacks an optional function.",
         "See `finding`. Set a lifecycle rule if it cannot list uploads.",
+    ),
+    "start_failed": (
+        "A start failed. With `--retry-start` the process stays up and starts again. Nothing is archived or pinned.",
+        "See `error`. A changed settings file starts it at once.",
     ),
     "store_not_usable": (
         "The store refuses or does not answer at the start. Nothing is archived or pinned.",

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -15,6 +17,8 @@ from sidecar.cli.options import GlobalOptions
 from sidecar.cli.output import ProgressDisplay, print_json, print_table, remark, size
 
 if TYPE_CHECKING:
+    from sidecar.config import LoadedSettings
+    from sidecar.daemon import Flags
     from sidecar.runner.backfill import BackfillReport
 
 
@@ -131,20 +135,47 @@ def run(
             metavar="HOST:PORT", help="Address and port of the status page, /metrics, /healthz, /readyz and /status."
         ),
     ] = None,
+    retry_start: Annotated[
+        bool,
+        typer.Option(
+            "--retry-start",
+            help="If a start fails, stay up, serve the status page, and start again. For containers beside a broker.",
+        ),
+    ] = False,
 ) -> int:
     """Archive segment after segment as the broker rolls them, until SIGTERM."""
     flags = _flags(log_dir, archive, topic, exclude, assume_leader, cluster_id, state_dir, single_writer)
     flags |= {"broker.connection.bootstrap_servers": bootstrap_server or None, **spark_flags(master, engine)}
     flags["http.bind"] = http_bind
+    share_arenas()
+    start = partial(_start, options, partial(options.load, flags, command_config))
+    if not retry_start:
+        return start()
+    early = options.load_early({"http.bind": http_bind})
+    options.set_up_logs(early)
+    from sidecar.supervisor import Supervisor
+
+    supervisor = Supervisor(early.settings.http, options.config_file)
+
+    def adopt(loaded: LoadedSettings) -> None:
+        supervisor.http = loaded.settings.http
+
+    return supervisor.run(lambda process, failure: start(adopt, process, failure))
+
+
+def _start(
+    options: GlobalOptions,
+    load: Callable[[], LoadedSettings],
+    known: Callable[[LoadedSettings], None] = lambda _loaded: None,
+    process: Flags | None = None,
+    failure: str = "",
+) -> int:
+    """Read the settings, hand them to `known`, and archive. For the rest see `daemon.run`."""
     from sidecar.config.changes import SettingsSource
 
-    share_arenas()
-    source = SettingsSource(
-        options.config_file,
-        lambda: options.load(flags, command_config),
-        options.set_up_logs,
-    )
+    source = SettingsSource(options.config_file, load, options.set_up_logs)
     source.set_up_logs(source.loaded)
+    known(source.loaded)
     settings = source.loaded.settings
     from sidecar import daemon
     from sidecar.cli.engines import RunEngines
@@ -154,7 +185,15 @@ def run(
     freeze()
     with RunEngines(settings) as engines:
         engines.report()
-        return daemon.run(settings, engines=engines, source=source, settled=freeze, reader=engines.reader())
+        return daemon.run(
+            settings,
+            engines=engines,
+            source=source,
+            settled=freeze,
+            reader=engines.reader(),
+            flags=process,
+            failure=failure,
+        )
 
 
 def _flags(

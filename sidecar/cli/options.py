@@ -96,6 +96,23 @@ class GlobalOptions:
             client_properties=command_config,
         )
 
+    def load_early(self, flags: Mapping[str, Any]) -> LoadedSettings:
+        """What flags and environment say of HTTP server and log: holds while the rest cannot be read. Raises SettingsError.
+
+        The store is `NO_ARCHIVE`.
+        """
+        from sidecar.config import load_settings, read_assignments
+        from sidecar.config.environment import variable_of
+
+        sections = ("http.", "log.")
+        assigned = {path: value for path, value in read_assignments(self.set_).items() if path.startswith(sections)}
+        prefixes = tuple(variable_of(section) for section in sections)
+        own = {"log.level": self.log_level, "log.format": self.log_format, "store.url": NO_ARCHIVE}
+        return load_settings(
+            flags={**assigned, **own, **flags},
+            environment={name: text for name, text in os.environ.items() if name.upper().startswith(prefixes)},
+        )
+
     def settings(
         self, flags: Mapping[str, Any] | None = None, command_config: Path | None = None, *, calm: bool = False
     ) -> Settings:

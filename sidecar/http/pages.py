@@ -80,13 +80,20 @@ class Pages:
     """The pages of one process that these settings ask for."""
 
     def __init__(
-        self, settings: HttpSettings, health: Health, metrics: Metrics, clock: Clock, model: StatusModel
+        self,
+        settings: HttpSettings,
+        health: Health,
+        metrics: Metrics,
+        clock: Clock,
+        model: StatusModel,
+        *,
+        requires_token: bool = True,
     ) -> None:
-        """Raises SettingsError if the token cannot be read."""
+        """Raises SettingsError if the token is required and cannot be read now."""
         self.health, self.metrics, self.model = health, metrics, model
         self.heartbeat_timeout_s = settings.heartbeat_timeout_s
         self.page = StatusPage(model, health, clock, settings.heartbeat_timeout_s)
-        self.access = Access(settings.token_file)
+        self.access = Access(settings.token_file, requires_token=requires_token)
 
     def answer(self, request: Request) -> Answer:
         """The answer to a GET. Without the token, where there is one, only `/healthz` tells anything."""
@@ -209,14 +216,14 @@ def _upload(upload: Upload) -> dict[str, Any]:
 class Access:
     """Compares what clients send with the token of a file, which is read anew each time: Secrets are rotated in place."""
 
-    def __init__(self, token_file: Path | None) -> None:
+    def __init__(self, token_file: Path | None, *, requires_token: bool = True) -> None:
         """Args: token_file: None lets everybody in.
 
-        Raises SettingsError if the token cannot be read now, or is too short to be one.
+        Raises SettingsError if the token is required and cannot be read now, or is too short to be one.
         """
         self._token_file = token_file
         self._is_readable = True
-        if token_file is not None:
+        if token_file is not None and requires_token:
             _read_token(token_file)
 
     def refusal(self, authorization: str) -> Answer | None:

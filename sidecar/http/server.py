@@ -156,15 +156,18 @@ class HttpServer(ThreadingHTTPServer):
         metrics: Metrics,
         clock: Clock,
         model: StatusModel | None = None,
+        *,
+        requires_token: bool = True,
     ) -> None:
         """Bind and begin to serve.
 
-        Raises SettingsError if `http.bind` is unset or cannot be listened on, or the token cannot be read.
+        Raises SettingsError if `http.bind` is unset or cannot be listened on, or a required token cannot be read.
         """
         address = settings.address
         if address is None:
             raise SettingsError("http.bind is null: no address to listen on")
-        self.pages = Pages(settings, health, metrics, clock, model or StatusModel(clock))
+        model = model or StatusModel(clock)
+        self.pages = Pages(settings, health, metrics, clock, model, requires_token=requires_token)
         self._timeout_s = settings.request_timeout_s
         self.clients = Clients(settings.max_connections, self._timeout_s, clock, metrics.http_turned_away.inc)
         if ":" in address[0]:

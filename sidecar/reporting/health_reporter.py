@@ -21,7 +21,8 @@ from sidecar.reporting.status_model import StatusModel
 _log = structlog.get_logger(__name__)
 CLEANER_STALLED = "CleanerStalled"
 RIGHT_MISSING = "RightMissing"
-ALL_CONDITIONS = ("store", "first_round", "log_dirs", "broker", "leadership", "topics", "state_dir")
+START_FAILED = "StartFailed"
+ALL_CONDITIONS = ("store", "first_round", "log_dirs", "broker", "leadership", "topics", "state_dir", "start")
 """The first two hold `run` back from its start on, see `conditions_at_start`; the others once it finds that they fail."""
 _NOTHING_IS_PINNED = (
     "nothing in the archive changed; nothing is pinned until the store has answered once; retention may delete segments "
@@ -176,6 +177,10 @@ class HealthReporter:
         """Where the archive is, without credentials, and which process this is."""
         self._status.about(archive, instance)
 
+    def start_failed(self, reason: str) -> None:
+        """The last start failed. It counts until the first check is over."""
+        self._failed("start", START_FAILED, reason)
+
     def no_leadership(self, reason: str) -> None:
         """By the settings, nothing says which partitions this broker leads."""
         _log.error("nothing_will_be_archived", reason=reason)
@@ -270,6 +275,7 @@ class HealthReporter:
             problems=list(problems),
             missing_rights=list(broker.missing_rights),
         )
+        self.health.met("start")
         # Last: between two conditions a probe would see a process ready that is not, or a ready one without a status.
         self.health.met("first_round")
 

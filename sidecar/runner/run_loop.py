@@ -88,6 +88,8 @@ class RunLoop:
         if not (self._settings.broker.assume_leader or self._settings.broker.connection.is_configured):
             self._reporter.no_leadership(render(Wait.LEADERSHIP_NOT_ON_DISK))
         while not self._stop.is_set():
+            # Else changed settings, of this start or the one before, would leave no pause between the tries.
+            self._wake.clear()
             taken_over = self._take_over()
             if taken_over is not None:
                 taken_over.set()

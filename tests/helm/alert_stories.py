@@ -188,6 +188,8 @@ STORIES: dict[str, Story] = {
             _not_ready("first_round"): "1x200",
             _not_ready("broker"): "1x200",
             _not_ready("store"): "0x200",
+            # One start that failed, as where the settings came late.
+            _not_ready("start"): "0x110 1x5 0x85",
             COMMITTED: "0+1x200",
         },
         summary="kafka-0: something keeps the sidecar from archiving",

@@ -114,6 +114,8 @@ def test_settings_of_every_container_are_settings_of_the_program(case: Path, tmp
         if "settings.yaml" in found.get("data", {})
     }
     assert files
+    for key in ("access-key-id", "secret-access-key"):
+        (tmp_path / key).write_text("secret")
     seen = 0
     for name, text in files.items():
         path = tmp_path / f"{name}.yaml"
@@ -125,7 +127,10 @@ def test_settings_of_every_container_are_settings_of_the_program(case: Path, tmp
                 if not is_ours(container) or name not in json.dumps(pod["volumes"]):
                     continue
                 seen += 1
-                environment = {entry["name"]: entry.get("value", "secret") for entry in container["env"]}
+                environment = {
+                    entry["name"]: entry["value"].replace("/etc/tiered-sidecar-keys", str(tmp_path))
+                    for entry in container["env"]
+                }
                 mounts = {mount["mountPath"]: mount.get("readOnly", False) for mount in container["volumeMounts"]}
                 if "TIERED_SIDECAR_CONFIG" not in environment:
                     continue

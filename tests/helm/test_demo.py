@@ -53,6 +53,7 @@ class Demo:
         tree["http"]["bind"] = f"127.0.0.1:{self.http_port}"
         self._paths = {
             "/etc/tiered-sidecar": directory / "etc",
+            "/etc/tiered-sidecar-keys": directory / "keys",
             "/var/lib/tiered-sidecar": directory / "work",
             "/var/lib/kafka/data/logs": self.log_dir,
             "/tmp": directory / "tmp",
@@ -60,6 +61,8 @@ class Demo:
         for path in self._paths.values():
             path.mkdir(exist_ok=True)
         (directory / "etc" / "settings.yaml").write_text(self._here(yaml.safe_dump(tree)))
+        for key, value in self._keys.items():
+            (directory / "keys" / key).write_text(value)
 
     def command(self, name: str) -> list[str]:
         """Of a container; our image's entry point is the program."""
@@ -78,6 +81,7 @@ class Demo:
                 reference = entry["valueFrom"]["secretKeyRef"]
                 assert self._secrets[reference["name"]][reference["key"]]
                 found[entry["name"]] = self._keys[reference["key"]]
+        found["TIERED_SIDECAR__HTTP__BIND"] = f"127.0.0.1:{self.http_port}"
         # Compiled kernels are kept where all tests keep theirs: to compile them is not what is tested.
         found.pop("NUMBA_CACHE_DIR")
         return found

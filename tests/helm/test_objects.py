@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from tests.helm.charts import CHART, MONITORING, NEEDED, helm, rendered
+from tests.helm.test_charts import pods_of
 
 pytestmark = pytest.mark.real
 
@@ -101,9 +102,41 @@ def test_what_pods_of_brokers_mount_outlives_the_release_and_may_be_missing() ->
     volumes = {volume["name"]: volume for volume in spec["volumes"]}
     assert volumes["tiered-sidecar-settings"]["configMap"]["optional"] is True
     assert volumes["tiered-sidecar-token"]["secret"]["optional"] is True
+    assert volumes["tiered-sidecar-keys"]["secret"]["optional"] is True
     (sidecar,) = spec["initContainers"]
-    keys = [entry["valueFrom"]["secretKeyRef"] for entry in sidecar["env"] if "valueFrom" in entry]
-    assert [key["optional"] for key in keys] == [True, True]
+    # What a variable takes from an object stays as it was when the container began: a late Secret would never arrive.
+    assert not [entry for entry in sidecar["env"] if "valueFrom" in entry]
+    files = {item["path"] for item in volumes["tiered-sidecar-keys"]["secret"]["items"]}
+    (keys,) = (mount["mountPath"] for mount in sidecar["volumeMounts"] if mount["name"] == "tiered-sidecar-keys")
+    named = {
+        entry["value"] for entry in sidecar["env"] if entry["name"].endswith("KEY_FILE") or "KEY_ID" in entry["name"]
+    }
+    assert named == {f"{keys}/{file}" for file in files}
+
+
+@pytest.mark.parametrize("native", ["true", "false"])
+def test_nothing_that_a_start_lacks_makes_the_broker_s_pod_unready(native: str) -> None:
+    """A readiness probe of any container counts for the pod, a startup probe of a native sidecar keeps the broker waiting."""
+    values = {**NEEDED, "sidecar.native": native, "settings.http.bind": "[::]:9400", "demo.enabled": "true"}
+    objects = rendered(values)
+    recipes = next(found["data"] for found in objects if found["metadata"]["name"].endswith("-recipes"))
+    patch = yaml.safe_load(recipes["plain.yaml"])["spec"]["template"]["spec"]
+    containers = [
+        container
+        for pod in (patch, *pods_of(objects))
+        for container in (*(pod.get("initContainers") or ()), *pod.get("containers", ()))
+        if container["name"] == "tiered-sidecar"
+    ]
+    assert len(containers) == 2
+    binds = set()
+    for container in containers:
+        assert container["args"] == ["run", "--retry-start"]
+        assert not {"readinessProbe", "startupProbe"} & set(container)
+        # The probe is answered at the same place without the settings file as with it.
+        bind = {entry["name"]: entry.get("value") for entry in container["env"]}["TIERED_SIDECAR__HTTP__BIND"]
+        assert [port["containerPort"] for port in container["ports"]] == [int(bind.rpartition(":")[2])]
+        binds.add(bind)
+    assert binds == {"[::]:9400", "0.0.0.0:9308"}
 
 
 def test_the_demo_fits_a_node_of_two_cores_twice_and_mounts_the_disk_where_apache_s_image_has_a_volume() -> None:

@@ -235,9 +235,9 @@ def test_a_commit_is_reported_by_what_it_says() -> None:
 
 
 def test_nothing_decides_by_the_status_model() -> None:
-    """It is fed by the sinks, made by the daemon, and rendered by `http`. Nothing else can read it."""
+    """It is fed by the sinks, made by the daemon and its supervisor, and rendered by `http`. Nothing else can read it."""
     product = Path(sidecar.__file__).parent
-    may_read = {"reporting", "http", "daemon.py"}
+    may_read = {"reporting", "http", "daemon.py", "supervisor.py"}
     for path in product.rglob("*.py"):
         name = path.relative_to(product)
         if name.parts[0] in may_read:

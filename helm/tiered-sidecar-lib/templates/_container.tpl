@@ -6,7 +6,12 @@ The containers. Each takes a dict:
   runAsUser, runAsGroup  numbers: the broker's, so that files of mode 0600 can be read
 */}}
 
-{{/* The sidecar. `native: true` makes it an entry of initContainers that runs as long as the pod (Kubernetes 1.29+). */}}
+{{/*
+The sidecar. `native: true` makes it an entry of initContainers that runs as long as the pod (Kubernetes 1.29+).
+A container that ends, or whose readiness probe fails, makes the broker's pod unready; a startup probe of a native sidecar keeps
+the broker from starting. So it has neither probe, and `--retry-start` keeps it up whatever a start lacks. The address stands in
+a variable, because the settings file may be what is missing.
+*/}}
 {{- define "tiered-sidecar-lib.container" -}}
 {{- $values := .root.Values -}}
 name: tiered-sidecar
@@ -15,9 +20,11 @@ imagePullPolicy: {{ $values.image.pullPolicy }}
 {{- if .native }}
 restartPolicy: Always
 {{- end }}
-args: [run]
+args: [run, --retry-start]
 env:
 {{- include "tiered-sidecar-lib.env" . | nindent 2 }}
+  - name: TIERED_SIDECAR__HTTP__BIND
+    value: {{ include "tiered-sidecar-lib.httpBind" .root | quote }}
 {{- if ($values.statusPage).existingSecret }}
   - name: TIERED_SIDECAR__HTTP__TOKEN_FILE
     value: /etc/tiered-sidecar-token/token
@@ -100,7 +107,10 @@ seccompProfile:
   type: RuntimeDefault
 {{- end -}}
 
-{{/* Where the settings come from. Variables win over the file, so one file serves hosts with different directories. */}}
+{{/*
+Where the settings come from. Variables win over the file, so one file serves hosts with different directories. Keys of the store
+come as files: a variable keeps what the Secret held when the container began, and this container does not end for a new one.
+*/}}
 {{- define "tiered-sidecar-lib.env" -}}
 {{- $values := .root.Values -}}
 - name: TIERED_SIDECAR_CONFIG
@@ -111,19 +121,11 @@ seccompProfile:
 {{- end }}
 - name: NUMBA_CACHE_DIR
   value: /var/lib/tiered-sidecar/kernels
-{{- with $values.s3.existingSecret }}
-- name: TIERED_SIDECAR__STORE__S3__ACCESS_KEY_ID
-  valueFrom:
-    secretKeyRef:
-      name: {{ . }}
-      key: {{ $values.s3.accessKeyIdKey }}
-      optional: true
-- name: TIERED_SIDECAR__STORE__S3__SECRET_ACCESS_KEY
-  valueFrom:
-    secretKeyRef:
-      name: {{ . }}
-      key: {{ $values.s3.secretAccessKeyKey }}
-      optional: true
+{{- if $values.s3.existingSecret }}
+- name: TIERED_SIDECAR__STORE__S3__ACCESS_KEY_ID_FILE
+  value: /etc/tiered-sidecar-keys/access-key-id
+- name: TIERED_SIDECAR__STORE__S3__SECRET_ACCESS_KEY_FILE
+  value: /etc/tiered-sidecar-keys/secret-access-key
 {{- end }}
 {{- with $values.sidecar.extraEnv }}
 {{ toYaml . }}
@@ -134,6 +136,11 @@ seccompProfile:
 - name: tiered-sidecar-settings
   mountPath: /etc/tiered-sidecar
   readOnly: true
+{{- if .root.Values.s3.existingSecret }}
+- name: tiered-sidecar-keys
+  mountPath: /etc/tiered-sidecar-keys
+  readOnly: true
+{{- end }}
 - name: tiered-sidecar-work
   mountPath: /var/lib/tiered-sidecar
 - name: tiered-sidecar-tmp

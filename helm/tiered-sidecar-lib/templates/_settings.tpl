@@ -12,8 +12,8 @@ never do, they come by a Secret. Spark is given two cores: without a limit of th
 {{- toYaml (mergeOverwrite $container (deepCopy .Values.settings)) -}}
 {{- end -}}
 
-{{/* The port of the HTTP server, which the probe and the PodMonitor reach from outside the container. Takes the root context. */}}
-{{- define "tiered-sidecar-lib.httpPort" -}}
+{{/* The address of the HTTP server, which the probe and the PodMonitor reach from outside the container. Takes the root context. */}}
+{{- define "tiered-sidecar-lib.httpBind" -}}
 {{- $http := default dict .Values.settings.http -}}
 {{- $bind := toString (get (include "tiered-sidecar-lib.settings" . | fromYaml).http "bind") -}}
 {{- if and (hasKey $http "bind") (not $http.bind) -}}
@@ -22,5 +22,10 @@ never do, they come by a Secret. Spark is given two cores: without a limit of th
 {{- if not (regexMatch "^(0\\.0\\.0\\.0|\\[::\\]):[1-9][0-9]{0,4}$" $bind) -}}
 {{- fail (printf "settings.http.bind is %s, which the liveness probe and the scrape cannot reach: write 0.0.0.0:PORT or [::]:PORT; statusPage.existingSecret keeps others out" $bind) -}}
 {{- end -}}
-{{- regexFind "[0-9]+$" $bind -}}
+{{- $bind -}}
+{{- end -}}
+
+{{/* Its port. */}}
+{{- define "tiered-sidecar-lib.httpPort" -}}
+{{- regexFind "[0-9]+$" (include "tiered-sidecar-lib.httpBind" .) -}}
 {{- end -}}

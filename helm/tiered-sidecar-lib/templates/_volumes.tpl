@@ -10,6 +10,17 @@ they are optional, and the sidecar says what it lacks.
   configMap:
     name: {{ include "tiered-sidecar-lib.fullname" .root }}-settings
     optional: true
+{{- if $values.s3.existingSecret }}
+- name: tiered-sidecar-keys
+  secret:
+    secretName: {{ $values.s3.existingSecret }}
+    optional: true
+    items:
+      - key: {{ $values.s3.accessKeyIdKey }}
+        path: access-key-id
+      - key: {{ $values.s3.secretAccessKeyKey }}
+        path: secret-access-key
+{{- end }}
 - name: tiered-sidecar-work
 {{- include "tiered-sidecar-lib.workVolume" .root | nindent 2 }}
 {{ end -}}
