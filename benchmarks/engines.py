@@ -86,7 +86,7 @@ def _measure(name: str, partition: Path, scratch: Path, rounds: int) -> Row:
     work = Work(kind, sum(sizes), on_this_machine=True)
     auto = choose_engine(EngineName.AUTO, work, has_cluster=False)
     medians = {engine: statistics.median(seconds[engine]) for engine in ENGINES}
-    row = Row(name, work.size_bytes, work.segments, medians["local"], medians["spark"], auto.value, os.getloadavg()[0])
+    row = Row(name, work.size_bytes, len(sizes), medians["local"], medians["spark"], auto.value, os.getloadavg()[0])
     print(
         f"  {name:8s} {row.size_bytes / MIB:7.0f} MiB  local {row.local_s:7.2f} s  spark {row.spark_s:7.2f} s",
         flush=True,
