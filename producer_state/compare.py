@@ -66,7 +66,7 @@ def compare_snapshots(
 
 _EXPIRED = "already expired"
 _FORGOTTEN = "the broker forgot it when the producer expired between two writes"
-_BELOW_START = "it lies below the log's start"
+_BELOW_START = "it is below the log start offset"
 _DELETED = "its batches were deleted before the broker replayed the log"
 _CLEANED = "compaction has removed later batches or markers"
 _BATCH = ("last_sequence", "last_offset", "offset_delta")
@@ -97,7 +97,7 @@ class Allowance:
 
     def may_add(self, theirs: ProducerEntry) -> str:
         if theirs.producer_epoch < 0 and theirs.current_txn_first_offset is None:
-            return "known from an empty control batch only"
+            return "known only from an empty control batch"
         if self._expired(theirs):
             return _EXPIRED
         if theirs.last_offset < self.log_start_offset > (theirs.current_txn_first_offset or 0):
@@ -107,7 +107,7 @@ class Allowance:
     def differing(self, theirs: ProducerEntry, ours: ProducerEntry) -> Difference:
         before, after = asdict(theirs), asdict(ours)
         names = [name for name in before if before[name] != after[name]]
-        what = ", ".join(f"{name} {before[name]}, by the log {after[name]}" for name in names)
+        what = ", ".join(f"{name} {before[name]}, according to the log {after[name]}" for name in names)
         if self._expired(theirs) and self._expired(ours):
             return Difference(theirs.producer_id, what, _EXPIRED)
         reasons = [self._reason(name, theirs, ours) for name in names]

@@ -1,7 +1,7 @@
 """How kernels are compiled: at their first call, without the GIL, kept on disk between processes where that is possible.
 
 Trap: numba notices a change in the file of a kernel, not in the files of kernels it calls. `make kernels` removes the `*.nbi` files
-beside the modules after a change; those below NUMBA_CACHE_DIR are yours to remove.
+next to the modules after a change; those below NUMBA_CACHE_DIR are yours to remove.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def _compiled(function: Callable[..., Any], *, inline: Literal["never", "always"
         dispatcher: Any = njit(nogil=True, cache=True, inline=inline)(function)
     except RuntimeError:
         # Neither the package's folder nor the user's cache folder can be written, as on a read-only root file system
-        # without NUMBA_CACHE_DIR: each process compiles anew, which takes seconds, instead of failing at import.
+        # without NUMBA_CACHE_DIR: each process compiles again, which takes seconds, instead of failing at import.
         return njit(nogil=True, inline=inline)(function)
     _keep_if_possible(dispatcher._cache)  # noqa: SLF001 - numba has no public way to survive a full cache disk
     return dispatcher

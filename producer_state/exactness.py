@@ -1,9 +1,9 @@
 """When a rebuilt producer state is exact: the one rule of `rebuild`, `heal`, `check`, `backfill`, `run` and compaction.
 
-Exact: the state names every producer that the log below it, from offset 0 on, tells of and that a broker would still
+Exact: the state names every producer that the log below it, from offset 0 on, names and that a broker would still
 know, with the values of that log. Otherwise a live broker may have known more. A state is exact if all of these hold:
 
-- The beginning is known: the log begins at offset 0, or a snapshot that names producers stands at its start.
+- The beginning is known: the log begins at offset 0, or a snapshot that names producers exists at its start.
   An empty snapshot at a log's start proves nothing: a broker that finds no snapshots writes empty ones unread.
 - No cleaner has been in the batches that were replayed: what it removed cannot be replayed.
 - A replay that began at a snapshot inside the log is as exact as that snapshot, see `knows_below`.
@@ -24,8 +24,9 @@ def knows_beginning(state_at_start: ProducerTable) -> bool:
 def knows_below(*, recorded: bool | None, beginning_known: bool, compacted: bool) -> bool:
     """Whether nothing below a snapshot inside a log is unknown to who begins there.
 
-    An archive records that. On disk (`recorded` None) an inexact file of ours cannot be told from a broker's: only where no
-    replay of the log is inexact, its beginning being known and no cleaner having been in it, are all of its snapshots exact.
+    An archive records that. On disk (`recorded` None) an inexact file of this program cannot be distinguished from a
+    broker's: only where no replay of the log is inexact, its beginning being known and no cleaner having been in it, are all of
+    its snapshots exact.
     """
     return recorded if recorded is not None else beginning_known and not compacted
 

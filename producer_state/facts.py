@@ -39,7 +39,7 @@ class BatchFacts:
     """Columns of equal length n, in ascending offset order.
 
     Legacy batches (magic 0 and 1) have producer_id -1; where they are compressed, record_count is -1 and base_offset
-    equals last_offset, because only the wrapper was looked at. Absent values are -1, as on the wire.
+    equals last_offset, because only the wrapper was read. Absent values are -1, as on the wire.
     Source: the header fields of DefaultRecordBatch and the records of ControlRecordType / EndTransactionMarker.
     """
 
@@ -100,7 +100,7 @@ class MalformedMarker(BatchProblem):
     Source: EndTransactionMarker.deserialize.
     """
 
-    what = "its control record is no end-transaction marker (expected type 0 or 1 and a value of 6 bytes or more)"
+    what = "its control record is not an end-transaction marker (expected type 0 or 1 and a value of 6 bytes or more)"
 
 
 class OffsetsNotAscending(BatchProblem):

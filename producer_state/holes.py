@@ -101,7 +101,7 @@ def _marked(rows: Rows) -> Int64Column:
 
 
 class SegmentUnreadable(Exception):
-    """A segment cannot be digested, and nothing below it is to be read: what it would have told stays unknown."""
+    """A segment cannot be digested, and nothing below it is to be read: what it would have shown stays unknown."""
 
 
 class LogBelow(Protocol):
@@ -129,8 +129,8 @@ class Answer:
 def answer(log: LogBelow, questions: Questions, start_offset: int, known: ProducerTable | None = None) -> Answer:
     """What is known at `start_offset` of the producers asked for.
 
-    Reads segments backwards until everything is answered, a snapshot tells the rest, or the log begins.
-    An empty snapshot tells nothing here: producers with a transaction open never expire, so one of a broker
+    Reads segments backwards until everything is answered, a snapshot has the rest, or the log begins.
+    An empty snapshot proves nothing here: producers with a transaction open never expire, so one of a broker
     that knew them would not be empty.
     `known`: the state at an older segment's base, from an earlier replay; nothing below it is read.
     """

@@ -104,4 +104,4 @@ def _require_results(kernel: Kernel, found: Any) -> None:
         kernel.results, found == types.UniTuple(types.int64, kernel.results)
     )
     if not declared:
-        raise TypeError(f"kernel {kernel.symbol} returns {found}, declared were {kernel.results} integers")
+        raise TypeError(f"kernel {kernel.symbol} returns {found}, expected {kernel.results} integers")

@@ -1,4 +1,4 @@
-"""Applies batches to a producer table as a broker does under replication, and tells which transactions end.
+"""Applies batches to a producer table as a broker does under replication, and reports which transactions end.
 
 Source: UnifiedLog.updateProducers, ProducerAppendInfo.append, ProducerStateManager.lastStableOffset.
 """
@@ -33,7 +33,7 @@ _replay = LIBRARY.kernel(
 
 @dataclass(frozen=True, slots=True)
 class CompletedTransaction:
-    """A transaction that held data and was ended by a marker.
+    """A transaction with data that a marker ended.
 
     `first_offset` is the base of its first batch, `last_offset` the marker's offset; `last_stable_offset` the first offset
     of the earliest transaction of another producer still open then, else the marker's offset + 1.

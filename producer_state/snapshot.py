@@ -98,7 +98,7 @@ def _check_producer_ids(producer_ids: npt.NDArray[np.int64]) -> None:
     seen: set[int] = set()
     for index, producer_id in enumerate(producer_ids.tolist()):
         if producer_id < 0 or producer_id in seen:
-            what = f"producer id {producer_id} {'is negative' if producer_id < 0 else 'stands there twice'}"
+            what = f"producer id {producer_id} {'is negative' if producer_id < 0 else 'appears twice'}"
             raise CorruptSnapshot(what, position=HEADER.size_bytes + index * ENTRY.size_bytes)
         seen.add(producer_id)
 

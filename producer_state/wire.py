@@ -1,7 +1,7 @@
 """Fixed binary layouts declared once, as annotated dataclasses; and the base of this package's errors.
 
 A `Layout` reads the annotations of a frozen dataclass, builds the big-endian struct, and derives size and offsets,
-so that a wire table stands in exactly one place.
+so that a wire table is in exactly one place.
 """
 
 from __future__ import annotations

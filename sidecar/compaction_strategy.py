@@ -50,7 +50,7 @@ def strategy_of(text: str) -> Strategy:
         return Strategy(name) if name else Strategy.OFFSET
     except ValueError as error:
         names = ", ".join(Strategy)
-        raise ValueError(f"{text!r} is no compaction strategy: expected {names}, or nothing for offset") from error
+        raise ValueError(f"{text!r} is not a compaction strategy: expected {names}, or nothing for offset") from error
 
 
 def strategy_in_use(strategy: Strategy, header: str) -> StrategyInUse:

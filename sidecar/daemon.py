@@ -74,7 +74,7 @@ def run(
     flags: Flags | None = None,
     failure: str = "",
 ) -> int:
-    """Archive until told to stop; returns the exit code: 0 after a clean drain, 1 after a fault of our own.
+    """Archive until the signal to stop; returns the exit code: 0 after a clean drain, 1 after a fault of this program.
 
     `engines`: where compactions happen. Default: in this process. `source`: where changed settings are read from; by default
     they never change. `reader`: reads the segments that are archived.
@@ -119,7 +119,11 @@ def run(
         worker.start()
         _supervise(worker, health, metrics, status, flags, settings.run.drain_timeout_s, clock, reload, settled)
         if worker.is_alive():
-            _log.error("drain_timed_out", drain_timeout_s=settings.run.drain_timeout_s, left="the journal knows it")
+            _log.error(
+                "drain_timed_out",
+                drain_timeout_s=settings.run.drain_timeout_s,
+                effect="the journal has it; it resumes at the next start",
+            )
             _end_at_once(EXIT_NOT_DRAINED)
     if isinstance(worker.failure, SidecarError):
         raise worker.failure
@@ -143,7 +147,7 @@ def _supervise(
     reload: SettingsReload | None = None,
     settled: Callable[[], None] = lambda: None,
 ) -> None:
-    """Wait for the worker's end, and look after the settings; after the signal to drain, wait for so long."""
+    """Wait for the worker's end, and watch the settings; after the signal to drain, wait for at most this long."""
 
     def wait(seconds: float) -> None:
         # The worker beats while it works. A call to the store ends by its own time limits: waiting for it is no stall.

@@ -68,7 +68,7 @@ class Stages:
         return bucket * self.second_tasks // self.buckets
 
     def third_task_of(self, item: int) -> int:
-        """Round robin, one further in each round: adjacent items are apart, and so are every second ones."""
+        """Cyclic, shifted by one in each pass: adjacent items are apart, and so are every second ones."""
         return (item + item // self.third_tasks) % self.third_tasks
 
 

@@ -2,11 +2,11 @@
 
 SidecarError                    exit 1
 ├── SettingsError               exit 2   fix the settings or the arguments
-│   └── LogDirsUnformatted               retryable: no log dir tells cluster and broker; a new broker formats them
+│   └── LogDirsUnformatted               retryable: no log dir names cluster and broker; a new broker formats them
 ├── PartitionError              exit 3   this partition stops here, the others go on
 │   ├── CorruptFile                      keep the file, tell a person: file, byte position, what was expected
 │   ├── RecordRefused                    a record that the topic's rules refuse; nothing is damaged
-│   ├── SegmentChanged                   a file changed or vanished while it was read; looked at again later
+│   ├── SegmentChanged                   a file changed or vanished while it was read; checked again later
 │   ├── RowsLost                         retryable: an engine lost or doubled rows between the stages of a compaction
 │   ├── CoverageHole                     the next local segment does not continue the archive
 │   ├── LineageUnknown                   another topic, or not a continuation of the archived log
@@ -119,7 +119,7 @@ class RowsLost(PartitionError):
 class CoverageHole(PartitionError):
     """Offsets are missing between what is archived, or a local segment, and the next segment.
 
-    `hole`: `[from, to)`, the offsets that are missing; None where only the text tells.
+    `hole`: `[from, to)`, the offsets that are missing; None where only the text names them.
     """
 
     def __init__(self, what: str, *, hole: tuple[int, int] | None = None) -> None:
@@ -176,7 +176,7 @@ class BrokerTrouble(Flag):
 
 
 class BrokerUnavailable(SidecarError):
-    """The broker beside which we run does not answer, or does not answer us: what it leads cannot be known now."""
+    """The local broker does not respond, or refuses this client: the partitions that it leads are unknown now."""
 
     retryable = True
 

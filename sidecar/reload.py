@@ -43,8 +43,8 @@ def lacks_memory(settings: Settings) -> str:
     if limit is None or needed <= limit:
         return ""
     return (
-        f"these settings may take {needed // MIB} MiB, this container has {limit // MIB} MiB: raise its limit, which restarts "
-        f"the pod (the chart does both when its values say so)"
+        f"these settings may take {needed // MIB} MiB, this container has {limit // MIB} MiB: raise its limit, "
+        "which restarts the pod (with the chart, change its values: it does both)"
     )
 
 

@@ -18,7 +18,7 @@ READ_LATER_CLASSES = frozenset({"GLACIER", "DEEP_ARCHIVE"})
 
 
 class ReloadMark:
-    """Stands at settings that `run` takes over from a changed file without a restart."""
+    """Marks settings that `run` applies from a changed file without a restart."""
 
 
 Reloadable = Annotated[Value, ReloadMark()]
@@ -33,14 +33,14 @@ class StoreSection(BaseModel):
 
 
 class ChecksumMode(StrEnum):
-    """How objects are protected between us and the store."""
+    """How objects are protected on the way to the store."""
 
     CRC32C = "crc32c"
     NONE = "none"
 
 
 class AddressingStyle(StrEnum):
-    """Where the bucket's name goes: host name (`virtual`), path (`path`), or as the SDK thinks fit (`auto`)."""
+    """Where the bucket's name goes: host name (`virtual`), path (`path`), or the SDK's choice (`auto`)."""
 
     AUTO = "auto"
     PATH = "path"
@@ -55,10 +55,10 @@ class ServerSideEncryption(StrEnum):
 
 
 class RetrySettings(StoreSection):
-    """The one layer that repeats requests. Waits are random, their upper bound doubles from `wait_s_first` on."""
+    """Retries of requests. Waits are random; their upper bound doubles from `wait_s_first` on."""
 
     attempts: Annotated[int, Field(ge=1, le=20)] = 6
-    """How often a request is sent at most."""
+    """Maximum number of attempts of a request."""
     wait_s_first: Annotated[float, Field(gt=0, le=60)] = 0.5
     """Upper bound of the wait before the second attempt."""
     wait_s_max: Annotated[float, Field(gt=0, le=600)] = 20.0
@@ -66,10 +66,10 @@ class RetrySettings(StoreSection):
 
 
 class S3Settings(StoreSection):
-    """What an S3-compatible store needs to know beyond the URL."""
+    """Settings of an S3-compatible store beyond the URL."""
 
     endpoint_url: str | None = None
-    """Of another store than AWS, for example `https://minio.example:9000`. Never with credentials in it."""
+    """Endpoint of a store other than AWS, for example `https://minio.example:9000`. Must not contain credentials."""
     region: str | None = None
     """Default: the SDK's own search (environment, profile), then us-east-1."""
     addressing_style: AddressingStyle = AddressingStyle.AUTO
@@ -77,35 +77,36 @@ class S3Settings(StoreSection):
     profile: str | None = None
     """Named profile of the AWS configuration files."""
     access_key_id: SecretStr | None = None
-    """Explicit key; default is the SDK's chain: environment, profile, web identity (IRSA), container, instance."""
+    """Explicit key. Default: the SDK's chain of environment, profile, web identity (IRSA), container and instance."""
     secret_access_key: SecretStr | None = None
-    """Goes with `access_key_id`."""
+    """Secret of `access_key_id`."""
     session_token: SecretStr | None = None
-    """For temporary explicit keys."""
+    """Session token of a temporary explicit key."""
     verify_tls: bool = True
     """Check the store's certificate."""
     ca_file: Path | None = None
-    """PEM bundle to check it against instead of the system's."""
+    """PEM bundle of certificate authorities for that check, instead of the system's."""
     connect_timeout_s: Annotated[float, Field(gt=0, le=300)] = 10.0
     """How long to wait for a connection."""
     read_timeout_s: Annotated[float, Field(gt=0, le=3600)] = 60.0
-    """How long to wait for the next bytes of an answer."""
+    """How long to wait for the next bytes of a response."""
     part_bytes: Annotated[int, Field(ge=5 * _MIB, le=512 * _MIB)] = 16 * _MIB
-    """Size of a multipart part; objects up to this size go in one request. Grows by itself beyond 10,000 parts."""
+    """Size of a multipart part; objects up to this size go in one request. Increases automatically for objects of more
+    than 10,000 parts."""
     concurrency: Annotated[int, Field(ge=1, le=64)] = 4
-    """Parts in flight over all uploads together: memory is about `part_bytes` times this."""
+    """Parts in flight over all uploads together. Memory is about `part_bytes` times this."""
     checksum: ChecksumMode = ChecksumMode.CRC32C
     """`none` for stores that refuse checksum headers; contents are then compared by size only."""
     conditional_writes: bool = True
-    """Send `If-None-Match: *`. Off only for stores that refuse the header, and then only with `single_writer`. A put that the
-    network delays may then replace a later commit of the same writer. The next commit notices that, and the partition stops: keep
-    versions of the bucket, to restore the replaced commit from."""
+    """Send `If-None-Match: *`. Set it to `false` only for stores that refuse the header, and only with `single_writer`.
+    A put that the network delays may then replace a later commit of the same writer. The next commit detects that, and
+    the partition stops. Enable versioning of the bucket, to restore the replaced commit from."""
     sign_payload: bool = False
-    """Hash bodies with SHA-256 for the signature as well. Costs more CPU than all the rest of an upload."""
+    """Hash bodies with SHA-256 for the signature as well. Costs more CPU than the rest of an upload."""
     server_side_encryption: ServerSideEncryption | None = None
-    """Encryption asked for with each object; default is the bucket's own rule."""
+    """Encryption requested for each object. Default: the bucket's own rule."""
     kms_key_id: str | None = None
-    """Key for `aws:kms`; default is the account's."""
+    """Key for `aws:kms`. Default: the account's key."""
     storage_class: str | None = None
     """For example STANDARD_IA or GLACIER_IR (classes without immediate reads cannot be verified)."""
 
@@ -143,20 +144,21 @@ class S3Settings(StoreSection):
 
 
 class StoreSettings(StoreSection):
-    """Where the archive is and how to talk to it."""
+    """Where the archive is, and how to access it."""
 
     url: str
     """`s3://bucket/prefix`, a directory (`/archive` or `file:///archive`), or any other fsspec URL."""
     single_writer: bool = False
-    """Promise that no other sidecar writes here; accepts a store without create-only puts. Where the store ignores the condition,
-    set `s3.conditional_writes: false`, so that uploads and compactions of this sidecar do not overwrite each other's commits."""
+    """Your promise that no other sidecar writes to this archive. Accepts a store without create-only puts. If the store
+    ignores the condition, also set `s3.conditional_writes: false`, so that uploads and compactions of this sidecar do
+    not overwrite each other's commits."""
     bandwidth_bytes_per_s: Reloadable[Annotated[int, Field(ge=64 * 1024)] | None] = None
-    """Upper bound of all uploads together, those of compaction included; default unlimited."""
+    """Limit of all uploads together, those of compaction included. Default: unlimited."""
     read_bytes_per_s: Reloadable[Annotated[int, Field(ge=1024 * 1024)] | None] = None
-    """Upper bound of all reads together: of objects, and of segments on the broker's disks that `run` and `backfill` archive,
-    compact first, or search for the end of a transaction; default unlimited. It does not limit checks that read headers of
-    segments, and not `compact` and `snapshots` of a directory. Keep it well above what producers write, or segments are archived
-    late."""
+    """Limit of all reads together: of objects, and of segments on the broker's disks that `run` and `backfill` archive,
+    compact before the upload, or search for the end of a transaction. Default: unlimited. It does not limit checks that
+    read headers of segments, nor `compact` and `snapshots` of a directory. Keep it well above the rate of producers,
+    otherwise segments are archived late."""
     retry: RetrySettings = RetrySettings()
     """Repeating of requests."""
     s3: S3Settings = S3Settings()
@@ -175,7 +177,7 @@ class StoreSettings(StoreSection):
                 "an s3:// url has a bucket and a prefix only; endpoint and region are settings of their own"
             )
         if parts.scheme == "s3" and not _BUCKET.match(parts.netloc):
-            raise ValueError(f"{parts.netloc!r} is no bucket name (3 to 63 letters, digits, dots and hyphens)")
+            raise ValueError(f"{parts.netloc!r} is not a bucket name (3 to 63 letters, digits, dots and hyphens)")
         return value
 
     @model_validator(mode="after")

@@ -11,11 +11,7 @@ SIDECAR = Path(__file__).parents[1] / "sidecar"
 LEVELS = ("warning", "error", "critical")
 
 MEANINGS: dict[str, tuple[str, str]] = {
-    "ages_by_own_clock": (
-        "`verify` could not read the store's clock: UPLOADING and DELAYED depend on this host's clock.",
-        "None, or use the archiver's policy.",
-    ),
-    "archive_memory_begun_anew": (
+    "archive_cache_recreated": (
         "The archive cache in `run.state_dir` is damaged, and a new one was created. It no longer notices missing newest commits.",
         "Check the disk. Do not run `gc` by hand if the bucket may have lost objects.",
     ),
@@ -23,27 +19,26 @@ MEANINGS: dict[str, tuple[str, str]] = {
         "`backfill` archives segments of this topic as they are.",
         "Run the command in `remedy` afterwards.",
     ),
-    "broker_away": (
-        "The broker does not answer, or refuses the connection. Nothing new is archived.",
-        "See `error`: check the broker, `broker.connection` and the network.",
-    ),
     "broker_cleaner_stalled": (
         "The broker's own log cleaner does not progress on a partition. The archive is not affected.",
         "Check the broker's log for `uncleanable`. A dead cleaner thread needs a broker restart.",
     ),
-    "broker_right_missing": (
+    "broker_permission_denied": (
         "The broker refuses a permission. Less is archived or watched.",
         "Grant the ACL in `right`.",
+    ),
+    "broker_unreachable": (
+        "The broker does not answer, or refuses the connection. Nothing new is archived.",
+        "See `error`: check the broker, `broker.connection` and the network.",
+    ),
+    "checkpoint_ignored": (
+        "A checkpoint is damaged, and was ignored. The commits have the same state.",
+        "Check the store for damage with `verify --deep`.",
     ),
     "checkpoint_not_written": (
         "A checkpoint of the archive was not written. Reads cost more requests.",
         "None: it is retried.",
     ),
-    "checkpoint_passed_over": (
-        "A checkpoint is damaged, and was ignored. The commits have the same state.",
-        "Check the store for damage with `verify --deep`.",
-    ),
-    "chore_failed": ("A periodic task failed, for example `gc`.", "See `error`. It is retried after `next_try_s`."),
     "clock_differs_from_store": (
         "The clocks of this host and of the store differ by more than a minute.",
         "Synchronise the host's clock.",
@@ -52,6 +47,10 @@ MEANINGS: dict[str, tuple[str, str]] = {
         "Keys of the `client.properties` have no effect here.",
         "None, or remove the keys in `keys`.",
     ),
+    "compaction_backoff": (
+        "Compactions failed repeatedly. All of them wait.",
+        "See `error`; retried after `next_try_s`.",
+    ),
     "compaction_changes_strategy": (
         "The next compaction of this partition uses another strategy.",
         "None if it is intended. Otherwise correct the topic's entry before it commits, or undo the compaction.",
@@ -59,10 +58,6 @@ MEANINGS: dict[str, tuple[str, str]] = {
     "compaction_crashed": (
         "A fault of the program ended a compaction job. The archive stays as it was; uploads go on.",
         "Report it with the stack trace.",
-    ),
-    "compaction_cut_off": (
-        "A running compaction was ended by a shutdown or a reload. Partitions without a commit stay as they were.",
-        "None.",
     ),
     "compaction_ended_early": (
         "A compaction job failed after it had committed some partitions. The others stay as they were.",
@@ -73,21 +68,20 @@ MEANINGS: dict[str, tuple[str, str]] = {
         "The strategy is `header`, but no header is named. Records are compared by offset.",
         "Set `header`.",
     ),
-    "compaction_job_failed": ("A job failed as a whole. It is retried with fewer partitions.", "See `error`."),
-    "compaction_leaves_topic_alone": ("A named topic is not compacted.", "See `reason`."),
-    "compaction_met_odd_records": (
-        "A compaction dropped records without a key, or read malformed versions.",
-        "Correct the producers; see `remedy`.",
+    "compaction_interrupted": (
+        "A running compaction was ended by a shutdown or a reload. Partitions without a commit stay as they were.",
+        "None.",
     ),
-    "compaction_overtaken": (
+    "compaction_job_failed": ("A job failed as a whole. It is retried with fewer partitions.", "See `error`."),
+    "compaction_rules_overridden": ("`--override` was used against the settings.", "None if it is intended."),
+    "compaction_superseded": (
         "The topic's rule changed during a compaction. Nothing was committed.",
         "None: it is compacted by the new rule.",
     ),
-    "compaction_rests": (
-        "Compactions failed repeatedly. All of them wait.",
-        "See `error`; retried after `next_try_s`.",
+    "compaction_unkeyed_or_malformed": (
+        "A compaction dropped records without a key, or read malformed versions.",
+        "Correct the producers; see `remedy`.",
     ),
-    "compaction_rules_overridden": ("`--override` was used against the settings.", "None if it is intended."),
     "config_reload_refused": (
         "The changed settings were refused as a whole. The old ones stay.",
         "Correct the file, or restart if `settings` need it.",
@@ -96,6 +90,7 @@ MEANINGS: dict[str, tuple[str, str]] = {
         "A fault of the program ended the process. With `--retry-start` it starts again.",
         "Report it with the stack trace.",
     ),
+    "cycle_failed": ("A cycle ended with an error before any partition was planned.", "See `error`."),
     "deleted_before_archived": (
         "DeleteRecords removed offsets that were not archived. The archive names the gap.",
         "None if it was intended.",
@@ -113,20 +108,15 @@ MEANINGS: dict[str, tuple[str, str]] = {
         "Restore the file, or delete it.",
     ),
     "engine_is_local": ("Spark was requested, but this work runs in this process.", "See `reason`."),
-    "garbage_not_removed": ("Unused objects were not deleted. They cost money; the archive is safe.", "See `error`."),
     "group_compaction_crashed": (
         "A fault of the program ended a compaction before the upload. Segments are archived as they are.",
         "Report it with the stack trace.",
     ),
-    "held_segment_let_go": (
-        "A pinned file was released before it was archived. If retention had deleted it, its records are lost.",
-        "Free disk space; bring the store back. `offsets_lost` follows if records are lost.",
+    "hanging_transaction": (
+        "A transaction is open for long. Nothing above it is archived.",
+        "`kafka-transactions.sh find-hanging`, then `abort`.",
     ),
-    "held_segments_let_go": (
-        "The process ended while only its pinned files had these segments.",
-        "The next start reports which offsets are lost.",
-    ),
-    "http_clients_turned_away": (
+    "http_connections_refused": (
         "Too many connections to the HTTP port.",
         "Find the client, or raise `http.max_connections`.",
     ),
@@ -139,7 +129,7 @@ MEANINGS: dict[str, tuple[str, str]] = {
         "Correct `http.bind`, or free the port.",
     ),
     "http_token_not_read": ("The token file cannot be read. Every request is refused.", "Correct `http.token_file`."),
-    "journal_set_aside": (
+    "journal_recreated": (
         "The journal was damaged, and a new one was created. Unfinished uploads become orphans.",
         "None: `gc` deletes them after a day. Check the disk.",
     ),
@@ -153,11 +143,11 @@ MEANINGS: dict[str, tuple[str, str]] = {
         "The container's memory limit is too low for these settings. Compactions may be killed.",
         "Raise the limit; see `reason`.",
     ),
-    "missing_offsets_taken_as_compacted": (
+    "missing_offsets_accepted_as_compacted": (
         "Offsets are missing, and the topic is compacted: they do not count as a gap.",
         "None if the topic was ever compacted.",
     ),
-    "no_topic_is_chosen": (
+    "no_topic_selected": (
         "The patterns select no topic here.",
         "See `reason`: correct the patterns, or the permissions.",
     ),
@@ -171,6 +161,18 @@ MEANINGS: dict[str, tuple[str, str]] = {
     ),
     "partition_not_compacted": ("A partition failed, and is quarantined. The others go on.", "See `error`."),
     "partition_stopped": ("A partition cannot continue. The others go on.", "See `error` and `/status`."),
+    "periodic_task_failed": (
+        "A periodic task failed, for example `gc`.",
+        "See `error`. It is retried after `next_try_s`.",
+    ),
+    "pinned_segment_released": (
+        "A pinned file was released before it was archived. If retention had deleted it, its records are lost.",
+        "Free disk space; bring the store back. `offsets_lost` follows if records are lost.",
+    ),
+    "pinned_segments_released": (
+        "The process ended while only its pinned files had these segments.",
+        "The next start reports which offsets are lost.",
+    ),
     "producer_snapshot_mismatch": (
         "The broker's producer snapshot differs from a replay of the log. The archive has the replayed one.",
         "Run `snapshots check`; keep the file for a report to Kafka.",
@@ -179,17 +181,20 @@ MEANINGS: dict[str, tuple[str, str]] = {
         "The archive notes that DeleteRecords removed records.",
         "None if it was intended. `restore` leaves them out.",
     ),
-    "round_failed": ("A cycle ended with an error before any partition was planned.", "See `error`."),
     "scan_problem": (
         "A directory cannot be read. Its partitions are not archived.",
         "Correct its permissions, or the disk.",
     ),
-    "segments_wait_long": (
+    "segments_delayed": (
         "Rolled segments have waited for five minutes for one reason.",
         "See `reason`: an open transaction, the high watermark, or a leader that does not report offsets.",
     ),
     "setting_deprecated": ("A deprecated setting is in use.", "Use the setting in `instead`."),
-    "store_lacks": (
+    "store_clock_not_read": (
+        "`verify` could not read the store's clock: UPLOADING and DELAYED depend on this host's clock.",
+        "None, or use the archiver's policy.",
+    ),
+    "store_function_missing": (
         "The store lacks an optional function.",
         "See `finding`. Set a lifecycle rule if it cannot list uploads.",
     ),
@@ -197,25 +202,26 @@ MEANINGS: dict[str, tuple[str, str]] = {
         "A start failed. With `--retry-start` the process stays up and starts again. Nothing is archived or pinned.",
         "See `error`. A changed settings file starts it at once.",
     ),
+    "store_not_responding": (
+        "A request to the store has no answer for 10 s. Segments stay pinned, unless `effect` says otherwise.",
+        "Bring the store back before retention deletes data.",
+    ),
     "store_not_usable": (
         "The store refuses or does not answer at the start. Nothing is archived or pinned.",
         "Correct keys, permissions or `store.url`, or bring the store back.",
     ),
-    "store_silent": (
-        "A request to the store has no answer for 10 s. Segments stay pinned, unless `effect` says otherwise.",
-        "Bring the store back before retention deletes data.",
-    ),
-    "topic_config_not_understood": (
+    "topic_config_unknown_value": (
         "A topic config has an unknown value, and is ignored.",
         "Correct the config on the broker.",
     ),
-    "transaction_hangs": (
-        "A transaction is open for long. Nothing above it is archived.",
-        "`kafka-transactions.sh find-hanging`, then `abort`.",
-    ),
+    "topic_not_compacted": ("A named topic is not compacted.", "See `reason`."),
     "unfinished_uploads_not_listed": (
         "The store does not list unfinished uploads, or refuses it.",
         "Let a lifecycle rule of the bucket abort them.",
+    ),
+    "unused_objects_not_deleted": (
+        "Unused objects were not deleted. They cost money; the archive is safe.",
+        "See `error`.",
     ),
     "waiting_for_store": ("`backfill` waits for the store's first answer.", "Check the network and the store."),
 }
@@ -248,10 +254,7 @@ def events_page(note: str) -> str:
     """The page, with the note that says who writes it."""
     lines = ["# Log events", "", note, ""]
     lines += ["Each log line is one JSON object: `event`, `level`, `timestamp` (UTC), and the fields below."]
-    lines += [
-        "This page has all events at WARNING and above. `held` in a name means pinned: see [Terms](terms.md).",
-        "",
-    ]
+    lines += ["This page has all events at WARNING and above. [Terms](terms.md) explains the words.", ""]
     lines += ["| Event | Level | Meaning | What to do | Fields |", "|---|---|---|---|---|"]
     for event in log_events():
         meaning, action = MEANINGS[event.name]

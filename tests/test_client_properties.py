@@ -107,7 +107,7 @@ def test_mutual_tls_with_pem_and_with_pkcs12(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["broker.id=1\nlog.dirs=/data\n", "store:\n  url: s3://bucket\n", "\x00\x01\x02 \xff"])
 def test_another_kind_of_file_is_refused_and_is_no_connection_without_tls(tmp_path: Path, text: str) -> None:
-    assert "no client.properties" in problems(tmp_path, text)
+    assert "not a client.properties" in problems(tmp_path, text)
 
 
 def test_keys_of_a_protocol_that_is_not_used_have_no_effect(tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ SSL, SASL = "security.protocol=SSL\n", "security.protocol=SASL_PLAINTEXT\n"
         (SASL + "sasl.mechanism=PLAIN", "username and password are needed for sasl.mechanism=PLAIN"),
         (
             SASL + f"sasl.mechanism=PLAIN\nsasl.jaas.config={SCRAM_LOGIN} username=a password=b;",
-            "is not one for sasl.mechanism=PLAIN",
+            "does not fit sasl.mechanism=PLAIN",
         ),
         (
             SASL + f"sasl.mechanism=SCRAM-SHA-256\nsasl.jaas.config={SCRAM_LOGIN} username=a",
@@ -199,4 +199,4 @@ def test_all_problems_are_said_at_once_and_no_secret_is_shown(tmp_path: Path) ->
 def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
     assert "cannot be read" in refusal(flags=URL, client_properties=tmp_path / "absent")
     big = properties(tmp_path, "#" * (FILE_BYTES_MAX + 1))
-    assert "no client.properties" in refusal(flags=URL, client_properties=big)
+    assert "not a client.properties" in refusal(flags=URL, client_properties=big)

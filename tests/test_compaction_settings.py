@@ -75,7 +75,7 @@ def test_each_setting_of_a_policy_can_be_overridden_for_a_topic() -> None:
         ("topics: [a, {strategy: offset}]", "compaction.topics[1].pattern (FILE): not set"),
         (
             "topics: [{pattern: a, strategy: best}]",
-            "compaction.topics[0].strategy (FILE): 'best' is no compaction",
+            "compaction.topics[0].strategy (FILE): 'best' is not a compaction",
         ),
         ("topics: ['(']", "compaction.topics[0].pattern (FILE): '(' is not a regular expression"),
         (
@@ -97,7 +97,7 @@ def test_topics_that_are_not_archived_cannot_be_compacted(tmp_path: Path) -> Non
 
 def test_work_files_do_not_lie_in_a_log_dir(tmp_path: Path) -> None:
     flags = {"broker.log_dirs": [tmp_path / "logs"], "compaction.staging_dir": tmp_path / "logs" / "staging"}
-    with pytest.raises(SettingsError, match=r"compaction\.staging_dir .* lies in the broker's log dir"):
+    with pytest.raises(SettingsError, match=r"compaction\.staging_dir .* is in the broker's log dir"):
         load_settings(flags={"store.url": "/archive", **flags})
 
 

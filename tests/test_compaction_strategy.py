@@ -52,7 +52,9 @@ def test_an_empty_value_means_offset_wherever_it_is_written(
 
 @pytest.mark.parametrize("text", ["best", "Header", "offset,header", "\u00a0"])
 def test_other_names_are_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is no compaction strategy: expected offset, timestamp, header, or nothing"):
+    with pytest.raises(
+        ValueError, match="is not a compaction strategy: expected offset, timestamp, header, or nothing"
+    ):
         strategy_of(text)
 
 

@@ -72,7 +72,7 @@ def test_a_missing_archive_is_said_with_the_ways_to_set_it() -> None:
 @pytest.mark.parametrize("url", ["/kafka/logs/archive", "file:///kafka/logs/archive", "/kafka/logs"])
 def test_the_archive_may_not_lie_in_a_log_dir(url: str) -> None:
     message = refusal(flags={"store.url": url, "broker.log_dirs": ["/kafka/logs"]})
-    assert "never written to" in message
+    assert "to which the sidecar never writes" in message
 
 
 def test_the_state_may_not_lie_in_a_log_dir_not_even_through_a_link(tmp_path: Path) -> None:

@@ -20,14 +20,14 @@ from tests.loading_settings import URL, a_file, refusal
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("store: {url: /a}\nstore: {url: /b}\n", "line 2, column 1: key 'store' stands here twice"),
+        ("store: {url: /a}\nstore: {url: /b}\n", "line 2, column 1: key 'store' appears twice"),
         ("store: [", "line 1, column 9"),
         ("- a\n", "expected a mapping of sections, found a list"),
         ("store: /archive\n", "store"),
         ("\x00", "no YAML"),
         ("a: *b\n", "undefined alias"),
-        ("store: &s\n  x: *s\n", "line 1, column 8: an alias below stands for what it is in"),
-        ("store: {url: /a}\nbroker:\n  log_dirs: &l [*l]\n", "line 3, column 13: an alias below stands for"),
+        ("store: &s\n  x: *s\n", "line 1, column 8: an alias refers to the value that contains it"),
+        ("store: {url: /a}\nbroker:\n  log_dirs: &l [*l]\n", "line 3, column 13: an alias refers to"),
         (
             "a: &a [x, x, x, x, x, x, x, x, x, x]\n"
             + "".join(f"{b}: &{b} [{', '.join([f'*{a}'] * 10)}]\n" for a, b in pairwise("abcdefghi")),
@@ -59,7 +59,7 @@ def test_aliases_that_end_are_welcome(tmp_path: Path) -> None:
 def test_a_nul_is_refused_where_it_stands(text: str, tmp_path: Path) -> None:
     file = a_file(tmp_path, text)
     path = text.replace(": {", ".").partition(":")[0]
-    assert refusal(flags=URL, config_file=file).startswith(f"{path} ({file}): there is a NUL character")
+    assert refusal(flags=URL, config_file=file).startswith(f"{path} ({file}): it contains a NUL character")
 
 
 def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:

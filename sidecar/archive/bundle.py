@@ -74,7 +74,7 @@ def cut_part(indexes: bytes | memoryview, part: Part, file: str = "") -> bytes:
     found = crc32c(content)
     if found != part.crc32c:
         raise CorruptFile(
-            f"part {part.name} has CRC-32C {found:08x}, committed was {part.crc32c:08x}",
+            f"part {part.name} has CRC-32C {found:08x}, the commit says {part.crc32c:08x}",
             file=file,
             position=part.position,
         )

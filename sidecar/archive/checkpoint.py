@@ -86,7 +86,8 @@ def decode_checkpoint(data: bytes, number: int, lineage: Lineage, file: str = ""
     incarnation = found.text("incarnation", 22)
     if (partition, incarnation, found.integer("number")) != (lineage.topic_partition, lineage.incarnation, number):
         raise CorruptFile(
-            f"holds {partition} {incarnation} commit {found.integer('number')}, not what its key says", file=file
+            f"contains {partition} {incarnation} commit {found.integer('number')}, which is not what its key says",
+            file=file,
         )
     topic_id = read_optional_id(found, "topic_id")
     if incarnation not in {NO_TOPIC_ID, topic_id}:

@@ -1,7 +1,7 @@
 """One commit: who changed a partition's archive, how, and after which commit. Bytes and back.
 
 A commit is one JSON object in canonical form, sealed with a checksum of its own: the newest one has no successor that could
-vouch for it. The SHA-256 of the whole, seal included, stands in its successor.
+vouch for it. The SHA-256 of the whole, seal included, is in its successor.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ NONCE_BYTES = 16
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """Who writes. `leader_epoch` is the epoch under which the broker beside it leads, -1 if unknown.
+    """Who writes. `leader_epoch` is the epoch under which its broker leads, -1 if unknown.
 
-    `instance` tells processes apart (host, pod, process id), `program` names their version. Both are for people.
+    `instance` identifies the process (host, pod, process id), `program` names their version. Both are for people.
     """
 
     broker_id: int
@@ -39,7 +39,7 @@ class Commit:
     """One entry of a partition's commit log.
 
     `previous_sha256` is None for commit 0. `topic_id` is the lineage's topic id after this commit, None while unknown.
-    `nonce` is fresh for every attempt to write: it settles whose commit stands after a lost answer.
+    `nonce` is fresh for every attempt to write: after an unknown outcome it shows whose commit exists.
     """
 
     number: int

@@ -53,7 +53,7 @@ def find_defects(spans: Iterable[tuple[int, int]], start_offset: int, end_offset
 
 
 def without(holes: Iterable[Hole], base_offset: int, end_offset: int) -> tuple[Hole, ...]:
-    """The holes, less the offsets `[base_offset, end_offset)`."""
+    """The gaps, less the offsets `[base_offset, end_offset)`."""
     rest = []
     for hole in holes:
         if hole.base_offset < base_offset:

@@ -1,7 +1,7 @@
 """Adds commits to a partition's state, under the archive's rules.
 
 Rules: commits follow one another by number and hash; a writer's leader epoch never falls; live segments and recorded
-holes tile `[start, end)` without gap or overlap; the end never falls and the start never falls; what replaces a segment
+gaps tile `[start, end)` without gap or overlap; the end never falls and the start never falls; what replaces a segment
 is not of a lower generation, unless it is reinstated; only removed segments that are not purged are reinstated.
 """
 
@@ -91,7 +91,8 @@ class _Draft:
                 self._delete_before(action, commit)
         if commit.topic_id != self.state.topic_id:
             raise CommitRefused(
-                f"{self._where(commit)}: names topic id {commit.topic_id}, here it is {self.state.topic_id}"
+                f"{self._where(commit)}: names topic id {commit.topic_id}, but this archive belongs to topic id "
+                f"{self.state.topic_id}"
             )
 
     def _start_offset(self) -> int | None:
@@ -194,8 +195,8 @@ class _Draft:
             action.base_offset in bases and action.end_offset in ends
         ):
             raise CommitRefused(
-                f"{self._where(commit)}: says that [{action.base_offset}, {action.end_offset}) is clean: expected the archive's "
-                f"start {self._start_offset()} and the end of a live segment"
+                f"{self._where(commit)}: says that [{action.base_offset}, {action.end_offset}) is clean: expected a "
+                f"range from the archive's start {self._start_offset()} to the end of a live segment"
             )
         self.clean = action
 
@@ -203,8 +204,8 @@ class _Draft:
         low, high = self.deleted_before_offset, self.end_offset or 0
         if not low <= action.before_offset <= high:
             raise CommitRefused(
-                f"{self._where(commit)}: says that records below {action.before_offset} were deleted: expected an offset from "
-                f"{low}, which was said before, to the archive's end {high}"
+                f"{self._where(commit)}: says that records below {action.before_offset} were deleted: expected an "
+                f"offset from {low}, which an earlier commit says, to the archive's end {high}"
             )
         self.deleted_before_offset = action.before_offset
 
@@ -217,7 +218,7 @@ class _Draft:
                 f"nor recorded as lost",
                 hole=(self.end_offset, action.base_offset),
             )
-        # Where no segment is left below it, a hole only moves the start: what lies below the start is not claimed anyway.
+        # Where no segment is left below it, a gap only moves the start: what lies below the start is not claimed anyway.
         rearranged = action.base_offset < self.end_offset or not self.segments
         hole = Hole(action.base_offset, action.end_offset, str(action.reason))
         self.holes = tuple(sorted((*self.holes, hole)))

@@ -74,7 +74,7 @@ class Lineage:
         for what, name in (("cluster id", self.cluster_id), ("topic", self.topic_partition.topic)):
             if not is_name(name):
                 raise SettingsError(
-                    f"{what} {name!r} cannot stand in an object key: letters, digits, '.', '_', '-' can"
+                    f"{what} {name!r} is not allowed in an object key: use letters, digits, '.', '_' and '-'"
                 )
         if self.incarnation != NO_TOPIC_ID and not is_id(self.incarnation):
             raise SettingsError(f"incarnation {self.incarnation!r} is neither a 22-character topic id nor '0'")
@@ -95,7 +95,7 @@ def parse_root(root: str) -> Lineage:
     """The lineage whose root this is. Raises SettingsError for anything else."""
     elements = root.strip("/").split("/")
     if len(elements) != 4 or not _PARTITION.fullmatch(elements[2]):
-        raise SettingsError(f"{root!r} is no lineage: expected <cluster id>/<topic>/<partition>/<incarnation>")
+        raise SettingsError(f"{root!r} is not a lineage: expected <cluster id>/<topic>/<partition>/<incarnation>")
     cluster_id, topic, partition, incarnation = elements
     return Lineage(cluster_id, TopicPartition(topic, int(partition)), incarnation)
 

@@ -73,7 +73,7 @@ def newest_replacement(state: PartitionState) -> Replacement | None:
 
 
 def obstacle_to_undo(state: PartitionState) -> Obstacle | None:
-    """Why no compaction can be undone, as far as the state tells; None where `newest_replacement` finds one."""
+    """Why no compaction can be undone, as far as the state shows; None where `newest_replacement` finds one."""
     if newest_replacement(state) is not None:
         return None
     undo = undone_by_commit(state)

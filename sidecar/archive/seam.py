@@ -1,6 +1,6 @@
 """Does a local log continue an archived one? Decided from offsets, leader epochs and batch checksums.
 
-Needed where topic ids cannot tell: a topic that was deleted and made anew has the same name and may even have the same
+Needed where topic ids do not decide: a re-created topic has the same name and may even have the same
 segment boundaries. Nothing here guesses: without a matching batch the verdict is at best that nothing contradicts.
 """
 
@@ -141,8 +141,8 @@ def epoch_at(epochs: tuple[LeaderEpoch, ...], offset: int) -> int | None:
 
 
 REMEDY = (
-    "What is archived stays readable where it is. To archive the local log from its own beginning, beside it, set store.url to "
-    "another prefix"
+    "The archived offsets stay readable. To archive the local log from its own beginning, set store.url to another "
+    "prefix"
 )
 
 
@@ -168,7 +168,7 @@ def choose_lineage(
     states: Sequence[PartitionState],
     seam: Callable[[PartitionState], Seam],
 ) -> LineageChoice:
-    """Decide by topic id where it tells, else by the seam.
+    """Decide by topic id if it is known, else by the continuity check.
 
     Args:
         topic_id: of the local log, None where `partition.metadata` does not exist.
@@ -204,7 +204,8 @@ def require_one(states: Sequence[PartitionState], topic_id: str) -> PartitionSta
     if len(same) > 1:
         names = " and ".join(state.lineage.incarnation for state in same)
         raise LineageUnknown(
-            f"{same[0].lineage.topic_partition}: lineages {names} both belong to topic id {topic_id}: one must be set aside"
+            f"{same[0].lineage.topic_partition}: lineages {names} both belong to topic id {topic_id}: move the "
+            "objects of one of them to another prefix"
         )
     return same[0] if same else None
 

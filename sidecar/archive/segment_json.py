@@ -31,7 +31,7 @@ def check_segment(segment: ArchivedSegment) -> None:
     if not 0 <= segment.base_offset < segment.end_offset:
         raise CommitRefused(f"segment {segment}: its end must lie above its base")
     if not is_id(segment.segment_id):
-        raise CommitRefused(f"segment {segment}: its id is no 22-character id")
+        raise CommitRefused(f"segment {segment}: its id does not have 22 characters")
     expected_keys = (
         log_key(segment.base_offset, segment.segment_id),
         indexes_key(segment.base_offset, segment.segment_id),
@@ -66,8 +66,8 @@ def _check_sizes(segment: ArchivedSegment) -> None:
         if end > end_max:
             raise CommitRefused(
                 f"segment {segment}: part {part.name} claims bytes {part.position} to {end}, its object has at most "
-                f"{end_max}: no release wrote this; restore the commit from a replica or an earlier object version; "
-                f"nothing is appended until then"
+                f"{end_max}. No release wrote this. Restore the commit from a replica of the bucket or an earlier "
+                "object version. Nothing is appended until then"
             )
 
 
@@ -203,7 +203,7 @@ def _parts_from_json(found: JsonObject) -> tuple[Part, ...]:
         if part is not None:
             parts.append(Part(name, part.integer("position"), part.integer("size_bytes"), part.checksum("crc32c")))
     if not parts:
-        raise CorruptFile(f"{found.path} names no part", file=found.file)
+        raise CorruptFile(f"{found.path} does not name a part", file=found.file)
     return tuple(parts)
 
 

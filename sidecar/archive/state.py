@@ -31,7 +31,7 @@ class RemovedSegment:
 
 @dataclass(frozen=True, slots=True)
 class CommitId:
-    """What tells one commit of a lineage from all others. `sha256`: of its exact bytes."""
+    """What identifies a commit of a lineage. `sha256`: of its exact bytes."""
 
     number: int
     sha256: str

@@ -29,7 +29,7 @@ def canonical(value: Json) -> bytes:
 class JsonObject:
     """One JSON object of a file. Each getter checks presence, type and range, and names file and field if it refuses.
 
-    Fields that nobody asks for are ignored: a later version of the same format number may add some.
+    Fields that are not read are ignored: a later version of the same format number may add some.
     """
 
     __slots__ = ("_values", "file", "path")
@@ -101,7 +101,7 @@ class JsonObject:
         found = []
         for number, value in enumerate(self.items(name)):
             if type(value) is not dict:
-                self.refuse(name, f"a list of objects (element {number} is none)")
+                self.refuse(name, f"a list of objects (element {number} is not an object)")
             found.append(JsonObject(value, self.file, f"{self.path}{name}[{number}]."))
         return found
 
@@ -132,16 +132,16 @@ def read_object(data: bytes | memoryview, file: str) -> JsonObject:
     except UnicodeDecodeError as error:
         raise CorruptFile(f"no UTF-8: {error.reason}", file=file, position=error.start) from error
     except RecursionError as error:
-        raise CorruptFile("no JSON of ours: nested too deeply", file=file) from error
+        raise CorruptFile("not JSON of this program: nested too deeply", file=file) from error
     except ValueError as error:
-        raise CorruptFile(f"no JSON of ours: {error}", file=file) from error
+        raise CorruptFile(f"not JSON of this program: {error}", file=file) from error
     if type(value) is not dict:
         raise CorruptFile(f"expected a JSON object, found {type(value).__name__}", file=file)
     return JsonObject(value, file, "")
 
 
 def _refuse_constant(text: str) -> NoReturn:
-    raise ValueError(f"{text} is no JSON number")
+    raise ValueError(f"{text} is not a JSON number")
 
 
 def check_format(found: JsonObject, name: str, newest_version: int) -> None:
@@ -151,8 +151,8 @@ def check_format(found: JsonObject, name: str, newest_version: int) -> None:
     written = found.integer("version")
     if not 1 <= written <= newest_version:
         raise CorruptFile(
-            f"written in version {written} of {name}, this program knows version {newest_version}: "
-            f"read this archive with a release that knows version {written}",
+            f"written in version {written} of {name}, this release knows versions up to {newest_version}. Read this "
+            f"archive with a release that knows version {written}",
             file=found.file,
         )
 
@@ -167,7 +167,7 @@ def _head(kind: str) -> bytes:
 
 
 def seal(kind: str, inner: bytes) -> bytes:
-    """The canonical bytes of an object with their own checksum beside them, so that a changed digit anywhere shows.
+    """The canonical bytes of an object together with their checksum, so that a changed digit anywhere shows.
 
     The form is {"<kind>":{...},"sha256":"<SHA-256 of the exact bytes of the inner object>"}.
     """

@@ -38,7 +38,7 @@ PARTITIONS_WITH_PRODUCERS_PER_REQUEST = 500
 
 @dataclass(frozen=True, slots=True)
 class LeaderView:
-    """Who leads a partition, and under which leader epoch (-1 where the broker does not tell)."""
+    """The leader of a partition and its leader epoch (-1 if the broker does not report it)."""
 
     leader_id: int
     leader_epoch: int
@@ -57,7 +57,7 @@ class ClusterView:
 
 @dataclass(frozen=True, slots=True)
 class PartitionOffset:
-    """The answer of a leader: an offset, or the name of the error that it told instead."""
+    """The response of a leader: an offset, or the name of the error that it returned."""
 
     offset: int
     problem: str = ""
@@ -75,7 +75,9 @@ def describe_topics(
     leaders: dict[TopicPartition, LeaderView] = {}
     topic_ids: dict[str, str] = {}
     problems: dict[str, RequestProblem] = {}
-    for portion in portions(sorted(topics), TOPICS_PER_REQUEST) or [[]]:  # The cluster's id is told even of no topic.
+    for portion in portions(sorted(topics), TOPICS_PER_REQUEST) or [
+        []
+    ]:  # The response has the cluster's id even without topics.
         named = [MetadataRequest.MetadataRequestTopic(name=topic) for topic in portion]
         request = MetadataRequest(topics=named, allow_auto_topic_creation=False)
         answer = connection.send(request, node_id, spare=spare)
@@ -109,7 +111,7 @@ def list_offsets(
     timestamp: int = LATEST,
     isolation_level: int = READ_COMMITTED,
 ) -> dict[TopicPartition, PartitionOffset]:
-    """An offset of each partition, told by the leader itself, and only under the leader epoch that we believe in.
+    """An offset of each partition, from the leader itself, and only under the expected leader epoch.
 
     Args:
         epochs: partitions, and the leader epoch under which the node must lead them; else it answers with an error.
@@ -144,7 +146,7 @@ def list_offsets(
 
 @dataclass(frozen=True, slots=True)
 class ConfigValue:
-    """A value as the broker told it, and where it has it from."""
+    """A value as the broker reports it, and its source."""
 
     text: str
     origin: str
@@ -161,7 +163,7 @@ class DescribedConfigs:
 def ask_configs(
     connection: BrokerConnection, node_id: int | None, resource_type: int, names: Iterable[str], keys: Iterable[str]
 ) -> DescribedConfigs:
-    """Configurations of topics, which any node tells, or of the node itself. Raises BrokerUnavailable."""
+    """Configs of topics, which any node returns, or of the node itself. Raises BrokerUnavailable."""
     from kafka.protocol.admin import DescribeConfigsRequest
 
     resource_of = DescribeConfigsRequest.DescribeConfigsResource
@@ -208,7 +210,7 @@ def require_broker(view: ClusterView, broker_id: int) -> None:
     """Raise BrokerUnavailable unless this broker is one of the cluster's live ones."""
     if broker_id not in view.broker_ids:
         live = ", ".join(map(str, sorted(view.broker_ids))) or "none"
-        what = f"broker {broker_id} is none of the live brokers of its cluster ({live})"
+        what = f"broker {broker_id} is not among the live brokers of its cluster ({live})"
         raise BrokerUnavailable(what, BrokerTrouble.NOT_A_MEMBER)
 
 
@@ -231,8 +233,8 @@ class RequestProblem:
         where = f"topic {self.topic}" if self.topic else "the cluster"
         option = f"--topic {self.topic}" if self.topic else "--cluster"
         return (
-            f"{self.name}: our user is not authorized; allow it {self.operation} on {where} "
-            f"(kafka-acls.sh --add --allow-principal User:... --operation {self.operation} {option})"
+            f"{self.name}: the sidecar's user is not authorized. Allow it {self.operation} on "
+            f"{where} (kafka-acls.sh --add --allow-principal User:... --operation {self.operation} {option})"
         )
 
 

@@ -1,4 +1,4 @@
-"""The one place that speaks Kafka's protocol: a client that is opened when needed, and anew after each failure.
+"""The one place that speaks Kafka's protocol: a client that is opened when needed, and again after each failure.
 
 Imports kafka-python only when a broker is asked for the first time.
 """
@@ -54,7 +54,7 @@ class BrokerConnection:
         self._settings = settings
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
-        """Of the fields below; never held for longer than they are looked at."""
+        """Guards the fields below; only locked while they are read or set."""
         self._shared: _Opened | None = None
         self._open: set[_Opened] = set()
         self._closings = 0
@@ -70,7 +70,7 @@ class BrokerConnection:
             node_id: who is to answer; default any node.
             spare: another node can tell the same: it is asked once only, and its failure says nothing of our connections.
 
-        Raises BrokerUnavailable: nobody answers, or the answer is none of this protocol; IncompatibleRequest: the node does
+        Raises BrokerUnavailable: no node responds, or the response is not of this protocol; IncompatibleRequest: the node does
         not know this request.
         """
         begun_s = self._clock.monotonic_s()
@@ -124,7 +124,7 @@ class BrokerConnection:
     def _taken(self, *, alone: bool = False) -> _Opened:
         """A client for one request, which gives it back. Raises BrokerUnavailable.
 
-        Threads open one after another; who waited while another tried in vain is told what that one was told.
+        Threads open one after another; a thread that waited while another one failed gets the same error.
         """
         asked_at = self._openings
         if not alone and (found := self._usable()) is not None:
@@ -228,7 +228,7 @@ def _arguments(settings: BrokerConnectionSettings) -> dict[str, Any]:
         arguments["sasl_plain_password"] = password
     if settings.sasl_mechanism is SaslMechanism.OAUTHBEARER and settings.sasl_oauth_token_file is not None:
         provider = token_provider(settings.sasl_oauth_token_file)
-        # What is wrong with the file is told here; within the client it would be a connection that fails without a word.
+        # Errors of the file are raised here; within the client the connection would fail without a message.
         provider.token()
         arguments["sasl_oauth_token_provider"] = provider
     return arguments

@@ -59,7 +59,7 @@ def secret_of(setting: str, value: SecretStr | None, file: Path | None) -> str |
 
 
 def token_provider(path: Path) -> AbstractTokenProvider:
-    """Reads the file anew for each connection. What cannot be read is a BrokerUnavailable."""
+    """Reads the file for each connection. Raises BrokerUnavailable if it cannot be read."""
     from kafka.net.sasl.oauth import AbstractTokenProvider
 
     class FileToken(AbstractTokenProvider):  # type: ignore[misc]  # kafka-python has no types
@@ -80,7 +80,7 @@ def lifetime_words(path: Path) -> str:
         expires = datetime.fromtimestamp(float(claims["exp"]), UTC)
     except (IndexError, KeyError, TypeError, ValueError, OverflowError, OSError, RecursionError):
         return ""
-    return f", which is good until {expires:%Y-%m-%dT%H:%M:%SZ}"
+    return f", which expires at {expires:%Y-%m-%dT%H:%M:%SZ}"
 
 
 def tls_context(settings: BrokerConnectionSettings) -> ssl.SSLContext:
@@ -109,7 +109,7 @@ def _load_authorities(context: ssl.SSLContext, file: Path, password: str | None)
     except KeystoreRefused as error:
         raise secret_refused(f"ssl_ca_file: {file} {error}") from error
     except ssl.SSLError as error:
-        raise secret_refused(f"ssl_ca_file: {file} holds no certificates in PEM form") from error
+        raise secret_refused(f"ssl_ca_file: {file} contains no certificate in PEM form") from error
 
 
 def _load_own(context: ssl.SSLContext, certificate: Path, key: Path, password: str | None) -> None:
@@ -126,8 +126,9 @@ def _load_own(context: ssl.SSLContext, certificate: Path, key: Path, password: s
         raise secret_refused(f"ssl_certificate_file: {certificate} {error}") from error
     except ssl.SSLError as error:
         raise BrokerUnavailable(
-            f"broker.connection: certificate {certificate} and key {key} cannot be used ({error.reason or 'no PEM'}): they must "
-            f"belong together, and an encrypted key needs ssl_key_password_file",
+            f"broker.connection: certificate {certificate} and key {key} cannot be used "
+            f"({error.reason or 'not PEM'}): they must belong together, and an encrypted key needs "
+            "ssl_key_password_file",
             BrokerTrouble.SECRET_UNREADABLE,
         ) from error
 
@@ -150,8 +151,8 @@ def handshake_failure(error: ssl.SSLError, host: str, settings: BrokerConnection
     if "ALERT" in reason:
         own = "none is configured" if settings.ssl_certificate_file is None else str(settings.ssl_certificate_file)
         return BrokerUnavailable(
-            f"the broker refuses our certificate ({reason}; {own}): it wants one that its own truststore knows, "
-            f"as ssl_certificate_file and ssl_key_file",
+            f"the broker refuses the sidecar's certificate ({reason}; {own}). Set ssl_certificate_file and "
+            "ssl_key_file to a certificate that the broker's truststore accepts",
             BrokerTrouble.IDENTITY_REFUSED,
         )
     return BrokerUnavailable(f"the TLS handshake failed: {reason}", BrokerTrouble.OTHER)
@@ -164,6 +165,6 @@ def _certificate_refused(error: ssl.SSLCertVerificationError, host: str, setting
             f"certificate does, or give it a certificate for {host}"
         )
     if error.verify_code == _EXPIRED:
-        return "the broker's certificate has expired: it needs a new one"
-    authorities = "the system's authorities" if settings.ssl_ca_file is None else str(settings.ssl_ca_file)
+        return "the broker's certificate has expired: renew it on the broker"
+    authorities = "the system's certificate authorities" if settings.ssl_ca_file is None else str(settings.ssl_ca_file)
     return f"the broker's certificate is not signed by {authorities} ({error.verify_message}): correct ssl_ca_file"

@@ -1,4 +1,4 @@
-"""Facts about a broker from nothing but its log dirs: for brokers that are stopped, or that nobody may ask."""
+"""Facts about a broker from its log dirs alone: for brokers that are stopped, or that may not be queried."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class FileBrokerFacts:
         self.refresh()
 
     def refresh(self) -> None:
-        """Read the files of the log dirs anew. Raises SettingsError if one has a malformed `meta.properties`."""
+        """Read the files of the log dirs again. Raises SettingsError if one has a malformed `meta.properties`."""
         try:
             self._states = {
                 log_dir: read_log_dir_state(log_dir, self._states.get(log_dir)) for log_dir in self.log_dirs
@@ -113,12 +113,12 @@ class FileBrokerFacts:
         setting = f"broker.{what.replace(' ', '_')}"
         if len(problems) == len(self._states):
             found = "; ".join(problems) or "no log dir is given"
-            return f"{found}: no {what} is known; are these a broker's log dirs? Else correct broker.log_dirs"
+            return f"{found}: no {what} is known; are these a broker's log dirs? If not, correct broker.log_dirs"
         searched = ", ".join(str(state.log_dir) for state in self._states.values() if not state.problem)
         return f"no {what} in {META_PROPERTIES} of {searched}; are these a broker's log dirs? If so, set {setting}"
 
     def partition(self, files: PartitionFiles) -> PartitionFacts:
-        """What the files say of one partition; where they say too little, `reason` tells.
+        """Facts about one partition from the files; if they are not enough, `reason` says so.
 
         Raises PartitionError for a file that cannot be read, CorruptFile for one that cannot be believed.
         """
@@ -142,7 +142,7 @@ class FileBrokerFacts:
         return
 
     def confirm(self, files: PartitionFiles) -> PartitionFacts:
-        """See `BrokerFacts`. Reads the leader epochs anew."""
+        """See `BrokerFacts`. Reads the leader epochs again."""
         return self._partition(files, latest_epoch(files.directory))
 
     def _stable_end_offset(self, files: PartitionFiles) -> tuple[int, WaitReason | None]:
@@ -188,9 +188,9 @@ class LeaderEpochCache:
         self._asked: set[Path] = set()
 
     def forget_unasked(self) -> None:
-        """Forget what nobody has asked for since the last call: directories come and go."""
+        """Forget what was not requested since the last call: directories come and go."""
         asked, self._asked = self._asked, set()
-        # A copy: a turn may be asking while the disks are looked at.
+        # A copy: a task may read it while a scan runs.
         self._known = {directory: known for directory, known in self._known.copy().items() if directory in asked}
 
     def latest(self, directory: Path) -> int:

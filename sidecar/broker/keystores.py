@@ -31,7 +31,7 @@ def authorities_in(content: bytes, password: str | None) -> list[bytes]:
     store = _pkcs12(content, password)
     found = [entry.certificate for entry in store.additional_certs]
     if not found:
-        raise KeystoreRefused("holds no trusted certificate")
+        raise KeystoreRefused("contains no trusted certificate")
     return [certificate.public_bytes(Encoding.DER) for certificate in found]
 
 
@@ -41,7 +41,7 @@ def pem_of(content: bytes, password: str | None) -> bytes:
 
     store = _pkcs12(content, password)
     if store.key is None or store.cert is None:
-        raise KeystoreRefused("holds no private key with its certificate")
+        raise KeystoreRefused("contains no private key with its certificate")
     key = store.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     chain = [store.cert, *store.additional_certs]
     return key + b"".join(entry.certificate.public_bytes(Encoding.PEM) for entry in chain)
@@ -66,4 +66,4 @@ def _pkcs12(content: bytes, password: str | None) -> PKCS12KeyAndCertificates:
     try:
         return load_pkcs12(content, None if password is None else password.encode())
     except ValueError as error:
-        raise KeystoreRefused("is no PKCS12 store, or its password is wrong or missing") from error
+        raise KeystoreRefused("is not a PKCS12 store, or its password is wrong or missing") from error

@@ -1,7 +1,7 @@
 """Facts from the broker itself: what it leads, under which epoch, and how far that is stable. Never a guess.
 
-Every look asks the cluster who leads, and then the leader itself, under that epoch, for its offsets. Where the two disagree
-nothing is archived. Ids and log start of the directories come from files, as `FileBrokerFacts` reads them.
+Every refresh queries the cluster for the leader, and then the leader itself, under that epoch, for its offsets. Where
+the two disagree nothing is archived. Ids and log start of the directories come from files, as `FileBrokerFacts` reads them.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ _log = structlog.get_logger(__name__)
 TOPICS_MAX_AGE_S = 300.0
 """All topics of a large cluster are a large answer, and are asked for only where none of them is chosen."""
 OTHERS_ASKED_MAX = 3
-"""Before the one beside us: where many are gone at once, each may take `request_timeout_s` to say nothing."""
+"""Before the local one: where many are gone at once, each may take `request_timeout_s` to say nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """What one look at the cluster gave. Offsets only of partitions that this broker leads."""
+    """The result of one refresh. Offsets only of partitions that this broker leads."""
 
     cluster: ClusterView
     stable: dict[TopicPartition, PartitionOffset] = field(default_factory=dict)
@@ -63,7 +63,8 @@ class _Look:
 
 
 class LiveBrokerFacts:
-    """Implements `ports.BrokerFacts` by asking the broker. While it is away, what is known is told, with a reason not to plan."""
+    """Implements `ports.BrokerFacts` by asking the broker. While it is unreachable, the last known facts are returned,
+    with a reason not to plan."""
 
     def __init__(
         self,
@@ -93,7 +94,7 @@ class LiveBrokerFacts:
         self._lock = threading.Lock()
 
     def cluster_id(self) -> str:
-        """As `meta.properties` says; every look at the cluster is compared with it."""
+        """As `meta.properties` says; every refresh is compared with it."""
         return self._files.cluster_id()
 
     def broker_id(self) -> int:
@@ -106,14 +107,14 @@ class LiveBrokerFacts:
         return self._configs.policy(topic)
 
     def topics(self) -> frozenset[str]:
-        """See `BrokerFacts`. Asked anew from time to time."""
+        """See `BrokerFacts`. Queried again from time to time."""
         now_s = self._clock.monotonic_s()
         if self._topics is None or now_s - self._topics[0] >= TOPICS_MAX_AGE_S:
             self._topics = now_s, all_topics(self._connection)
         return self._topics[1]
 
     def refresh(self) -> None:
-        """Read the files and ask the broker anew. A broker that is away is no error: `state` and every reason tell it.
+        """Read the files and query the broker again. An unreachable broker raises nothing: `state` and every reason report it.
 
         Raises SettingsError if it is a broker of another cluster.
         """
@@ -132,10 +133,10 @@ class LiveBrokerFacts:
         self._absence.is_over()
         problems = self._look.cluster.problems
         of_topics = [problem for topic, problem in problems.items() if self._archives(topic)]
-        missing = missing_right(of_topics, "nothing is archived of it") + self._configs.missing_rights(self._archives)
+        missing = missing_right(of_topics, "it is not archived") + self._configs.missing_rights(self._archives)
         if missing != self._state.missing_rights:
             for right in missing:
-                _log.warning("broker_right_missing", right=right)
+                _log.warning("broker_permission_denied", right=right)
         self._state = FactsState(self._clock.now_ms(), None, missing)
 
     def _ask(self, topics: frozenset[str]) -> _Look:
@@ -170,7 +171,7 @@ class LiveBrokerFacts:
         return replace(facts, reason=away) if away else facts
 
     def _from_files(self, files: PartitionFiles) -> PartitionFacts:
-        """What no cluster tells. Nothing is led, nothing is stable for all that files say."""
+        """Facts that no cluster reports. As far as files say, nothing is led and nothing is stable."""
         return PartitionFacts(files.topic_partition, files.topic_id, False, -1, 0, self._files.log_start_offset(files))
 
     def confirm(self, files: PartitionFiles) -> PartitionFacts:
@@ -216,7 +217,7 @@ def _topics_in(log_dirs: Sequence[Path]) -> frozenset[str]:
 def _facts_of(
     look: _Look, broker_id: int, files: PartitionFiles, from_files: PartitionFacts, high_watermark: int = 0
 ) -> PartitionFacts:
-    """Facts of one partition from one look. Pure. `high_watermark`: a lower bound, from before the look."""
+    """Facts of one partition from one refresh. Pure. `high_watermark`: a lower bound, from before the refresh."""
     topic_partition = files.topic_partition
     topic_id = look.cluster.topic_ids.get(topic_partition.topic)
     leader = look.cluster.leaders.get(topic_partition)
@@ -260,9 +261,9 @@ class Absence:
     def goes_on(self, error: BrokerUnavailable) -> None:
         if error.trouble not in self._logged:
             self._logged |= error.trouble
-            _log.warning("broker_away", error=str(error), effect="nothing new is planned")
+            _log.warning("broker_unreachable", error=str(error), effect="no new upload begins")
 
     def is_over(self) -> None:
         if self._logged:
             self._logged = BrokerTrouble(0)
-            _log.info("broker_back", servers=self._servers)
+            _log.info("broker_reachable", servers=self._servers)

@@ -115,7 +115,7 @@ def read_file(path: Path, decode: Callable[[bytes, str], Decoded]) -> Decoded | 
         advice = "; run as the broker's user" if isinstance(error, PermissionError) else ""
         raise PartitionError(f"{path} cannot be read: {error.strerror or error}{advice}") from error
     if len(data) > _LARGEST_BYTES:
-        raise CorruptFile(f"larger than {_LARGEST_BYTES} bytes, no checkpoint is", file=str(path))
+        raise CorruptFile(f"larger than {_LARGEST_BYTES} bytes, which no checkpoint file is", file=str(path))
     return decode(data, str(path))
 
 

@@ -46,7 +46,7 @@ def unavailable(error: BaseException, settings: BrokerConnectionSettings) -> Bro
     if isinstance(error, SaslAuthenticationFailedError):
         return found(f"{_refused(settings)} (the broker says: {said})", BrokerTrouble.IDENTITY_REFUSED)
     if isinstance(error, EndedWhileGreeting) and settings.sasl_mechanism is not None:
-        what = f"the broker ended the connection while we said who we are; most often {_refused(settings)}"
+        what = f"the broker closed the connection during authentication; most often {_refused(settings)}"
         return found(what, BrokerTrouble.IDENTITY_REFUSED)
     if isinstance(error, UnsupportedSaslMechanismError | IllegalSaslStateError):
         return found(
@@ -57,7 +57,7 @@ def unavailable(error: BaseException, settings: BrokerConnectionSettings) -> Bro
     if isinstance(error, RequestTimedOutError | KafkaTimeoutError):
         return found(f"no answer within {settings.request_timeout_s:g} s", BrokerTrouble.NO_ANSWER)
     if isinstance(error, NodeNotReadyError) and said.startswith("Node paused"):
-        what = f"held back for {settings.request_timeout_s:g} s, most often by a request quota of the broker"
+        what = f"throttled for {settings.request_timeout_s:g} s, most often by a request quota of the broker"
         return found(what, BrokerTrouble.NO_ANSWER)
     if isinstance(error, NodeNotReadyError):
         # Only a number names a broker: where none was asked for, kafka-python speaks of its own arguments.
@@ -71,8 +71,8 @@ def _refused(settings: BrokerConnectionSettings) -> str:
     if settings.sasl_mechanism is SaslMechanism.OAUTHBEARER and settings.sasl_oauth_token_file is not None:
         file = settings.sasl_oauth_token_file
         return (
-            f"the token of sasl_oauth_token_file {file}{lifetime_words(file)}, is refused: it must be fresh, and of an issuer "
-            f"that the broker trusts"
+            f"the token of sasl_oauth_token_file {file}{lifetime_words(file)}, is refused: it must not have "
+            "expired, and its issuer must be one that the broker trusts"
         )
     where = (
         "sasl_password" if settings.sasl_password_file is None else f"sasl_password_file {settings.sasl_password_file}"
@@ -142,7 +142,7 @@ def _require_mechanism(stream: BufferedRWPair, settings: BrokerConnectionSetting
             BrokerTrouble.WRONG_LISTENER,
         )
     if not mechanism and code in (_NONE, _UNSUPPORTED_MECHANISM):
-        what = f"the listener wants SASL ({offered}): set security_protocol, sasl_mechanism and what goes with it"
+        what = f"the listener wants SASL ({offered}): set security_protocol, sasl_mechanism and its credentials"
         raise BrokerUnavailable(what, BrokerTrouble.WRONG_LISTENER)
 
 

@@ -1,4 +1,4 @@
-"""The configurations of topics as the broker told them last, with what the operator says over them."""
+"""The topic configs that the broker reported last, overridden by the operator's."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class TopicConfigs:
     def __init__(
         self, connection: BrokerConnection, overrides: Sequence[TopicPolicySettings], max_age_s: float, clock: Clock
     ) -> None:
-        """Asks nobody yet. Args: overrides: may change while they are used."""
+        """Sends no request yet. Args: overrides: may change while they are used."""
         self._connection = connection
         self._overrides = overrides
         self._resolved_by: tuple[TopicPolicySettings, ...] = ()
@@ -128,8 +128,10 @@ class TopicConfigs:
     def missing_rights(self, archives: Callable[[str], bool]) -> tuple[str, ...]:
         """A sentence for each kind of right that we lack on the cluster and on topics that are archived."""
         problems = [problem for topic, problem in self._problems.items() if archives(topic)]
-        of_topics = missing_right(problems, "data at risk is not seen there, and nothing is compacted")
-        of_broker = missing_right(self._broker_problems, "broker.producer_id_expiration_ms counts as it is set here")
+        of_topics = missing_right(problems, "data at risk is not reported for these topics, and they are not compacted")
+        of_broker = missing_right(
+            self._broker_problems, "the value of broker.producer_id_expiration_ms in the settings is used"
+        )
         return (*of_topics, *of_broker)
 
 
@@ -161,7 +163,7 @@ def resolve_policy(
     """The effective values for a topic, each with its origin.
 
     Args:
-        of_topic, of_broker: what the broker told, by Kafka's names; empty where none was asked.
+        of_topic, of_broker: the broker's values, by Kafka's names; empty where no broker was queried.
         overrides: of the operator; the first whose pattern matches the topic counts.
         unanswered: why the topic's are empty although a broker is asked.
     """
@@ -177,7 +179,7 @@ def resolve_policy(
                 values[name] = read(found.text)
             except ValueError:
                 # Nothing of ours breaks because a broker has a value that no broker of today would accept.
-                _log.warning("topic_config_not_understood", topic=topic, name=kafka_name, value=found.text)
+                _log.warning("topic_config_unknown_value", topic=topic, name=kafka_name, value=found.text)
                 continue
             origins[name] = found.origin
     override = next((entry for entry in overrides if re.fullmatch(entry.pattern, topic)), None)

@@ -148,7 +148,7 @@ COMMANDS: Final[Mapping[str, str | Group]] = {
         {name: f"configuring:{name}" for name in ("show", "validate", "schema")},
     ),
     "k8s": Group(
-        "Kubernetes: render what runs the sidecar next to brokers.",
+        "Kubernetes: render the manifests that run the sidecar next to brokers.",
         {name: f"kubernetes:{name}" for name in ("render", "settings")},
     ),
 }
@@ -157,10 +157,10 @@ COMMANDS: Final[Mapping[str, str | Group]] = {
 app = typer.Typer(
     name="tiered-sidecar",
     cls=RootGroup,
-    help="Moves every finished Kafka log segment to S3-compatible storage as a complete, verified bundle.\n\n"
-    "Exit codes: 0 ok, 1 failure, 2 usage or settings, 3 partial, 4 verification mismatch, 5 fenced, "
-    "6 storage unreachable or unfit, 130 interrupted, 141 the reader of stdout went away, 143 stopped before it was "
-    "drained.",
+    help="Moves every finished Kafka log segment to S3-compatible storage as a complete, verified bundle.\n\nExit "
+    "codes: 0 ok, 1 failure, 2 usage or settings, 3 partial, 4 verification mismatch, 5 fenced, 6 storage "
+    "unreachable or unfit. Signals: 130 interrupted, 141 the reader of stdout closed it, 143 stopped before "
+    "all uploads ended.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",

@@ -62,7 +62,11 @@ AssumeLeader = Annotated[
     bool, typer.Option("--assume-leader", help="Archive without a check that this broker is the leader.")
 ]
 ClusterId = Annotated[
-    str | None, typer.Option(metavar="ID", help="Use if meta.properties has none, or the archive has another one.")
+    str | None,
+    typer.Option(
+        metavar="ID",
+        help="Cluster id in object keys. Needed if meta.properties has none, or the archive uses another one.",
+    ),
 ]
 StateDir = Annotated[
     Path | None, typer.Option(metavar="DIRECTORY", help="Directory for the journal of uploads in progress.")
@@ -91,10 +95,8 @@ def backfill(
     master: Master = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Report what would be done; change nothing.")] = False,
 ) -> int:
-    """Archive every rolled segment that is stable now, once, and report.
-
-    Exit code 3 if a partition stopped, or if nothing says that this broker leads: --bootstrap-server names one to ask,
-    --assume-leader does without.
+    """Archive every rolled segment that is stable now, once, and report. Exit code 3 if a partition stopped, or if it
+    is unknown whether this broker leads: give --bootstrap-server to query brokers, or --assume-leader.
     """
     flags = _flags(log_dir, archive, topic, exclude, assume_leader, cluster_id, state_dir, single_writer)
     flags |= {"broker.connection.bootstrap_servers": bootstrap_server or None, **spark_flags(master, engine)}
@@ -139,11 +141,11 @@ def run(
         bool,
         typer.Option(
             "--retry-start",
-            help="If a start fails, stay up, serve the status page, and start again. For containers beside a broker.",
+            help="If a start fails, stay up, serve the status page, and start again. For containers next to a broker.",
         ),
     ] = False,
 ) -> int:
-    """Archive segment after segment as the broker rolls them, until SIGTERM."""
+    """Archive each segment when the broker has rolled it, until SIGTERM."""
     flags = _flags(log_dir, archive, topic, exclude, assume_leader, cluster_id, state_dir, single_writer)
     flags |= {"broker.connection.bootstrap_servers": bootstrap_server or None, **spark_flags(master, engine)}
     flags["http.bind"] = http_bind
@@ -268,8 +270,8 @@ def _show_plan(report: BackfillReport, *, colors: bool) -> None:
     ]
     print_table("Segments", ["partition", "from#", "to#", "size#"], planned, colors=colors)
     remark(
-        "a dry run does not read the segments: those that reach into an open transaction will wait, and a damaged one will "
-        "stop its partition"
+        "a dry run does not read the segments: a segment with an open transaction waits, and a damaged one stops "
+        "its partition"
     )
 
 

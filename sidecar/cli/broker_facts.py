@@ -1,4 +1,4 @@
-"""`broker`: what the broker beside us says of itself, as `run` would believe it."""
+"""`broker`: the facts about the local broker, as `run` would use them."""
 
 from __future__ import annotations
 
@@ -31,9 +31,8 @@ def broker(
         bool, typer.Option("--producers", help="List each producer that the broker remembers.")
     ] = False,
 ) -> int:
-    """Ask the broker what it leads, how far that is stable, and which producers it remembers; nothing is archived.
-
-    Exit code 1 if it does not answer.
+    """Show which partitions the broker leads, their last stable offsets, and their producers. Archives nothing. Exit
+    code 1 if the broker does not respond.
     """
     flags = {
         "store.url": NO_ARCHIVE,

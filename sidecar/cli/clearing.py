@@ -28,22 +28,21 @@ def gc(
         typer.Option(
             metavar="N",
             min=0,
-            help="Delete objects older than this. Must exceed the longest read. Default: the setting.",
+            help="Delete objects older than this. Must exceed the longest read. Default: gc.grace_period_ms.",
         ),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count them; delete nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Report what would be deleted; delete nothing.")] = False,
 ) -> int:
-    """Delete objects of replaced segments, and of uploads that were given up, once their grace period is over.
-
-    What a live segment names is never deleted. All commits are read for that, without checkpoints. This command has no memory
-    of the archive. A missing commit stops it if a later commit or a checkpoint shows that it existed. If the newest commits are
-    missing and no checkpoint shows them, it deletes their segments as objects that no commit names. After the bucket lost objects
-    or was rolled back, wait until `run` or `backfill`, with its old state directory, has finished without an error. Work files of
-    killed compactions and objects of killed probes go too, whatever the topics. Unfinished multipart uploads are aborted where the
-    store lists them. All of these go after a day at least.
-    Ages are measured by the store's clock: a small object is put below _probe/, read and deleted, also with --dry-run.
-    A store without modification times is refused with exit code 6. Exit code 3 if a partition could not be read; nothing is
-    deleted there.
+    """Delete objects of replaced segments, and of abandoned uploads, after their grace period. Objects that a live
+    segment names are never deleted: the command reads all commits, without checkpoints. It has no cache of the archive.
+    A missing commit stops it if a later commit or a checkpoint shows that it existed. If the newest commits are missing
+    and no checkpoint shows them, it deletes their segments as objects that no commit names. After the bucket lost
+    objects or was rolled back, wait until `run` or `backfill`, with its old state directory, has finished without an
+    error. Work files of killed compactions and objects of killed probes are deleted too, for all topics. Unfinished
+    multipart uploads are aborted if the store lists them. All of these must be at least a day old. Ages are measured by
+    the store's clock: the command puts a small object below _probe/, reads and deletes it, also with --dry-run. Exit
+    code 6 if the store has no modification times. Exit code 3 if a partition could not be read; nothing is deleted
+    there.
     """
     from sidecar.cli.options import is_chosen, require_chosen, with_chosen
 

@@ -30,7 +30,7 @@ def show(
         typer.Option(metavar="NAME", help="Show this topic's effective policy and where each value comes from."),
     ] = None,
 ) -> int:
-    """Show every setting, its value and where that comes from. Secrets are redacted."""
+    """Show every setting, its value and its source. Secrets are redacted."""
     from sidecar.config.changes import fingerprint
 
     if topic is not None:
@@ -75,7 +75,8 @@ def _show_topic(
 
 
 def validate(options: GlobalOptions, log_dir: LogDirs = None, archive: Archive = None) -> int:
-    """Check the settings without the broker and the store: exit code 0 if they are valid, 2 if not. Warnings do not change it."""
+    """Check the settings without the broker and the store. Exit code 0 if they are valid, 2 if not. Warnings do not
+    change it."""
     from sidecar.compactor.topic_counts import BEFORE_UPLOAD_ADVICE, before_upload_risk
     from sidecar.compactor.topic_rule import (
         EXPIRY_ADVICE,

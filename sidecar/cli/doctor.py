@@ -1,4 +1,4 @@
-"""`doctor`: looks at everything that archiving needs, and says what to do."""
+"""`doctor`: checks everything that archiving needs, and says what to do."""
 
 from __future__ import annotations
 
@@ -54,15 +54,12 @@ def doctor(
     area: Annotated[
         list[Area] | None, typer.Option(help="Area to check. May be given several times. Default: all.")
     ] = None,
-    timeout: Annotated[
-        float, typer.Option(metavar="SECONDS", min=1, max=600, help="How long each check may take.")
-    ] = 30.0,
+    timeout: Annotated[float, typer.Option(metavar="SECONDS", min=1, max=600, help="Time limit of each check.")] = 30.0,
 ) -> int:
-    """Look at settings, log directories, broker, store and machine, and say per line: ok, warning or problem, and what to do.
-
-    Safe beside a sidecar and a broker that run: nothing is changed but probe objects in the store, which are removed again. Exit
-    code 0 without a problem; else that of the problems (2 settings, 3 log directories or disks, 1 broker, 6 store), or 3
-    where they are of several kinds.
+    """Check settings, log directories, broker, store and machine. Each line is ok, warning or problem, with what to do.
+    Safe while a sidecar and a broker run: it only writes probe objects to the store, and removes them. Exit code 0
+    without a problem, otherwise by kind: 2 settings, 3 log directories or disks, 1 broker, 6 store. Problems of several
+    kinds: 3.
     """
     flags: dict[str, Any] = {
         "broker.log_dirs": log_dir or None,

@@ -86,7 +86,7 @@ Workers = Annotated[
 def spark_flags(master: str | None, name: EngineName | None) -> dict[str, Any]:
     """Settings by path, for the settings of a command. Raises SettingsError for a contradiction."""
     if master is not None and name is EngineName.LOCAL:
-        raise SettingsError(f"--master {master} needs Spark, and --engine local uses none: remove one of them")
+        raise SettingsError(f"--master {master} needs Spark, which --engine local does not use: remove one of them")
     return {"spark.master": master, "spark.engine": None if name is None else name.value}
 
 
@@ -208,7 +208,7 @@ class RunEngines:
             log.warning(
                 "engine_is_local",
                 reason=lacks,
-                meaning=f"segments are read and compacted before their upload in this process; {archived}",
+                effect=f"segments are read and compacted before their upload in this process; {archived}",
             )
         if self._settings.compaction.engine is not None:
             log.warning("setting_deprecated", setting="compaction.engine", instead="spark.engine, for every command")

@@ -1,4 +1,4 @@
-"""`k8s render` and `k8s settings`: what puts the sidecar beside the brokers of a chart or operator, as text to apply."""
+"""`k8s render` and `k8s settings`: the text that adds the sidecar to the brokers of a chart or operator."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def render(
         str,
         typer.Option(
             metavar="NAME",
-            help="ConfigMap NAME-settings holds the settings: of the chart, or of `k8s settings`.",
+            help="The ConfigMap NAME-settings has the settings. The chart or `k8s settings` creates it.",
         ),
     ] = "tiered-sidecar",
     secret: Annotated[
@@ -70,9 +70,8 @@ def render(
         bool, typer.Option("--heal", help="Add the init container that creates missing producer snapshots.")
     ] = False,
 ) -> int:
-    """Print values, a patch or a resource that puts the sidecar beside a host's brokers.
-
-    The same text as in the notes of the Helm chart; volumes, directories and user are those that the host has by default.
+    """Print values, a patch or a resource that runs the sidecar next to a host's brokers. The Helm chart's notes have
+    the same text. Volumes, directories and user are the host's defaults.
     """
     require_name("--name", name)
     for option, value in (("--image", image), ("--secret", secret), ("--token", token)):
@@ -90,12 +89,11 @@ def require_name(option: str, name: str) -> None:
     """Raises SettingsError unless objects of Kubernetes can be named so, as the chart names them."""
     if not re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", name):
         raise SettingsError(
-            f"{option} {name!r}: expected lower-case letters, digits and hyphens, a letter first and no hyphen last"
+            f"{option} {name!r}: expected lower-case letters, digits and hyphens, beginning with a letter and "
+            "not ending with a hyphen"
         )
     if len(name) > _NAME_CHARACTERS_MAX:
-        raise SettingsError(
-            f"{option} {name}: expected at most {_NAME_CHARACTERS_MAX} characters, as the chart makes them"
-        )
+        raise SettingsError(f"{option} {name}: expected at most {_NAME_CHARACTERS_MAX} characters, the chart's limit")
 
 
 def recipe(host: Host, *, image: str, name: str, secret: str | None, token: str | None, heals: bool) -> str:
@@ -131,10 +129,9 @@ def settings(
         str, typer.Option(metavar="NAME", help="The ConfigMap is NAME-settings, as `k8s render` expects it.")
     ] = "tiered-sidecar",
 ) -> int:
-    """Print the settings file as the ConfigMap that `k8s render` expects.
-
-    What --config and --set say, over what a container needs (directories that it may write, a port that is reached). What cannot
-    work in a pod is refused, and so are secrets, which do not belong in a ConfigMap. Variables of the environment are not read.
+    """Print the settings file as the ConfigMap that `k8s render` expects. --config and --set override the defaults for
+    a container (writable directories, a reachable port). Settings that cannot work in a pod are refused, and so are
+    secrets, which do not belong in a ConfigMap. Environment variables are not read.
     """
     require_name("--name", name)
     text = config_map(options, name)
@@ -188,27 +185,30 @@ def _require_fit_for_a_pod(loaded: LoadedSettings) -> None:
         if setting.is_secret or entries:
             named = "".join(f" {entry.partition('=')[0]}" for entry in entries)
             raise SettingsError(
-                f"{path}{named} ({source}): a ConfigMap must not contain a secret. Create a Secret: k8s render "
-                "--secret for keys of "
-                f"the store, the variable {variable_of(path)} for anything else"
+                f"{path}{named} ({source}): a ConfigMap must not contain a secret. Create a Secret. For keys of the "
+                f"store give it to k8s render --secret; for anything else set the variable {variable_of(path)} from "
+                "it"
             )
     broker, http = loaded.settings.broker, loaded.settings.http
     if "broker.log_dirs" in loaded.sources:
         raise SettingsError(
-            f"broker.log_dirs ({loaded.sources['broker.log_dirs']}): the recipe's container has the host's directories as a "
-            "variable, which is stronger: leave it out here, and change it there if the broker's are others"
+            f"broker.log_dirs ({loaded.sources['broker.log_dirs']}): the recipe sets the directories in an "
+            "environment variable, which overrides this. Leave it out here, and change the variable if the broker "
+            "has other directories"
         )
     if not (broker.assume_leader or broker.connection.is_configured):
         raise SettingsError(
-            "nobody says who leads, so nothing would be archived: set broker.connection.bootstrap_servers, the broker beside "
-            "the sidecar first (such as [localhost:9092, kafka:9092]), or broker.assume_leader where each partition has one replica"
+            "nothing says which partitions the broker leads, so nothing would be archived. Set "
+            "broker.connection.bootstrap_servers, the broker next to the sidecar first (such as [localhost:9092, "
+            "kafka:9092]). Where each partition has one replica, broker.assume_leader is enough"
         )
     if "http.bind" in loaded.sources and (
         http.address is None or http.address[0] not in _ALL_ADDRESSES or http.address[1] != RECIPE_PORT
     ):
         raise SettingsError(
-            f"http.bind {http.bind} ({loaded.sources['http.bind']}): the liveness probe and the scrape ask port {RECIPE_PORT} "
-            f"from outside: leave it out, or write 0.0.0.0:{RECIPE_PORT}; the Helm chart knows other ports"
+            f"http.bind {http.bind} ({loaded.sources['http.bind']}): the liveness probe and Prometheus reach port "
+            f"{RECIPE_PORT} from outside the container. Leave it out, or write 0.0.0.0:{RECIPE_PORT}. The Helm "
+            "chart supports other ports"
         )
 
 

@@ -39,7 +39,7 @@ class GlobalOptions:
         Path | None,
         typer.Option(
             metavar="FILE",
-            help=f"Settings file (YAML). Else the one that {CONFIG_VARIABLE} names.",
+            help=f"Settings file (YAML). Default: the file that {CONFIG_VARIABLE} names.",
             rich_help_panel=PANEL,
         ),
     ] = None

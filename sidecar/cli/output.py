@@ -80,7 +80,7 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[obje
             if place.justify == "right":  # a number is never cut nor broken
                 place.min_width = max(place.min_width or 0, cell.cell_len)
         table.add_row(*cells)
-    # Where nobody says how wide the place is, no line is wrapped.
+    # Without a known width no line is wrapped.
     width = None if sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit() else UNLIMITED_WIDTH
     console = Console(file=sys.stdout, color_system="auto" if colors else None, highlight=False, width=width)
     with console.capture() as captured:

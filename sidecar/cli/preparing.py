@@ -18,14 +18,15 @@ _PRELOADED = "sidecar.rewriting.preloaded"
 
 def prepare(
     options: GlobalOptions,
-    force: Annotated[bool, typer.Option("--force", help="Also if a matching class archive exists.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Write the class archive again even if a matching one exists.")
+    ] = False,
 ) -> int:
-    """Compile all kernels and archive the classes that Spark loads, into the user's cache: later starts take half the time.
-
-    Run it when an image is built, as the user that will run there: the cache lies in $XDG_CACHE_HOME or ~/.cache, the kernels
-    of compaction in $NUMBA_CACHE_DIR or beside the program. Another Java or another version of this program needs it again.
-    With a linker (the package binutils) the kernels of all other commands become a library, which needs no compiler to load:
-    110 MB less memory, and a third of a second less at each start.
+    """Compile all kernels and archive the classes that Spark loads, into the user's cache: later starts take half the
+    time. Run it when you build an image, as the user of the container. The cache is in $XDG_CACHE_HOME or ~/.cache, the
+    kernels of compaction in $NUMBA_CACHE_DIR or next to the program. Run it again after a change of Java or of this
+    program. With a linker (the package binutils) the kernels of all other commands become a library, which needs no
+    compiler: 110 MB less memory, and a third of a second less at each start.
     """
     from sidecar.rewriting import preloaded
     from sidecar.spark.java import java_home
@@ -55,10 +56,11 @@ def _build_libraries() -> None:
         try:
             if kernel_build.build(kernels) is None:
                 remark(
-                    f"no linker ({' or '.join(kernel_build.LINKERS)}): each process loads the compiler of the kernels"
+                    f"there is no linker ({' or '.join(kernel_build.LINKERS)}), so each process loads the "
+                    "compiler of the kernels"
                 )
         except (OSError, CalledProcessError) as error:
-            remark(f"each process loads the compiler of the kernels: no library of them can be built: {error}")
+            remark(f"no library of the kernels can be built, so each process loads their compiler: {error}")
 
 
 def _train(options: GlobalOptions, archive: Path) -> None:
@@ -104,8 +106,7 @@ def spark_packages(
     options: GlobalOptions,
     out: Annotated[Path, typer.Argument(metavar="OUT.tar.gz", help="The archive to write.", show_default=False)],
 ) -> int:
-    """Pack this program and all it needs for executors that do not have it; name the file by spark.worker_packages.
-
+    """Pack this program and its dependencies for executors that do not have it; set spark.worker_packages to the file.
     Executors need Spark's own Python packages and a Python of the same minor version on the same kind of machine.
     """
     from sidecar.spark.packages import pack_packages

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 
 def status(options: GlobalOptions, archive: Archive = None, topic: Topics = None, exclude: Excluded = None) -> int:
-    """Show what the archive holds, partition by partition; exit code 3 if one of them cannot be read, 6 if the store
-    fails for all of them.
+    """Show the content of the archive, by partition. Exit code 3 if a partition cannot be read, 6 if the store fails
+    for all of them.
 
     `undo until` is computed from this command's gc.grace_period_ms: give it the same --config as `run`.
     """
@@ -78,7 +78,7 @@ def status(options: GlobalOptions, archive: Archive = None, topic: Topics = None
 
 
 def _show_cleaner(options: GlobalOptions, settings: Settings) -> None:
-    """How the broker's own cleaner stands, where its log dirs are configured."""
+    """The state of the broker's own log cleaner, if its log dirs are configured."""
     from sidecar.runner.cleaner_watch import CleanerWatch
     from sidecar.runner.configured_facts import open_facts
 
@@ -102,22 +102,22 @@ def verify(
         bool,
         typer.Option(
             "--deep",
-            help="Read every byte, every batch and the whole commit log. Without it: sizes, checksums and indexes, "
-            "commits from the newest checkpoint on, and whether the commits below it exist.",
+            help="Read every byte, every batch and the whole commit log. Without it: check sizes, checksums and "
+            "indexes, commits from the newest checkpoint on, and whether the commits below it exist.",
         ),
     ] = False,
     engine: Engine = None,
     master: Master = None,
 ) -> int:
-    """Prove that the archive is whole: exit code 4 if it is not, 3 if a part of it cannot be read, 6 if
-    the store fails for all of it, 1 if it is empty.
+    """Prove that the archive is complete. Exit code 4: it is not. 3: a part of it cannot be read. 6: the store fails
+    for all of it. 1: it is empty.
 
-    A segment is FOUND if the store has what was committed; LOST if that is missing or damaged, or if its offsets were
-    recorded as lost; UPLOADING if it is above the archive's end and at most 15 minutes old, DELAYED if it is older. Offsets that
-    were recorded as lost are named each time, and are no failure: nothing that could be repeated brings them back.
+    A segment is FOUND if the store has its committed objects. It is LOST if they are missing or damaged, or if its
+    offsets were recorded as lost. Above the archive's end it is UPLOADING for 15 minutes, then DELAYED. Offsets that
+    were recorded as lost are listed each time. They do not change the exit code, because no retry can recover them.
     """
     if not deep and (engine is EngineName.SPARK or master is not None):
-        raise SettingsError("Spark needs --deep: without it almost nothing is read")
+        raise SettingsError("Spark is only for --deep: without it almost nothing is read")
     settings = _settings(options, archive, topic, exclude, spark_flags(master, engine))
     from sidecar.storage.opening import open_archive_to_read
     from sidecar.verify.verify import verify_archive
@@ -220,7 +220,8 @@ class VerificationTable:
             remark(text)
         if self._of_objects:
             remark(
-                "restore what is missing or damaged from a replica of the bucket or an earlier version, then verify again"
+                "restore the missing or damaged objects from a replica of the bucket or earlier versions, then "
+                "verify again"
             )
 
 

@@ -1,4 +1,4 @@
-"""What is known of one partition's archive between looks at its directory, so that an idle partition costs no request."""
+"""The known state of one partition's archive between scans, so that an idle partition costs no request."""
 
 from __future__ import annotations
 
@@ -37,11 +37,10 @@ class ArchivePorts(ContinuityPorts, HasEmit, HasLimits, Protocol):
 class ArchiveView:
     """Of the archive, what local files can be compared with: memory must not grow with the archive.
 
-    `state`: its newest part, None while no lineage is open. `last_end_offset`: where it ended when that was last known.
-    `adopt_topic_id`: what the next commit must adopt, if anything. `position`: where the preparation of the next segment
-    begins, None if it has to be worked out.
-    `extent`: what all of it covers, as it was last known.
-    `told_lost_below`: so much of the log's beginning was told to be lost while nothing of it was archived.
+    `state`: its newest part, None while no lineage was opened. `last_end_offset`: where it ended when that was last
+    known. `adopt_topic_id`: what the next commit must adopt, if anything. `position`: where the preparation of the next
+    segment begins, None if it has to be worked out. `extent`: what all of it covers, as it was last known.
+    `told_lost_below`: the offsets below this were reported as lost while nothing of the partition was archived.
     """
 
     def __init__(self, tools: ArchivePorts, files: PartitionFiles) -> None:
@@ -71,11 +70,11 @@ class ArchiveView:
     def opened(self) -> tuple[PartitionState, CommitLog]:
         """The state and the log to append to. Only after `open`."""
         if self.state is None or self._commits is None:
-            raise RuntimeError(f"{self._topic_partition}: no lineage is open")
+            raise RuntimeError(f"{self._topic_partition}: no lineage was opened")
         return self.state, self._commits
 
     def as_known(self, files: PartitionFiles) -> PartitionState | None:
-        """As `open`, but asks nobody: None where the archive would have to be read."""
+        """As `open`, but without a request: None if the archive would have to be read."""
         if self._newest_has_changed(files):
             # Truncated, or created again: another lineage may be the right one, or none.
             self.forget()
@@ -149,7 +148,7 @@ class ArchiveView:
         return resume_lineage(self._tools, files) if may_resume else None
 
     def rest(self) -> None:
-        """A turn has committed, and is over: leave what spares others and the next process many requests."""
+        """A task has committed, and ended: write what saves the next process and other readers many requests."""
         if self.state is not None and self._commits is not None:
             self._commits.leave_checkpoint(self.state)
             self.remember()
@@ -170,7 +169,7 @@ class ArchiveView:
             self._tools.memory.remember(found)
 
     def forget(self) -> None:
-        """The next `open` reads the archive anew."""
+        """The next `open` reads the archive again."""
         if self.state is not None:
             self.last_end_offset = self.state.end_offset
             self._before = newest_segments(self.state) if self.state.next_number else None
@@ -244,7 +243,7 @@ class ArchiveView:
     def position_before(self, files: PartitionFiles, base_offset: int, state: PartitionState) -> LogPosition:
         """The position at the base of what is to be archived next.
 
-        What is kept may be another's: of a segment that was looked at, and that retention took before it was archived.
+        The kept data may be of another segment: one that was read, and that retention deleted before it was archived.
         """
         if self.position is None or self.position.known.table.end_offset != base_offset:
             self.position = self._position_at(files, base_offset, state)
@@ -254,7 +253,7 @@ class ArchiveView:
         try:
             return position_at(self._tools, files, base_offset, state, self._largest_archived_ms)
         except ObjectMissing:
-            # Compacted since it was read, and cleared up: what replaced it tells the same.
+            # Compacted since it was read, and deleted by gc: its replacement proves the same.
             self.forget()
             return position_at(self._tools, files, base_offset, self.open(files), self._largest_archived_ms)
 
@@ -278,5 +277,5 @@ def _tells_strategy(state: PartitionState) -> bool:
 
 
 def _continues(active: FileIdentity | None, earlier: FileIdentity) -> bool:
-    """Whether the active segment is the one of an earlier look, and has not become shorter."""
+    """Whether the active segment is the one of an earlier scan, and has not become shorter."""
     return active is not None and active.inode == earlier.inode and active.size_bytes >= earlier.size_bytes

@@ -32,7 +32,7 @@ class UploadPorts(HasStore, HasJournal, HasClock, HasEmit, Protocol):
 def upload_segment(tools: UploadPorts, prepared: PreparedSegment) -> ArchivedSegment:
     """Upload `.log`, then `.indexes`, under the attempt's fresh keys, and check both.
 
-    Until a commit names them, the objects are nobody's; the journal knows them, so that a crash leaves nothing uncounted.
+    Until a commit names them, the objects belong to no segment; the journal lists them, so that a crash leaves none unlisted.
     Raises StoreError, SegmentChanged.
     """
     segment, begun_s = prepared.segment, tools.clock.monotonic_s()

@@ -40,7 +40,7 @@ def _send(store: ObjectStore, key: ObjectKey, source: UploadSource) -> tuple[int
         raise ObjectDamaged(f"{key}: the store confirmed the upload, but has no such object")
     if facts.size_bytes != source.size_bytes or facts.crc32c not in (None, receipt.crc32c):
         raise ObjectDamaged(
-            f"{key}: stored are {facts.size_bytes} bytes with CRC-32C {hex_text(facts.crc32c)}, sent were "
+            f"{key}: the store has {facts.size_bytes} bytes with CRC-32C {hex_text(facts.crc32c)}, the sidecar sent "
             f"{source.size_bytes} bytes with {hex_text(receipt.crc32c)}: nothing was committed"
         )
     return receipt.crc32c, facts.crc32c

@@ -34,7 +34,7 @@ CHECKPOINT_EVERY = 100
 """Commits after which a writer makes a checkpoint in any case."""
 SPARED_MIN = 8
 SPARED_SHARE = 4
-"""At the end of a turn one is worth its bytes as soon as it spares a reader so many requests, and a quarter of all commits."""
+"""At the end of a task one is worth its bytes as soon as it saves a reader so many requests, and a quarter of all commits."""
 CHECKPOINTS_TRIED = 2
 LOST_WAIT_S_FIRST = 0.1
 LOST_WAIT_S_MAX = 5.0
@@ -55,7 +55,7 @@ class CommitConflict(PartitionError):
 
 @dataclass(frozen=True, slots=True)
 class StateId:
-    """What tells a state from all others: the number of its last commit, and the SHA-256 of what a checkpoint says of it."""
+    """What identifies a state: the number of its last commit, and the SHA-256 of its checkpoint content."""
 
     number: int
     sha256: str
@@ -133,7 +133,7 @@ class CommitLog:
             try:
                 state = self._stored.checkpoint(number, numbers[number])
             except CorruptFile as error:
-                _log.warning("checkpoint_passed_over", key=below(self._root, checkpoint_key(number)), reason=str(error))
+                _log.warning("checkpoint_ignored", key=below(self._root, checkpoint_key(number)), reason=str(error))
                 self.passed_over.append(error)
                 continue
             state = self._followed(state, commits)
@@ -194,8 +194,8 @@ class CommitLog:
         self._newest_seen = max(self._newest_seen, number)
         if found != sha256:
             raise CorruptFile(
-                f"commit {number} has SHA-256 {found}, but {sha256} was seen before, or is what its checkpoint says. One of them "
-                f"was replaced",
+                f"commit {number} has SHA-256 {found}, but the sidecar read {sha256} before, or its checkpoint says "
+                "so. One of them was replaced",
                 file=self._stored.key(number),
                 advice=RESTORE_COMMIT,
             )
@@ -206,7 +206,7 @@ class CommitLog:
         return self._newest_checkpoint
 
     def mark(self, number: int) -> str:
-        """What tells this commit from another that would stand in its place; empty unless it was the newest one listed."""
+        """What identifies this commit among others under its key; empty unless it was the newest one listed."""
         newest, mark = self._newest_listed
         return mark if newest == number else ""
 
@@ -340,7 +340,7 @@ class CommitLog:
             raise CommitRefused(f"{self._root}: commit {commit.number} could not be read back: {error}") from error
 
     def leave_checkpoint(self, state: PartitionState) -> None:
-        """The writer rests: write a checkpoint if it spares the next reader much. A failure of the store is only noted.
+        """The writer has no more work: write a checkpoint if it saves the next reader much. A failure of the store is only noted.
 
         Raises CorruptFile if a checkpoint was due, here or after a commit, and the archive could not be read.
         """
@@ -353,7 +353,7 @@ class CommitLog:
         """Write a checkpoint where one is due. It spares readers time and nothing else: a failure of the store is only noted.
 
         Damage is kept for `_require_readable` until the archive can be read again. After a commit it must not be raised: it would
-        look like proof that nothing was committed.
+        seem to prove that nothing was committed.
         """
         if number < max(self._newest_checkpoint + every, self._next_checkpoint_try):
             return

@@ -118,7 +118,7 @@ class CommitWindow:
                     )
 
     def _is_fresh(self) -> bool:
-        """The monotonic clock stands still while a host sleeps; the wall clock may jump, also back."""
+        """The monotonic clock stops while a host sleeps; the wall clock may jump, also back."""
         if self.begun is None:
             return False
         wall_ms = self.clock.now_ms() - self.begun[0]

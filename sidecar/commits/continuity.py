@@ -52,7 +52,7 @@ class OpenedLineage:
 def open_lineage(tools: ContinuityPorts, files: PartitionFiles) -> OpenedLineage:
     """The lineage that these files continue, as the store has it. Raises LineageUnknown, CorruptFile, StoreError.
 
-    The one that the topic id names is taken without a look for others: see `require_alone`.
+    The one that the topic id names is taken without a search for others: see `require_alone`.
     """
     cluster_id = tools.facts.cluster_id()
     if files.topic_id is not None:
@@ -138,8 +138,8 @@ def require_kept(
         raise CorruptFile(
             error.what,
             file=error.file,
-            advice=f"{error.advice}. Only if the archive was removed on purpose: {forget}. Otherwise this forks the history, "
-            f"and what the missing commits say is lost",
+            advice=f"{error.advice}. Only if the archive was removed on purpose: {forget}. Otherwise this forks the "
+            "history, and the content of the missing commits is lost",
         ) from error
     return commits.refresh(opened.state) if is_same and opened.state.next_number <= last else opened.state
 
@@ -147,7 +147,7 @@ def require_kept(
 def require_seam(tools: ContinuityPorts, files: PartitionFiles, archived: PartitionState) -> None:
     """Raise LineageUnknown unless the local log, as it is now, may be appended to the archived one.
 
-    A look at few batches: a topic can be deleted and made anew, or truncated, between any two looks at its directory.
+    A check of few batches: a topic can be re-created, or truncated, between any two scans of its directory.
     """
     require_continuation(archived, files.topic_id, judge_local_log(tools, files, archived))
 
@@ -182,7 +182,7 @@ def records_at_lost_end(
     """A contradiction if records stand in the local log at offsets that the archive ends with as LOST.
 
     They were lost because no leader had them: its log was truncated or replaced since, and gave the same offsets out again.
-    No batch that is archived, and no leader epoch, tells; and once something is archived above, nothing ever does. An empty
+    No archived batch and no leader epoch shows it; once something is archived above, nothing ever does. An empty
     batch, as an earlier version's `restore` left one at the last of them, is no record.
     """
     holes, end_offset = archived.holes, archived.end_offset
@@ -225,7 +225,7 @@ def judge_local_log(tools: ContinuityPorts, files: PartitionFiles, archived: Par
 
 
 def named_by_cluster(facts: BrokerFacts, files: PartitionFiles) -> PartitionFiles:
-    """The same files under the topic id that the cluster tells, where their directory has none.
+    """The same files under the cluster's topic id, where their directory has none.
 
     It was made before Kafka 2.8, or lost its `partition.metadata`: the broker serves it as that topic's, and will write the id
     there itself. Source: Partition.createLogIfNotExists, UnifiedLog.assignTopicId.
@@ -235,7 +235,7 @@ def named_by_cluster(facts: BrokerFacts, files: PartitionFiles) -> PartitionFile
     try:
         told = facts.partition(files).topic_id
     except PartitionError:
-        return files  # Planning tells.
+        return files  # Planning reports it.
     return files if told is None else replace(files, topic_id=told)
 
 

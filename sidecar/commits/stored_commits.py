@@ -24,7 +24,7 @@ RESTORE_COMMIT: Final = (
     "restore it from a replica of the bucket or from an earlier version of the object. Nothing is appended until then"
 )
 SETTLE_S: Final = 1.4
-"""A writer whose next turn reads the commit log anyway asks for so long."""
+"""A writer whose next task reads the commit log anyway retries for this long."""
 SETTLE_S_PATIENT: Final = 60.0
 """A writer that would lose hours of work asks for so long."""
 WAIT_S_FIRST: Final = 0.2
@@ -68,7 +68,7 @@ class StoredCommits:
         try:
             data = self._read(key, CHECKPOINT_BYTES_MAX)
         except ObjectMissing as error:
-            raise CorruptFile("was listed, but cannot be read: it vanished", file=key) from error
+            raise CorruptFile("was listed, but no longer exists", file=key) from error
         return decode_checkpoint(data, number, parse_root(self._root), key)
 
     def commits(self, first: int, listed: Mapping[int, ObjectFacts]) -> Iterator[tuple[Commit, str]]:
@@ -99,7 +99,7 @@ class StoredCommits:
         """A commit that must be there, because `newest` was seen. Raises CorruptFile."""
         found = self.commit(number)
         if found is None:
-            seen = "it was seen before" if number == newest else f"commit {newest} was seen"
+            seen = "the sidecar read it before" if number == newest else f"the sidecar read commit {newest}"
             raise CorruptFile(
                 f"commit {number} is missing, although {seen}. Commits are never deleted",
                 file=self.key(number),
@@ -134,13 +134,13 @@ class StoredCommits:
 
 
 def mark_of(facts: ObjectFacts) -> str:
-    """What tells an object from any other that stood, or will stand, under its key; empty where the store does not tell."""
+    """What identifies an object among all that its key had or will have; empty if the store does not report it."""
     return f"{facts.size_bytes} {facts.modified_ms} {facts.etag}" if facts.etag else ""
 
 
 def _require_size(key: ObjectKey, size_bytes: int, size_bytes_max: int) -> None:
     if size_bytes > size_bytes_max:
-        raise CorruptFile(f"has at least {size_bytes} bytes; no writer of ours exceeds {size_bytes_max}", file=key)
+        raise CorruptFile(f"has at least {size_bytes} bytes; this program writes at most {size_bytes_max}", file=key)
 
 
 def proves_not_committed(error: SidecarError) -> bool:

@@ -63,7 +63,7 @@ class Inflater:
         while count := reader.readinto(self._buffer[filled:].data):
             filled += count
             if filled > DEFAULT_LIMIT_BYTES:
-                raise CorruptFile(f"the stream holds more than the {DEFAULT_LIMIT_BYTES} bytes allowed for one batch")
+                raise CorruptFile(f"the stream has more than the {DEFAULT_LIMIT_BYTES} bytes allowed for one batch")
             if filled == len(self._buffer):
                 grown: Body = np.empty(2 * filled, dtype=np.uint8)
                 grown[:filled] = self._buffer

@@ -74,7 +74,7 @@ def _shift(slots: int) -> int:
 class KeyTable:
     """Collects the best record of each key over the splits of one scan task, within a fixed number of slots.
 
-    When it is full its entries are emitted, and it begins anew: memory does not depend on the number of keys.
+    When it is full its entries are emitted, and it begins empty: memory does not depend on the number of keys.
     Memory: 32 bytes a slot, or 88 with exact keys. Raises nothing by itself.
     """
 
@@ -170,7 +170,7 @@ def reduce_blobs(blobs: Iterable[Blob], rules: CompactionRules, split_count: int
         insert_blob(blob[WORD_BYTES:], count, table, slots, bucket_bits, _shift(slots), words, scratch)
     counts = np.zeros(split_count, dtype=np.int64)
     if not count_winners(table, slots, words, counts):
-        raise CorruptFile("a blob of keys names a split that is not there: the exchange between stages is damaged")
+        raise CorruptFile("a blob of keys names a split that does not exist: the exchange between stages is damaged")
     ends = np.cumsum(counts)
     ordinals = np.empty(int(ends[-1]), dtype=np.uint32)
     gather_winners(table, slots, words, ends - counts, ordinals)

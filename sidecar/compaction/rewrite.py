@@ -61,7 +61,7 @@ class Ending:
 
     `ends_segment`: the split holds the last batch of its segment. If that batch loses all records, its ending is written
     separately: an output needs it only if the segment is the output's last one. `kept_next_offset`: a batch that ends there
-    stays (-1: none), which is Kafka's rule for a round of cleaning.
+    stays (-1: none), which is Kafka's rule for one cleaning.
     """
 
     ends_segment: bool = False
@@ -130,8 +130,8 @@ def _marked(
         right = mark(kept, ordinals) and right
     if not right or not received == int(np.count_nonzero(kept)) == winner_count:
         raise RowsLost(
-            f"{segment.file}: {winner_count} records are to be kept, and the rewriting was given {received}: rows were lost "
-            "or doubled between the stages; nothing is replaced; compact again"
+            f"{segment.file}: {winner_count} records must be kept, but the rewrite received {received}: rows were "
+            "lost or duplicated between the stages. Nothing was replaced: compact again"
         )
     return kept
 
@@ -197,7 +197,7 @@ class _Rewriting:
             before[places.BATCH] = self._scan.batch_count - 1
             self._job[places.DROPPED] = 1
             return RewrittenSplit(RewriteCounts(dropped=self._scan.batch_count), 0, *self._ending(chunk, before))
-        raise self._changed(f"not one batch from byte {split.begin} on")
+        raise self._changed(f"no batch from byte {split.begin} on")
 
     def _ending(self, chunk: Chunk, before: Int64Column) -> tuple[int, RewriteCounts]:
         """Write what stays of the last batch of a chunk if it is the last of its output: its size, and what that changes.
@@ -219,7 +219,7 @@ class _Rewriting:
     def _changed(self, found: str) -> SegmentChanged:
         expected = f"{self._scan.batch_count} batches with {self._scan.record_count} records"
         where = f"{self._segment.file} bytes {self._scan.split.begin} to {self._scan.split.end}"
-        return SegmentChanged(f"{where}: {found}, the scan found {expected}; it is compacted again later")
+        return SegmentChanged(f"{where}: {found}, the scan found {expected}; a later run compacts it again")
 
     def _rewrite_rows(self, chunk: Chunk, row: int, rows: int) -> None:
         job = self._job
@@ -237,9 +237,9 @@ class _Rewriting:
                 self._rewrite_one(chunk, row)
                 row += 1
             elif stop == places.BAD_CRC:
-                raise self._bad(chunk, row, "checksum wrong, though it was right when the segment was scanned")
+                raise self._bad(chunk, row, "the checksum is wrong, but was right when the segment was scanned")
             elif stop == places.BAD_RECORD:
-                raise self._bad(chunk, row, "records other than those that were scanned")
+                raise self._bad(chunk, row, "other records than the scan read")
 
     def _bad(self, chunk: Chunk, row: int, what: str) -> CorruptFile:
         wide = chunk.blocks[0]
@@ -285,7 +285,7 @@ class _Rewriting:
         batch = chunk.batch(row)
         header, count, codec = np.frombuffer(batch, np.uint8), int(words[4, row]), int(halves[0, row]) & CODEC_MASK
         if crc32c.crc32c(batch[CRC_FROM[CURRENT_MAGIC] :]) != wide[3, row]:
-            raise self._bad(chunk, row, "checksum wrong, though it was right when the segment was scanned")
+            raise self._bad(chunk, row, "the checksum is wrong, but was right when the segment was scanned")
         body, size_bytes = self._inflater.inflate(codec, batch[BATCH_HEADER.size_bytes :])
         room = size_bytes + BATCH_HEADER.size_bytes + places.CHANGED_RECORD_BYTES * count
         if room > len(self._scratch):
@@ -293,7 +293,7 @@ class _Rewriting:
         first = int(self._job[places.ORDINAL])
         written, staying = batches.rebuild(header, body, size_bytes, self._kept, first, self._scratch, self._job)
         if written == places.UNDECODABLE:
-            raise self._bad(chunk, row, "records other than those that were scanned")
+            raise self._bad(chunk, row, "other records than the scan read")
         self._job[places.KEPT_RECORDS] += staying
         if written == places.UNCHANGED:
             return batch, places.VERBATIM, count

@@ -33,7 +33,7 @@ class CompactionRules:
     `header`: name of the version header, for `Strategy.HEADER`; see `strategy_in_use`.
     `strict_headers`: a malformed version fails the partition; otherwise its record counts as one without version.
     `refuses_unkeyed`: a record without a key fails the partition; otherwise it is dropped, as by Kafka's cleaner.
-    `kafka_4_3`: end as Kafka 4.3.0 would: the last batch of the round is kept instead of that of each output segment,
+    `kafka_4_3`: end as Kafka 4.3.0 would: the last batch of the cleaning is kept instead of that of each output segment,
     and legacy messages become magic 2.
     `exact_keys`: keys are compared byte by byte. Otherwise their 128-bit hashes are, under a secret key: that any two of n
     keys have the same has a probability of n^2 / 2^129, of a billion keys 1.5e-21.
@@ -112,7 +112,9 @@ def version_of(record: Record, name: str) -> tuple[bool, int | None]:
 
 def malformed_version(offset: int, name: str, file: str = "") -> RecordRefused:
     """The error of strict mode."""
-    what = f"header {name!r} holds no version (expected {VERSION_BYTES} bytes); correct the producer, or switch strict mode off"
+    what = (
+        f"header {name!r} has no version (expected {VERSION_BYTES} bytes); correct the producer, or set strict: false"
+    )
     return RecordRefused(what, file=file, offset=offset)
 
 

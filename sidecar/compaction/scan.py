@@ -81,7 +81,8 @@ _NO_EVENTS = TransactionEvents(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SplitScan:
-    """What a scan found in a split beside keys. `record_count` counts all records, `competing` those with a key that may win.
+    """What a scan found in a split in addition to keys. `record_count` counts all records, `competing` those with a key
+    that may win.
 
     `first_offset` and `last_offset` are those of its batches, `last_position` is that of the last batch (-1: none).
     `emptied`: data batches without records. `deleted`: records below the start of the log.
@@ -105,7 +106,7 @@ class SplitScan:
     def loses_nothing(self, winners: int) -> bool:
         """Whether all its bytes surely stay as they are, if so many of its records win."""
         plain = not (self.unkeyed or self.tombstones or self.deleted or self.emptied or len(self.events))
-        # Old cleaners' wrappers are always rebuilt (KAFKA-4298), which only their content tells.
+        # Old cleaners' wrappers are always rebuilt (KAFKA-4298), which only their content shows.
         return plain and winners == self.competing and not self.legacy
 
 
@@ -140,8 +141,8 @@ def scan_split(
         last_offset, last_position = int(columns.last_offset[-1]), int(columns.position[-1])
         if task[places.ORDINAL] > MOST_RECORDS:
             raise PartitionError(
-                f"{segment.file}: more than {MOST_RECORDS} records in {split.end - split.begin} bytes cannot be numbered; "
-                f"the partition is left as it is"
+                f"{segment.file}: more than {MOST_RECORDS} records in {split.end - split.begin} bytes cannot be "
+                "numbered; the partition stays as it is"
             )
     if table.rules.strict_headers and task[places.FIRST_MALFORMED] >= 0:
         raise malformed_version(int(task[places.FIRST_MALFORMED]), table.rules.header_name, segment.file)
@@ -180,7 +181,7 @@ def _first_unkeyed_offset(
                 found = (record.offset for record in batch.records if record.key is None)
                 if (offset := next((one for one in found if one >= start_offset), None)) is not None:
                     return offset
-    raise SegmentChanged(f"{segment.file}: its records without a key are gone since it was scanned")
+    raise SegmentChanged(f"{segment.file}: its records without a key have disappeared since the scan")
 
 
 def _scan_chunk(
@@ -255,7 +256,7 @@ def _offset_shift(
         if wrong_at >= 0:
             what = f"offsets that do not ascend, at byte {wrong_at} of the decompressed messages"
         raise CorruptFile(
-            f"a compressed message that holds {what}; the partition is left as it is",
+            f"a compressed message with {what}; the partition stays as it is",
             file=segment.file,
             position=int(wide[0, row]),
             offset=wrapper,
@@ -276,7 +277,7 @@ def _inflated(segment: SegmentInput, chunk: Chunk, row: int, inflater: Inflater)
         raise CorruptFile(error.what, file=file, position=position, offset=offset) from error
     if count * SMALLEST_RECORD_BYTES > size_bytes:
         what = f"{count} records claimed in {size_bytes} bytes, each has at least {SMALLEST_RECORD_BYTES}"
-        raise CorruptFile(f"{what}; the partition is left as it is", file=file, position=position, offset=offset)
+        raise CorruptFile(f"{what}; the partition stays as it is", file=file, position=position, offset=offset)
     return body, size_bytes
 
 
@@ -284,7 +285,7 @@ def _bad_record(segment: SegmentInput, chunk: Chunk, row: int, table: KeyTable, 
     wide = chunk.blocks[0]
     at = int(table.task[places.BAD_AT])
     return CorruptFile(
-        f"a record that does not decode, at byte {at}{where or ' of its batch'}; the partition is left as it is",
+        f"a record that does not decode, at byte {at}{where or ' of its batch'}; the partition stays as it is",
         file=segment.file,
         position=int(wide[0, row]),
         offset=int(wide[1, row]),

@@ -52,7 +52,7 @@ class Split:
 
 
 def largest_index_bytes(size_bytes: int) -> int:
-    """What the larger index of a log of so many bytes may need: its own size tells nothing, files may be allocated in advance."""
+    """What the larger index of a log of so many bytes may need: its own size proves nothing, files may be allocated in advance."""
     return TIME_ENTRY.itemsize * (size_bytes // INDEX_INTERVAL_BYTES + 1)
 
 
@@ -117,10 +117,15 @@ def chunks(
 def _problem(segment: SegmentInput, split: Split, position: int, smallest: int, stop: Stop, detail: int) -> CorruptFile:
     """What is wrong at a position, in the words of the scanner."""
     if stop is Stop.BATCH_TOO_WIDE and detail <= split.end - position:
-        what = f"a batch of {detail} bytes; batches above {LARGEST_BATCH_BYTES} are not compacted: leave the topic as it is"
+        what = (
+            f"a batch of {detail} bytes; batches above {LARGEST_BATCH_BYTES} bytes cannot be compacted: exclude the "
+            "topic from compaction"
+        )
         return CorruptFile(what, file=segment.file, position=position)
     if stop is Stop.MORE_BYTES and split.end < segment.size_bytes:
-        what = f"no batch ends at byte {split.end}, where one ended when the segment was first read; compact it again"
+        what = (
+            f"no batch ends at byte {split.end}, but one ended there when the segment was first read: compact it again"
+        )
         return CorruptFile(what, file=segment.file, position=position)
     scanner = SegmentScanner(
         segment.read_at, split.end, base_offset=segment.base_offset, file=segment.file, start_position=position

@@ -99,8 +99,9 @@ class ArchiveJobs:
         deleted = led.unnoted_at(decided, led.files, now, policy)
         if deleted is not None and deleted > (decided.start_offset or 0):
             raise DeletionUnnoted(
-                f"{led.topic_partition}: records below offset {deleted} look deleted on the broker (DeleteRecords) while the "
-                f"partition was compacted; nothing was committed, and no record was lost: it is compacted again later",
+                f"{led.topic_partition}: records below offset {deleted} were probably deleted on the broker "
+                "(DeleteRecords) while the partition was compacted. Nothing was committed, and no record was lost. "
+                "It is compacted again later",
                 decided,
                 deleted,
             )

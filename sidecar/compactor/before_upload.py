@@ -237,7 +237,7 @@ class BeforeUpload:
         names = map(_name, plan.segments)
         held = {name: before.pop(name) if name in before else _Held(now_s) for name in names}
         self._held[plan.files.topic_partition] = held
-        gone = "a segment of it is archived or gone, or has changed"
+        gone = "one of its segments was archived, deleted or changed"
         broken = {left.group: (RawReason.GROUP_CHANGED, gone) for left in before.values() if left.group}
         for group in {found.group for found in held.values() if found.group}:
             if group.base_offset < now.start_offset:
@@ -310,7 +310,7 @@ class BeforeUpload:
         rule = self.rule_of(group.segments[0].topic_partition.topic)
         with self._lock:
             if not all(map(self._still_waits, group.segments)):
-                gone = "one was archived, changed or removed meanwhile"
+                gone = "one of them was archived, changed or removed in the meantime"
                 self.break_up(group, RawReason.GROUP_CHANGED, gone)
             elif change := _change(group, rule):
                 self.break_up(group, *change)
@@ -327,7 +327,7 @@ class BeforeUpload:
         topic_partition = group.segments[0].topic_partition
         rule = self.rule_of(topic_partition.topic)
         if rule.unknown:
-            raise RuleUnknown(f"{topic_partition}: {rule.unknown}. What was compacted is not committed")
+            raise RuleUnknown(f"{topic_partition}: {rule.unknown}. The compacted copies are not committed")
         require_rule(topic_partition, group.policy, rule.policy, strategy_refusal(rule, newest))
 
     def unchanged(self, segments: Sequence[SegmentFiles]) -> None:

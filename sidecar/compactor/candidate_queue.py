@@ -67,8 +67,8 @@ class LedPartition:
             f"the sidecar could not read whether records below offset {self.unnoted_before_offset} were deleted on the broker "
             f"(DeleteRecords); the log has the error as deleted_records_unknown"
             if self.is_deletion_unknown
-            else f"records below offset {self.unnoted_before_offset} look deleted on the broker (DeleteRecords), and the archive "
-            f"does not note that yet"
+            else f"records below offset {self.unnoted_before_offset} were probably deleted on the broker "
+            "(DeleteRecords), and the archive does not note that yet"
         )
         return (
             f"{known}. Compaction waits, because a deleted record could win over a live one. The sidecar decides when it archives "
@@ -168,8 +168,8 @@ class CandidateQueue:
             return
         if assessment.first_dirty_offset <= last.first_dirty_offset:
             raise PartitionError(
-                f"{entry.led.topic_partition}: was compacted, but its first dirty offset is {assessment.first_dirty_offset} "
-                f"still: an open transaction, or a fault"
+                f"{entry.led.topic_partition}: was compacted, but its first dirty offset is still "
+                f"{assessment.first_dirty_offset}: an open transaction, or a fault"
             )
 
     def compacted(self, partition: TopicPartition) -> None:

@@ -91,9 +91,9 @@ class CommandRules:
         header = f" --header {newest.header}" if newest.header else ""
         return Objection(
             str(state.lineage.topic_partition),
-            f"its newest compaction was by strategy {newest}, this one would be by {self.in_use}, and nothing declares the "
-            f"topic's strategy: no entry in compaction.topics gives it",
-            f"Give --strategy {newest.strategy}{header} to go on as before, or --override to change the strategy",
+            f"its newest compaction used strategy {newest}, this one would use {self.in_use}, and no entry in "
+            "compaction.topics declares the topic's strategy",
+            f"Give --strategy {newest.strategy}{header} to keep the strategy, or --override to change it",
         )
 
 

@@ -274,7 +274,7 @@ class GcTask:
         try:
             store_now_ms = read_store_clock(tools.store, tools.clock, randomness=tools.randomness).store_ms
         except StoreUnsupported as error:
-            self._report_once("garbage_not_removed", str(error), "unused objects remain and cost money")
+            self._report_once("unused_objects_not_deleted", str(error), "unused objects remain and cost money")
             return
         until_ms = orphaned_until_ms(store_now_ms, self.grace_period_ms)
         objects = collect_parts(tools.store, until_ms) + remove_leftovers(tools.store, until_ms)
@@ -290,7 +290,7 @@ class GcTask:
                 return
             except (PartitionError, Fenced) as error:
                 tools.metrics.failed(type(error).__name__)
-                _log.error("garbage_not_removed", partition=str(led.topic_partition), error=str(error))
+                _log.error("unused_objects_not_deleted", partition=str(led.topic_partition), error=str(error))
         tools.metrics.compaction.garbage_removed(objects)
 
     def _report_once(self, event: str, reason: str, effect: str) -> None:

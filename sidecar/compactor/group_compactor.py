@@ -103,7 +103,7 @@ class GroupCompactor:
         except Exception as error:  # noqa: BLE001 - odd data may meet a fault of ours: the segments go as they are
             if not self.is_stopping():
                 _log.critical("group_compaction_crashed", error=repr(error), exc_info=error)
-            self._give_up([group for group, _ in jobs], CompactionCrashed(f"a fault of our own: {error!r}"))
+            self._give_up([group for group, _ in jobs], CompactionCrashed(f"a fault of this program: {error!r}"))
 
     @contextmanager
     def _sparing(self, groups: Sequence[RolledGroup]) -> Iterator[None]:
@@ -300,7 +300,7 @@ class GroupCompactor:
 
     def _give_up(self, groups: Sequence[RolledGroup], error: SidecarError) -> None:
         if self.is_stopping():
-            _log.info("group_compaction_given_up", groups=len(groups), reason=str(CompactionCutOff()))
+            _log.info("group_compaction_abandoned", groups=len(groups), reason=str(CompactionCutOff()))
             return
         for group in groups:
             self.tools.metrics.failed(type(error).__name__)

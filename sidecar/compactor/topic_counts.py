@@ -16,7 +16,7 @@ from sidecar.model import SegmentFiles, TopicPartition
 
 _log = structlog.get_logger(__name__)
 
-OF_ARCHIVE: Final = "gc deletes the replaced segments, which still hold these records, after the grace period"
+OF_ARCHIVE: Final = "the replaced segments still have these records, until gc deletes them after the grace period"
 OF_COPIES: Final = (
     "the archive never had these records, so no undo brings them back; the broker has them until it deletes them"
 )
@@ -62,7 +62,7 @@ class OddRecords(_TopicCounts):
         self.count(unkeyed, malformed_versions)
         self._add(partition.topic, {"unkeyed": unkeyed, "malformed_versions": malformed_versions})
         _log.warning(
-            "compaction_met_odd_records",
+            "compaction_unkeyed_or_malformed",
             partition=str(partition),
             unkeyed_dropped=unkeyed,
             malformed_versions=malformed_versions,
@@ -110,14 +110,14 @@ _TEXTS: Final = {
     ),
     RawReason.OPEN_TRANSACTION: (
         "the end of one of its transactions is not known yet",
-        "none; if it lasts, check for hanging transactions",
+        "none; if it stays so, check for hanging transactions",
     ),
     RawReason.RECORDS_DELETED: ("records of it were deleted on the broker (DeleteRecords)", "nothing"),
-    RawReason.PARTLY_ARCHIVED: ("the archive has a part of it already", "nothing"),
+    RawReason.PARTLY_ARCHIVED: ("the archive already has a part of it", "nothing"),
     RawReason.COMPACTION_FAILED: ("it could not be compacted", "see the error"),
     RawReason.GROUP_CHANGED: (
-        "the segments that it was compacted with changed meanwhile",
-        "none; if it lasts, see the detail",
+        "the segments that it was compacted with have changed in the meantime",
+        "none; if it stays so, see the detail",
     ),
     RawReason.GROUP_REFUSED: ("the compacted copies could not be committed together", "see the detail"),
     RawReason.RULE_CHANGED: (

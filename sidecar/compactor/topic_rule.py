@@ -111,8 +111,8 @@ def with_told(settings: CompactionSettings, topic: str, told: TopicPolicy) -> To
     except ValueError as error:
         return TopicRule(
             None,
-            f"its config compaction.strategy: {error}; which records must stay is not known, so that nothing is compacted unless "
-            f"a strategy is set in its entry",
+            f"its config compaction.strategy: {error}. Which records to retain is unknown, so it is not compacted. "
+            "Set a strategy in its entry of compaction.topics",
             sources,
         )
     header = values.get("header", policy.header)
@@ -146,8 +146,8 @@ def not_known(policy: CompactionPolicy, sources: Mapping[str, str], strategy: St
     if not missing:
         return ""
     return (
-        f"not known of its configs: {', '.join(missing.values())} ({told.unanswered}); to compact it all the same, set in "
-        f"`compaction` or in its entry of compaction.topics: {', '.join(missing)}"
+        f"unknown configs: {', '.join(missing.values())} ({told.unanswered}). To compact it all the same, set these "
+        f"in `compaction` or in its entry of compaction.topics: {', '.join(missing)}"
     )
 
 
@@ -174,7 +174,7 @@ class TopicRules:
             self._left_alone.pop(topic, None)
         elif self.settings.enabled and self._left_alone.get(topic) != rule.why_not:
             self._left_alone[topic] = rule.why_not
-            _log.warning("compaction_leaves_topic_alone", topic=topic, reason=rule.why_not)
+            _log.warning("topic_not_compacted", topic=topic, reason=rule.why_not)
         if rule.remark and self._remarked.get(topic) != rule.remark:
             _log.warning("compaction_header_not_named", topic=topic, reason=rule.remark)
         self._remarked[topic] = rule.remark
@@ -232,7 +232,7 @@ def strategy_refusal(rule: TopicRule, newest: StrategyInUse | None) -> str:
     before = strategy_change(rule, newest)
     if before is None or rule.policy is None or rule.is_declared:
         return ""
-    return f"the newest compaction was by strategy {before}, this one would be by {rules_of(rule.policy, 0).in_use}"
+    return f"the newest compaction used strategy {before}, this one would use {rules_of(rule.policy, 0).in_use}"
 
 
 def require_rule(
@@ -243,7 +243,7 @@ def require_rule(
     `refusal`: why nothing may be compacted by the policy now, though it is the same; "" if it may.
     """
     if change := rule_change(before, now) or refusal:
-        raise RuleChanged(f"{partition}: {change}. What was compacted by the rule before is not committed")
+        raise RuleChanged(f"{partition}: {change}. The compacted copies of the earlier rule are not committed")
 
 
 EXPIRY_ADVICE = (
@@ -251,7 +251,7 @@ EXPIRY_ADVICE = (
     "their sum must be smaller than delete_retention_ms"
 )
 EXPIRY_ADVICE_UNCHECKED = (
-    "let `doctor` ask the broker (broker.connection), or set the topics' segment_ms in topics.policies"
+    "set broker.connection, so that `doctor` can query the broker, or set the topics' segment_ms in topics.policies"
 )
 
 

@@ -55,7 +55,7 @@ class Chore:
         try:
             self._work()
         except SidecarError as error:
-            _log.error("chore_failed", chore=self._name, error=str(error), next_try_s=self._interval_s)
+            _log.error("periodic_task_failed", task=self._name, error=str(error), next_try_s=self._interval_s)
 
 
 @dataclass(eq=False)
@@ -115,8 +115,10 @@ class BesideUploads:
 
     def _end(self, reason: str, effect: str) -> None:
         if self.is_alive():
-            left = "the running job starts no further commit; a commit in progress may still succeed"
-            _log.warning("compaction_cut_off", reason=reason, drain_s=self.drain_s, left=left, effect=effect)
+            running_job = "it starts no further commit; a commit in progress may still succeed"
+            _log.warning(
+                "compaction_interrupted", reason=reason, drain_s=self.drain_s, running_job=running_job, effect=effect
+            )
         self.give_up()
 
     def _join_within(self, seconds: float) -> None:

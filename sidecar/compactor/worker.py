@@ -146,7 +146,7 @@ class CompactionWorker:
         return together[: max(1, sum(size_bytes <= self.settings.max_job_bytes for size_bytes in sizes))]
 
     def _run(self, chosen: Sequence[Compacting]) -> None:
-        _log.info("compaction_begins", partitions=len(chosen), size_bytes=sum(c.assessment.size_bytes for c in chosen))
+        _log.info("compaction_started", partitions=len(chosen), size_bytes=sum(c.assessment.size_bytes for c in chosen))
         begun_s = self.clock.monotonic_s()
         self.metrics.compaction.job_begins()
         try:
@@ -157,7 +157,7 @@ class CompactionWorker:
         except Exception as error:  # noqa: BLE001 - odd data may meet a fault of ours: uploads and other partitions go on
             if not self.is_stopping():
                 _log.critical("compaction_crashed", error=repr(error), exc_info=error)
-            crashed = CompactionCrashed(f"a fault of our own: {error!r}")
+            crashed = CompactionCrashed(f"a fault of this program: {error!r}")
             crashed.__cause__ = error
             self._job_failed(chosen, crashed)
         else:
@@ -173,18 +173,18 @@ class CompactionWorker:
             _log.warning("compaction_fenced", partition=str(partition), error=str(result.error))
             self._list.remove(partition)
         elif isinstance(result.error, CompactionCutOff):
-            _log.info("compaction_given_up", partitions=1, reason=str(result.error))
+            _log.info("compaction_abandoned", partitions=1, reason=str(result.error))
         elif isinstance(result.error, RuleChanged):
             # The next offer brings the partition back, with the rule that holds then.
-            _log.warning("compaction_overtaken", partition=str(partition), reason=str(result.error))
+            _log.warning("compaction_superseded", partition=str(partition), reason=str(result.error))
             self._list.remove(partition)
         elif isinstance(result.error, DeletionUnnoted):
-            _log.info("compaction_overtaken", partition=str(partition), reason=str(result.error))
+            _log.info("compaction_superseded", partition=str(partition), reason=str(result.error))
             self._list.hold_back(partition, result.error.before_offset)
             with self._lock:
                 self._offered = None  # It may be older than what was seen now. The next scan offers again.
         elif isinstance(result.error, CommitConflict):
-            _log.info("compaction_overtaken", partition=str(partition), reason=str(result.error))
+            _log.info("compaction_superseded", partition=str(partition), reason=str(result.error))
             self._list.changed(partition)
         elif result.error is not None:
             if not proves_not_committed(result.error):
@@ -218,7 +218,7 @@ class CompactionWorker:
 
     def _job_failed(self, chosen: Sequence[Compacting], error: SidecarError) -> None:
         if self.is_stopping():
-            _log.info("compaction_given_up", partitions=len(chosen), reason=str(CompactionCutOff()))
+            _log.info("compaction_abandoned", partitions=len(chosen), reason=str(CompactionCutOff()))
             return
         if isinstance(error, StoreError | StagingFull):
             # Nobody's fault among them.
@@ -236,7 +236,7 @@ class CompactionWorker:
     def _rest(self, error: SidecarError) -> None:
         self.metrics.failed(type(error).__name__)
         self._resting_until_s = self.clock.monotonic_s() + self.settings.retry_wait_s
-        _log.error("compaction_rests", error=str(error), next_try_s=self.settings.retry_wait_s)
+        _log.error("compaction_backoff", error=str(error), next_try_s=self.settings.retry_wait_s)
 
     def _tell(self, running: Sequence[Compacting]) -> None:
         self.metrics.compaction.weighed(self._list.weighed())

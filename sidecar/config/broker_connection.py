@@ -16,7 +16,7 @@ _PORT_MAX = 65_535
 
 
 class SecurityProtocol(StrEnum):
-    """How the broker's listener is spoken to."""
+    """The protocol of the broker's listener."""
 
     PLAINTEXT = "PLAINTEXT"
     SSL = "SSL"
@@ -25,7 +25,7 @@ class SecurityProtocol(StrEnum):
 
 
 class SaslMechanism(StrEnum):
-    """How we say who we are."""
+    """How the sidecar authenticates."""
 
     PLAIN = "PLAIN"
     SCRAM_SHA_256 = "SCRAM-SHA-256"
@@ -35,47 +35,49 @@ class SaslMechanism(StrEnum):
 
 
 class BrokerConnectionSettings(Section):
-    """How to ask the broker what it leads and what is stable there. Only read requests are ever sent."""
+    """How to query the broker for leaders and last stable offsets. The sidecar sends only read requests."""
 
     bootstrap_servers: tuple[str, ...] = ()
-    """`host:port` of brokers, the one beside us first, at least one other behind it. Empty: nothing is asked, and only files
-    are believed. Needs the right to describe the cluster, the topics and their configurations."""
+    """`host:port` of brokers: the local one first, and at least one other. Empty: the sidecar uses only files. Needs
+    the permission to describe the cluster, the topics and their configs."""
     security_protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT
     """`security.protocol` of the listener."""
     ssl_ca_file: Path | None = None
-    """Certificates to check the brokers' against, instead of the system's: PEM, or a PKCS12 truststore. Read again for every
-    connection."""
+    """Certificate authorities for the brokers' certificates, instead of the system's: PEM, or a PKCS12 truststore. Read
+    again for every connection."""
     ssl_ca_password: SecretStr | None = None
-    """Of a PKCS12 truststore."""
+    """Password of a PKCS12 truststore."""
     ssl_ca_password_file: Path | None = None
-    """The same from a file, read again for every connection."""
+    """File with that password, read again for every connection."""
     ssl_certificate_file: Path | None = None
-    """Certificate chain of ours, for brokers that ask for one: PEM, or a PKCS12 keystore. Like every file here, a new one is used
-    at once."""
+    """The sidecar's certificate chain, for brokers that require one: PEM, or a PKCS12 keystore. A changed file is used
+    for the next connection, like every file here."""
     ssl_key_file: Path | None = None
-    """PEM private key that goes with it. May be the same file; for a PKCS12 keystore it must be."""
+    """PEM private key of that certificate. May be the same file; for a PKCS12 keystore it must be."""
     ssl_key_password: SecretStr | None = None
-    """Of an encrypted key, or of the PKCS12 keystore."""
+    """Password of an encrypted key, or of the PKCS12 keystore."""
     ssl_key_password_file: Path | None = None
-    """The same from a file, read anew for every connection."""
+    """File with that password, read again for every connection."""
     ssl_check_hostname: bool = True
-    """The certificate must carry the name under which the broker is reached."""
+    """Check that the broker's certificate is for the host name of the connection."""
     sasl_mechanism: SaslMechanism | None = None
     """`sasl.mechanism`."""
     sasl_username: str | None = None
-    """For PLAIN and SCRAM."""
+    """User name for PLAIN and SCRAM."""
     sasl_password: SecretStr | None = None
-    """For PLAIN and SCRAM. Better: `sasl_password_file`."""
+    """Password for PLAIN and SCRAM. Better: `sasl_password_file`."""
     sasl_password_file: Path | None = None
-    """The same from a file, such as a mounted secret. Read anew for every connection: a new password needs no restart."""
+    """File with that password, such as a mounted secret. Read again for every connection, so a new password needs no
+    restart."""
     sasl_oauth_token_file: Path | None = None
-    """For OAUTHBEARER: file with the token, such as a projected service account token. Read anew for every connection."""
+    """For OAUTHBEARER: file with the token, such as a projected service account token. Read again for every
+    connection."""
     sasl_kerberos_service_name: str = "kafka"
     """For GSSAPI: `sasl.kerberos.service.name`."""
     request_timeout_s: Annotated[float, Field(gt=0, le=300)] = 10.0
-    """How long to wait for a connection or an answer; then the broker counts as away."""
+    """How long to wait for a connection or a response. After that the broker counts as unreachable."""
     config_max_age_s: Annotated[float, Field(ge=0, le=86_400)] = 300.0
-    """How long the topics' configurations are believed before they are asked for again."""
+    """How long the topics' configs are cached."""
 
     @field_validator("bootstrap_servers")
     @classmethod
@@ -89,7 +91,8 @@ class BrokerConnectionSettings(Section):
 
     @property
     def secret_files(self) -> tuple[Path, ...]:
-        """Files with what proves who we are, and who the brokers are. They may change while we run."""
+        """Files with the credentials of the sidecar and the authorities of the brokers. They may change while the
+        process runs."""
         own = (self.ssl_certificate_file, self.ssl_key_file, self.ssl_key_password_file)
         named = (self.ssl_ca_file, self.ssl_ca_password_file, *own, self.sasl_password_file, self.sasl_oauth_token_file)
         return tuple(file for file in named if file is not None)
@@ -106,7 +109,7 @@ class BrokerConnectionSettings(Section):
     def _settings_agree(self) -> Self:
         uses_sasl = self.security_protocol in {SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL}
         if uses_sasl != (self.sasl_mechanism is not None):
-            raise ValueError("sasl_mechanism goes with security_protocol SASL_PLAINTEXT or SASL_SSL, and with no other")
+            raise ValueError("sasl_mechanism needs security_protocol SASL_PLAINTEXT or SASL_SSL")
         for name in ("sasl_password", "ssl_ca_password", "ssl_key_password"):
             if getattr(self, name) is not None and getattr(self, f"{name}_file") is not None:
                 raise ValueError(f"{name} and {name}_file are both set: remove one of them")

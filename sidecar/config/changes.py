@@ -54,7 +54,7 @@ class Changes:
 def changes_between(old: LoadedSettings, new: LoadedSettings) -> Changes:
     """Compare value by value.
 
-    A reloadable one also counts as changed if it is set now, and was not: a broker's word stands behind what an operator set.
+    A reloadable one also counts as changed if it is set now, and was not: an operator's value overrides the broker's.
     """
     reloadable, fixed = [], []
     for path, setting in all_settings().items():

@@ -28,7 +28,7 @@ _UNSUPPORTED: Final = {
     "security.providers": "Java classes cannot be loaded",
     "config.providers": "write the values themselves, or use the settings file with *_file settings",
 }
-"""Keys that nothing here stands for, and what to do instead."""
+"""Keys without an equivalent here, and what to do instead."""
 _TUNING: Final = re.compile(
     r"sasl\.(kerberos\.(kinit|ticket|min)|login\.(refresh|retry|connect|read)|oauthbearer\.(clock|jwks|expected))\..*"
     r"|ssl\.(protocol|keymanager\.algorithm|trustmanager\.algorithm|secure\.random\.implementation)"
@@ -73,7 +73,9 @@ def read_client_properties(file: Path) -> ClientProperties:
     except OSError as error:
         raise SettingsError(f"--command-config: {file} cannot be read: {error.strerror or error}") from error
     if len(data) > FILE_BYTES_MAX:
-        raise SettingsError(f"--command-config: {file} has more than {FILE_BYTES_MAX} bytes: no client.properties")
+        raise SettingsError(
+            f"--command-config: {file} has more than {FILE_BYTES_MAX} bytes: it is not a client.properties"
+        )
     try:
         properties = {key: value.strip() for key, value in read_properties(data, str(file)).items()}
     except CorruptFile as error:
@@ -82,7 +84,9 @@ def read_client_properties(file: Path) -> ClientProperties:
     values = reader.connection()
     if properties and len(reader.unused) == len(properties):
         # Another kind of file would mean a connection without TLS and SASL.
-        raise SettingsError(f"--command-config: {file} has no key of a client's connection: no client.properties")
+        raise SettingsError(
+            f"--command-config: {file} has no key of a client's connection: it is not a client.properties"
+        )
     if reader.problems:
         raise SettingsError("\n".join(f"--command-config {file}: {problem}" for problem in reader.problems))
     return ClientProperties(file, {f"{CONNECTION}.{name}": value for name, value in values.items()}, reader.unused)
@@ -174,7 +178,7 @@ class _Reader:
         handler = self._take("sasl.login.callback.handler.class")
         module, options = self._login(self._take("sasl.jaas.config"))
         if module is not None and module != mechanism.partition("-")[0]:
-            self.problems.append(f"sasl.jaas.config: its login module is not one for sasl.mechanism={mechanism}")
+            self.problems.append(f"sasl.jaas.config: its login module does not fit sasl.mechanism={mechanism}")
         match mechanism.partition("-")[0]:
             case "PLAIN" | "SCRAM":
                 values |= {
@@ -195,7 +199,7 @@ class _Reader:
                 )
                 options.clear()
         if options:
-            # Not by name: of a password that lacks its quotes, what follows a blank looks like an option.
+            # Not by name: the part of an unquoted password after a blank has the form of an option.
             self.problems.append("sasl.jaas.config: it has an option that is not supported; put quotes around values")
         return values
 

@@ -31,17 +31,17 @@ _SegmentBytes = Annotated[int, Field(ge=14, lt=2**31)]
 
 
 class CompactionWhen(StrEnum):
-    """Whether segments go to the archive as they are, or compacted among themselves first."""
+    """Whether segments are archived as they are, or compacted first."""
 
     BEFORE_UPLOAD = "before_upload"
     AFTER_UPLOAD = "after_upload"
 
 
 class CompactionPolicy(Section):
-    """What holds for one topic."""
+    """The values for one topic."""
 
     strategy: Reloadable[_Strategy] = Strategy.OFFSET
-    """Which record of a key is retained. `offset` is Kafka's own rule, and what an empty value means."""
+    """Which record of a key is retained. `offset` is Kafka's own rule; an empty value means `offset`."""
     header: Reloadable[str] = ""
     """For `header`: the name of the header that holds the version, 8 bytes. Empty: records are compared by offset."""
     strict: Reloadable[bool] = False
@@ -51,29 +51,31 @@ class CompactionPolicy(Section):
     exact_keys: Reloadable[bool] = False
     """Compare keys byte by byte, not by their keyed 128-bit hash."""
     when: Reloadable[CompactionWhen] = CompactionWhen.AFTER_UPLOAD
-    """`after_upload`: segments are archived as they are, and replaced by compacted ones later. `before_upload`: they are
-    compacted among themselves before, unless they have waited for too long."""
+    """`after_upload`: segments are archived as they are, and replaced by compacted ones later. `before_upload`:
+    segments are compacted together before their upload, unless they have waited for too long."""
     min_cleanable_dirty_ratio: Reloadable[_Ratio] = 0.5
-    """`min.cleanable.dirty.ratio`: compact when more than this part of what could be compacted never was."""
+    """`min.cleanable.dirty.ratio`: compact when more than this fraction of the compactable bytes is dirty."""
     min_compaction_lag_ms: Reloadable[_Lag] = 0
-    """`min.compaction.lag.ms`: younger records are left alone."""
+    """`min.compaction.lag.ms`: younger records are not compacted."""
     max_compaction_lag_ms: Reloadable[_MaxLag] = NEVER_MS
-    """`max.compaction.lag.ms`: records this old are compacted whatever the ratio."""
+    """`max.compaction.lag.ms`: records of this age are compacted at any dirty ratio."""
     delete_retention_ms: Reloadable[_Lag] = DAY_MS
-    """`delete.retention.ms`: how long tombstones and transaction markers stay after they could have gone."""
+    """`delete.retention.ms`: how long tombstones and transaction markers are retained after the first compaction that
+    could remove them."""
     segment_bytes: Reloadable[_SegmentBytes] = 1024 * MIB
     """`segment.bytes`: small results are joined up to this size."""
     ignore_cleanup_policy: Reloadable[bool] = False
-    """Compact although the broker says that the topic's `cleanup.policy` lacks `compact`, and so keeps every record."""
+    """Compact even if the topic's `cleanup.policy` on the broker lacks `compact`, so that the broker keeps every
+    record."""
     keep_raw_ms: Reloadable[_Lag] = 0
     """How long the objects of segments that compaction replaced are kept beyond `gc.grace_period_ms`."""
 
 
 class TopicCompaction(Section):
-    """Topics to compact, and what is different for them. What is not set is as in `compaction`."""
+    """Topics to compact, and their own values. Values that are not set are those of `compaction`."""
 
     pattern: Pattern
-    """Regular expression that must match the whole name of a topic. The first entry that matches counts."""
+    """Regular expression that must match the whole name of a topic. The first entry that matches applies."""
     strategy: _Strategy | None = None
     """See `compaction.strategy`."""
     header: str | None = None
@@ -115,29 +117,29 @@ class CompactionSettings(CompactionPolicy):
     """Compaction of archived topics by `run`. Nothing is compacted unless `topics` names it."""
 
     enabled: Reloadable[bool] = True
-    """Off: what is archived stays as it is, whatever `topics` says."""
+    """`false`: nothing is compacted, whatever `topics` says."""
     topics: Reloadable[tuple[TopicCompaction, ...]] = ()
-    """Topics to compact: patterns, or entries with a `pattern` and any of the settings above. The first match counts."""
+    """Topics to compact: patterns, or entries with a `pattern` and any of the settings above. The first match
+    applies."""
     engine: EngineName | None = None
-    """Deprecated: set `spark.engine`, which holds for every command. Compactions of `run` go by this where it is set."""
+    """Deprecated: set `spark.engine`, which applies to every command. If this is set, compactions of `run` use it."""
     check_interval_s: Reloadable[Annotated[float, Field(gt=0, le=86_400)]] = 15.0
-    """`log.cleaner.backoff.ms`: between two looks for partitions to compact."""
+    """`log.cleaner.backoff.ms`: interval between two checks for partitions to compact."""
     max_job_bytes: Reloadable[Annotated[int, Field(ge=MIB)]] = 16_384 * MIB
-    """Partitions are compacted together up to this size of logs. A larger one is compacted alone. Also for `before_upload`: so much
-    may lie in `staging_dir` as compacted copies."""
+    """Partitions are compacted together up to this size of logs. A larger one is compacted alone. Also the limit of
+    compacted copies in `staging_dir` for `before_upload`."""
     max_staging_bytes: Reloadable[Annotated[int, Field(ge=MIB)] | None] = None
-    """So many bytes of an archive compaction may wait at once as work files in `staging_dir`, or in the store where a cluster does
-    the work. A job writes in steps that keep to it, and keeps copies of fetched segments in what they leave. Default:
-    `max_job_bytes`."""
+    """Limit of an archive compaction's work files in `staging_dir`, or in the store if a cluster does the work. A job
+    writes in steps within this limit, and keeps copies of fetched segments in the rest. Default: `max_job_bytes`."""
     retry_wait_s: Reloadable[Annotated[float, Field(gt=0, le=86_400)]] = 60.0
-    """How long a partition is left alone after its compaction failed. Each further failure doubles it."""
+    """How long a partition backs off after a failed compaction. Each further failure doubles it."""
     retry_wait_max_s: Reloadable[Annotated[float, Field(gt=0, le=604_800)]] = 3600.0
-    """The longest it is left alone."""
+    """The longest backoff."""
     max_upload_delay_ms: Reloadable[Annotated[int, Field(ge=0, le=NEVER_MS)]] = 600_000
     """For `before_upload`: rolled segments wait this long to be compacted; then they are archived as they are. Keep it far
     below the topics' `retention.ms`."""
     staging_dir: Path | None = None
-    """Directory for work files. Default: the system's for temporary files."""
+    """Directory for work files. Default: the system's directory for temporary files."""
 
     @model_validator(mode="after")
     def _settings_agree(self) -> Self:
@@ -207,17 +209,19 @@ def _contradiction(policy: CompactionPolicy, entry: TopicCompaction) -> str:
     if policy.min_compaction_lag_ms > policy.max_compaction_lag_ms:
         return (
             f"min_compaction_lag_ms {policy.min_compaction_lag_ms} is more than max_compaction_lag_ms "
-            f"{policy.max_compaction_lag_ms}: records would have to be compacted before they may be"
+            f"{policy.max_compaction_lag_ms}: records would have to be compacted earlier than min_compaction_lag_ms "
+            "allows"
         )
     return ""
 
 
 class GarbageSettings(Section):
-    """Objects that no reader can need any more: of segments that compaction replaced, and of uploads that were given up."""
+    """Deletion of objects that no reader can need: of segments that compaction replaced, and of abandoned uploads."""
 
     enabled: Reloadable[bool] = True
-    """Whether `run` deletes them."""
+    """Whether `run` deletes such objects."""
     grace_period_ms: Reloadable[Annotated[int, Field(ge=0, le=NEVER_MS)]] = DAY_MS
-    """How long an object is kept after no commit names it any more. More than the longest read, and the longest upload."""
+    """How long an object is kept after the last commit stopped naming it. Must exceed the longest read and the longest
+    upload."""
     interval_s: Reloadable[Annotated[float, Field(gt=0, le=604_800)]] = 3600.0
-    """Between two looks of `run`."""
+    """Interval between two gc tasks of `run`."""

@@ -105,7 +105,9 @@ def _resolved(name: str, text: str) -> tuple[str, str]:
     secret = all_settings().get(path.removesuffix(FROM_FILE.lower()))
     if path.endswith(FROM_FILE.lower()) and secret is not None:
         if not secret.is_secret:
-            raise SettingsError(f"environment {name}: only secrets are read from files, {secret.path} is none")
+            raise SettingsError(
+                f"environment {name}: only secrets are read from files, and {secret.path} is not a secret"
+            )
         return secret.path, _secret(name, Path(text))
     if path in all_sections():
         raise SettingsError(f"environment {name}: {path} is a section; set its members one by one")

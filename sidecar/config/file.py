@@ -15,7 +15,7 @@ NODES_MAX = 100_000
 
 
 class _StrictLoader(yaml.SafeLoader):
-    """Refuses what YAML would pass over: a key that stands twice in one mapping, and aliases that have no end."""
+    """Refuses what YAML would accept: a key that appears twice in one mapping, and aliases without an end."""
 
     def get_single_node(self) -> yaml.Node | None:
         node: yaml.Node | None = super().get_single_node()
@@ -28,18 +28,18 @@ class _StrictLoader(yaml.SafeLoader):
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode):
                 if key.value in seen:
-                    raise yaml.MarkedYAMLError(
-                        problem=f"key {key.value!r} stands here twice", problem_mark=key.start_mark
-                    )
+                    raise yaml.MarkedYAMLError(problem=f"key {key.value!r} appears twice", problem_mark=key.start_mark)
                 seen.add(key.value)
         return super().construct_mapping(node, deep)
 
 
 def _require_finite(node: yaml.Node, sizes: dict[int, int]) -> int:
-    """How many nodes this one stands for. `sizes`: those that are known by identity, 0 while they are being counted."""
+    """How many nodes this one expands to. `sizes`: those that are known by identity, 0 while they are being counted."""
     size = sizes.get(id(node))
     if size == 0:
-        raise yaml.MarkedYAMLError(problem="an alias below stands for what it is in", problem_mark=node.start_mark)
+        raise yaml.MarkedYAMLError(
+            problem="an alias refers to the value that contains it", problem_mark=node.start_mark
+        )
     if size is None:
         sizes[id(node)] = 0
         pairs = node.value if isinstance(node, yaml.MappingNode) else ()
@@ -79,7 +79,7 @@ def read_settings_file(path: Path) -> Mapping[str, Any]:
     except OSError as error:
         raise SettingsError(f"cannot read settings file {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise SettingsError(f"{path}, at byte {error.start}: no UTF-8 text") from error
+        raise SettingsError(f"{path}, at byte {error.start}: not UTF-8 text") from error
     try:
         content = yaml.load(text, Loader=_StrictLoader)  # noqa: S506 - a SafeLoader
     except yaml.MarkedYAMLError as error:

@@ -41,9 +41,9 @@ _EXPECTED = {
     "less_than": "expected less than {lt}",
     "less_than_equal": "expected {le} or less",
     "enum": "expected {expected}",
-    "model_type": "expected a section: its settings on lines of their own, further in",
-    "model_attributes_type": "expected a section: its settings on lines of their own, further in",
-    "dict_type": "expected a section: its settings on lines of their own, further in",
+    "model_type": "expected a section: write its settings on lines of their own, indented",
+    "model_attributes_type": "expected a section: write its settings on lines of their own, indented",
+    "dict_type": "expected a section: write its settings on lines of their own, indented",
 }
 _LISTS = {"tuple_type", "list_type"}
 

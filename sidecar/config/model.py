@@ -23,7 +23,7 @@ HTTP_PORT = 9308
 
 
 class LogLevel(StrEnum):
-    """The least severe events that are written."""
+    """The lowest level of events that are logged."""
 
     DEBUG = "debug"
     INFO = "info"
@@ -32,7 +32,7 @@ class LogLevel(StrEnum):
 
 
 class LogFormat(StrEnum):
-    """How a log line looks."""
+    """The format of a log line."""
 
     AUTO = "auto"
     JSON = "json"
@@ -40,32 +40,33 @@ class LogFormat(StrEnum):
 
 
 class BrokerSettings(Section):
-    """The broker beside which we run, and how far its files are believed."""
+    """The local broker: its log directories, and how the sidecar learns which partitions it leads."""
 
     log_dirs: tuple[Path, ...] = ()
-    """The broker's `log.dirs`, as this process sees them. Only ever read. `backfill` and `run` need at least one."""
+    """The broker's `log.dirs`, as this process sees them. The sidecar only reads them. `backfill` and `run` need at
+    least one."""
     assume_leader: bool = False
-    """Archive partitions although nothing says that this broker leads them. For a stopped broker, a single broker, or a
-    copy of its directories; with several replicas, only where no other sidecar archives the same partitions."""
+    """Archive partitions without a check that this broker leads them. For a stopped broker, a single broker, or a copy
+    of its directories. With several replicas, use it only if no other sidecar archives the same partitions."""
     cluster_id: str | None = None
     """First element of every object key. Default: `cluster.id` in `meta.properties`; needed where that file has none."""
     broker_id: Annotated[int, Field(ge=0, lt=2**31)] | None = None
     """Written into commits. Default: `node.id` or `broker.id` in `meta.properties`."""
     connection: BrokerConnectionSettings = BrokerConnectionSettings()
-    """How to ask the broker what it leads and what is stable there."""
+    """How to query the broker for leaders and last stable offsets."""
     settle_ms: Reloadable[Annotated[int, Field(ge=0, le=86_400_000)]] = 5_000
-    """How long the files of a rolled segment must have been left alone: recovery at a broker's start rewrites indexes in
-    place. Without effect where the leader itself is asked (`broker.connection`): it recovers before it leads."""
+    """How long the files of a rolled segment must be unchanged, because a broker's recovery rewrites indexes in place.
+    No effect with `broker.connection`: a broker recovers before it leads."""
     snapshot_grace_ms: Reloadable[Annotated[int, Field(ge=0, le=86_400_000)]] = 5_000
-    """How long a producer snapshot that is not there may still come: a roll writes it a moment after the new `.log`."""
+    """How long to wait for a missing producer snapshot: the broker writes it a moment after the new `.log`."""
     cleaner_stalled_after_s: Reloadable[Annotated[float, Field(gt=0, le=604_800)]] = 900.0
-    """When the broker's own cleaner counts as stalled: a compacted partition is due, and its first dirty offset has not moved
-    for so long. More than the cleaning of the largest partition takes."""
+    """The broker's own log cleaner counts as stalled when a compacted partition is due, and its first dirty offset has
+    not moved for this long. Must exceed the time to clean the largest partition."""
     producer_id_expiration_ms: Annotated[int, Field(ge=1)] | None = 604_800_000
-    """How long brokers remember an idle producer; rebuilt snapshots leave out those that were idle for longer. Where it is not set,
-    `run` and `backfill` with a `connection` go by what the broker says. Never less
-    than what any broker uses: `producer.id.expiration.ms` (1 day by default) or, on brokers that do not have it yet,
-    `transactional.id.expiration.ms` (7 days). More is harmless. `null` leaves out nobody."""
+    """How long brokers remember an idle producer; rebuilt snapshots omit producers that were idle for longer. If it is
+    not set, `run` and `backfill` with a `connection` use the broker's value. Must not be less than the value of any
+    broker: `producer.id.expiration.ms` (1 day by default), or `transactional.id.expiration.ms` (7 days) on brokers
+    without it. A larger value is harmless. `null` keeps all producers."""
 
     @field_validator("cluster_id")
     @classmethod
@@ -77,7 +78,7 @@ class BrokerSettings(Section):
     @model_validator(mode="after")
     def _leadership_is_either_asked_for_or_assumed(self) -> Self:
         if self.assume_leader and self.connection.is_configured:
-            raise ValueError("assume_leader and connection.bootstrap_servers exclude each other: remove one of them")
+            raise ValueError("assume_leader and connection.bootstrap_servers cannot both be set: remove one of them")
         return self
 
 
@@ -87,14 +88,14 @@ class TopicSettings(Section):
     include: Reloadable[tuple[Pattern, ...]] = (".*",)
     """Patterns of topics to archive."""
     exclude: Reloadable[tuple[Pattern, ...]] = ()
-    """Patterns of topics to leave out; stronger than `include`."""
+    """Patterns of topics to leave out. Overrides `include`."""
     internal: Reloadable[bool] = False
-    """Also topics whose name begins with `__`. The cluster's own metadata log is never archived."""
+    """Archive topics whose name begins with `__` too. The cluster's own metadata log is never archived."""
     index_interval_bytes: Annotated[int, Field(ge=0, lt=2**31)] = 4096
-    """The topics' `index.interval.bytes`: log bytes between two entries of an index that has to be rebuilt."""
+    """The topics' `index.interval.bytes`: log bytes between two entries of a rebuilt index."""
     policies: Reloadable[tuple[TopicPolicySettings, ...]] = ()
-    """Configurations of topics that are to be believed instead of the broker's, or where no broker is asked. Entries with a
-    `pattern`; the first match counts. `config show --topic` tells what holds for a topic."""
+    """Topic configs that override the broker's, or replace them without `broker.connection`. Entries with a `pattern`;
+    the first match applies. `config show --topic` shows the effective values of a topic."""
 
     def accepts(self, topic: str) -> bool:
         included = any(re.fullmatch(pattern, topic) for pattern in self.include)
@@ -103,41 +104,42 @@ class TopicSettings(Section):
 
 
 class RunSettings(Section):
-    """How the work is done."""
+    """How `run` and `backfill` work: scans, parallel uploads, retries, local state."""
 
     scan_interval_s: Reloadable[Annotated[float, Field(gt=0, le=3600)]] = 30.0
-    """Between two listings of the log directories. Short beside the topics' `retention.ms`."""
+    """Interval between two scans of the log directories. Keep it far below the topics' `retention.ms`."""
     watch: bool = True
-    """Look sooner when the file system reports a new file. The interval holds in any case."""
+    """Scan earlier when the file system reports a new file. Scans at `scan_interval_s` stay."""
     drain_timeout_s: Annotated[float, Field(ge=0, le=3600)] = 20.0
-    """After SIGTERM, how long segments in work may take to finish. Below the pod's `terminationGracePeriodSeconds`
-    (30 s by default)."""
+    """How long uploads in progress may take to finish after SIGTERM. Must be less than the pod's
+    `terminationGracePeriodSeconds` (30 s by default)."""
     workers: Reloadable[Annotated[int, Field(ge=1, le=64)]] = 2
-    """Segments in work at once, over all partitions. Parts of one upload are `store.s3.concurrency`."""
+    """Segments processed in parallel, over all partitions. `store.s3.concurrency` limits the parts of uploads."""
     uploads_ahead: Reloadable[Annotated[int, Field(ge=1, le=64)]] = 3
-    """Segments of one partition in work at once. Commits stay in offset order."""
+    """Segments of one partition processed in parallel. Commits stay in offset order."""
     max_queue: Reloadable[Annotated[int, Field(ge=1, le=100_000)]] = 1_000
-    """Segments planned ahead. What does not fit waits for the next scan, so memory does not grow with the backlog."""
+    """Segments planned ahead. Others wait for the next scan, so memory does not grow with the backlog."""
     retry_wait_s: Reloadable[Annotated[float, Field(ge=0, le=3600)]] = 60.0
-    """How long a partition rests after an error before it is tried again."""
+    """How long a partition backs off after an error."""
     readers_per_disk: Annotated[int, Field(ge=1, le=64)] = 1
-    """Segments read at once from one disk. What is being uploaded does not count: it comes from the page cache."""
+    """Segments read in parallel from one disk. Uploads do not count: they read from the page cache."""
     spare_page_cache: Reloadable[bool] = True
-    """Give back to the kernel what only we brought into the page cache; what was there before, and may be what the broker
-    serves, stays. Needs to run as the owner of the files: others are not told what was there."""
+    """Drop the pages that only the sidecar brought into the page cache. Pages that were there before stay, because the
+    broker may serve them. Works only as the owner of the files: the kernel does not show other users which pages were
+    there."""
     pause_above_io_pressure_percent: Reloadable[Annotated[float, Field(gt=0, le=100)] | None] = None
-    """Wait, up to a minute per segment, while tasks of this machine waited for disks for a larger part of the last ten seconds
-    (`some avg10` of /proc/pressure/io). Not where retention is near. Default: never."""
+    """Wait, up to a minute per segment, while the I/O pressure of this machine is above this (`some avg10` of
+    /proc/pressure/io). Does not delay segments near their retention. Default: never wait."""
     record_lost: Reloadable[bool] = False
-    """Where offsets are gone from disk before they were archived: record them as LOST in the archive and go on, instead
-    of stopping the partition."""
+    """If offsets were deleted from disk before they were archived, record them as LOST in the archive and continue,
+    instead of stopping the partition."""
     state_dir: Path = Path("~/.local/state/tiered-sidecar")
-    """Directory of our own, for the journal of uploads in progress: losing it costs orphaned objects, never data. One
-    process at a time may use it."""
+    """The sidecar's own directory, for the journal of uploads in progress. Its loss leaves orphaned objects in the
+    store, and never loses data. One process at a time may use it."""
 
     @property
     def state_path(self) -> Path:
-        """`state_dir` with the home directory put in for `~`."""
+        """`state_dir` with `~` expanded."""
         return self.state_dir.expanduser()
 
 
@@ -146,16 +148,17 @@ class HttpSettings(Section):
 
     bind: str | None = f"127.0.0.1:{HTTP_PORT}"
     """Address and port, `[::1]:9308` for IPv6, port 0 for any free one, `null` for no server. Scrapers and probes from
-    outside the pod need `0.0.0.0:9308`. There is nothing secret on it; `token_file` keeps it from others all the same."""
+    outside the pod need `0.0.0.0:9308`. It serves no secrets; `token_file` restricts access to it."""
     token_file: Path | None = None
-    """File with a token of 16 to 4096 bytes, without which only `/healthz` is answered: as `Authorization: Bearer`, or as the
-    password of any user, which is what browsers ask for. Read anew for each request. Default: everybody may look."""
+    """File with a token of 16 to 4096 bytes, which every request except `/healthz` needs. Send it as `Authorization:
+    Bearer`, or in a browser as the password of any user. The file is read for each request. Default: no
+    authentication."""
     heartbeat_timeout_s: Annotated[float, Field(gt=0, le=3600)] = 120.0
     """`/healthz` fails when the main loop has made no progress for this long."""
     request_timeout_s: Annotated[float, Field(gt=0, le=300)] = 5.0
-    """How long a client may take to send its request or to take its answer."""
+    """How long a client may take to send its request or to read its answer."""
     max_connections: Annotated[int, Field(ge=1, le=1024)] = 16
-    """Clients served at once; four times as many may wait for their turn, more are turned away. `/healthz` is always answered."""
+    """Clients served in parallel. Four times as many may wait, more are refused. `/healthz` is always answered."""
 
     @field_validator("bind")
     @classmethod
@@ -174,10 +177,10 @@ def split_address(text: str) -> tuple[str, int]:
     """Host and port of `host:port` or `[v6]:port`. Raises ValueError."""
     host, colon, port = text.rpartition(":")
     if not colon or not re.fullmatch(r"[0-9]{1,5}", port) or int(port) > 65535:
-        raise ValueError(f"{text!r} is no address and port such as 127.0.0.1:{HTTP_PORT}")
+        raise ValueError(f"{text!r} is not an address and port such as 127.0.0.1:{HTTP_PORT}")
     if not host:
         raise ValueError(
-            f"{text!r} names no address: 0.0.0.0:{port} is all interfaces, 127.0.0.1:{port} this machine only"
+            f"{text!r} has no address: write 0.0.0.0:{port} for all interfaces, 127.0.0.1:{port} for this machine only"
         )
     if host.startswith("[") and host.endswith("]"):
         return host[1:-1], int(port)
@@ -187,29 +190,30 @@ def split_address(text: str) -> tuple[str, int]:
 
 
 class LogSettings(Section):
-    """Logs go to stderr, one line per event. They never hold credentials or record contents."""
+    """Logs go to stderr, one line per event. They never contain credentials or record contents."""
 
     level: Reloadable[LogLevel] = LogLevel.INFO
-    """The least severe events that are written."""
+    """The lowest level of events that are logged."""
     format: LogFormat = LogFormat.AUTO
     """`auto` is `console` on a terminal and `json` elsewhere."""
 
 
 class Settings(Section):
-    """Everything an operator may set. A flag wins over the environment, that over the file, that over the default."""
+    """Everything an operator may set. A flag overrides the environment, which overrides the file, which overrides the
+    default."""
 
     store: StoreSettings
     """Where the archive is, and how to talk to it."""
     broker: BrokerSettings = BrokerSettings()
-    """The broker beside which we run, and how far its files are believed."""
+    """The local broker: its log directories, and how the sidecar learns which partitions it leads."""
     topics: TopicSettings = TopicSettings()
     """Which topics are archived."""
     compaction: CompactionSettings = CompactionSettings()
     """Compaction of archived topics by `run`. Nothing is compacted unless `compaction.topics` names it."""
     gc: GarbageSettings = GarbageSettings()
-    """Objects that no reader can need any more: of segments that compaction replaced, and of uploads that were given up."""
+    """Deletion of objects that no reader can need: of segments that compaction replaced, and of abandoned uploads."""
     run: RunSettings = RunSettings()
-    """How the work is done."""
+    """How `run` and `backfill` work: scans, parallel uploads, retries, local state."""
     spark: SparkSettings = SparkSettings()
     """Apache Spark, for work on many segments at once."""
     http: HttpSettings = HttpSettings()
@@ -219,7 +223,7 @@ class Settings(Section):
 
     @property
     def compaction_engine(self) -> EngineName:
-        """Where `run` compacts: as `spark.engine` says, unless the deprecated `compaction.engine` is set."""
+        """Where `run` compacts: `spark.engine`, unless the deprecated `compaction.engine` is set."""
         return self.compaction.engine or self.spark.engine
 
     @model_validator(mode="after")
@@ -233,15 +237,18 @@ class Settings(Section):
                 ours["store.url"] = Path(self.store.url).expanduser()
         except RuntimeError as error:
             raise ValueError(
-                f"store.url {self.store.url} or run.state_dir {self.run.state_dir}: ~ stands for a home directory that is not known"
+                f"store.url {self.store.url} or run.state_dir {self.run.state_dir}: the home directory for ~ is unknown"
             ) from error
         if "://" in self.store.url and archive.scheme in {"file", "local"}:
             ours["store.url"] = Path(unquote(archive.path))
         for name, path in ours.items():
             for log_dir in self.broker.log_dirs:
-                # Unlike Path.resolve, realpath raises nothing for links in a circle and for what may not be looked into.
+                # Unlike Path.resolve, realpath raises nothing for links in a circle and for directories without permission.
                 if Path(os.path.realpath(path)).is_relative_to(os.path.realpath(log_dir)):
-                    raise ValueError(f"{name} {path} lies in the broker's log dir {log_dir}, which is never written to")
+                    raise ValueError(
+                        f"{name} {path} is in the broker's log dir {log_dir}, to which the sidecar never writes: "
+                        "set another directory"
+                    )
         return self
 
     @model_validator(mode="after")

@@ -25,7 +25,7 @@ class Secrets:
         self._read: dict[Path, tuple[str, ...]] = {}
 
     def __iter__(self) -> Iterator[str]:
-        """Reads a file anew only where it is another one, or could not be read."""
+        """Reads a file again only if it was replaced, or could not be read."""
         with self._lock:
             for file in self._files:
                 self._look_at(file)

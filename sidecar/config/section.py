@@ -40,7 +40,7 @@ class Section(BaseModel):
     def _no_text_has_a_nul(cls, value: Any) -> Any:
         texts = value if isinstance(value, list | tuple) else (value,)
         if any(isinstance(text, str) and "\0" in text for text in texts):
-            raise ValueError("there is a NUL character in it, which no name of a file and no text here can have")
+            raise ValueError("it contains a NUL character, which no file name and no setting may have")
         return value
 
 

@@ -38,36 +38,37 @@ class SparkSettings(Section):
     """Apache Spark, for work on many segments at once. A JVM runs only while there is such work."""
 
     engine: EngineName = EngineName.AUTO
-    """Where `backfill`, `run`, `compact`, `verify --deep` and `snapshots` process records. `local`: in processes of this program,
-    without a JVM. `spark`: on Spark, always. `auto`: on the cluster of `master` if it names one and the records are in the archive;
-    otherwise wherever the work is done sooner, by the measurement in docs/how-to/run-on-spark.md."""
+    """Where `backfill`, `run`, `compact`, `verify --deep` and `snapshots` process records. `local`: in processes of
+    this program, without a JVM. `spark`: always on Spark. `auto`: on the cluster of `master` if it names one and the
+    records are in the archive; otherwise where the work is done sooner, as measured in docs/how-to/run-on-spark.md."""
     master: str = "local[*]"
     """Where the work runs. `local[*]`: in this container, on all its cores; `local[2]`: on two. `spark://host:7077`,
     `k8s://https://host:443`, `yarn`: on a cluster, for archives; see docs/how-to/run-on-spark.md."""
     driver_memory_bytes: Annotated[int, Field(ge=256 * MIB)] = 1024 * MIB
-    """Largest heap of the JVM. It only moves bytes; the work is done in Python processes beside it."""
+    """Largest heap of the JVM. The JVM only moves bytes; separate Python processes do the work."""
     worker_memory_bytes: Annotated[int, Field(ge=512 * MIB)] | None = None
-    """Address space that one Python process may take; it begins with some 400 MiB. Default: no limit."""
+    """Limit of the address space of one Python process, which starts with about 400 MiB. Default: no limit."""
     executor_memory_bytes: Annotated[int, Field(ge=450 * MIB)] | None = None
     """Heap of an executor's JVM on a cluster. Default: Spark's own, 1 GiB."""
     executors_wait_s: Annotated[float, Field(gt=0, le=86_400)] = 300.0
-    """How long a cluster may take to give executors."""
+    """How long to wait for executors of a cluster."""
     worker_packages: str | None = None
-    """Archive that `spark-packages` has written, a path or a URL that executors can read: for clusters whose machines do
-    not have this program."""
+    """Archive that `spark-packages` has written, for clusters whose machines do not have this program. A path or a URL
+    that executors can read."""
     worker_python: str | None = None
     """Python on the executors, of the same minor version as here. Default: `PYSPARK_PYTHON`, else the path of the one
     that runs this program."""
     idle_stop_s: Annotated[float, Field(ge=0, le=86_400)] = 300.0
-    """How long the JVM is kept for more work after the last."""
+    """How long an idle JVM is kept for more work."""
     local_dir: Path | None = None
-    """Directory for what is exchanged between steps. Default: the system's for temporary files."""
+    """Directory for data between steps. Default: the system's directory for temporary files."""
     java_home: Path | None = None
     """Where Java 17 or newer is installed. Default: `JAVA_HOME`, else the `java` on the path."""
     options: Annotated[
         tuple[str, ...], Field(repr=False), SecretEntries(holds_secret, example="spark.ui.port=4050")
     ] = ()
-    """Any other Spark properties, `name=value`. Secrets among them reach the JVM in a file that only this user can read."""
+    """Other Spark properties, `name=value`. The JVM gets them in a file that only this user can read, secrets
+    included."""
 
     @field_validator("options")
     @classmethod
@@ -84,7 +85,7 @@ class SparkSettings(Section):
                 raise ValueError(f"{name} is set by the setting `{_SPARK_PROPERTIES_OF_SETTINGS[name]}`")
             if name.startswith(_VISIBLE) and holds_secret(option):
                 raise ValueError(
-                    f"{name} would show a secret: give it to the executors as docs/how-to/run-on-spark.md says"
+                    f"{name} would expose a secret: give it to the executors as in docs/how-to/run-on-spark.md"
                 )
         return options
 

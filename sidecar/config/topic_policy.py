@@ -1,4 +1,4 @@
-"""What an operator says of topics, over what the broker says. Names and values are those of Kafka's topic configurations."""
+"""Topic configs that an operator sets over the broker's. Names and values are those of Kafka's topic configs."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class CleanupPolicy(StrEnum):
 
 
 class TopicPolicySettings(Section):
-    """Topics, and what is to be believed of them instead of what the broker says. What is not set is as the broker says."""
+    """Topics, and configs that override the broker's for them. Values that are not set are the broker's."""
 
     pattern: Pattern
-    """Regular expression that must match the whole name of a topic. The first entry that matches counts."""
+    """Regular expression that must match the whole name of a topic. The first entry that matches applies."""
     cleanup_policy: CleanupPolicy | None = None
     """`cleanup.policy`."""
     retention_ms: _Limit | None = None
@@ -38,7 +38,7 @@ class TopicPolicySettings(Section):
     retention_bytes: _Limit | None = None
     """`retention.bytes`, -1 for unlimited."""
     remote_storage_enable: bool | None = None
-    """`remote.storage.enable`: `local_retention_*` count."""
+    """`remote.storage.enable`: if true, `local_retention_*` apply."""
     local_retention_ms: _LocalLimit | None = None
     """`local.retention.ms`, -2 for `retention_ms`."""
     local_retention_bytes: _LocalLimit | None = None

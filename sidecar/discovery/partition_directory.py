@@ -1,4 +1,4 @@
-"""Reads one partition directory: its rolled segments and what else stands in it; and remembers it between scans."""
+"""Reads one partition directory: its rolled segments and other files; and caches it between scans."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles, TopicParti
 _LISTINGS = 3
 _METADATA_BYTES = 4096
 LIST_EVERY_S: Final = 300.0
-"""A listing is the truth: whatever the directory's times say, it is made anew this often."""
+"""A listing is the truth: whatever the directory's times say, it is listed again this often."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ def read_partition_directory(topic_partition: TopicPartition, log_dir: Path, dir
 
 def _settled_listing(directory: Path) -> _Listing:
     # A listing during renames may miss a file under both names; a segment missed in the middle would stretch the range of
-    # the one before it. The directory's own mtime tells of every rename.
+    # the one before it. The directory's own mtime changes with every rename.
     before = directory.stat()
     for _ in range(_LISTINGS):
         listing = _list(directory)
@@ -173,7 +173,7 @@ class ListingCache:
     """Reads partition directories like `read_partition_directory`, and remembers what cannot have changed.
 
     Files that come, go or are renamed change the mtime of their directory, and so do rolls, deletions, truncations, the
-    cleaner's swaps and the checkpoints of leader epochs. Sizes and times are read anew where files may still be written in
+    cleaner's swaps and the checkpoints of leader epochs. Sizes and times are read again where files may still be written in
     place: of the active segment and the newest rolled one.
     """
 
@@ -208,7 +208,7 @@ class ListingCache:
 
 
 def _sharing(files: PartitionFiles, known: PartitionFiles) -> PartitionFiles:
-    """The same with the segments that were known already, as far as they are equal: two scans may be held at once."""
+    """The same with the segments that were known already, as far as they are equal: two scans may be in memory at once."""
     before = {segment.base_offset: segment for segment in known.segments}
     segments = (before.get(segment.base_offset, segment) for segment in files.segments)
     shared = tuple(old if old == new else new for old, new in zip(segments, files.segments, strict=True))

@@ -1,4 +1,4 @@
-"""Lists log directories: every partition in them, or why it cannot be looked at."""
+"""Lists log directories: every partition in them, or why it cannot be read."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class TopicFilter:
                     ) from error
 
     def accepts(self, topic: str, *, internal_topics: bool = False) -> bool:
-        """Whether the topic is looked at. Topics that begin with `__` are left out unless `internal_topics`."""
+        """Whether the topic is selected. Topics that begin with `__` are left out unless `internal_topics`."""
         if topic in NEVER or (is_internal_topic(topic) and not internal_topics):
             return False
         included = any(re.fullmatch(pattern, topic) for pattern in self.include)
@@ -92,7 +92,7 @@ def scan_log_dirs(
     Args:
         cache: spares the listing of directories in which nothing came or went since the last scan with it.
         require_formatted: a log dir with neither `meta.properties` nor any partition is a problem: a mount point without its
-            disk looks like that, and no running broker's log dir does.
+            disk has that form, and no running broker's log dir does.
     """
     read = read_partition_directory if cache is None else cache.read
     problems: list[ScanProblem] = []
@@ -155,8 +155,8 @@ def _live_directories(
                 yield _Found(name.topic_partition, log_dir, log_dir / entry.name)
     if require_formatted and not is_formatted:
         raise PartitionError(
-            f"log dir {log_dir} holds neither {META_PROPERTIES} nor a partition: mount its disk, or let the broker format it; "
-            f"it is looked at again and again"
+            f"log dir {log_dir} holds neither {META_PROPERTIES} nor a partition: mount its disk, or let the broker "
+            "format it. It is retried at every scan"
         )
 
 
@@ -169,10 +169,10 @@ def _read_only_copy(
     if len(candidates) > 1:
         places = " and ".join(str(found.directory) for found in candidates)
         raise PartitionError(
-            f"{candidates[0].topic_partition} lies in two log dirs, {places}; which one is live cannot be told. "
-            f"A broker that moves it has both for a moment, and the next look finds one. If both stay, a disk failed or the broker "
-            f"ended during the move, and brokers may refuse to start: while it is stopped, remove the one below the log dir that "
-            f"failed, or was moved from"
+            f"{candidates[0].topic_partition} is in two log dirs, {places}, and which one is live is unknown. While "
+            "a broker moves a partition, both exist for a moment; the next scan finds one. If both stay, a disk "
+            "failed or the broker ended during the move, and the broker may refuse to start. Stop it, then remove "
+            "the directory on the failed disk, or at the source of the move"
         )
     (found,) = candidates
     return read(found.topic_partition, found.log_dir, found.directory)

@@ -34,7 +34,7 @@ _READ_BYTES: Final = 64 * 1024
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 _log = structlog.get_logger(__name__)
 GATHER_S: Final = 0.05
-"""A roll makes several files, the snapshot last: they are looked at together."""
+"""A roll makes several files, the snapshot last: one scan reads them together."""
 
 
 @dataclass(frozen=True, slots=True)

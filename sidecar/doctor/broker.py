@@ -1,4 +1,4 @@
-"""The broker beside us: whether it answers, whether it is the one whose log dirs these are, and what it lets us ask."""
+"""The local broker: whether it responds, whether these are its log dirs, and which permissions it grants."""
 
 from __future__ import annotations
 
@@ -103,9 +103,9 @@ class _Look:
         refused = {tp: found.problem for tp, found in told.items() if found.problem}
         if refused:
             tp, words = next(iter(refused.items()))
-            what = f"{len(refused)} of {len(told)} last stable offsets were not returned, such as {tp}: {words}"
+            what = f"the broker did not return {len(refused)} of {len(told)} last stable offsets, such as {tp}: {words}"
             return warning(what, "leadership may be moving: run doctor again")
-        return fine(f"last stable offsets of {len(told)} partitions were returned")
+        return fine(f"the broker returned the last stable offsets of {len(told)} partitions")
 
     def configs(self) -> Outcome:
         name = str(self.broker_id)
@@ -118,7 +118,7 @@ class _Look:
             return warning("; ".join(denied), "or set the values in topics.policies")
         if problems:
             return warning(str(problems[0]), "ask again")
-        return fine(f"of the broker and of {len(of_topics.values)} topics")
+        return fine(f"read for the broker and {len(of_topics.values)} topics")
 
     def producers(self) -> Outcome:
         if not self.led:

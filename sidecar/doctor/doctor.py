@@ -89,7 +89,7 @@ def _examined(area: Area, checks: Sequence[Check], clock: Clock, timeout_s: floa
         outcome = not_checked(f"it needs '{lacking}'") if lacking is not None else _outcome(check, timeout_s)
         if outcome is None:
             has_hung = True
-            advice = "find out what hangs, or raise --timeout"
+            advice = "find the cause of the delay, or raise --timeout"
             outcome = problem(f"no answer within {timeout_s:g} s", advice)
         if outcome.verdict in {Verdict.PROBLEM, Verdict.NOT_CHECKED}:
             failed.add(check.name)
@@ -123,7 +123,7 @@ def doctor(
     clock: Clock | None = None,
     cleaned: Callable[[str], str] = lambda text: text,
 ) -> Report:
-    """Look at everything that archiving by these settings needs. Raises nothing for what it finds.
+    """Check everything that archiving with these settings needs. Raises nothing for what it finds.
 
     Args:
         timeout_s: for each check.

@@ -13,7 +13,7 @@ SEVERAL_KINDS = 3
 
 
 class Area(StrEnum):
-    """What belongs together. Areas are looked at side by side."""
+    """A group of checks. Areas are checked in parallel."""
 
     SETTINGS = "settings"
     LOG_DIRS = "log_dirs"

@@ -62,7 +62,7 @@ class _Look:
             shown = ", ".join(others[:3])
             return warning(
                 f"{detail}; {len(others)} directories that are not of the broker: {shown}",
-                "they are skipped; move them away if nothing needs them",
+                "they are skipped; move them away if they are not needed",
             )
         return fine(detail)
 
@@ -180,10 +180,11 @@ class _Look:
             return fine("no idle active segment is near its retention")
         deadline_ms, first = found[0]
         return warning(
-            f"{len(found)} active segments are idle and do not roll, so that they are archived only when retention deletes them, "
-            f"from what `run` holds open then; the first, of {first}, goes {_left(deadline_ms - self.clock.now_ms())}",
-            "write a record to the partition now: it moves that by retention.ms. Then set segment.ms of the topic well below its "
-            "retention.ms, so that the next record after segment.ms rolls it; or raise retention.ms",
+            f"{len(found)} active segments are idle and do not roll, so `run` archives them only when retention "
+            f"deletes them, from its pinned files. The first, of {first}, is due "
+            f"{_left(deadline_ms - self.clock.now_ms())}",
+            "write a record to the partition now: this delays it by retention.ms. Then set segment.ms of the topic "
+            "well below its retention.ms, so that the next record after segment.ms rolls it; or raise retention.ms",
         )
 
 

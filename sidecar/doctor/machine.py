@@ -44,7 +44,7 @@ class _Place:
 
     def look(self) -> Outcome:
         above = next(path for path in (self.path, *self.path.parents) if path.exists())
-        named = str(self.path) if above == self.path else f"{self.path} (to be made below {above})"
+        named = str(self.path) if above == self.path else f"{self.path} (to be created below {above})"
         try:
             with tempfile.TemporaryFile(dir=above):
                 pass
@@ -146,10 +146,11 @@ def _volume(settings: Settings) -> Outcome:
     if _EMPTY_DIR not in root:
         return fine(f"{path} is not in an emptyDir")
     return warning(
-        f"{path} is in {where}, an emptyDir: when more lies there than its sizeLimit, or the node's disk fills, the kubelet evicts "
-        f"the whole pod, the broker included. Work files may take {work_needed_bytes(settings) // MIB} MiB; what Spark "
-        "exchanges for a partition larger than compaction.max_job_bytes may take more",
-        "give it a volume of its own (sidecar.workVolume of the chart), or see that sizeLimit and node have that much room",
+        f"{path} is in {where}, an emptyDir. When it exceeds its sizeLimit, or the node's disk fills, the kubelet "
+        f"evicts the whole pod, the broker included. Work files may take {work_needed_bytes(settings) // MIB} MiB. "
+        "For a partition larger than compaction.max_job_bytes Spark may need more",
+        "give it its own volume (sidecar.workVolume of the chart), or make sure that sizeLimit and node have "
+        "that much space",
     )
 
 

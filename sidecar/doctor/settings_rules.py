@@ -42,7 +42,7 @@ _RULES = (
     _Rule(
         "store.s3.verify_tls",
         lambda settings: not settings.store.s3.verify_tls,
-        "verify_tls: false: anybody on the network path can read and change the archive",
+        "verify_tls: false: everyone on the network path can read and change the archive",
         "set store.s3.ca_file to the store's certificate authority",
     ),
     _Rule(

@@ -75,7 +75,9 @@ def bucket_rules(store: ObjectStore) -> Outcome:
         named = f"the bucket's lifecycle rule {rule.name!r}"
         if rule.expires_days is not None:
             what = f"{named} deletes objects of the archive after {rule.expires_days} days"
-            return problem(what, "exclude the archive's prefix from that rule: what it deletes is lost", _EXIT_CODE)
+            return problem(
+                what, "exclude the archive's prefix from that rule: the objects that it deletes are lost", _EXIT_CODE
+            )
         if later := sorted(READ_LATER_CLASSES.intersection(rule.transitions)):
             what = f"{named} moves objects to {later[0]}, where they cannot be read"
             return warning(what, "verify, restore and compaction fail on them: move to a class with immediate reads")
@@ -142,7 +144,7 @@ class _Look:
             left = remove_leftovers(self.store, self.store_now_ms - LEFT_AFTER_MS)
         except StoreDenied as error:
             return warning(f"objects below {PROBE_FOLDER}/ remain: {error}", "remove them by hand")
-        return fine(f"{left} objects and unfinished uploads of earlier probes were removed")
+        return fine(f"removed {left} objects and unfinished uploads of earlier probes")
 
     def asked(self, question: Question) -> Outcome:
         try:
@@ -162,7 +164,7 @@ class _Look:
             try:
                 return ask()
             except NOT_ANSWERED as error:
-                # Throttling, or a lost answer, says nothing of what the store can do.
+                # Throttling, or an unknown outcome, says nothing about the functions of the store.
                 self.unanswered[name] = error
                 return not_checked(f"the store gave no answer: {error}")
 
@@ -202,7 +204,9 @@ class _Look:
         try:
             reading = read_store_clock(self.store, self.clock, self.probe.new_key("clock"))
         except StoreUnsupported as error:
-            return warning(str(error), "gc deletes nothing here: delete by hand what `verify` lists as orphaned")
+            return warning(
+                str(error), "gc deletes nothing here: delete by hand the objects that `verify` lists as orphaned"
+            )
         self.store_now_ms = reading.store_ms
         if abs(reading.ahead_ms) >= _DIFFERENCE_PROBLEM_MS:
             return problem(str(reading), "correct this machine's clock, or the store's", StoreError.exit_code)

@@ -191,7 +191,7 @@ def _open(path: Path | None) -> sqlite3.Connection:
             try:
                 return sound_database(str(path), _PRAGMAS, _SCHEMA, _VERSION)
             except sqlite3.Error as error:
-                _log.warning("archive_memory_begun_anew", path=str(path), reason=str(error))
+                _log.warning("archive_cache_recreated", path=str(path), reason=str(error))
                 with suppress(OSError):
                     path.unlink(missing_ok=True)
     return sound_database(":memory:", _PRAGMAS, _SCHEMA, _VERSION)

@@ -98,7 +98,7 @@ class Journal:
                 raise
             # The journal is only a hint: a damaged one is set aside, its leftovers will be counted by `verify`.
             damaged = self._path.with_suffix(".damaged")
-            _log.warning("journal_set_aside", path=str(damaged), reason=str(error))
+            _log.warning("journal_recreated", path=str(damaged), reason=str(error))
             self._path.replace(damaged)
             for suffix in ("-wal", "-shm"):
                 # SQLite would play the damaged journal's log back into the new one.

@@ -132,7 +132,7 @@ def ensure_unchanged(segment: SegmentFiles, listed: PartitionFiles) -> None:
     if segment.end_offset not in bases and log_start <= segment.end_offset:
         raise _changed(segment, f"no segment begins at its end any more; the log has [{log_start}, {last}]")
     if inside := [base for base in bases if file_base_offset < base < segment.end_offset]:
-        raise _changed(segment, f"a segment begins at {inside[0]} now, inside of it")
+        raise _changed(segment, f"a segment now begins at {inside[0]}, inside it")
 
 
 def _changed(segment: SegmentFiles, how: str) -> SegmentChanged:

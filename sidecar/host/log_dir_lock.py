@@ -63,8 +63,8 @@ class LogDirLock:
             same = False
         if not same or not (self._after_crash_too or (self._log_dir / CLEAN_SHUTDOWN).exists()):
             raise LogDirRefused(
-                f"{self._log_dir}: its lock file was replaced or a broker has started meanwhile; nothing more is written. "
-                f"Stop the broker and run again: what is done is done and stays"
+                f"{self._log_dir}: its lock file was replaced or a broker has started meanwhile; nothing more is "
+                "written, and completed work stays. Stop the broker and run again"
             )
 
     def _take(self) -> None:
@@ -77,13 +77,13 @@ class LogDirLock:
             fcntl.lockf(descriptor, kind | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError) as error:
             raise LogDirRefused(
-                f"{self._log_dir}: a broker, or another run of this command, is using it ({LOCK} is held); stop the broker, "
-                f"wait until it has ended, and run again"
+                f"{self._log_dir}: a broker, or another run of this command, is using it ({LOCK} is locked); stop "
+                "the broker, wait until it has ended, and run again"
             ) from error
         except OSError as error:
             raise LogDirRefused(
-                f"{self._path}: cannot be locked ({error.strerror}), so nobody can tell whether a broker is running; "
-                f"run on the machine, and on the file system, that the broker uses"
+                f"{self._path}: cannot be locked ({error.strerror}), so it is unknown whether a broker is running. "
+                "Run this command on the broker's machine and file system"
             ) from error
         if self._read_only:
             fcntl.lockf(descriptor, fcntl.LOCK_UN)
@@ -126,8 +126,8 @@ class LogDirLock:
                 self._path.unlink()
             raise LogDirRefused(
                 f"{self._path}: cannot be given to the owner of {self._log_dir}, user {owner.st_uid} and group "
-                f"{owner.st_gid} ({error.strerror}), and the broker could not open it; run as the broker's user, or as root "
-                f"that may change owners (capability CAP_CHOWN; on NFS without root_squash)"
+                f"{owner.st_gid} ({error.strerror}), so the broker could not open it. Run as the broker's user, or "
+                "as root with the right to change owners (capability CAP_CHOWN; on NFS without root_squash)"
             ) from error
 
     def _unusable(self, error: OSError) -> LogDirRefused:

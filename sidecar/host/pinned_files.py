@@ -116,12 +116,12 @@ class PinnedFiles:
             self._close(list(self._held))
         if deleted:
             _log.warning(
-                "held_segments_let_go",
+                "pinned_segments_released",
                 segments=len(deleted),
                 size_bytes=sum(file.size_bytes for file in deleted),
                 partitions=sorted({file.path.parent.name for file in deleted}),
                 reason="the process ends; the broker deleted them before they were archived",
-                effect="the next start tells which offsets that are (offsets_lost), if it has the same run.state_dir",
+                effect="the next start reports the offsets as offsets_lost, if it has the same run.state_dir",
             )
 
     def _close(self, files: Iterable[FileIdentity]) -> None:

@@ -120,7 +120,7 @@ class Clients:
         now_s = self._clock.monotonic_s()
         if now_s - self._told_s >= TELL_EVERY_S:
             _log.warning(
-                "http_clients_turned_away",
+                "http_connections_refused",
                 clients=self._untold,
                 remedy="find the client that sends so many requests, or raise http.max_connections",
             )
@@ -131,7 +131,7 @@ def _refuse(client: socket.socket) -> None:
     try:
         client.send(TURNED_AWAY, socket.MSG_DONTWAIT)
     except OSError as error:
-        _log.debug("http_client_gone", error=str(error))
+        _log.debug("http_client_disconnected", error=str(error))
     _cut_off([client])
 
 
@@ -140,7 +140,7 @@ def _cut_off(clients: Iterable[socket.socket]) -> None:
         try:
             client.shutdown(socket.SHUT_RDWR)  # wakes the thread, which then closes it
         except OSError as error:
-            _log.debug("http_client_gone", error=str(error))
+            _log.debug("http_client_disconnected", error=str(error))
 
 
 class HttpServer(ThreadingHTTPServer):
@@ -218,7 +218,7 @@ class HttpServer(ThreadingHTTPServer):
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that went away is nothing to report; anything else is."""
         if isinstance(sys.exception(), OSError):
-            _log.debug("http_client_gone", error=str(sys.exception()))
+            _log.debug("http_client_disconnected", error=str(sys.exception()))
         else:
             _log.error("http_request_failed", exc_info=True)
 

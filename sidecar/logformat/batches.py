@@ -160,7 +160,7 @@ class SegmentScanner:
         elif stop in (Stop.MORE_BYTES, Stop.SIZE) and self._window.zeros_ahead():
             # A batch begins with its base offset and its size, whose high bytes may be zero.
             cut = "the beginning of a batch that was cut, " if remaining < _OFFSET_AND_SIZE_BYTES else ""
-            what = f"{remaining} zero bytes follow the last batch: {cut}never written, or lost in a crash"
+            what = f"{remaining} zero bytes follow the last batch ({cut}never written, or lost in a crash)"
             self._finish(ScanEnd.ZERO_TAIL, what)
         elif stop in (Stop.MORE_BYTES, Stop.BATCH_TOO_WIDE):
             self._finish(ScanEnd.PARTIAL_TAIL, f"the last batch is cut: {remaining} bytes left of at least {detail}")
@@ -176,9 +176,12 @@ class SegmentScanner:
     def _describe(self, stop: Stop, detail: int) -> str:
         match stop:
             case Stop.SIZE:
-                return f"size field {self._window.int_at(8, 4)}, a batch of this magic has at least {detail - 12}"
+                return f"size field {self._window.int_at(8, 4)}, expected at least {detail - 12} for this magic"
             case Stop.MAGIC:
-                return f"magic {detail}, known are 0, 1 and 2; if a newer broker wrote this, use a newer release of this tool"
+                return (
+                    f"magic {detail}, expected 0, 1 or 2; if a newer broker wrote this, use a newer release of this "
+                    "program"
+                )
             case Stop.BASE_OFFSET:
                 return f"offset {detail}, expected at least {self._smallest_offset}: below the segment's base or the batch before"
             case Stop.LAST_OFFSET:
@@ -188,7 +191,7 @@ class SegmentScanner:
             case Stop.RECORD_COUNT:
                 return f"{detail} records, expected 0 to {self._window.int_at(23, 4) + 1}, as many as the batch has offsets"
             case Stop.CODEC:
-                return f"codec {detail} is unknown to this magic"
+                return f"codec {detail} is unknown for this magic"
             case _:
                 stored = self._window.int_at(17, 4) if self._window.int_at(16, 1) == 2 else self._window.int_at(12, 4)
                 return f"checksum {detail:08x}, the batch says {stored & 0xFFFFFFFF:08x}: damaged"

@@ -25,7 +25,7 @@ def read_entries(data: bytes, tokens_per_entry: int, file: str = "") -> list[lis
     try:
         lines = data.decode("utf-8").removesuffix("\n").split("\n")
     except UnicodeDecodeError as error:
-        raise CorruptFile("no UTF-8 text", file=file, position=error.start) from error
+        raise CorruptFile("not UTF-8 text", file=file, position=error.start) from error
     version = parse_integer(lines[0].strip(), INT32, "version", file)
     if version != VERSION:
         raise CorruptFile(f"checkpoint version {version}, expected {VERSION}", file=file)

@@ -137,7 +137,7 @@ def _rows(scanner: SegmentScanner) -> Iterator[Entry]:
 def _records(file: BinaryIO, row: Entry, path: Path) -> Iterator[Record]:
     position, size_bytes = row["position"], row["size_bytes"]
     if size_bytes > DEFAULT_LIMIT_BYTES:
-        what = f"a batch of {size_bytes} bytes is not decoded, at most {DEFAULT_LIMIT_BYTES} are"
+        what = f"a batch of {size_bytes} bytes is not decoded: the limit is {DEFAULT_LIMIT_BYTES} bytes"
         raise CorruptFile(what, file=str(path), position=position)
     data = b"".join(_pieces(file, position, size_bytes))
     try:
@@ -193,7 +193,7 @@ def dump_index(suffix: Suffix, data: bytes, base_offset: int, file: str = "") ->
             names = ("producer_id", "first_offset", "last_offset", "last_stable_offset")
             return _entries(read_transaction_index(data, file), *names)
         case _:
-            raise ValueError(f"a file with suffix {suffix} is no index")
+            raise ValueError(f"a file with suffix {suffix} is not an index")
 
 
 def _entries(index: object, *names: str) -> Iterator[Entry]:

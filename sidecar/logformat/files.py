@@ -13,8 +13,8 @@ from sidecar.errors import PartitionError, SegmentChanged
 SMALL_FILE_BYTES_MAX: Final = 256 * 1024 * 1024
 """Of a file that is read whole: indexes and checkpoints of a broker are smaller."""
 
-_TOO_LARGE: Final = f"larger than {SMALL_FILE_BYTES_MAX} bytes, which no file of this name is; move it away"
-_WHAT: Final = "no regular file but a pipe, device or socket; move it out of the broker's directory"
+_TOO_LARGE: Final = f"larger than {SMALL_FILE_BYTES_MAX} bytes, too large for a file of this name; move it away"
+_WHAT: Final = "a pipe, device or socket, not a regular file; move it out of the broker's directory"
 
 SETTLED_MS: Final = 2_000
 
@@ -95,7 +95,7 @@ class LazyFile:
 
     def _ours(self, error: OSError) -> PartitionError:
         if isinstance(error, FileNotFoundError):
-            return SegmentChanged(f"{self._path}: vanished; it is looked at again at the next scan")
+            return SegmentChanged(f"{self._path}: vanished; the next scan checks again")
         return PartitionError(f"{self._path}: cannot be read: {error.strerror or error}")
 
     @property

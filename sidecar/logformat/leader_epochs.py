@@ -122,8 +122,8 @@ def complete(checkpoint: LeaderEpochs | None, batches: LeaderEpochs, base_offset
     known = checkpoint.entries if checkpoint is not None else ()
     if not batches.entries:
         raise PartitionError(
-            f"no leader epoch is known at offset {base_offset}: the checkpoint does not reach down to it, and the segment's first "
-            f"batch has none (message format below v2) or there is no batch"
+            f"no leader epoch is known at offset {base_offset}: the checkpoint begins above it, and the segment has "
+            "no batch with a leader epoch (message format below v2, or empty)"
         )
     first = batches.entries[0]
     # The segment's range begins at its base, even if its first batch lies above.
@@ -156,9 +156,9 @@ class LeaderEpochCheck:
         if wrong.size:
             row = int(wrong[0])
             raise CorruptFile(
-                f"the batch has leader epoch {int(columns.leader_epoch[row])}, by the leader epoch checkpoint "
-                f"{int(expected[row])} is expected at its last offset {int(columns.last_offset[row])}; "
-                f"the log may have been truncated or replaced meanwhile",
+                f"the batch has leader epoch {int(columns.leader_epoch[row])}, but the leader epoch checkpoint has "
+                f"{int(expected[row])} at its last offset {int(columns.last_offset[row])}. The log may have been "
+                "truncated or replaced in the meantime",
                 position=int(columns.position[row]),
                 offset=int(columns.base_offset[row]),
             )

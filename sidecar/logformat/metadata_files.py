@@ -32,7 +32,7 @@ def read_meta_properties(data: bytes, file: str = "") -> MetaProperties:
     properties = read_properties(data, file)
     version = parse_integer(properties.get("version", "0"), INT32, "version", file)
     if version not in {0, 1}:
-        raise CorruptFile(f"version {version}, known are 0 and 1", file=file)
+        raise CorruptFile(f"version {version}, expected 0 or 1", file=file)
     id_key = "broker.id" if version == 0 else "node.id"
     for key in ("cluster.id", id_key):
         if version == 1 and not properties.get(key):
@@ -106,7 +106,7 @@ def read_partition_metadata(data: bytes, file: str = "") -> str:
     try:
         lines = data.decode("utf-8").splitlines()
     except UnicodeDecodeError as error:
-        raise CorruptFile("no UTF-8 text", file=file, position=error.start) from error
+        raise CorruptFile("not UTF-8 text", file=file, position=error.start) from error
     version = _value(lines, 0, "version", file)
     if re.fullmatch(r"[0-9]{1,9}", version) is None:
         raise CorruptFile(f"version is {version!r}, expected a number", file=file)
@@ -116,7 +116,7 @@ def read_partition_metadata(data: bytes, file: str = "") -> str:
     except ValueError as error:
         raise CorruptFile(f"topic id {topic_id[:40]!r}: {error}", file=file) from error
     if not any(id_bytes):
-        raise CorruptFile("the topic id is all zeros, which no topic has", file=file)
+        raise CorruptFile("the topic id is all zeros, which is not a valid id", file=file)
     return topic_id
 
 

@@ -75,7 +75,7 @@ class DirectoryName:
 def file_name(offset: int, suffix: Suffix) -> str:
     """The name of a file with 20 digits, `offset` in `[0, 2**63)`. Source: LogFileUtils.filenamePrefixFromOffset."""
     if not 0 <= offset <= MAX_OFFSET:
-        raise ValueError(f"offset {offset} cannot stand in a file name")
+        raise ValueError(f"offset {offset} cannot be part of a file name")
     return f"{offset:020d}.{suffix.value}"
 
 

@@ -17,37 +17,38 @@ class BrokerMetrics:
         self._read = Since(clock)
         declarations.gauge(
             "broker_facts_age_seconds",
-            "Seconds since leadership and stable offsets were last read; 0 before the first time.",
+            "Seconds since the sidecar last read leadership and stable offsets; 0 before the first time.",
         ).set_function(self._read.seconds)
         self._away = declarations.gauge(
             "broker_away",
-            "1 while the broker does not respond: uploads in progress end, nothing is planned or committed.",
+            "1 while the broker does not respond: uploads in progress end, and nothing new is planned or committed.",
         )
         self._missing_rights = declarations.gauge(
             "broker_missing_rights",
-            "Kinds of questions that the broker does not let us ask, and without whose answers less is archived or watched; "
-            "the log's `broker_right_missing` says which. Alert above 0.",
+            "Permissions that the broker denies, so that less is archived or watched. The log event "
+            "`broker_permission_denied` names them. Alert above 0.",
         )
         declarations.gauge(
             "data_at_risk_in_seconds",
-            "Until the broker's retention deletes the first segment that is not archived, by the topics' configurations, an idle "
-            "active segment that is not held open included; 0 where it has, and they are only held open; +Inf while nothing is "
-            "threatened, NaN while nobody can tell (see `retention_unknown_partitions`). Alert when it comes near the time that "
-            "an upload takes.",
+            "Seconds until the broker's retention deletes the first segment that is not archived, by the topics' "
+            "configs. Includes idle active segments that are not pinned. 0: the broker has deleted it, and only "
+            "the pinned file remains. +Inf: nothing is at risk. NaN: unknown (see `retention_unknown_partitions`). "
+            "Alert when it comes near the time that an upload takes.",
         ).set_function(backlog.at_risk_in_s)
         declarations.gauge(
             "retention_unknown_partitions",
-            "Led partitions with segments that are not archived, of which nobody knows when the broker deletes them: no broker is "
-            "asked, or it does not tell. Nothing warns of losses there; name one to ask, or set topics.policies.",
+            "Leader partitions with unarchived segments whose retention is unknown: no broker is configured, or it "
+            "does not report it. Nothing warns of losses there. Set broker.connection or topics.policies.",
         ).set_function(backlog.unknown)
         self._cleaner_stalled = declarations.gauge(
             "broker_cleaner_stalled",
-            "Partitions that are due for the broker's own cleaner, and whose first dirty offset has not moved for "
-            "`broker.cleaner_stalled_after_s`. Alert above 0: its thread has died, or it gave the partition up.",
+            "Partitions that the broker's own log cleaner should clean, but whose first dirty offset has not moved "
+            "for `broker.cleaner_stalled_after_s`. Alert above 0: the cleaner thread died, or it marked the "
+            "partition uncleanable.",
         )
         self._cleaner_stalled_s = declarations.gauge(
             "broker_cleaner_stalled_seconds",
-            "How long the longest-stalled partition has been due; 0 if none is stalled.",
+            "Seconds that the longest-stalled partition has been due; 0 if none is stalled.",
         )
         self._cleaner_dirty = declarations.gauge(
             "broker_cleaner_dirty_bytes", "Rolled bytes of compacted partitions that the broker has not cleaned yet."
@@ -57,27 +58,29 @@ class BrokerMetrics:
         )
         self._cleaner_overdue = declarations.gauge(
             "broker_cleaner_beyond_max_lag_partitions",
-            "Partitions with something dirty beyond `max.compaction.lag.ms`.",
+            "Partitions with dirty records older than `max.compaction.lag.ms`.",
         )
         self._held_deleted = declarations.gauge(
             "held_deleted_bytes",
-            "Bytes of planned segments that the broker has deleted and that are held open until they are archived: they still take "
-            "up its disk, and end with this process. Alert above 0, and look at it before a restart.",
+            "Bytes of segments that the broker has deleted and the sidecar keeps as pinned files until they are "
+            "archived. They still use the broker's disk, and are lost when this process ends. Alert above 0, and "
+            "check it before a restart.",
         )
         self._lost = declarations.counter(
             "lost_offsets_total",
-            "Offsets recorded as LOST, because they were gone before they were archived; also those that were seen, and gone "
-            "before anything of their partition was archived: its archive begins above them, and nothing else names them.",
+            "Offsets recorded as LOST, because they were deleted before they were archived. Includes offsets that "
+            "were deleted before their partition's first commit: the archive begins above them, and only this "
+            "counter and the log name them.",
         )
         self.taken_as_compacted = declarations.counter(
             "offsets_taken_as_compacted_total",
-            "Offsets missing in the log that only the topic's cleanup.policy explains, counted each time such a "
-            "segment is prepared.",
+            "Offsets missing in the log, for which the topic's cleanup.policy is the only explanation. Counted "
+            "each time such a segment is prepared.",
         )
         self._last_loss = declarations.gauge(
             "last_loss_timestamp_seconds",
-            "When offsets were last recorded as LOST by this process, or one before it with the same `run.state_dir`; 0 if they "
-            "never were. Alert on its age: a counter that rises before it is first scraped, as after a long standstill, shows no "
+            "Unix time when this process, or an earlier one with the same `run.state_dir`, last recorded offsets "
+            "as LOST; 0 if never. Alert on its age: a counter that rises before its first scrape shows no "
             "increase.",
         )
 

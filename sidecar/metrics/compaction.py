@@ -31,22 +31,22 @@ class CompactionMetrics:
         self._oldest_due = Since(clock)
         self._due = declare.gauge(
             "compaction_due_partitions",
-            "Partitions that are due for compaction and not compacted yet, quarantined ones too.",
+            "Partitions that are due for compaction and not compacted yet, quarantined ones included.",
         )
         declare.gauge(
             "compaction_oldest_due_age_seconds",
-            "Since the partition that waits longest became due, 0 if none waits: what to alarm on. Counted from the start of "
-            "this process at most.",
+            "Seconds since the longest-waiting partition became due; 0 if none waits. Alert on this. Counts from "
+            "the start of this process at most.",
         ).set_function(self._oldest_due.seconds)
         self._dirty_bytes = declare.gauge(
             "compaction_cleanable_bytes", "Dirty bytes of leader partitions: never compacted, and old enough to be."
         )
         self._quarantined = declare.gauge(
-            "compaction_quarantined_partitions", "Partitions whose last compaction failed; `/status` says why."
+            "compaction_quarantined_partitions", "Partitions whose last compaction failed; `/status` has the reason."
         )
         self._quarantined_bytes = declare.gauge(
             "compaction_quarantined_bytes",
-            "Bytes of logs that may be compacted and never were, of partitions whose last compaction failed.",
+            "Dirty bytes of partitions whose last compaction failed: old enough to be compacted, and never were.",
         )
         self._max_dirty_ratio = declare.gauge(
             "compaction_max_dirty_ratio",
@@ -54,20 +54,22 @@ class CompactionMetrics:
         )
         self._last_check = declare.gauge(
             "compaction_last_check_timestamp_seconds",
-            "When the compaction thread last checked which partitions are due; 0 before the first time. A running job delays it.",
+            "Unix time when the compaction thread last checked which partitions are due; 0 before the first "
+            "time. A running job delays it.",
         )
         self._running = declare.gauge("compaction_running", "1 while partitions are being compacted.")
         self._last_success = declare.gauge(
-            "compaction_last_success_timestamp_seconds", "When a partition was last compacted; 0 before the first."
+            "compaction_last_success_timestamp_seconds",
+            "Unix time when a partition was last compacted; 0 before the first.",
         )
         self._partitions = declare.counter(
-            "compaction_partitions_total", "Compactions of partitions, by how they ended.", "result"
+            "compaction_partitions_total", "Compactions of partitions, by result.", "result"
         )
         self._bytes = declare.counter(
-            "compaction_bytes_total", "Bytes of logs that compaction has read, and those that were left.", "side"
+            "compaction_bytes_total", "Bytes of logs that compaction has read, and retained.", "side"
         )
         self._records = declare.counter(
-            "compaction_records_total", "Records that compaction has read, and those that were left.", "side"
+            "compaction_records_total", "Records that compaction has read, and retained.", "side"
         )
         self._odd_records = declare.counter(
             "compaction_odd_records_total",
@@ -77,18 +79,19 @@ class CompactionMetrics:
         )
         self._uncompacted = declare.counter(
             "compaction_uncompacted_segments_total",
-            "Segments of topics with `before_upload` that are archived without compaction. The log says why, /status by topic.",
+            "Segments of topics with `before_upload` that were archived without compaction. The log has the "
+            "reason, /status the reasons by topic.",
             "reason",
         )
         self._duration = declare.histogram(
-            "compaction_job_duration_seconds", "How long jobs took, of one partition or of many."
+            "compaction_job_duration_seconds", "Duration of compaction jobs, of one partition or of several."
         )
-        self._removed = declare.counter("gc_objects_total", "Objects deleted because no reader can need them.")
+        self._removed = declare.counter("gc_objects_total", "Objects that gc deleted because no reader can need them.")
         self._aborted = declare.counter(
             "gc_uploads_aborted_total", "Multipart uploads aborted after a day without completion."
         )
         self._gc_success = declare.gauge(
-            "gc_last_success_timestamp_seconds", "When `run` last checked for such objects without an error; 0 before."
+            "gc_last_success_timestamp_seconds", "Unix time when gc in `run` last ended without an error; 0 before."
         )
         for result in ("ok", "failed"):
             self._partitions.labels(result)

@@ -40,7 +40,9 @@ class ConfigMetrics:
             "config_pending",
             "1 while changed settings wait for the next check of the disks.",
         )
-        self._loaded = declare.gauge("config_loaded_timestamp_seconds", "When the settings in effect were applied.")
+        self._loaded = declare.gauge(
+            "config_loaded_timestamp_seconds", "Unix time when the settings in effect were applied."
+        )
         for result in ReloadResult:
             self._reloads.labels(result)
         self._loaded.set(clock.now_ms() / 1000)
@@ -61,8 +63,8 @@ class WorkDirMetrics:
     def __init__(self, declare: Declarations) -> None:
         self._free = declare.gauge(
             "work_dir_free_ratio",
-            "Free part, 0 to 1, of the file system of a directory for work files: state (journal of uploads) or staging "
-            "(compaction). A limit of a Kubernetes emptyDir is not seen here.",
+            "Free fraction, 0 to 1, of the file system of a work directory: state (journal of uploads) or staging "
+            "(compaction). Does not include the sizeLimit of a Kubernetes emptyDir.",
             "directory",
         )
 

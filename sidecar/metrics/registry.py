@@ -57,20 +57,22 @@ class Metrics(Declarations):
         )
         self._bytes = self.counter("bytes_total", "Bytes of segments, with their indexes, that passed.", "stage")
         self._upload_duration = self.histogram(
-            "upload_duration_seconds", "Seconds from the first byte sent of a segment until its objects were checked."
+            "upload_duration_seconds",
+            "Seconds from the first byte sent of a segment until the sidecar has checked its objects.",
         )
         self.gauge(
-            "pending_segments", "Rolled segments of led partitions that are not in the archive yet."
+            "pending_segments", "Rolled segments of leader partitions that are not in the archive yet."
         ).set_function(backlog.segments)
         self.gauge(
             "oldest_pending_segment_age_seconds",
-            "Since the last write to the oldest of them, 0 if there is none. Must stay well below the topics' retention.",
+            "Seconds since the last write to the oldest unarchived segment; 0 if there is none. Must stay well "
+            "below the topics' retention.",
         ).set_function(backlog.oldest_age_s)
-        self._partitions = self.gauge("partitions", "Partitions by what they are doing, as of the last check.", "state")
+        self._partitions = self.gauge("partitions", "Partitions by state, as of the last check.", "state")
         self._last_success = self.gauge(
             "last_success_timestamp_seconds",
-            "When a check last ended without any partition stopped and with a store that answers, or last archived a segment while "
-            "none is; 0 before the first.",
+            "Unix time of the last success: a check ended with no partition stopped and a store that responds, or "
+            "a segment was archived while no partition was stopped. 0 before the first.",
         )
         self._errors = self.counter("errors_total", "Errors by class name, as documented in sidecar/errors.py.", "kind")
         self._snapshots = self.counter(
@@ -80,18 +82,19 @@ class Metrics(Declarations):
         )
         self._conformance = self.counter(
             "snapshot_conformance_total",
-            "Archived segments by how the broker's snapshot compares with the replayed state: equal, permissible, wrong, corrupt "
-            "or absent. For the last three the bundle carries ours.",
+            "Archived segments by how the broker's snapshot compares with the replayed state: equal, permissible, "
+            "wrong, corrupt or absent. For the last three the archive has the rebuilt snapshot.",
             "result",
         )
         self._unfinished = self.gauge(
             "unfinished_attempts",
-            "Uploads in the journal that are in no commit: left by attempts that ended before theirs, as of the last check.",
+            "Uploads in the journal that no commit names, left by attempts that ended before their commit, as "
+            "of the last check.",
         )
         self._not_ready = self.gauge(
             "not_ready",
-            "1 while this condition blocks the process, as /readyz reports. Alert when one stays 1: little or nothing is "
-            "archived for as long; /readyz, the page and the log say why.",
+            "1 while this condition blocks the process, as /readyz reports. Alert when one stays 1: little or "
+            "nothing is archived meanwhile. /readyz, the status page and the log have the reason.",
             "condition",
         )
         self._show_zeros()
@@ -102,8 +105,8 @@ class Metrics(Declarations):
         self.config = ConfigMetrics(self, self._clock)
         self.http_turned_away = self.counter(
             "http_turned_away_total",
-            "Clients of the HTTP port that got no answer: `http.max_connections` were being served and as many as may waited, "
-            "or they had sent no request when others came.",
+            "Clients of the HTTP port that got no answer, because `http.max_connections` were served and the queue "
+            "was full, or because they had sent no request when others came.",
         )
 
     def watch_readiness(self, not_ready: Callable[[], Mapping[str, str]], conditions: Iterable[str]) -> None:

@@ -34,8 +34,8 @@ class StoreMetrics:
         )
         self._io_bytes = declare.counter(
             "io_bytes_total",
-            "Bytes that this process took from the limit: sent to the store; read from it and from the broker's disks. Without "
-            "Spark's workers.",
+            "Bytes that count towards the limit: sent to the store; read from it and from the broker's disks. "
+            "Spark's workers are not included.",
             "direction",
         )
         self._io_wait = declare.counter(

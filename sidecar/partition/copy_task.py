@@ -43,8 +43,8 @@ MEANINGS: Final = {
     Phase.CHECKING: "compares the local log with the archive",
     Phase.RECORDING_LOSS: "commits which offsets are lost",
     Phase.ARCHIVING: "uploads segments; commits them in offset order",
-    Phase.ABANDONING: "after an error: aborts uploads, begins nothing",
-    Phase.CLEARING: "all is committed: resolves uploads with an unknown outcome",
+    Phase.ABANDONING: "after an error: aborts uploads, begins no new ones",
+    Phase.CLEARING: "everything is committed: resolves uploads with an unknown outcome",
     Phase.ENDED: "ended, with or without an error",
 }
 

@@ -34,9 +34,9 @@ def require_leads(planned: PartitionFacts, now: PartitionFacts, end_offset: int 
         )
     if now.stable_end_offset < end_offset:
         raise SegmentChanged(
-            f"{partition}: the last stable offset was {planned.stable_end_offset} when offsets up to {end_offset} were read, and "
-            f"is {now.stable_end_offset} now: the topic was created again, or the leader came back with less of its log; "
-            f"nothing was committed, and it is tried again"
+            f"{partition}: the last stable offset was {planned.stable_end_offset} when offsets up to "
+            f"{end_offset} were read, and is {now.stable_end_offset} now: the topic was re-created, or the leader "
+            "restarted with a shorter log. Nothing was committed, and the sidecar retries"
         )
 
 
@@ -54,6 +54,7 @@ def require_none_deleted(
     if not is_known or start_offset > base_offset:
         where = f"begins at {start_offset}" if is_known else "begins at an offset that the leader does not report"
         raise SegmentChanged(
-            f"{planned.topic_partition}: segments from offset {base_offset} were compacted together, and now the log {where}: a "
-            f"record that was deleted since may have won; nothing was committed, and they are archived as they are"
+            f"{planned.topic_partition}: segments from offset {base_offset} were compacted together, and now the "
+            f"log {where}: a record that was deleted since may have been retained. Nothing was committed, and the "
+            "segments are archived as they are"
         )

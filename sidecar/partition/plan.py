@@ -133,18 +133,20 @@ def _behind(facts: PartitionFacts, archived_end_offset: int | None) -> BehindArc
 
 def _hole_error(files: PartitionFiles, hole: tuple[int, int]) -> CoverageHole:
     return CoverageHole(
-        f"{files.topic_partition}: the archive ends at offset {hole[0]}, the first local segment that it lacks begins at "
-        f"{hole[1]}: offsets in between are gone from {files.directory}. If another replica still has them, let its broker "
-        f"lead and archive them; else set run.record_lost to record the range as LOST and go on",
+        f"{files.topic_partition}: the archive ends at offset {hole[0]}, the first local segment that it lacks "
+        f"begins at {hole[1]}: the offsets between them are no longer in {files.directory}. If another replica has "
+        "them, make its broker the leader, and its sidecar archives them. Otherwise set run.record_lost to record "
+        "the range as LOST and continue",
         hole=hole,
     )
 
 
 def _boundary_error(files: PartitionFiles, first: SegmentFiles, archived_end_offset: int) -> LineageUnknown:
     return LineageUnknown(
-        f"{files.topic_partition}: the archive ends at offset {archived_end_offset}, inside local segment {first}, and "
-        f"no batch of format v2 begins there (formats before v2, or a compacted log). Let the broker lead whose segments "
-        f"were archived before, or set store.url to another prefix to archive this log from its own beginning"
+        f"{files.topic_partition}: the archive ends at offset {archived_end_offset}, inside local segment {first}, "
+        "and no batch of format v2 begins there (formats before v2, or a compacted log). Make the broker the "
+        "leader whose segments were archived before. Or set store.url to another prefix, to archive this log from "
+        "its own beginning"
     )
 
 

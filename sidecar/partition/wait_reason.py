@@ -18,12 +18,13 @@ class Wait(Enum):
 
     NO_LEADER = "the partition has no leader now"
     LEADERSHIP_NOT_ON_DISK = (
-        "files do not say whether this broker leads the partition; name brokers to ask (--bootstrap-server), or give "
-        "--assume-leader if it leads, or if no other sidecar archives its replicas"
+        "it is unknown whether this broker leads the partition: files do not say. Give --bootstrap-server to query "
+        "brokers, or --assume-leader if it leads or no other sidecar archives its replicas"
     )
     BROKER_NOT_ASKED = "the broker has not responded yet"
     AWAITING_LOG_START = (
-        "planned segments are gone from the directory; the leader's next answer shows whether retention deleted them"
+        "planned segments are no longer in the directory; the leader's next response shows whether retention "
+        "deleted them"
     )
     CLEANER_RUNNING = "a compaction or split is in progress (.cleaned or .swap files)"
     NOT_ADMITTED = "the upload queue is full; it continues when the queue has room"
@@ -233,13 +234,16 @@ def render(reason: WaitReason | None) -> str:
         case OutsideLogDirs(log_dir):
             return f"{log_dir} is not one of the configured log directories"
         case NotCheckpointed(problem):
-            return f"no offset is known to be stable: {problem}; a running broker writes it within a minute"
+            return (
+                f"the offset up to which the log is stable is unknown: {problem}. A running broker writes it within "
+                "a minute"
+            )
         case LineageUndecided(problem):
             return f"{problem}. No segment has rolled yet: the next one decides"
         case BehindArchive(archived_end_offset, stable_end_offset):
             return (
-                f"the archive ends at offset {archived_end_offset}; on this broker only offsets below {stable_end_offset} are "
-                f"stable. Archiving continues when it has caught up"
+                f"the archive ends at offset {archived_end_offset}; on this broker only offsets below "
+                f"{stable_end_offset} are stable. Archiving continues when this broker has caught up"
             )
         case NotContiguous(base_offset, expected_offset):
             return f"segment {base_offset} does not begin at offset {expected_offset}, where the segment before it ends"
@@ -252,8 +256,8 @@ def render(reason: WaitReason | None) -> str:
             return f"segment {base_offset} reaches above the high watermark {high_watermark}: in-sync replicas lack the rest"
         case AboveCheckpoints(base_offset, stable_end_offset):
             return (
-                f"segment {base_offset} reaches above offset {stable_end_offset}, the end of what the broker's checkpoint "
-                f"files call stable"
+                f"segment {base_offset} reaches above offset {stable_end_offset}, up to which the broker's "
+                "checkpoint files call the log stable"
             )
         case RecentlyChanged(base_offset, settle_ms, changed_ago_ms):
             return (
@@ -261,7 +265,10 @@ def render(reason: WaitReason | None) -> str:
                 f"changed for {settle_ms / 1000:g} s"
             )
         case SnapshotGrace(base_offset, rolled_ago_ms):
-            return f"segment {base_offset} rolled at least {rolled_ago_ms} ms ago, and its producer snapshot may still come"
+            return (
+                f"segment {base_offset} rolled at least {rolled_ago_ms} ms ago, and the broker may still write its "
+                "producer snapshot"
+            )
         case OpenTransaction(base_offset, producer_id, first_offset, stable_end_offset):
             return (
                 f"segment {base_offset} waits for a transaction of producer {producer_id}: open since offset {first_offset}, "

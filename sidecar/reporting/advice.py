@@ -8,7 +8,7 @@ from sidecar.errors import CorruptFile, SidecarError
 from sidecar.logformat.names import LEADER_EPOCH_CHECKPOINT, META_PROPERTIES, PARTITION_METADATA, Suffix
 from sidecar.partition.domain_events import OffsetsLost
 
-_OBJECT = "restore the object from a replica of the bucket or an earlier version; then its partition continues"
+_OBJECT = "restore the object from a replica of the bucket or an earlier version; then the partition continues"
 _BY_PART_OF_NAME = (
     (f"/{COMMITS}", _OBJECT),
     (f"/{CHECKPOINTS}", "delete it: a checkpoint only saves time, the commits before it contain everything"),
@@ -33,7 +33,7 @@ _INDEX_SUFFIXES = (f".{Suffix.OFFSET_INDEX}", f".{Suffix.TIME_INDEX}", f".{Suffi
 
 def loss_reason(event: OffsetsLost) -> str:
     """Why offsets are lost."""
-    is_first = "" if event.is_recorded else "; nothing was archived before, so that the archive begins above"
+    is_first = "" if event.is_recorded else "; the partition had no archive before, so its archive begins above them"
     return f"{LossReason.NOT_ON_DISK}{is_first}"
 
 

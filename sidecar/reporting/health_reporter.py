@@ -25,10 +25,10 @@ START_FAILED = "StartFailed"
 ALL_CONDITIONS = ("store", "first_round", "log_dirs", "broker", "leadership", "topics", "state_dir", "start")
 """The first two hold `run` back from its start on, see `conditions_at_start`; the others once it finds that they fail."""
 _NOTHING_IS_PINNED = (
-    "nothing in the archive changed; nothing is pinned until the store has answered once; retention may delete segments "
-    "meanwhile: bring the store back, or raise the retention of the topics"
+    "nothing in the archive changed. Nothing is pinned until the store has responded once, and retention may "
+    "delete segments until then. Bring the store back, or raise the retention of the topics"
 )
-_IS_PINNED = "uploads wait; new segments of partitions whose archive was read are planned and pinned meanwhile"
+_IS_PINNED = "uploads wait. New segments of partitions whose archive was read are planned and pinned in the meantime"
 
 
 class Health:
@@ -140,7 +140,10 @@ class CleanerReport:
     def line(self) -> str:
         if self.stalled:
             more = f" and {len(self.stalled) - 1} more" if len(self.stalled) > 1 else ""
-            return f"the broker's log cleaner makes no progress: {self.stalled[0]}{more}; look for 'uncleanable' in log-cleaner.log"
+            return (
+                f"the broker's log cleaner makes no progress: {self.stalled[0]}{more}; search log-cleaner.log for "
+                "'uncleanable'"
+            )
         return f"the broker's log cleaner: {self.partitions} partitions, {self.dirty_bytes} dirty bytes, none stalled"
 
     def as_json(self) -> dict[str, Any]:
@@ -207,10 +210,10 @@ class HealthReporter:
         if is_known or slip is None:
             return
         if slip:
-            _log.error("no_topic_is_chosen", reason=reason)
+            _log.error("no_topic_selected", reason=reason)
             self._status.failed("topics", SettingsError.__name__, reason)
         else:
-            _log.warning("no_topic_is_chosen", reason=reason)
+            _log.warning("no_topic_selected", reason=reason)
 
     def log_dirs_unformatted(self, error: SidecarError, next_try_s: float) -> None:
         """Next to a new broker the sidecar may be first; and a disk may be mounted late."""
@@ -240,15 +243,17 @@ class HealthReporter:
                 self.health.met("store")
             else:
                 self.health.unmet("store", "the store responds again; the sidecar tests its functions")
-            _log.info("store_answers_again")
+            _log.info("store_responding")
             return
         self._failed("store", StoreUnavailable.__name__, why)
-        _log.warning("store_silent", error=why, effect=_IS_PINNED if self._is_store_usable else _NOTHING_IS_PINNED)
+        _log.warning(
+            "store_not_responding", error=why, effect=_IS_PINNED if self._is_store_usable else _NOTHING_IS_PINNED
+        )
 
     def cycle_failed(self, error: SidecarError, refused: SettingsError | None) -> None:
         """Not even a scan was possible. `refused`: see `FactsState`: that very error belongs to the broker's condition."""
         self._not_usable("broker" if error is refused else _condition_of(error), error)
-        _log.error("round_failed", error=str(error))
+        _log.error("cycle_failed", error=str(error))
 
     def cycle_ended(
         self, broker: FactsState, *, store_error: str = "", log_dir_error: str = "", problems: Sequence[str] = ()

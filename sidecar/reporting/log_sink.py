@@ -13,8 +13,8 @@ from sidecar.reporting.advice import loss_reason
 _log = structlog.get_logger(__name__)
 
 _LOSS_IN_ARCHIVE = (
-    "find out why uploads were late, or who removed files, unless the log was restored without them; status and verify will go "
-    "on to name the hole"
+    "find out why uploads were late, or what deleted files, unless the log was restored without them. status and "
+    "verify keep listing the gap"
 )
 _LOSS_BELOW_ARCHIVE = (
     "find out why uploads were late, or what deleted files; this log line is the only record of these offsets"
@@ -70,16 +70,16 @@ def log_event(event: events.DomainEvent) -> None:
         case events.LostOffsetsOnDisk(topic_partition, reason):
             _log.error("lost_offsets_on_disk", partition=str(topic_partition), reason=reason)
         case events.OffsetsTakenAsCompacted(segment, offsets, reason):
-            _log.warning("missing_offsets_taken_as_compacted", segment=str(segment), offsets=offsets, reason=reason)
+            _log.warning("missing_offsets_accepted_as_compacted", segment=str(segment), offsets=offsets, reason=reason)
         case events.PinReleased(path, size_bytes, reason):
-            _log.error("held_segment_let_go", path=path, size_bytes=size_bytes, reason=reason)
+            _log.error("pinned_segment_released", path=path, size_bytes=size_bytes, reason=reason)
         case events.TransactionHangs(segment, producer_id, first_offset, held_s):
             _log.warning(
-                "transaction_hangs",
+                "hanging_transaction",
                 segment=str(segment),
                 producer_id=producer_id,
                 first_offset=first_offset,
-                held_s=round(held_s),
+                open_s=round(held_s),
                 remedy="kafka-transactions.sh find-hanging shows it, its abort command ends it; until then nothing above "
                 "is archived",
             )

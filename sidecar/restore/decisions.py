@@ -72,8 +72,8 @@ def _topic_id(plan: PartitionPlan, target: Target, request: RestoreRequest) -> s
         for name, found in settled.items():
             if found != given:
                 raise LineageUnknown(
-                    f"{target.log_dir / name}: partition.metadata says topic id {found}, {source} says {given}: a broker would "
-                    f"set one of them aside as stray. {cure}"
+                    f"{target.log_dir / name}: partition.metadata says topic id {found}, {source} says {given}: a "
+                    f"broker would rename one of them as stray. {cure}"
                 )
         return given
     found_ids = set(settled.values()) or set(target.topic_ids.values())
@@ -82,16 +82,17 @@ def _topic_id(plan: PartitionPlan, target: Target, request: RestoreRequest) -> s
     if len(found_ids) > 1:
         raise LineageUnknown(
             f"{target.log_dir}: the directories of topic {request.topic} have different topic ids "
-            f"({', '.join(sorted(found_ids))}); say which one the cluster has now: --topic-id ID"
+            f"({', '.join(sorted(found_ids))}). Give the one that the cluster has now: --topic-id ID"
         )
     if target.is_kraft is False:
         return None  # A ZooKeeper broker that knows ids writes the file itself.
     archived = plan.state.topic_id
     own = f"The archived topic's own id is {archived}: right if the cluster still has that topic. " if archived else ""
     raise SettingsError(
-        f"{plan.topic_partition}: the topic id is unknown, and a KRaft broker sets a directory with another id aside as stray. "
-        f"{own}Create the topic, let `kafka-topics.sh --describe` show its TopicId, stop the broker, and give it: --topic-id ID "
-        f"(--topic-id none for a broker before 2.8), or name a broker of the cluster that runs: --bootstrap-server HOST:PORT"
+        f"{plan.topic_partition}: the topic id is unknown, and a KRaft broker renames a directory with another id "
+        f"as stray. {own}Create the topic, read its TopicId with `kafka-topics.sh --describe`, stop the broker, and "
+        "give --topic-id ID (--topic-id none for a broker before 2.8). Or name a running broker of the cluster: "
+        "--bootstrap-server HOST:PORT"
     )
 
 
@@ -127,8 +128,8 @@ def _epoch_danger(
         )
     if topic_id is not None and plan.state.topic_id is not None and topic_id != plan.state.topic_id:
         return (
-            f"the target's topic has id {topic_id}, the archived one {plan.state.topic_id}: it was made anew, and its leader "
-            f"epochs with it"
+            f"the target's topic has id {topic_id}, the archived one {plan.state.topic_id}: it was re-created, and "
+            "its leader epochs began again at 0"
         )
     led_under = _led_under(plan, cluster)
     if 0 <= led_under < highest:
@@ -143,9 +144,9 @@ def _leader_epochs(
 ) -> LeaderEpochMode:
     if request.leader_epochs is LeaderEpochMode.KEEP and danger:
         raise SettingsError(
-            f"{plan.topic_partition}: --leader-epochs keep is refused: {danger}. A broker that leads under a lower epoch than "
-            f"the batches' cuts the history of epochs, and Java consumers that commit such an epoch wait for ever after "
-            f"their next start. Use --leader-epochs flatten"
+            f"{plan.topic_partition}: --leader-epochs keep is refused: {danger}. A leader with a lower epoch than "
+            "the batches truncates the epoch history. Java consumers that commit such an epoch wait for ever after "
+            "their next start. Use --leader-epochs flatten"
         )
     if request.leader_epochs is not None:
         return request.leader_epochs
@@ -153,14 +154,16 @@ def _leader_epochs(
         return LeaderEpochMode.FLATTEN
     if target.cluster_id is None:
         raise SettingsError(
-            f"{plan.topic_partition}: {target.log_dir} does not say which cluster it is for (no meta.properties): give "
-            f"--leader-epochs keep if it is {plan.state.lineage.cluster_id}, whose archive this is, else --leader-epochs flatten"
+            f"{plan.topic_partition}: {target.log_dir} does not say which cluster it is for (no meta.properties): "
+            f"give --leader-epochs keep if it is for {plan.state.lineage.cluster_id}, the archive's cluster, "
+            "otherwise --leader-epochs flatten"
         )
     if _may_be_anew(plan, place, topic_id, request.cluster):
         raise SettingsError(
-            f"{plan.topic_partition}: without topic ids nothing tells whether the topic was deleted and made anew, which begins "
-            f"its leader epochs at 0 (the archive has {plan.highest_leader_epoch}): give --leader-epochs keep if it still is the "
-            f"archived topic, else --leader-epochs flatten, or name a broker that runs: --bootstrap-server HOST:PORT"
+            f"{plan.topic_partition}: without topic ids it is unknown whether the topic was re-created, whose "
+            f"leader epochs begin at 0 (the archive has {plan.highest_leader_epoch}). Give --leader-epochs keep if "
+            "it is still the archived topic, otherwise --leader-epochs flatten. Or name a running broker: "
+            "--bootstrap-server HOST:PORT"
         )
     return LeaderEpochMode.KEEP
 

@@ -81,9 +81,10 @@ def require_room(topic_partition: TopicPartition, marker_count: int, base_offset
     """Raise PartitionError if so many markers do not fit into the lost offsets [base_offset, end_offset)."""
     if marker_count > end_offset - base_offset:
         raise PartitionError(
-            f"{topic_partition}: {marker_count} transactions are open at offset {base_offset}, and nothing archived tells how they "
-            f"ended; so many markers do not fit into the lost offsets [{base_offset}, {end_offset}), and without them aborted "
-            f"records might show. Restore one side of these: --offset-range {end_offset}: or :{base_offset}"
+            f"{topic_partition}: {marker_count} transactions are open at offset {base_offset}, and the archive does "
+            f"not show how they ended. Their abort markers do not fit into the lost offsets [{base_offset}, "
+            f"{end_offset}), and without markers aborted records may become visible. Restore one side of the lost "
+            f"offsets: --offset-range {end_offset}: or :{base_offset}"
         )
 
 

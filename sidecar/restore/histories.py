@@ -130,8 +130,9 @@ def _require_all(store: ObjectStore, request: RestoreRequest, numbers: set[int])
     clusters = {f"cluster {found.cluster_id}, incarnation {found.incarnation}" for found in every}
     partitions = sorted({found.topic_partition.partition for found in every})
     raise SettingsError(
-        f"topic {request.topic}: the archive at {store.url} has nothing that fits "
-        f"{_flags(request) or 'it: no segment yet'}; there are: {_joined(sorted(clusters))}, partitions {_joined(partitions)}"
+        f"topic {request.topic}: the archive at {store.url} has no match for "
+        f"{_flags(request) or 'it: no segment yet'}. It has: {_joined(sorted(clusters))}, partitions "
+        f"{_joined(partitions)}"
     )
 
 

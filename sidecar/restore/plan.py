@@ -188,11 +188,12 @@ def _wanted(state: PartitionState, request: RestoreRequest) -> tuple[int, int, i
     """The offsets to be restored, the end exclusive; and below which archived records are left out, 0 for none."""
     start, end = state.start_offset, state.end_offset
     if start is None or end is None or not state.segments:
-        raise SettingsError(f"{state.lineage}: the archive holds no segment of it")
+        raise SettingsError(f"{state.lineage}: the archive has no segment of it")
     first, last_end = request.offset_range or (start, end)
     if first >= end or last_end <= start:
         raise SettingsError(
-            f"{state.lineage}: the archive holds the offsets {shown_range(start, end)}, asked was {shown_range(first, last_end)}"
+            f"{state.lineage}: the archive has the offsets {shown_range(start, end)}, requested were "
+            f"{shown_range(first, last_end)}"
         )
     first, last_end = max(first, start), min(last_end, end)
     deleted = state.deleted_before_offset if request.deleted_records is DeletedRecordsMode.LEAVE_OUT else 0
@@ -214,6 +215,6 @@ def choose_lineage(states: Sequence[PartitionState], request: RestoreRequest) ->
         f"{state.lineage} with the offsets [{state.start_offset}, {state.end_offset})" for state in fitting
     )
     raise LineageUnknown(
-        f"{fitting[0].lineage.topic_partition}: several histories are archived under this name: {names}. Say which one: "
-        f"--cluster-id ID, --incarnation ID"
+        f"{fitting[0].lineage.topic_partition}: several histories are archived under this name: {names}. Choose "
+        "one: --cluster-id ID, --incarnation ID"
     )

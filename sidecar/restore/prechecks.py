@@ -54,8 +54,8 @@ def refuse_time_before_all(
     first_ms = min(later)
     hint = f". Milliseconds are expected: is it {until_ms * 1000}?" if until_ms < _SECONDS_BELOW <= first_ms else ""
     raise SettingsError(
-        f"--until-timestamp {shown_time(until_ms)}: nothing archived of {request.topic} is as old; the first batch of "
-        f"{later[first_ms].topic_partition} has a record of {shown_time(first_ms)}{hint}"
+        f"--until-timestamp {shown_time(until_ms)}: all archived records of {request.topic} are later; the first "
+        f"batch of {later[first_ms].topic_partition} has a record of {shown_time(first_ms)}{hint}"
     )
 
 

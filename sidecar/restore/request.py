@@ -37,8 +37,8 @@ def ask_cluster(connection: BrokerConnection, topic: str) -> TargetCluster:
     view = describe_topics(connection, [topic])
     if topic in view.problems:
         raise SettingsError(
-            f"--bootstrap-server {connection.servers}: the cluster cannot describe topic {topic} ({view.problems[topic]}): create "
-            f"it there first, with as many partitions as are archived"
+            f"--bootstrap-server {connection.servers}: the cluster cannot describe topic "
+            f"{topic} ({view.problems[topic]}): create it there first, with as many partitions as the archive has"
         )
     epochs = {found.partition: leader.leader_epoch for found, leader in view.leaders.items()}
     told = ask_topics(connection, [topic])

@@ -113,8 +113,8 @@ class Run:
         free_bytes = shutil.disk_usage(self._request.log_dir).free
         if size_bytes > free_bytes:
             raise StagingFull(
-                f"{self._request.log_dir}: {size_bytes} bytes are to be written, {free_bytes} are free on the disk: make "
-                f"room and run the same command again, or restore fewer partitions"
+                f"{self._request.log_dir}: the restore needs {size_bytes} bytes, {free_bytes} are free on the disk: "
+                "free space and run the same command again, or restore fewer partitions"
             )
 
     def _fetch_one(self, job: _Job, plan: SegmentPlan) -> None:

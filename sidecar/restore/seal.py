@@ -82,7 +82,7 @@ def decided_before(
     try:
         earlier = Restored.model_validate(seal)
     except ValidationError as error:
-        raise _refused(directory, "left a note that cannot be read") from error
+        raise _refused(directory, "left a seal file that cannot be read") from error
     if problem := _changed(directory, earlier) or _unlike(plan, request, earlier):
         raise _refused(directory, problem)
     # The empty log that was asked for its epochs is gone: what it led to stays decided, and is refused where it is dangerous.
@@ -97,8 +97,9 @@ def decided_before(
 
 def _refused(directory: Path, problem: str) -> LogDirRefused:
     return LogDirRefused(
-        f"{directory}: is not empty: an earlier run of restore made it, which {problem}. Nothing is ever overwritten: run the "
-        f"earlier command again, name the other partitions with --partition, or move this directory out of the log dir"
+        f"{directory}: is not empty: an earlier run of restore created it, which {problem}. Nothing is ever "
+        "overwritten: run the earlier command again, name the other partitions with --partition, or move this "
+        "directory out of the log dir"
     )
 
 
@@ -107,7 +108,7 @@ def _changed(directory: Path, earlier: Restored) -> str:
     for name in sorted(files.keys() | earlier.files.keys()):
         before, now = earlier.files.get(name), files.get(name)
         if before != now:
-            return f"was changed since, by a broker or a person ({name}: {_size(now)}, restored was {_size(before)})"
+            return f"was changed since, by a broker or a person ({name}: {_size(now)}, when restored {_size(before)})"
     return ""
 
 
@@ -128,7 +129,9 @@ def _unlike(plan: PartitionPlan, request: RestoreRequest, earlier: Restored) -> 
     # What was archived since may follow.
     found = tuple(found.identity for found in plan.segments[: len(earlier.identities)])
     if not found or found != earlier.identities:
-        return "is of other archived segments than now: of another archive, or of one that was compacted or added to"
+        return (
+            "was restored from other archived segments: from another archive, or before a compaction or a new segment"
+        )
     return ""
 
 

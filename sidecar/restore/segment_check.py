@@ -50,7 +50,7 @@ def fetch_parts(store: ObjectStore, root: str, segment: ArchivedSegment) -> Mapp
 
 def _require_readable(parts: Mapping[PartName, bytes], base_offset: int, key: str) -> None:
     for name in sorted(REQUIRED_PARTS - {PartName.LOG} - parts.keys()):
-        raise CorruptFile(f"the commit names no part {name}", file=key)
+        raise CorruptFile(f"the commit does not name a part {name}", file=key)
     for name, error in unreadable_parts(parts, base_offset):
         raise CorruptFile(f"part {name}: {error}", file=key) from error
 

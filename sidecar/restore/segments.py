@@ -282,11 +282,13 @@ def _stream(work: PartitionRestore, segment: ArchivedSegment, key: ObjectKey, lo
     except ObjectDamaged as error:
         raise CorruptFile(str(error).removeprefix(f"{key}: "), file=key) from error
     if position < size_bytes:
-        raise CorruptFile(f"ends there, committed were {size_bytes} bytes", file=key, position=position)
+        raise CorruptFile(f"ends there, but the commit says {size_bytes} bytes", file=key, position=position)
     if crc != committed:
         problem = _first_problem(log, segment, key)
         raise CorruptFile(
-            f"has CRC-32C {crc:08x}, committed was {committed:08x}: {problem.what}", file=key, position=problem.position
+            f"has CRC-32C {crc:08x}, but the commit says {committed:08x}: {problem.what}",
+            file=key,
+            position=problem.position,
         )
 
 

@@ -45,8 +45,8 @@ def translating(path: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno in _FULL:
             raise StagingFull(
-                f"{path}: no space left on the disk, or the quota is used up: make room and run the same command again; "
-                f"what is complete is not fetched again"
+                f"{path}: no space left on the disk, or the quota is used up: free space and run the same command "
+                "again. It does not fetch complete files again"
             ) from error
         advice = _whom_to_be() if isinstance(error, PermissionError) else str(error.strerror)
         raise PartitionError(f"{path}: cannot be written: {advice}") from error
@@ -56,7 +56,8 @@ def _whom_to_be() -> str:
     if os.geteuid() != 0:
         return "run as the broker's user, or as root"
     return (
-        "run as the broker's user, or as root that may change owners (capability CAP_CHOWN; on NFS without root_squash)"
+        "run as the broker's user, or as root with the right to change owners (capability CAP_CHOWN; on NFS "
+        "without root_squash)"
     )
 
 
@@ -171,7 +172,7 @@ class StagedPartition:
                     continue
                 if not _is_ours(path.name):
                     raise PartitionError(
-                        f"{path}: not a file of a restore; {self.directory} is for unfinished ones only. Move it away"
+                        f"{path}: not a file of a restore, but {self.directory} is only for those. Move it away"
                     )
                 path.unlink()
 
@@ -258,8 +259,8 @@ def bytes_at(descriptor: int, path: Path, position: int, size_bytes: int) -> byt
             count = os.preadv(descriptor, [view[done_bytes:]], position + done_bytes)
             if not count:
                 raise PartitionError(
-                    f"{path}: ends at byte {position + done_bytes}, expected {position + size_bytes} bytes at least: something "
-                    f"else has cut it while it was written; run the same command again"
+                    f"{path}: ends at byte {position + done_bytes}, expected {position + size_bytes} bytes at "
+                    "least: another process truncated it while it was written. Run the same command again"
                 )
             done_bytes += count
     return buffer

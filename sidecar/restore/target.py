@@ -171,8 +171,8 @@ def _require_own(log_dir: Path, names: list[str]) -> None:
         is_partition = parsed is not None and parsed.topic_partition.topic != CLUSTER_METADATA_TOPIC
         if name not in _OWN_FILES and not name.startswith(PREFIX) and not is_partition:
             raise LogDirRefused(
-                f"{log_dir}: is not empty (it holds {name}) and no broker's log dir ({META_PROPERTIES} is missing); give "
-                f"an empty directory, or a log dir"
+                f"{log_dir}: is not empty (it contains {name}) and not a broker's log dir ({META_PROPERTIES} is "
+                "missing); give an empty directory, or a log dir"
             )
 
 
@@ -206,8 +206,9 @@ def place_of(target: Target, topic_partition: TopicPartition) -> Place:
     for name, size_bytes in sorted(sizes.items()):
         if not _is_vacant(name, size_bytes):
             raise LogDirRefused(
-                f"{directory}: is not empty (it holds {name}, {size_bytes} bytes); nothing is ever overwritten. "
-                f"{_may_be_done(topic_partition, sizes)}Restore into another directory, or move this one out of the log dir first"
+                f"{directory}: is not empty (it contains {name}, {size_bytes} bytes). Restore never overwrites "
+                f"files. {_may_be_done(topic_partition, sizes)}Restore into another directory, or move this one out "
+                "of the log dir first"
             )
     path = directory / LEADER_EPOCH_CHECKPOINT
     epochs = read_leader_epochs(_content(path), str(path)) if path.exists() else None
@@ -222,10 +223,10 @@ def _may_be_done(topic_partition: TopicPartition, sizes: Mapping[str, int]) -> s
     if end_offset == 0 or sizes[logs[end_offset]] not in {0, BATCH_HEADER.size_bytes}:
         return ""
     return (
-        f"It may be whole: a restore gives a partition this name when it is done, and removes "
-        f"{PREFIX}{topic_partition.topic}.json when all are. This log ends at offset {end_offset} in a segment without a "
-        f"record, as a restored one does that no broker has written to: if `status` shows that end (or you asked for that one), "
-        f"and you restored it here, nothing is left to do. Else: "
+        "It may be complete: a restore gives a partition this name when it is done, and removes "
+        f"{PREFIX}{topic_partition.topic}.json when all are. This log ends at offset {end_offset} in a segment "
+        "without records, like a restored log to which no broker has written. If `status` shows that end (or you "
+        "asked for it), and you restored it here, nothing is left to do. Otherwise: "
     )
 
 

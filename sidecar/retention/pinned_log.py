@@ -151,7 +151,7 @@ class PinnedLog:
         `waiting`: the segment that waits for a transaction, if one does.
         """
         if waiting is not None:
-            self.give_up(waiting, "it waits for a transaction whose end can only be looked for in the directory")
+            self.give_up(waiting, "it waits for a transaction whose end marker can only be found in the directory")
         held = self.gone
         found = _below_start(self._start_offset(facts), held, archived_end_offset) if held else ()
         is_newly_seen, self._is_newly_seen = self._is_newly_seen, False

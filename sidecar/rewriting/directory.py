@@ -69,7 +69,7 @@ def named_partition(directory: Path) -> PartitionFiles:
     path = directory.absolute()
     name = parse_directory_name(path.name)
     if name is None or name.state is not DirectoryState.LIVE:
-        raise SettingsError(f"{path}: expected a partition directory, <topic>-<number>; name a copy as the broker does")
+        raise SettingsError(f"{path}: expected a partition directory, <topic>-<number>; give a copy the broker's name")
     if not path.is_dir():
         raise SettingsError(f"{path}: no such directory")
     return read_partition_directory(name.topic_partition, path.parent, path)
@@ -232,8 +232,9 @@ def _require_free(files: PartitionFiles, out: Path) -> None:
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise SettingsError(f"--out {out} is not empty: name a directory that does not exist yet")
     if out.resolve().is_relative_to(files.directory.resolve()):
-        raise SettingsError(f"--out {out} lies in {files.directory}: a broker's files are never written to")
+        raise SettingsError(f"--out {out} is in {files.directory}: this command never writes to a broker's files")
     if (out.parent / META_PROPERTIES).exists():
         raise SettingsError(
-            f"--out {out} lies in a broker's log directory: write elsewhere, and move it there while the broker is stopped"
+            f"--out {out} is in a broker's log directory: write elsewhere, and move it there while the broker "
+            "is stopped"
         )

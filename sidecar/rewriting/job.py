@@ -158,8 +158,9 @@ class CompactionJob(Generic[SourceT]):
             before, now = judged.get(scan.split.number), verdicts.by_batch
             if not np.array_equal(_chosen(before, data), _chosen(now, data)):
                 raise PartitionError(
-                    f"{self.files[scan.split.segment].name}: the segment's own transactions and those of the whole log differ on "
-                    f"which records are aborted; nothing is replaced; verify --deep shows whether the archive is damaged"
+                    f"{self.files[scan.split.segment].name}: the segment's own transactions and those of the whole "
+                    "log differ on which records are aborted. Nothing was replaced. Run verify --deep to see "
+                    "whether the archive is damaged"
                 )
         return job
 

@@ -90,9 +90,9 @@ def require_room(name: str, needs: Sequence[SegmentNeed], max_bytes: int) -> Non
     largest = max((need for need in needs if need.is_rewritten), key=lambda need: need.staging_bytes, default=None)
     if largest is not None and largest.staging_bytes > max_bytes:
         raise StagingTooSmall(
-            f"{name}: work files of the segment at offset {largest.base_offset} would take {largest.staging_bytes} bytes, "
-            f"compaction.max_staging_bytes allows {max_bytes}; the partition stays as it is, and is not compacted: raise the "
-            f"setting, and give compaction.staging_dir that room"
+            f"{name}: work files of the segment at offset {largest.base_offset} would take "
+            f"{largest.staging_bytes} bytes, compaction.max_staging_bytes allows {max_bytes}. The partition stays "
+            "as it is, and is not compacted. Raise the setting, and give compaction.staging_dir that space"
         )
 
 

@@ -213,8 +213,9 @@ def _lost(
     if numbers == list(range(places.split_count)) and all(sent[bucket] == decided_from[bucket] for bucket in buckets):
         return None
     return RowsLost(
-        f"{len(scans)} of {places.split_count} splits were scanned and sent {sent.total()} keys, and winners were decided from "
-        f"{received}: rows were lost or doubled between the stages; nothing is replaced; compact again"
+        f"{len(scans)} of {places.split_count} splits were scanned and sent {sent.total()} keys, but "
+        f"{received} were received: rows were lost or duplicated between the stages. Nothing was replaced: compact "
+        "again"
     )
 
 

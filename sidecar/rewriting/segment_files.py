@@ -90,9 +90,7 @@ def checked_log(read_at: ReadAt, size_bytes: int, output: CompactedOutput[Compac
     batches or records are not as many as the rewriting wrote.
     """
     if size_bytes != output.size_bytes:
-        raise SegmentChanged(
-            f"{file}: {size_bytes} bytes were joined, expected were {output.size_bytes}; compact again"
-        )
+        raise SegmentChanged(f"{file}: {size_bytes} bytes were joined, expected {output.size_bytes}. Compact again")
     builder = IndexBuilder(output.base_offset)
     scanner = SegmentScanner(
         read_at,
@@ -115,8 +113,8 @@ def checked_log(read_at: ReadAt, size_bytes: int, output: CompactedOutput[Compac
     # Only decompression shows how many records a legacy wrapper holds.
     if built.batch_count != counts.written_batches or not (wrapped or records == counts.kept_records):
         raise SegmentChanged(
-            f"{file}: {built.batch_count} batches with {records} records were joined, the rewriting wrote "
-            f"{counts.written_batches} with {counts.kept_records}; nothing is replaced; compact again"
+            f"{file}: {built.batch_count} batches with {records} records were joined, the rewrite wrote "
+            f"{counts.written_batches} with {counts.kept_records}. Nothing was replaced: compact again"
         )
     indexes = {
         PartName.OFFSET_INDEX: built.offset_index,

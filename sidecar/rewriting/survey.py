@@ -82,7 +82,7 @@ def survey(files: PartitionFiles, forgetting: Forgetting, staging: Path, *, spli
     been to it knows more than a replay. Raises CorruptFile, PartitionError, SegmentChanged, StagingFull.
     """
     if files.unstable:
-        raise SegmentChanged(f"{files.directory}: a compaction is under way there; copy it when that has ended")
+        raise SegmentChanged(f"{files.directory}: a compaction is in progress there; copy it when that has ended")
     logs = _logs(files)
     return _Surveying(files, forgetting, staging, split_bytes).run(logs)
 

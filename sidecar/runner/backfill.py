@@ -218,7 +218,7 @@ def _require_choice(settings: Settings, facts: BrokerFacts, found_nothing: bool)
     if found is not None and found.is_slip:
         raise SettingsError(found.reason)
     if found is not None:
-        _log.warning("no_topic_is_chosen", reason=found.reason)
+        _log.warning("no_topic_selected", reason=found.reason)
 
 
 def _require_leadership(settings: Settings) -> None:
@@ -245,7 +245,7 @@ def _without_compaction(
         if not unknown and (policy is None or policy.when is not CompactionWhen.BEFORE_UPLOAD):
             continue
         found.append(topic)
-        reason = "backfill does not wait for groups" + (
+        reason = "backfill does not compact before the upload" + (
             f"; the topic's rule is not known: {unknown}" if unknown else ""
         )
         remedy = _compact_command(settings.store.url, topic, policy, config_file)

@@ -22,7 +22,7 @@ def effective_policy(settings: Settings, topic: str, clock: Clock) -> tuple[dict
     Raises SettingsError where the log dirs of a configured broker are not given, or have no such topic.
     """
     if settings.broker.connection.is_configured and not settings.broker.log_dirs:
-        raise SettingsError("broker.log_dirs: they tell which broker to ask; give --log-dir")
+        raise SettingsError("broker.log_dirs is not set, and it identifies the broker to query: give --log-dir")
     if settings.broker.connection.is_configured and topic not in (here := topics_of(settings.broker.log_dirs)):
         raise SettingsError(
             f"this broker has no partition of topic {topic}; there are: {', '.join(sorted(here)) or 'none'}"

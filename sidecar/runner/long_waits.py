@@ -80,13 +80,13 @@ def _wait_of(plan: PartitionPlan, now_s: float) -> _Wait | None:
 
 def _tell(plan: PartitionPlan, wait: _Wait, now_s: float) -> None:
     _log.warning(
-        "segments_wait_long",
+        "segments_delayed",
         partition=str(plan.files.topic_partition),
         from_offset=wait.base_offset,
         segments=len(plan.waiting),
         reason=render(wait.reason),
         waited_s=round(now_s - wait.since_s),
-        effect="segments from there on are not archived meanwhile, and retention goes on",
+        effect="segments from there on are not archived while it waits, but retention continues",
     )
 
 

@@ -47,10 +47,10 @@ def nothing_chosen(settings: Settings, facts: BrokerFacts) -> NothingChosen | No
     try:
         in_cluster = facts.topics()
     except BrokerUnavailable as error:
-        return NothingChosen(f"of what lies here {not_here}; the cluster's topics are not known: {error}", False)
+        return NothingChosen(f"of the topics here {not_here}; the cluster's topics are unknown: {error}", False)
     if in_cluster is None:
         hint = "none if no selected topic has a replica here; otherwise correct topics.include and topics.exclude"
-        return NothingChosen(f"of what lies here {not_here}; nothing is archived: {hint}", False)
+        return NothingChosen(f"of the topics here {not_here}; nothing is archived: {hint}", False)
     if any(settings.topics.accepts(topic) for topic in in_cluster):
         return NothingChosen("this broker has no replica of a selected topic: nothing to archive", False)
     nowhere = mismatch(in_cluster) or f"{not_here}, and the cluster names no other to this user"

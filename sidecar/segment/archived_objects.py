@@ -37,7 +37,7 @@ def read_part(store: ObjectStore, root: str, segment: ArchivedSegment, name: Par
     key = below(root, segment.indexes_key)
     part = segment.part(name)
     if part is None:
-        raise PartitionError(f"{key}: the commit names no part {name}; verify the archive")
+        raise PartitionError(f"{key}: the commit does not name a part {name}; verify the archive")
     return cut_part(store.read(key, part.position, part.size_bytes), replace(part, position=0), key)
 
 
@@ -71,6 +71,6 @@ def read_indexes(store: ObjectStore, root: str, segment: ArchivedSegment) -> byt
     if len(data) != size_bytes:
         found = "more" if len(data) > size_bytes else str(len(data))
         raise CorruptFile(
-            f"has {found} bytes, committed were {size_bytes}", file=key, position=min(len(data), size_bytes)
+            f"has {found} bytes, but the commit says {size_bytes}", file=key, position=min(len(data), size_bytes)
         )
     return data

@@ -89,8 +89,8 @@ class LogCheck:
         )
         if found != wanted or self.last_offset >= expected.end_offset:
             raise CorruptFile(
-                f"its batches end at offset {self.last_offset}, and their number, highest leader epoch, first and last "
-                f"batch CRC are {_counts_text(*found)}; committed were an end below {expected.end_offset} and "
+                f"its batches end at offset {self.last_offset}, and their number, highest leader epoch, first and "
+                f"last batch CRC are {_counts_text(*found)}; the commit says an end below {expected.end_offset} and "
                 f"{_counts_text(*wanted)}",
                 file=self._file,
             )

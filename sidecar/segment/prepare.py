@@ -70,7 +70,7 @@ def _what_is_there(segment: SegmentFiles, missing_from: int) -> str:
     if missing_from > segment.base_offset:
         return f"its last batch ends at offset {missing_from - 1}"
     if segment.start_position:
-        return f"{segment.log.path} has nothing from offset {missing_from} on, where the archive ends"
+        return f"{segment.log.path} has no batch from offset {missing_from} on, where the archive ends"
     return f"{segment.log.path} is empty"
 
 

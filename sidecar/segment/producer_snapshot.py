@@ -139,14 +139,14 @@ def choose_snapshot(
         end_offset = segment.end_offset if cut_offset is None else cut_offset
         return _without_producers(segment, found, table, replace(rebuilt, start_offset=end_offset), after)
     if is_cut:
-        return ChosenSnapshot(table.to_snapshot(), rebuilt, None, "what comes next is lost"), after
+        return ChosenSnapshot(table.to_snapshot(), rebuilt, None, "the next offsets are lost"), after
     found = _on_disk(segment)
     if found is None or segment.snapshot is None:
         return ChosenSnapshot(table.to_snapshot(), rebuilt, None, "the broker left none"), after
     try:
         theirs = read_snapshot(found)
     except CorruptSnapshot as error:
-        note = f"the broker's cannot be read: {error}"
+        note = f"the broker's snapshot cannot be read: {error}"
         return ChosenSnapshot(table.to_snapshot(), rebuilt, None, note, unreadable=True), after
     allowance = Allowance(
         # The broker forgot producers by its own clock when it wrote the file, perhaps long after the last batch.

@@ -199,7 +199,7 @@ def check(
 
 def _not_comparable(log: PartitionLog, first: int) -> list[CheckedSnapshot]:
     found = set(log.snapshot_offsets)
-    at_start = "the log begins there: nothing below it remains to replay"
+    at_start = "the log begins there: there is nothing below it to replay"
     below = [CheckedSnapshot(offset, Result.UNKNOWN, at_start) for offset in log.snapshot_offsets if offset <= first]
     # A broker that starts deletes what is not above its log's start.
     missing = [base for base in log.bases if base not in found and base > log.log_start_offset]

@@ -33,11 +33,12 @@ def describe_gap(topic_partition: TopicPartition, task: SegmentTask, digest: Seg
     covered = digest.coverage
     what = what or f"offsets are missing between {covered.start_offset} and {covered.end_offset}"
     return (
-        f"{task.source.name}: {what}, and the broker's cleaner-offset-checkpoint says that its cleaner has never been in this "
-        f"partition. Either a part of the log is lost: restore this partition from another replica. Or it was compacted elsewhere, "
-        f"because it was fetched from a leader that had compacted it, or restored from a compacted archive: then nothing is lost. "
-        f"Or it was restored over offsets that its archive has as lost, which `restore` named. In both of these cases run again "
-        f"with --compacted '{re.escape(topic_partition.topic)}'"
+        f"{task.source.name}: {what}, and according to the broker's cleaner-offset-checkpoint its cleaner has never "
+        "cleaned this partition. If a part of the log is lost, restore this partition from another replica. If it "
+        "was compacted elsewhere (fetched from a leader that had compacted it, or restored from a compacted "
+        "archive), nothing is lost. It may also have been restored over offsets that its archive records as lost, "
+        "which `restore` named. In both of these cases run again with --compacted "
+        f"'{re.escape(topic_partition.topic)}'"
     )
 
 
@@ -69,5 +70,5 @@ def _first_gap(task: SegmentTask) -> str:
             if len(columns):
                 expected = int(last[-1]) + 1
     if task.end_offset is not None and expected < task.end_offset:
-        return f"no batch has the offsets {expected} to {task.end_offset - 1}, and the next segment begins behind them"
+        return f"no batch has the offsets {expected} to {task.end_offset - 1}, and the next segment begins above them"
     return ""

@@ -32,8 +32,8 @@ from sidecar.snapshots.targets import (
 )
 
 _BARE: Final = (
-    "no snapshot is there, and a broker that starts would write an empty one and forget all producers; heal makes one at the "
-    "log's end if the log names any"
+    "there is no snapshot: a broker that starts would write an empty one and forget all producers. heal creates "
+    "one at the log's end if the log names any producer"
 )
 
 
@@ -117,17 +117,15 @@ def heal(
 def _refuse_partition_directory(path: Path) -> None:
     try:
         if not path.is_dir():
-            raise SettingsError(f"{path}: no such directory; take it from the broker's log.dirs")
+            raise SettingsError(f"{path}: no such directory; give one of the broker's log.dirs")
         inside = holds_segments(path)
     except OSError:
         return  # Taking its lock tells better what is wrong.
     if inside:
         name = parse_directory_name(path.absolute().name)
-        only = (
-            f", with --topic {re.escape(name.topic_partition.topic)} if only that topic is to be healed" if name else ""
-        )
+        only = f", with --topic {re.escape(name.topic_partition.topic)} to heal only that topic" if name else ""
         raise SettingsError(
-            f"{path}: is a partition's directory; heal takes the log directory around it, {path.absolute().parent}{only}"
+            f"{path}: is a partition's directory; give heal its log directory, {path.absolute().parent}{only}"
         )
 
 
@@ -141,8 +139,8 @@ def _state_of(log_dir: Path) -> LogDirState:
     if state.log_start.error is not None:
         # Nobody can tell which snapshots a broker would delete, and which it needs.
         raise LogDirRefused(
-            f"{state.log_start.error}; nothing was written. A broker that starts takes the first segment of each log for its start "
-            f"where it cannot read this file: put it right, or move it away if that may be"
+            f"{state.log_start.error}; nothing was written. A broker that cannot read this file takes the first "
+            "segment of each log for the log start. Correct the file, or move it away if that is acceptable"
         )
     return state
 

@@ -144,8 +144,8 @@ def plan_healing(
     """
     if log.files.unstable:
         raise PartitionError(
-            f"{log.place}: a compaction was interrupted here (.swap or .cleaned files); start the broker, which ends it, "
-            f"stop it cleanly, and run again"
+            f"{log.place}: a compaction was interrupted here (.swap or .cleaned files); start the broker, which "
+            "completes it, stop the broker cleanly, and run again"
         )
     lowest = max(log.first_offset, log_start_offset or 0)
     bases, offsets = log.bases, set(log.snapshot_offsets)

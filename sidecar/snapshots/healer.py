@@ -101,7 +101,8 @@ class HeldSnapshots:
             self._spool.write(snapshot.content)
         except OSError as error:
             raise StagingFull(
-                f"temporary files: cannot be written: {error.strerror}; make room there, or set TMPDIR to a larger disk"
+                f"temporary files: cannot be written: {error.strerror}; free space there, or set TMPDIR to a "
+                "larger disk"
             ) from error
         self._waiting.append((snapshot.offset, len(snapshot.content), snapshot.aside_suffix))
 
@@ -154,7 +155,7 @@ class Healer:
                 self._healing.compared.add(offset)
                 self._healing.mismatches.append(f"{offset}: no batch ends there: {reason}")
             case Stopped(_, reason):
-                self._add_problem(f"{reason}; snapshots {event.unreachable} cannot be made")
+                self._add_problem(f"{reason}; snapshots {event.unreachable} cannot be created")
                 self._write()  # What lies above the damage proves nothing of what lies below it.
             case Ended():
                 self._write()
@@ -196,14 +197,14 @@ class Healer:
         if start.kind is StartKind.LOG_START:
             healing.note = also_said(
                 healing.note,
-                f"no snapshot with producers at the log's start {self._healing.plan.log.first_offset}: producers and "
-                f"transactions of which only deleted segments told are not known",
+                f"no snapshot with producers at the log's start {self._healing.plan.log.first_offset}: producers "
+                "and transactions that only deleted segments named are unknown",
             )
         else:
             healing.note = also_said(
                 healing.note,
-                "as exact as the snapshots from which the replay began: a file does not record whether it is exact, and the log's "
-                "beginning is not known or a cleaner has been in the log",
+                "as exact as the snapshots from which the replay began: a file does not record whether it is "
+                "exact, and the log start is unknown or a cleaner has cleaned the log",
             )
 
     def _replace(self, state: StateAt, aside_suffix: str) -> None:
@@ -227,7 +228,7 @@ class Healer:
             return
         what = f"{offset}: {verdict.describe()}"
         if self._healing.proven_wrong:
-            what += f"; written by a broker that had begun from the empty snapshot {self._healing.proven_wrong[-1]}"
+            what += f"; written by a broker that had started from the empty snapshot {self._healing.proven_wrong[-1]}"
         elif withheld := self._held.drop():
             self._healing.withheld += withheld
             what += f"; not written below it: {' '.join(map(str, withheld))}"
@@ -241,8 +242,8 @@ class Healer:
         self._healing.withheld += withheld
         producers = " ".join(map(str, sorted(older_transactions)))
         self._add_problem(
-            f"{witness}: names open transactions that began below the log's start (producers {producers}), of which the log tells "
-            f"nothing; snapshots that would lack them are not written"
+            f"{witness}: names open transactions that began below the log start (producers {producers}) and are not "
+            "in the log. Snapshots that would lack them are not written"
         )
 
     def _lacks_transaction(self, state: StateAt) -> bool:

@@ -78,9 +78,10 @@ class StateAt:
         if self.transactions_known:
             return ""
         return (
-            f"snapshots whose replay began at offset {self.start.offset} are not written: a transaction that began below it may be "
-            f"open there. Damage in the log hides it, or the snapshot above that would name it was not reached or has vanished. "
-            f"Restore this partition from another replica; --replay full makes the snapshots below the damage"
+            f"snapshots whose replay began at offset {self.start.offset} are not written: a transaction that began "
+            "below it may be open there. Damage in the log hides it, or the snapshot above that would name it was "
+            "not reached or has vanished. Restore this partition from another replica. --replay full creates the "
+            "snapshots below the damage"
         )
 
 

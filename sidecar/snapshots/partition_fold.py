@@ -101,7 +101,7 @@ class PartitionFold:
         """A snapshot cannot be read any more. Without it, nothing is known above but what the replay from below knows."""
         if self._position is None:
             reason = (
-                f"{start.offset}.snapshot: the replay was to begin from it, and it is gone or cannot be read any more"
+                f"{start.offset}.snapshot: the replay should begin from it, but it was deleted or can no longer be read"
             )
             yield Stopped(start.offset, reason, self._next_boundary(start.offset + 1))
 

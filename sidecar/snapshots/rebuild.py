@@ -102,7 +102,7 @@ def rebuild(
     """
     for directory in targets.directories:
         if out.resolve().is_relative_to(directory.resolve()):
-            raise SettingsError(f"--out {out} lies in {directory}: a broker's directories are never written to")
+            raise SettingsError(f"--out {out} is in {directory}: this command never writes to a broker's directories")
     work: list[tuple[Rebuilding, PartitionJob]] = []
     rebuildings = []
     for log in targets.partitions:
@@ -129,7 +129,7 @@ def rebuild(
             case Misplaced(offset, reason):
                 rebuilding.add_problem(f"offset {offset}: {reason}")
             case Stopped(_, reason):
-                rebuilding.add_problem(f"{reason}; snapshots {event.unreachable} cannot be made")
+                rebuilding.add_problem(f"{reason}; snapshots {event.unreachable} cannot be created")
             case Ended():
                 rebuilding.read_bytes = counting.read_bytes(job)
     return RebuildReport(tuple(rebuildings), targets.problems)

@@ -73,8 +73,8 @@ def find_targets(
     problems += misnamed_directories(log_dirs)
     if not partitions and not problems:
         raise SettingsError(
-            f"{', '.join(map(str, paths))}: neither a partition directory nor one with such in it, or none whose topic is "
-            f"chosen (internal topics are skipped)"
+            f"{', '.join(map(str, paths))}: not a partition directory, and contains none whose topic is selected "
+            "(internal topics are skipped)"
         )
     ascending = sorted(partitions, key=lambda files: files.topic_partition)
     return Targets(
@@ -124,8 +124,9 @@ def misnamed_directories(log_dirs: Sequence[Path]) -> list[str]:
     for log_dir in log_dirs:
         with suppress(OSError):  # A log dir that cannot be listed is told of by the scan.
             found += [
-                f"{path}: holds segments, but its name is not that of a partition directory (expected <topic>-<number>): it was "
-                f"passed over; a broker does not start with it. Rename it, or move it away"
+                f"{path}: holds segments, but its name is not that of a partition directory (expected "
+                "<topic>-<number>). It was skipped, and a broker does not start with it. Rename it, or move it "
+                "away"
                 for path in sorted(log_dir.iterdir())
                 if parse_directory_name(path.name) is None and path.is_dir() and holds_segments(path)
             ]
@@ -149,7 +150,7 @@ def _named_partition(path: Path) -> PartitionFiles:
     name = parse_directory_name(path.name)
     if name is None or name.state is not DirectoryState.LIVE:
         raise SettingsError(
-            f"{path}: holds segments, but its name is not that of a partition directory (expected <topic>-<number>); "
-            f"name the copy as the broker does"
+            f"{path}: holds segments, but its name is not that of a partition directory (expected "
+            "<topic>-<number>): give the copy the broker's name"
         )
     return read_partition_directory(name.topic_partition, path.parent, path)

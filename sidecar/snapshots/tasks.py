@@ -254,7 +254,7 @@ class _Pieces:
             facts = facts[below:]
             if int(facts.base_offset[0]) < cut:
                 batch = f"[{int(facts.base_offset[0])}, {int(facts.last_offset[0])}]"
-                self._misplaced.append((cut, f"it lies inside the batch {batch}"))
+                self._misplaced.append((cut, f"it is inside the batch {batch}"))
             else:
                 self._cut_at(cut)
         if self.done:
@@ -282,7 +282,7 @@ class _Pieces:
                     self._misplaced.append((cut, what))
             return
         if self._next_offset > end_offset:
-            what = f"holds offset {self._next_offset - 1}, but the next segment begins at {end_offset}"
+            what = f"has offset {self._next_offset - 1}, but the next segment begins at {end_offset}"
             raise CorruptFile(what, file=self._task.source.name)
         for offset in (*self._cuts, end_offset):
             self._cut_at(offset)

@@ -97,10 +97,10 @@ class EmbeddedSpark:
             return None
         if status == -signal.SIGKILL:
             return (
-                "the JVM was killed from outside, most likely for lack of memory: give the container more, or lower "
-                "spark.driver_memory_bytes; nothing was changed, run it again"
+                "the JVM was killed from outside, most likely for lack of memory: give the container more, or "
+                "lower spark.driver_memory_bytes. Nothing was changed: run it again"
             )
-        return f"the JVM ended with status {status}; the lines above say why"
+        return f"the JVM ended with status {status}; the lines above have the reason"
 
     def stop(self) -> None:
         """End the JVM now, whoever uses it or waits for it."""
@@ -164,7 +164,7 @@ class EmbeddedSpark:
         except (PySparkException, Py4JError, OSError, ValueError) as error:
             self._end()
             what = next(iter(str(error).splitlines()), type(error).__name__)
-            raise SparkUnavailable(f"Spark did not start: {what}; the lines above say why") from error
+            raise SparkUnavailable(f"Spark did not start: {what}; the lines above have the reason") from error
         except SparkUnavailable:
             self._end()
             raise
@@ -246,8 +246,8 @@ def wait_for_executors(context: Any, settings: SparkSettings, clock: Clock, stop
     while (found := int(spark.getExecutorMemoryStatus().size()) - 1) < wanted:
         if spark.isStopped():
             raise SparkUnavailable(
-                f"{settings.master} has ended our application before any work was done: its executors do not start; the "
-                f"logs of the cluster's workers say why"
+                f"{settings.master} ended this application before any work was done, because its executors do not "
+                "start. The logs of the cluster's workers have the reason"
             )
         if stopping.is_set():
             raise SparkUnavailable("stopped while it waited for executors")
@@ -255,8 +255,8 @@ def wait_for_executors(context: Any, settings: SparkSettings, clock: Clock, stop
             if found:
                 return
             raise SparkUnavailable(
-                f"{settings.master} gave no executor in {settings.executors_wait_s:.0f} s: it is busy, or has none with "
-                f"so many cores and so much memory as is asked for, or they cannot reach this driver (spark.driver.host "
-                f"in spark.options); see docs/how-to/run-on-spark.md"
+                f"{settings.master} gave no executor in {settings.executors_wait_s:.0f} s. It is busy, or has none "
+                "with as many cores and as much memory as requested, or executors cannot reach this driver "
+                "(spark.driver.host in spark.options). See docs/how-to/run-on-spark.md"
             )
         clock.sleep_s(_LOOK_S)

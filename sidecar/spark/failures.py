@@ -21,22 +21,22 @@ _CAUSES: Final = (
     (
         re.compile(r"No space left on device"),
         (
-            "the disk for what waits between steps is full: name a larger one by spark.local_dir (on a cluster: the "
+            "the disk for data between steps is full: set spark.local_dir to a larger one (on a cluster: the "
             "workers' SPARK_LOCAL_DIRS)"
         ),
     ),
     (
         re.compile(r"No module named '?(?:sidecar|producer_state|pyspark|numpy|numba)\b"),
         (
-            "the executors' Python does not have this program: give them its packages by spark.worker_packages, or an image "
-            "that has it; see docs/how-to/run-on-spark.md"
+            "the executors' Python does not have this program: set spark.worker_packages, or use an image that has "
+            "it; see docs/how-to/run-on-spark.md"
         ),
     ),
     (
         re.compile(r'Cannot run program "|PYTHON_VERSION_MISMATCH|different minor version', re.IGNORECASE),
         (
-            "the executors lack the Python that is wanted: spark.worker_python must name one of the driver's minor version "
-            "that exists on every one of them"
+            "the executors lack the required Python: set spark.worker_python to one of the driver's minor version "
+            "that exists on each of them"
         ),
     ),
     (
@@ -51,8 +51,8 @@ _CAUSES: Final = (
     (
         re.compile(r"ExecutorLostFailure|Master removed our application"),
         (
-            "executors were lost again and again: their own logs say why; on Kubernetes and YARN most often the container's "
-            "memory (spark.executor_memory_bytes, spark.worker_memory_bytes)"
+            "executors were lost repeatedly: their logs have the reason. On Kubernetes and YARN it is most often "
+            "the container's memory (spark.executor_memory_bytes, spark.worker_memory_bytes)"
         ),
     ),
 )

@@ -32,8 +32,8 @@ def java_home(configured: Path | None, environment: Mapping[str, str]) -> Path |
     if java is None or not os.access(java, os.X_OK):
         where = f"{java} does not exist" if java else "there is no java on the path"
         raise SparkUnavailable(
-            f"Spark needs Java {OLDEST_JAVA} or newer, and {where}: install it ({_PACKAGES}), or name it by "
-            f"spark.java_home; without it, use --engine local"
+            f"Spark needs Java {OLDEST_JAVA} or newer, and {where}: install it ({_PACKAGES}), or set "
+            "spark.java_home; without Java, use --engine local"
         )
     version = _version_of(java)
     if version is not None and version < OLDEST_JAVA:
@@ -47,8 +47,8 @@ def require_user_name() -> None:
         pwd.getpwuid(os.getuid())
     except KeyError as error:
         raise SparkUnavailable(
-            f"user id {os.getuid()} has no entry in /etc/passwd, without which Spark does not start: run as a user id that "
-            f"the image knows, or add an entry for this one"
+            f"user id {os.getuid()} has no entry in /etc/passwd, without which Spark does not start: run as a user "
+            "id that the image has, or add an entry for this one"
         ) from error
 
 

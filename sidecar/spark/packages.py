@@ -41,7 +41,7 @@ def pack_packages(out: Path) -> PackedPackages:
     Raises SettingsError for another name, StagingFull if it cannot be written.
     """
     if not out.name.endswith(_ENDING):
-        raise SettingsError(f"{out}: Spark knows by the name how to unpack it: end it in {_ENDING}")
+        raise SettingsError(f"{out}: Spark chooses by the name how to unpack it: end it in {_ENDING}")
     found = _closure()
     temporary = out.with_name(f".{out.name}.tmp")
     try:

@@ -248,7 +248,7 @@ class DirectoryStore:
             _make_directories(temporary.parent)
             return os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         except (FileExistsError, NotADirectoryError) as error:
-            raise StoreError(f"create {key} at {self.url}: a file stands where this key needs a directory") from error
+            raise StoreError(f"create {key} at {self.url}: a file exists where this key needs a directory") from error
 
     def _link(self, temporary: Path, path: Path, key: ObjectKey) -> None:
         try:

@@ -103,8 +103,8 @@ class FsspecReader:
         content = self._ask("read", key, lambda: bytes(self._files.cat_file(path, start=position, end=end)))
         if len(content) > end - position:
             raise StoreUnsafe(
-                f"read {key} at {self.url}: {end - position} bytes were asked for and {len(content)} came: the server ignores "
-                "range requests; download the file"
+                f"read {key} at {self.url}: {end - position} bytes were requested, {len(content)} were returned: "
+                "the server ignores range requests. Download the file"
             )
         return content
 
@@ -189,7 +189,7 @@ class FsspecReader:
         return ObjectFacts(key, int(size_bytes), _modified_ms(details))
 
     def _only_read(self, operation: str, key: str) -> StoreUnsupported:
-        return StoreUnsupported(f"{operation} {key} at {self.url}: it was opened to be read only")
+        return StoreUnsupported(f"{operation} {key} at {self.url}: it is open for reading only")
 
 
 @contextmanager

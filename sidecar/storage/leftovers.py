@@ -8,7 +8,7 @@ from sidecar.errors import StoreDenied, StoreUnsupported
 from sidecar.ports import ObjectStore, UnfinishedUpload
 from sidecar.storage.store_clock import PROBE_FOLDER, is_old
 
-LIFECYCLE_ADVICE = "end them with a lifecycle rule of the bucket (AbortIncompleteMultipartUpload)"
+LIFECYCLE_ADVICE = "let a lifecycle rule of the bucket abort them (AbortIncompleteMultipartUpload)"
 DENIED_ADVICE = f"{LIFECYCLE_ADVICE}, or allow s3:ListBucketMultipartUploads"
 
 

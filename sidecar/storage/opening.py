@@ -88,7 +88,7 @@ def open_file(settings: StoreSettings, clock: Clock | None = None) -> tuple[Obje
     inner, chained, outer = shown.partition("::")
     place, _, name = inner.rpartition("/")
     if not name:
-        raise SettingsError(f"{shown}: names no file, since it ends with a slash; name one file")
+        raise SettingsError(f"{shown}: ends with a slash, so it does not name a file; name one file")
     files, path = _file_system(settings)
     folder = path.removesuffix(mark + query).rpartition("/")[0]
     return _reader(settings, clock or SystemClock(), files, folder, place + chained + outer, mark + query), ObjectKey(

@@ -51,7 +51,7 @@ _CHECKSUM_ADVICE = "if the store computes wrong checksums of multipart uploads, 
 _DELETE_ADVICE = "without deletes gc frees nothing, and each start leaves its probe objects"
 _DELETE_DENIED_ADVICE = f"allow s3:DeleteObject: {_DELETE_ADVICE}"
 _UNLISTED = "abandoned uploads cost money and are not found:"
-_TIMES_ADVICE = "gc deletes nothing on this store: it cannot tell how old an object is"
+_TIMES_ADVICE = "gc deletes nothing on this store, because the age of an object is unknown"
 
 
 @runtime_checkable
@@ -155,7 +155,7 @@ class StoreProbe:
         return "the second put of a key was refused"
 
     def race(self) -> str:
-        return f"one winner in each of {Race(self._store, self._clock, self.new_key).run()} turns"
+        return f"exactly one put succeeded in each of {Race(self._store, self._clock, self.new_key).run()} races"
 
     def in_one_step(self) -> str:
         if isinstance(self._store, MayShowUnfinished) and self._store.shows_unfinished(self.new_key("unfinished")):
@@ -208,7 +208,7 @@ class StoreProbe:
             receipt = self._store.upload(key, source)
         facts = self._store.head(key)
         if facts is None or facts.size_bytes != len(sent):
-            raise ObjectDamaged(f"{len(sent)} bytes were uploaded, the store has {facts and facts.size_bytes}")
+            raise ObjectDamaged(f"{len(sent)} bytes were sent, the store has {facts and facts.size_bytes}")
         if facts.crc32c is not None and facts.crc32c != receipt.crc32c:
             raise ObjectDamaged(f"CRC-32C {receipt.crc32c:08x} was sent, the store reports {facts.crc32c:08x}")
         if b"".join(self._store.stream(key)) != sent:
@@ -246,7 +246,7 @@ _AGAIN_S_MAX: Final = 15.0
 _SINGLE_WRITER_ADVICE = (
     "use another store, or set single_writer: true to promise that only one sidecar ever writes here"
 )
-_PROMISED_ADVICE = "keep the promise of single_writer: true: no second sidecar may ever write to this archive"
+_PROMISED_ADVICE = "single_writer: true is your promise: no second sidecar may ever write to this archive"
 
 _log = structlog.get_logger(__name__)
 
@@ -278,7 +278,7 @@ def probe_store(
     if missing:
         raise StoreUnsafe(f"{store.url}: not fit for an archive: {'; '.join(missing)}")
     for question, finding in found:
-        _log.warning("store_lacks", function=question.name, finding=finding)
+        _log.warning("store_function_missing", function=question.name, finding=finding)
     return {question.name: finding for question, finding in found}
 
 

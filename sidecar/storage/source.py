@@ -52,5 +52,7 @@ class BytesSource:
 
     def read_at(self, position: int, size_bytes: int) -> bytes:
         if position + size_bytes > self.size_bytes:
-            raise SegmentChanged(f"{size_bytes} bytes at {position} were asked of {self.size_bytes} bytes in memory")
+            raise SegmentChanged(
+                f"{size_bytes} bytes at {position} were requested of {self.size_bytes} bytes in memory"
+            )
         return self._body[position : position + size_bytes]

@@ -22,7 +22,7 @@ _LIST_AGAIN_S: Final = 1.0
 _TOLD_IN_MS: Final = 1_000
 """S3 gives whole seconds, rounded down."""
 CHECK_S: Final = 3600.0
-"""Between two looks of `run`."""
+"""Interval between two checks of `run`."""
 _log = structlog.get_logger(__name__)
 PROBE_FOLDER: Final = "_probe"
 """Top-level folder of probe objects; no cluster id is this short."""

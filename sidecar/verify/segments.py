@@ -85,15 +85,19 @@ def _check_head(store: ObjectStore, key: ObjectKey, size_bytes: int, checksum: i
         return Problem(ProblemKind.MISSING_OBJECT, key, "committed, but not in the store")
     if facts.size_bytes != size_bytes:
         return Problem(
-            ProblemKind.SIZE_MISMATCH, key, f"has {facts.size_bytes} bytes in the store, committed were {size_bytes}"
+            ProblemKind.SIZE_MISMATCH,
+            key,
+            f"has {facts.size_bytes} bytes in the store, but the commit says {size_bytes}",
         )
     if checksum is not None and facts.crc32c not in {None, checksum}:
-        return _checksum_problem(key, facts.crc32c or 0, checksum, "by the store's own account")
+        return _checksum_problem(key, facts.crc32c or 0, checksum, "as the store reports")
     return None
 
 
 def _checksum_problem(key: str, found: int, committed: int, how: str) -> Problem:
-    return Problem(ProblemKind.CHECKSUM_MISMATCH, key, f"has CRC-32C {found:08x} {how}, committed was {committed:08x}")
+    return Problem(
+        ProblemKind.CHECKSUM_MISMATCH, key, f"has CRC-32C {found:08x} {how}, but the commit says {committed:08x}"
+    )
 
 
 def _read_log(

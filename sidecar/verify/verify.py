@@ -138,7 +138,7 @@ class StoreNow:
             return read_store_clock(self._store, self._clock).store_ms
         except FROM_STORE as error:
             _log.warning(
-                "ages_by_own_clock", reason=str(error), effect="UPLOADING and DELAYED depend on this host's clock"
+                "store_clock_not_read", reason=str(error), effect="UPLOADING and DELAYED depend on this host's clock"
             )
             return self._clock.now_ms()
 

@@ -239,7 +239,7 @@ def compacted(content: Any) -> Any:
         (lambda c: segment_of(c).update(log_key="../../etc/passwd"), "expected 'segments/"),
         (lambda c: segment_of(c).update(base_offset=5), "expected 'segments/"),
         (lambda c: segment_of(c)["parts"].pop("producer_snapshot"), "parts missing: producer_snapshot"),
-        (lambda c: segment_of(c)["parts"].clear(), "names no part"),
+        (lambda c: segment_of(c)["parts"].clear(), "does not name a part"),
         (lambda c: segment_of(c)["parts"]["log"].update(position=1), "at position 0"),
         (lambda c: segment_of(c)["parts"]["log"].update(crc32c="123"), r"parts\.log\.crc32c: expected 8"),
         (lambda c: segment_of(c)["parts"]["log"].update(size_bytes=-1), r"parts\.log\.size_bytes"),
@@ -250,7 +250,7 @@ def compacted(content: Any) -> Any:
         (lambda c: segment_of(c)["parts"]["time_index"].update(position=2**28), "time_index claims bytes 268435456 to"),
         (
             lambda c: segment_of(c)["parts"]["time_index"].update(size_bytes=2**28),
-            "at most 268435456: no release .* nothing is appended until then",
+            "at most 268435456. No release .* Nothing is appended until then",
         ),
         (lambda c: segment_of(c).update(leader_epochs=[[0]]), "pairs of epoch"),
         (lambda c: segment_of(c).update(leader_epochs=[[2, 0], [1, 5]]), "must ascend"),

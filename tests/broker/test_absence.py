@@ -38,8 +38,8 @@ def test_each_trouble_is_logged_once_whatever_its_words() -> None:
         absence.is_over()
         absence.is_over()
         absence.goes_on(BrokerUnavailable("no answer", NO_ANSWER))
-    away = [("broker_away", words) for words in ("no answer", "user us is refused", "answer of 10 bytes")]
-    assert told(logs) == [*away, ("broker_back", None), ("broker_away", "no answer")]
+    away = [("broker_unreachable", words) for words in ("no answer", "user us is refused", "answer of 10 bytes")]
+    assert told(logs) == [*away, ("broker_reachable", None), ("broker_unreachable", "no answer")]
 
 
 def test_a_second_server_may_have_a_trouble_that_is_new() -> None:

@@ -73,7 +73,7 @@ def test_a_directory_without_an_id_takes_the_clusters() -> None:
 
 
 def test_a_broker_that_the_cluster_does_not_count_as_alive_is_away() -> None:
-    with pytest.raises(BrokerUnavailable, match=r"broker 3 is none of the live brokers of its cluster \(1, 2\)"):
+    with pytest.raises(BrokerUnavailable, match=r"broker 3 is not among the live brokers of its cluster \(1, 2\)"):
         require_broker(a_look(LeaderView(1, 4), None).cluster, 3)
 
 

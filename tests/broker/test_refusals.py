@@ -40,7 +40,7 @@ def test_what_takes_too_long_is_told_without_a_time_that_differs_each_time() -> 
     for late in (RequestTimedOutError("Request timed out after 1999 ms"), KafkaTimeoutError()):
         assert str(unavailable(late, settings)) == "one:9092: no answer within 2 s"
     found = unavailable(NodeNotReadyError("Node paused: {'throttle'}"), settings)
-    assert str(found) == "one:9092: held back for 2 s, most often by a request quota of the broker"
+    assert str(found) == "one:9092: throttled for 2 s, most often by a request quota of the broker"
 
 
 @pytest.mark.parametrize(
@@ -79,13 +79,13 @@ def test_the_mechanisms_of_an_answer_are_read_as_far_as_it_goes() -> None:
 def test_any_token_is_taken_and_only_a_lifetime_is_told(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
     path = tmp_path_factory.mktemp("token") / "token"
     path.write_text(text, encoding="utf-8", errors="replace")
-    assert lifetime_words(path) == "" or "good until" in lifetime_words(path)
+    assert lifetime_words(path) == "" or "expires at" in lifetime_words(path)
 
 
 def test_the_lifetime_of_a_token_is_its_own_word(tmp_path: Path) -> None:
     path = tmp_path / "token"
     path.write_text(unsecured_token("us", 0, 1_700_000_000))
-    assert lifetime_words(path) == ", which is good until 2023-11-14T22:13:20Z"
+    assert lifetime_words(path) == ", which expires at 2023-11-14T22:13:20Z"
     for payload in ("W" * 60_000, "e30", "eyJleHAiOiAxZTk5OTl9", "bnVsbA"):
         path.write_text(f"a.{payload}.c")
         assert lifetime_words(path) == ""
@@ -122,6 +122,6 @@ def test_a_secret_behind_a_link_that_is_turned_is_another(tmp_path: Path) -> Non
 def test_a_missing_right_is_told_once_for_all_topics() -> None:
     denied = [RequestProblem("TOPIC_AUTHORIZATION_FAILED", DESCRIBE, topic) for topic in ("b", "a", "c")]
     (told,) = missing_right([*denied, RequestProblem("UNKNOWN_TOPIC_OR_PARTITION", DESCRIBE, "d")], "it waits")
-    assert "allow it Describe on topic a (kafka-acls" in told
+    assert "Allow it Describe on topic a (kafka-acls" in told
     assert told.endswith("--operation Describe --topic a), and on 2 more; until then it waits")
     assert missing_right([RequestProblem("UNKNOWN_TOPIC_OR_PARTITION", DESCRIBE)], "it waits") == ()

@@ -135,8 +135,8 @@ def test_without_an_entry_another_strategy_than_before_needs_override(site: Site
     for arguments in ((), ("--strategy", "timestamp"), ("--strategy", "header", "--header", "w")):
         refused = site.compact(*arguments)
         assert refused.code == 2
-        assert "hdr-0: its newest compaction was by strategy header 'v', this one would be by" in refused.err
-        assert "Give --strategy header --header v to go on as before, or --override" in refused.err
+        assert "hdr-0: its newest compaction used strategy header 'v', this one would use" in refused.err
+        assert "Give --strategy header --header v to keep the strategy, or --override" in refused.err
     assert archived_states(DirectoryStore(site.archive)) == before
     assert site.compact("--strategy", "header", "--header", " v ").code == 0
     done = site.compact("--override", "--log-format", "json")
@@ -154,7 +154,7 @@ def test_an_entry_that_gives_no_strategy_does_not_change_that_of_the_archive(sit
     for topics in (("hdr",), ({"pattern": "hdr", "strategy": "header"},)):
         refused = site.compact(topics=topics)
         assert refused.code == 2
-        assert "hdr-0: its newest compaction was by strategy header 'v', this one would be by offset" in refused.err
+        assert "hdr-0: its newest compaction used strategy header 'v', this one would use offset" in refused.err
         assert archived_states(DirectoryStore(site.archive)) == before
     assert site.compact("--strategy", "header", "--header", "v", topics=("hdr",)).code == 0
     assert site.kept() == BY_HEADER
@@ -170,7 +170,8 @@ def test_the_next_compaction_after_a_change_of_the_settings_decides_only_what_is
     assert site.kept() == BY_OFFSET
     dry = site.compact("--dry-run", topics=(HDR,), as_json=False)
     assert (
-        "hdr-0: the strategy would change from offset to header 'v'; what earlier compactions dropped stays" in dry.err
+        "hdr-0: the strategy would change from offset to header 'v'; records that earlier compactions dropped stay"
+        in dry.err
     )
     done = site.compact("--log-format", "json", topics=(HDR,))
     assert done.code == 0, done.err

@@ -207,6 +207,6 @@ def test_a_name_above_the_largest_offset_is_no_base_offset(partition: Path, tmp_
     shutil.copy(log, beyond)
     outcome = tiered_sidecar("inspect", beyond)
     assert outcome.code == 2
-    assert "above 2^63-1; give --base-offset" in outcome.err
+    assert "above 2^63-1: give --base-offset" in outcome.err
     assert tiered_sidecar("inspect", beyond, "--base-offset", str(int(log.name[:20]))).code == 0
     assert tiered_sidecar("inspect", beyond, "--base-offset", "99999999999999999999").code == 2

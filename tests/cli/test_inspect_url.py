@@ -191,7 +191,7 @@ def test_entries_before_a_damaged_place_are_shown_and_the_place_is_named(site: S
     ("path", "s3", "code", "says"),
     [
         ("copy/00000000000000000001.log", {}, 6, "no such object at {url}/copy; correct the URL"),
-        ("copy/", {}, 2, "names no file"),
+        ("copy/", {}, 2, "does not name a file"),
         ("copy/notes.txt", {}, 2, "this kind of file cannot be inspected"),
         ("copy/x.index", {}, 2, "--base-offset"),
         (f"copy/{PARTITION}/{0:020d}.log", {"secret_access_key": "wrong"}, 6, "check the credentials"),
@@ -270,7 +270,7 @@ def test_a_web_server_that_ignores_ranges_is_refused_and_its_file_is_not_called_
     with web_server(tmp_path) as address:
         outcome = in_this_process("inspect", f"{address}/{log.name}")
     assert outcome.code == 6
-    assert "the server ignores range requests; download the file" in outcome.err
+    assert "the server ignores range requests. Download the file" in outcome.err
     assert "replica" not in outcome.err
 
 
@@ -373,7 +373,7 @@ def test_what_was_opened_to_be_read_is_never_written() -> None:
         partial(store.upload, ObjectKey("x"), BytesSource(b"")),
         partial(store.delete, [ObjectKey("x")]),
     ):
-        with pytest.raises(StoreUnsupported, match="to be read only"):
+        with pytest.raises(StoreUnsupported, match="is open for reading only"):
             attempt()
 
 

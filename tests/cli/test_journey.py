@@ -196,7 +196,7 @@ def test_a_missing_object_is_exit_code_6(archive: Path, tmp_path: Path) -> None:
     key = min(archive.rglob("*.log")).relative_to(archive).as_posix()
     missing = key.replace(Path(key).name[21:43], "AAAAAAAAAAAAAAAAAAAAAA")
     assert in_this_process("inspect", "--archive", archive, missing).code == 6
-    assert "keys look like" in in_this_process("inspect", "--archive", archive, missing).err
+    assert "a key has the form" in in_this_process("inspect", "--archive", archive, missing).err
     copy = tmp_path / "archive"
     shutil.copytree(archive, copy)
     orphan = missing.replace(".log", ".indexes")

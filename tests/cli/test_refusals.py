@@ -269,4 +269,4 @@ def test_tls_to_a_port_without_tls_is_called_by_its_name() -> None:
         server.server_close()
     assert outcome.code == 6, outcome
     (line,) = errors(outcome.err)
-    assert "speaks no TLS" in line
+    assert "does not use TLS" in line

@@ -86,7 +86,7 @@ def test_files_that_a_cluster_does_not_see_are_reported_whichever_setting_asks_f
     with engines(master, engine, compaction) as found, capture_logs() as logs:
         found.report()
     reported = [log for log in logs if log["event"] == "engine_is_local"]
-    assert [log["meaning"].rpartition("; ")[2] for log in reported] == ([] if meaning is None else [meaning])
+    assert [log["effect"].rpartition("; ")[2] for log in reported] == ([] if meaning is None else [meaning])
 
 
 def test_the_old_setting_is_reported(capsys: pytest.CaptureFixture[str]) -> None:

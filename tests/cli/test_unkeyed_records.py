@@ -58,16 +58,16 @@ def test_what_a_refused_compaction_did_not_begin_is_not_said(tmp_path: Path) -> 
     """`committing` stands for a put."""
     site = Site(tmp_path)
     site.write(UNKEYED, KEYED)
-    steps = ("writing what stays", "uploading", "committing")
+    steps = ("writing the retained records", "uploading", "committing")
 
     def said(*arguments: str) -> list[str]:
         lines = site.compact(*arguments, topics=("hdr",)).err.splitlines()
         return [line for line in lines if line in steps]
 
     assert said("--on-unkeyed", "refuse") == []
-    assert said("--dry-run") == ["writing what stays"]
+    assert said("--dry-run") == ["writing the retained records"]
     assert said() == list(steps)
-    assert said() == ["writing what stays"]  # All of it is there already.
+    assert said() == ["writing the retained records"]  # All of it is there already.
 
 
 def test_a_directory_says_the_same(tmp_path: Path) -> None:

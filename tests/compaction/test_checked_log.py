@@ -62,7 +62,7 @@ def test_an_output_as_it_was_rewritten_is_right(tmp_path: Path) -> None:
 def test_other_batches_or_records_of_the_same_size_are_found(log: bytes, found: str, tmp_path: Path) -> None:
     output, right = rewritten_in(tmp_path)
     assert len(log) == len(right)
-    with pytest.raises(SegmentChanged, match=f"{found} were joined, the rewriting wrote 3 with 3; nothing is replaced"):
+    with pytest.raises(SegmentChanged, match=f"{found} were joined, the rewrite wrote 3 with 3. Nothing was replaced"):
         checked_log(reader(log), len(log), output, "out")
 
 
@@ -70,7 +70,7 @@ def test_a_lost_part_is_found_though_the_size_was_added_up_without_it(tmp_path: 
     output, _ = rewritten_in(tmp_path)
     for number, piece in enumerate(output.pieces):
         log = b"".join(map(bytes, joined(replace(output, pieces=(piece,)), LocalParts(tmp_path))))
-        with pytest.raises(SegmentChanged, match=f"{number + 1} batches .* the rewriting wrote 3 with 3"):
+        with pytest.raises(SegmentChanged, match=f"{number + 1} batches .* the rewrite wrote 3 with 3"):
             checked_log(reader(log), len(log), replace(output, size_bytes=len(log)), "out")
 
 

@@ -211,7 +211,7 @@ def test_a_piece_that_ends_within_a_batch_is_told() -> None:
     with scanned([replace(job, pieces=(cut,))], LocalStages()) as run:
         (found,) = run.results
     assert isinstance(found, CorruptFile)
-    assert "ended when the segment was first read" in str(found)
+    assert "ended there when the segment was first read" in str(found)
 
 
 def test_small_windows_and_large_batches_give_the_same() -> None:

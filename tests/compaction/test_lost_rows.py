@@ -1,4 +1,4 @@
-"""An engine that loses or doubles rows between the stages: no compaction is taken for one, and nothing is replaced."""
+"""An engine that loses or doubles rows between the stages: no compaction is taken for one, and Nothing was replaced."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ def test_without_a_fault_there_is_no_error(apart: bool, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("loss", sorted(OF_A_LARGE_JOB))
 def test_a_large_job_ends_with_an_error(loss: str, tmp_path: Path) -> None:
-    with pytest.raises(RowsLost, match="between the stages; nothing is replaced"):
+    with pytest.raises(RowsLost, match=r"between the stages\. Nothing was replaced"):
         outcome(LossyStages(LargeJobStages(None, apart=True), *OF_A_LARGE_JOB[loss]), tmp_path)
 
 
 @pytest.mark.parametrize("loss", sorted(OF_A_SMALL_JOB))
 def test_a_small_job_ends_with_an_error(loss: str, tmp_path: Path) -> None:
-    with pytest.raises(RowsLost, match="between the stages; nothing is replaced"):
+    with pytest.raises(RowsLost, match=r"between the stages\. Nothing was replaced"):
         outcome(LossyStages(LargeJobStages(None, apart=False), *OF_A_SMALL_JOB[loss]), tmp_path)
 
 

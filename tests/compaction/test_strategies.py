@@ -201,10 +201,10 @@ def test_x15_a_blank_header_name_means_offset() -> None:
 def test_strict_mode_stops_at_a_malformed_version(codec: int) -> None:
     story = Story(HEADER, codec=codec).put(A, headers=(v(1),)).put(A, headers=((("v", None),),)).roll()
     rules = replace(HEADER, strict_headers=True, kafka_4_3=False)
-    with pytest.raises(RecordRefused, match="header 'v' holds no version") as caught:
+    with pytest.raises(RecordRefused, match="header 'v' has no version") as caught:
         compact(story.segments, rules)
     assert caught.value.offset == 1
-    with pytest.raises(RecordRefused, match="header 'v' holds no version"):
+    with pytest.raises(RecordRefused, match="header 'v' has no version"):
         clean(story.segments, rules)
 
 

@@ -171,12 +171,12 @@ def test_patterns_that_match_no_topic_are_told_until_they_match_one(tmp_path: Pa
         # Without a broker to ask nobody knows whether another broker has the topic.
         assert not loop.health.not_ready()
         # What was being archived is shown until its task ends.
-        nothing = "Nothing to do: of what lies here no topic matches; there are: append-time"
+        nothing = "Nothing to do: of the topics here no topic matches; there are: append-time"
         eventually(lambda: headline(loop).startswith(nothing))
         loop.loop.adopt(settings)
         eventually(lambda: not loop.health.status()["topics"]["nothing_chosen"])
         eventually(lambda: headline(loop).startswith("All is well"))
-    assert [entry["log_level"] for entry in logs if entry["event"] == "no_topic_is_chosen"] == ["warning"]
+    assert [entry["log_level"] for entry in logs if entry["event"] == "no_topic_selected"] == ["warning"]
 
 
 def test_a_store_that_is_not_safe_is_not_waited_for(tmp_path: Path, store: MemoryStore) -> None:

@@ -25,7 +25,7 @@ def test_a_partition_live_in_two_log_dirs_is_a_problem_of_that_partition(tmp_pat
     assert problem.topic_partition == TopicPartition("orders", 0)
     assert str(tmp_path / "one" / "orders-0") in str(problem.error)
     assert str(tmp_path / "two" / "orders-0") in str(problem.error)
-    assert "A broker that moves it has both for a moment" in str(problem.error)
+    assert "While a broker moves a partition, both exist for a moment" in str(problem.error)
 
 
 def test_a_move_that_ends_while_the_log_dirs_are_listed_leaves_the_new_copy(

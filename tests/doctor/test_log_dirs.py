@@ -110,7 +110,7 @@ def test_a_cluster_that_does_not_answer_makes_no_problem_of_it(log_dir: Path) ->
     broker = {"assume_leader": False, "connection": {"bootstrap_servers": ["127.0.0.1:9"]}}
     settings = settings_for(log_dir, topics={"include": ["payments"]}, broker=broker)
     report = doctor(settings, areas=[Area.LOG_DIRS])
-    assert "the cluster's topics are not known: " in troubles(report)["partitions"]
+    assert "the cluster's topics are unknown: " in troubles(report)["partitions"]
     assert report.exit_code == 0
 
 
@@ -202,9 +202,9 @@ def test_logs_that_are_idle_and_never_roll_are_a_warning_before_retention_delete
     assert finding(topics=policy(10**15)).outcome.verdict is Verdict.OK
     found = finding(topics=policy(1_000))
     assert found.outcome.verdict is Verdict.WARNING
-    assert "do not roll, so that they are archived only when retention deletes them" in found.outcome.detail
+    assert "do not roll, so `run` archives them only when retention deletes them" in found.outcome.detail
     assert found.outcome.detail.endswith("any moment")
-    assert found.outcome.advice.startswith("write a record to the partition now: it moves that by retention.ms")
+    assert found.outcome.advice.startswith("write a record to the partition now: this delays it by retention.ms")
     assert "set segment.ms of the topic well below its retention.ms" in found.outcome.advice
     led = finding(topics=policy(1_000), broker={"assume_leader": False})
     assert led.outcome.verdict is Verdict.OK

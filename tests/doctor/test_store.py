@@ -74,7 +74,7 @@ def test_a_store_that_lets_two_writers_win_is_a_problem(log_dir: Path, memory: M
     alone = doctor(settings_for(log_dir, store={"single_writer": True}), areas=[Area.STORE])
     promised = found_in(alone, "create-only put").outcome
     assert promised.verdict is Verdict.WARNING
-    assert promised.advice.startswith("keep the promise of single_writer: true")
+    assert promised.advice.startswith("single_writer: true is your promise")
 
 
 class _Shifted(SystemClock):

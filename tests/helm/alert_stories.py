@@ -51,14 +51,14 @@ STORIES: dict[str, Story] = {
         firing={AGE: "0+60x200", COMMITTED: "5x200"},
         # A large backlog: old segments, but one arrives every ten minutes.
         quiet={AGE: "0+60x200", COMMITTED: "0+0.1x200"},
-        summary="kafka-0: nothing was archived for 30 minutes, a segment waits since 2h 0m 0s",
+        summary="kafka-0: no segment was archived for 30 minutes; the oldest waits for 2h 0m 0s",
     ),
     "TieredSidecarSegmentStuck": Story(
         # One partition is stuck while others are busy.
         firing={AGE: "0+60x600", COMMITTED: "0+5x600"},
         # A backlog of a week that is worked off.
         quiet={AGE: "0x3 600000-20x597"},
-        summary="kafka-0: the same segment waits since 8h 20m 0s",
+        summary="kafka-0: the same segment has waited for 8h 20m 0s",
         eval_minute=500,
         # A week's backlog that came three hours ago or less, and is worked off: after 20 minutes, and after 100.
         also_quiet=(
@@ -69,25 +69,25 @@ STORIES: dict[str, Story] = {
     "TieredSidecarDataAtRisk": Story(
         firing={"tiered_sidecar_data_at_risk_in_seconds{{T}}": "9000-60x200"},
         quiet={"tiered_sidecar_data_at_risk_in_seconds{{T}}": " ".join(["+Inf"] * 200)},
-        summary="kafka-0: the broker deletes a segment that is not archived in 30m 0s",
+        summary="kafka-0: in 30m 0s the broker deletes a segment that is not archived",
     ),
     "TieredSidecarOnlyHeldOpen": Story(
         firing={"tiered_sidecar_held_deleted_bytes{{T}}": "0x60 2831155x140"},
         # Retention takes what is on its way: it is in the archive within minutes.
         quiet={"tiered_sidecar_held_deleted_bytes{{T}}": "0x60 2831155x3 0x54 2831155x2 0x80"},
-        summary="kafka-0: 2.7MiB that the broker has deleted are not archived, and only held open",
+        summary="kafka-0: 2.7MiB that the broker deleted are not archived, and exist only as pinned files",
     ),
     "TieredSidecarRetentionUnknown": Story(
         firing={"tiered_sidecar_retention_unknown_partitions{{T}}": "0x30 3x170"},
         # A broker that restarts, and segments that wait for a moment.
         quiet={"tiered_sidecar_retention_unknown_partitions{{T}}": "0x90 3x10 0x10 3x90"},
-        summary="kafka-0: in 3 partitions nobody knows when the broker deletes what waits",
+        summary="kafka-0: the retention of 3 partitions with waiting segments is unknown",
     ),
     "TieredSidecarCoverageHole": Story(
         # Promtool's clock begins at 0. Losses of a moment ago, and of two days ago.
         firing={_errors("CoverageHole"): "0x200", LOST: "7000x200"},
         quiet={_errors("CoverageHole"): "1x200", _errors("CorruptFile"): "0x115 1x85", LOST: "-172800x200"},
-        summary="kafka-0: offsets are gone from disk that were never archived",
+        summary="kafka-0: offsets were deleted from disk before they were archived",
     ),
     "TieredSidecarPartitionsStopped": Story(
         firing={'tiered_sidecar_partitions{{T}, state="stopped"}': "0x60 2x140"},
@@ -96,7 +96,7 @@ STORIES: dict[str, Story] = {
             'tiered_sidecar_partitions{{T}, state="stopped"}': "0x115 1x3 0x82",
             'tiered_sidecar_partitions{{T}, state="waiting"}': "3x200",
         },
-        summary="kafka-0: 2 partitions cannot go on",
+        summary="kafka-0: 2 partitions are stopped",
         labels={"state": "stopped"},
     ),
     "TieredSidecarSnapshotMismatch": Story(
@@ -116,18 +116,18 @@ STORIES: dict[str, Story] = {
             "tiered_sidecar_broker_cleaner_stalled{{T}}": "0x115 1x3 0x82",
             "tiered_sidecar_broker_cleaner_dirty_bytes{{T}}": "0+1000000x200",
         },
-        summary="kafka-0: the broker's cleaner does nothing for 2 partitions that are due",
+        summary="kafka-0: the broker's log cleaner makes no progress on 2 partitions",
     ),
     "TieredSidecarCompactionStalled": Story(
         firing={"tiered_sidecar_compaction_oldest_due_age_seconds{{T}}": "0+60x600"},
         quiet={"tiered_sidecar_compaction_oldest_due_age_seconds{{T}}": "0+60x300 0+60x300"},
-        summary="kafka-0: a partition is due for compaction since 8h 20m 0s",
+        summary="kafka-0: a partition has been due for compaction for 8h 20m 0s",
         eval_minute=500,
     ),
     "TieredSidecarCompactionOddRecords": Story(
         firing={'tiered_sidecar_compaction_odd_records_total{{T}, kind="unkeyed"}': "0x100 60x100"},
         quiet={'tiered_sidecar_compaction_odd_records_total{{T}, kind="unkeyed"}': "60x200"},
-        summary="kafka-0: compaction met 60 records of kind unkeyed within an hour",
+        summary="kafka-0: compaction read 60 unkeyed records within an hour",
         labels={"kind": "unkeyed"},
     ),
     "TieredSidecarArchivedWithoutCompaction": Story(
@@ -139,26 +139,26 @@ STORIES: dict[str, Story] = {
     "TieredSidecarPartitionUncleanable": Story(
         firing={_errors("StagingTooSmall"): "0x115 1x85"},
         quiet={_errors("StagingTooSmall"): "4x200"},
-        summary="kafka-0: a partition is not compacted, its work files have too little room",
+        summary="kafka-0: a partition is not compacted: too little space for its work files",
     ),
     "TieredSidecarStoreErrors": Story(
         firing={DENIED: "0+1x200", STORED: "0+3x200", MISSING: "0+0x200"},
         # Absent objects are answers, not errors.
         quiet={DENIED: "0x200", STORED: "0+3x200", MISSING: "0+3x200"},
-        summary="kafka-0: 25% of the calls to the object store fail",
+        summary="kafka-0: 25% of the requests to the object store fail",
     ),
     "TieredSidecarDown": Story(
         # It lives for a minute, and then not for four.
         firing={UP: "1x60 " + "1 0x3 " * 28, BUILD: "1x60"},
         # A restart; and another program's target in the same job.
         quiet={UP: "1x110 0x5 1x80", BUILD: "1x200", 'up{job="tiered-sidecar-not", instance="10.0.0.9:80"}': "1x200"},
-        summary="kafka-0: the sidecar does not answer, or only at times",
+        summary="kafka-0: the sidecar does not respond, or only sometimes",
     ),
     "TieredSidecarRestarting": Story(
         firing={STARTED: "0x60 60x20 120x20 180x20", BUILD: "1x200"},
         # Restarted twice, as a change of settings may need; and another program that restarts over and over.
         quiet={STARTED: "0x60 60x20 120x100", BUILD: "1x200", 'process_start_time_seconds{job="other"}': "0+60x200"},
-        summary="kafka-0: the sidecar was started 3 times in an hour",
+        summary="kafka-0: the sidecar started 3 times within an hour",
     ),
     "TieredSidecarNoSuccess": Story(
         firing={SUCCESS: "60x600", STARTED: "0x600"},
@@ -171,13 +171,13 @@ STORIES: dict[str, Story] = {
         firing={"tiered_sidecar_broker_away{{T}}": "0x60 1x140"},
         # A restart of the broker.
         quiet={"tiered_sidecar_broker_away{{T}}": "0x110 1x90"},
-        summary="kafka-0: the broker does not answer",
+        summary="kafka-0: the broker does not respond",
     ),
     "TieredSidecarBrokerMissingRights": Story(
         firing={"tiered_sidecar_broker_missing_rights{{T}}": "0x60 1x140"},
         # Given within minutes.
         quiet={"tiered_sidecar_broker_missing_rights{{T}}": "0x110 1x5 0x85"},
-        summary="kafka-0: rights at the broker are missing, of 1 kinds",
+        summary="kafka-0: the broker denies permissions of 1 kinds",
     ),
     "TieredSidecarNotReady": Story(
         # A log directory is lost after a quiet hour, while others go on.
@@ -192,23 +192,23 @@ STORIES: dict[str, Story] = {
             _not_ready("start"): "0x110 1x5 0x85",
             COMMITTED: "0+1x200",
         },
-        summary="kafka-0: something keeps the sidecar from archiving",
+        summary="kafka-0: the sidecar cannot archive",
     ),
     "TieredSidecarConfigStale": Story(
         firing={"tiered_sidecar_config_stale{{T}}": "0x60 1x140"},
         # A mistake that was corrected.
         quiet={"tiered_sidecar_config_stale{{T}}": "0x110 1x5 0x85"},
-        summary="kafka-0: the settings file is not what holds",
+        summary="kafka-0: the changed settings file is not in effect",
     ),
     "TieredSidecarStagingNearlyFull": Story(
         firing={'tiered_sidecar_work_dir_free_ratio{{T}, directory="staging"}': "0.5x60 0.04x140"},
         quiet={'tiered_sidecar_work_dir_free_ratio{{T}, directory="staging"}': "0.5x60 0.12x140"},
-        summary="kafka-0: 4% of the staging directory's disk are free",
+        summary="kafka-0: only 4% of the staging directory's disk is free",
         labels={"directory": "staging"},
     ),
     "TieredSidecarStagingFull": Story(
         firing={_errors("StagingFull"): "0x115 1x85"},
         quiet={_errors("StagingFull"): "4x200"},
-        summary="kafka-0: no room for work files",
+        summary="kafka-0: no space for work files",
     ),
 }

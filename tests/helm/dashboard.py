@@ -31,7 +31,13 @@ ROWS: dict[str, list[Panel]] = {
             "stat",
             6,
         ),
-        Panel("First loss by retention in", {"in": "min(tiered_sidecar_data_at_risk_in_seconds{$s})"}, "s", "stat", 6),
+        Panel(
+            "Retention deletes unarchived data in",
+            {"in": "min(tiered_sidecar_data_at_risk_in_seconds{$s})"},
+            "s",
+            "stat",
+            6,
+        ),
         Panel(
             "Partitions stopped",
             {"stopped": 'sum(tiered_sidecar_partitions{$s, state="stopped"})'},
@@ -58,7 +64,7 @@ ROWS: dict[str, list[Panel]] = {
             "ops",
         ),
         Panel(
-            "Time of an upload",
+            "Upload duration",
             {
                 f"{percent}%": f"histogram_quantile({percent / 100}, sum by (le) "
                 "(rate(tiered_sidecar_upload_duration_seconds_bucket{$s}[$__rate_interval])))"
@@ -74,7 +80,7 @@ ROWS: dict[str, list[Panel]] = {
             width=12,
         ),
         Panel(
-            "Calls to the store",
+            "Requests to the store",
             {
                 "{{operation}} {{result}}": "sum by (operation, result) "
                 "(rate(tiered_sidecar_store_requests_total{$s}[$__rate_interval]))"
@@ -90,7 +96,7 @@ ROWS: dict[str, list[Panel]] = {
             width=12,
         ),
         Panel(
-            "The broker's against the replayed state",
+            "The broker's snapshot against the replayed state",
             {
                 "{{result}}": "sum by (result) (increase(tiered_sidecar_snapshot_conformance_total{$s}[$__rate_interval]))"
             },
@@ -98,7 +104,7 @@ ROWS: dict[str, list[Panel]] = {
         ),
     ],
     "Compaction": [
-        Panel("Due since", {"{{instance}}": "tiered_sidecar_compaction_oldest_due_age_seconds{$s}"}, "s"),
+        Panel("Longest due for", {"{{instance}}": "tiered_sidecar_compaction_oldest_due_age_seconds{$s}"}, "s"),
         Panel(
             "Partitions",
             {
@@ -118,28 +124,28 @@ ROWS: dict[str, list[Panel]] = {
         Panel(
             "Broker",
             {
-                "away {{instance}}": "tiered_sidecar_broker_away{$s}",
+                "unreachable {{instance}}": "tiered_sidecar_broker_away{$s}",
                 "age of facts {{instance}}": "tiered_sidecar_broker_facts_age_seconds{$s}",
             },
         ),
         Panel(
-            "Free room for work files",
+            "Free space for work files",
             {"{{directory}} {{instance}}": "tiered_sidecar_work_dir_free_ratio{$s}"},
             "percentunit",
         ),
         Panel(
-            "The broker's own cleaner",
+            "The broker's own log cleaner",
             {
                 "stalled {{instance}}": "tiered_sidecar_broker_cleaner_stalled{$s}",
-                "beyond the largest lag {{instance}}": "tiered_sidecar_broker_cleaner_beyond_max_lag_partitions{$s}",
+                "beyond max.compaction.lag.ms {{instance}}": "tiered_sidecar_broker_cleaner_beyond_max_lag_partitions{$s}",
             },
         ),
         Panel(
-            "What is missing",
+            "Conditions that are not met",
             {
                 "{{condition}} {{instance}}": "tiered_sidecar_not_ready{$s}",
-                "rights at the broker {{instance}}": "tiered_sidecar_broker_missing_rights{$s}",
-                "retention not known {{instance}}": "tiered_sidecar_retention_unknown_partitions{$s}",
+                "denied permissions {{instance}}": "tiered_sidecar_broker_missing_rights{$s}",
+                "retention unknown {{instance}}": "tiered_sidecar_retention_unknown_partitions{$s}",
             },
         ),
         Panel("Versions", {"{{version}}": "count by (version) (tiered_sidecar_build_info{$s})"}, kind="stat"),

@@ -60,7 +60,7 @@ def test_memory_is_what_the_settings_need(values: dict[str, str], expected: str)
             {"sidecar.resources.limits.memory": "1Gi", "sidecar.resources.requests.memory": "2Gi"},
             "requests.memory is 2Gi, more than limits.memory, 1Gi",
         ),
-        ({**COMPACTING, "sidecar.resources.limits.memory": "3 GB"}, "3 GB is no size"),
+        ({**COMPACTING, "sidecar.resources.limits.memory": "3 GB"}, "3 GB is not a size"),
         ({**COMPACTING, "settings.spark.master": "local[*]"}, "all cores of the node"),
     ],
 )

@@ -79,7 +79,7 @@ def test_an_alert_tells_its_story(name: str, fires: bool, tmp_path: Path) -> Non
 
 
 def test_a_target_that_is_no_pod_is_named_by_its_address(tmp_path: Path) -> None:
-    story = replace(STORIES["TieredSidecarBrokerAway"], summary="10.0.0.1:9308: the broker does not answer")
+    story = replace(STORIES["TieredSidecarBrokerAway"], summary="10.0.0.1:9308: the broker does not respond")
     target = TARGET.removesuffix(', pod="kafka-0"')
     path = tmp_path / "story.yaml"
     path.write_text(json.dumps(_promtool_test("TieredSidecarBrokerAway", story, fires=True, target=target)))

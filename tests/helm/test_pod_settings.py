@@ -69,16 +69,16 @@ def test_the_recipes_name_it_and_have_the_port_and_memory_that_it_is_checked_aga
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (ARCHIVE, "nobody says who leads, so nothing would be archived"),
+        (ARCHIVE, "nothing says which partitions the broker leads, so nothing would be archived"),
         (
             ARCHIVE + "broker: {assume_leader: true, log_dirs: [/data]}\n",
-            r"broker.log_dirs \(.*settings.yaml\): the recipe's",
+            r"broker.log_dirs \(.*settings.yaml\): the recipe sets",
         ),
         (
             ARCHIVE + BROKER + "http: {bind: '127.0.0.1:9308'}\n",
             r"http.bind 127.0.0.1:9308 \(.*settings.yaml\): the liveness",
         ),
-        (ARCHIVE + BROKER + "http: {bind: '0.0.0.0:9400'}\n", r"http.bind 0.0.0.0:9400 .* ask port 9308"),
+        (ARCHIVE + BROKER + "http: {bind: '0.0.0.0:9400'}\n", r"http.bind 0.0.0.0:9400 .* reach port 9308"),
         (ARCHIVE + BROKER + "http: {bind: null}\n", r"http.bind None"),
         (BROKER, "store.url: not set"),
         (

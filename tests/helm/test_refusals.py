@@ -39,7 +39,7 @@ def test_values_that_nothing_knows_are_refused(value: str) -> None:
 
 
 def test_an_archive_must_be_named() -> None:
-    with pytest.raises(HelmFailed, match=r"settings.store.url is needed"):
+    with pytest.raises(HelmFailed, match=r"settings.store.url is required"):
         rendered()
     with pytest.raises(HelmFailed, match=r"backfill.brokers is empty"):
         rendered({**NEEDED, "backfill.enabled": "true"})
@@ -50,13 +50,13 @@ def test_an_archive_must_be_named() -> None:
     [
         ({"settings.store.url": "s3://user:secret@bucket/p"}, "settings.store.url must not carry credentials"),
         ({"settings.store.url": "s3://b/prefix"}, "settings.store.url is s3://b/prefix: a bucket has 3 to 63 letters"),
-        ({"settings.broker.log_dirs": "{/data}"}, "settings.broker.log_dirs is not what the containers read"),
+        ({"settings.broker.log_dirs": "{/data}"}, "the containers do not read settings.broker.log_dirs"),
         ({"settings.broker.assume_leader": "true"}, "remove one of them"),
         ({"settings.topics.exclude": "{tmp-.*,a(b}"}, "settings.topics.exclude: a(b is not a regular expression"),
         ({"settings.topics.policies[0].pattern": "["}, "settings.topics.policies: [ is not a regular expression"),
         ({"settings.http.bind": "127.0.0.1:9308"}, "settings.http.bind is 127.0.0.1:9308, which the liveness probe"),
         ({"settings.http.bind": "0.0.0.0:0"}, "settings.http.bind is 0.0.0.0:0, which the liveness probe"),
-        ({"settings.http.bind": "null"}, "settings.http.bind is null, no server"),
+        ({"settings.http.bind": "null"}, "settings.http.bind is null, so there is no server"),
     ],
 )
 def test_settings_that_cannot_work_in_a_pod_are_refused(values: dict[str, str], message: str) -> None:
@@ -73,7 +73,9 @@ def test_somebody_must_say_who_leads(of_what: dict[str, str]) -> None:
         "backfill.brokers[0].logDirs": "{/data}",
     }
     values = {**ARCHIVE, **brokers, **of_what}
-    with pytest.raises(HelmFailed, match="nobody says who leads, so nothing would be archived"):
+    with pytest.raises(
+        HelmFailed, match="nothing says which partitions the broker leads, so nothing would be archived"
+    ):
         rendered(values)
     assert rendered({**values, SERVERS: "{localhost:9092}"})
     assert rendered({**values, "settings.broker.assume_leader": "true"})

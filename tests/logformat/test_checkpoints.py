@@ -42,7 +42,7 @@ def test_runs_of_blanks_and_windows_line_ends_are_accepted() -> None:
         (b"0\n1\na 0 1_0\n", "offset of a-0"),
         (b"0\n1\na 0 " + b"9" * 5000 + b"\n", "offset of a-0"),
         (b"\x00\x00", "version is"),
-        (b"\xc3", "no UTF-8"),
+        (b"\xc3", "not UTF-8"),
     ],
 )
 def test_malformed_files_are_corrupt(text: bytes, reason: str) -> None:

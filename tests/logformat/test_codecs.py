@@ -153,13 +153,13 @@ def test_any_bytes_are_a_stream_or_corrupt(codec: Codec, data: bytes, whole: boo
 @pytest.mark.parametrize("codec", COMPRESSED)
 def test_bombs_stop_at_the_limit(codec: Codec) -> None:
     bomb = compress(codec, bytes(30_000_000))
-    with pytest.raises(CorruptFile, match=r"1000000 bytes allowed|allowed are 1000000"):
+    with pytest.raises(CorruptFile, match=r"1000000 bytes allowed|at most 1000000"):
         decompress(codec, bomb, limit_bytes=1_000_000)
 
 
 def test_snappy_that_claims_too_much_is_refused_before_it_is_believed() -> None:
     claim = bytes.fromhex("ffffffff0f") + b"\x00" * 40
-    with pytest.raises(CorruptFile, match="claims to hold 4294967295"):
+    with pytest.raises(CorruptFile, match="claims 4294967295"):
         decompress(Codec.SNAPPY, claim, limit_bytes=2**40)
 
 

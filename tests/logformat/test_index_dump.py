@@ -38,5 +38,5 @@ def test_damage_is_reported_before_the_first_entry() -> None:
 
 
 def test_a_log_is_no_index() -> None:
-    with pytest.raises(ValueError, match="no index"):
+    with pytest.raises(ValueError, match="not an index"):
         dump_index(Suffix.LOG, b"", 0)

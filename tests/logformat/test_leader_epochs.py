@@ -170,7 +170,7 @@ def test_batches_that_agree_pass(rows: int) -> None:
 )
 def test_a_batch_of_another_epoch_is_reported_with_its_place(wrong: Placed) -> None:
     check = LeaderEpochCheck(EXAMPLE, 0)
-    with pytest.raises(CorruptFile, match="by the leader epoch checkpoint") as caught:
+    with pytest.raises(CorruptFile, match="but the leader epoch checkpoint has") as caught:
         check.add(columns_of([Placed(0, 80), wrong]))
     assert (caught.value.position, caught.value.offset) == (80, wrong.base_offset)
 

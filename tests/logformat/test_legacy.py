@@ -108,7 +108,7 @@ def wrapper_of(nested: bytes | None, *, offset: int = 10, magic: int = 1) -> byt
 INNER = build_legacy_message(0, b"k", b"v", timestamp_ms=1)
 BAD_WRAPPERS = {
     "no value": (wrapper_of(None), "without value"),
-    "nothing inside": (wrapper_of(b""), "holds no messages"),
+    "nothing inside": (wrapper_of(b""), "without messages"),
     "a cut message": (wrapper_of(INNER[:-1]), "where 35 are left"),
     "a few bytes behind": (wrapper_of(INNER + b"\x00\x00"), "where 2 are left"),
     "a batch of magic 2 inside": (wrapper_of(INNER[:16] + b"\x02" + INNER[17:]), "magic 2"),
@@ -117,7 +117,7 @@ BAD_WRAPPERS = {
     "an offset above the wrapper's": (wrapper_of(build_legacy_message(11, None, None)), "at offset 10 whose last"),
     "a damaged message": (wrapper_of(INNER[:-1] + b"w"), "checksum"),
     "a zstd wrapper": (build_legacy_message(0, None, b"", codec=Codec.ZSTD), "codec 4 is unknown"),
-    "no stream": (build_legacy_message(0, None, b"abc", codec=Codec.LZ4), "no lz4 frame"),
+    "no stream": (build_legacy_message(0, None, b"abc", codec=Codec.LZ4), "not an lz4 frame"),
 }
 
 
@@ -140,7 +140,7 @@ def resealed(data: bytes) -> bytes:
     [
         (resealed(MESSAGE_V1[:26] + b"\x00\x00\x00\x7f" + MESSAGE_V1[30:]), "a key of 127 bytes"),
         (resealed(MESSAGE_V1[:34] + b"\x00\x00\x00\x07" + MESSAGE_V1[38:]), "a value of 7 bytes"),
-        (resealed(MESSAGE_V1 + b"\x00"), "1 bytes behind"),
+        (resealed(MESSAGE_V1 + b"\x00"), "1 bytes after"),
         (MESSAGE_V1[:-1] + b"x", "checksum"),
     ],
 )

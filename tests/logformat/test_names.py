@@ -27,7 +27,7 @@ def test_a_file_name_is_read_back(offset: int, suffix: Suffix) -> None:
 
 def test_offsets_that_no_file_name_can_hold_are_refused() -> None:
     for offset in (-1, 2**63):
-        with pytest.raises(ValueError, match="cannot stand in a file name"):
+        with pytest.raises(ValueError, match="cannot be part of a file name"):
             file_name(offset, Suffix.LOG)
 
 

@@ -108,12 +108,12 @@ def test_a_right_index_is_fine_however_it_was_written(data: bytes, rows: int) ->
     [
         ([(2, 6001)], "no batch begins at position 6001"),
         ([(1, 6000)], "a batch before it ends at offset 1"),
-        ([(7, 6000)], "points behind the log"),
-        ([(2, 18000)], "points behind the log"),
-        ([(2, 6000), (2, 9000)], "does not lie above"),
-        ([(2, 6000), (3, 6000)], "does not lie above"),
+        ([(7, 6000)], "points beyond the log"),
+        ([(2, 18000)], "points beyond the log"),
+        ([(2, 6000), (2, 9000)], "is not above"),
+        ([(2, 6000), (3, 6000)], "is not above"),
         ([(-1, 6000)], "below the segment's base"),
-        ([(2, -3000)], "does not lie above"),
+        ([(2, -3000)], "is not above"),
     ],
 )
 def test_an_index_that_contradicts_its_log_disagrees(entries: list[tuple[int, int]], reason: str, rows: int) -> None:

@@ -50,7 +50,7 @@ def test_other_texts_are_no_ids(text: str) -> None:
         (b"version: 0\ntopic_id:" + TOPIC_ID.encode(), "line 2"),
         (b"version: 0\ntopic_id: " + b"A" * 22, "all zeros"),
         (b"version: 0\ntopic_id: " + b"A" * 30, "30 characters"),
-        (b"version: 0\n\xff", "no UTF-8"),
+        (b"version: 0\n\xff", "not UTF-8"),
     ],
 )
 def test_malformed_files_are_corrupt(data: bytes, reason: str) -> None:

@@ -115,7 +115,7 @@ def test_an_absent_or_cut_index_is_rebuilt(data: bytes | None) -> None:
         (entries((10, 102, 105, 100)), "no abort marker"),
         (entries((5, 100, 107, 108)), "no abort marker"),
         (entries((11, 102, 106, 100)), "no abort marker"),
-        (entries((10, 102, 106, 100), (10, 120, 130, 131)), "behind the last batch"),
+        (entries((10, 102, 106, 100), (10, 120, 130, 131)), "beyond the last batch"),
         (entries((10, 107, 106, 100)), "impossible"),
         (entries((10, 10, 99, 100)), "impossible"),
         (b"\0\1" + entries(RIGHT)[2:], "version 1"),

@@ -202,10 +202,10 @@ def test_a_page_whose_program_ended_says_that_it_is_old_and_recovers(chromium: B
     page.wait_for_timeout(300)
     page.clock.run_for(3_000)
     expect(alert.get_by_role("heading")).to_have_text(
-        re.compile(r"^No answer since \d\d:\d\d:\d\d UTC: what follows is old$")
+        re.compile(r"^No response since \d\d:\d\d:\d\d UTC: the data below is old$")
     )
     expect(verdict).to_be_hidden()
-    expect(page).to_have_title(re.compile("No answer"))
+    expect(page).to_have_title(re.compile("No response"))
     assert float(page.evaluate("getComputedStyle(document.querySelector('.partitions')).opacity")) < 0.6
     assert Axe().run(page, options={"runOnly": ["wcag2a"]}).violations_count == 0
     context.close()

@@ -99,7 +99,7 @@ def test_refused_settings_and_missing_rights_are_told() -> None:
     found = summary(
         board(figures(a_look())),
         config={"stale": True, "refused": {"reason": "these need a restart", "settings": ["store.url", "log.format"]}},
-        missing_rights=["allow it Describe on topic orders; until then nothing is archived of it"],
+        missing_rights=["allow it Describe on topic orders; until then it is not archived"],
     )
     assert found.tone == "warn"
     texts = "\n".join(trouble.text for trouble in found.troubles)
@@ -157,7 +157,7 @@ def test_totals_add_up_and_the_earliest_deadline_counts() -> None:
 def test_a_retention_that_nobody_has_told_threatens_for_all_we_know() -> None:
     untold = figures(waiting(is_retention_known=False))
     tiles = {tile.label: tile for tile in summary(board(untold)).tiles}
-    assert tiles["Unarchived data deleted in"].figure == "not known"
+    assert tiles["Unarchived data deleted in"].figure == "unknown"
     assert tiles["Unarchived data deleted in"].note == "the retention of 1 partition is unknown: no broker reported it"
     tiles = {tile.label: tile for tile in summary(board(figures(waiting()))).tiles}
     assert tiles["Unarchived data deleted in"].figure == "never"

@@ -93,7 +93,7 @@ def test_another_strategy_marks_what_it_finds_unchanged_and_rewrites_nothing(
     rules = CompactionRules(NOW_MS, strategy=Strategy.TIMESTAMP)
     kept = CompactionRequest(before.lineage.root, rules, WRITER, may_change_strategy=False)
     (refused,) = compactor(store, tmp_path).compact([kept])
-    assert "newest compaction was by strategy offset, this one would be by timestamp" in str(refused.error)
+    assert "newest compaction used strategy offset, this one would use timestamp" in str(refused.error)
     assert only_state(store) == before
     with capture_logs() as logs:
         result = compact_one(store, before, rules, tmp_path)

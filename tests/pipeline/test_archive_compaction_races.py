@@ -156,7 +156,7 @@ def test_a_compaction_that_was_overtaken_gives_up_and_leaves_nothing(
     slow = ArchiveCompactor(SETTINGS, LocalStages(), store.clock, tmp_path, confirm=other)
     (result,) = slow.compact([CompactionRequest(state.lineage.root, rules, WRITER)])
     assert isinstance(result.error, CommitConflict)
-    assert "another compaction came first" in str(result.error)
+    assert "another compaction committed first" in str(result.error)
     sound(store)
 
 

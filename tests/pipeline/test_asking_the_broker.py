@@ -139,7 +139,7 @@ def test_a_topic_that_was_made_anew_under_the_same_leader_epoch_is_seen_by_what_
         assert tools.journal.count() == 0
     found = next(outcome for outcome in report.outcomes if str(outcome.files.topic_partition) == "orders-0")
     assert type(found.error) is SegmentChanged
-    assert "the topic was created again, or the leader came back with less of its log" in str(found.error)
+    assert "the topic was re-created, or the leader restarted with a shorter log" in str(found.error)
     assert ranges(archived_states(store)["orders-0"]) == spans[:2]
 
 

@@ -160,7 +160,7 @@ def test_a_strategy_that_this_release_does_not_know_leaves_the_topic_alone() -> 
     told = TopicPolicy(compaction_strategy="lexicographic")
     found = resolved(GivenRules(), told=told)
     assert found.policy is None
-    assert "'lexicographic' is no compaction strategy" in found.why_not
+    assert "'lexicographic' is not a compaction strategy" in found.why_not
     assert str(resolved(GivenRules(), HDR, told=told).in_use) == "header 'v'"
 
 
@@ -179,8 +179,8 @@ def test_without_a_declaration_the_newest_compaction_decides() -> None:
     ):
         change = resolved(given).change_of(by_header)
         assert change is not None
-        assert f"hdr-3: its newest compaction was by strategy header 'v', this one would be by {new}" in str(change)
-        assert "Give --strategy header --header v to go on as before, or --override" in str(change)
+        assert f"hdr-3: its newest compaction used strategy header 'v', this one would use {new}" in str(change)
+        assert "Give --strategy header --header v to keep the strategy, or --override" in str(change)
     assert resolved(GivenRules()).change_of(state_by("offset")) is None
     assert resolved(GivenRules()).change_of(empty_state(by_header.lineage)) is None
 
@@ -207,7 +207,7 @@ def test_what_a_broker_has_not_reported_must_be_given() -> None:
     ignoring = {"ignore_cleanup_policy": True, "min_compaction_lag_ms": 0}
     alone = resolved(GivenRules(), told=told, **ignoring)
     assert alone.policy is None
-    assert "not known of its configs: compaction.strategy, delete.retention.ms (no right)" in alone.why_not
+    assert "unknown configs: compaction.strategy, delete.retention.ms (no right)" in alone.why_not
     given = GivenRules(Strategy.HEADER, "v", delete_retention_ms=7)
     assert str(resolved(given, told=told, **ignoring).in_use) == "header 'v'"
     assert "compaction.strategy.header" in resolved(GivenRules(Strategy.HEADER), told=told, **ignoring).why_not

@@ -57,7 +57,7 @@ def test_every_damaged_checkpoint_is_passed_over_with_a_warning() -> None:
         store.calls.clear()
         with capture_logs() as logs:
             assert a_log(store).read() == state
-        assert {entry["event"] for entry in logs} == {"checkpoint_passed_over"}
+        assert {entry["event"] for entry in logs} == {"checkpoint_ignored"}
         assert store.calls["read"] == reads
 
 
@@ -130,7 +130,7 @@ def test_a_lost_end_shows_as_soon_as_it_was_seen_before() -> None:
     state = filled(store, 10, checkpoint_every=10)
     del store.objects[key_of(9)]
     for read in (a_log(store).read, partial(a_log(store).refresh, state)):
-        with pytest.raises(CorruptFile, match="commit 9 is missing, although it was seen before"):
+        with pytest.raises(CorruptFile, match="commit 9 is missing, although the sidecar read it before"):
             read()
 
 
@@ -170,7 +170,7 @@ def test_a_huge_commit_is_not_even_read() -> None:
     filled(store, 2)
     store.objects[key_of(1)] = b" " * (16 * 1024 * 1024 + 1)
     store.calls.clear()
-    with pytest.raises(CorruptFile, match="no writer of ours exceeds"):
+    with pytest.raises(CorruptFile, match="this program writes at most"):
         a_log(store).read()
     assert store.calls["read"] == 0
 
@@ -190,7 +190,7 @@ def test_a_huge_commit_that_no_listing_shows_is_not_read_whole() -> None:
     store = CountsBytes()
     stored = StoredCommits(store, ROOT)
     store.objects[key_of(0)] = b" " * (2 * COMMIT_BYTES_MAX)
-    with pytest.raises(CorruptFile, match="no writer of ours exceeds") as caught:
+    with pytest.raises(CorruptFile, match="this program writes at most") as caught:
         stored.commit(0)
     assert caught.value.file == key_of(0)
     assert store.most == COMMIT_BYTES_MAX + 1
@@ -204,7 +204,7 @@ def test_a_checkpoint_that_grew_since_it_was_listed_is_not_read_whole(monkeypatc
     stored = StoredCommits(store, ROOT)
     assert stored.checkpoint(9, listed).next_number == 10
     store.objects[CHECKPOINT_9] += b" " * 1000
-    with pytest.raises(CorruptFile, match="no writer of ours exceeds"):
+    with pytest.raises(CorruptFile, match="this program writes at most"):
         stored.checkpoint(9, listed)
     assert store.most == listed.size_bytes + 1
 

@@ -110,7 +110,7 @@ def test_work_that_does_not_end_in_time_is_cut_off_and_the_loop_beats_meanwhile(
             assert turns.begun.wait(WAIT_S)
         assert given_up
         assert beats
-    assert [entry["event"] for entry in logs] == ["compaction_cut_off"]
+    assert [entry["event"] for entry in logs] == ["compaction_interrupted"]
 
 
 def test_work_that_ends_in_time_is_waited_for() -> None:
@@ -135,8 +135,8 @@ def test_a_reload_waits_a_moment_and_no_longer_and_what_runs_commits_nothing_mor
         assert cut_off.is_set()
         assert old.is_alive()
         (line,) = logs
-        assert (line["event"], line["reason"]) == ("compaction_cut_off", "the settings changed")
-        assert "may still succeed" in line["left"]
+        assert (line["event"], line["reason"]) == ("compaction_interrupted", "the settings changed")
+        assert "may still succeed" in line["running_job"]
         new = Turns()
         with beside(new, earlier=old) as thread:
             time.sleep(0.1)  # noqa: TID251
@@ -227,7 +227,7 @@ def test_a_process_that_stops_gives_work_its_time_and_then_no_commit() -> None:
         stop.set()
         assert not cut_off.is_set()
     assert cut_off.is_set()
-    assert [(line["event"], line["reason"]) for line in logs] == [("compaction_cut_off", "the process stops")]
+    assert [(line["event"], line["reason"]) for line in logs] == [("compaction_interrupted", "the process stops")]
 
 
 def test_a_fault_of_our_own_is_handed_to_the_loop() -> None:
@@ -251,7 +251,7 @@ def test_a_chore_is_done_every_so_often_and_its_errors_end_nothing() -> None:
             chore.turn()
             clock.sleep_s(1)
     assert done == [60, 120]
-    assert [(entry["event"], entry["error"]) for entry in logs] == [("chore_failed", "gone")]
+    assert [(entry["event"], entry["error"]) for entry in logs] == [("periodic_task_failed", "gone")]
 
 
 def settings_for(tmp_path: Path, **sections: Any) -> Settings:

@@ -31,7 +31,7 @@ from tests.pipeline.rig import (
 )
 
 
-@pytest.mark.parametrize("uploads", [0, 2], ids=["nothing was archived before", "the archive has a beginning"])
+@pytest.mark.parametrize("uploads", [0, 2], ids=["the partition had no archive before", "the archive has a beginning"])
 @pytest.mark.parametrize("partition", ["orders-0", "transactions-0"])
 def test_what_retention_takes_during_an_outage_is_archived_when_it_is_over(
     tmp_path: Path, partition: str, uploads: int
@@ -191,7 +191,7 @@ def test_what_cannot_be_archived_from_its_descriptor_keeps_nothing_else_from_it(
         with capture_logs() as logs:
             for _ in range(3):
                 rounds.run_once()
-        assert [line["path"][-8:] for line in logs if line["event"] == "held_segment_let_go"] == ["0140.log"]
+        assert [line["path"][-8:] for line in logs if line["event"] == "pinned_segment_released"] == ["0140.log"]
     state = archived_states(store)["orders-0"]
     assert ranges(state) == [expected[0], *expected[2:]]
     assert state.holes == (Hole(140, 248, LossReason.NOT_ON_DISK),)

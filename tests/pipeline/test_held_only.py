@@ -88,7 +88,7 @@ def test_what_ends_with_the_process_is_told_when_it_does(tmp_path: Path) -> None
         with capture_logs() as logs:
             rounds.run_once()
             tools.held.release()
-        (line,) = [line for line in logs if line["event"] == "held_segments_let_go"]
+        (line,) = [line for line in logs if line["event"] == "pinned_segments_released"]
         assert (line["log_level"], line["segments"], line["size_bytes"]) == ("warning", 2, size_bytes)
         assert line["partitions"] == ["orders-0"]
         assert open_deleted(directory.parent) == []
@@ -117,4 +117,4 @@ def test_what_still_lies_on_the_disk_is_let_go_in_silence(tmp_path: Path) -> Non
         tools.stop.set()
         with capture_logs() as logs:
             rounds.run_once()
-        assert "held_segments_let_go" not in {line["event"] for line in logs}
+        assert "pinned_segments_released" not in {line["event"] for line in logs}

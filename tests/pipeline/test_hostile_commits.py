@@ -49,7 +49,7 @@ def version(text: bytes) -> Callable[[bytes], bytes]:
         (part("producer_snapshot", "size_bytes", INDEXES_BYTES_MAX // 2), "producer_snapshot reaches from"),
         (version(b"[" * 800 + b"]" * 800), "version: expected an integer"),
         (version(b"[" * 100_000 + b"]" * 100_000), "nested too deeply"),
-        (version(b"9" * 5000), "no JSON of ours"),
+        (version(b"9" * 5000), "not JSON of this program"),
     ],
 )
 def test_it_stops_its_partition_only(

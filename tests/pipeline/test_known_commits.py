@@ -99,7 +99,7 @@ def test_gc_of_run_deletes_nothing_below_a_commit_that_is_gone(running: Running,
     lost = lose(running)
     with capture_logs() as logs:
         running.clear_up()
-    assert [entry["event"] for entry in logs] == ["garbage_not_removed"]
+    assert [entry["event"] for entry in logs] == ["unused_objects_not_deleted"]
     assert running.segment_objects() == before
     running.store.objects.update(lost)
     running.clear_up()
@@ -115,10 +115,10 @@ def test_compaction_in_run_neither_weighs_nor_plans_nor_commits_below_a_commit_t
     before = only_state(store)
     lost = lose(running)
     objects = dict(store.objects)
-    with pytest.raises(CorruptFile, match="was seen before"):
+    with pytest.raises(CorruptFile, match=r"the sidecar read .* before"):
         Look(store, store.clock)(led, CompactionPolicy())
     request = CompactionRequest(led.root, RULES, WRITER, newest_commit=led.newest_commit)
-    with pytest.raises(CorruptFile, match="was seen before"):
+    with pytest.raises(CorruptFile, match=r"the sidecar read .* before"):
         plan_archive(store, request, store.clock)
     at = {"url": str(tmp_path / "archive")}
     settings = Settings.model_validate({"store": at, "compaction": {"staging_dir": str(tmp_path / "work")}})
@@ -236,7 +236,7 @@ def test_gc_by_hand_stops_where_a_checkpoint_shows_that_the_newest_commit_is_mis
     newest = running.newest
     commit = store.objects.pop(newest)
     objects = dict(store.objects)
-    with pytest.raises(CorruptFile, match="is missing, although it was seen before"):
+    with pytest.raises(CorruptFile, match="is missing, although the sidecar read it before"):
         collect(store, dry_run=dry_run)
     assert store.objects == objects
     store.objects[newest] = commit

@@ -33,7 +33,7 @@ from tests.pipeline.before_upload_rig import rig as before_upload_rig
 from tests.pipeline.rig import copy_partitions, tools_for
 from tests.pipeline.test_asking_the_broker import AWAY, Leadership, rounds_of
 
-EVENTS = {"segments_wait_long", "segments_wait_over"}
+EVENTS = {"segments_delayed", "segments_wait_over"}
 HELD = AboveHighWatermark(0, 100)
 
 
@@ -65,7 +65,7 @@ class Looks:
         with capture_logs() as logs:
             self.waits.looked(plans, away, present)
         assert {(line["event"], line["log_level"]) for line in logs} <= {
-            ("segments_wait_long", "warning"),
+            ("segments_delayed", "warning"),
             ("segments_wait_over", "info"),
         }
         return [(line["event"], line["waited_s"]) for line in logs]
@@ -83,7 +83,7 @@ def test_it_is_told_once_when_it_has_lasted_and_once_when_it_is_over(looks: Look
     waits = looks.plan(HELD)
     assert looks.look(0, waits) == []
     assert looks.look(LONG_WAIT_S - 1, waits) == []
-    assert looks.look(1, waits) == [("segments_wait_long", 300)]
+    assert looks.look(1, waits) == [("segments_delayed", 300)]
     assert looks.look(5 * LONG_WAIT_S, waits) == []
     assert looks.look(1, looks.plan(None, waiting=0)) == [("segments_wait_over", 1801)]
     assert looks.look(LONG_WAIT_S, looks.plan(None, waiting=0)) == []
@@ -91,7 +91,7 @@ def test_it_is_told_once_when_it_has_lasted_and_once_when_it_is_over(looks: Look
 
 def test_figures_in_a_reason_make_no_other_one(looks: Looks) -> None:
     assert looks.look(0, looks.plan(HELD)) == []
-    assert looks.look(LONG_WAIT_S, looks.plan(AboveHighWatermark(0, 139))) == [("segments_wait_long", 300)]
+    assert looks.look(LONG_WAIT_S, looks.plan(AboveHighWatermark(0, 139))) == [("segments_delayed", 300)]
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_a_segment_that_one_transaction_or_leader_after_another_holds_waits_on(
     before: WaitReason, later: WaitReason, looks: Looks
 ) -> None:
     assert looks.look(0, looks.plan(before)) == []
-    assert looks.look(LONG_WAIT_S, looks.plan(later)) == [("segments_wait_long", 300)]
+    assert looks.look(LONG_WAIT_S, looks.plan(later)) == [("segments_delayed", 300)]
     assert looks.look(1, looks.plan(before)) == []
 
 
@@ -123,10 +123,10 @@ def test_a_partition_that_gets_on_does_not_wait(looks: Looks) -> None:
 
 def test_another_reason_is_waited_for_anew(looks: Looks) -> None:
     assert looks.look(0, looks.plan(HELD)) == []
-    assert looks.look(LONG_WAIT_S, looks.plan(HELD)) == [("segments_wait_long", 300)]
+    assert looks.look(LONG_WAIT_S, looks.plan(HELD)) == [("segments_delayed", 300)]
     other = looks.plan(Wait.CLEANER_RUNNING)
     assert looks.look(1, other) == [("segments_wait_over", 301)]
-    assert looks.look(LONG_WAIT_S, other) == [("segments_wait_long", 300)]
+    assert looks.look(LONG_WAIT_S, other) == [("segments_delayed", 300)]
 
 
 @pytest.mark.parametrize(
@@ -148,21 +148,21 @@ def test_what_is_right_at_rest_or_told_by_itself_is_not_told(changes: dict[str, 
 def test_a_leader_that_does_not_answer_is_told(looks: Looks) -> None:
     plan = looks.plan(NoStableOffset(4, "no answer"), leads=False, unanswered=True)
     assert looks.look(0, plan) == []
-    assert looks.look(LONG_WAIT_S, plan) == [("segments_wait_long", 300)]
+    assert looks.look(LONG_WAIT_S, plan) == [("segments_delayed", 300)]
 
 
 def test_a_broker_that_is_away_tells_nothing_new(looks: Looks) -> None:
     waits, away = looks.plan(HELD), looks.plan(AWAY)
     assert looks.look(0, waits) == []
     assert looks.look(2 * LONG_WAIT_S, away, away=AWAY) == []
-    assert looks.look(1, waits) == [("segments_wait_long", 601)]
+    assert looks.look(1, waits) == [("segments_delayed", 601)]
 
 
 def test_a_partition_that_rests_waits_on_and_one_that_is_gone_does_not(looks: Looks) -> None:
     waits = looks.plan(HELD)
     assert looks.look(0, waits) == []
     assert looks.look(LONG_WAIT_S) == []
-    assert looks.look(1, waits) == [("segments_wait_long", 301)]
+    assert looks.look(1, waits) == [("segments_delayed", 301)]
     assert looks.look(1, is_present=False) == []
     assert looks.look(LONG_WAIT_S, waits) == []
 
@@ -189,7 +189,7 @@ def test_rounds_tell_it(reason: Any, told: int, tmp_path: Path) -> None:
                 tools.clock.sleep_s(LONG_WAIT_S / 2)
         found = [line for line in logs if line["event"] in EVENTS]
         assert [(line["event"], line["from_offset"], line["reason"]) for line in found] == [
-            ("segments_wait_long", 0, render(reason))
+            ("segments_delayed", 0, render(reason))
         ] * told
         facts.away, facts.leads = None, True
         with capture_logs() as logs:

@@ -171,7 +171,7 @@ def test_what_waits_for_long_is_told_though_every_look_falls_into_its_turn(last_
             last_in_line.look()
         last_in_line.end()
         last_in_line.rounds.run_once()
-    assert [line["event"] for line in logs if "segments_wait" in line["event"]] == ["segments_wait_long"]
+    assert [line["event"] for line in logs if "segments_delayed" in line["event"]] == ["segments_delayed"]
 
 
 def test_a_busy_partition_goes_on_telling_what_it_waits_for(last_in_line: Site) -> None:

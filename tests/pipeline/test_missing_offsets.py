@@ -81,7 +81,7 @@ def test_a_log_that_is_gone_just_above_the_archive_is_a_hole(
         (error,) = archive(tools, log_dir).errors
     assert isinstance(error, CoverageHole)
     assert error.hole == LOST
-    where = f"{log_of(log_dir, ORDERS[2][0])} has nothing from offset {LOST[0]} on, where the archive ends"
+    where = f"{log_of(log_dir, ORDERS[2][0])} has no batch from offset {LOST[0]} on, where the archive ends"
     assert f"{where}, the next segment begins at {LOST[1]}" in str(error)
     assert ranges(orders_of(store)) == ORDERS[:3]
     with tools_for(log_dir, store, tmp_path / "state", record_lost=True) as tools:
@@ -118,7 +118,7 @@ def test_what_is_lost_before_the_archive_begins_is_told_and_the_archive_begins_b
         assert f"lost_offsets_total {ORDERS[0][1]}.0" in tools.metrics.exposition()[0].decode()
     told = [line for line in logs if line["event"] == "offsets_lost"]
     assert [(line["from_offset"], line["to_offset"]) for line in told] == [ORDERS[0]]
-    assert "the archive begins above" in told[0]["reason"]
+    assert "its archive begins above them" in told[0]["reason"]
     assert (ranges(orders_of(store)), holes(orders_of(store))) == (ORDERS[1:], [])
 
 
@@ -181,7 +181,7 @@ def test_a_file_that_comes_back_below_the_cut_makes_it_another_log(
     assert cut is not None
     ensure_unchanged(cut, files)
     log_of(log_dir, LOST[0]).write_bytes(log_of(golden("4.3.0") / "logs", LOST[0]).read_bytes())
-    with pytest.raises(SegmentChanged, match=f"a segment begins at {LOST[0]} now"):
+    with pytest.raises(SegmentChanged, match=f"a segment now begins at {LOST[0]}, inside it"):
         ensure_unchanged(cut, files)
 
 

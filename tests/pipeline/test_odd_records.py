@@ -58,7 +58,7 @@ def observed(tmp_path: Path, **settings: Any) -> Iterator[tuple[Rig, list[Any]]]
 
 
 def odd(logs: list[Any]) -> list[tuple[str, int, int]]:
-    found = [line for line in logs if line["event"] == "compaction_met_odd_records"]
+    found = [line for line in logs if line["event"] == "compaction_unkeyed_or_malformed"]
     return [(line["log_level"], line["unkeyed_dropped"], line["malformed_versions"]) for line in found]
 
 
@@ -74,7 +74,7 @@ def test_what_before_upload_drops_is_told_once_its_copies_are_committed(tmp_path
         # Segment 5 goes as it is: a compaction of the archive meets its malformed version.
         assert held.generations("orders-0") == [1, 1, 0]
         assert odd(logs) == [("warning", 1, 2)]
-        (line,) = [line for line in logs if line["event"] == "compaction_met_odd_records"]
+        (line,) = [line for line in logs if line["event"] == "compaction_unkeyed_or_malformed"]
         assert "no undo brings them back" in line["effect"]
         assert held.waiting.odd.status() == {"orders": {"unkeyed": 1, "malformed_versions": 2}}
 

@@ -104,8 +104,8 @@ def test_a_transaction_that_outlives_every_timeout_is_told_once(tmp_path: Path) 
         for _ in range(5):
             rounds.run_once()
             tools.clock.advance_ms(400_000)  # type: ignore[attr-defined]
-    (told,) = (entry for entry in logs if entry["event"] == "transaction_hangs")
-    assert (told["first_offset"], told["held_s"]) == (777, 1200)
+    (told,) = (entry for entry in logs if entry["event"] == "hanging_transaction")
+    assert (told["first_offset"], told["open_s"]) == (777, 1200)
     assert "kafka-transactions.sh" in told["remedy"]
 
 

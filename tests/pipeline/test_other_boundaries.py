@@ -93,7 +93,7 @@ def test_where_no_batch_begins_at_the_archive_end_the_partition_stops_and_says_w
         report = archive(tools, log_dir)
     assert [type(error) for error in report.errors] == [LineageUnknown]
     assert "no batch of format v2 begins there" in str(report.errors[0])
-    assert "Let the broker lead" in str(report.errors[0])
+    assert "Make the broker the leader" in str(report.errors[0])
 
 
 def a_segment(log_dir: Path) -> SegmentFiles:

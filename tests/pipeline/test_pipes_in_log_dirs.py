@@ -21,7 +21,7 @@ from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.rig import archived_states, copy_partitions, rounds_over, tools_for
 
 WAIT_S = 60.0
-PIPE = "no regular file but a pipe, device or socket; move it out"
+PIPE = "a pipe, device or socket, not a regular file; move it out"
 
 
 def in_time(work: Callable[[], object]) -> None:

@@ -272,7 +272,7 @@ def test_a_partition_whose_rule_changed_is_compacted_again_only_when_it_is_offer
         turns(rig)
         turns(rig)
     assert rig.jobs == [["changed"]]
-    assert ("compaction_overtaken", "warning") in {(line["event"], line["log_level"]) for line in logs}
+    assert ("compaction_superseded", "warning") in {(line["event"], line["log_level"]) for line in logs}
     assert rig.sample("quarantined_partitions") == 0
     del rig.ends["changed"]
     rig.offer()

@@ -77,8 +77,8 @@ def test_a_segment_that_cannot_fit_is_refused_with_the_figure() -> None:
     with pytest.raises(StagingTooSmall) as refused:
         require_room("orders-0", rewritten(50, 51), 100)
     assert str(refused.value) == (
-        "orders-0: work files of the segment at offset 1 would take 102 bytes, compaction.max_staging_bytes allows 100; the "
-        "partition stays as it is, and is not compacted: raise the setting, and give compaction.staging_dir that room"
+        "orders-0: work files of the segment at offset 1 would take 102 bytes, compaction.max_staging_bytes allows 100. The "
+        "partition stays as it is, and is not compacted. Raise the setting, and give compaction.staging_dir that space"
     )
 
 

@@ -115,7 +115,7 @@ def test_a_default_does_not_change_the_strategy_of_groups_before(tmp_path: Path)
         count = 2 * (SEGMENTS_KEPT - 1)
         assert told.held.waiting.raw.status() == {"orders": {str(RawReason.STRATEGY_DIFFERS): count}}
         details = {line["detail"] for line in told.logs if line["event"] == "archived_without_compaction"}
-        assert all("by strategy header 'version', this one would be by offset" in detail for detail in details)
+        assert all("strategy header 'version', this one would use offset" in detail for detail in details)
         assert told.warned() == []
         told.told = BY_HEADER
         assert told.wave() == {told.end_offset - 2}
@@ -273,7 +273,7 @@ def rule(told: TopicPolicy, **compaction: Any) -> TopicRule:
 
 
 def test_only_a_declared_strategy_may_differ_from_that_of_the_newest_compaction() -> None:
-    refusal = "the newest compaction was by strategy header 'version', this one would be by offset"
+    refusal = "the newest compaction used strategy header 'version', this one would use offset"
     assert strategy_refusal(rule(UNDECLARED), HEADER) == refusal
     assert strategy_refusal(rule(replace(UNDECLARED, compaction_strategy="header")), HEADER) == refusal
     assert strategy_refusal(rule(UNDECLARED), None) == ""

@@ -88,6 +88,6 @@ def test_a_default_does_not_change_the_strategy_of_an_archive(
         assert clean.strategy == "offset"
     else:
         assert isinstance(result.error, PartitionError)  # The worker sets the partition aside, with this reason.
-        assert "its newest compaction was by strategy header 'v', this one would be by offset" in str(result.error)
+        assert "its newest compaction used strategy header 'v', this one would use offset" in str(result.error)
         assert "Set it in the topic's entry of compaction.topics" in str(result.error)
         assert only_state(store) == before

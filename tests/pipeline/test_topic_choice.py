@@ -66,6 +66,6 @@ def test_a_back_fill_of_a_broker_without_a_replica_ends_well_and_that_of_a_slip_
     settings, files = settings_with(log_dir, "payments"), FileBrokerFacts([log_dir], assume_leader=True)
     with capture_logs() as logs:
         _require_choice(settings, Leadership(files, in_cluster=frozenset({"orders", "payments"})), True)
-    assert [log["event"] for log in logs] == ["no_topic_is_chosen"]
+    assert [log["event"] for log in logs] == ["no_topic_selected"]
     with pytest.raises(SettingsError, match="no topic matches; there are: orders"):
         _require_choice(settings, Leadership(files, in_cluster=frozenset({"orders"})), True)

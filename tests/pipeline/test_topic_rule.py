@@ -79,7 +79,7 @@ def test_a_topic_that_is_named_and_left_alone_is_told_once_until_the_reason_chan
         assert rules.policy_of("orders") is not None
         told["orders"] = TopicPolicy(unanswered=Unanswered("no right"))
         assert rules.policy_of("orders") is None
-    assert [log["event"] for log in logs] == ["compaction_leaves_topic_alone"] * 2
+    assert [log["event"] for log in logs] == ["topic_not_compacted"] * 2
 
 
 def test_producers_are_remembered_as_the_broker_does_unless_the_operator_says_otherwise() -> None:
@@ -133,7 +133,7 @@ def test_a_topic_whose_own_strategy_is_unknown_is_left_alone_unless_its_entry_ha
     told = replace(BY_HEADER, compaction_strategy="newest")
     found = topic_rule(settings({"pattern": "orders"}), "orders", told)
     assert found.policy is None
-    assert "its config compaction.strategy: 'newest' is no compaction strategy" in found.why_not
+    assert "its config compaction.strategy: 'newest' is not a compaction strategy" in found.why_not
     assert topic_rule(settings({"pattern": "orders", "strategy": "offset"}), "orders", told).policy is not None
 
 
@@ -181,7 +181,7 @@ def test_what_topics_policies_gives_counts_although_the_broker_has_not_reported_
     )
     alone = topic_rule(settings({"pattern": "orders"}), "orders", told)
     assert alone.why_not == (
-        "not known of its configs: compaction.strategy (no right); to compact it all the same, set in "
+        "unknown configs: compaction.strategy (no right). To compact it all the same, set these in "
         "`compaction` or in its entry of compaction.topics: strategy"
     )
     found = topic_rule(settings({"pattern": "orders", "strategy": "offset"}), "orders", told).policy

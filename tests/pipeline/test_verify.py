@@ -352,7 +352,7 @@ def test_without_orphans_nothing_is_written_and_where_that_fails_our_clock_shows
     with capture_logs() as logs:
         found = verify_partition(store, ROOT, ManualClock(store.clock.now_ms() + MINUTE_MS))
     assert [orphan.age_ms for orphan in found.orphans] == [MINUTE_MS]
-    assert [entry["event"] for entry in logs] == ["ages_by_own_clock"]
+    assert [entry["event"] for entry in logs] == ["store_clock_not_read"]
 
 
 @pytest.mark.parametrize("kind", [FaultKind.DENIED, FaultKind.UNSUPPORTED])

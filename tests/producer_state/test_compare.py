@@ -57,7 +57,10 @@ def test_any_field_of_an_unexpired_producer_that_differs_is_wrong(change: dict[s
         result = compared(theirs, ours)
         assert result.conformance is Conformance.WRONG
         (name,) = change
-        assert f"producer 7: {name} {getattr(theirs, name)}, by the log {getattr(ours, name)}" in result.describe()
+        assert (
+            f"producer 7: {name} {getattr(theirs, name)}, according to the log {getattr(ours, name)}"
+            in result.describe()
+        )
 
 
 def test_an_unexpired_producer_that_the_broker_lacks_is_wrong() -> None:
@@ -83,11 +86,11 @@ def test_expired_entries_may_come_and_go_and_differ() -> None:
 
 
 def test_the_blank_entry_of_an_empty_control_batch_may_be_there() -> None:
-    assert reason(compared(ProducerEntry(7), None, expiration_ms=None)) == "known from an empty control batch only"
+    assert reason(compared(ProducerEntry(7), None, expiration_ms=None)) == "known only from an empty control batch"
 
 
 def test_what_lies_below_the_logs_start_only_the_broker_knows() -> None:
-    below = "it lies below the log's start"
+    below = "it is below the log start offset"
     assert reason(compared(ENTRY, None, log_start_offset=201)) == below
     assert compared(ENTRY, None, log_start_offset=200).conformance is Conformance.WRONG
     no_coordinator = replace(ENTRY, coordinator_epoch=-1)

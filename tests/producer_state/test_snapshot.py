@@ -134,7 +134,7 @@ def test_any_flipped_bit_is_found(position: int) -> None:
         (sealed(b"\x00\x00\x00\x03" + TWO[10:]), 6, "3 entries in 102 bytes, expected 148 bytes"),
         (sealed(b"\xff\xff\xff\xff"), 6, "-1 entries"),
         (sealed(b"\x7f\xff\xff\xff"), 6, "2147483647 entries"),
-        (sealed(b"\x00\x00\x00\x02" + TWO[10:56] * 2), 56, "producer id 1 stands there twice"),
+        (sealed(b"\x00\x00\x00\x02" + TWO[10:56] * 2), 56, "producer id 1 appears twice"),
         (sealed(b"\x00\x00\x00\x01" + b"\xff" * 46), 10, "producer id -1 is negative"),
     ],
 )

@@ -1,6 +1,7 @@
 """The sentences of a text: what is prose in a Markdown file, and where a sentence ends.
 
-Not prose: fenced and indented code, HTML comments, pictures, addresses, and what stands in a code span, which counts as one word.
+Not prose: fenced and indented code, HTML comments, pictures, addresses, and the content of a code span or of `{braces}`, where the
+program puts in a value. Each of these counts as one word.
 Prose comes in blocks: a paragraph, an item of a list, a heading, or a cell of a table.
 A sentence ends at the end of its block, and at `.`, `!` or `?` before white space. A colon, a semicolon and the full stop of
 `e.g.` and `i.e.` end none. Its words are what white space separates and has a letter or a digit.
@@ -101,6 +102,7 @@ def _plain(text: str) -> str:
     """A block without marks: a link is its text, a code span one word."""
     text = re.sub(r"!\[[^]]*\]\([^)]*\)", "", text)
     text = re.sub(r"(`+)(?!`).+?(?<!`)\1(?!`)", CODE, text)
+    text = re.sub(r"\{[^{}]*\}", CODE, re.sub(r"\{[^{}]*\}", CODE, text))
     text = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", text)
     text = re.sub(r"<(?:br|https?:)[^>]*>", " ", text)
     return " ".join(text.replace("**", "").split())

@@ -76,7 +76,7 @@ FATAL_EVENTS = {
     "transfer_crashed",
     "offsets_lost",
     "producer_snapshot_mismatch",
-    "round_failed",
+    "cycle_failed",
 }
 """Log events that none of these happenings may cause."""
 

@@ -92,5 +92,10 @@ def test_uploads_end_and_are_kept_nothing_is_planned_and_a_slow_broker_counts_as
             eventually(daemon.is_ready)
         assert daemon.metric("broker_away") == 0
         assert daemon.process.stop() == 0
-        events = [event["event"] for event in daemon.events() if event["event"] in {"broker_away", "broker_back"}]
-        assert [event for event, _ in groupby(events)] == ["broker_away", "broker_back"] * 3  # several reasons in each
+        events = [
+            event["event"] for event in daemon.events() if event["event"] in {"broker_unreachable", "broker_reachable"}
+        ]
+        assert [event for event, _ in groupby(events)] == [
+            "broker_unreachable",
+            "broker_reachable",
+        ] * 3  # several reasons in each

@@ -199,4 +199,4 @@ def test_nothing_above_the_last_stable_offset_is_archived_and_a_broker_that_is_a
         assert daemon.metric("broker_away") == 0
         assert daemon.process.stop() == 0
         events = [event["event"] for event in daemon.events()]
-        assert {"broker_away", "broker_back"} <= set(events)
+        assert {"broker_unreachable", "broker_reachable"} <= set(events)

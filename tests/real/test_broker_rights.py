@@ -115,7 +115,7 @@ def test_the_documented_rights_are_enough_and_each_missing_one_is_named(guarded:
     guarded.allow()
     found, state, _ = guarded.ask()
     assert (found.leads, state.away) == (False, None)
-    assert "not authorized; allow it Describe on topic orders" in render(found.reason)
+    assert "not authorized. Allow it Describe on topic orders" in render(found.reason)
     assert "--operation Describe --topic orders" in state.missing_rights[0]
     refused = run_installed(settings, "backfill")
     assert "--operation Describe --topic orders" in refused.stderr

@@ -66,7 +66,7 @@ def test_what_rolls_while_the_store_hangs_is_held_and_the_silence_is_told(tmp_pa
             eventually(lambda: daemon.metric("held_deleted_bytes") == 0)
             assert daemon.process.stop() == 0
             told = [event["event"] for event in daemon.events() if event["event"].startswith("store_")]
-            assert told == ["store_silent", "store_answers_again"]
+            assert told == ["store_not_responding", "store_responding"]
         with store_of(settings) as store:
             states = archived_states(store)
     for name in PARTITIONS:

@@ -192,9 +192,12 @@ def test_keystores_that_cannot_be_read_are_refused_with_what_to_do(newest: Secur
             newest.settings("TLS", ssl_ca_file=old, ssl_ca_password="of-the-truststore"),
             "JKS store, which is not supported",
         ),
-        (newest.settings("TLS", ssl_ca_file=keys, ssl_ca_password=KEYSTORE_PASSWORD), "holds no trusted certificate"),
+        (
+            newest.settings("TLS", ssl_ca_file=keys, ssl_ca_password=KEYSTORE_PASSWORD),
+            "contains no trusted certificate",
+        ),
         (newest.settings("MTLS", **both, ssl_key_password="wrong"), "its password is wrong or missing"),
-        (newest.settings("MTLS", ssl_certificate_file=broken, ssl_key_file=broken), "is no PKCS12 store"),
+        (newest.settings("MTLS", ssl_certificate_file=broken, ssl_key_file=broken), "is not a PKCS12 store"),
     ]
     for settings, expected in cases:
         assert expected in trouble_with(settings)
@@ -222,12 +225,15 @@ def test_each_way_to_fail_has_one_sentence_of_its_own(newest: Secured, tmp_path:
     tls, by_name = newest.listeners.server("TLS"), newest.listeners.server("TLS").replace("127.0.0.1", "localhost")
     cases: list[tuple[BrokerConnectionSettings, str]] = [
         (newest.settings("TLS", ssl_ca_file=stranger.ca_file), "correct ssl_ca_file"),
-        (newest.settings("TLS", ssl_ca_file=None), "not signed by the system's authorities"),
+        (newest.settings("TLS", ssl_ca_file=None), "not signed by the system's certificate authorities"),
         (newest.settings("TLS", bootstrap_servers=(by_name,)), "certificate is not for localhost"),
         (newest.settings("TLS", ssl_ca_file=absent), f"ssl_ca_file: {absent} cannot be read"),
-        (newest.settings("TLS", ssl_ca_file=empty), f"{empty} holds no certificates"),
-        (newest.settings("MTLS", ssl_certificate_file=None, ssl_key_file=None), "refuses our certificate"),
-        (newest.settings("MTLS", ssl_certificate_file=unknown.chain, ssl_key_file=unknown.key), "its own truststore"),
+        (newest.settings("TLS", ssl_ca_file=empty), f"{empty} contains no certificate"),
+        (newest.settings("MTLS", ssl_certificate_file=None, ssl_key_file=None), "refuses the sidecar's certificate"),
+        (
+            newest.settings("MTLS", ssl_certificate_file=unknown.chain, ssl_key_file=unknown.key),
+            "the broker's truststore",
+        ),
         (newest.settings("MTLS", ssl_key_file=unknown.key), "must belong together"),
         (newest.settings("MTLS", ssl_key_file=encrypted_key(newest.client.key, "pass")), "needs ssl_key_password_file"),
         (newest.settings("TLS", bootstrap_servers=(newest.broker.bootstrap,)), "does not speak TLS"),
@@ -245,7 +251,7 @@ def test_each_way_to_fail_has_one_sentence_of_its_own(newest: Secured, tmp_path:
         (newest.settings("SASL", sasl_mechanism="GSSAPI"), "does not offer sasl_mechanism GSSAPI, but "),
         (newest.by_password("SASL", "PLAIN", "wrong"), "user sidecar is refused with PLAIN"),
         (newest.by_password("SASLTLS", "SCRAM-SHA-256", "wrong"), "user sidecar is refused with SCRAM-SHA-256"),
-        (newest.by_token("SASL", -30), "Z, is refused: it must be fresh"),
+        (newest.by_token("SASL", -30), "Z, is refused: it must not have expired"),
         (newest.settings("SASL", sasl_mechanism="OAUTHBEARER", sasl_oauth_token_file=empty), f"{empty} is empty"),
         (
             newest.settings("SASL", sasl_mechanism="PLAIN", sasl_username=USER, sasl_password_file=absent),
@@ -316,7 +322,7 @@ def test_run_says_what_is_wrong_plans_nothing_and_goes_on_with_the_right_secret(
         told = run_program(settings, "broker", "--json")
         assert json_lines(told)[0]["partitions"][0]["leads"]
         assert daemon.process.stop() == 0
-        assert {"broker_away", "broker_back"} <= {event["event"] for event in daemon.events()}
+        assert {"broker_unreachable", "broker_reachable"} <= {event["event"] for event in daemon.events()}
         shown += [daemon.process.output(), refused.stderr, refused.stdout, told.stdout, told.stderr]
     for arguments in (["config", "show", "--json"], ["config", "show"], ["config", "show", "--topic", "orders"]):
         done = run_program(settings, *arguments)

@@ -10,7 +10,7 @@ from sidecar.errors import CorruptFile, PartitionError, SidecarError
 from sidecar.reporting.advice import advised, finding
 
 KEY = "orders/0/x/commits/00000000000000000003.json"
-BY_KIND = "restore the object from a replica of the bucket or an earlier version; then its partition continues"
+BY_KIND = "restore the object from a replica of the bucket or an earlier version; then the partition continues"
 
 
 @pytest.mark.parametrize(

@@ -123,8 +123,8 @@ def test_a_silent_store_is_told_in_the_middle_of_a_round_and_met_again_with_the_
         reporter.store_silent(None)
         assert health.not_ready() == {}
     assert [(line["log_level"], line["event"]) for line in logs] == [
-        ("warning", "store_silent"),
-        ("info", "store_answers_again"),
+        ("warning", "store_not_responding"),
+        ("info", "store_responding"),
     ]
     assert [error.text for error in status.figures().errors] == ["PutObject: read timeout"]
     assert "planned and pinned" in logs[0]["effect"]
@@ -144,9 +144,9 @@ def test_before_the_first_answer_the_log_says_that_nothing_is_pinned() -> None:
         assert health.not_ready()["store"] == "the store responds again; the sidecar tests its functions"
         reporter.store_usable()
     assert health.not_ready() == {"first_round": "the first check of all partitions is still running"}
-    assert [line["event"] for line in logs] == ["store_silent", "store_not_usable", "store_answers_again"]
+    assert [line["event"] for line in logs] == ["store_not_responding", "store_not_usable", "store_responding"]
     for line in logs[:2]:
-        assert "nothing is pinned until the store has answered once" in line["effect"]
+        assert "Nothing is pinned until the store has responded once" in line["effect"]
         assert "nothing in the archive changed" in line["effect"]
     assert logs[1]["next_try_s"] == 4.0
 

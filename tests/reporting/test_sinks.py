@@ -58,7 +58,9 @@ def told(*happened: events.DomainEvent) -> tuple[list[Any], Metrics, StatusModel
     return logs, metrics, status
 
 
-NEVER_ARCHIVED = f"{events.LossReason.NOT_ON_DISK}; nothing was archived before, so that the archive begins above"
+NEVER_ARCHIVED = (
+    f"{events.LossReason.NOT_ON_DISK}; the partition had no archive before, so its archive begins above them"
+)
 
 
 @pytest.mark.parametrize(
@@ -113,12 +115,12 @@ NEVER_ARCHIVED = f"{events.LossReason.NOT_ON_DISK}; nothing was archived before,
         (events.LostOffsetsOnDisk(ORDERS, "again"), [("error", "lost_offsets_on_disk")], {}, []),
         (
             events.OffsetsTakenAsCompacted(SEGMENT, (5, 10), "compact"),
-            [("warning", "missing_offsets_taken_as_compacted")],
+            [("warning", "missing_offsets_accepted_as_compacted")],
             {"offsets_taken_as_compacted_total": 5},
             [],
         ),
-        (events.PinReleased("0.log", 100, "full"), [("error", "held_segment_let_go")], {}, []),
-        (events.TransactionHangs(SEGMENT, 7, 3, 900.4), [("warning", "transaction_hangs")], {}, []),
+        (events.PinReleased("0.log", 100, "full"), [("error", "pinned_segment_released")], {}, []),
+        (events.TransactionHangs(SEGMENT, 7, 3, 900.4), [("warning", "hanging_transaction")], {}, []),
         (events.ExtentChanged(ORDERS, ArchiveExtent(1)), [], {}, []),
         (CHECKED, [], {"pending_segments": 1, "data_at_risk_in_seconds": 5, "retention_unknown_partitions": 1}, []),
         (CHECKED, [], {"partitions{state=waiting}": 1, "oldest_pending_segment_age_seconds": 7}, []),

@@ -96,9 +96,9 @@ def _iso(milliseconds: int) -> str:
         (["--until-timestamp", "2026-11-21T12:00:00"], "time zone missing"),
         (["--until-timestamp", "yesterday"], "milliseconds since 1970"),
         (["--until-timestamp", "1", "--offset-range", "1:2", "--partition", "0"], "give only one of"),
-        (["--until-timestamp", "9" * 26], "no time in milliseconds"),
+        (["--until-timestamp", "9" * 26], "not a time in milliseconds"),
         (["--until-timestamp", "1795252800000000"], "are these microseconds?"),
-        (["--partition", "9"], "has nothing that fits"),
+        (["--partition", "9"], "has no match for"),
     ],
 )
 def test_wrong_usage_ends_with_2(arguments: list[str], told: str, archive: Path, tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_a_partition_that_stopped_is_told(archive: Path, tmp_path: Path) -> None
     done = restoring(copy, own_log_dir(tmp_path))
     assert done.code == 3
     assert f"{damaged.relative_to(copy)}, at byte" in done.err
-    assert "orders-0.restoring stays, and no broker starts beside it" in done.err
+    assert "orders-0.restoring stays, and no broker starts while it is there" in done.err
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,10 @@ def test_a_signal_ends_it_tidily(
     assert process.returncode == code, errors
     assert b"Traceback" not in errors
     told = errors.decode()
-    assert f"interrupted: orders-0.restoring, orders-1.restoring in {log_dir} stay, and no broker starts beside" in told
+    assert (
+        f"interrupted: orders-0.restoring, orders-1.restoring in {log_dir} stay, and no broker starts in a log dir with "
+        "unfinished directories" in told
+    )
     assert "Run the same command again" in told
     assert not list(log_dir.rglob("*.part"))
     # The third may have come to its end before the signal was heard.

@@ -39,7 +39,7 @@ def flipped(position: int) -> Change:
         (".log", lambda data: data + b"\0", "more than the"),
         (".log", lambda data: b"", "at byte 0"),
         (".indexes", flipped(0), "part offset_index"),
-        (".indexes", lambda data: data[:-3], "bytes, committed were"),
+        (".indexes", lambda data: data[:-3], "bytes, but the commit says"),
         (".indexes", lambda data: data + b"\0", "has more bytes"),
     ],
 )

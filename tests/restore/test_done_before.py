@@ -66,7 +66,9 @@ def all_but_the_end_deleted(directory: Path) -> None:
 def test_a_directory_that_a_broker_has_changed_is_not_done(change: Any, half: Path) -> None:
     change(half / "orders-0")
     before = files_of(half / "orders-0")
-    with pytest.raises(LogDirRefused, match=r"orders-0: is not empty: an earlier run.*was changed since.*restored was"):
+    with pytest.raises(
+        LogDirRefused, match=r"orders-0: is not empty: an earlier run.*was changed since.*when restored"
+    ):
         run(archived(), half)
     assert files_of(half / "orders-0") == before
     # The others can be had, and with that the command is through.
@@ -156,10 +158,11 @@ def test_how_to_tell_a_finished_command_from_a_foreign_directory_is_said(tmp_pat
     log_dir = own_log_dir(tmp_path)
     assert run(archived(), log_dir).exit_code == 0
     with pytest.raises(
-        LogDirRefused, match=r"It may be whole: .*ends at offset 964 in a segment without a record.*Else: Restore into"
+        LogDirRefused,
+        match=r"It may be complete: .*ends at offset 964 in a segment without records.*Otherwise: Restore into",
     ):
         run(archived(), log_dir)
     active = log_dir / "orders-0" / f"{964:020d}.log"
     active.write_bytes(b"x")
-    with pytest.raises(LogDirRefused, match=r"is ever overwritten\. Restore into another directory"):
+    with pytest.raises(LogDirRefused, match=r"Restore never overwrites files\. Restore into another directory"):
         run(archived(), log_dir)

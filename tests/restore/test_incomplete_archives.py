@@ -36,7 +36,7 @@ def test_a_gap_in_the_numbers_is_told(tmp_path: Path, capsys: pytest.CaptureFixt
     assert (report.not_archived, report.exit_code) == ([0], 3)
     assert as_json(report)["not_archived"] == [0]
     show(report, colors=False, dry_run=False)
-    assert "partitions 0: nothing is archived of them" in capsys.readouterr().err
+    assert "partitions 0: they are not in the archive" in capsys.readouterr().err
 
 
 def test_the_targets_directories_and_the_cluster_tell_of_more(tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_a_damaged_commit_stops_only_its_partition(tmp_path: Path, capsys: pytes
     assert as_json(report)["partitions"][0].keys() == as_json(report)["partitions"][1].keys()
     show(report, colors=False, dry_run=False)
     assert key in (told := capsys.readouterr().err)
-    assert "orders-1.restoring stays, and no broker starts beside it" in told
+    assert "orders-1.restoring stays, and no broker starts while it is there" in told
     assert (log_dir / "orders-1.restoring").is_dir()
     store.objects[key] = good
     again = run(store, log_dir)
@@ -149,17 +149,17 @@ def test_where_no_partition_can_be_read_the_command_ends(tmp_path: Path) -> None
 
 def test_what_does_not_fit_is_named(tmp_path: Path) -> None:
     log_dir = own_log_dir(tmp_path)
-    with pytest.raises(SettingsError, match=r"fits --partition 7; there are: cluster .*, partitions 0, 1"):
+    with pytest.raises(SettingsError, match=r"match for --partition 7. It has: cluster .*, partitions 0, 1"):
         run(archived(), log_dir, partitions=(7,))
     with pytest.raises(
-        SettingsError, match=rf"fits --cluster-id x; there are: cluster {manifest('4.3.0')['cluster_id']}"
+        SettingsError, match=rf"match for --cluster-id x. It has: cluster {manifest('4.3.0')['cluster_id']}"
     ):
         run(archived(), log_dir, cluster_id="x")
 
 
 def test_without_topic_ids_a_topic_made_anew_is_not_taken_for_the_old_one(tmp_path: Path) -> None:
     log_dir = own_log_dir(tmp_path, "2.7.2")
-    with pytest.raises(SettingsError, match="nothing tells whether the topic was deleted and made anew"):
+    with pytest.raises(SettingsError, match="it is unknown whether the topic was re-created"):
         restored(archived("2.7.2"), log_dir, "orders", "2.7.2", leader_epochs=None)
     assert not list(log_dir.glob("orders*"))
     # What an empty log or the cluster has seen tells.

@@ -79,7 +79,7 @@ def test_a_log_ends_behind_what_is_lost_at_the_archives_end(tmp_path: Path, caps
     show(RestoreReport(log_dir, 0, [outcome]), colors=False, dry_run=False)
     told = " ".join(capsys.readouterr().err.split())
     assert f"orders-0: not in the archive, recorded as lost: [{LOST_FROM}, {END}): damaged" in told
-    assert f"orders-0: its log goes on at {END}, behind lost offsets" in told
+    assert f"orders-0: its log continues at {END}, after the lost offsets" in told
     assert f"orders-0: its last batch ends below {END}: an empty batch" in told
 
 

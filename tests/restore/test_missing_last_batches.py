@@ -65,7 +65,7 @@ def test_an_empty_batch_leads_over(
     assert (list(read_records(last.content)) == []) == is_missing
     # Whoever restores that archive again is told that this may be the whole of it.
     again = restored_again(store, log_dir, wish)
-    assert f"ends at offset {end} in a segment without a record" in again
+    assert f"ends at offset {end} in a segment without records" in again
 
 
 def restored_again(store: MemoryStore, log_dir: Path, wish: dict[str, object]) -> str:

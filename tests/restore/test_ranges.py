@@ -155,9 +155,9 @@ def test_a_cut_into_another_cluster_is_flat_too(tmp_path: Path) -> None:
 
 def test_what_is_not_archived_cannot_be_asked_for(tmp_path: Path) -> None:
     log_dir = own_log_dir(tmp_path)
-    with pytest.raises(SettingsError, match=r"holds the offsets 0:964, asked was 964:2000$"):
+    with pytest.raises(SettingsError, match=r"has the offsets 0:964, requested were 964:2000$"):
         restored(archived(), log_dir, "orders", offset_range=(964, 2000))
-    with pytest.raises(SettingsError, match=r"asked was 90000:$"):
+    with pytest.raises(SettingsError, match=r"requested were 90000:$"):
         restored(archived(), log_dir, "orders", offset_range=(90000, OPEN_END))
 
 
@@ -244,4 +244,4 @@ def test_producers_below_the_archive_are_not_known_and_that_is_told(
         outcome = restored(store, log_dir, "orders", offset_range=(0, end))
         assert outcome.to_json()["producers_blank_below"] == blank_below
         show(RestoreReport(log_dir, 0, [outcome]), colors=False, dry_run=False)
-        assert ("nothing is known" in capsys.readouterr().err) == (blank_below is not None)
+        assert ("is unknown" in capsys.readouterr().err) == (blank_below is not None)

@@ -84,7 +84,7 @@ def test_a_running_brokers_directory_is_left_alone(tmp_path: Path) -> None:
     ) as holder:
         assert holder.stdout is not None
         holder.stdout.readline()
-        with pytest.raises(LogDirRefused, match=r"\.lock is held"):
+        with pytest.raises(LogDirRefused, match=r"\.lock is locked"):
             restored(archived(), log_dir, "orders")
         assert sorted(path.name for path in log_dir.iterdir()) == [".lock", "meta.properties"]
         assert holder.stdin is not None
@@ -148,7 +148,7 @@ def test_the_dangerous_combination_is_refused(tmp_path: Path) -> None:
     other = other_log_dir(tmp_path)
     assert "wait for ever" in refusal(SettingsError, other, topic_id=OTHER_ID, **keep)
     own = own_log_dir(tmp_path)
-    assert "made anew" in refusal(SettingsError, own, topic_id=OTHER_ID, **keep)
+    assert "re-created" in refusal(SettingsError, own, topic_id=OTHER_ID, **keep)
     new_topic(own, "orders-0", str(golden_topic_id("orders")), "0\n1\n3 0\n")
     assert "has seen leader epoch 3" in refusal(SettingsError, own, **keep)
     outcome = restored(archived(), own, "orders")

@@ -34,14 +34,14 @@ def request_for(log_dir: Path, until_ms: int) -> RestoreRequest:
 def test_a_time_before_all_records_is_refused(plans: bool, tmp_path: Path) -> None:
     log_dir, first = own_log_dir(tmp_path), min(map(first_ms, (0, 1)))
     run = plan_restore if plans else restore
-    with pytest.raises(SettingsError, match=rf"nothing archived of orders is as old.* has a record of {first} \(2"):
+    with pytest.raises(SettingsError, match=rf"all archived records of orders are later.* has a record of {first} \(2"):
         run(archived(), CLOCK, request_for(log_dir, first - 1))
     assert not list(log_dir.glob("orders*"))
 
 
 def test_seconds_are_guessed_and_milliseconds_named(tmp_path: Path) -> None:
     seconds = first_ms(0) // 1000
-    with pytest.raises(SettingsError, match=rf"is as old.*Milliseconds are expected: is it {seconds}000\?"):
+    with pytest.raises(SettingsError, match=rf"are later.*Milliseconds are expected: is it {seconds}000\?"):
         restored(archived(), own_log_dir(tmp_path), "orders", until_timestamp_ms=seconds)
 
 
@@ -59,7 +59,7 @@ def test_a_partition_that_begins_later_is_empty_beside_others(
     assert batches_of(log_dir / f"orders-{early}")
     assert not batches_of(log_dir / f"orders-{late}")
     show(report, colors=False, dry_run=False)
-    assert f"orders-{late}: nothing archived of it is as old" in capsys.readouterr().err
+    assert f"orders-{late}: all its archived records are later than" in capsys.readouterr().err
 
 
 def test_a_first_batch_inside_a_segment_is_found_by_its_index_and_those_of_all_partitions_at_once() -> None:
@@ -83,7 +83,7 @@ def test_a_first_batch_inside_a_segment_is_found_by_its_index_and_those_of_all_p
         return data
 
     store.read = counted  # type: ignore[method-assign]
-    with pytest.raises(SettingsError, match="nothing archived of orders is as old") as refused:
+    with pytest.raises(SettingsError, match="all archived records of orders are later") as refused:
         refuse_time_before_all(store, request_for(Path(), 1), plans)
     assert sum(sizes_bytes) < sum(map(log_size_bytes, segments)) / 2
     logs, times = golden("4.3.0") / "logs", list[int]()

@@ -41,9 +41,8 @@ def test_how_many_were_ended_is_said(tmp_path: Path, capsys: pytest.CaptureFixtu
     outcome = restored(archived(), log_dir, "transactions", open_transactions=OpenTransactionMode.ABORT)
     assert outcome.log is not None
     assert (outcome.log.open_transactions, outcome.log.end_offset) == (OPEN_SINCE, END + 2)
-    assert (
-        f"2 transactions were open at the end and are ended by abort markers, one offset each: {END} to {END + 1}"
-        in told(log_dir, outcome, capsys)
+    assert f"2 transactions were open at the end; abort markers end them, one offset each: {END} to {END + 1}" in told(
+        log_dir, outcome, capsys
     )
 
 
@@ -64,7 +63,7 @@ def test_an_archive_that_goes_on_above_a_log_of_the_same_topic_is_told(
     request = RestoreRequest(
         "orders", log_dir, partitions=(0,), offset_range=(0, 500), topic_id=golden_topic_id("orders")
     )
-    words = "orders-0: the archive of this very topic goes on to 964, this log ends below"
+    words = "orders-0: the archive of this topic reaches to 964, this log ends below"
     planned = plan_restore(store, CLOCK, request).outcomes[0]
     assert planned.to_json()["archive_end_offset"] == 964
     assert words in told(log_dir, planned, capsys, dry_run=True)
@@ -80,4 +79,4 @@ def test_an_archive_that_does_not_is_not(
     wish: dict[str, object], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     log_dir = own_log_dir(tmp_path)
-    assert "goes on to" not in told(log_dir, restored(archived(), log_dir, "orders", **wish), capsys)
+    assert "reaches to" not in told(log_dir, restored(archived(), log_dir, "orders", **wish), capsys)

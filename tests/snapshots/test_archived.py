@@ -114,7 +114,7 @@ def test_out_beside_a_partition_of_a_broker_is_refused_and_beside_a_copy_it_is_n
     targets = find_targets([log_dir / "t-0"], TopicFilter())
     rebuild(targets, log_dir / "out", LocalEngine(1), FORGETTING)
     (log_dir / "meta.properties").touch()
-    with pytest.raises(SettingsError, match="never written to"):
+    with pytest.raises(SettingsError, match="never writes to"):
         rebuild(find_targets([log_dir / "t-0"], TopicFilter()), log_dir / "out", LocalEngine(1), FORGETTING)
 
 

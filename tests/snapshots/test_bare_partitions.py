@@ -35,7 +35,7 @@ def test_a_dry_run_says_so_and_reads_nothing(tmp_path: Path) -> None:
     assert done.code == 0, done
     (row,) = done.lines()[0]["partitions"]
     assert (row["replayed"], row["log_end"], row["missing"], row["created"]) == (False, None, [], [])
-    assert "no snapshot is there" in row["note"]
+    assert "there is no snapshot" in row["note"]
     assert tree(log_dir) == before
 
 

@@ -208,7 +208,7 @@ def test_a_corrupt_batch_stops_its_partition_where_it_lies(tmp_path: Path) -> No
     assert snapshots_in(log_dir / "t-0") == [2, 4]
     assert str(log) in broken.problem
     assert "at byte 0" in broken.problem
-    assert "above offset 4 cannot be made" in broken.problem
+    assert "above offset 4 cannot be created" in broken.problem
     assert (broken.created, whole.created, report.exit_code) == ([2, 4], [2, 4, 6, 8], 3)
 
 

@@ -48,7 +48,7 @@ def test_nothing_is_written_below_a_broker_snapshot_that_contradicts_the_replay(
         (healing,) = report.healings
         assert (report.exit_code, healing.created, healing.withheld) == (4, created, [2, 4])
         (mismatch,) = healing.mismatches
-        assert mismatch.startswith("6: producer 1: last_sequence 99, by the log 5")
+        assert mismatch.startswith("6: producer 1: last_sequence 99, according to the log 5")
         assert mismatch.endswith("not written below it: 2 4")
     assert {name: tree(log_dir)[name] for name in before} == before
 
@@ -77,7 +77,7 @@ def test_a_wrong_snapshot_at_the_end_of_the_log_and_one_inside_a_batch(tmp_path:
     (log_dir / "t-0" / f"{6:020d}.snapshot").rename(log_dir / "t-0" / f"{5:020d}.snapshot")
     report = healed(log_dir)
     assert report.exit_code == 4
-    assert "5: no batch ends there: it lies inside the batch [4, 5]" in report.healings[0].mismatches
+    assert "5: no batch ends there: it is inside the batch [4, 5]" in report.healings[0].mismatches
 
 
 def test_many_held_snapshots_wait_on_disk_and_are_written_whole(
@@ -141,7 +141,7 @@ def test_what_stems_from_an_empty_artefact_is_neither_believed_nor_a_witness(tmp
     report = healed(log_dir, replace_empty=True)
     (healing,) = report.healings
     assert (report.exit_code, healing.created, healing.replaced, healing.withheld) == (4, [2, 12], [4, 6], [])
-    assert all("begun from the empty snapshot 6" in mismatch for mismatch in healing.mismatches)
+    assert all("started from the empty snapshot 6" in mismatch for mismatch in healing.mismatches)
     entries = read_snapshot((log_dir / "t-0" / f"{12:020d}.snapshot").read_bytes())
     assert [entry.producer_id for entry in entries] == [1, 2]
     assert healed(log_dir, replace_empty=True).exit_code == 4

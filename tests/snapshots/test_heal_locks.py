@@ -25,7 +25,7 @@ from tests.snapshots.log_dirs import (
 def test_a_held_lock_refuses(tmp_path: Path, dry_run: bool) -> None:
     log_dir = log_dir_of(tmp_path)
     before = tree(log_dir)
-    with held_lock(log_dir), pytest.raises(LogDirRefused, match=r"\.lock is held.*stop the broker"):
+    with held_lock(log_dir), pytest.raises(LogDirRefused, match=r"\.lock is locked.*stop the broker"):
         healed(log_dir, dry_run=dry_run)
     assert tree(log_dir) == before
 

@@ -252,7 +252,7 @@ def test_an_untrusted_witness_does_not_confirm_what_lacks_its_transaction(
     (healing,) = report.healings
     assert (report.exit_code, sorted(healing.created), healing.mismatches) == (exit_code, made, [])
     assert healing.withheld == [offset for offset in (*range(6, 20, 2), 24) if offset not in made]
-    named = "22: names open transactions that began below the log's start (producers 500)"
+    named = "22: names open transactions that began below the log start (producers 500)"
     assert (named in healing.problem) == (survives is None)
 
 
@@ -319,5 +319,5 @@ def test_where_a_window_contradicts_itself_the_snapshots_above_are_named_truly(l
     log_of(log_dir, 12).write_bytes(transactional(12))
     log_of(log_dir, 14).write_bytes(data(14, producer_id=UNDECIDED, count=2, timestamp_ms=time_of(14)))
     (healing,) = by_window(log_dir).healings
-    assert "snapshots above offset 6 and below 24 cannot be made" in healing.problem
+    assert "snapshots above offset 6 and below 24 cannot be created" in healing.problem
     assert sorted(healing.created) == [2, 4, 24]

@@ -102,7 +102,7 @@ def test_wrong_corrupt_misnamed_and_unknown_snapshots(tmp_path: Path) -> None:
     what = {snapshot.offset: snapshot.what for snapshot in partition.snapshots}
     assert "checksum" in what[4]
     assert "inside the batch [4, 5]" in what[5]
-    assert "last_offset 3, by the log 5" in what[6]
+    assert "last_offset 3, according to the log 5" in what[6]
     assert "the log ends at 10" in what[11]
     assert report.exit_code == 4
 
@@ -177,14 +177,14 @@ def test_now_ms_leaves_out_who_is_expired_at_that_very_moment(tmp_path: Path) ->
 @pytest.mark.parametrize("where", ["logs", "logs/out", "logs/t-0", "logs/t-0/out"])
 def test_out_is_never_in_a_brokers_directory(tmp_path: Path, where: str) -> None:
     log_dir = log_dir_of(tmp_path)
-    with pytest.raises(SettingsError, match="never written to"):
+    with pytest.raises(SettingsError, match="never writes to"):
         rebuilt(log_dir, out=tmp_path / where)
 
 
 def test_paths_that_are_no_broker_directories(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="no such directory"):
         find_targets([tmp_path / "absent"], TopicFilter())
-    with pytest.raises(SettingsError, match="neither a partition directory"):
+    with pytest.raises(SettingsError, match="not a partition directory"):
         find_targets([tmp_path], TopicFilter())
     (tmp_path / "copy").mkdir()
     (tmp_path / "copy" / f"{0:020d}.log").touch()

@@ -22,7 +22,7 @@ def test_a_segment_that_vanished_from_the_middle_is_named(tmp_path: Path) -> Non
     log_dir = log_dir_of(tmp_path, segments=6)
     (log_dir / "cleaner-offset-checkpoint").write_text("0\n0\n")
     (log_dir / "t-0" / f"{4:020d}.log").unlink()
-    said = "no batch has the offsets 4 to 5, and the next segment begins behind them"
+    said = "no batch has the offsets 4 to 5, and the next segment begins above them"
     rebuilt = in_this_process("snapshots", "rebuild", log_dir, "--out", tmp_path / "out")
     assert rebuilt.code == 3
     assert said in rebuilt.out
@@ -84,7 +84,7 @@ def test_every_gap_is_a_problem_where_the_directory_says_never_compacted(
 def test_an_archive_needs_no_word_of_what_was_compacted(tmp_path: Path) -> None:
     done = in_this_process("snapshots", "check", "--archive", f"file://{tmp_path}", "--compacted", "t")
     assert done.code == 2
-    assert "--compacted: needs directories" in done.err
+    assert "--compacted is for directories" in done.err
 
 
 def test_gaps_are_expected_where_the_cleaner_has_been(tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_heal_of_a_partition_directory_names_the_log_directory(tmp_path: Path) -
     log_dir = log_dir_of(tmp_path)
     done = in_this_process("snapshots", "heal", log_dir / "t-0")
     assert done.code == 2
-    assert f"the log directory around it, {log_dir}, with --topic t" in done.err
+    assert f"give heal its log directory, {log_dir}, with --topic t" in done.err
     assert snapshots_in(log_dir / "t-0") == []
 
 

@@ -83,7 +83,7 @@ def test_nothing_is_made_above_damage_where_no_snapshot_tells_of_open_transactio
     report = healed(log_dir, replay=Replay.WINDOW)
     (healing,) = report.healings
     assert (report.exit_code, sorted(healing.created), snapshots_in(log_dir / "t-0")) == (3, [2, 4], [2, 4])
-    assert healing.problem.endswith("snapshots above offset 4 cannot be made")
+    assert healing.problem.endswith("snapshots above offset 4 cannot be created")
 
 
 def test_damage_below_the_window_keeps_nothing_above_it_from_being_made(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_damage_below_the_window_keeps_nothing_above_it_from_being_made(tmp_path
     (healing,) = report.healings
     # Below 8, the window of a day and the margins still reaches into the damaged segment.
     assert (report.exit_code, sorted(healing.created)) == (3, [2, 4, *range(10, 24, 2)])
-    assert "snapshots above offset 4 and below 10 cannot be made" in healing.problem
+    assert "snapshots above offset 4 and below 10 cannot be created" in healing.problem
     assert producers(log_dir, 12) == [104, 105]
 
 

@@ -70,7 +70,7 @@ def test_rows_that_spark_loses_or_doubles_between_the_stages_are_noticed(
     spark: EmbeddedSpark, loss: str, tmp_path: Path
 ) -> None:
     stages = LossyStages(SparkStages(spark), *LOSSES[loss])
-    with pytest.raises(RowsLost, match="nothing is replaced"):
+    with pytest.raises(RowsLost, match="Nothing was replaced"):
         compacted(golden("4.3.0") / "logs" / "compacted-0", tmp_path / "out", CompactionRules(0), stages)
     assert list(tmp_path.iterdir()) == []
 

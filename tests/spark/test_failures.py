@@ -38,7 +38,7 @@ Caused by: java.lang.Nothing: else
         ("a\nCaused by: java.io.IOException: No space left on device\n", "spark.local_dir"),
         ("a\nCaused by: java.lang.OutOfMemoryError: Java heap space", "spark.driver_memory_bytes"),
         ('java.io.IOException: Cannot run program "python3.9": error=2', "spark.worker_python"),
-        ("Job aborted: ExecutorLostFailure (executor 4 exited)", "executors were lost again and again"),
+        ("Job aborted: ExecutorLostFailure (executor 4 exited)", "executors were lost repeatedly"),
         ("Python worker exited unexpectedly (crashed).", "ended from outside, most likely for lack of memory"),
         ("a\nb\nCaused by: java.lang.IllegalStateException: why", "Caused by: java.lang.IllegalStateException: why"),
         ("", "RuntimeError"),

@@ -114,7 +114,7 @@ def test_a_map_in_place_of_the_list_is_answered_with_an_entry_that_fits() -> Non
 @pytest.mark.parametrize("kind", ["default", "extra"])
 def test_arguments_of_a_jvm_are_no_place_for_them(process: str, kind: str) -> None:
     name = f"spark.{process}.{kind}JavaOptions"
-    with pytest.raises(ValueError, match=f"{name} would show a secret"):
+    with pytest.raises(ValueError, match=f"{name} would expose a secret"):
         SparkSettings(options=(f"{name}=-Djavax.net.ssl.trustStorePassword={SECRET}",))
     assert SparkSettings(options=(f"{name}=-Dx=y",)).options
 

@@ -123,7 +123,7 @@ def test_a_key_below_an_object_is_an_error(tmp_path: Path) -> None:
     store = DirectoryStore(tmp_path)
     store.put_if_absent(ObjectKey("a"), b"1")
     for name in ("a/b", "a/b/c"):
-        with pytest.raises(StoreError, match="a file stands where"):
+        with pytest.raises(StoreError, match="a file exists where"):
             store.put_if_absent(ObjectKey(name), b"2")
         assert store.head(ObjectKey(name)) is None
     assert [facts.key for facts in store.list("")] == ["a"]

@@ -149,7 +149,7 @@ def test_a_promise_is_advised_only_where_two_writers_were_seen_to_win(error: Sid
     with capture_logs() as logs:
         probe_store(store, single_writer=True, clock=ManualClock())
     assert logs
-    assert all("keep the promise" in entry["finding"] for entry in logs if "create-only" in entry["function"])
+    assert all("is your promise" in entry["finding"] for entry in logs if "create-only" in entry["function"])
 
 
 def test_what_a_store_lacks_is_logged_once_and_the_store_is_taken() -> None:
@@ -158,8 +158,8 @@ def test_what_a_store_lacks_is_logged_once_and_the_store_is_taken() -> None:
     with capture_logs() as logs:
         probe_store(store, clock=ManualClock())
     assert [(entry["event"], entry["function"]) for entry in logs] == [
-        ("store_lacks", "modification times"),
-        ("store_lacks", "list unfinished uploads"),
+        ("store_function_missing", "modification times"),
+        ("store_function_missing", "list unfinished uploads"),
     ]
     assert store.objects == {}
 

@@ -95,7 +95,7 @@ def test_a_conflicting_put_is_in_doubt(store: S3Store, proxy: FaultProxy) -> Non
 
 def test_a_put_that_went_through_despite_a_refusal_is_in_doubt_not_lost(store: S3Store, proxy: FaultProxy) -> None:
     proxy.faults = [Fault("PUT", Break.STATUS_INSTEAD_OF_ANSWER, status=503)]
-    with pytest.raises(OutcomeUnknown, match="an earlier attempt of ours"):
+    with pytest.raises(OutcomeUnknown, match="an earlier attempt of this request"):
         store.put_if_absent(KEY, BODY)
     assert store.read(KEY) == BODY
 
@@ -106,7 +106,7 @@ def test_a_refusal_of_a_later_attempt_leaves_a_put_in_doubt(store: S3Store, prox
         Fault("PUT", Break.STATUS_INSTEAD_OF_ANSWER, status=503),
         Fault("PUT", Break.STATUS, status=403, code="ExpiredToken"),
     ]
-    with pytest.raises(OutcomeUnknown, match=r"ExpiredToken \(403\).*an earlier attempt of ours"):
+    with pytest.raises(OutcomeUnknown, match=r"ExpiredToken \(403\).*an earlier attempt of this request"):
         store.put_if_absent(KEY, BODY)
     assert store.read(KEY) == BODY
 
@@ -228,7 +228,7 @@ def test_bytes_changed_on_the_way_are_refused_by_the_store_and_sent_again(versit
         assert store.read(KEY) == BODY
         assert b"".join(store.stream(big)) == BIG
         proxy.faults = [Fault("PUT", Break.FLIP_BIT, times=99)]
-        with pytest.raises(ObjectDamaged, match="bytes were changed"):
+        with pytest.raises(ObjectDamaged, match="bytes changed"):
             store.put_if_absent(ObjectKey("commit"), BODY)
         assert store.head(ObjectKey("commit")) is None
 
@@ -355,7 +355,7 @@ def test_a_store_that_knows_only_checksums_of_checksums_is_compared_all_the_same
         assert (facts.size_bytes, facts.crc32c) == (len(BIG), None)
         assert b"".join(store.stream(KEY)) == BIG
         monkeypatch.setattr("sidecar.storage.s3.upload.composite_text", lambda crcs: f"AAAAAA==-{len(crcs)}")
-        with pytest.raises(ObjectDamaged, match="sent was 00000000-3"):
+        with pytest.raises(ObjectDamaged, match="but 00000000-3 was sent"):
             store.upload(ObjectKey("other"), BytesSource(BIG))
 
 

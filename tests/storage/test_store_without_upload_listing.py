@@ -33,7 +33,9 @@ def test_everything_but_the_listing_works(status: int, code: str, moto_endpoint:
         assert not UNRELATED.search(f"{listed.not_listed} {listed.advice}")
         with capture_logs() as logs:
             probe_store(store, clock=ManualClock())
-        assert [(entry["event"], entry["function"]) for entry in logs] == [("store_lacks", "list unfinished uploads")]
+        assert [(entry["event"], entry["function"]) for entry in logs] == [
+            ("store_function_missing", "list unfinished uploads")
+        ]
         assert not UNRELATED.search(logs[0]["finding"])
         assert list(store.list("")) == []
         write_example(store)

@@ -64,7 +64,7 @@ def catalogue() -> str:
         for module in sorted((ROOT / package).rglob("*.py")):
             texts = [" ".join(text.split()) for text in texts_of(module.read_text())]
             if texts:
-                lines += ["", f"## {module.relative_to(ROOT)}", "", *texts]
+                lines += ["", f"## `{module.relative_to(ROOT)}`", "", *(f"- {text}" for text in texts)]
     return "\n".join(lines) + "\n"
 
 

@@ -1,5 +1,5 @@
 {{/*
-The text that installs the sidecar beside a host's brokers. Takes a dict: root, host (a key of recipes.hosts).
+The text that installs the sidecar next to a host's brokers. Takes a dict: root, host (a key of recipes.hosts).
 `tiered-sidecar k8s render` prints the same text: it is rendered from here when the program is built.
 */}}
 {{- define "tiered-sidecar-lib.recipe" -}}

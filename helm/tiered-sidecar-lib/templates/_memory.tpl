@@ -19,10 +19,10 @@ besides, in steps of 256 MiB. Takes the root context.
 {{- if $limits.memory -}}
 {{- $given := int (include "tiered-sidecar-lib.mebibytes" $limits.memory) -}}
 {{- if lt $given $needed -}}
-{{- fail (printf "sidecar.resources.limits.memory is %v, and these settings need %d MiB: leave it out to have that and some room, or lower spark.driver_memory_bytes, the cores of spark.master or store.s3.part_bytes in settings" $limits.memory $needed) -}}
+{{- fail (printf "sidecar.resources.limits.memory is %v, and these settings need %d MiB: leave it out to get enough, or lower spark.driver_memory_bytes, the cores of spark.master or store.s3.part_bytes in settings" $limits.memory $needed) -}}
 {{- end -}}
 {{- if gt $requested $given -}}
-{{- fail (printf "sidecar.resources.requests.memory is %v, more than limits.memory, %v: leave the request out to have the same" $requests.memory $limits.memory) -}}
+{{- fail (printf "sidecar.resources.requests.memory is %v, more than limits.memory, %v: leave the request out to get the same" $requests.memory $limits.memory) -}}
 {{- end -}}
 {{- else -}}
 {{- $limit := mul 256 (div (add $needed 640 255) 256) -}}
@@ -66,7 +66,7 @@ besides, in steps of 256 MiB. Takes the root context.
 {{- else if regexMatch "^local\\[[0-9]+" . -}}
 {{- regexFind "[0-9]+" . -}}
 {{- else if contains "*" . -}}
-{{- fail (printf "settings.spark.master is %s, all cores of the node, which are the broker's: name a number, such as local[2]" .) -}}
+{{- fail (printf "settings.spark.master is %s, all cores of the node, which the broker needs: set a number, such as local[2]" .) -}}
 {{- else -}}
 1
 {{- end -}}
@@ -78,7 +78,7 @@ besides, in steps of 256 MiB. Takes the root context.
 {{- $units := dict "" 1 "k" 1000 "M" 1000000 "G" 1000000000 "T" 1000000000000 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 -}}
 {{- $unit := regexFind "[A-Za-z]*$" $text -}}
 {{- if or (not (hasKey $units $unit)) (not (regexMatch "^[0-9]+(\\.[0-9]+)?[A-Za-z]*$" $text)) -}}
-{{- fail (printf "%s is no size such as 1536Mi or 3Gi" $text) -}}
+{{- fail (printf "%s is not a size such as 1536Mi or 3Gi" $text) -}}
 {{- end -}}
 {{- div (int64 (mulf (trimSuffix $unit $text | float64) (get $units $unit))) 1048576 -}}
 {{- end -}}

@@ -17,10 +17,10 @@ never do, they come by a Secret. Spark is given two cores: without a limit of th
 {{- $http := default dict .Values.settings.http -}}
 {{- $bind := toString (get (include "tiered-sidecar-lib.settings" . | fromYaml).http "bind") -}}
 {{- if and (hasKey $http "bind") (not $http.bind) -}}
-{{- fail "settings.http.bind is null, no server: the liveness probe and the scrape need one, leave it out or write 0.0.0.0:9308" -}}
+{{- fail "settings.http.bind is null, so there is no server for the liveness probe and Prometheus: leave it out, or write 0.0.0.0:9308" -}}
 {{- end -}}
 {{- if not (regexMatch "^(0\\.0\\.0\\.0|\\[::\\]):[1-9][0-9]{0,4}$" $bind) -}}
-{{- fail (printf "settings.http.bind is %s, which the liveness probe and the scrape cannot reach: write 0.0.0.0:PORT or [::]:PORT; statusPage.existingSecret keeps others out" $bind) -}}
+{{- fail (printf "settings.http.bind is %s, which the liveness probe and Prometheus cannot reach: write 0.0.0.0:PORT or [::]:PORT; statusPage.existingSecret restricts access" $bind) -}}
 {{- end -}}
 {{- $bind -}}
 {{- end -}}

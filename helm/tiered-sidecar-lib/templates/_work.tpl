@@ -17,7 +17,7 @@ emptyDir:
 {{- $needed := int (include "tiered-sidecar-lib.workMebibytes" (include "tiered-sidecar-lib.settings" . | fromYaml)) -}}
 {{- with .Values.sidecar.workSizeLimit -}}
 {{- if lt (int (include "tiered-sidecar-lib.mebibytes" .)) $needed -}}
-{{- fail (printf "sidecar.workSizeLimit is %v, and compaction may need %d MiB; what lies there beyond the limit gets the broker's pod evicted: leave it out to have that, lower settings.compaction.max_job_bytes, or give sidecar.workVolume, such as an ephemeral claim" . $needed) -}}
+{{- fail (printf "sidecar.workSizeLimit is %v, and compaction may need %d MiB; beyond the limit the kubelet evicts the broker's pod. Leave it out to get enough, lower settings.compaction.max_job_bytes, or set sidecar.workVolume, such as an ephemeral claim" . $needed) -}}
 {{- end -}}
 {{- . -}}
 {{- else -}}

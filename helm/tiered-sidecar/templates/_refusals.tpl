@@ -21,32 +21,32 @@ What the schema of the values cannot say, refused when Helm renders instead of w
 {{/* As sidecar/store_settings.py has it. What may be a secret is not repeated. Takes the URL. */}}
 {{- define "tiered-sidecar.requireArchive" -}}
 {{- if not . -}}
-{{- fail "settings.store.url is needed: where the archive is, such as s3://bucket/prefix" -}}
+{{- fail "settings.store.url is required: where the archive is, such as s3://bucket/prefix" -}}
 {{- end -}}
 {{- if regexMatch "^[^/]*://[^/]*@" . -}}
-{{- fail "settings.store.url must not carry credentials: keys come by a Secret, s3.existingSecret" -}}
+{{- fail "settings.store.url must not carry credentials: give keys by a Secret, s3.existingSecret" -}}
 {{- end -}}
 {{- if and (hasPrefix "s3://" .) (not (regexMatch "^s3://([A-Za-z0-9][A-Za-z0-9._-]{1,61}[A-Za-z0-9]|arn:[A-Za-z0-9:_.-]+)(/|$)" .)) -}}
 {{- fail (printf "settings.store.url is %s: a bucket has 3 to 63 letters, digits, dots and hyphens" .) -}}
 {{- end -}}
 {{- end -}}
 
-{{/* Nothing is archived of which nobody says who leads. Variables of the container may say it as well. */}}
+{{/* Nothing is archived unless something says which partitions the broker leads. Variables of the container may say it as well. */}}
 {{- define "tiered-sidecar.requireLeadership" -}}
 {{- $broker := default dict .Values.settings.broker -}}
 {{- if hasKey $broker "log_dirs" -}}
-{{- fail "settings.broker.log_dirs is not what the containers read: say it in recipes.hosts.<host>.logDirs and backfill.brokers[].logDirs" -}}
+{{- fail "the containers do not read settings.broker.log_dirs: set recipes.hosts.<host>.logDirs and backfill.brokers[].logDirs" -}}
 {{- end -}}
 {{- $asked := (default dict $broker.connection).bootstrap_servers -}}
 {{- if and $asked $broker.assume_leader -}}
-{{- fail "settings.broker.assume_leader and connection.bootstrap_servers exclude each other: remove one of them" -}}
+{{- fail "settings.broker.assume_leader and connection.bootstrap_servers cannot both be set: remove one of them" -}}
 {{- end -}}
 {{- $said := or $asked $broker.assume_leader -}}
 {{- range .Values.sidecar.extraEnv -}}
 {{- $said = or $said (has .name (list "TIERED_SIDECAR__BROKER__ASSUME_LEADER" "TIERED_SIDECAR__BROKER__CONNECTION__BOOTSTRAP_SERVERS")) -}}
 {{- end -}}
 {{- if not $said -}}
-{{- fail "nobody says who leads, so nothing would be archived: give settings.broker.connection.bootstrap_servers, the broker beside the sidecar first (such as {localhost:9092,kafka:9092}); or settings.broker.assume_leader=true where each partition has one replica, or for the back-fill of a copy" -}}
+{{- fail "nothing says which partitions the broker leads, so nothing would be archived: set settings.broker.connection.bootstrap_servers, the broker next to the sidecar first (such as {localhost:9092,kafka:9092}); or settings.broker.assume_leader=true where each partition has one replica, or for the back-fill of a copy" -}}
 {{- end -}}
 {{- end -}}
 

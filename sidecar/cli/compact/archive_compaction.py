@@ -169,7 +169,7 @@ def _show(
     print_table("Compaction", [*columns, "without key#", "left alone#", "commit#"], rows, colors=options.colors)
     for lineage, result in zip(lineages, results, strict=True):
         if result.error is not None:
-            state = "may have been compacted" if result.is_unknown else "is as it was"
+            state = "may have been compacted" if result.is_unknown else "was not compacted"
             see = ". `tiered-sidecar status` shows in `compacted` whether it was" if result.is_unknown else ""
             remark(f"{lineage.topic_partition} {state}: {_told(result.error)}{see}")
             continue
@@ -177,8 +177,8 @@ def _show(
             was = "would change" if dry_run else "changed"
             new = result.request.rules.in_use
             remark(
-                f"{lineage.topic_partition}: the strategy {was} from {result.strategy_before} to {new}; what earlier compactions "
-                f"dropped stays dropped"
+                f"{lineage.topic_partition}: the strategy {was} from {result.strategy_before} to {new}; records "
+                "that earlier compactions dropped stay dropped"
             )
         if result.deleted:
             does = "would drop" if dry_run else "dropped"
@@ -196,8 +196,8 @@ def _exit_code(error: SidecarError) -> int:
 def _told(error: SidecarError) -> str:
     if isinstance(error, ObjectMissing | ObjectDamaged):
         return (
-            f"{error}; `tiered-sidecar verify` lists all that is missing or damaged: restore it from a replica of the bucket "
-            f"or an earlier version, then compact again"
+            f"{error}. `tiered-sidecar verify` lists all objects that are missing or damaged. Restore them from a "
+            "replica of the bucket or earlier versions, then compact again"
         )
     return advised(error)
 

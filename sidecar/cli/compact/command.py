@@ -15,7 +15,7 @@ from sidecar.compaction_strategy import Strategy, strategy_of
 from sidecar.errors import SettingsError
 from sidecar.topic_policy import OnUnkeyed
 
-_AS_DECLARED: Final = "Default: as the settings have it for the topic"
+_AS_DECLARED: Final = "Default: the topic's setting"
 
 
 def compact(
@@ -90,8 +90,8 @@ def compact(
         bool,
         typer.Option(
             "--override",
-            help="Let the flags count where they contradict the topic's entry in compaction.topics, or where they change the "
-            "strategy of an archive's earlier compactions. The log says so.",
+            help="Use the flags even if they contradict the topic's entry in compaction.topics, or change the "
+            "strategy of an archive's earlier compactions. The log records this.",
         ),
     ] = False,
     engine: Engine = None,
@@ -101,7 +101,10 @@ def compact(
         bool,
         typer.Option(
             "--undo",
-            help="With --archive: undo the newest compaction of each partition, if gc has not deleted the replaced segments.",
+            help=(
+                "With --archive: undo the newest compaction of each partition, unless gc has deleted the replaced "
+                "segments."
+            ),
         ),
     ] = False,
     partition: Annotated[
@@ -123,10 +126,10 @@ def compact(
         ),
     ] = None,
 ) -> int:
-    """Compact a partition directory into a new one that a broker can load, or topics of an archive where they lie.
-
-    The last segment of a directory counts as active, and is copied. Nothing at or above the first open transaction is touched.
-    An archive's partitions are each replaced by one commit, or stay as they are: exit code 3.
+    """Compact a partition directory into a new one that a broker can load, or topics of an archive in place. The last
+    segment of a directory counts as active, and is copied. Records from the first open transaction on are not
+    compacted. In an archive, one commit replaces the segments of each partition. Exit code 3 if a partition stays as it
+    is because of an error.
     """
     if (directory is None) == (archive is None):
         raise SettingsError("name a partition directory, or --archive URL")

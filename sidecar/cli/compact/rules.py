@@ -78,7 +78,7 @@ _THREADS: Final = 8
 
 
 def policies_of(settings: Settings, lineages: Sequence[Lineage]) -> dict[str, TopicPolicy]:
-    """By topic; nobody is asked unless `broker.connection` names somebody. Raises BrokerUnavailable."""
+    """By topic; no broker is queried without `broker.connection`. Raises BrokerUnavailable."""
     from sidecar.broker.connection import BrokerConnection
     from sidecar.broker.topic_configs import ask_topics, resolve_policy, why_unanswered
 

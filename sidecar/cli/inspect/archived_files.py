@@ -40,7 +40,7 @@ from sidecar.segment.archived_objects import read_indexes
 
 ROOT_ELEMENTS = 4
 
-_KEYS = "keys look like <cluster id>/<topic>/<partition>/<topic id>/segments/<base offset>-<segment id>.log"
+_KEYS = "a key has the form <cluster id>/<topic>/<partition>/<topic id>/segments/<base offset>-<segment id>.log"
 _NAMES = {
     PartName.OFFSET_INDEX: f"x.{Suffix.OFFSET_INDEX}",
     PartName.TIME_INDEX: f"x.{Suffix.TIME_INDEX}",
@@ -68,7 +68,7 @@ def archived_content(store: ObjectStore, key: str, *, records: bool = False) -> 
         return Content(whole=_json_object(store, lineage, relative))
     found = parse_segment_key(relative) if relative.startswith(SEGMENTS) else None
     if found is None:
-        raise SettingsError(f"{key}: neither a segment's object nor a commit nor a checkpoint; {_KEYS}")
+        raise SettingsError(f"{key}: not a segment object, a commit or a checkpoint; {_KEYS}")
     _require_object(store, ObjectKey(key))
     if found.suffix == INDEXES_SUFFIX:
         return Content(rows=_parts(store, lineage, found, ObjectKey(key)))
@@ -82,7 +82,7 @@ def stored_content(store: ObjectStore, key: ObjectKey, *, records: bool, base_of
     _require_object(store, key, "correct the URL")
     if kind.is_log:
         return Content(rows=_log_rows(store, key, file, kind.base_offset, records=records))
-    # What lies beside the file is not looked at: an index may be one that a broker had open.
+    # Other files of the segment are not checked: an index may be one that a broker had open.
     data = require_small(store.read(key, 0, SMALL_FILE_BYTES_MAX + 1), file)
     return small_content(kind.name, data, kind.base_offset or 0, file, may_end_in_zeros=kind.is_index)
 

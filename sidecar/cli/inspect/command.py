@@ -46,8 +46,8 @@ def inspect(
 ) -> int:
     """Show the content of a segment, an index, a snapshot, a checkpoint, or an object of an archive.
 
-    The file's name says what it is. Entries before a damaged place are printed; the damage is reported on stderr, and the
-    exit code is 3. For s3:// URLs, endpoint, credentials, region and TLS are those of the settings, section store.s3.
+    The file's name gives its kind. Entries before a damaged place are printed; the damage is reported on stderr, and
+    the exit code is 3. For s3:// URLs, endpoint, credentials, region and TLS come from the settings, section store.s3.
     """
     if archive is not None:
         content = _from_archive(options, archive, target, records=records)

@@ -69,7 +69,7 @@ def index_rows(suffix: Suffix, data: bytes, base_offset: int, file: str, *, may_
     if whole_bytes < len(data):
         raise CorruptFile(f"size {len(data)} is not a multiple of {entry_bytes}", file=file, position=whole_bytes)
     if used_bytes < whole_bytes and not may_end_in_zeros:
-        zeros = f"{whole_bytes - used_bytes} bytes of zeros, which only the index of a broker's active segment has"
+        zeros = f"{whole_bytes - used_bytes} bytes of zeros, which only the index of an active segment has"
         raise CorruptFile(zeros, file=file, position=used_bytes)
 
 
@@ -225,7 +225,7 @@ def kind_of(file_name: str, file: str, base_offset: int | None) -> FileKind:
     if base_offset is None and digits is not None:
         base_offset = int(digits[0])
         if base_offset > MAX_OFFSET:
-            raise SettingsError(f"{file}: the offset in its name is above 2^63-1; give --base-offset")
+            raise SettingsError(f"{file}: the offset in its name is above 2^63-1: give --base-offset")
     kind = FileKind(name, base_offset)
     if kind.is_index and base_offset is None:
         raise SettingsError(f"{file}: its name does not begin with the segment's base offset: give --base-offset")
@@ -267,7 +267,7 @@ def require_file(path: Path) -> None:
 
 
 def _is_active(path: Path, base_offset: int) -> bool:
-    """Whether the files beside it make it one of a partition's newest segment, which a broker may have open."""
+    """Whether the other files of the directory make it one of a partition's newest segment, which a broker may have open."""
     try:
         found = [parse_file_name(file.name) for file in path.parent.iterdir()]
     except OSError:
@@ -316,5 +316,5 @@ def read_small(path: Path) -> bytes:
 def require_small(data: bytes, file: str) -> bytes:
     """The bytes themselves. Raises CorruptFile for more than SMALL_FILE_BYTES_MAX."""
     if len(data) > SMALL_FILE_BYTES_MAX:
-        raise CorruptFile(f"larger than {SMALL_FILE_BYTES_MAX} bytes, too large for such a file", file=file)
+        raise CorruptFile(f"larger than {SMALL_FILE_BYTES_MAX} bytes, which no file of this kind is", file=file)
     return data

@@ -63,8 +63,8 @@ def restore(
         str | None,
         typer.Option(
             metavar="TIME",
-            help="The log ends before the first batch with a later record, or the first later transaction marker. Milliseconds "
-            "since 1970, or ISO 8601 with a zone.",
+            help="End the log before the first batch with a later record, or the first later transaction marker. "
+            "Milliseconds since 1970, or ISO 8601 with a time zone.",
         ),
     ] = None,
     topic_id: Annotated[
@@ -86,36 +86,42 @@ def restore(
     leader_epochs: Annotated[
         LeaderEpochMode | None,
         typer.Option(
-            help="keep: as archived, for the cluster the archive is of. flatten: epoch 0 everywhere, for a cluster or a topic made "
-            "anew, whose leader epochs are lower. Default: by LOG_DIR's cluster and topic id.",
+            help="keep: as archived, for the cluster that the archive is from. flatten: epoch 0 everywhere, for a "
+            "new cluster or a re-created topic, whose leader epochs are lower. Default: chosen by LOG_DIR's "
+            "cluster and topic id.",
         ),
     ] = None,
     producer_state: Annotated[
         ProducerStateMode | None,
         typer.Option(
-            help="keep: retries of old batches are recognised. drop: for another cluster, which gives the same producer ids to "
-            "others. Default: keep in the archive's own cluster.",
+            help="keep: brokers recognise retries of old batches. drop: for another cluster, where the same "
+            "producer ids belong to other producers. Default: keep in the archive's own cluster.",
         ),
     ] = None,
     open_transactions: Annotated[
         OpenTransactionMode,
-        typer.Option(help="Transactions without a marker in what is restored. abort: append markers that end them."),
+        typer.Option(
+            help=(
+                "Transactions without an end marker in the restored log. keep: leave them open. abort: append abort "
+                "markers."
+            )
+        ),
     ] = OpenTransactionMode.KEEP,
     deleted_records: Annotated[
         DeletedRecordsMode,
         typer.Option(
-            help="Records that were deleted on purpose on the broker (DeleteRecords), as far as the archive knows. restore: bring "
-            "them back."
+            help="Records that DeleteRecords deleted on the broker, as far as the archive knows. restore: include them."
         ),
     ] = DeletedRecordsMode.LEAVE_OUT,
     cluster_id: Annotated[
-        str | None, typer.Option(metavar="ID", help="Which cluster's topic, if the archive has several.")
+        str | None,
+        typer.Option(metavar="ID", help="The cluster id, if the archive has this topic from several clusters."),
     ] = None,
     incarnation: Annotated[
         str | None,
         typer.Option(
             metavar="ID",
-            help="Which topic, if several of this name are archived: the topic id, or 0, in the object keys.",
+            help="The topic id (or 0) in the object keys, if several topics of this name are archived.",
         ),
     ] = None,
     workers: Annotated[
@@ -123,9 +129,8 @@ def restore(
     ] = 4,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Report what would be done; change nothing.")] = False,
 ) -> int:
-    """Write a topic's archived partitions into a log dir from which a broker of any version starts.
-
-    Run the same command again after an interruption: it goes on where it was. Exit code 3 if a partition could not be restored.
+    """Write a topic's archived partitions into a log dir from which a broker of any version starts. After an
+    interruption run the same command again: it continues. Exit code 3 if a partition could not be restored.
     """
     request = RestoreRequest(
         topic=topic,
@@ -212,8 +217,8 @@ def _timestamp_ms(text: str | None) -> int | None:
     if text.isascii() and text.isdigit():
         if len(text) > _TIMESTAMP_DIGITS_MAX:
             raise SettingsError(
-                f"--until-timestamp {text}: is no time in milliseconds since 1970, which have {_TIMESTAMP_DIGITS_MAX} digits at "
-                f"most (are these microseconds?)"
+                f"--until-timestamp {text}: is not a time in milliseconds since 1970: those have at most "
+                f"{_TIMESTAMP_DIGITS_MAX} digits (are these microseconds?)"
             )
         return int(text)
     from datetime import datetime
@@ -238,8 +243,9 @@ def tell_what_stays(request: RestoreRequest, interruption: BaseException, *, jso
     names = [str(found["directory"]) for found in partitions]
     if names:
         told = (
-            f"interrupted: {', '.join(names)} in {request.log_dir} {'stay' if len(names) > 1 else 'stays'}, and no broker starts "
-            f"beside what is unfinished. Run the same command again, which goes on there, or remove what is named"
+            f"interrupted: {', '.join(names)} in {request.log_dir} {('stay' if len(names) > 1 else 'stays')}, and "
+            "no broker starts in a log dir with unfinished directories. Run the same command again to continue, or "
+            "remove the named directories"
         )
     else:
         told = f"interrupted: nothing unfinished remains in {request.log_dir}"

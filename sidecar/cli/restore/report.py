@@ -73,13 +73,13 @@ def _remarks(report: RestoreReport, *, dry_run: bool) -> list[str]:
     ]
     if report.not_archived:
         texts.append(
-            f"partitions {', '.join(map(str, report.not_archived))}: nothing is archived of them, so nothing is restored; a "
-            f"broker makes them empty"
+            f"partitions {', '.join(map(str, report.not_archived))}: they are not in the archive, so nothing is "
+            "restored. A broker creates them empty"
         )
     if report.unfinished:
         texts.append(
-            f"{', '.join(report.unfinished)}: of an earlier restore, and not gone on with by this command; no broker starts beside "
-            f"it: run that command again, or remove it"
+            f"{', '.join(report.unfinished)}: an earlier restore left this unfinished, and this command does not "
+            "continue it. No broker starts while it is there: run that command again, or remove it"
         )
     if any(not outcome.problem for outcome in report.outcomes) and (text := _retention(report)):
         texts.append(text)
@@ -95,23 +95,24 @@ def _of_partition(outcome: PartitionOutcome, log_dir: Path, *, dry_run: bool) ->
     texts += [f"{name}: not in the archive, recorded as lost: {hole}" for hole in outcome.plan.lost]
     if (archived_to := outcome.plan.segments[-1].end_offset) < outcome.plan.end_offset and not outcome.problem:
         texts.append(
-            f"{name}: its log goes on at {outcome.plan.end_offset}, behind lost offsets, none of which is given out again; "
-            f"producers are those known at {archived_to}"
+            f"{name}: its log continues at {outcome.plan.end_offset}, after the lost offsets; brokers do not assign "
+            f"those again. Producer state is that at offset {archived_to}"
         )
     if outcome.plan.deleted_before_offset:
         texts.append(
-            f"{name}: records below offset {outcome.plan.deleted_before_offset} were deleted on purpose on the broker and are "
-            f"left out; --deleted-records restore brings back what the archive has of them"
+            f"{name}: records below offset {outcome.plan.deleted_before_offset} were deleted on purpose on the "
+            "broker and are left out; --deleted-records restore includes those that the archive has"
         )
     if outcome.plan.blank_below is not None:
         texts.append(
-            f"{name}: of producers nothing is known from below offset {outcome.plan.blank_below}, where the archive begins or "
-            f"offsets are lost: retries of what they wrote there, and transactions begun there, are not recognised"
+            f"{name}: producer state from below offset {outcome.plan.blank_below} is unknown, because the archive "
+            "begins there or offsets are lost. Brokers do not recognise retries of batches from there, nor "
+            "transactions that began there"
         )
     if outcome.empty_before_ms is not None:
         texts.append(
-            f"{name}: nothing archived of it is as old as --until-timestamp, so its log is empty; its first batch has a "
-            f"record of {outcome.empty_before_ms}"
+            f"{name}: all its archived records are later than --until-timestamp, so its log is empty; its first "
+            f"batch has a record of {outcome.empty_before_ms}"
         )
     elif outcome.end_is_bound and not outcome.problem and not outcome.is_done:
         texts.append(
@@ -119,35 +120,37 @@ def _of_partition(outcome: PartitionOutcome, log_dir: Path, *, dry_run: bool) ->
         )
     if outcome.decisions.keeps_foreign_producers:
         texts.append(
-            f"{name}: producer state is kept, but {log_dir} belongs to another cluster, which gives the same "
-            f"producer ids to others: their first batches may fail with OUT_OF_ORDER_SEQUENCE; --producer-state drop avoids it"
+            f"{name}: producer state is kept, but {log_dir} belongs to another cluster, where the same producer ids "
+            "belong to other producers. Their first batches may fail with OUT_OF_ORDER_SEQUENCE; --producer-state "
+            "drop avoids this"
         )
     if outcome.archive_goes_on_from is not None and not outcome.problem:
         texts.append(
-            f"{name}: the archive of this very topic goes on to {outcome.plan.state.end_offset}, this log ends below: what the "
-            f"broker writes from here on is not appended to it. Archive it under another prefix (store.url)"
+            f"{name}: the archive of this topic reaches to {outcome.plan.state.end_offset}, this log ends below. "
+            "The sidecar does not append new records of the broker to that archive. Archive this log under another "
+            "prefix (store.url)"
         )
     if outcome.plan.asks_for_more:
         texts.append(f"{name}: the archive has fewer offsets than requested")
     if log and log.is_led_over:
         texts.append(
-            f"{name}: its last batch ends below {log.added_from_offset}: an empty batch at that offset leads readers and "
-            f"followers to the log's end"
+            f"{name}: its last batch ends below {log.added_from_offset}: an empty batch at that offset lets readers "
+            "and followers reach the log's end"
         )
     if log and log.unsettled_transactions:
         texts.append(_unsettled(name, log.unsettled_transactions))
     if log and log.aborted:
         count = len(log.open_transactions)
         texts.append(
-            f"{name}: {count} transactions were open at the end and are ended by abort markers, one offset each: "
+            f"{name}: {count} transactions were open at the end; abort markers end them, one offset each: "
             f"{log.end_offset - count} to {log.end_offset - 1}"
         )
     if log and log.open_transactions and not log.aborted:
         texts.append(
             f"{name}: {len(log.open_transactions)} transactions are open at the end, the first since offset "
-            f"{log.open_transactions[0]}: read_committed readers wait there until `kafka-transactions.sh abort` ends them "
-            f"(or restore with --open-transactions abort). Do so before their producers go on: the next commit of such a producer "
-            f"would show these records, too, also where they were aborted"
+            f"{log.open_transactions[0]}: read_committed readers wait there until `kafka-transactions.sh abort` "
+            "ends them (or restore with --open-transactions abort). End them before their producers continue: the "
+            "next commit of such a producer would show these records too, even aborted ones"
         )
     if outcome.problem:
         texts.append(f"{name} stopped: {outcome.problem}.{_stays(name, dry_run)}")
@@ -158,9 +161,9 @@ def _unsettled(name: TopicPartition, found: tuple[UnsettledTransaction, ...]) ->
     named = [f"of producer {each.producer_id} since offset {each.first_offset}" for each in found[:_NAMED_MAX]]
     more = f" and {len(found) - _NAMED_MAX} more" if len(found) > _NAMED_MAX else ""
     return (
-        f"{name}: {len(found)} transactions were open where offsets are lost, and nothing archived tells whether they were "
-        f"committed ({', '.join(named)}{more}): abort markers among the lost offsets hide them from read_committed readers; "
-        f"read_uncommitted ones are given what is left of them"
+        f"{name}: {len(found)} transactions were open where offsets are lost, and the archive does not show whether "
+        f"they were committed ({', '.join(named)}{more}). Abort markers among the lost offsets hide them from "
+        "read_committed readers. read_uncommitted readers get the records that remain"
     )
 
 
@@ -173,10 +176,10 @@ def _retention(report: RestoreReport) -> str:
     if not policy.is_retention_known:
         reason = f" ({policy.unanswered})" if policy.unanswered else ""
         return (
-            f"retention of {topic} is not known here{reason}: a broker deletes restored records that are older than it allows, "
-            f"within minutes of its start. See that retention.ms and retention.bytes are -1 before: "
-            f"`kafka-configs.sh --bootstrap-server HOST:PORT --describe --all {entity}`; or name a broker of the cluster that "
-            f"runs, which tells: --bootstrap-server HOST:PORT"
+            f"retention of {topic} is not known here{reason}: a broker deletes restored records that are older than "
+            "its retention, within minutes of its start. Make sure before that retention.ms and retention.bytes "
+            f"are -1: `kafka-configs.sh --bootstrap-server HOST:PORT --describe --all {entity}`; or name a running "
+            "broker of the cluster, and restore shows it: --bootstrap-server HOST:PORT"
         )
     whole = [outcome for outcome in report.outcomes if not outcome.problem]
     lost = [
@@ -207,6 +210,6 @@ def _stays(topic_partition: TopicPartition, dry_run: bool) -> str:
     if dry_run:
         return ""
     return (
-        f" {topic_partition}.restoring stays, and no broker starts beside it: run the same command again once the cause is "
-        f"removed, or remove that directory"
+        f" {topic_partition}.restoring stays, and no broker starts while it is there. Remove the cause and run the "
+        "same command again, or remove that directory"
     )

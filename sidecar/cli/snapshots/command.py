@@ -56,10 +56,9 @@ def rebuild(
     exclude: Excluded = None,
     compacted: CompactedElsewhere = None,
 ) -> int:
-    """Write the producer snapshot of every segment base above the first, by replaying the log.
-
-    With --replay window, damage keeps only those snapshots from being written whose window it lies in; with full, all above it.
-    One partition directory gives OUT/<offset>.snapshot, anything else OUT/<topic>-<partition>/<offset>.snapshot.
+    """Replay the log, and write the producer snapshot of every segment except the first. After damage in the log,
+    --replay window omits only the snapshots whose window contains it; --replay full omits all above it. One partition
+    directory gives OUT/<offset>.snapshot, anything else OUT/<topic>-<partition>/<offset>.snapshot.
     """
     settings = snapshot_settings(options, topic, exclude, archive, spark_flags(master, engine))
     from sidecar.snapshots.rebuild import rebuild as rebuild_all
@@ -86,9 +85,9 @@ def check(
     exclude: Excluded = None,
     compacted: CompactedElsewhere = None,
 ) -> int:
-    """Compare every producer snapshot found with the log; exit code 4 if one is wrong, 3 if one is missing or cannot be judged.
-
-    In a log directory, Kafka's internal topics are passed over, as by heal; name a partition's directory to look at one.
+    """Compare every producer snapshot with the log. Exit code 4 if one is wrong, 3 if one is missing or cannot be
+    compared. In a log directory, Kafka's internal topics are skipped, as by heal; give a partition's directory to check
+    one.
     """
     settings = snapshot_settings(options, topic, exclude, archive, spark_flags(master, engine))
     from sidecar.snapshots.check import check as compare
@@ -135,13 +134,11 @@ def heal(
     exclude: Excluded = None,
     compacted: CompactedElsewhere = None,
 ) -> int:
-    """Create the producer snapshots that a stopped broker lacks, so that its own tiering works after the start.
-
-    Only files named <base>.snapshot that do not exist are created, and one at the log's end where none would stand, with
-    owner, group and mode of their .log. The broker's lock is held meanwhile: a broker that is started refuses to start. Safe
-    to interrupt, and to run again. Snapshots that the replay passes are compared with the log, with --replay full all of them;
-    exit code 4 if a wrong one is left.
-    SIGTERM ends it with 143, and leaves no half-written file.
+    """Create the producer snapshots that a stopped broker lacks, so that its own tiering works after the start. It
+    creates only missing <base>.snapshot files, and one at the log's end if a partition would have none, with owner,
+    group and mode of their .log. It locks the log directories, so a broker refuses to start until it ends. Safe to
+    interrupt, and to run again. The replay compares the snapshots that it passes with the log, with --replay full all
+    of them. Exit code 4 if a wrong one remains. SIGTERM ends it with 143, and leaves no half-written file.
     """
     settings = snapshot_settings(options, topic, exclude, spark=spark_flags(master, engine))
     from sidecar.snapshots.heal import heal as give_snapshots
@@ -150,8 +147,8 @@ def heal(
     clock_ms = SystemClock().now_ms()
     if forgetting.now_ms > clock_ms:
         raise SettingsError(
-            f"--now-ms {now_ms}: later than this machine's clock ({clock_ms}); producers that the broker still knows would be "
-            f"left out"
+            f"--now-ms {now_ms}: later than this machine's clock ({clock_ms}); producers that the broker still "
+            "knows would be missing from the snapshots"
         )
     with reading(options, settings, workers, on_this_machine=True) as (reader, progress):
         report = give_snapshots(
@@ -253,7 +250,7 @@ def show_healed(report: HealReport, *, colors: bool) -> None:
         remark(f"{len(report.healings)} partitions checked, {created} snapshots created, {replaced} replaced")
     not_compared = sum(len(healing.not_compared) for healing in report.healings)
     if not_compared and not report.dry_run:
-        advice = "damage below keeps it" if report.replay is Replay.FULL else "--replay full compares all"
+        advice = "damage below prevents it" if report.replay is Replay.FULL else "--replay full compares all"
         remark(f"{not_compared} existing snapshots were not compared with the log; {advice}")
     empty = sum(len(healing.empty_not_compared) for healing in report.healings)
     if empty and not report.dry_run and report.replay is Replay.WINDOW:
@@ -275,7 +272,7 @@ def _left(healing: Healing) -> Iterator[str]:
     if healing.corrupt:
         yield f"corrupt: {_offsets(healing.corrupt)}"
     if healing.plan.log_end in healing.created:
-        yield f"made at the log's end {healing.plan.log_end}, as no snapshot was there"
+        yield f"created at the log's end {healing.plan.log_end}, where there was no snapshot"
     if healing.plan.missing or healing.plan.bare:
         yield healing.note
 

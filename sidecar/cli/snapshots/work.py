@@ -1,4 +1,4 @@
-"""What the `snapshots` commands share: their options, what these come to, and how it is told."""
+"""What the `snapshots` commands share: their options, the resulting work, and its report."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NEVER = "never"
 
 Directories = Annotated[
     list[Path] | None,
-    typer.Argument(metavar="DIR", help="A partition directory, a log directory, or several.", show_default=False),
+    typer.Argument(metavar="DIR", help="One or more partition directories or log directories.", show_default=False),
 ]
 FromArchive = Annotated[
     str | None, typer.Option("--archive", metavar="URL", help="Read this archive instead of directories.")
@@ -53,8 +53,8 @@ ReplayOption = Annotated[
     typer.Option(
         "--replay",
         metavar="window|full",
-        help="window: read what the new snapshots need, from the newest trusted snapshot or from where "
-        "producer.id.expiration.ms begins. full: read the whole log, and compare it with every snapshot.",
+        help="window: read only what the new snapshots need, from the newest trusted snapshot or the start of "
+        "producer.id.expiration.ms. full: read the whole log, and compare it with every snapshot.",
     ),
 ]
 CompactedElsewhere = Annotated[
@@ -62,8 +62,9 @@ CompactedElsewhere = Annotated[
     typer.Option(
         "--compacted",
         metavar="REGEX",
-        help="Topics compacted elsewhere (fetched from a leader that had compacted them, or restored): offsets may be missing in "
-        "their logs. Repeatable. Default: where cleaner-offset-checkpoint names the partition, or is not there.",
+        help="Topics compacted elsewhere (fetched from a leader that had compacted them, or restored): offsets may "
+        "be missing in their logs. May be given several times. Default: topics of partitions that "
+        "cleaner-offset-checkpoint names, and all if that file is missing.",
         show_default=False,
     ),
 ]
@@ -84,7 +85,7 @@ def snapshot_settings(
 def snapshot_targets(
     settings: Settings, directories: list[Path] | None, archive: str | None, compacted: list[str] | None
 ) -> Targets:
-    """What is to be looked at. Raises SettingsError unless exactly one of directories and archive is given."""
+    """The partitions to process. Raises SettingsError unless exactly one of directories and archive is given."""
     from sidecar.snapshots.targets import archive_targets, find_targets
 
     if bool(directories) == bool(archive):
@@ -94,7 +95,7 @@ def snapshot_targets(
             directories, chosen_topics(settings), compacted_elsewhere=topics_compacted_elsewhere(compacted)
         )
     if compacted:
-        raise SettingsError("--compacted: needs directories; an archive's commits describe every segment")
+        raise SettingsError("--compacted is for directories; an archive's commits describe every segment")
     return archive_targets(settings.store, SystemClock(), chosen_topics(settings))
 
 

@@ -176,7 +176,7 @@ def _left_of(
         if not tombstone or job[KEEPS_LEGACY_TOMBSTONES] != 0:
             written = np.int64(LEFT_TO_PYTHON) if job[CONVERTS_LEGACY] != 0 else np.int64(UNCHANGED)
     elif staying > np.int64(0) and codec != np.int64(0):
-        # Tombstones can change a batch of which all wins: without any, there is no need to look.
+        # Tombstones can change a batch of which all wins: without any, there is no need to check.
         whole = staying == count and job[NO_TOMBSTONES] != 0
         written = np.int64(UNCHANGED) if whole else np.int64(LEFT_TO_PYTHON)
     elif staying > np.int64(0):
@@ -218,7 +218,7 @@ def rewrite_rows(
             stop = np.int64(OUT_FULL)
             break
         if magic < np.int64(2) and codec != np.int64(0):
-            stop = np.int64(NEEDS_PYTHON)  # only decompression tells how many records it has
+            stop = np.int64(NEEDS_PYTHON)  # only decompression shows how many records it has
             break
         control = magic == np.int64(2) and attributes & np.int64(_CONTROL) != np.int64(0)
         idle = judged and verdicts[job[BATCH]] != np.uint8(0)

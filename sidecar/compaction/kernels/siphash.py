@@ -1,4 +1,4 @@
-"""SipHash-1-3 with 128 bits of output: the identity of a key, under a secret chosen anew for each run.
+"""SipHash-1-3 with 128 bits of output: the identity of a key, under a new secret for each run.
 
 Source: Aumasson and Bernstein, "SipHash: a fast short-input PRF"; one compression and three finalisation rounds.
 """

@@ -101,7 +101,7 @@ class ArchiveCompactor:
             Exception
         ):  # Whatever ends all of them goes on to the caller: the uploads that no commit names must not stay.
             if committed := [found.request.root for found in running if found.result and not found.result.error]:
-                _log.warning("compaction_ended_early", committed=committed, left="the other partitions are unchanged")
+                _log.warning("compaction_ended_early", committed=committed, effect="the other partitions are unchanged")
             for found in unsettled(running):
                 if not found.is_committing:  # No commit was sent, so that none can name what was uploaded.
                     self._discard(found)
@@ -241,7 +241,7 @@ class ArchiveCompactor:
     ) -> None:
         todo = {number: chosen for number, chosen in step.items() if running[number].result is None}
         if todo:
-            self.tell("writing what stays")
+            self.tell("writing the retained records")
         ended = rewritten(run, parts, todo)
         for number in todo:
             found, scan, outputs = running[number], run.results[number], ended[number]

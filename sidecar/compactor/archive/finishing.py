@@ -133,8 +133,9 @@ def _segment(task: FinishTask, log: WorkFile) -> tuple[ArchivedSegment, bytes]:
     )
     if len(indexes) > INDEXES_BYTES_MAX:
         raise PartitionError(
-            f"{root}: indexes and snapshot of [{output.base_offset}, {output.end_offset}) would take {len(indexes)} "
-            f"bytes, readers take {INDEXES_BYTES_MAX}; compact with a smaller segment_bytes"
+            f"{root}: indexes and snapshot of [{output.base_offset}, {output.end_offset}) would take "
+            f"{len(indexes)} bytes, readers accept at most {INDEXES_BYTES_MAX}. Nothing was committed: compact with "
+            "a smaller segment_bytes"
         )
     for name, error in unreadable_parts(old, sources[-1].base_offset):
         raise CorruptFile(f"part {name}: {error}", file=below(root, sources[-1].indexes_key)) from error
@@ -203,7 +204,10 @@ def commit(
             return log.append(actions, writer, state).next_number - 1
         except CommitConflict as error:
             state = error.state
-    raise PartitionError(f"{state.lineage.root}: {_TRIES} commits of other writers came first; compact again later")
+    raise PartitionError(
+        f"{state.lineage.root}: other writers committed first {_TRIES} times. Nothing was committed: compact again "
+        "later"
+    )
 
 
 def _actions(
@@ -233,8 +237,8 @@ def _require_live(state: PartitionState, sources: Sequence[ArchivedSegment]) -> 
     live = [segment.segment_id for segment in state.segments[: len(sources)]]
     if live != [source.segment_id for source in sources]:
         raise CommitConflict(
-            f"{state.lineage.root}: other segments are live below offset {sources[-1].end_offset} than those that were compacted: "
-            f"another compaction came first; nothing was committed",
+            f"{state.lineage.root}: the live segments below offset {sources[-1].end_offset} are no longer those "
+            "that were compacted, because another compaction committed first. Nothing was committed",
             state,
         )
 

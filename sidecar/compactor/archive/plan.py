@@ -105,9 +105,10 @@ def plan_archive(store: ObjectStore, request: CompactionRequest, clock: Clock) -
     newest = newest_strategy(state)
     if not request.may_change_strategy and newest not in (None, request.rules.in_use):
         raise PartitionError(
-            f"{state.lineage.root}: its newest compaction was by strategy {newest}, this one would be by {request.rules.in_use}; "
-            f"nothing was compacted, because neither the settings nor the topic's config give the strategy. Set it in the topic's "
-            f"entry of compaction.topics, or compact by hand with --override"
+            f"{state.lineage.root}: its newest compaction used strategy {newest}, this one would use "
+            f"{request.rules.in_use}. Nothing was compacted, because neither the settings nor the topic's config "
+            "give the strategy. Set it in the topic's entry of compaction.topics, or compact by hand with "
+            "--override"
         )
     undecided = first_undecided(store, state)
     limit = min(offset for offset in (request.end_offset, undecided, 2**63 - 1) if offset is not None)

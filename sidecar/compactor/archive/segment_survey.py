@@ -99,7 +99,7 @@ class ArchivedSurvey:
                 table, ended = replay(table, columns.facts())
             except ProducerStateError as error:
                 raise PartitionError(
-                    f"{log.key}: {error}; verify --deep shows whether the object is damaged"
+                    f"{log.key}: {error}; run verify --deep to see whether the object is damaged"
                 ) from error
             last_offset = int(columns.last_offset[-1])
             yield columns, tuple(ended)

@@ -59,7 +59,7 @@ class StoredParts:
         """See Parts. Raises StoreError."""
         keys = self._keys(number)
         if not keys:
-            raise PartitionError(f"{self.prefix}{number:08d}: a part of this job is gone; compact again")
+            raise PartitionError(f"{self.prefix}{number:08d}: a part of this job no longer exists: compact again")
         left = size_bytes
         for content in process_store.store_of(self.store).stream(keys[0]):
             piece = memoryview(content)[:left]
@@ -67,7 +67,7 @@ class StoredParts:
             left -= len(piece)
             if not left:
                 return
-        raise PartitionError(f"{keys[0]}: this part of the job ends {left} bytes too early; compact again")
+        raise PartitionError(f"{keys[0]}: this part of the job ends {left} bytes too early: compact again")
 
     def forget(self, number: int) -> None:
         process_store.store_of(self.store).delete(self._keys(number))

@@ -92,7 +92,7 @@ def undo_compaction(
             state = conflict.state
         else:
             return Undone(found, live_again, after.next_number - 1)
-    raise PartitionError(f"{root}: {_TRIES} commits of other writers came first; nothing was undone: try again later")
+    raise PartitionError(f"{root}: other writers committed first {_TRIES} times. Nothing was undone: try again later")
 
 
 def _obstacle(
@@ -134,8 +134,9 @@ def _require_objects(store: ObjectStore, root: ObjectKey, segments: tuple[Archiv
         wrong = [text for found in pool.map(problems, segments) for text in found]
     if wrong:
         raise PartitionError(
-            f"{root}: {len(wrong)} problems with the objects of replaced segments, such as: {wrong[0]}; nothing was undone, the "
-            f"compacted segments stay live; restore the objects from a replica or an earlier object version, then try again"
+            f"{root}: {len(wrong)} problems with the objects of replaced segments, such as: {wrong[0]}. Nothing was "
+            "undone, and the compacted segments stay live. Restore the objects from a replica of the bucket or "
+            "earlier object versions, then try again"
         )
 
 

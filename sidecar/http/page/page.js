@@ -11,14 +11,14 @@
     document.body.classList.toggle("old", reason !== null);
     document.getElementById("old").hidden = reason === null;
     document.getElementById("old-since").textContent = reason === null ? "" :
-      "No answer since " + answered.toISOString().slice(11, 19) + " UTC: what follows is old";
+      "No response since " + answered.toISOString().slice(11, 19) + " UTC: the data below is old";
     document.getElementById("old-why").textContent = reason || "";
-    document.title = reason === null ? title : "▲ No answer · tiered-sidecar";
+    document.title = reason === null ? title : "▲ No response · tiered-sidecar";
   };
 
-  const reasonOf = (status) => status === 401 ? "The token has changed: reload the page and give the new one."
-    : status ? "The answer was an error, " + status + ": look at the program's log."
-    : "The program has ended, or the way to it is cut. Archiving may have stopped: look at its process and its log.";
+  const reasonOf = (status) => status === 401 ? "The token has changed: reload the page and enter the new one."
+    : status ? "The sidecar returned error " + status + ": check its log."
+    : "The sidecar has ended, or the network to it is down. Archiving may have stopped: check its process and its log.";
 
   // What has the focus is found again by its own name or address after its surroundings were replaced.
   const nameOf = (element) => element && (element.id ? "#" + CSS.escape(element.id)

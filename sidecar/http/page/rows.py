@@ -18,7 +18,8 @@ from sidecar.reporting.status_model import PartitionFigures
 
 MORE_TIME = "To gain time, raise the topic's retention.ms and retention.bytes with kafka-configs.sh."
 ONLY_HELD = (
-    "The broker has deleted some of it; only this process still has it open. Restart neither before it is archived."
+    "The broker has deleted some of it; only this process still has it open. Do not restart this process or "
+    "the broker before it is archived."
 )
 LATE_S = 21_600.0
 """A segment that has waited for longer is late: the threshold of the alert TieredSidecarUploadsStalled."""

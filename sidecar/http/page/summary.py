@@ -183,4 +183,4 @@ def _time_left(deadline_ms: int | None, unknown: int, now_ms: int) -> tuple[str,
     untold = f"the retention of {plural(unknown, 'partition')} is unknown: no broker reported it" if unknown else ""
     if deadline_ms is not None:
         return duration_text((deadline_ms - now_ms) / 1000), untold or "until the broker deletes the first segment"
-    return ("not known", untold) if unknown else ("never", "nothing at risk")
+    return ("unknown", untold) if unknown else ("never", "nothing at risk")

@@ -11,11 +11,11 @@ REMEDIES = {
     "BrokerUnavailable": "Start the broker. If it is up, check broker.connection: servers, TLS, SASL, ACLs.",
     "CleanerStalled": "Search log-cleaner.log for “uncleanable”. A dead cleaner thread starts again only with the broker.",
     "CommitConflict": "None if it passes: another sidecar archives the same partition and committed first.",
-    "CommitRefused": "Another program writes to this archive, or somebody edited it. Run tiered-sidecar verify.",
+    "CommitRefused": "Another program writes to this archive, or it was edited. Run tiered-sidecar verify.",
     "CorruptFile": "Follow the end of the message. tiered-sidecar inspect FILE shows the damage.",
     "CoverageHole": "",
     "Fenced": "None here: another broker is the leader, and its sidecar archives the partition.",
-    "LogDirsUnformatted": "None next to a new broker: it formats them. Otherwise mount the disk, or correct broker.log_dirs.",
+    "LogDirsUnformatted": "None for a new broker: it formats them. Otherwise mount the disk, or correct broker.log_dirs.",
     "LineageUnknown": "Make the broker the leader whose segments were archived before, or set store.url to another prefix.",
     "ObjectExists": "None if it passes: another sidecar wrote the same object first.",
     "ObjectMissing": "Create the bucket or directory of store.url. If an object of the archive is missing: tiered-sidecar "

@@ -56,7 +56,7 @@ def compress(codec: int, data: bytes | memoryview, magic: int = 2) -> bytes:
             return frame if magic > 0 else _LZ4_HEADER_FOR_MAGIC_0 + frame[len(_LZ4_HEADER_FOR_MAGIC_0) :]
         case Codec.ZSTD:
             if magic < 2:
-                raise ValueError(f"zstd is not allowed below magic 2, asked for with magic {magic}")
+                raise ValueError(f"zstd needs magic 2, this batch has magic {magic}")
             return zstandard.ZstdCompressor(level=3, write_content_size=False).compress(data)
 
 
@@ -70,7 +70,7 @@ def decompress(
     Source: the wrapForInput methods of GzipCompression, SnappyCompression, Lz4Compression, ZstdCompression.
     """
     if codec not in tuple(Codec) or (codec == Codec.ZSTD and magic < 2):
-        raise CorruptFile(f"codec {codec} is unknown to magic {magic}")
+        raise CorruptFile(f"codec {codec} is unknown for magic {magic}")
     if codec == Codec.NONE:
         return bytes(data)
     try:
@@ -90,7 +90,7 @@ def _gathered(pieces: Iterator[bytes], limit_bytes: int) -> bytes:
     for piece in pieces:
         size_bytes += len(piece)
         if size_bytes > limit_bytes:
-            raise CorruptFile(f"the stream holds more than the {limit_bytes} bytes allowed for one batch")
+            raise CorruptFile(f"the stream has more than the {limit_bytes} bytes allowed for one batch")
         found.append(piece)
     return b"".join(found)
 
@@ -170,7 +170,7 @@ _MASK: Final = 0xFFFFFFFF
 def require_lz4_frame(data: bytes) -> None:
     """Raise CorruptFile unless a frame of the one known version begins here. Source: Lz4BlockInputStream.readHeader."""
     if len(data) < 7 or data[:4] != _LZ4_MAGIC or data[4] >> 6 != 1:
-        raise CorruptFile(f"no lz4 frame: it begins with {data[:5].hex()}, expected 04224d18 and version 1")
+        raise CorruptFile(f"not an lz4 frame: it begins with {data[:5].hex()}, expected 04224d18 and version 1")
 
 
 def with_right_lz4_checksum(data: bytes) -> bytes:
@@ -208,7 +208,7 @@ def require_whole_zstd_frames(data: bytes) -> None:
             position = _end_of_zstd_frame(data, position)
         else:
             raise CorruptFile(
-                f"no zstd frame at byte {position} of the stream: it begins with {data[position:][:4].hex()}"
+                f"no zstd frame at byte {position} of the stream, which begins with {data[position:][:4].hex()}"
             )
         if position > len(data):
             raise CorruptFile(f"a zstd frame that is cut: {position - len(data)} bytes are missing at least")
@@ -276,7 +276,8 @@ def _block(data: bytes, limit_bytes: int) -> bytes:
     declared = _declared_bytes(data)
     if declared > min(limit_bytes, _LARGEST_RATIO * len(data)):
         raise CorruptFile(
-            f"a snappy block of {len(data)} bytes that claims to hold {declared}, allowed are {limit_bytes}"
+            f"a snappy block of {len(data)} bytes that claims {declared} decompressed bytes, at most "
+            f"{limit_bytes} are allowed"
         )
     return bytes(cramjam.snappy.decompress_raw(data))
 

@@ -93,7 +93,7 @@ def _message(data: bytes) -> Message:
     key, at = _nullable(data, at, "key")
     value, at = _nullable(data, at, "value")
     if at != len(data):
-        raise CorruptFile(f"{len(data) - at} bytes behind a message's value", position=at)
+        raise CorruptFile(f"{len(data) - at} bytes after a message's value", position=at)
     return Message(header.offset, header.magic, header.attributes, timestamp, key, value)
 
 
@@ -120,7 +120,7 @@ def _unwrapped(wrapper: Message, limit_bytes: int) -> Iterator[Record]:
         first_offset = last_offset if first_offset is None else first_offset
         at += size
     if first_offset is None:
-        raise CorruptFile("a compressed message that holds no messages")
+        raise CorruptFile("a compressed message without messages")
     shift = _offset_shift(wrapper, last_offset)
     at, before = 0, -1
     while at < len(nested):

@@ -62,10 +62,10 @@ def read_records(
 
 def _checked_magic(data: bytes, position: int) -> int:
     if len(data) < SMALLEST_PREFIX_BYTES:
-        raise CorruptFile(f"{len(data)} bytes are no batch", position=position)
+        raise CorruptFile(f"{len(data)} bytes are not a batch", position=position)
     magic = int.from_bytes(data[MAGIC_POSITION : MAGIC_POSITION + 1], signed=True)
     if not 0 <= magic <= CURRENT_MAGIC:
-        raise CorruptFile(f"magic {magic}, known are 0, 1 and 2", position=position)
+        raise CorruptFile(f"magic {magic}, expected 0, 1 or 2", position=position)
     claimed = int.from_bytes(data[PREFIX_BYTES - 4 : PREFIX_BYTES], signed=True) + PREFIX_BYTES
     if claimed != len(data) or claimed < SMALLEST_MESSAGE_BYTES[magic]:
         raise CorruptFile(f"a batch of {len(data)} bytes whose size field claims {claimed}", position=position)
@@ -127,7 +127,7 @@ class _Decoder:
         value, at = _nullable(body, at, end, "value")
         headers, at = _headers(body, at, end)
         if at != end:
-            raise CorruptFile(f"{end - at} bytes of a record behind its headers", position=at)
+            raise CorruptFile(f"{end - at} bytes of a record after its headers", position=at)
         appended = bool(header.attributes & BatchFlag.LOG_APPEND_TIME)
         record = Record(
             offset=header.base_offset + offset_delta,

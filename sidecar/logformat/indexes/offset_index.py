@@ -76,7 +76,7 @@ def risen(values: Int64Column, before: int) -> npt.NDArray[np.bool_]:
 def read_offset_index(data: bytes | memoryview, base_offset: int, file: str = "") -> OffsetIndex:
     """All entries as they stand, order unchecked. Raises CorruptFile if the size is no multiple of 8."""
     if len(data) % ENTRY.itemsize:
-        raise CorruptFile(f"size {len(data)} is no multiple of {ENTRY.itemsize}", file=file, position=len(data))
+        raise CorruptFile(f"size {len(data)} is not a multiple of {ENTRY.itemsize}", file=file, position=len(data))
     entries = np.frombuffer(data, dtype=ENTRY)
     return OffsetIndex(
         base_offset, entries["relative_offset"].astype(np.int64) + base_offset, entries["position"].astype(np.int64)
@@ -147,7 +147,7 @@ class OffsetIndexCheck:
         rises = risen(index.offset, self.base_offset - 1) & risen(index.position, -1)
         if not rises.all():
             row = int(np.flatnonzero(~rises)[0])
-            self._fail(row, f"{_entry(index, row)} does not lie above the one before it, {_entry(index, row - 1)}")
+            self._fail(row, f"{_entry(index, row)} is not above the one before it, {_entry(index, row - 1)}")
 
     def _fail(self, row: int, reason: str) -> None:
         self._verdict = disagrees(f"offset index: {reason}", row * ENTRY.itemsize)
@@ -204,7 +204,7 @@ class OffsetIndexCheck:
         index = self._index
         row = min(self._next_by_position, self._next_by_offset)
         if row < len(index):
-            self._fail(row, f"{_entry(index, row)} points behind the log, which ends at position {self._end_position}")
+            self._fail(row, f"{_entry(index, row)} points beyond the log, which ends at position {self._end_position}")
             return self._verdict or FINE
         if len(index) == 0 and rebuilt and self._end_position > LARGEST_CHUNK_BYTES:
             return rebuild(f"the offset index is empty for a log of {self._end_position} bytes")

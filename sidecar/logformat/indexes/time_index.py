@@ -49,7 +49,7 @@ class TimeIndex:
 def read_time_index(data: bytes | memoryview, base_offset: int, file: str = "") -> TimeIndex:
     """All entries as they stand, order unchecked. Raises CorruptFile if the size is no multiple of 12."""
     if len(data) % ENTRY.itemsize:
-        raise CorruptFile(f"size {len(data)} is no multiple of {ENTRY.itemsize}", file=file, position=len(data))
+        raise CorruptFile(f"size {len(data)} is not a multiple of {ENTRY.itemsize}", file=file, position=len(data))
     entries = np.frombuffer(data, dtype=ENTRY)
     return TimeIndex(
         base_offset, entries["timestamp_ms"].astype(np.int64), entries["relative_offset"].astype(np.int64) + base_offset
@@ -119,7 +119,7 @@ class TimeIndexCheck:
         rises[1:] &= self._index.offset[1:] >= self._index.offset[:-1]
         if not rises.all():
             row = int(np.flatnonzero(~rises)[0])
-            self._fail(row, f"{_entry(self._index, row)} does not lie above the one before it")
+            self._fail(row, f"{_entry(self._index, row)} is not above the one before it")
 
     def _fail(self, row: int, reason: str) -> None:
         self._verdict = disagrees(f"time index: {reason}", row * ENTRY.itemsize)
@@ -161,7 +161,7 @@ class TimeIndexCheck:
             return self._verdict or FINE
         index = self._index
         if self._next_row < len(index):
-            self._fail(self._next_row, f"{_entry(index, self._next_row)} lies behind the last batch")
+            self._fail(self._next_row, f"{_entry(index, self._next_row)} is beyond the last batch")
             return self._verdict or FINE
         if self._poorer is not None:
             return self._poorer

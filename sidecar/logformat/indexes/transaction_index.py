@@ -54,7 +54,7 @@ class TransactionIndex:
         wrong = np.flatnonzero(~risen(self.last_offset, -1))
         if wrong.size:
             offset = int(self.last_offset[wrong[0]])
-            raise CorruptFile(f"abort marker at {offset} does not lie above the one before it", offset=offset)
+            raise CorruptFile(f"abort marker at {offset} is not above the one before it", offset=offset)
         entries = np.empty(len(self), dtype=ENTRY)
         entries["version"] = VERSION
         for name in ("producer_id", "first_offset", "last_offset", "last_stable_offset"):
@@ -166,7 +166,7 @@ class TransactionIndexCheck:
             return self._verdict or FINE
         index = self._index
         if self._next_row < len(index):
-            self._fail(self._next_row, f"{_entry(index, self._next_row)} lies behind the last batch")
+            self._fail(self._next_row, f"{_entry(index, self._next_row)} is beyond the last batch")
             return self._verdict or FINE
         if len(self.data or b"") % ENTRY.itemsize:
             return rebuild("the transaction index ends in the middle of an entry")

@@ -49,13 +49,13 @@ _CLOCK = "set this machine's clock"
 _REGION = "set s3.region and s3.endpoint_url to those of the bucket"
 _BUCKET = "create the bucket or correct the store's url"
 _PLACE = "check s3.endpoint_url and the bucket's name"
-_TRANSIT = "bytes were changed between here and the store, or the store treats checksums otherwise (s3.checksum: none)"
+_TRANSIT = "bytes changed on the way to the store, or the store computes checksums in another way (s3.checksum: none)"
 _UNSUPPORTED = "the store does not offer this function"
 _FEATURE = f"{_UNSUPPORTED}; check s3.checksum, s3.storage_class and the encryption settings"
 _BUSY = "the store is busy: if it stays so, lower s3.concurrency or check the store"
 _FAILING = "the store failed: if it stays so, read the store's own log"
 _NETWORK = "check s3.endpoint_url and the network between here and the store"
-_NO_TLS = "the endpoint speaks no TLS: begin s3.endpoint_url with http://, or give the port that speaks it"
+_NO_TLS = "the endpoint does not use TLS: begin s3.endpoint_url with http://, or give the TLS port"
 _LOST = "the outcome is unknown: no response arrived, and the request may have taken effect"
 _TAKEN = "the key exists already"
 _GONE = "no such object"
@@ -69,7 +69,7 @@ _CODES: dict[str, tuple[type[SidecarError], str]] = {
     "NoSuchKey": (ObjectMissing, _GONE),
     "NotFound": (ObjectMissing, _GONE),
     "404": (ObjectMissing, _GONE),  # HEAD answers have no body and thus no code
-    "NoSuchUpload": (ObjectMissing, "the multipart upload was completed or aborted meanwhile"),
+    "NoSuchUpload": (ObjectMissing, "the multipart upload was already completed or aborted"),
     "NoSuchBucket": (StoreMissing, _BUCKET),
     "InvalidBucketName": (SettingsError, _BUCKET),
     "PermanentRedirect": (SettingsError, _REGION),
@@ -95,7 +95,7 @@ _CODES: dict[str, tuple[type[SidecarError], str]] = {
     "NotImplemented": (StoreUnsupported, _FEATURE),
     "MethodNotAllowed": (StoreUnsupported, _FEATURE),
     "InvalidStorageClass": (SettingsError, "correct s3.storage_class"),
-    "InvalidObjectState": (StoreDenied, "the object lies in a class without immediate reads; restore it first"),
+    "InvalidObjectState": (StoreDenied, "the object's storage class has no immediate reads; restore it first"),
     "QuotaExceeded": (StoreDenied, "the store's quota is used up"),
     "RequestTimeout": (StoreUnavailable, _FAILING),
     "RequestTimeTooLong": (StoreUnavailable, _FAILING),

@@ -81,7 +81,7 @@ def stream(s3: S3Requests, key: ObjectKey, chunk_bytes: int) -> Generator[bytes]
                 continue
             if not chunk:
                 raise ObjectDamaged(
-                    f"{key}: ends at byte {position}, announced were {size_bytes} bytes; verify the archive"
+                    f"{key}: ends at byte {position}, but the store announced {size_bytes} bytes; verify the archive"
                 )
             failures = 0
             position += len(chunk)
@@ -91,7 +91,7 @@ def stream(s3: S3Requests, key: ObjectKey, chunk_bytes: int) -> Generator[bytes]
         answer["Body"].close()
     if expected is not None and expected != crc32c:
         raise ObjectDamaged(
-            f"{key}: read with CRC-32C {crc32c:08x}, the store keeps {expected:08x}; verify the archive"
+            f"{key}: read with CRC-32C {crc32c:08x}, but the store has {expected:08x}; verify the archive"
         )
 
 

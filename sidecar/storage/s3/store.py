@@ -115,7 +115,9 @@ class S3Store:
         except SidecarError as error:
             # A proxy may have said 503 for a put that took hold. The answer to a later attempt (412, 403) proves nothing then.
             if refusals:
-                raise OutcomeUnknown(f"{error}, but an earlier attempt of ours failed with: {refusals[-1]}") from error
+                raise OutcomeUnknown(
+                    f"{error}, but an earlier attempt of this request failed with: {refusals[-1]}"
+                ) from error
             raise
 
     def upload(self, key: ObjectKey, source: UploadSource) -> UploadReceipt:
@@ -196,7 +198,7 @@ class S3Store:
             if not page.get("IsTruncated"):
                 return
             if not following or following == token.get("ContinuationToken"):
-                raise StoreUnsafe(f"{s3.bucket}: the listing below {prefix!r} does not go on after its page")
+                raise StoreUnsafe(f"{s3.bucket}: the listing below {prefix!r} does not continue after its page")
             token = {"ContinuationToken": following}
 
     def delete(self, keys: Iterable[ObjectKey]) -> None:
@@ -228,7 +230,7 @@ class S3Store:
             if not page.get("IsTruncated"):
                 return
             if following == markers or not following["KeyMarker"]:
-                raise StoreUnsafe(f"{s3.bucket}: the listing of multipart uploads does not go on after {markers}")
+                raise StoreUnsafe(f"{s3.bucket}: the listing of multipart uploads does not continue after {markers}")
             markers = {name: marker for name, marker in following.items() if marker}
 
     def _uploads_page(self, parameters: dict[str, Any]) -> ListMultipartUploadsOutputTypeDef | dict[str, Any]:

@@ -111,8 +111,8 @@ class Upload:
             return False
         if found.size_bytes != self.source.size_bytes or found.crc32c not in {None, crc32c}:
             raise ObjectDamaged(
-                f"{self.key}: the store has {found.size_bytes} bytes with CRC-32C {hex_text(found.crc32c)},"
-                f" sent were {self.source.size_bytes} bytes with {hex_text(crc32c)}; remove the object"
+                f"{self.key}: the store has {found.size_bytes} bytes with CRC-32C {hex_text(found.crc32c)}, but "
+                f"{self.source.size_bytes} bytes with {hex_text(crc32c)} were sent; remove the object"
             )
         return True
 
@@ -290,8 +290,8 @@ class MultipartUpload:
         sent = composite_text([part.crc32c for part in parts]) if "-" in reported else to_text(crc32c)
         if reported != sent:
             raise ObjectDamaged(
-                f"{self._upload.key}: the store reports CRC-32C {reported_text(reported)}, sent was {reported_text(sent)}; "
-                "remove the object"
+                f"{self._upload.key}: the store reports CRC-32C {reported_text(reported)}, but "
+                f"{reported_text(sent)} was sent; remove the object"
             )
 
 
