@@ -46,7 +46,7 @@ class RestartDue(Exception):
 
 @dataclass(slots=True)
 class Flags:
-    """`stop`: drain and end. `wake`: look at the disks now. `reload`: read the settings again.
+    """`stop`: drain and end. `wake`: scan the disks now. `reload`: read the settings again.
 
     `signal_number`: what set `stop`, 0 if no signal did. `may_restart`: the caller starts again after RestartDue.
     `is_settled`: the first check of all partitions is over.

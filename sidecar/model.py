@@ -36,7 +36,7 @@ class TopicPartition:
 class FileIdentity:
     """A file as it was when it was listed. Same name with other numbers means other content (compaction, truncation).
 
-    Fifty thousand of them may be held: the files of a directory share its path.
+    Fifty thousand of them may be in memory: the files of a directory share its path.
     """
 
     directory: Path
@@ -61,7 +61,7 @@ class FileIdentity:
         return self.mtime_ns // 1_000_000
 
     def has_place_of(self, other: FileIdentity) -> bool:
-        """Whether the other stands, or stood, at the same path."""
+        """Whether the other is, or was, at the same path."""
         return self.name == other.name and self.directory == other.directory
 
 
@@ -121,11 +121,11 @@ class SegmentFiles:
 
 @dataclass(frozen=True, slots=True)
 class PartitionFiles:
-    """One partition directory as listed: its rolled segments in ascending order, and what else stands in it.
+    """One partition directory as listed: its rolled segments in ascending order, and its other files.
 
     `snapshot_offsets` names every `<offset>.snapshot` present. `unstable` is set while `.swap` or `.cleaned` files exist.
     `topic_id` is the 22-character id of `partition.metadata`, None where that file does not exist.
-    `directory_id`: device and inode of the directory: a topic that is made anew gets another directory, but
+    `directory_id`: device and inode of the directory: a re-created topic gets another directory, but
     perhaps the inode number of the old one.
     `active_log`: the `.log` with the highest base as it was when listed.
     """

@@ -24,7 +24,7 @@ class ObjectFacts:
     """An object as listed or asked for. `crc32c` is the store's own checksum of the whole object, where it keeps one.
 
     `modified_ms`: by the store's clock; None where the store does not say. Whoever compares ages takes None for "now".
-    `etag`: of listings, what the store has instead: another one whenever the content is another; None where it tells none, or
+    `etag`: of listings, what the store has instead: another one whenever the content is another; None where it has none, or
     only a weak one. Source: S3 API Reference, Object.
     """
 
@@ -72,7 +72,7 @@ class ObjectStore(Protocol):
     url: str
     """For people: scheme, bucket and prefix, without credentials."""
     lists_by_page: bool
-    """Whether a listing that is broken off costs what was taken of it, and not what lies beside."""
+    """Whether a listing that is broken off costs what was taken of it, and not the rest."""
 
     def put_if_absent(self, key: ObjectKey, body: bytes) -> None:
         """Create a small object. Raises ObjectExists if the key exists already, OutcomeUnknown if the answer was lost."""
@@ -158,7 +158,7 @@ class FactsState:
 
 
 class BrokerFacts(Protocol):
-    """Facts about the broker beside which we run."""
+    """Facts about the local broker."""
 
     def cluster_id(self) -> str:
         """Cluster id as in `meta.properties`. Raises SettingsError where it is unknown or the log dirs disagree."""
@@ -170,7 +170,7 @@ class BrokerFacts(Protocol):
         """What may be archived of this partition, as of the last `refresh`."""
 
     def confirm(self, files: PartitionFiles) -> PartitionFacts:
-        """Leadership of this partition now, asked anew. Raises BrokerUnavailable where nobody can tell."""
+        """Leadership of this partition now, from a new request. Raises BrokerUnavailable if it is unknown."""
 
     def policy(self, topic: str) -> TopicPolicy:
         """What holds for a topic, as far as it is known."""
@@ -182,7 +182,7 @@ class BrokerFacts(Protocol):
         """How fresh all of this is."""
 
     def refresh(self) -> None:
-        """Read everything anew. A broker that does not answer is told by `state`."""
+        """Read everything again. `state` reports a broker that does not respond."""
 
 
 class HasStore(Protocol):
@@ -207,7 +207,7 @@ class HasEmit(Protocol):
 
 
 class HasInstance(Protocol):
-    """Gives what tells this process apart in commits (host and process id)."""
+    """Identifies this process in commits (host and process id)."""
 
     @property
     def instance(self) -> str: ...

@@ -49,7 +49,7 @@ def lacks_memory(settings: Settings) -> str:
 
 
 class SettingsReload:
-    """Looks at the settings file, reads it when it is another one, and decides."""
+    """Checks the settings file, reads it when it has changed, and decides."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class SettingsReload:
         """Show the settings that hold.
 
         Args:
-            adopt: takes settings over; its event tells when they hold. Called by the thread that calls `look`.
+            adopt: applies settings; its event is set when they are in effect. Called by the thread that calls `look`.
             may_restart: whether settings that need a restart get one. Default: they are refused.
         """
         self._source = source
@@ -82,7 +82,7 @@ class SettingsReload:
         self._publish()
 
     def look(self, *, asked: bool = False) -> None:
-        """Read the file anew if it has changed since it was last read, and not since the last look: it may be half written.
+        """Read the file again if it has changed since it was last read, and not since the last check: it may be half written.
 
         Args:
             asked: somebody wants it read whether it has changed or not.

@@ -88,7 +88,7 @@ class LossReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The offsets `[base_offset, end_offset)` are not in the archive, and readers are told so.
+    """The offsets `[base_offset, end_offset)` are not in the archive, and readers report it.
 
     `reason`: in a commit of another release it may be in other words.
     """
@@ -109,7 +109,7 @@ class Purge:
 class Clean:
     """The live segments of `[base_offset, end_offset)` have been compacted together, so that none holds a loser.
 
-    Segments above were not looked at: they are dirty, whatever their generation.
+    Segments above were not checked: they are dirty, whatever their generation.
     """
 
     base_offset: int
@@ -132,7 +132,7 @@ Action: TypeAlias = Add | Remove | Reinstate | AdoptTopicId | Lost | Purge | Cle
 
 
 def action_to_json(action: Action) -> Json:
-    """One of a commit's actions; `type` tells which."""
+    """One of a commit's actions; `type` says which."""
     match action:
         case Add(segment):
             return {"type": "add", "segment": segment_to_json(segment)}

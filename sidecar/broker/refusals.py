@@ -127,7 +127,7 @@ def _ask(connection: socket.socket, settings: BrokerConnectionSettings) -> None:
 
 
 def _require_mechanism(stream: BufferedRWPair, settings: BrokerConnectionSettings) -> None:
-    """Whether the listener wants SASL, and offers what we mean to use. A listener without SASL tells with an error."""
+    """Whether the listener wants SASL, and offers what we mean to use. A listener without SASL returns an error."""
     mechanism = ("" if settings.sasl_mechanism is None else settings.sasl_mechanism.value).encode()
     body = struct.pack(">hhihh", 17, 1, 1, -1, len(mechanism)) + mechanism
     answer = _answer_to(stream, struct.pack(">i", len(body)) + body) or b""

@@ -1,6 +1,6 @@
 """What this process's predecessors knew of archives, on our own volume: a start asks the store only what is new since.
 
-Never the truth: the newest commit that is remembered is held against the store's, and what does not fit is forgotten.
+Never the truth: the newest remembered commit is compared with the store's, and an entry that does not match is dropped.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def newest_segments(state: PartitionState) -> PartitionState:
 
 
 class ArchiveCache:
-    """One lineage per partition. Thread-safe. A file that cannot be used is begun anew, or done without."""
+    """One lineage per partition. Thread-safe. A file that cannot be used is re-created, or not used."""
 
     def __init__(self, directory: Path | None = None) -> None:
         """Args: directory: ours alone, as that of the journal. Default: nothing outlives the process."""
@@ -151,7 +151,7 @@ class ArchiveCache:
                 self._connection.execute("DELETE FROM gone WHERE topic = ? AND partition = ?", name)
 
     def gone(self, topic_partition: TopicPartition) -> tuple[str, str] | None:
-        """The log and the offsets that were noted last, None where nothing is left to be told."""
+        """The log and the offsets that were noted last, None where nothing is left to report."""
         with self._guard:
             return self._gone.get(topic_partition)
 

@@ -15,7 +15,7 @@ from sidecar.clock import Clock
 PRESSURE_FILE = Path("/proc/pressure/io")
 PAUSE_STEP_S = 0.5
 PAUSE_S_MAX = 60.0
-"""One segment is held up no longer than this: a machine under lasting pressure must still be archived. Readers that give way do so
+"""One segment waits no longer than this: a machine under lasting pressure must still be archived. Readers that give way do so
 for no longer either: they must get on."""
 _SOME = re.compile(r"^some avg10=([0-9.]+)", re.MULTILINE)
 

@@ -73,5 +73,5 @@ def allow_open_files() -> None:
     """Raise this process's soft limit as far as it is wanted and allowed; never lower it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < allowed_open_files():
-        with suppress(OSError, ValueError):  # A sandbox may forbid it: fewer segments are held then.
+        with suppress(OSError, ValueError):  # A sandbox may forbid it: fewer segments are pinned then.
             resource.setrlimit(resource.RLIMIT_NOFILE, (allowed_open_files(), hard))

@@ -40,7 +40,7 @@ def birth_ns(path: Path, inode: int) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class SourceMark:
-    """What a partition directory is known by later. Devices are not: a restart may number them anew.
+    """What a partition directory is known by later. Devices are not: a restart may renumber them.
 
     `birth_ns`: when it was made, None where the file system does not tell. `active_name`, `active_inode`: its active `.log`,
     "" and 0 where there was none.
@@ -67,8 +67,8 @@ def mark_of(files: PartitionFiles) -> SourceMark:
 def bears(files: PartitionFiles, now: SourceMark, mark: SourceMark) -> bool:
     """Whether a directory is the marked one. `now`: its mark as it was just listed.
 
-    A topic that is made anew often gets the inode number of the deleted one's directory, but another birth. Where that is not
-    told, the segment that was active then must still be there.
+    A re-created topic often gets the inode number of the deleted one's directory, but another birth time. Where that is
+    unknown, the segment that was active then must still be there.
     """
     if (now.directory, now.inode) != (mark.directory, mark.inode):
         return False

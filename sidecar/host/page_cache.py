@@ -31,7 +31,7 @@ _LIBC.mincore.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
 def resident_pages(descriptor: int, size_bytes: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """Which pages of a file are in the page cache, without bringing any in: one bool per page. Linux.
 
-    Since Linux 5.2 a process that neither owns the file nor may write it is told that all are: then nothing is given back.
+    Since Linux 5.2 a process that neither owns the file nor may write it sees all pages as present: then none are dropped.
     Raises OSError.
     """
     if size_bytes == 0:

@@ -1,4 +1,5 @@
-"""Segments held open from their planning on: the bytes outlive the broker's retention. Nothing is linked or written."""
+"""Segments are pinned (open descriptors) from their planning on: the bytes outlive the broker's retention. Nothing is
+linked or written."""
 
 from __future__ import annotations
 
@@ -21,9 +22,9 @@ _log = structlog.get_logger(__name__)
 
 HELD_MAX: Final = 4_096
 HELD_FEW: Final = 256
-"""Where fewer can be held, `doctor` warns."""
+"""If fewer can be pinned, `doctor` warns."""
 FREE_SHARE_MIN: Final = 0.05
-"""What the broker has deleted takes up its disk as long as it is held; below this share of free space that is over."""
+"""Files that the broker has deleted use its disk while they are pinned; below this share of free space they are released."""
 
 
 def descriptors_to_hold() -> int:
@@ -42,7 +43,7 @@ class PinnedFiles:
         emit: Emit = log_event,
         files: OpenFiles | None = None,
     ) -> None:
-        """Args: limit: descriptors held at once. Default: `descriptors_to_hold`. free: default: `OpenFiles.free_share`."""
+        """Args: limit: pinned files at once. Default: `descriptors_to_hold`. free: default: `OpenFiles.free_share`."""
         self._limit = descriptors_to_hold() if limit is None else limit
         self._files = files or BrokerFiles()
         self._free = free or self._files.free_share
@@ -53,7 +54,7 @@ class PinnedFiles:
     def keep(self, wanted: Iterable[FileIdentity]) -> None:
         """Hold these and no others, the most urgent first, as far as there is room on the disks and for descriptors.
 
-        What cannot be opened is told when it is its turn.
+        A file that cannot be opened is reported when it is read.
         """
         files = list(islice(_each_once(wanted), self._limit))
         with self._lock:
@@ -68,7 +69,7 @@ class PinnedFiles:
                         continue
 
     def _spare_disks(self) -> None:
-        """Let go of what the broker has deleted, the least urgent first, where its disk is nearly full."""
+        """Release files that the broker has deleted, the least urgent first, if its disk is nearly full."""
         for file, descriptor in reversed(list(self._held.items())):
             if self._files.is_unlinked(descriptor) and self._free(descriptor) < FREE_SHARE_MIN:
                 self._close([file])
@@ -76,7 +77,7 @@ class PinnedFiles:
                 self._emit(PinReleased(str(file.path), file.size_bytes, reason))
 
     def take(self, file: FileIdentity) -> int:
-        """A descriptor of the file, which is the caller's to close; what is held stays so. Raises the errors of `open_listed`."""
+        """A descriptor of the file, which the caller closes; the pin stays. Raises the errors of `open_listed`."""
         with self._lock:
             held = self._held.get(file)
             descriptor = None if held is None else self._files.duplicate(held)
@@ -88,29 +89,29 @@ class PinnedFiles:
         return descriptor
 
     def has(self, file: FileIdentity) -> bool:
-        """Whether the file is held, and still what was listed."""
+        """Whether the file is pinned, and is still the listed one."""
         with self._lock:
             descriptor = self._held.get(file)
             return descriptor is not None and self._files.identity(file, descriptor) == file
 
     def unlinked_bytes(self) -> int:
-        """Bytes that the broker has deleted and that take up its disk because they are held."""
+        """Bytes that the broker has deleted and that use its disk because they are pinned."""
         return sum(file.size_bytes for file in self._deleted())
 
     def _deleted(self) -> list[FileIdentity]:
         """Files that have no name any more, or another one as a broker gives it some time before."""
         with self._lock:
             held = [(file, self._files.is_unlinked(descriptor)) for file, descriptor in self._held.items()]
-        # Not under the lock: a slow disk is to keep nobody from what is held.
+        # Not under the lock: a slow disk must not block access to pinned files.
         return [file for file, is_unlinked in held if is_unlinked or not self._files.has_its_name(file)]
 
     def let_go(self, files: Iterable[FileIdentity]) -> None:
-        """Close these, as far as they are held."""
+        """Close those of these that are pinned."""
         with self._lock:
             self._close(files)
 
     def release(self) -> None:
-        """Close all: the process ends. What only it still had is told; nobody can archive it after this."""
+        """Close all: the process ends. Segments that only it still had are reported; they cannot be archived after this."""
         deleted = self._deleted()
         with self._lock:
             self._close(list(self._held))
@@ -141,7 +142,7 @@ def _each_once(files: Iterable[FileIdentity]) -> Iterator[FileIdentity]:
 
 
 class HasPins(Protocol):
-    """Gives files that are held open."""
+    """Gives pinned files."""
 
     @property
     def held(self) -> PinnedFiles: ...

@@ -30,7 +30,7 @@ def place_snapshot(path: Path, content: bytes, neighbour: Path, *, aside_suffix:
     """
     temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
     try:
-        # One left by a run that was killed; the lock says that it is nobody's.
+        # One left by a run that was killed; the lock proves that no run uses it.
         temporary.unlink(missing_ok=True)
         _write(temporary, content, neighbour)
         if aside_suffix:
@@ -82,7 +82,7 @@ def _rename_without_overwriting(temporary: Path, path: Path) -> None:
     except OSError as error:
         if error.errno not in _NO_LINKS:
             raise
-        # A file system without hard links. Looking first is enough: nobody else writes here while we hold the lock.
+        # A file system without hard links. A check before is enough: no other process writes here under this lock.
         if path.exists():
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from error
         temporary.rename(path)

@@ -47,7 +47,7 @@ def disk_reads(bytes_per_s: int | None) -> BandwidthLimit:
 
 @contextmanager
 def taking_turns(turn: Callable[[Path], AbstractContextManager[None]]) -> Iterator[None]:
-    """Within the context tasks in this process read a file of the broker's disks in its turn."""
+    """Within the context tasks in this process wait before they read a file of the broker's disks."""
     _turns[os.getpid()] = turn
     try:
         yield
@@ -56,7 +56,7 @@ def taking_turns(turn: Callable[[Path], AbstractContextManager[None]]) -> Iterat
 
 
 def disk_turn(path: Path) -> AbstractContextManager[None]:
-    """The turn to read this file; at once in a process to which none was lent."""
+    """The permit to read this file; at once in a process without permits."""
     turn = _turns.get(os.getpid())
     return nullcontext() if turn is None else turn(path)
 

@@ -56,7 +56,7 @@ class Request:
     if_none_match: str = ""
 
     def knows(self, entity_tag: str) -> bool:
-        """Whether the client has what this tag stands for: by its list of tags, weak ones too, or by `*`.
+        """Whether the client has the content of this tag: by its list of tags, weak ones too, or by `*`.
 
         Source: RFC 9110, 13.1.2.
         """
@@ -96,7 +96,7 @@ class Pages:
         self.access = Access(settings.token_file, requires_token=requires_token)
 
     def answer(self, request: Request) -> Answer:
-        """The answer to a GET. Without the token, where there is one, only `/healthz` tells anything."""
+        """The answer to a GET. Without the token, if one is set, only `/healthz` is answered."""
         if request.path != HEALTH_PATH and (refusal := self.access.refusal(request.authorization)) is not None:
             return refusal
         match request.path:
@@ -214,7 +214,7 @@ def _upload(upload: Upload) -> dict[str, Any]:
 
 
 class Access:
-    """Compares what clients send with the token of a file, which is read anew each time: Secrets are rotated in place."""
+    """Compares what clients send with the token of a file, which is read each time: Secrets are rotated in place."""
 
     def __init__(self, token_file: Path | None, *, requires_token: bool = True) -> None:
         """Args: token_file: None lets everybody in.

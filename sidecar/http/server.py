@@ -54,11 +54,11 @@ class Clients:
     """Clients whose request is still to come, that wait for their turn, or that are being served. Thread-safe.
 
     Bounds the three kinds apart, so that none takes the room of another. Who sends no request loses the connection to who comes:
-    idle connections keep nobody out. What is answered without a turn, as `/healthz`, is answered however many there are.
+    idle connections block no others. Requests without a queue, as `/healthz`, are answered however many there are.
     """
 
     def __init__(self, served_max: int, timeout_s: float, clock: Clock, turned_away: Callable[[], None]) -> None:
-        """Args: turned_away: is told of each client that got no answer for want of room."""
+        """Args: turned_away: called for each client that got no answer because the queue was full."""
         self._served_max = served_max
         self._waiting_max = served_max * WAITING_PER_SERVED
         self._timeout_s = timeout_s
@@ -245,7 +245,7 @@ class _Handler(BaseHTTPRequestHandler):
         return "tiered-sidecar"
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class names it so
-        """Requests of probes and scrapers are of interest to nobody, but for debugging."""
+        """Requests of probes and scrapers matter only for debugging."""
         _log.debug("http_request", line=format % args)
 
     def _answer(self) -> Answer:

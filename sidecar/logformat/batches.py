@@ -89,7 +89,7 @@ class SegmentScanner:
         return self._end
 
     def require_exact(self) -> None:
-        """Raise the problem, if any: what every caller wants who does not look at the tail."""
+        """Raise the problem, if any: for callers that do not use the tail."""
         if self.end is not ScanEnd.EXACT and self.problem is not None:
             raise self.problem
 
@@ -201,7 +201,7 @@ _SMALLEST_WINDOW_BYTES = 64
 
 
 def scan_bytes(data: bytes | bytearray | memoryview, **options: Any) -> SegmentScanner:
-    """Scan a segment held in memory; options as of SegmentScanner."""
+    """Scan a segment in memory; options as of SegmentScanner."""
     source = memoryview(data)
 
     def read_at(position: int, buffer: memoryview) -> int:

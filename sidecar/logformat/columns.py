@@ -113,7 +113,7 @@ class Stop(IntEnum):
 
     COLUMNS_FULL = 0
     MORE_BYTES = 1  # detail: bytes needed from the position on
-    BATCH_TOO_WIDE = 2  # detail: size of a batch that is not to be held in memory
+    BATCH_TOO_WIDE = 2  # detail: size of a batch that is too large for memory
     SIZE = 3  # detail: the smallest size this magic may have
     MAGIC = 4  # detail: the magic found
     BASE_OFFSET = 5  # detail: the offset found, below the smallest possible

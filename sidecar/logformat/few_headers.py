@@ -1,4 +1,4 @@
-"""A walk over a few batch headers in plain Python: for a look that is not worth loading the compiled kernels."""
+"""A walk over a few batch headers in plain Python: for a check that is not worth loading the compiled kernels."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ WHOLE_BATCH_BYTES_MAX: Final = 2 * 1024 * 1024
 
 
 class NotFew(Exception):
-    """More batches than a few, another format than v2, or something that does not look like a batch."""
+    """More batches than a few, another format than v2, or something that is not a batch."""
 
 
 def few_headers(read_at: ReadAt, position: int, size_bytes: int, smallest_offset: int) -> Iterator[BatchHeader]:
-    """The headers from `position`, the first byte of a batch, to the end of the file. Checksums are not looked at.
+    """The headers from `position`, the first byte of a batch, to the end of the file. Checksums are not checked.
 
     Args:
         size_bytes: of the file. smallest_offset: no base offset lies below it.

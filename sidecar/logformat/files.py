@@ -28,7 +28,7 @@ class FileStamp(NamedTuple):
     mtime_ns: int
 
     def is_settled(self, now_ms: int) -> bool:
-        """Whether it stands for the content: two versions within one tick of the kernel's clock may look alike."""
+        """Whether it identifies the content: two versions within one tick of the kernel's clock may have the same one."""
         return 0 <= self.mtime_ns // 1_000_000 < now_ms - SETTLED_MS
 
 
@@ -116,7 +116,7 @@ class LazyFile:
             raise self._ours(error) from error
 
     def close(self) -> None:
-        """Let go of the descriptor; the next read opens the file again."""
+        """Close the descriptor; the next read opens the file again."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None

@@ -1,4 +1,4 @@
-"""Fixed headers of batches and legacy messages, their flags and codecs: each layout stands here and nowhere else."""
+"""Fixed headers of batches and legacy messages, their flags and codecs: each layout is defined here and nowhere else."""
 
 from __future__ import annotations
 

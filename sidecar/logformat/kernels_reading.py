@@ -1,6 +1,6 @@
 """The walk over batch headers that reads the file by itself, so that a small window costs no more than a large one.
 
-Each read is looked at while the processor's cache still holds it. From Python a window of that size would cost as much in
+Each read is processed while it is still in the processor's cache. From Python a window of that size would cost as much in
 calls as in reading.
 """
 
@@ -30,7 +30,8 @@ _memmove: Any = types.ExternalFunction("memmove", types.int64(types.int64, types
 
 @native
 def _slid(descriptor: Word, file_position: Word, buffer: Any, cursor: Word, filled: Word, wanted: Word) -> Word:
-    """Move what is held from `cursor` on to the buffer's beginning and read behind it: how many of `wanted` are held then.
+    """Move the buffered bytes from `cursor` on to the buffer's beginning and read behind them: how many of `wanted` are
+    buffered then.
 
     Fewer: the file ends there or cannot be read, which Python finds out again and puts into words.
     """
@@ -48,7 +49,7 @@ def _slid(descriptor: Word, file_position: Word, buffer: Any, cursor: Word, fill
 
 @native
 def _header_is_enough(at: Word) -> Word:
-    """Whether the batch whose header is held at address `at` has nothing behind it that the walk reads."""
+    """Whether the batch whose header is at address `at` has nothing behind it that the walk reads."""
     if load_i8(at + np.int64(_MAGIC)) != np.int8(2):
         return False
     return np.int64(load_be_i16(at + np.int64(_ATTRIBUTES))) & np.int64(_CONTROL) == np.int64(0)

@@ -12,7 +12,7 @@ from numba import types
 from numba.extending import intrinsic
 
 Word = Any
-"""An integer of numba: its width stands in the casts, which numba needs and mypy cannot follow."""
+"""An integer of numba: its width is in the casts, which numba needs and mypy cannot follow."""
 
 
 def _address_of() -> Any:

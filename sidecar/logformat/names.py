@@ -45,7 +45,7 @@ class Suffix(StrEnum):
 
 
 _SUFFIXES: Final = {suffix.value: suffix for suffix in Suffix}
-"""A start reads ten thousands of names, and to look a member up by its value is two calls."""
+"""A start reads ten thousands of names, and finding a member by its value is two calls."""
 
 
 class DirectoryState(StrEnum):

@@ -54,7 +54,7 @@ class Window:
         self.buffer: npt.NDArray[np.uint8] = _kept.taken(capacity)
 
     def close(self) -> None:
-        """Let go of the memory; nothing may look at the buffer any more."""
+        """Release the memory; the buffer may not be used any more."""
         _kept.given_back(self.buffer)
         self.buffer, self.filled = np.empty(0, dtype=np.uint8), 0
 
@@ -67,12 +67,12 @@ class Window:
         return self._end_position - self.position
 
     def advance(self, size_bytes: int) -> None:
-        """Move the cursor, possibly to behind what is held."""
+        """Move the cursor, possibly to behind the buffered bytes."""
         self.cursor += size_bytes
         self.position += size_bytes
 
     def int_at(self, index: int, width: int) -> int:
-        """The signed big-endian integer `index` bytes behind the cursor, which must be held."""
+        """The signed big-endian integer `index` bytes behind the cursor, which must be buffered."""
         return int.from_bytes(self.buffer[self.cursor + index : self.cursor + index + width].tobytes(), signed=True)
 
     def hold(self, size_bytes: int) -> None:
@@ -93,7 +93,7 @@ class Window:
         return all(not piece.any() for piece in self._pieces(0, self.remaining_bytes))
 
     def checksum_ahead(self, size_bytes: int) -> int:
-        """The checksum of the batch at the cursor, of which only the header need be held."""
+        """The checksum of the batch at the cursor, of which only the header need be buffered."""
         magic = self.int_at(MAGIC_POSITION, 1)
         crc = np.uint32(0)
         for piece in self._pieces(CRC_FROM[magic], size_bytes):
@@ -101,7 +101,7 @@ class Window:
         return int(crc)
 
     def _pieces(self, begin: int, end: int) -> Iterator[npt.NDArray[np.uint8]]:
-        """The file's bytes `[begin, end)` behind the cursor, read beside the window."""
+        """The file's bytes `[begin, end)` behind the cursor, read without the window."""
         scratch = np.empty(min(_STEP_BYTES, end - begin), dtype=np.uint8)
         for at in range(begin, end, _STEP_BYTES):
             piece = scratch[: min(_STEP_BYTES, end - at)]

@@ -1,4 +1,4 @@
-"""Metrics of the broker beside us: how fresh its facts are, what its retention threatens, and whether its cleaner works."""
+"""Metrics of the local broker: the age of its facts, the data at risk by its retention, and whether its cleaner works."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class BrokerMetrics:
     def cleaner(
         self, stalled: int, max_stalled_s: float, dirty_bytes: int, max_ratio: float, beyond_max_lag: int
     ) -> None:
-        """A look at the broker's own cleaner. `stalled`, `beyond_max_lag`: partitions."""
+        """A check of the broker's own cleaner. `stalled`, `beyond_max_lag`: partitions."""
         self._cleaner_stalled.set(stalled)
         self._cleaner_stalled_s.set(max_stalled_s)
         self._cleaner_dirty.set(dirty_bytes)

@@ -1,4 +1,4 @@
-"""What is measured of compaction and of the removal of garbage. The alarm belongs on progress: on the age of what is due."""
+"""Metrics of compaction and of gc. Alert on progress: on the age of due work."""
 
 from __future__ import annotations
 

@@ -40,7 +40,8 @@ class Declarations:
     """A registry of its own, and the families declared in it, in order."""
 
     def __init__(self) -> None:
-        disable_created_metrics()  # type: ignore[no-untyped-call]  # A second series per counter, which nobody asks for and no page documents.
+        # type: ignore[no-untyped-call]  # A second series per counter, which is not used and not documented.
+        disable_created_metrics()
         self.registry = CollectorRegistry(auto_describe=True)
         self.families: list[MetricFamily] = []
 

@@ -58,7 +58,7 @@ class ConfigMetrics:
 
 
 class WorkDirMetrics:
-    """Room where this process writes: a full disk stops compaction and uploads. Looks when it is asked."""
+    """Free space where this process writes: a full disk stops compaction and uploads. Read at each scrape."""
 
     def __init__(self, declare: Declarations) -> None:
         self._free = declare.gauge(

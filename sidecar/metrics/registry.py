@@ -110,7 +110,7 @@ class Metrics(Declarations):
         )
 
     def watch_readiness(self, not_ready: Callable[[], Mapping[str, str]], conditions: Iterable[str]) -> None:
-        """Show what keeps the process from its work, asked for anew each time. `conditions`: all that there are."""
+        """Show the conditions that block the process, read at each scrape. `conditions`: all that there are."""
         for condition in conditions:
             self._not_ready.labels(condition).set_function(partial(lambda name: float(name in not_ready()), condition))
 

@@ -96,7 +96,7 @@ class MeteredStore:
             self._store.put_if_absent(key, body)
 
     def put_if_absent_held(self, key: ObjectKey, body: bytes, before_last_bytes: Callable[[], None]) -> None:
-        """Held in the middle where the store can do that (the probe asks for it), else before anything is sent."""
+        """It pauses in the middle if the store can do that (the probe requests it), else before anything is sent."""
         held = getattr(self._store, "put_if_absent_held", None)
         if held is None:
             before_last_bytes()

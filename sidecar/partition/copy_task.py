@@ -25,7 +25,7 @@ from sidecar.partition.wait_reason import Wait, WaitReason
 
 
 class Phase(StrEnum):
-    """Where a task stands."""
+    """The state of a task."""
 
     OPENING = "Opening"
     SETTLING = "Settling"

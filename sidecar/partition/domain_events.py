@@ -107,7 +107,7 @@ class RecordsDeleted(DomainEvent):
 
 @dataclass(frozen=True, slots=True)
 class DeletedRecordsUnknown(DomainEvent):
-    """A file or object that tells whether DeleteRecords moved the log start cannot be read."""
+    """A file or object that shows whether DeleteRecords moved the log start cannot be read."""
 
     topic_partition: TopicPartition
     log_start_offset: int

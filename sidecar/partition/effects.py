@@ -80,7 +80,7 @@ class Upload(Effect):
 
 @dataclass(frozen=True, slots=True)
 class ConfirmLeadership(Effect):
-    """Look whether the files of these slots are unchanged, and ask the broker who leads. Answer: LeadershipConfirmed."""
+    """Check that the files of these slots are unchanged, and query the broker for the leader. Answer: LeadershipConfirmed."""
 
     slots: tuple[int, ...]
 

@@ -23,8 +23,9 @@ def require_not_fenced(facts: PartitionFacts, archive: PartitionState) -> None:
 def require_leads(planned: PartitionFacts, now: PartitionFacts, end_offset: int = 0) -> None:
     """Raise Fenced unless this broker still leads under the leader epoch of the plan.
 
-    SegmentChanged where what is stable ends below `end_offset` now. Under one leader epoch it never falls while the leader runs:
-    the topic was created again, its epochs too, or the leader came back with less, which beside ZooKeeper needs no new epoch.
+    SegmentChanged if the stable offsets end below `end_offset` now. Under one leader epoch it never falls while the leader runs:
+    the topic was created again, its epochs too, or the leader restarted with a shorter log, which with ZooKeeper needs
+    no new epoch.
     """
     partition = planned.topic_partition
     if not now.leads or now.leader_epoch != planned.leader_epoch:

@@ -29,7 +29,7 @@ class Settling:
     """How long files must have been left alone before they are believed.
 
     `settle_ms`: since the last change of the segment's files (start-up recovery rewrites indexes in place). Not where the
-    leader itself has told what is stable: it recovers before it leads.
+    leader itself has returned its last stable offset: it recovers before it leads.
     `snapshot_grace_ms`: a roll writes the snapshot after the new `.log`; a missing one is believed missing only so long
     after the new `.log` came. When the old one was last written says nothing: an idle topic rolls hours later.
     """

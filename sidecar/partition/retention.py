@@ -18,7 +18,7 @@ def deletion_deadline_ms(
     """The earliest moment at which the broker may delete a segment, in wall-clock milliseconds; None for never. Pure.
 
     By time: its largest timestamp is older than the limit. By size: what lies above it fills the limit alone; when that
-    will be is told from how fast the log has grown. A deadline in the past means: at the broker's next look.
+    will be is estimated from the growth of the log. A deadline in the past means: at the broker's next check.
 
     Source: UnifiedLog.deleteRetentionMsBreachedSegments, deleteRetentionSizeBreachedSegments.
     """

@@ -19,7 +19,7 @@ class RunLimits:
     `max_queue`: segments that are planned at once. `task_s`: when this has passed, a task begins no further segments, so that
     others get their turn. `retry_wait_s`: how long a partition backs off after an error.
     `spares_cache`: give back what only we brought into the page cache. `readers_per_disk`, `pause_above_percent`: see `DiskTurns`.
-    `record_lost`: go on above a hole and record it, instead of stopping the partition.
+    `record_lost`: continue above a gap and record it, instead of stopping the partition.
     """
 
     workers: int = 2

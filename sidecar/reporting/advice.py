@@ -47,7 +47,7 @@ def advised(error: SidecarError) -> str:
 
 
 def finding(error: CorruptFile) -> str:
-    """As `advised`, without the file's name: for where that is shown beside it."""
+    """As `advised`, without the file's name: for where that is shown separately."""
     text = advised(error)
     return text.removeprefix(error.file).lstrip(":, ") if error.file else text
 

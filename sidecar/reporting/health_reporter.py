@@ -94,7 +94,7 @@ class Health:
         return {name: self._redacted(value) for name, value in found.items()}
 
     def _redacted(self, value: Any) -> Any:
-        """The value with every text in it redacted; only who looks pays for that."""
+        """The value with every text in it redacted, at the time it is read."""
         if isinstance(value, str):
             return self._redact(value)
         if isinstance(value, Mapping):
@@ -122,7 +122,7 @@ class StalledPartition:
 
 @dataclass(frozen=True, slots=True)
 class CleanerReport:
-    """One look. `problems`: files that could not be read."""
+    """One check. `problems`: files that could not be read."""
 
     partitions: int
     dirty_bytes: int
@@ -165,7 +165,7 @@ class HealthReporter:
     """
 
     def __init__(self, clock: Clock, metrics: Metrics, health: Health, status: StatusModel | None = None) -> None:
-        """Args: status: what the page renders. Default: nobody sees it."""
+        """Args: status: what the page renders. Default: it is not shown."""
         self._clock = clock
         self._metrics = metrics
         self._status = status or StatusModel(clock)
@@ -309,7 +309,7 @@ class HealthReporter:
 
 
 def _condition_of(error: SidecarError) -> str:
-    """What an error that ended a check keeps from being met: the disks are looked at first, and tell of themselves."""
+    """What an error that ended a check keeps from being met: the disks are scanned first, and report their own errors."""
     if isinstance(error, StagingFull):
         return "state_dir"
     if isinstance(error, StoreError):

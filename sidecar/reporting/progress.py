@@ -22,7 +22,7 @@ Watcher = Callable[[Progress], None]
 
 
 class ProgressCounter:
-    """Tells a watcher of each segment. The totals grow where more is done than was planned. Thread-safe."""
+    """Reports each segment to a watcher. The totals grow where more is done than was planned. Thread-safe."""
 
     def __init__(self, watcher: Watcher | None, segments_total: int, bytes_total: int) -> None:
         self._watcher = watcher

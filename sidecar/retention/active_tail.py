@@ -21,7 +21,7 @@ from sidecar.segment.log_disk import LogDisk
 from sidecar.topic_policy import TopicPolicy
 
 HOLD_MS: Final = 2 * AT_RISK_MS
-"""So long before its deletion it is held open: before anybody is told that it is at risk."""
+"""It is pinned this long before its deletion: before it is reported as at risk."""
 STILL_MS: Final = 5_000
 """What was written to so lately may have grown after the leader was asked where the log ends."""
 
@@ -33,7 +33,7 @@ def tail_of(
 
     It has no indexes: the broker's have their full size until the roll, and what retention took is rebuilt in any case.
 
-    `end_offset`: where its batches end, None where nobody has looked.
+    `end_offset`: where its batches end, None if they were not read.
 
     A file as long as a segment may be was allocated so (`preallocate`): the roll cuts it, and it is another one then.
     Source: FileRecords.open, LogSegment.onBecomeInactiveSegment.
@@ -66,7 +66,7 @@ class ActiveTail:
         taken: Callable[[int], None] = lambda _bytes: None,
         disk: LogDisk | None = None,
     ) -> None:
-        """Args: taken: is told of the bytes of each segment that is read through."""
+        """Args: taken: called with the bytes of each segment that is read through."""
         self._facts, self._disk = facts, disk or LocalDisk()
         self._taken = taken
         self._clock = clock
@@ -85,7 +85,7 @@ class ActiveTail:
 
         Args:
             archived_end_offset: of the archive, None if there is none, or none is known.
-            stable_end_offset: exclusive end of what is stable, None if that was never known.
+            stable_end_offset: exclusive end of the stable offsets, None if it was never known.
 
         Source: UnifiedLog.deletableSegments, UnifiedLog.deleteRetentionMsBreachedSegments,
         UnifiedLog.deleteRetentionSizeBreachedSegments.
@@ -125,7 +125,7 @@ class ActiveTail:
     def _at_least_ms(self, active: FileIdentity, base_offset: int, now_ms: int) -> int:
         """What the newest record's time is not below, for little work: most logs are written to, and are not idle.
 
-        Trap: a replica that was fetched anew, or moved to another log dir, is a young file of old records.
+        Trap: a replica that was fetched again, or moved to another log dir, is a young file of old records.
         """
         written_ms = active.mtime_ms
         if active.size_bytes > SCANNED_BYTES_MAX:
@@ -163,9 +163,9 @@ class ActiveTail:
         files: PartitionFiles,
         is_held: Callable[[FileIdentity | None], bool] = lambda _: False,
     ) -> PartitionStatus:
-        """The look with what threatens the active segment now; the same object where that has not changed.
+        """The status with the risk of the active segment now; the same object if that has not changed.
 
-        `is_held`: whether a file is held open, to be archived when the broker has deleted it.
+        `is_held`: whether a file is pinned, to be archived when the broker has deleted it.
         """
         deadline_ms = None
         if look.leads:
@@ -176,7 +176,7 @@ class ActiveTail:
         if deadline_ms is not None and is_held(files.active_log):
             deadline_ms, reason = None, reason or Wait.ACTIVE_SEGMENT_PINNED
         if deadline_ms is not None and deadline_ms - self._clock.now_ms() < AT_RISK_MS:
-            # The broker may have deleted all that has rolled: what is pending then is only held open.
+            # The broker may have deleted all that has rolled: the pending segments are then only pinned.
             rolled_end_offset = files.active_base_offset if look.pending_segments else None
             if end_offset == rolled_end_offset:
                 end_offset = look.local_end_offset

@@ -1,6 +1,6 @@
 """What commits say of offsets that are gone: were records deleted on purpose, or are they lost?
 
-The leader's log start tells, where no retention can have moved it there.
+The leader's log start shows it, where no retention can have moved it there.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ def deleted_on_purpose(
     """What the next commit is to say of deleted records: one action or none. What is not known is not said.
 
     A leader's own retention moves the log start to the base of one of its segments; only DeleteRecords moves it into one.
-    But a follower takes over its leader's log start, which may lie inside a segment of its own, and becomes leader later.
+    But a follower gets its leader's log start, which may lie inside a segment of its own, and becomes leader later.
     So a start inside a segment counts only if it was moved there under this broker's leadership: it was seen to move, or a
     batch below it was written under this very leader epoch, before which no log reached up to there. A tiered topic's start
     moves to borders of segments that earlier leaders uploaded, all of them below such a batch.
-    A replica that is moved to another log dir takes over the log start of the one it replaces just so, and under the same
+    A replica that is moved to another log dir gets the log start of the one it replaces in the same way, and under the same
     leader epoch. The segments of the replaced one were archived as they rolled: so a start where one of the archive begins
     or ends does not count, nor one inside a segment that was merged from several. What is left is a start that retention
     moved during such a move beyond all that was archived.
@@ -90,7 +90,7 @@ def record_lost(
         after = commits.append(said, writer_of(tools, plan.facts), state)
     except SidecarError as error:
         if not proves_not_committed(error):
-            # If it is stored, the next turn finds no gap to record. Reporting twice is better than never.
+            # If it is stored, the next task finds no gap to record. Reporting twice is better than never.
             _emit(tools, plan.facts, said)
         raise
     _emit(tools, plan.facts, said)
@@ -115,7 +115,7 @@ def _deleted_in_hole(
     hole: tuple[int, int],
     read_whole: Callable[[], PartitionState],
 ) -> tuple[int, LogStarts]:
-    """Up to which offset a hole above the archive went with records that were deleted on purpose; its begin if none did.
+    """Up to which offset a gap above the archive is of records that were deleted on purpose; its begin if none are.
 
     The signs are those of `deleted_on_purpose`. The log start may lie in the active segment, too: nothing has to be archived
     before that is known. Raises StoreError.

@@ -1,4 +1,4 @@
-"""Where a leader's log began, check by check, and how far that tells of records that were deleted on purpose.
+"""Where a leader's log began, check by check, and how far that shows records that were deleted on purpose.
 
 Also where the logs that an archive was made of had the borders of their segments: small enough to be kept between commits.
 """
@@ -21,7 +21,7 @@ from sidecar.topic_policy import TopicPolicy
 class Borders:
     """The borders of a lineage that ends at `end_offset`; those below `from_offset` were left out.
 
-    `offsets`: where a segment or a hole begins or ends. `merged`: the ranges, the end exclusive, of segments that were made of
+    `offsets`: where a segment or a gap begins or ends. `merged`: the ranges, the end exclusive, of segments that were made of
     several, inside which any offset may have been one.
     """
 
@@ -139,9 +139,10 @@ class LogStarts:
         )
 
     def unnoted_in(self, state: PartitionState) -> int | None:
-        """Up to which archived offset records look deleted on purpose, though no commit says so yet; None if there are none.
+        """Up to which archived offset records were probably deleted on purpose, though no commit says so yet; None if
+        there are none.
 
-        The next commit of a segment looks closer, and says so or not.
+        The next commit of a segment checks this, and records it or not.
         """
         return self._unnoted(self.inside, state)
 

@@ -60,7 +60,7 @@ class LossTracker:
             self._start_offset = max(first_offset, log_start_offset)
         elif _lies_inside(files, log_start_offset):
             if log_start_offset > self._start_offset:
-                # What retention had taken before stays to be told; nothing else of what went is a loss.
+                # What retention had deleted before is still to be reported; nothing else is a loss.
                 self._gone_end_offset = self._retained_end_offset
                 self._set_aside()
                 self._start_offset = log_start_offset
@@ -103,7 +103,7 @@ class LossTracker:
         end_offset = min(gone_end_offset, begins)
         told = facts.cluster_start_offset
         if told is not None and told < end_offset and not self.is_doubted:
-            # It was asked before the directory was listed: its next answer tells retention from DeleteRecords.
+            # It was asked before the directory was listed: its next response distinguishes retention from DeleteRecords.
             self.is_doubted = True
             return
         end_offset = self._not_in_a_tier(facts, end_offset)
@@ -166,7 +166,7 @@ class LossTracker:
         return json.dumps([files.topic_id, str(found.directory), found.inode, found.birth_ns])
 
     def _keep(self) -> None:
-        """Have what is not told outlive the process."""
+        """Store what is not reported yet, so that it outlives the process."""
         spans = self._untold
         if self._start_offset is not None and self._gone_end_offset is not None:
             spans = _joined((*spans, (self._start_offset, self._gone_end_offset)))

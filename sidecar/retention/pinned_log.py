@@ -1,4 +1,4 @@
-"""What of one partition's log is held open: planned, not archived yet, and perhaps gone from its directory by now."""
+"""The pinned segments of one partition's log: planned, not archived yet, and perhaps already deleted from its directory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class PinPorts(LossPorts, HasPins, Protocol):
 
 
 class PinnedLog:
-    """Segments that were stable when they were planned, in one term. In another all of them are let go.
+    """Segments that were stable when they were planned, in one term. In another all of them are released.
 
     `tail`: the active segment, if it is expected to go as one of them, and when the broker deletes it, in wall-clock milliseconds.
     """
@@ -43,9 +43,9 @@ class PinnedLog:
 
     @property
     def in_doubt(self) -> bool:
-        """Some are gone, and the leader has not told yet that its log begins above them: it was asked before.
+        """Some are gone, and the leader has not reported yet that its log begins above them: it was queried before.
 
-        To be waited for once; what it tells then no more is no retention.
+        To be waited for once; what it does not report then was not deleted by retention.
         """
         return self._doubts == 1
 
@@ -61,30 +61,30 @@ class PinnedLog:
 
     @property
     def logs(self) -> tuple[FileIdentity, ...]:
-        """Files that are held, or are to be; ascending."""
+        """Files that are pinned, or will be; ascending."""
         return tuple(segment.log for segment in self._segments)
 
     @property
     def gone(self) -> tuple[SegmentFiles, ...]:
-        """Segments of which nothing but a descriptor of ours is left, as of the last look; ascending."""
+        """Segments of which only the pinned file is left, as of the last scan; ascending."""
         return tuple(segment for segment in self._gone if self._held.has(segment.log))
 
     @property
     def gone_logs(self) -> tuple[FileIdentity, ...]:
-        """Those of them that lay below the log's beginning at the last look: nobody can open them again."""
+        """Those of them that were below the log start at the last scan: they cannot be opened again."""
         return tuple(segment.log for segment in self._gone)
 
     def planned(self, plan: PartitionPlan) -> None:
-        """Remember what of a plan is held by now, besides what was planned before."""
+        """Remember the segments of a plan that are pinned now, in addition to those planned before."""
         if not (plan.segments or self._segments):
             return
         by_base = {segment.base_offset: segment for segment in (*self._segments, *plan.segments)}
         self._keep(segment for _, segment in sorted(by_base.items()) if self._held.has(segment.log))
 
     def expect(self, plan: PartitionPlan, tail: tuple[int, SegmentFiles] | None) -> None:
-        """Have the active segment held, too, from the next `planned` on; see `tail`. None: it does not go soon, or may grow.
+        """Pin the active segment, too, from the next `planned` on; see `tail`. None: it is not deleted soon, or may grow.
 
-        While nobody tells of this leadership, what was expected before still is, until `see` drops it.
+        While this leadership is unknown, the earlier expectation stays, until `see` drops it.
         """
         if tail is None and (plan.facts.unanswered or plan.facts.reason):
             return
@@ -93,7 +93,7 @@ class PinnedLog:
             self._segments = (*(known for known in self._segments if known.log != tail[1].log), tail[1])
 
     def holds(self, file: FileIdentity | None) -> bool:
-        """Whether a file is held as one of these segments."""
+        """Whether a file is pinned as one of these segments."""
         return file is not None and any(known.log == file for known in self._segments) and self._held.has(file)
 
     def see(
@@ -109,7 +109,7 @@ class PinnedLog:
 
         `is_answer`: the leader was asked since the last time: only that can settle a doubt.
 
-        Wanted is what stands in the directory as it was, and what lies below the log's beginning there. Retention takes a log
+        Wanted are the unchanged files of the directory, and those below the log start there. Retention takes a log
         from its beginning; what is gone from above it was truncated or compacted.
         """
         self._seen.see(files, facts, change)
@@ -125,7 +125,7 @@ class PinnedLog:
         self._gone = gone
 
     def see_unlisted(self, facts: PartitionFacts | None) -> bool:
-        """Its directory cannot be listed: nothing says that anything in it has changed, but who leads may have.
+        """Its directory cannot be listed: nothing says that anything in it has changed, but the leader may have.
 
         False if it is not this broker's to archive, for all that is known. `facts`: None if they cannot be read.
         """
@@ -188,7 +188,7 @@ class PinnedLog:
         return LogPosition(start, -1) if start.start_offset == plan.segments[0].base_offset else None
 
     def only_gone(self, plan: PartitionPlan) -> PartitionPlan:
-        """The plan with what is gone alone: nobody else can open it, so that it does not wait to be compacted first."""
+        """The plan with only the deleted segments: no other process can open them, so they do not wait to be compacted first."""
         own = sum(segment in self._gone for segment in plan.segments)
         later = (*plan.segments[own:], *plan.waiting)
         return replace(plan, segments=plan.segments[:own], waiting=later, look_again_ms=0) if own else plan
@@ -199,7 +199,7 @@ class PinnedLog:
         self._keep(segment for segment in self._segments if segment.end_offset > end_offset)
 
     def failed(self, segment: SegmentFiles, error: SidecarError) -> None:
-        """It could not be prepared. Trying again does not help where its own bytes are at fault; a hole in it is for a person."""
+        """It could not be prepared. Trying again does not help where its own bytes are at fault; a gap in it needs a person."""
         if isinstance(error, PartitionError) and not error.retryable and not isinstance(error, CoverageHole):
             self.give_up(segment, str(error))
 
@@ -211,7 +211,7 @@ class PinnedLog:
         self._keep(other for other in self._segments if other != segment)
 
     def drop(self) -> None:
-        """Let go of everything."""
+        """Release everything."""
         self._keep(())
         self._start = self.tail = None
 
@@ -236,7 +236,7 @@ def _stands(segment: SegmentFiles, files: PartitionFiles) -> bool:
 
 
 def _is_active(segment: SegmentFiles, files: PartitionFiles) -> bool:
-    """Whether its file is the active one, as it was; also where it went while it was listed: the next listing tells.
+    """Whether its file is the active one, as it was; also where it was deleted while it was listed: the next listing shows it.
 
     Trap: a rolled segment may be the active one again, after a truncation.
     """

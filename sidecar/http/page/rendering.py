@@ -1,4 +1,4 @@
-"""Renders the page, once for all viewers who want to see the same, and only while somebody looks."""
+"""Renders the page, once for all viewers of the same rows, and only while it is viewed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from jinja2 import Template
 
 FRESH_S = 2.0
-"""However many look, figures are gathered once in this time."""
+"""However many viewers there are, figures are gathered once in this time."""
 FRESH_S_MAX = 30.0
 """Ages and deadlines move although nothing happens."""
 RENDERED_MAX = 16
@@ -32,7 +32,7 @@ UPLOADS_SHOWN_MAX = 8
 
 @dataclass(frozen=True, slots=True)
 class _Moment:
-    """Everything that is shown, as of one moment. `number` tells moments of this process apart."""
+    """Everything that is shown, as of one moment. `number` identifies the moment within this process."""
 
     number: int
     version: int
@@ -105,7 +105,7 @@ class StatusPage:
 
     @cached_property
     def _template(self) -> Template:
-        # Loaded when somebody first looks: a sidecar that nobody looks at does not pay for it.
+        # Loaded at the first view: a sidecar without viewers does not pay for it.
         from jinja2 import Environment, PackageLoader, StrictUndefined
 
         environment = Environment(

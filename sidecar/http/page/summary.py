@@ -1,4 +1,4 @@
-"""What stands above the table: one sentence that says how things are, the troubles behind it, and totals."""
+"""The part above the table: one sentence about the health, its troubles, and totals."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ def summary_of(
     stalled_s: float | None,
     now_ms: int,
 ) -> Summary:
-    """`status`: as /status shows it. `awaited`: see `Health`. `stalled_s`: since when the loop stands still, None if it works."""
+    """`status`: as /status shows it. `awaited`: see `Health`. `stalled_s`: how long the loop has made no progress, None
+    if it works."""
     not_ready: Mapping[str, str] = status["not_ready"]
     states = Counter(row.state for row in rows)
     is_starting = "first_round" in not_ready
@@ -179,7 +180,7 @@ def _tiles(rows: Sequence[Row], states: Counter[State], figures: StatusFigures, 
 
 
 def _time_left(deadline_ms: int | None, unknown: int, now_ms: int) -> tuple[str, str]:
-    """Figure and note: until the broker deletes what is not archived. `unknown`: partitions of which nobody can tell."""
+    """Figure and note: time until the broker deletes unarchived data. `unknown`: partitions with an unknown retention."""
     untold = f"the retention of {plural(unknown, 'partition')} is unknown: no broker reported it" if unknown else ""
     if deadline_ms is not None:
         return duration_text((deadline_ms - now_ms) / 1000), untold or "until the broker deletes the first segment"

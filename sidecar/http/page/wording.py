@@ -62,7 +62,7 @@ def bytes_text(size_bytes: float) -> str:
 
 
 def duration_text(seconds: float) -> str:
-    """`45 s`, `12 min`, `5 h`, `3 days`: rounded down, so that no deadline looks later than it is."""
+    """`45 s`, `12 min`, `5 h`, `3 days`: rounded down, so that no deadline appears later than it is."""
     for unit_s, unit in ((86_400, "days"), (3600, "h"), (60, "min")):
         if seconds >= 2 * unit_s:
             return f"{int(seconds // unit_s)}{NO_BREAK}{unit}"

@@ -38,7 +38,7 @@ def build_batch(
     append_time_ms: int | None = None,
     delete_horizon_ms: int | None = None,
 ) -> bytes:
-    """A batch of at least one record; of each record only offset, timestamp, key, value and headers are looked at.
+    """A batch of at least one record; of each record only offset, timestamp, key, value and headers are used.
 
     Args:
         base_offset, last_offset: of the batch; by default those of the first and the last record.

@@ -53,9 +53,9 @@ def instruction_set(triple: str, cpu_name: str | None, features: dict[str, bool]
 
 
 def usable_features(host: dict[str, bool], asked: str | None) -> dict[str, bool]:
-    """What code may use: the processor's features, or what the user has the compiler told instead ("+this,-that").
+    """What code may use: the processor's features, or what the user gives the compiler instead ("+this,-that").
 
-    Then a feature counts only if it is promised and none is taken away that it rests on: asking LLVM for an instruction that
+    Then a feature counts only if it is promised and none that it needs is taken away: asking LLVM for an instruction that
     the target lacks ends the process. Source: numba, JITCPUCodegen._get_host_cpu_features.
     """
     if asked is None:

@@ -94,7 +94,7 @@ def without_zero_tail(data: bytes | memoryview, entry_bytes: int) -> bytes | mem
 
 
 def unfinished(data: bytes | memoryview | None, entry_bytes: int, name: str) -> IndexVerdict | None:
-    """The verdict on a file that is absent, cut or was never trimmed; None where its entries have to be looked at."""
+    """The verdict on a file that is absent, cut or was never trimmed; None where its entries have to be checked."""
     if data is None:
         return rebuild(f"there is no {name}")
     if len(data) % entry_bytes:

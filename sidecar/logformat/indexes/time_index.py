@@ -137,7 +137,7 @@ class TimeIndexCheck:
         largest_ms = np.maximum(np.maximum.accumulate(columns.max_timestamp_ms), self._max_timestamp_ms)
         self._max_timestamp_ms = int(largest_ms[-1])
         batch = np.searchsorted(columns.last_offset, index.offset[entries])
-        # A legacy wrapper shows only its last offset in its header, so there an offset inside cannot be told from a gap.
+        # A legacy wrapper shows only its last offset in its header, so an offset inside cannot be distinguished from a gap.
         outside = (columns.base_offset[batch] > index.offset[entries]) & (columns.magic[batch] >= CURRENT_MAGIC)
         too_high = index.timestamp_ms[entries] > largest_ms[batch]
         elsewhere = index.timestamp_ms[entries] != columns.max_timestamp_ms[batch]

@@ -110,7 +110,7 @@ def check_as_broker(data: bytes | memoryview, base_offset: int, file: str = "") 
 class TransactionIndexCheck:
     """Compares a broker's transaction index with its log, chunk by chunk.
 
-    An entry is right if its producer's abort marker stands at exactly `last_offset`. Entries that a rebuild does not have
+    An entry is right if its producer's abort marker is at exactly `last_offset`. Entries that a rebuild does not have
     are no fault: brokers up to 2.7 indexed empty transactions, and compaction removes the data of aborted ones.
     What lacks an aborted transaction of the log, or hides its beginning, is to be `merged` with the rebuilt one.
     `data` is None where the file is absent, which is how a broker says "none".
