@@ -32,7 +32,7 @@ class SnapshotHeader:
 
 @dataclass(frozen=True, slots=True)
 class ProducerEntry:
-    """What a broker knows of one producer; as it lies in the file, where -1 stands for None.
+    """What a broker knows of one producer; as it lies in the file, where -1 means None.
 
     `last_sequence`, `last_offset` and `offset_delta` (last minus base offset) belong to the last data batch of the
     current epoch: -1, -1, 0 where there is none. `last_timestamp_ms` is that of the last batch or marker;

@@ -1,6 +1,6 @@
 """`run --retry-start`: the process stays up when a start fails, serves its pages, and starts again.
 
-Beside a broker this process must not end by itself: a container that ends makes the whole pod unready, and with it the broker.
+In a broker's pod this process must not end by itself: a container that ends makes the whole pod unready, and with it the broker.
 """
 
 from __future__ import annotations

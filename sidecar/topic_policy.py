@@ -10,7 +10,7 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Unanswered:
-    """Why a broker has not told the configuration of a topic. `is_awaited`: nothing but its answer is missing."""
+    """Why a broker has not returned the configs of a topic. `is_awaited`: only its response is missing."""
 
     problem: str
     is_awaited: bool = False
@@ -35,7 +35,7 @@ class TopicPolicy:
 
     `producer_id_expiration_ms` is the broker's. `compaction_strategy*` are KIP-280's, which no release of Apache Kafka has.
     `origins`: where each value comes from, by the name it has here. `overridden`: names of the values that the settings give.
-    `unanswered`: why a broker that is asked has not told them, None if it has, or if none is asked.
+    `unanswered`: why a queried broker has not returned them, None if it has, or if none is queried.
     """
 
     cleanup_policy: frozenset[str] | None = None
@@ -74,7 +74,7 @@ class TopicPolicy:
 
     @property
     def is_retention_known(self) -> bool:
-        """Whether somebody has told when the broker deletes segments, or that it never does."""
+        """Whether it is known when the broker deletes segments, or that it never does."""
         if self.cleanup_policy is not None and "delete" not in self.cleanup_policy:
             return True
         limits = (self.retention_ms, self.retention_bytes, self.local_limit_ms, self.local_limit_bytes)

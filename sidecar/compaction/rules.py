@@ -38,7 +38,7 @@ class CompactionRules:
     `exact_keys`: keys are compared byte by byte. Otherwise their 128-bit hashes are, under a secret key: that any two of n
     keys have the same has a probability of n^2 / 2^129, of a billion keys 1.5e-21.
     `spares_deletes`: tombstones and markers neither go nor age, for what they delete may lie where this compaction does not
-    look: below its range, or in a source that stays as it is. A later compaction of all sees to them.
+    read: below its range, or in a source that stays as it is. A later compaction of all removes them.
     """
 
     now_ms: int

@@ -1,1 +1,1 @@
-"""Which partitions are compacted, by which rule and when; the worker beside the uploads. Pure where it decides."""
+"""Which partitions are compacted, by which rule and when; the background worker. Pure where it decides."""

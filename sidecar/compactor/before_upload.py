@@ -89,7 +89,7 @@ cuts it: a copy of all of it must not be committed for the rest."""
 class RolledGroup:
     """Segments of one partition, adjacent and ready, and what is known of the producers at the first one's base.
 
-    `files`: all of the partition; what lies below `stable_end_offset` there tells how transactions ended.
+    `files`: all of the partition; the offsets below `stable_end_offset` there show how transactions ended.
     """
 
     files: PartitionFiles
@@ -134,7 +134,7 @@ class _Situation:
 class BeforeUpload:
     """What waits, and for what. Thread-safe: plans hold segments back, another thread compacts them.
 
-    `rule_of`: what holds for a topic. `wake`: called when segments that were held back may go.
+    `rule_of`: what holds for a topic. `wake`: called when blocked segments may be archived.
     """
 
     settings: CompactionSettings

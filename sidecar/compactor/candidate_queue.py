@@ -33,8 +33,8 @@ from sidecar.ports import ObjectStore
 from sidecar.topic_policy import TopicPolicy
 
 UnnotedAt = Callable[[PartitionState, PartitionFiles, PartitionFacts, TopicPolicy], int | None]
-"""By an archive's state, files of an earlier look, and facts of now: up to which offset records look deleted on purpose, though no
-commit says so yet; None where none do.
+"""By an archive's state, files of an earlier scan, and current facts: up to which offset records were probably deleted
+on purpose, though no commit says so yet; None where none do.
 """
 
 
@@ -42,10 +42,11 @@ commit says so yet; None where none do.
 class LedPartition:
     """A partition that this broker leads under `leader_epoch`, and whose archive below `root` ends at `end_offset`.
 
-    `files`: its directory as it was listed, by which leadership is asked for again; None where nobody asks.
+    `files`: its directory as it was listed, by which leadership is queried again; None where it is not queried.
     `unnoted_at`: by all that is seen of its log start, also after this; None with `files`. `unnoted_before_offset`: records below
-    it look deleted on purpose, and no commit says so yet; None where all is noted. `is_deletion_unknown`: the archive could not be
-    read to tell whether they were. `newest_commit`: the newest one that this process knows, also after this.
+    it were probably deleted on purpose, and no commit says so yet; None where all is noted. `is_deletion_unknown`: the
+    archive could not be read to tell whether they were. `newest_commit`: the newest one that this process knows, also after
+    this.
     """
 
     topic_partition: TopicPartition
@@ -89,7 +90,7 @@ class Quarantined:
 
 @dataclass(slots=True)
 class Waiting:
-    """`assessment`: None until it was looked at. `due_since_ms`: None while it is not due.
+    """`assessment`: None until it was assessed. `due_since_ms`: None while it is not due.
 
     `compacted`: how it was assessed when it was last compacted. The next first dirty offset must be higher, unless somebody
     undid that compaction. `quarantined`: since its last compaction failed; it stays while it is tried again.
@@ -104,9 +105,9 @@ class Waiting:
 
 
 class CandidateQueue:
-    """All partitions whose topics are compacted. An archive that has not changed is not looked at twice.
+    """All partitions whose topics are compacted. An archive that has not changed is not assessed twice.
 
-    A partition whose compaction failed rests, for longer after each failure. A success, or the loss of leadership, ends that.
+    A partition whose compaction failed backs off, for longer after each failure. A success, or the loss of leadership, ends that.
     """
 
     def __init__(self, clock: Clock, *, wait_s: float, wait_max_s: float) -> None:
@@ -156,7 +157,7 @@ class CandidateQueue:
             entry.assessment, entry.due_since_ms = None, None
 
     def assessed(self, entry: Waiting, assessment: Assessment) -> None:
-        """A look is over. Raises PartitionError where the last compaction has changed nothing: the next would not either."""
+        """The assessment has ended. Raises PartitionError if the last compaction changed nothing: nor would the next."""
         entry.assessment = assessment
         if assessment.trigger is None:
             entry.due_since_ms = None
@@ -178,7 +179,7 @@ class CandidateQueue:
             entry.assessment, entry.due_since_ms, entry.quarantined = None, None, None
 
     def changed(self, partition: TopicPartition) -> None:
-        """Its archive is another than it was when it was looked at."""
+        """Its archive has changed since the assessment."""
         if (entry := self.entries.get(partition)) is not None:
             entry.assessment = None
 
@@ -248,7 +249,7 @@ class Compacted:
 
 
 class DeletionUnnoted(CommitConflict):
-    """Records below `before_offset` look deleted on the broker since the job began; nothing was committed."""
+    """Records below `before_offset` were probably deleted on the broker since the job began; nothing was committed."""
 
     def __init__(self, message: str, state: PartitionState, before_offset: int) -> None:
         super().__init__(message, state)

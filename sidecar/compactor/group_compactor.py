@@ -69,7 +69,7 @@ class _LookedOver:
 
 @dataclass(eq=False)
 class GroupCompactor:
-    """One turn takes what waits, and hands copies back. Segments that cannot be compacted go as they are, and at once.
+    """One task takes what waits, and hands copies back. Segments that cannot be compacted go as they are, and at once.
 
     `staging`: gives an existing directory of ours. May raise StagingFull. `is_stopping`: copies are not needed any more. Asked
     before each read and each step: what is begun ends there, and errors are of the end.
@@ -128,7 +128,7 @@ class GroupCompactor:
             raise CompactionCutOff
 
     def _in_turns(self, device: int, scanner: Iterable[BatchColumns]) -> Iterator[BatchColumns]:
-        """What the scanner yields, each read in its turn. The limit for reads is waited for between them."""
+        """What the scanner yields, each read after a wait for the disk. The limit for reads is waited for between them."""
         batches, goes_on = iter(scanner), False
         while True:
             with self._turn(device, goes_on=goes_on):
@@ -141,7 +141,7 @@ class GroupCompactor:
 
     @contextmanager
     def _taking_turns(self, groups: Sequence[RolledGroup]) -> Iterator[None]:
-        """Each split is read in its turn, in this process. Tasks in others wait for a turn of each disk at their beginning only:
+        """In this process each split is read after a wait for its disk. Tasks in others wait for each disk at their beginning only:
         uploads never wait for them, and the limit for reads holds for both.
         """
         devices = {segment.log.path: group.files.directory_id[0] for group in groups for segment in group.segments}
@@ -197,7 +197,7 @@ class GroupCompactor:
         return _Surveyed(file, cutter.finish(), ProducerTable(segment.end_offset, table.rows)), largest_ms
 
     def _decided_below(self, group: RolledGroup, found: _LookedOver) -> int:
-        """Up to where it is known what became of every transaction, for which the log behind the group is looked at too."""
+        """Up to where the end of every transaction is known, for which the log behind the group is read too."""
         table, end_offset = found.segments[-1].table, found.segments[-1].file.end_offset
         behind = [(s.base_offset, s.log) for s in group.files.segments if s.base_offset >= end_offset]
         if group.files.active_log is not None and group.files.active_base_offset is not None:
@@ -238,7 +238,7 @@ class GroupCompactor:
         try:
             engine = self.engines.for_bytes(sum(job.size_bytes for job in jobs), local_files=True)
             self._require_going_on()  # A JVM that was ended must not start again.
-            _ = engine.cores  # A JVM starts before the turn at the disks, not after it.
+            _ = engine.cores  # A JVM starts before the wait for the disks, not after it.
             with self._taking_turns([group for group, _ in looked]):
                 self._require_going_on()
                 with scanned(jobs, engine) as run:

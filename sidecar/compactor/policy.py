@@ -67,7 +67,7 @@ def assess(
     """Weigh a partition.
 
     Args:
-        segments: live, ascending, without gaps but for recorded holes.
+        segments: live, ascending, without gaps except recorded ones.
         clean_end_offset: up to where (exclusive) earlier compactions have come; below the archive's start if nowhere.
         first_batch_timestamps_ms: by base offset, the largest timestamp of the first batch. Asked for dirty segments, and only
             where `needs_first_batches`; values that are not positive do not count.

@@ -220,7 +220,7 @@ def compaction_in_run(
 
     Args:
         tell: takes what `/status` shows.
-        wake: called when segments that were held back may be archived.
+        wake: called when blocked segments may be archived.
         compact: default: in the archive, on an engine for the size of the work.
         clocks: compared every hour, where there is a thread.
         earlier: threads of settings before, which may be at work still.

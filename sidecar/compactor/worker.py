@@ -1,4 +1,4 @@
-"""Compaction beside the uploads of `run`: looks for partitions that are due, and has them compacted, many in one job."""
+"""Compaction in the background of `run`: finds partitions that are due, and has them compacted, many in one job."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class CompactionWorker:
             self._offered = tuple(partitions)
 
     def turn(self) -> bool:
-        """Look, and run one job if there is work; whether there may be more at once."""
+        """Check, and run one job if there is work; whether there may be more at once."""
         self._take_offer()
         self._log_held_back()
         awake = self._list.to_look_at()
@@ -221,7 +221,7 @@ class CompactionWorker:
             _log.info("compaction_abandoned", partitions=len(chosen), reason=str(CompactionCutOff()))
             return
         if isinstance(error, StoreError | StagingFull):
-            # Nobody's fault among them.
+            # None of them is at fault.
             self._rest(error)
         elif len(chosen) > 1:
             self._together = len(chosen) // 2

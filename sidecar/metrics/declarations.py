@@ -40,8 +40,7 @@ class Declarations:
     """A registry of its own, and the families declared in it, in order."""
 
     def __init__(self) -> None:
-        # type: ignore[no-untyped-call]  # A second series per counter, which is not used and not documented.
-        disable_created_metrics()
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # A second series per counter, unused and undocumented.
         self.registry = CollectorRegistry(auto_describe=True)
         self.families: list[MetricFamily] = []
 

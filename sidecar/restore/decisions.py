@@ -23,7 +23,7 @@ class Decisions:
     """How one partition is restored. `topic_id` None: no `partition.metadata` is written. `reason` is for people.
 
     `keeps_foreign_producers`: of another cluster than the target's, because that was asked for. `is_archived_topic`: as far as
-    anything tells, a sidecar beside the target takes this archive for that of the restored log.
+    anything shows, a sidecar next to the target takes this archive for that of the restored log.
     """
 
     topic_id: str | None
@@ -184,6 +184,6 @@ def _producer_state(
 ) -> ProducerStateMode:
     if request.producer_state is not None:
         return request.producer_state
-    kept = epochs is LeaderEpochMode.KEEP  # Nobody else says that it is the same cluster.
+    kept = epochs is LeaderEpochMode.KEEP  # Nothing else shows that it is the same cluster.
     same = kept if target.cluster_id is None else target.cluster_id == plan.state.lineage.cluster_id
     return ProducerStateMode.KEEP if same else ProducerStateMode.DROP

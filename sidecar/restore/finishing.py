@@ -33,7 +33,7 @@ from sidecar.segment import dropped_producers
 
 
 def place_snapshot(work: PartitionRestore, table: ProducerTable) -> None:
-    """The state where the table ends; nobody where producers are dropped. Raises StagingFull, PartitionError."""
+    """The state where the table ends; empty where producers are dropped. Raises StagingFull, PartitionError."""
     content = EMPTY_SNAPSHOT if work.drops_producers else table.to_snapshot()
     work.staged.place(file_name(table.end_offset, Suffix.SNAPSHOT), content)
 
@@ -100,7 +100,7 @@ def _place_segment(work: PartitionRestore, table: ProducerTable, batches: bytes)
 def bridge_holes(
     work: PartitionRestore, restored: Sequence[RestoredSegment], epochs: LeaderEpochs
 ) -> tuple[UnsettledTransaction, ...]:
-    """Write it, for every hole between two segments. Returns the transactions that are hidden, ascending by their markers.
+    """Write it, for every gap between two segments. Returns the transactions that are hidden, ascending by their markers.
 
     A broker's own tiering asks for the snapshot at each segment's base, and stops for ever where there is none.
     Raises PartitionError, StagingFull, StoreError.
@@ -144,7 +144,7 @@ def _bridge(
 def _indexes(
     work: PartitionRestore, above: Mapping[PartName, bytes], restored_above: Sequence[RestoredSegment]
 ) -> Iterator[bytes]:
-    """Those of the transactions that end above a hole: of the archived segment behind it, and as restored."""
+    """Those of the transactions that end above a gap: of the archived segment behind it, and as restored."""
     if PartName.TRANSACTION_INDEX in above:
         yield above[PartName.TRANSACTION_INDEX]
     for found in restored_above:
@@ -247,7 +247,7 @@ def _epoch_history(store: ObjectStore, plan: PartitionPlan, latest: bytes, start
     Message formats below v2 have no epoch, and none is made up for them.
 
     Args:
-        latest: the last segment's checkpoint. From where it begins on, it alone tells.
+        latest: the last segment's checkpoint. From its beginning on, only it applies.
         start_offset: of the restored log.
     """
     checkpoint = read_leader_epochs(latest)
@@ -278,7 +278,7 @@ def enter_into_checkpoints(log_dir: Path, logs: Mapping[TopicPartition, Finished
     Recovery point = log end: every byte was checked and synced, so that also a start after a crash replays only the empty
     active segment (with dropped producer state a replay would bring it back). High watermark = log end: an archive has
     nothing above it. Log start: only where it lies above the first file's base. Cleaner offset: of a compacted log its start,
-    so that the broker's cleaner takes all of it for dirty, and whoever looks for lost offsets knows why some are missing; of
+    so that the broker's cleaner takes all of it for dirty, and a search for lost offsets finds why some are missing; of
     another one none.
     Source: LogManager.loadLogs, Partition.createLog, LogCleanerManager.cleanableOffsets.
     """

@@ -1,7 +1,7 @@
 """Producers and transactions where offsets inside of what is restored are lost.
 
 A transaction that was open below may have ended there, its marker lost with it. It is taken for ended by an abort, unless
-something above tells that it went on: aborted records must never be read as committed, whatever that hides.
+something above shows that it went on: aborted records must never be read as committed, whatever that hides.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from sidecar.restore.staging import StagedPartition, translating
 
 @dataclass(frozen=True, slots=True)
 class UnsettledTransaction:
-    """One that was open where offsets are lost, and nothing archived tells how it ended. `marker_offset`: of its abort marker."""
+    """One that was open where offsets are lost, and nothing archived shows how it ended. `marker_offset`: of its abort marker."""
 
     producer_id: int
     first_offset: int
@@ -46,19 +46,20 @@ class UnsettledTransaction:
 def ended_in_hole(
     below: ProducerTable, snapshot_above: bytes, transaction_indexes_above: Iterable[bytes]
 ) -> tuple[ProducerEntry, ...]:
-    """Who had a transaction open at a hole's beginning that may have ended in it, in the order in which their markers are due.
+    """Producers with a transaction open at a gap's beginning that may have ended in it, in the order in which their
+    markers are due.
 
-    An index above that has one ends it itself. A marker in the hole would end it twice, and what its producer wrote between the
-    two would be read as committed. It is the same one wherever it is said to have begun below the hole, for a producer has one
+    An index above that has one ends it itself. A marker in the gap would end it twice, and what its producer wrote between the
+    two would be read as committed. It is the same one wherever it is said to have begun below the gap, for a producer has one
     at a time: replay from a log's start inside of it gives a later beginning than the broker knew.
 
-    A marker is due before its producer's next transaction, which may have begun in the hole, too. A cleaner goes by the indexes
+    A marker is due before its producer's next transaction, which may have begun in the gap, too. A cleaner goes by the indexes
     of all segments in one pass: a marker above that beginning would end both, and keep what was aborted of the second. So the
-    markers fit at the hole's beginning in this order, because each real one was there below what it was due for.
+    markers fit at the gap's beginning in this order, because each real one was there below what it was due for.
     Source: CleanedTransactionMetadata.onControlBatchRead.
 
     Args:
-        snapshot_above: the state at the end of the segment behind the hole.
+        snapshot_above: the state at the end of the segment behind the gap.
         transaction_indexes_above: of that segment, and of those that follow; read only where they are needed.
     """
     waiting = {entry.producer_id: entry for _, entry in _open(below.in_transaction().entries())}
@@ -89,7 +90,7 @@ def require_room(topic_partition: TopicPartition, marker_count: int, base_offset
 
 
 def carried_over(below: ProducerTable, ended: Iterable[ProducerEntry], end_offset: int) -> ProducerTable:
-    """The state at a hole's end, as far as it is known: that at its beginning, without the transactions that ended."""
+    """The state at a gap's end, as far as it is known: that at its beginning, without the transactions that ended."""
     rows = below.rows.copy()
     gone = np.isin(rows["producer_id"], [entry.producer_id for entry in ended])
     rows["current_txn_first_offset"][gone] = -1
@@ -116,7 +117,7 @@ class ProducersAtEnd:
     """A fold over the batches of a segment, from its archived base to where it is cut.
 
     What lies below a cut at its beginning counts, too: a marker there has ended a transaction that began earlier.
-    `table`: the state so far. `replays`: False where the segment is not cut at its end, so that the archived snapshot tells;
+    `table`: the state so far. `replays`: False where the segment is not cut at its end, so that the archived snapshot has it;
     then nothing is done.
     """
 

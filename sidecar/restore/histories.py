@@ -52,7 +52,7 @@ class Histories:
 def read_histories(store: ObjectStore, clock: Clock, request: RestoreRequest) -> Histories:
     """Read the commits of every wanted partition.
 
-    One that cannot be read is told, and takes none of the others with it. Raises SettingsError where a partition is not archived,
+    One that cannot be read is reported, and does not stop the others. Raises SettingsError where a partition is not archived,
     LineageUnknown where several histories are and which is meant was not said (see `_chosen`), PartitionError where none can be
     read, StoreError.
     """
@@ -92,7 +92,7 @@ def _chosen(
     """Of each partition the history that is meant, and those of which that is not clear while it is of the others.
 
     It is of the others only if they are of the topic that is wanted, by its id. To be the only one of its partition says nothing:
-    where a topic was made anew with fewer partitions, the last ones have only the old topic's.
+    where a topic was re-created with fewer partitions, the last ones have only the old topic's.
 
     Raises LineageUnknown where it is clear of none.
     """

@@ -96,7 +96,7 @@ class Unreadable:
     problem: str
 
     def to_json(self) -> dict[str, object]:
-        """As of an outcome; what only a plan tells is null."""
+        """As of an outcome; what only a plan has is null."""
         unknown = dict.fromkeys(
             (
                 "start_offset",

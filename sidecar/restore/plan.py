@@ -69,7 +69,7 @@ class SegmentPlan:
 
     @property
     def identity(self) -> str:
-        """Tells it from another segment, and from another cut of the same."""
+        """Identifies the segment, and its cut."""
         return f"{self.segment.segment_id} {self.kept_from_offset} {self.end_offset} {self.until_timestamp_ms}"
 
     @property
@@ -92,7 +92,7 @@ class PartitionPlan:
     """One partition: its segments in ascending order, at least one.
 
     `start_offset`: the log start, which may lie inside the first batch that is kept. `before`: the next segment below the last
-    one, whose snapshot is needed where the last one is cut; offsets between the two may be lost. `lost`: recorded holes in what is
+    one, whose snapshot is needed where the last one is cut; offsets between the two may be lost. `lost`: recorded gaps in what is
     restored. `asks_for_more`: the range asks for more than is archived. `deleted_before_offset`: archived records below it are
     left out, because they were deleted on purpose; 0 for none. `lost_to_offset`: all behind the last segment is lost up to there;
     below that segment's end where nothing is.
@@ -148,7 +148,7 @@ def plan_partition(state: PartitionState, request: RestoreRequest, *, first_is_e
     """
     start_offset, end_offset, left_out = _wanted(state, request)
     asked_from, asked_to = request.offset_range or (start_offset, end_offset)
-    # Where all of it was deleted, an empty log begins and ends there; the last segment tells its producers and epochs.
+    # Where all of it was deleted, an empty log begins and ends there; the last segment has its producers and epochs.
     reached = min(start_offset, end_offset - 1)
     chosen = [
         segment for segment in state.segments if segment.end_offset > reached and segment.base_offset < end_offset
@@ -174,7 +174,7 @@ def plan_partition(state: PartitionState, request: RestoreRequest, *, first_is_e
     return PartitionPlan(
         state=state,
         segments=tuple(plans),
-        # Below the first segment there may be a hole: the log begins where records are.
+        # Below the first segment there may be a gap: the log begins where records are.
         start_offset=max(first_offset, chosen[0].base_offset),
         before=next((found for found in reversed(state.segments) if found.end_offset <= chosen[-1].base_offset), None),
         lost=holes,
@@ -207,7 +207,7 @@ def choose_lineage(states: Sequence[PartitionState], request: RestoreRequest) ->
     """
     fitting = list(states)
     if request.wanted_topic_id not in {None, NO_TOPIC_ID_WANTED} and len(fitting) > 1:
-        # The target's id tells only if one of them is of that very topic.
+        # The target's id decides only if one of them is of that very topic.
         fitting = [state for state in fitting if state.topic_id == request.wanted_topic_id] or fitting
     if len(fitting) == 1:
         return fitting[0]

@@ -28,7 +28,7 @@ from sidecar.segment.archived_objects import read_part, reader
 
 _WINDOW_BYTES = 64 * 1024
 _SEARCH_WINDOW_BYTES = 4 * MIB
-"""Where no index tells the place in the segment, or all of it is to be looked at."""
+"""Where no index gives the position in the segment, or all of it must be read."""
 _SECONDS_BELOW = 100_000_000_000
 """As milliseconds the year 1973, as seconds the year 5138."""
 
@@ -38,7 +38,7 @@ def refuse_time_before_all(
 ) -> list[int | None]:
     """Of each partition the time of its first batch, if nothing is left of it for being later than the wanted time; else None.
 
-    Raises SettingsError if nothing is left of any, StoreError. Before anything is written: an empty log looks like success.
+    Raises SettingsError if nothing is left of any, StoreError. Before anything is written: an empty log seems a success.
     """
     until_ms = request.until_timestamp_ms
     if until_ms is None:
@@ -82,7 +82,7 @@ def _plan_in_time(store: ObjectStore, request: RestoreRequest, state: PartitionS
             (found.max_timestamp_ms > until_ms).any() for found in _wanted(store, plan, _SEARCH_WINDOW_BYTES)
         )
     except (ObjectMissing, ObjectDamaged, PartitionError):
-        return plan  # Told when it is fetched.
+        return plan  # Reported when it is fetched.
     return plan if ends_here else plan_partition(state, request, first_is_early=True)
 
 
@@ -93,14 +93,14 @@ def _first_timestamp_ms(store: ObjectStore, plan: PartitionPlan) -> int | None:
     try:
         return next((int(found.max_timestamp_ms[0]) for found in _wanted(store, plan, _WINDOW_BYTES)), None)
     except (ObjectMissing, ObjectDamaged, PartitionError):
-        return None  # Told when it is fetched.
+        return None  # Reported when it is fetched.
 
 
 def _wanted(store: ObjectStore, plan: PartitionPlan, window_bytes: int) -> Iterator[BatchColumns]:
     """The batches of the first segment that are wanted, none of the chunks empty. Raises StoreError, PartitionError.
 
     Args:
-        window_bytes: read at once, where an index tells the place in the segment.
+        window_bytes: read at once, where an index gives the position in the segment.
     """
     first = plan.segments[0]
     root, segment = plan.state.lineage.root, first.segment
@@ -123,7 +123,7 @@ def _wanted(store: ObjectStore, plan: PartitionPlan, window_bytes: int) -> Itera
 
 
 def _indexed_position(store: ObjectStore, root: ObjectKey, segment: ArchivedSegment, offset: int) -> int:
-    """Where a batch begins that ends at or below an offset, as near as the archived index tells; 0 for the segment's first."""
+    """Where a batch begins that ends at or below an offset, as near as the archived index gives it; 0 for the segment's first."""
     part = segment.part(PartName.OFFSET_INDEX)
     if offset <= segment.base_offset or part is None or part.size_bytes == 0:
         return 0
@@ -174,7 +174,7 @@ def _open_count(store: ObjectStore, outcome: PartitionOutcome) -> int:
     try:
         return len(archived_state(store, plan.state.lineage.root, plan.segments[-1].segment).in_transaction())
     except PartitionError:
-        return 0  # Told when it is fetched.
+        return 0  # Reported when it is fetched.
 
 
 def tell_narrow_holes(store: ObjectStore, outcomes: Sequence[PartitionOutcome]) -> None:
@@ -194,7 +194,7 @@ def _room_problem(store: ObjectStore, plan: PartitionPlan) -> str:
         try:
             count = _marker_count(store, plan, lower, segments[number + 1 :])
         except PartitionError:
-            return ""  # An object that is damaged is told when it is fetched.
+            return ""  # A damaged object is reported when it is fetched.
         try:
             require_room(plan.topic_partition, count, lower.end_offset, upper.base_offset)
         except PartitionError as error:
@@ -205,7 +205,7 @@ def _room_problem(store: ObjectStore, plan: PartitionPlan) -> str:
 def _marker_count(
     store: ObjectStore, plan: PartitionPlan, lower: ArchivedSegment, above: Sequence[ArchivedSegment]
 ) -> int:
-    """How many a hole needs, at most; what lies above it is only read where they might not fit."""
+    """How many a gap needs, at most; what lies above it is only read where they might not fit."""
     root = plan.state.lineage.root
     known = archived_state(store, root, lower)
     open_count = len(known.in_transaction())

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class TargetCluster:
     """One topic in one cluster. `cluster_id`, `topic_id`: None where the brokers know none. `leader_epochs`: by partition.
 
-    `policy`: the topic's configuration, as far as it was told.
+    `policy`: the topic's configs, as far as they are known.
     """
 
     servers: str
@@ -30,7 +30,7 @@ class TargetCluster:
 
 
 def ask_cluster(connection: BrokerConnection, topic: str) -> TargetCluster:
-    """Raises SettingsError if the cluster has no such topic, BrokerUnavailable if nobody answers."""
+    """Raises SettingsError if the cluster has no such topic, BrokerUnavailable if no broker responds."""
     from sidecar.broker.cluster_view import describe_topics
     from sidecar.broker.topic_configs import ask_topics, resolve_policy
 
@@ -68,7 +68,7 @@ class LeaderEpochMode(StrEnum):
 
 
 class ProducerStateMode(StrEnum):
-    """`KEEP`: retries of old batches are recognised. `DROP`: for a cluster that gives out the same producer ids anew."""
+    """`KEEP`: retries of old batches are recognised. `DROP`: for a cluster that assigns the same producer ids again."""
 
     KEEP = "keep"
     DROP = "drop"
@@ -95,7 +95,7 @@ class RestoreRequest:
     `partitions`: empty for all that are archived. `offset_range`: first offset, and exclusive end. `until_timestamp_ms`: the
     log ends before the first batch with a record later than that. `topic_id`: NO_TOPIC_ID_WANTED for none; None: to be
     found. The modes are None where the target is to decide. `cluster_id`, `incarnation`: which of several archived
-    histories. `cluster`: what the target's cluster says, None where nobody was asked.
+    histories. `cluster`: facts of the target's cluster, None if it was not queried.
     """
 
     topic: str
@@ -114,7 +114,7 @@ class RestoreRequest:
 
     @property
     def wanted_topic_id(self) -> str | None:
-        """The given one, else the cluster's; NO_TOPIC_ID_WANTED where that has none; None where nobody told."""
+        """The given one, else the cluster's; NO_TOPIC_ID_WANTED where that has none; None if it is unknown."""
         if self.topic_id is not None or self.cluster is None:
             return self.topic_id
         return self.cluster.topic_id or NO_TOPIC_ID_WANTED

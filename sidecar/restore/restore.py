@@ -173,7 +173,7 @@ class RestoreReport:
 
     `unreadable`: no plan could be made. `not_archived`: the topic has them, or had, and the archive holds nothing. `unfinished`:
     staging directories of the topic that other runs left, and this one was not asked to go on with. `policy`: the topic's in the
-    target's cluster; nothing is known of it where nobody was asked.
+    target's cluster; nothing is known of it if it was not queried.
     """
 
     log_dir: Path
@@ -210,13 +210,13 @@ def restore(
 ) -> RestoreReport:
     """Restore, or go on with a restore that was interrupted.
 
-    A partition whose objects or commits are damaged is left unfinished and told; the others are restored.
+    A partition whose objects or commits are damaged is left unfinished and reported; the others are restored.
 
     Raises:
-        LogDirRefused: a broker uses the directory, or something stands where a partition is to go.
-        CorruptFile, PartitionError: a file of the log dir that is needed cannot be read; looked at before the first byte, too.
+        LogDirRefused: a broker uses the directory, or something exists at the place of a partition.
+        CorruptFile, PartitionError: a needed file of the log dir cannot be read; checked before the first byte, too.
         SettingsError, LineageUnknown: what may not be guessed was not said.
-        StagingFull: no room; looked at before the first byte, too.
+        StagingFull: no space; checked before the first byte, too.
         StoreError: the store failed. What is complete stays.
     """
     # First, because a lock file is made only in what can be a log dir.
@@ -224,7 +224,7 @@ def restore(
     if not request.log_dir.exists():
         _planned(store, clock, request)
         with translating(request.log_dir):
-            request.log_dir.mkdir(exist_ok=True)  # Two that begin at once: the lock tells them apart.
+            request.log_dir.mkdir(exist_ok=True)  # Two that begin at once: the lock decides.
         sync_directory(request.log_dir.parent)
     with LogDirLock(request.log_dir, after_crash_too=True) as lock:
         report = _planned(store, clock, request)

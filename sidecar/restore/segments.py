@@ -148,7 +148,7 @@ class RestoreStopped(SidecarError):
 
 @dataclass(frozen=True, slots=True)
 class RestoredSegment:
-    """The range that a restored file stands for. `has_gaps`: offsets are missing.
+    """The range of a restored file. `has_gaps`: offsets are missing.
 
     `batches_end_offset`: behind its last batch, 0 where it has none.
     """

@@ -1,4 +1,4 @@
-"""A partition's directory while it is made: beside its final place, under a name that a broker refuses to start with.
+"""A partition's directory while it is written: next to its final place, under a name with which a broker refuses to start.
 
 Every file is written under a temporary name, synced, and renamed; what has its name is whole. So a run that was killed goes
 on where it was, and a broker cannot start from half a partition.
@@ -100,7 +100,7 @@ def new_file(path: Path, owner: tuple[int, int] | None) -> Iterator[NewFile]:
 
 
 def _discard(temporary: Path) -> None:
-    # What made the file fail is told; a file that cannot be removed is in nobody's way.
+    # The cause of the failure is reported; a file that cannot be removed does no harm.
     with suppress(OSError):
         temporary.unlink()
 
@@ -123,7 +123,7 @@ class StagedPartition:
         self._owner = owner_for(log_dir)
 
     def hold(self) -> None:
-        """Make the directory where it is not there: no broker starts beside it. Raises StagingFull, PartitionError."""
+        """Create the directory if it does not exist: no broker starts while it is there. Raises StagingFull, PartitionError."""
         with translating(self.directory), ExitStack() as undoing:
             if not self.directory.is_dir():
                 self.directory.mkdir()
@@ -138,9 +138,9 @@ class StagedPartition:
         """Make the directory, or go on in it: what an earlier run left is kept where it is of the same segments.
 
         Args:
-            identities: what tells each segment and its treatment apart, by its archived base.
+            identities: what identifies each segment and its treatment, by its archived base.
             files_of: the files of each, by the same.
-            topic_id: for `partition.metadata`, None for none. It stands there first: the empty log that may have told
+            topic_id: for `partition.metadata`, None for none. It is written first: the empty log that may have named
                 the id is gone before this directory takes its place.
 
         Raises StagingFull, PartitionError.

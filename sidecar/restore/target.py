@@ -80,7 +80,7 @@ class CommandNote:
                 str(name): {"inode": int(entry["inode"]), "seal": dict(entry["seal"])} for name, entry in names.items()
             }
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            return {}  # Then nothing is taken for finished, and what stands there is left alone.
+            return {}  # Then nothing is taken for finished, and existing files stay.
 
 
 CHECKPOINTS: Final = (
@@ -95,7 +95,7 @@ _OWN_FILES = frozenset({LOCK, *CHECKPOINTS, *(f"{name}.tmp" for name in CHECKPOI
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A log dir. `is_kraft` is None where there is no `meta.properties`: nobody's directory yet. `cluster_id` too, unless the
+    """A log dir. `is_kraft` is None where there is no `meta.properties`: no broker's directory yet. `cluster_id` too, unless the
     cluster was asked.
 
     `topic_ids`: what the topic's directories here say, by their names; unfinished ones of a restore included. `partitions`: those

@@ -74,7 +74,7 @@ class LogStarts:
     """What was seen since this broker was first seen to lead, in one term. A value: each check gives the next one.
 
     `inside`: the highest log start that lay inside a segment, where only DeleteRecords can have moved it, as far as the log
-    tells; retention may have moved it on since. `border`: a log start of that time that is one of the archive's borders.
+    shows; retention may have moved it on since. `border`: a log start of that time that is one of the archive's borders.
     `borders`: those of the whole archive that a log start may still meet under this leadership, once they had to be read.
     `read`: a log start, and whether the batch below it was written under the present leader epoch. `unknown`: a log start for
     which the archive or the log could not be read.

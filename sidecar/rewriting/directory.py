@@ -215,7 +215,7 @@ def _copy_if_there(path: Path, directory: Path) -> bool:
 
 
 def _offset_in(checkpoint: str, files: PartitionFiles) -> int | None:
-    """The partition's offset in a checkpoint file of its log dir; None where there is none, as beside a copy.
+    """The partition's offset in a checkpoint file of its log dir; None where there is none, as with a copy.
 
     Raises CorruptFile, PartitionError.
     """

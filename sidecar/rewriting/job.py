@@ -114,12 +114,12 @@ class SurveyAnswer:
 
 
 HASH_KEY_BYTES: Final = 16
-"""Of SipHash, by which keys are compared: nobody outside may choose keys that collide."""
+"""Of SipHash, by which keys are compared: so that no outsider can choose keys that collide."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CompactionJob(Generic[SourceT]):
-    """Segments, ascending and without a hole, all of them decided, and what is known of them before they are read.
+    """Segments, ascending and without a gap, all of them decided, and what is known of them before they are read.
 
     `pieces`: by file, what each may be split into. `completed`: the transactions that ended in the range or overlap it; more
     do no harm. `last_batches`: of the producers known at the end of the range. `hash_key`: `HASH_KEY_BYTES` random ones.

@@ -155,4 +155,4 @@ class LocalEngines:
         return LocalStages()
 
     def stop(self) -> None:
-        """Nothing is held. Work of this process cannot be ended from outside: it must be small."""
+        """It holds no resources. Work of this process cannot be ended from outside: it must be small."""

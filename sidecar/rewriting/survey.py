@@ -1,4 +1,4 @@
-"""The first look at a partition: headers only. Where splits may begin, what transactions decide, producer state at every base."""
+"""The first read of a partition: headers only. Where splits may begin, what transactions decide, producer state at every base."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Survey:
 def survey(files: PartitionFiles, forgetting: Forgetting, staging: Path, *, split_bytes: int = SPLIT_BYTES) -> Survey:
     """Read all batch headers, and write `<E>.snapshot` into `staging` for the end of every segment.
 
-    A snapshot that stands in the directory and does not contradict the log is taken as it is: of a log that a cleaner has
+    A snapshot that exists in the directory and does not contradict the log is taken as it is: of a log that a cleaner has
     been to it knows more than a replay. Raises CorruptFile, PartitionError, SegmentChanged, StagingFull.
     """
     if files.unstable:
@@ -88,7 +88,7 @@ def survey(files: PartitionFiles, forgetting: Forgetting, staging: Path, *, spli
 
 
 def _logs(files: PartitionFiles) -> list[LogFile]:
-    """The files in order. The active one's end is not known yet: its base stands for it."""
+    """The files in order. The active one's end is not known yet: its base is used instead."""
     active = files.active_log
     if active is None or files.active_base_offset is None:
         raise PartitionError(f"{files.topic_partition}: no segments in {files.directory}")
@@ -165,7 +165,7 @@ class _Surveying:
         try:
             self.table, ended = replay(self.table, columns.facts())
         except ProducerStateError as error:
-            # Headers whose checksum nobody has looked at: damage explains more than a producer out of order.
+            # Headers whose checksum was not checked: damage explains more than a producer out of order.
             for _ in (scanner := scan_file(log.path, base_offset=log.base_offset, file=str(log.path))):
                 continue
             scanner.require_exact()

@@ -69,7 +69,7 @@ def what_if(
 ) -> Iterator[Outlook]:
     """The outlook of each strategy, of offset first. Raises as the compaction would.
 
-    Memory: a bit for each record; keys that have another winner wait in a temporary file.
+    Memory: a bit for each record; keys whose retained record differs wait in a temporary file.
     """
     by_offset: dict[int, Bits] = {}
     for strategy in (Strategy.OFFSET, *(found for found in strategies if found is not Strategy.OFFSET)):
@@ -141,7 +141,7 @@ def _records_at(
         for chunk in chunks(segment, split, check_crc=False):
             columns = chunk.columns()
             for row in range(chunk.rows):
-                # How many messages a legacy wrapper holds only its content tells.
+                # Only its content shows how many messages a legacy wrapper holds.
                 count = int(columns.record_count[row]) if columns.magic[row] == 2 else -1
                 begin = int(np.searchsorted(ordinals, before))
                 if count < 0 or (begin < len(ordinals) and int(ordinals[begin]) < before + count):
@@ -195,7 +195,7 @@ CREATE TABLE by_offset (key BLOB PRIMARY KEY, offset, timestamp_ms, version, is_
 CREATE TABLE by_strategy (offset INTEGER PRIMARY KEY, key BLOB, timestamp_ms, version, is_tombstone);
 BEGIN;
 """
-"""By offset in the second one, so that nothing is sorted. One transaction that never ends: nobody else reads it."""
+"""By offset in the second one, so that nothing is sorted. One transaction that never ends: it is read only here."""
 
 
 class OtherWinners:

@@ -207,7 +207,7 @@ class WorkFiles:
                 self._scratch.remove()
 
     def directory(self) -> Path:
-        """The same one each time, anew where somebody has cleared it away.
+        """The same one each time, re-created if it was deleted.
 
         Raises StagingFull, and CompactionCutOff after the end of the context.
         """

@@ -55,7 +55,7 @@ class ArchiveLoop:
         self._executor: StepExecutor | None = None
 
     def adopt(self, scan: Callable[[], ScanResult], before_upload: BeforeUpload) -> None:
-        """From the next check on: look elsewhere, or hold back by other rules. What is known of archives stays."""
+        """From the next check on: use other directories, or other rules. The known state of archives stays."""
         self.tasks.forget()
         self.checks.adopt(scan, before_upload)
 

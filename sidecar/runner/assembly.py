@@ -43,7 +43,7 @@ TASK_S = 120.0
 
 
 def scanner(settings: Settings, clock: Clock | None = None) -> Callable[[], ScanResult]:
-    """A function that lists the log directories anew. With a clock: only where something has changed since its last call."""
+    """A function that lists the log directories again. With a clock: only where something has changed since its last call."""
     topics = TopicFilter(settings.topics.include, settings.topics.exclude)
     cache = None if clock is None else ListingCache(clock)
     return partial(

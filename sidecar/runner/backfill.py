@@ -100,7 +100,7 @@ def backfill(
 
     Raises:
         SettingsError: nothing can be done with these settings.
-        BrokerUnavailable: the broker is to be asked who leads, and does not answer.
+        BrokerUnavailable: the broker must be queried for leaders, and does not respond.
         PartitionError: segments wait, but nothing says that this broker's copy is the one to archive.
         StoreError: the store cannot be reached, or cannot do what the archive needs.
     """

@@ -27,7 +27,7 @@ class BlockedSegment:
 
     @property
     def segment(self) -> SegmentFiles | None:
-        """The one that waited when it was last looked at."""
+        """The one that waited at the last check."""
         return None if self._waiting is None else self._waiting.segment
 
     def hold(self, waiting: OpenTransactions) -> None:

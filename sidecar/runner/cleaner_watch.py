@@ -1,4 +1,4 @@
-"""The broker's own cleaner, watched from files: a thread that died, or a partition it gave up, is seen by nobody else.
+"""The broker's own cleaner, watched from files: nothing else shows a thread that died, or a partition that it gave up.
 
 Progress is the first dirty offset of `cleaner-offset-checkpoint`. A partition that is due and whose offset does not move stalls.
 """
@@ -49,9 +49,9 @@ class CleanerBacklog:
 
 
 class CleanerWatch:
-    """Remembers since when each checkpointed offset has stood where it stands.
+    """Remembers since when each checkpointed offset has not moved.
 
-    Time counts from the first look on, and while the broker answers: nothing in its files tells since when it runs.
+    Time counts from the first check on, and while the broker responds: its files do not show since when it runs.
     """
 
     def __init__(
@@ -77,12 +77,12 @@ class CleanerWatch:
         self._stalled_after_ms = stalled_after_s * 1000
 
     def is_due(self) -> bool:
-        """Whether it is time for another look."""
+        """Whether it is time for another check."""
         every_s = min(LOOK_EVERY_S_MAX, self._stalled_after_ms / 3000)
         return self._looked_s is None or self._clock.monotonic_s() - self._looked_s >= every_s
 
     def look(self) -> CleanerReport:
-        """Read checkpoints and listings anew. What cannot be read stands in the report."""
+        """Read checkpoints and listings again. The report has what cannot be read."""
         self._looked_s = self._clock.monotonic_s()
         problems: list[str] = []
         backlogs: list[CleanerBacklog] = []
@@ -149,11 +149,12 @@ class CleanerWatch:
         return backlog, float(max(0, now_ms - max(backlog.due_since_ms, first_seen_ms)))
 
     def _stable_end_offset(self, files: PartitionFiles) -> int | None:
-        """As the leader told it last; only for what is led here. An open transaction is not the cleaner's fault."""
+        """As the leader reported it last; only for partitions that this broker leads. An open transaction is not the
+        cleaner's fault."""
         try:
             facts = self._facts.partition(files)
         except PartitionError:
-            return None  # Checkpoints that cannot be read are told where partitions are archived.
+            return None  # Checkpoints that cannot be read are reported where partitions are archived.
         return facts.stable_end_offset if facts.leads and facts.transactions_decided else None
 
 

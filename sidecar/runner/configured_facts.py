@@ -19,7 +19,7 @@ from sidecar.ports import BrokerFacts
 def open_facts(
     settings: Settings, clock: Clock, policies: Sequence[TopicPolicySettings] | None = None
 ) -> Iterator[BrokerFacts]:
-    """Facts of the broker beside us. The broker itself is asked at the first `refresh`.
+    """Facts of the local broker. The broker itself is queried at the first `refresh`.
 
     `policies`: a list of somebody who will change it. Default: `topics.policies`, for good.
 

@@ -27,7 +27,7 @@ from sidecar.storage.bandwidth import IoBudget
 class RunContext:
     """Components, clock and policy. `stop` is set when the process should drain.
 
-    `instance` tells this process apart in commits (host and process id). `beat` is called while work goes on outside of the
+    `instance` identifies this process in commits (host and process id). `beat` is called while work goes on outside of the
     store, at least once per file that is read through. `emit`: takes what happens to partitions; default: log lines.
     `metrics`: of compaction.
     `memory`: what is known of archives across restarts. `is_store_silent`: see `StoreAnswers`.
@@ -55,7 +55,7 @@ class RunContext:
     turns: DiskTurns = field(init=False)
 
     def __post_init__(self) -> None:
-        """One reader per disk holds over all partitions: the turns are made here, once."""
+        """One reader per disk holds over all partitions: the queue is created here, once."""
         self.turns = DiskTurns(self.clock, self.policy.readers_per_disk, self.policy.pause_above_percent)
 
     def adopt(self, policy: RunLimits) -> None:

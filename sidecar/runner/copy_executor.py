@@ -51,7 +51,7 @@ from sidecar.segment.prepare import LogPosition, prepare_segment
 
 @dataclass(slots=True)
 class _Piece:
-    """What the executor has of a slot. `position`: where the preparation stands behind it."""
+    """What the executor has of a slot. `position`: the state of the preparation behind it."""
 
     prepared: PreparedSegment
     position: LogPosition
@@ -108,7 +108,7 @@ class CopyExecutor:
         self._checkpoint: LeaderEpochs | None = None
 
     def begin(self, end_s: float) -> None:
-        """Archive the planned segments, and record the hole below them if the plan has one.
+        """Archive the planned segments, and record the gap below them if the plan has one.
 
         `end_s`: on the monotonic clock; no segment but the first is begun after it.
         """

@@ -1,4 +1,4 @@
-"""Rolled segments that wait for minutes for one and the same reason: told in the log, once, and once that it is over."""
+"""Rolled segments that wait for minutes for one and the same reason: logged once, and once when it is over."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class _Wait:
 
 
 class LongWaits:
-    """What partitions wait for, look by look. Of one thread.
+    """What partitions wait for, check by check. Of one thread.
 
-    Left out is what is right at rest (another broker leads, the settings hold segments back), and what is told by itself: an
+    Left out are normal waits (another broker leads, the settings delay segments), and those with events of their own: an
     error, and that the broker is away.
     """
 

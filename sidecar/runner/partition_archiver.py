@@ -57,7 +57,7 @@ class StandingPlan:
 
 
 def standing(plan: PartitionPlan, state: PartitionState | None) -> StandingPlan | None:
-    """The plan as one that stands, None if it may change by itself: something waits for time, for a person or for a turn.
+    """The plan if it can stay, None if it may change by itself: something waits for time, for a person or for a task.
 
     Where this broker leads, nothing may wait: how long it may wait depends on the time and on the topic's retention.
     """

@@ -1,4 +1,4 @@
-"""What people are shown of a partition: from its files, and from what its last turn or plan came to."""
+"""The status of a partition for people: from its files, and from the result of its last task or plan."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def status_of(
         gone: segments of which nothing but a descriptor of ours is left; ascending.
         archived_end_offset: exclusive end of the archive, None if there is none, or none is known.
         plan: what was found to do; None where nothing could be found.
-        outcome: how its turn or its planning ended; None while its turn is to come.
-        stable_end_offset: exclusive end of what is stable, None if that was never known.
+        outcome: how its task or its planning ended; None before its task.
+        stable_end_offset: exclusive end of the stable offsets, None if it was never known.
     """
     leads = plan is None or plan.facts.leads
     gone = above(gone, archived_end_offset) if leads else ()
@@ -43,7 +43,7 @@ def status_of(
     policy = tools.facts.policy(files.topic_partition.topic)
     error = plan.error if outcome is None and plan is not None else outcome.error if outcome is not None else None
     reason = outcome.reason if outcome is not None else plan.reason if plan is not None else None
-    # For all we know: the active segment is at least as long as what is stable of it.
+    # The active segment is at least as long as its stable part.
     local_ends = [offset for offset in (files.active_base_offset, stable_end_offset) if offset is not None]
     return PartitionStatus(
         topic_partition=files.topic_partition,
@@ -80,7 +80,7 @@ def _condition_of(plan: PartitionPlan) -> PartitionCondition:
 
 
 def status_of_unreadable(topic_partition: TopicPartition, error: PartitionError) -> PartitionStatus:
-    """A partition of which not even the files can be listed. Who leads it is not known: it may be this broker."""
+    """A partition of which not even the files can be listed. Its leader is unknown: it may be this broker."""
     return PartitionStatus(topic_partition, True, None, None, error=type(error).__name__, error_text=advised(error))
 
 

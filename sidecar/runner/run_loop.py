@@ -70,10 +70,10 @@ class RunLoop:
         self._handed_in: deque[tuple[Settings, Event]] = deque(maxlen=1)
 
     def adopt(self, settings: Settings) -> Event:
-        """Take changed settings over before the next check, and begin it soon. For any thread; the event tells when it is done.
+        """Apply changed settings before the next check, and begin it soon. For any thread; the event is set when it is done.
 
         What may change under tasks holds at once: see `ChangingSettings`. Only settings that are marked as reloadable may
-        differ. Settings that are followed by others before the next check are never taken over.
+        differ. Settings that are followed by others before the next check are never applied.
         """
         taken_over = Event()
         self._changing.adopt(settings)
@@ -137,7 +137,7 @@ class RunLoop:
             while not self._stop.is_set():
                 self._wake.clear()
                 if self._stop.is_set():
-                    return  # Set before `clear`: nobody would wake us.
+                    return  # Set before `clear`: nothing would wake the loop.
                 before = self._settings
                 taken_over = self._take_over()
                 if taken_over is not None:
@@ -168,7 +168,7 @@ class RunLoop:
         def tell(section: Mapping[str, Any]) -> None:
             self._health.publish(compaction=section)
 
-        # What was told under earlier settings: nobody may be left to correct it.
+        # Reports under earlier settings: nothing may be left to correct them.
         tell({"told_ms": self._clock.now_ms(), "partitions": []})
         self._metrics.compaction.restarted()
         return resources.enter_context(

@@ -1,4 +1,4 @@
-"""Patterns that match nothing are a slip of the pen, which nobody would notice; but a broker need not hold a chosen topic."""
+"""Patterns that match nothing are probably a mistake, which would go unnoticed; but a broker need not have a selected topic."""
 
 from __future__ import annotations
 

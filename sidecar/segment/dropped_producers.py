@@ -1,4 +1,5 @@
-"""What a restore without producer state says to who archives that log: up to here nobody is known, on purpose.
+"""The note of a restore without producer state, for the sidecar that archives that log: up to here no producer is
+known, on purpose.
 
 A plain file in the partition's directory. Brokers take no notice of names that they do not know, and delete it with the log.
 Source: LogLoader.load, ProducerStateManager.loadSnapshots.
@@ -26,7 +27,7 @@ _BYTES_MAX: Final = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """What a note says. `below_offset`: nobody is known below, 0 where there is no note.
+    """The content of a note. `below_offset`: no producer is known below, 0 where there is no note.
 
     `bridged_offsets`: ends of what is lost below it. Transactions that are open there went on, those that may have ended among
     the lost offsets have markers there; of any other gap that is not so.
@@ -48,12 +49,12 @@ def dropped_note(below_offset: int, bridged_offsets: Iterable[int] = ()) -> byte
 
 
 def dropped_below(directory: Path) -> int:
-    """Below which offset a partition's producers were left out; 0 where nothing says so. A file that cannot be read is told."""
+    """Below which offset a partition's producers were left out; 0 where nothing says so. A file that cannot be read is logged."""
     return dropped_producers(directory).below_offset
 
 
 def dropped_producers(directory: Path) -> Dropped:
-    """What the note in a partition's directory says. A file that cannot be read says nothing, and is told."""
+    """What the note in a partition's directory says. A file that cannot be read is ignored, and logged."""
     path = directory / NAME
     try:
         found = json.loads(read_regular(path, _BYTES_MAX))

@@ -115,7 +115,7 @@ def _start_position(segment: SegmentFiles, offset: int) -> int:
     indexed_offset, position = _indexed(segment, offset)
     if position == 0:
         return 0
-    # An index is only believed where a batch, whole by its checksum, stands in the place and ends below the offset it gives.
+    # An index is only used where a batch, complete by its checksum, is at that position and ends below the offset it gives.
     scanner = scan_file(
         segment.log.path,
         base_offset=segment.base_offset,
@@ -150,7 +150,7 @@ class LocalDisk(BrokerFiles):
         return _search(segment, end_offset - 1 if last else base_offset, search)
 
     def first_record_batch(self, log: FileIdentity, segment_base: int, base_offset: int, end_offset: int) -> int | None:
-        """See `LogDisk`. Looks through the file's headers from its beginning."""
+        """See `LogDisk`. Reads the file's headers from its beginning."""
         # An active segment's tail may be half written.
         for columns in scan_file(log.path, base_offset=segment_base, check_crc=False):
             reaches_in = (columns.last_offset >= base_offset) & (columns.base_offset < end_offset)

@@ -1,6 +1,6 @@
 """What an archiving partition asks of the broker's disks.
 
-Beside it, only the preparation of a segment reads files of the broker: its log, its indexes, and its producer snapshot.
+Apart from it, only the preparation of a segment reads files of the broker: its log, its indexes, and its producer snapshot.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class OpenTransactions:
 
 
 def open_transactions(segment: SegmentFiles, at_end: ProducerTable) -> OpenTransactions | None:
-    """The transactions that are open at a segment's end, None if it may be archived without a look at what lies behind it.
+    """The transactions that are open at a segment's end, None if it may be archived without reading the log behind it.
 
     A segment may go when its end lies at or below the last stable offset: no transaction that began below the end is open
     at the stable end. `look_ahead` finds which of these have ended by then.

@@ -84,7 +84,7 @@ class PreparePorts(MissingPorts, HasStore, HasClock, HasPins, HasBudget, HasRand
 
 @dataclass(frozen=True, slots=True)
 class LogPosition:
-    """Where the preparation of a partition stands: producer state and largest timestamp at the next segment's base."""
+    """The state of the preparation of a partition: producer state and largest timestamp at the next segment's base."""
 
     known: KnownState
     largest_timestamp_ms: int

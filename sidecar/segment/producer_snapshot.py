@@ -1,4 +1,4 @@
-"""Which producer snapshot a bundle carries: the broker's where it stands up to our replay, else ours."""
+"""Which producer snapshot a bundle carries: the broker's if the replay confirms it, else the rebuilt one."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class ChosenSnapshot:
 
 
 def state_at_archive_end(store: ObjectStore, archived: PartitionState, dropped: Dropped) -> KnownState | None:
-    """The state at the archive's end, None if nothing is archived or a hole was recorded there that no restore has bridged.
+    """The state at the archive's end, None if nothing is archived or a gap was recorded there that no restore has bridged.
 
     `dropped`: what the note in the partition's directory says.
 
@@ -73,7 +73,7 @@ def state_at_archive_end(store: ObjectStore, archived: PartitionState, dropped: 
 
 
 def state_at_log_start(files: PartitionFiles, base_offset: int) -> KnownState:
-    """The state at the first local segment: what the broker's snapshot there says, else nobody.
+    """The state at the first local segment: that of the broker's snapshot there, else empty.
 
     Below offset 0 there is nothing, whatever a file says. Producers whose batches are all gone from the log are known
     only from the broker's snapshot; without it they are left out, as a full replay of the log would.
@@ -88,7 +88,7 @@ def _as_the_broker_says(directory: Path | None, offset: int) -> KnownState:
             content = read_regular(directory / file_name(offset, Suffix.SNAPSHOT))
             return _known_at_start(ProducerTable.from_snapshot(offset, content))
         except (CorruptSnapshot, OSError):
-            pass  # A snapshot that cannot be read tells no more than one that is not there.
+            pass  # A snapshot that cannot be read is like a missing one.
     return _known_at_start(ProducerTable.blank(offset))
 
 
@@ -119,8 +119,8 @@ def choose_snapshot(
         now_ms: the wall clock.
         log_start_offset: the broker's; DeleteRecords may have moved it above the first segment's base.
         cut_offset: from there up to the segment's end all is lost, None: nothing is. The broker's snapshot has what was done
-            there, and stands behind it: of the producers at the cut it tells nothing, of those in the next segment it alone
-            tells anything.
+            there, and is behind it: it has nothing of the producers at the cut, but is the only source of those in the
+            next segment.
 
     Raises SegmentChanged if the snapshot file is not the one that was listed.
     """
@@ -132,7 +132,7 @@ def choose_snapshot(
     after = replace(known, table=table, exact=exact)
     if is_cut:
         behind = _as_the_broker_says(segment.directory if segment.snapshot else None, segment.end_offset)
-        # A restore carries the state over a hole, which tells nothing of what was done in it.
+        # A restore carries the state over a gap, without what was done in it.
         knows_more = _newest_offset(behind.table) > _newest_offset(table)
         after = replace(behind, exact=behind.exact and knows_more, dropped=known.dropped)
     if segment.end_offset <= known.dropped.below_offset and (found := _on_disk(segment)) in {None, EMPTY_SNAPSHOT}:
@@ -169,7 +169,7 @@ def choose_snapshot(
 def _without_producers(
     segment: SegmentFiles, found: bytes | None, table: ProducerTable, rebuilt: SnapshotProvenance, after: KnownState
 ) -> tuple[ChosenSnapshot, KnownState]:
-    """Nobody, as a restore has left it, but for those in the middle of a transaction.
+    """No producers, as a restore has left it, except those in the middle of a transaction.
 
     Trap: compaction, restore and the next process know only from the archived snapshot what is undecided there. New producers are
     followed from where the restored log ended; until there replay goes on with those of old.
@@ -192,7 +192,7 @@ def _without_producers(
 def _on_disk(segment: SegmentFiles) -> bytes | None:
     """The broker's snapshot, None if it left none, or has deleted it since: brokers up to 2.7 keep the newest few only.
 
-    Raises SegmentChanged if another file stands in its place.
+    Raises SegmentChanged if another file is in its place.
     """
     try:
         return read_whole(segment.snapshot)

@@ -137,7 +137,7 @@ def read_segment(task: ReadingTask, descriptor: int, taken: Callable[[int], None
     """Scan a segment through an open descriptor; memory does not grow with the segment.
 
     Args:
-        taken: told of the bytes that were read, window by window; may wait.
+        taken: called with the bytes that were read, window by window; may wait.
 
     Raises:
         CorruptFile: a batch, an index, or a leader epoch is not what it must be; file, position and offset are named.
@@ -223,7 +223,7 @@ class ReadingOnEngine:
     def __call__(self, task: ReadingTask, descriptor: int, taken: Callable[[int], None]) -> SegmentReading:
         """See `read_segment`. Raises what the engine raises, too.
 
-        `taken` cannot go to the task, so it is told of the whole segment before: a limit holds on average, not window by window.
+        `taken` cannot go to the task, so it is called for the whole segment before: a limit holds on average, not window by window.
         """
         taken(task.segment.size_bytes)
         # Not the file's own path: the broker may have deleted it.

@@ -45,7 +45,7 @@ class ArchivedLog:
 
 @dataclass(frozen=True, slots=True)
 class ArchivedPartition:
-    """A `PartitionLog`: a stretch of live segments without a hole in it."""
+    """A `PartitionLog`: a range of live segments without a gap in it."""
 
     settings: StoreSettings
     root: str
@@ -60,7 +60,7 @@ class ArchivedPartition:
 
     @classmethod
     def stretches(cls, settings: StoreSettings, state: PartitionState) -> list[Self]:
-        """The stretches of a lineage; recorded holes lie between them."""
+        """The ranges of a lineage; recorded gaps are between them."""
         found: list[list[ArchivedSegment]] = [[*state.segments[:1]]] if state.segments else []
         for before, after in pairwise(state.segments):
             if before.end_offset != after.base_offset:
@@ -95,7 +95,7 @@ class ArchivedPartition:
 
     @property
     def dropped_below(self) -> int:
-        """See `PartitionLog`: such a snapshot begins where it stands."""
+        """See `PartitionLog`: such a snapshot begins at its own offset."""
         return max((end for end, segment in self.by_end.items() if segment.snapshot.start_offset == end), default=0)
 
     @property

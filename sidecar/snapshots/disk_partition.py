@@ -29,7 +29,7 @@ class DiskPartition:
     keeps_undecided: ClassVar = False
     """See `PartitionLog`: a restore leaves empty snapshots, and the broker starts above all of those transactions."""
     begins_anew: ClassVar[frozenset[int]] = frozenset()
-    """See `PartitionLog`: on disk nobody is named either."""
+    """See `PartitionLog`: on disk no producer is named either."""
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -54,7 +54,7 @@ class DiskPartition:
 
     @property
     def compacted(self) -> bool:
-        """See `PartitionLog`: the broker notes how far its cleaner has come; a copy without that note tells nothing.
+        """See `PartitionLog`: the broker notes how far its cleaner has come; a copy without that note shows nothing.
 
         Trap: it notes its own cleaner only. A log that it fetched from a leader which had compacted it is not noted.
         """

@@ -43,11 +43,11 @@ def fold(
     Memory: one state, and the digests that the engine holds ready. One partition's damage stops only that partition.
 
     Args:
-        digested: told of each task whose digest has arrived.
+        digested: called for each task whose digest has arrived.
     """
     parts = [parts_of(task) for job in jobs for task in job.tasks]
     groups = list(grouped(chain.from_iterable(parts), lambda task: task.size_bytes, GROUP_BYTES, GROUP_TASKS))
-    # closing: when the consumer gives up, the engine's processes end now and not when the collector comes round.
+    # closing: when the consumer gives up, the engine's processes end now and not when the garbage collector runs.
     with closing(_closable(engine.run(digest_group, groups))) as answers:
         results = chain.from_iterable(answers)
         sizes = iter(parts)
@@ -117,7 +117,8 @@ def _positions(index: Path, size_bytes: int, part_bytes: int) -> list[int]:
 
 
 class Counting:
-    """A `Digested` that tells a watcher how far the jobs are. A window replay may find that it needs more than was planned."""
+    """A `Digested` that reports the progress of the jobs to a watcher. A window replay may find that it needs more than
+    was planned."""
 
     def __init__(self, jobs: Sequence[PartitionJob], watcher: Watcher | None) -> None:
         self._counter = ProgressCounter(

@@ -120,7 +120,7 @@ def _refuse_partition_directory(path: Path) -> None:
             raise SettingsError(f"{path}: no such directory; give one of the broker's log.dirs")
         inside = holds_segments(path)
     except OSError:
-        return  # Taking its lock tells better what is wrong.
+        return  # Taking its lock gives a better error.
     if inside:
         name = parse_directory_name(path.absolute().name)
         only = f", with --topic {re.escape(name.topic_partition.topic)} to heal only that topic" if name else ""
@@ -137,7 +137,7 @@ def _distinct(log_dirs: Sequence[Path]) -> list[Path]:
 def _state_of(log_dir: Path) -> LogDirState:
     state = read_log_dir_state(log_dir)
     if state.log_start.error is not None:
-        # Nobody can tell which snapshots a broker would delete, and which it needs.
+        # It is unknown which snapshots a broker would delete, and which it needs.
         raise LogDirRefused(
             f"{state.log_start.error}; nothing was written. A broker that cannot read this file takes the first "
             "segment of each log for the log start. Correct the file, or move it away if that is acceptable"

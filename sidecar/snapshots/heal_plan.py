@@ -18,12 +18,12 @@ from sidecar.snapshots.starts import Start
 
 @dataclass(frozen=True, slots=True)
 class HealPlan:
-    """Offsets ascending. `missing`: no snapshot stands there. Of those that do: `empty` names no producer, `corrupt` is none,
+    """Offsets ascending. `missing`: no snapshot exists there. Of those that do: `empty` names no producer, `corrupt` is none,
     and `witnesses` name some, which the replay must find too.
 
     `replaceable`: which of the empty (if proven wrong) and the corrupt ones may be replaced.
     `bare`: no snapshot is there, and none is missing. A broker that starts then writes an empty one at the log's end, and replays
-    nothing. `log_end`: where it would, None if nobody has looked yet. Source: UnifiedLog.rebuildProducerState.
+    nothing. `log_end`: where it would, None if it was not read yet. Source: UnifiedLog.rebuildProducerState.
     """
 
     log: DiskPartition
@@ -106,7 +106,7 @@ class Healing:
 
     @property
     def not_compared(self) -> list[int]:
-        """Snapshots that are there and of which no replay tells whether they are right."""
+        """Existing snapshots that no replay compares."""
         return sorted({*self.plan.empty, *self.plan.witnesses} - self.compared)
 
     @property
@@ -132,15 +132,15 @@ class Healing:
 def plan_healing(
     log: DiskPartition, log_start_offset: int | None, *, replace_empty: bool, replace_corrupt: bool, replayed: bool
 ) -> HealPlan:
-    """Look at names, and at the snapshots that are there.
+    """Check names, and the existing snapshots.
 
     Raises PartitionError for a directory without segments or with an unfinished compaction, for a snapshot that cannot be
     read, and for a log without snapshots that does not end with a whole batch.
 
     Args:
         log_start_offset: as checkpointed, None if it is the first segment's base. At its start a broker deletes
-            snapshots that are not above it, and so nothing is made there. It deletes strays, too: they are not looked at.
-        replayed: the log will be read. Else its end is not looked for.
+            snapshots that are not above it, and so nothing is made there. It deletes strays, too: they are not checked.
+        replayed: the log will be read. Else its end is not searched.
     """
     if log.files.unstable:
         raise PartitionError(
@@ -174,7 +174,7 @@ def _kind_of(log: DiskPartition, offset: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class HealReport:
-    """Every partition looked at, ascending, and what could not be looked at. `warnings` change no exit code."""
+    """Every checked partition, ascending, and what could not be checked. `warnings` change no exit code."""
 
     healings: tuple[Healing, ...]
     problems: tuple[str, ...]

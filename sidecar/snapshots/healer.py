@@ -1,4 +1,4 @@
-"""Turns the states of one partition into the files that it lacks: held until a witness confirms them, written on threads."""
+"""Turns the states of one partition into the files that it lacks: kept until a witness confirms them, written on threads."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class HeldSnapshots:
         self._waiting.append((snapshot.offset, len(snapshot.content), snapshot.aside_suffix))
 
     def take(self) -> Iterator[Sequence[NewSnapshot]]:
-        """All of them, in groups; none is held afterwards."""
+        """All of them, in groups; none is kept afterwards."""
         self._spool.seek(0)
         snapshots = (NewSnapshot(offset, self._spool.read(size), suffix) for offset, size, suffix in self._waiting)
         yield from grouped(snapshots, lambda snapshot: len(snapshot.content), GROUP_BYTES, GROUP_FILES)
@@ -126,7 +126,7 @@ class HeldSnapshots:
 
 
 class Healer:
-    """Takes the events of a job. `writer` None: only look.
+    """Takes the events of a job. `writer` None: only compare.
 
     What the replay gives waits for the next witness above. If that one disagrees, either it or the replay is wrong, and
     nothing is written below it. Where none is left above, nothing more can be proven and it is written. A snapshot above

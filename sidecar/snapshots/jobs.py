@@ -19,15 +19,16 @@ class PartitionJob:
 
     `starts`: where a replay may begin, ascending. It begins at the first, goes on over adjacent tasks, and begins again where
     tasks are left out or a segment is damaged.
-    `windows`: where the window of a boundary begins. A WINDOW start above it tells nothing there; a boundary that is not named
+    `windows`: where the window of a boundary begins. A WINDOW start above it gives nothing there; a boundary that is not named
     takes any start.
     `older`: all segments below the last boundary, for what a WINDOW start must find out about open transactions.
     `trusted`: snapshots that tell which transactions are open at their offset. A replay from a WINDOW start goes up to the next.
     `beginning_known`: of the log's start; see `exactness`. It counts for what is read down to there.
     `table_at`: the state at a LOG_START or SNAPSHOT start, or a trusted snapshot; None if the file has vanished.
-    `compacted`: offsets may be missing anywhere. Else nothing can be told above the first that is.
-    `forgotten`: boundaries at which nobody is known, on purpose, nor above the last one who was before; but for those in a
-    transaction, if `keeps_undecided`. `begins_anew`: ends of segments above which only those go on who are in a transaction.
+    `compacted`: offsets may be missing anywhere. Else nothing is known above the first that is.
+    `forgotten`: boundaries at which no producer is known, on purpose, nor above the last one any that was before; but
+    for those in a transaction, if `keeps_undecided`. `begins_anew`: ends of segments above which only those go on who are in a
+    transaction.
     """
 
     topic_partition: TopicPartition
@@ -95,7 +96,7 @@ class Misplaced:
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """No state above `offset` can be told; `resumes_at` is the next boundary at which one can, None: at none."""
+    """No state above `offset` is known; `resumes_at` is the next boundary at which one is, None: at none."""
 
     offset: int
     reason: str

@@ -61,7 +61,7 @@ class LocalEngine:
 
     def _pooled(self, function: Callable[[Task], Answer], tasks: Sequence[Task]) -> Iterator[Answer]:
         # Workers fork from a server that has one thread and the kernels loaded; forking this process would copy its threads'
-        # locks, and spawned ones would each load everything anew.
+        # locks, and spawned ones would each load everything again.
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload([PRELOADED])
         workers = min(self._workers, len(tasks))

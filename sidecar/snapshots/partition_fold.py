@@ -67,7 +67,7 @@ class PartitionFold:
 
     @property
     def _position(self) -> int | None:
-        """Where the replay stands, None if it has not begun."""
+        """The state of the replay, None if it has not begun."""
         if self._window is not None:
             return self._window.end_offset
         return None if self._state is None else self._state.table.end_offset
@@ -76,7 +76,7 @@ class PartitionFold:
         if start is None:
             return
         if self._position is not None:
-            # What is exact already gains nothing. A snapshot that is trusted tells more than a state that is not.
+            # What is exact already gains nothing. A trusted snapshot has more than a state that is not.
             inexact = self._window is not None or (self._state is not None and not self._state.exact)
             if start.kind is not StartKind.SNAPSHOT or not inexact:
                 return
@@ -275,7 +275,7 @@ class _Below:
 
 
 def _knowing_nothing(start: Start) -> StateAt:
-    """Where nothing tells which transactions are open."""
+    """Where it is unknown which transactions are open."""
     return StateAt(ProducerTable.blank(start.offset), start.log_time_ms, start, transactions_known=False)
 
 

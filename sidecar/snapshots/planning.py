@@ -53,13 +53,13 @@ def plan_job(
     """The job that gives the states at the wanted offsets, each above the log's start, and at `judged` ones on the way.
 
     With Replay.WINDOW, what each of the wanted needs is read, each segment once: from the newest trusted snapshot below it or
-    from where its window begins, whichever is later. Open transactions never expire: where no trusted snapshot tells of
+    from where its window begins, whichever is later. Open transactions never expire: where no trusted snapshot names
     them, neither in the window nor above it, the newest below the window is where the replay begins, or the log's start.
-    `suspected` are `judged`, and their windows are read in any case, without looking for open transactions.
+    `suspected` are `judged`, and their windows are read in any case, without a search for open transactions.
 
-    The whole log is read all the same where nobody ever expires, and where a restore has left producers out.
+    The whole log is read all the same where no producer ever expires, and where a restore has left producers out.
 
-    Where nothing tells what was below the log's start, the next trusted snapshot tells which transactions are open since then.
+    Where the state below the log start is unknown, the next trusted snapshot names the transactions that are open since then.
 
     Raises the errors of `plan_full`.
     """
@@ -102,7 +102,7 @@ def _plan_window(
         if snapshot is None and window == first:
             start = at_log_start
             if not start.beginning_known:
-                # The next snapshot names the transactions of which only deleted segments told, and the replay shows if it is right.
+                # The next snapshot names the transactions that only deleted segments named, and the replay shows if it is right.
                 until = max(until, snapshots.next(offset) or offset)
         else:
             told_by = snapshot if snapshot is not None else above
@@ -166,7 +166,7 @@ def _knowing_older_transactions(log: PartitionLog, job: PartitionJob, forgetting
 
 
 def _open_since_start(snapshots: TrustedSnapshots, first: int) -> ProducerTable:
-    """What the next trusted snapshot proves of a log's start where nothing else tells what was below it."""
+    """What the next trusted snapshot proves about a log start where the state below it is unknown."""
     witness = None if (offset := snapshots.next(first)) is None else snapshots.table(offset)
     return ProducerTable.blank(first) if witness is None else ProducerTable(first, OpenBelow.of(witness, first).rows)
 
@@ -186,7 +186,7 @@ class _Ranges:
 
 
 def _is_left_out(log: PartitionLog, offset: int) -> bool:
-    """Whether the snapshot there may know nobody. One that does in spite of the restore is compared as ever."""
+    """Whether the snapshot there may be empty. One that does in spite of the restore is compared as ever."""
     if log.keeps_undecided or offset not in log.snapshot_offsets:
         return True
     try:

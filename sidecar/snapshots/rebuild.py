@@ -22,7 +22,7 @@ from sidecar.snapshots.tasks import PartitionLog
 
 @dataclass(frozen=True, slots=True)
 class RebuiltSnapshot:
-    """A file that was written. `window_ms`: producers idle for longer are left out, None: nobody is.
+    """A file that was written. `window_ms`: producers idle for longer are left out, None: none are.
 
     Its replay began at `start_offset`, where `start` says what was known.
     """
@@ -39,7 +39,7 @@ class RebuiltSnapshot:
 
 @dataclass(slots=True)
 class Rebuilding:
-    """One partition: replayed from `start_offset` on, `from_snapshot` if a broker's snapshot told what was before.
+    """One partition: replayed from `start_offset` on, `from_snapshot` if a broker's snapshot had the state before.
 
     `read_bytes`: bytes of segments that were read.
     """

@@ -64,7 +64,7 @@ class TrustedSnapshots:
 
     - It belongs to a segment's base (or to the end of the last one): brokers delete others unread.
     - Its checksum is right, it names at least one producer, and nothing in it lies at or above its own offset.
-    - No empty snapshot stands inside its window. A broker that starts cleanly and finds no snapshots writes empty ones
+    - No empty snapshot is inside its window. A broker that starts cleanly and finds no snapshots writes empty ones
       without reading the log, and what it writes later lacks everybody from before. Once the window has passed the
       empty one, these producers have expired. Source: UnifiedLog.rebuildProducerState, KIP-952.
 

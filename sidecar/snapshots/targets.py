@@ -119,10 +119,10 @@ def topics_of(partitions: Sequence[PartitionFiles], problems: Sequence[ScanProbl
 
 
 def misnamed_directories(log_dirs: Sequence[Path]) -> list[str]:
-    """What to tell of directories that hold segments under a name that is no partition's: nobody looks at them."""
+    """Warnings about directories that hold segments under a name that is no partition's: they are not read."""
     found: list[str] = []
     for log_dir in log_dirs:
-        with suppress(OSError):  # A log dir that cannot be listed is told of by the scan.
+        with suppress(OSError):  # The scan reports a log dir that cannot be listed.
             found += [
                 f"{path}: holds segments, but its name is not that of a partition directory (expected "
                 "<topic>-<number>). It was skipped, and a broker does not start with it. Rename it, or move it "

@@ -23,7 +23,7 @@ from sidecar.model import TopicPartition
 
 _WINDOW_BYTES: Final = 2 * 1024 * 1024
 _CHUNK_BATCHES: Final = 16_384
-"""So that what was read is still in the processor's cache when it is looked at: larger ones are a tenth slower."""
+"""So that the bytes are still in the processor's cache when they are used: larger ones are a tenth slower."""
 
 
 class SegmentSource(Protocol):
@@ -121,7 +121,7 @@ class PartitionLog(Protocol):
 
     @property
     def compacted(self) -> bool:
-        """Whether a log cleaner is said to have been at it, or nobody can tell: offsets may be missing then."""
+        """Whether a log cleaner is said to have cleaned it, or this is unknown: offsets may be missing then."""
 
     @property
     def bases(self) -> tuple[int, ...]:
@@ -140,7 +140,8 @@ class PartitionLog(Protocol):
 
     @property
     def begins_anew(self) -> frozenset[int]:
-        """Ends of segments above which nobody from below is known, though snapshots there name them; but for those undecided."""
+        """Ends of segments above which no producer from below is known, though snapshots there name them; but for those
+        undecided."""
 
     def snapshot(self, offset: int) -> tuple[bytes, int]:
         """A snapshot's bytes, and a time (ms) not before it was written and not later than now.

@@ -189,7 +189,7 @@ class EmbeddedSpark:
 
 @contextmanager
 def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """The JVM and its workers inherit these; afterwards nobody else does."""
+    """The JVM and its workers inherit these; afterwards no other process does."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:

@@ -95,7 +95,7 @@ def cancelled_at_the_end(context: Any) -> Iterator[Group]:
     try:
         yield jobs
     finally:
-        # A JVM that was killed runs no jobs, and whoever waits for them has been told.
+        # A JVM that was killed runs no jobs, and all that wait for them have the error.
         with suppress(Py4JError, OSError, AttributeError):
             context.cancelJobGroup(group)
 
@@ -121,7 +121,7 @@ class SparkStages:
     spark: EmbeddedSpark
 
     def prepare(self) -> None:
-        """Begin to start the JVM and its workers while the caller does something else. What goes wrong is told at first use."""
+        """Begin to start the JVM and its workers while the caller does something else. Errors are raised at first use."""
         threading.Thread(target=self._start_workers, name="spark-start", daemon=True).start()
 
     def _start_workers(self) -> None:
@@ -208,7 +208,7 @@ def _second(function: Callable[[int, Sequence[Any]], Iterator[Row]], rows: Itera
 
 @dataclass(frozen=True, slots=True)
 class _Third:
-    """Plans are pickled one by one: each task gets all of them, and looks into its own."""
+    """Plans are pickled one by one: each task gets all of them, and uses its own."""
 
     function: Callable[[Iterable[Row], Any], Iterator[Any]]
     plans: Sequence[bytes]

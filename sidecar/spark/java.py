@@ -1,4 +1,4 @@
-"""What a JVM needs of this machine, looked at before one is started: its own messages hide the cause."""
+"""What a JVM needs of this machine, checked before one is started: its own messages hide the cause."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def require_user_name() -> None:
 
 
 def _version_of(java: str) -> int | None:
-    """The feature version, None if it cannot be told."""
+    """The feature version, None if it is unknown."""
     try:
         done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:

@@ -81,7 +81,7 @@ def _files(found: dict[str, Distribution]) -> Iterator[tuple[str, Path]]:
             continue  # Installed for development it lists none of its files.
         for file in packed.files or ():
             path = Path(str(packed.locate_file(file)))
-            # Not the scripts beside the packages, and no bytecode, which names the path it was compiled at.
+            # Not the scripts next to the packages, and no bytecode, which names the path it was compiled at.
             if ".." not in file.parts and "__pycache__" not in file.parts and path.is_file():
                 yield str(file), path
     for package in _OURS:

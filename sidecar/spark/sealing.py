@@ -49,7 +49,7 @@ def keep_keys_here() -> None:
 
 
 def secret_variables(settings: S3Settings) -> dict[str, str]:
-    """The variables in which a worker of this machine finds the keys; none where the SDK looks for them itself."""
+    """The variables in which a worker of this machine finds the keys; none where the SDK finds them itself."""
     held = {variable: getattr(settings, name) for name, variable in _VARIABLES.items()}
     return {variable: secret.get_secret_value() for variable, secret in held.items() if secret is not None}
 

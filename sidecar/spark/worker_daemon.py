@@ -1,7 +1,7 @@
 """The process from which Spark forks its Python workers, by the property `spark.python.daemon.module`.
 
 pyspark's own, but with the kernels loaded before the first fork: once, not once per worker. And frozen: a worker runs the
-garbage collector after every task, which is dear while it has to look at everything that was imported.
+garbage collector after every task, which is slow while it has to visit everything that was imported.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _quiet(worker: Callable[[Any, bool], int]) -> Callable[[Any, bool], int]:
         try:
             return worker(connection, authenticated)
         except BrokenPipeError:
-            # Buffers of a connection that nobody reads must not be flushed again on the way out.
+            # Buffers of a connection that is not read must not be flushed again on the way out.
             os._exit(0)
 
     return quiet

@@ -43,7 +43,7 @@ class BandwidthLimit:
         self._taken = self._moved = 0.0
         self._moved_at_s = clock.monotonic_s()
         self.note: Callable[[int, float], None] = lambda _bytes, _waited_s: None
-        """Told of all that is taken: bytes, and the seconds that they wait for."""
+        """Called for all that is taken: bytes, and the seconds of their wait."""
 
     @property
     def is_limited(self) -> bool:
@@ -61,7 +61,7 @@ class BandwidthLimit:
             self._bytes_per_s = bytes_per_s
 
     def take(self, size_bytes: int, *, waits: bool = True) -> None:
-        """Wait for the turn of `size_bytes` bytes. Time that nobody used is not saved up."""
+        """Wait until `size_bytes` bytes may pass. Unused time is not saved up."""
         with self._lock:
             self._move()
             turn = self._taken
@@ -147,7 +147,7 @@ class IoBudget:
 
 
 class PacedChunks:
-    """The bytes of a source in order, each chunk once it had its turn. `crc32c`: of what was given out so far."""
+    """The bytes of a source in order, each chunk after its wait. `crc32c`: of what was given out so far."""
 
     def __init__(self, source: UploadSource, limit: BandwidthLimit) -> None:
         self._source = source

@@ -28,7 +28,7 @@ _RANDOM_LENGTH = 16
 
 
 def walk(root: Path, prefix: str, start_after: str) -> Iterator[tuple[ObjectKey, os.stat_result]]:
-    """Objects below `root` with `prefix`, above `start_after`, in S3's order: by whole key, so `a-b` stands before `a/b`.
+    """Objects below `root` with `prefix`, above `start_after`, in S3's order: by whole key, so `a-b` comes before `a/b`.
 
     One directory's names at a time in memory.
     """
@@ -68,7 +68,7 @@ def _holds_objects(root: Path, folder: str) -> bool:
     try:
         return next(walk(root, folder, ""), None) is not None
     except PermissionError:
-        return True  # Whoever reads on in there learns which directory it is; what lies beside it can be read.
+        return True  # Whoever reads on in there learns which directory it is; the others can be read.
 
 
 def is_temporary(name: str) -> bool:
@@ -109,7 +109,7 @@ class DirectoryStore:
     lists_by_page = True
 
     def __init__(self, root: Path, budget: IoBudget | None = None, randomness: Randomness | None = None) -> None:
-        """Raises SettingsError if `root` is something else than a directory, StoreError if it cannot be looked at."""
+        """Raises SettingsError if `root` is something else than a directory, StoreError if it cannot be read."""
         self.root = root.absolute()
         self.url = self.root.as_uri()
         self._budget = budget or IoBudget.unlimited(SystemClock())
@@ -133,7 +133,7 @@ class DirectoryStore:
             return None
 
     def close(self) -> None:
-        """Nothing is held open between calls."""
+        """Nothing stays open between calls."""
 
     def put_if_absent(self, key: ObjectKey, body: bytes) -> None:
         self._create(key, [body])
@@ -218,7 +218,7 @@ class DirectoryStore:
 
     def _create(self, key: ObjectKey, chunks: Iterable[bytes]) -> None:
         path = self._path(key)
-        # The temporary file stands beside its target, because a link cannot cross file systems.
+        # The temporary file is in its target's directory, because a link cannot cross file systems.
         temporary = path.parent / f".{path.name}.{self._randomness.random_bytes(8).hex()}{TEMPORARY_SUFFIX}"
         with translating_os_errors("create", key, self.url):
             descriptor = self._open_new(temporary, key)

@@ -201,7 +201,7 @@ def translating(
     passes: tuple[type[Exception], ...] = (),
     hidden: str = "",
 ) -> Iterator[None]:
-    """Raises ours instead of whatever the file system's own library raises, except what the caller looks at itself.
+    """Raises ours instead of whatever the file system's own library raises, except what the caller handles itself.
 
     Args:
         hidden: left out of the error's text.

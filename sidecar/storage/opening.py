@@ -40,7 +40,7 @@ def open_store(
 
     Args:
         budget: of somebody who will change it. Default: what the settings say, for good.
-        answers: is told whether there are any, of a store behind a network that this process talks to itself.
+        answers: called with whether there are any, of a store behind a network that this process talks to itself.
     """
     clock = clock or SystemClock()
     budget = budget or IoBudget.of(settings, clock)

@@ -67,7 +67,7 @@ class MayShowUnfinished(Protocol):
     """A store that can tell whether it shows an object before all of its bytes are there."""
 
     def shows_unfinished(self, key: ObjectKey) -> bool:
-        """Create an object, and look for it in the middle."""
+        """Create an object, and list it in the middle."""
 
 
 class ShownUnfinished(StoreUnsafe):
@@ -133,7 +133,7 @@ class StoreProbe:
         )
 
     def new_key(self, name: str) -> ObjectKey:
-        """A fresh key: never put before, and no lost answer of ours is about it."""
+        """A fresh key: never put before, and no unknown outcome is about it."""
         key = ObjectKey(f"{self.folder}/{name}-{next(self._numbers)}")
         self._keys.append(key)
         return key

@@ -1,16 +1,16 @@
 """Several create-only puts of one key at once: how many does a store let through?
 
 There are two ways of coming at once. A store may check whether the key is free when a put begins, and create the object when it
-has the bytes: to that store a put is held open while another one comes and goes. Or it checks late, and the gap is short: to that
+has the bytes: to that store a put is paused while another one comes and goes. Or it checks late, and the gap is short: to that
 store all puts come together. Only the first kind is found for certain; the second one by chance, in many turns.
 
 How many turns: a store that fails in one of ten races is to be missed in less than one of 10^6 starts. All turns miss it with
-probability 0.9^n. 0.9^131 = 1.013e-6, 0.9^132 = 9.1e-7: n = 132. Turns that are held open come on top. The alternative, to read
+probability 0.9^n. 0.9^131 = 1.013e-6, 0.9^132 = 9.1e-7: n = 132. Races with paused puts come on top. The alternative, to read
 back each own commit, finds an overwritten commit only if the other writer came before that read: it is done besides
 (`put_once`), and proves less.
 
 A store may also lock the key before it reads the body (MinIO: erasureObjects.putObject, where there is a condition). There the
-other put waits for the one that is held, which therefore goes on after a moment.
+other put waits for the paused one, which therefore goes on after a moment.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from sidecar.model import ObjectKey
 from sidecar.ports import MIB, ObjectStore
 
 TURNS: Final = 132
-"""Races without held puts; see above."""
+"""Races without paused puts; see above."""
 WRITERS: Final = 4
 _TURNS_OF_ALL: Final = 8
-"""With all writers and large bodies, one turn after the other; the other turns have two writers, and many run at once."""
+"""With all writers and large bodies, one race after the other; the other races have two writers, and many run at once."""
 _HELD_TURNS: Final = 3
-"""One would do: the puts held open were there first. A busy server may begin with the last one all the same."""
+"""One would do: the paused puts were there first. A busy server may begin with the last one all the same."""
 _ON_THE_WAY_S: Final = 3.0
-"""Until each held put has sent all but its end, at most: a store that reads nothing while it waits may fill the buffers."""
+"""Until each paused put has sent all but its end, at most: a store that reads nothing while it waits may fill the buffers."""
 _COME_AND_GONE_S: Final = 1.0
-"""For the put that is not held. A store that checks too early answers it at once; any other is found by the held ones alone."""
+"""For the put without a pause. A store that checks too early answers it at once; the paused ones alone find any other."""
 _TOGETHER_S: Final = 5.0
-"""For the slowest writer of a turn to begin."""
+"""For the slowest writer of a race to begin."""
 _THREADS: Final = 16
 _PUTS: Final = 4
 """Attempts of one put that gets no definite answer, each of which the store's own layer repeats."""
@@ -79,7 +79,7 @@ class Race:
     def run(self) -> int:
         """All turns, until there are two winners; how many there were.
 
-        Once a put had to wait for held ones, no more are held.
+        Once a put had to wait for paused ones, no more are paused.
 
         Raises:
             TwoWriters: two puts of one key succeeded.
@@ -135,7 +135,7 @@ class Race:
         self._settle(key, [passing, *held])
 
     def _begin(self, pool: ThreadPoolExecutor, bodies: Sequence[bytes]) -> tuple[ObjectKey, list[Future[_Put]]]:
-        """All writers of a turn put as soon as the last one of them has a thread."""
+        """All writers of a race put as soon as the last one of them has a thread."""
         key, start = self._new_key("race"), Barrier(len(bodies))
         self._starts.append(start)
 
@@ -147,7 +147,7 @@ class Race:
         return key, [pool.submit(put, body) for body in bodies]
 
     def _put(self, key: ObjectKey, body: bytes, put: Callable[[], None]) -> _Put:
-        """Put until the outcome is known. After a lost answer, the object under the key shows whose put took hold.
+        """Put until the outcome is known. After an unknown outcome, the object under the key shows whose put succeeded.
 
         There are hundreds of puts: if one that is throttled ended them all, a store that throttles would never pass.
         """

@@ -20,7 +20,7 @@ _DOUBLINGS_MAX = 30
 SILENT_S: Final = 10.0
 """A store that is busy may refuse for a moment; one that has not answered any request for so long is away."""
 FORGOTTEN_S: Final = 600.0
-"""Where nobody asked for so long, far longer than a partition rests after a failure, nobody has waited either."""
+"""Without a request for so long, far longer than a partition's backoff, nothing has waited either."""
 
 
 class Retrier:

@@ -169,7 +169,7 @@ def _generations(state: PartitionState) -> tuple[GenerationBytes, ...]:
 
 
 def unreadable_row(lineage: Lineage, problem: str, error: SidecarError) -> PartitionRow:
-    """The row of a lineage whose commit log could not be read. `problem`: the error as a person is told it."""
+    """The row of a lineage whose commit log could not be read. `problem`: the error as people see it."""
     # What is lost or damaged is the partition's own trouble: the store works.
     store_failed = isinstance(error, FROM_STORE) and not isinstance(error, ObjectMissing | ObjectDamaged)
     return replace(row_of(empty_state(lineage)), problem=problem, store_failed=store_failed)

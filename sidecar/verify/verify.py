@@ -1,4 +1,4 @@
-"""Proof that an archive is whole: the commit log, the coverage, and every committed object; and what lies beside them."""
+"""Proof that an archive is whole: the commit log, the coverage, and every committed object; and the unreferenced ones."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class SegmentState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SegmentVerification:
-    """One segment or recorded hole. `end_offset` is None where only the object's key is known."""
+    """One segment or recorded gap. `end_offset` is None where only the object's key is known."""
 
     base_offset: int
     end_offset: int | None
@@ -94,7 +94,7 @@ class PartitionVerification:
 
     @property
     def is_sound(self) -> bool:
-        """Whether there is no problem. Orphans and recorded holes are none."""
+        """Whether there is no problem. Orphans and recorded gaps are none."""
         return not self.problems
 
     @property
@@ -251,7 +251,7 @@ def _in_order(
     driver: Checks,
     finish: Callable[[_Planned | PartitionVerification, Sequence[Checked]], PartitionVerification],
 ) -> Iterator[PartitionVerification]:
-    """Each lineage as soon as its segments have been checked; what lies beside them is listed meanwhile."""
+    """Each lineage as soon as its segments have been checked; unreferenced objects are listed meanwhile."""
     waiting: deque[Future[PartitionVerification]] = deque()
     stream = driver.run([check for one in planned if isinstance(one, _Planned) for check in one.checks])
     with closing(stream):
@@ -301,7 +301,7 @@ def _plan(store: ObjectStore, root: ObjectKey, clock: Clock, *, deep: bool) -> _
 
 
 def _finish(store: ObjectStore, now: StoreNow, planned: _Planned, checked: Sequence[Checked]) -> PartitionVerification:
-    """Put the findings together with what lies beside. Raises StoreError, also for a segment that could not be read."""
+    """Combine the findings with the unreferenced objects. Raises StoreError, also for a segment that could not be read."""
     for one in checked:
         one.require_read()
     state = planned.state

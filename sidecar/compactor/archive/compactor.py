@@ -90,7 +90,7 @@ class ArchiveCompactor:
         uploads are deleted.
 
         Args:
-            done: told of each partition that is committed.
+            done: called for each partition that is committed.
         """
         partitions = [PartitionInWork(request) for request in requests]
         running = self._planned(partitions)

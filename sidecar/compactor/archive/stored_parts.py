@@ -20,7 +20,7 @@ from sidecar.storage.source import FileSource
 from sidecar.store_settings import StoreSettings
 
 STAGING: Final = "staging/"
-"""Below the archive's root, beside the clusters: `staging/<job id>/<8d number>-<id>.part`. Nothing there outlives its job."""
+"""Below the archive's root, next to the clusters: `staging/<job id>/<8d number>-<id>.part`. Nothing there outlives its job."""
 
 _PART = re.compile(r"staging/([^/]{22})/([0-9]{8})-([^/]{22})\.part", re.ASCII)
 
@@ -50,7 +50,7 @@ class StoredParts:
         with nameless_file(Path(tempfile.gettempdir())) as waiting:
             yield waiting
             if not waiting.size_bytes:
-                return  # Nobody asks for it.
+                return  # It is not used.
             key = ObjectKey(f"{self.prefix}{number:08d}-{fresh_id(self.randomness)}.part")
             source = FileSource(waiting.file.fileno(), waiting.size_bytes, key)
             process_store.store_of(self.store).upload(key, source)

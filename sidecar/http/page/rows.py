@@ -158,7 +158,7 @@ def _deadline(row: Row) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What a viewer wants to see. `page` counts from 1. `is_reversed`: the other way round than an order's own."""
+    """What a viewer wants to see. `page` counts from 1. `is_reversed`: the reverse of an order's own."""
 
     search: str = ""
     state: State | None = None

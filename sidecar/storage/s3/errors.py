@@ -168,7 +168,7 @@ def meaning_behind(error: BaseException, request: StoreRequest) -> SidecarError 
     for cause in _causes(error):
         if isinstance(cause, ClientError):
             return refusal(cause, request)
-        if isinstance(cause, BotoCoreError):  # urllib3 stands behind others' errors, too
+        if isinstance(cause, BotoCoreError):  # others' errors wrap urllib3's, too
             return failure(cause, request)
     return None
 

@@ -23,7 +23,7 @@ _CHUNK_BYTES = 1 << 24
 def read_range(s3: S3Requests, key: ObjectKey, position: int, size_bytes: int | None, *, whole: bool = False) -> bytes:
     """Up to `size_bytes` bytes from `position`, fewer at the object's end; for `whole`, see `ObjectStore`. Raises ObjectMissing."""
     if size_bytes == 0:
-        s3.head(key)  # HTTP has no empty range, but the promise to raise ObjectMissing stands.
+        s3.head(key)  # HTTP has no empty range, but ObjectMissing must still be raised.
         return b""
     if position == 0 and size_bytes is None:
         return b"".join(stream(s3, key, chunk_bytes=_CHUNK_BYTES))

@@ -1,4 +1,4 @@
-"""Bodies of S3 requests that act while they are sent: held back before their end, or paced by a limit."""
+"""Bodies of S3 requests that act while they are sent: paused before their end, or paced by a limit."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from sidecar.storage.bandwidth import BandwidthLimit
 
 _LAST_BYTES = 1024
-"""Held back. What goes before fills the buffers with which a server may begin before it looks at its objects."""
+"""The paused part. What goes before fills the buffers with which a server may begin before it reads its objects."""
 
 
 class RequestBody:
@@ -28,7 +28,7 @@ class RequestBody:
         return len(self._body)
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """As files do: botocore and urllib3 also look for the length by it."""
+        """As files do: botocore and urllib3 also find the length by it."""
         base = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: len(self._body)}[whence]
         self._position = base + offset
         return self._position
@@ -71,7 +71,7 @@ class HeldBody(RequestBody):
         self._held_from = max(0, len(self._body) - _LAST_BYTES)
 
     def read(self, size: int | None = -1) -> bytes:
-        """A block, which ends where the held bytes begin."""
+        """A block, which ends where the paused bytes begin."""
         if self._held_from is not None:
             left = self._held_from - self._position
             if left > 0:

@@ -164,7 +164,7 @@ def client_config(settings: S3Settings) -> dict[str, Any]:
         # How many there are is for those to decide who make the threads, of which some make threads of their own.
         "max_pool_connections": CONNECTIONS_KEPT_MAX,
         "tcp_keepalive": True,
-        # botocore's own is put together anew for each request, at a sixteenth of its whole cost.
+        # botocore's own is built again for each request, at a sixteenth of its whole cost.
         "user_agent": f"tiered-sidecar/{__version__}",
         # sidecar.storage.retry repeats; a second layer would multiply the attempts and hide unknown outcomes.
         "retries": {"total_max_attempts": 1, "mode": "standard"},

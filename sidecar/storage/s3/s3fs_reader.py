@@ -84,7 +84,7 @@ class S3FilesReader(FsspecReader):
         return self._retrier.run(lambda: super(S3FilesReader, self)._ask(operation, key, call))
 
     def _find(self, prefix: str) -> dict[str, dict[str, Any]]:
-        # Below the bucket itself: of a folder that turns out to be empty s3fs would ask twice more what it is.
+        # Below the bucket itself: for an empty folder s3fs would send two more requests.
         bucket, _, folder = self._root.partition("/")
         whole = f"{folder}/{prefix}" if folder else prefix
         found: dict[str, dict[str, Any]] = self._files.find(bucket, detail=True, prefix=whole)

@@ -63,7 +63,7 @@ class S3Store:
         budget: IoBudget | None = None,
         answers: StoreAnswers | None = None,
     ) -> None:
-        """Makes a client, sends nothing. Raises SettingsError. `answers`: is told whether there are any."""
+        """Makes a client, sends nothing. Raises SettingsError. `answers`: called with whether there are any."""
         parts = urlsplit(settings.url)
         prefix = KeyPrefix(parts.path)
         self.url = f"s3://{parts.netloc}/{prefix.path}".rstrip("/")

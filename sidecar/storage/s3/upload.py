@@ -1,4 +1,4 @@
-"""Uploads of an object under a fresh key, in one put or in parallel parts, and the settling of lost answers.
+"""Uploads of an object under a fresh key, in one put or in parallel parts, and the settling of unknown outcomes.
 
 Parts have a CRC-32C each, and one for the whole. Memory is bounded by part size times the workers of the pool, which all uploads
 of a store share: a worker reads its part once, hashes it and sends it from the same buffer.
@@ -27,7 +27,8 @@ Answer = TypeVar("Answer")
 
 
 class Upload:
-    """One object on its way. A key of its own lets it settle a lost answer by looking: nobody else can have made the object."""
+    """One object on its way. A key of its own lets it settle an unknown outcome by a read: no other writer can have
+    created the object."""
 
     def __init__(self, requests: S3Requests, key: ObjectKey, source: UploadSource, limit: BandwidthLimit) -> None:
         self.s3 = requests
@@ -242,7 +243,7 @@ class MultipartUpload:
             if any(not future.done() or future.exception() is not None for future in futures):
                 self._cancelled.set()
             wait(futures)
-        # A part that was left out (None) stands beside one that failed, whose error `result` raises.
+        # A part that was left out (None) comes with one that failed, whose error `result` raises.
         return [part for part in (future.result() for future in futures) if part is not None]
 
     def _send_part(self, number: int, position: int) -> SentPart | None:
