@@ -100,7 +100,7 @@ def test_an_upload_that_cannot_be_confirmed_is_kept_and_used_when_the_broker_is_
         assert kept
         facts.away, facts.ask_before_away = AWAY, None
         report = rounds.run_once()
-        assert (report.errors, report.broker_away) == ([], AWAY)
+        assert (report.errors, report.broker.away) == ([], AWAY)
         assert not any(state.segments for state in archived_states(store).values())
         facts.away = None
         assert rounds.run_once().errors == []
@@ -117,7 +117,7 @@ def test_rights_that_are_missing_are_in_the_report(tmp_path: Path) -> None:
     log_dir = golden("4.3.0") / "logs"
     facts = Leadership(FileBrokerFacts([log_dir], assume_leader=True), missing_rights=("Describe on topic a",))
     with tools_for(log_dir, MemoryStore(), tmp_path) as tools:
-        assert rounds_of(replace(tools, facts=facts), log_dir).plan()[1].missing_rights == ("Describe on topic a",)
+        assert rounds_of(replace(tools, facts=facts), log_dir).plan()[1].broker.missing_rights == ("Describe on topic a",)
 
 
 def test_leadership_that_is_lost_during_the_upload_commits_nothing_and_leaves_nothing(tmp_path: Path) -> None:
