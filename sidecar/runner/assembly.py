@@ -9,7 +9,6 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from hashlib import sha256
-from pathlib import Path
 from threading import Event
 
 from sidecar.clock import Clock, SystemClock
@@ -76,11 +75,6 @@ def policy_of(settings: Settings, *, repeats: bool) -> RunLimits:
     return replace(policy, max_queue=run.max_queue, task_s=TASK_S, retry_wait_s=run.retry_wait_s)
 
 
-def journal_directory(settings: Settings) -> Path:
-    """Where the journal of this archive lies: one state directory may serve several archives, one after the other."""
-    return settings.run.state_path / sha256(settings.store.url.encode()).hexdigest()[:16]
-
-
 class ChangingSettings:
     """Settings that components hold and that a reload replaces in place: overrides of topic policies, and the I/O limits."""
 
@@ -134,7 +128,8 @@ def open_tools(
         if read_only:
             directory = resources.enter_context(work_directory("dry-run")) / "journal"
         else:
-            directory = journal_directory(settings)
+            # One state directory may serve several archives, one after the other.
+            directory = settings.run.state_path / sha256(settings.store.url.encode()).hexdigest()[:16]
             # `run` may have nothing to do for hours: there the first segment loads them.
             with nullcontext() if repeats else warming_up():
                 # `run` reports what it waits for, and tries again itself.

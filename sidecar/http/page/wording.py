@@ -71,18 +71,14 @@ def duration_text(seconds: float) -> str:
 
 def time_text(at_ms: int) -> str:
     """`14:05:09`, of the clock that all brokers share."""
-    return f"{_utc(at_ms):%H:%M:%S}"
+    return machine_time(at_ms)[11:19]
 
 
 def machine_time(at_ms: int) -> str:
     """`2026-11-21T14:05:09Z`."""
-    return f"{_utc(at_ms):%Y-%m-%dT%H:%M:%SZ}"
+    return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def plural(number: int, one: str) -> str:
     """`1 partition`, `2 partitions`."""
     return f"{count_text(number)} {one if number == 1 else one + 's'}"
-
-
-def _utc(at_ms: int) -> datetime:
-    return datetime.fromtimestamp(at_ms / 1000, UTC)
