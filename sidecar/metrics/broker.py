@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from sidecar.clock import Clock
 from sidecar.metrics.backlog import Backlog
 from sidecar.metrics.declarations import Declarations, Since
@@ -40,26 +38,26 @@ class BrokerMetrics:
             "Led partitions with segments that are not archived, of which nobody knows when the broker deletes them: no broker is "
             "asked, or it does not tell. Nothing warns of losses there; name one to ask, or set topics.policies.",
         ).set_function(backlog.unknown)
-        self._cleaner_stalled = declarations.gauge(
+        self.cleaner_stalled = declarations.gauge(
             "broker_cleaner_stalled",
             "Partitions that are due for the broker's own cleaner, and whose first dirty offset has not moved for "
             "`broker.cleaner_stalled_after_s`. Alert above 0: its thread has died, or it gave the partition up.",
         )
-        self._cleaner_stalled_s = declarations.gauge(
+        self.cleaner_stalled_s = declarations.gauge(
             "broker_cleaner_stalled_seconds",
             "How long the longest-stalled partition has been due; 0 if none is stalled.",
         )
-        self._cleaner_dirty = declarations.gauge(
+        self.cleaner_dirty = declarations.gauge(
             "broker_cleaner_dirty_bytes", "Rolled bytes of compacted partitions that the broker has not cleaned yet."
         )
-        self._cleaner_ratio = declarations.gauge(
+        self.cleaner_ratio = declarations.gauge(
             "broker_cleaner_max_dirty_ratio", "The largest dirty ratio of a compacted partition on this broker."
         )
-        self._cleaner_overdue = declarations.gauge(
+        self.cleaner_overdue = declarations.gauge(
             "broker_cleaner_beyond_max_lag_partitions",
             "Partitions with something dirty beyond `max.compaction.lag.ms`.",
         )
-        self._held_deleted = declarations.gauge(
+        self.held_deleted = declarations.gauge(
             "held_deleted_bytes",
             "Bytes of planned segments that the broker has deleted and that are held open until they are archived: they still take "
             "up its disk, and end with this process. Alert above 0, and look at it before a restart.",
@@ -86,20 +84,6 @@ class BrokerMetrics:
         self._read.at_ms = read_ms
         self._away.set(is_away)
         self._missing_rights.set(missing_rights)
-
-    def cleaner(
-        self, stalled: int, max_stalled_s: float, dirty_bytes: int, max_ratio: float, beyond_max_lag: int
-    ) -> None:
-        """A look at the broker's own cleaner. `stalled`, `beyond_max_lag`: partitions."""
-        self._cleaner_stalled.set(stalled)
-        self._cleaner_stalled_s.set(max_stalled_s)
-        self._cleaner_dirty.set(dirty_bytes)
-        self._cleaner_ratio.set(max_ratio)
-        self._cleaner_overdue.set(beyond_max_lag)
-
-    def watch_held(self, deleted_bytes: Callable[[], int]) -> None:
-        """From now on ask this how much of the broker's disk is taken up by what it has deleted and we hold."""
-        self._held_deleted.set_function(deleted_bytes)
 
     def offsets_lost(self, count: int) -> None:
         self._lost.inc(count)

@@ -141,7 +141,7 @@ def open_tools(
         emit = fan_out(metrics.handle, memory.noting_losses(clock), *sinks, log_event)
         held = PinnedFiles(emit=emit)
         resources.callback(held.release)
-        metrics.broker.watch_held(held.unlinked_bytes)
+        metrics.broker.held_deleted.set_function(held.unlinked_bytes)
         resources.callback(memory.close)
         if (lost_ms := memory.last_loss_ms()) is not None:
             metrics.broker.last_loss(lost_ms)

@@ -65,7 +65,7 @@ def tools_for(
     memory = ArchiveCache()
     told = Told(clock, metrics, memory)
     held = PinnedFiles(free=lambda _descriptor: 1.0, emit=told)
-    metrics.broker.watch_held(held.unlinked_bytes)
+    metrics.broker.held_deleted.set_function(held.unlinked_bytes)
     try:
         yield RunContext(
             store=store,
