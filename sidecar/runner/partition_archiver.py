@@ -256,7 +256,7 @@ class PartitionArchiver:
         if not facts.leads or facts.reason:
             return PartitionPlan(files, facts, (), self.pending(files), facts.reason or NotLeader())
         state = known.as_known(files)
-        if state is not None and state.end_offset is None and self.held.has_losses:
+        if state is not None and state.end_offset is None and self.held.losses.has_losses:
             known.forget()  # Another broker's sidecar may have archived them since it was read.
             state = None
         try:
