@@ -131,7 +131,7 @@ class PartitionArchiver:
     def rests(self, files: PartitionFiles, *, is_listed: bool) -> bool:
         """A partition is not planned this time. False if it is not this broker's to archive, for all that is known.
 
-        `files`: as they were last listed. is_listed: whether that was just now.
+        `files`: as they were last listed. `is_listed`: whether that was just now.
         """
         facts = self.led = self._standing = None  # Planned again, it may be led again.
         with suppress(PartitionError):  # The next plan reports it; where the disk is gone, the facts may lie on it.
