@@ -32,6 +32,7 @@ class _Sample:
     end_offset: int
     name: str = "sample"
     base_offset: int = 0
+    last_modified_ms: int = 0
 
     @property
     def size_bytes(self) -> int:
@@ -39,10 +40,7 @@ class _Sample:
 
     @contextmanager
     def opened(self) -> Iterator[SegmentInput]:
-        yield self.unread()
-
-    def unread(self) -> SegmentInput:
-        return input_of(self, self._read_at, 0)
+        yield input_of(self, self._read_at)
 
     def _read_at(self, position: int, buffer: memoryview) -> int:
         piece = self.log[position : position + len(buffer)]

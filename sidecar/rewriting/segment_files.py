@@ -6,6 +6,7 @@ The one place where parts and whole sources are joined.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,11 +69,8 @@ def write_log(log: Path, parts: Parts, output: CompactedOutput[LogFile]) -> None
 
 def checked_file(log: Path, output: CompactedOutput[LogFile]) -> CheckedLog:
     """`checked_log` of a `.log` that was written. Raises CorruptFile, SegmentChanged."""
-    source = LazyFile(log)
-    try:
+    with closing(LazyFile(log)) as source:
         return checked_log(source, source.size_bytes, output, str(log))
-    finally:
-        source.close()
 
 
 @dataclass(frozen=True, slots=True)

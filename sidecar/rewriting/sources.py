@@ -33,22 +33,23 @@ class CompactionSource(Protocol):
     def size_bytes(self) -> int:
         """As listed or committed."""
 
+    @property
+    def last_modified_ms(self) -> int:
+        """The time of the broker's file, -1 if unknown."""
+
     def opened(self) -> AbstractContextManager[SegmentInput]:
         """The segment as the stages read it. Raises SegmentChanged if it is not the listed one, PartitionError, StoreError."""
 
-    def unread(self) -> SegmentInput:
-        """The segment for planning, where only its numbers count: nothing is opened."""
 
-
-def input_of(source: CompactionSource, read_at: ReadAt, last_modified_ms: int) -> SegmentInput:
-    """The segment, read by a function that the caller has."""
+def input_of(source: CompactionSource, read_at: ReadAt = lambda _position, _buffer: 0) -> SegmentInput:
+    """The segment, read by a function that the caller has. By default for planning, where only its numbers count."""
     return SegmentInput(
         source.base_offset,
         source.end_offset,
         source.size_bytes,
         read_at,
         file=source.name,
-        last_modified_ms=last_modified_ms,
+        last_modified_ms=source.last_modified_ms,
         index_bytes=largest_index_bytes(source.size_bytes),
     )
 
@@ -76,15 +77,13 @@ class LogFile:
     def name(self) -> str:
         return str(self.path)
 
+    @property
+    def last_modified_ms(self) -> int:
+        return self.mtime_ns // 1_000_000
+
     @contextmanager
     def opened(self) -> Iterator[SegmentInput]:
         """The segment as the stages read it. Raises SegmentChanged if it is not the listed one, PartitionError."""
         segment = LocalSegment(str(self.path), self.size_bytes, self.growing)
         with process_store.disk_turn(self.path), segment.opened() as read_at:
-            yield self.as_input(process_store.disk_reads(self.read_bytes_per_s).paced(read_at))
-
-    def as_input(self, read_at: ReadAt) -> SegmentInput:
-        return input_of(self, read_at, self.mtime_ns // 1_000_000)
-
-    def unread(self) -> SegmentInput:
-        return self.as_input(lambda _position, _buffer: 0)
+            yield input_of(self, process_store.disk_reads(self.read_bytes_per_s).paced(read_at))

@@ -66,18 +66,17 @@ class Source:
     def size_bytes(self) -> int:
         return len(self.segment.log)
 
+    @property
+    def last_modified_ms(self) -> int:
+        return self.segment.last_modified_ms
+
     @contextmanager
     def opened(self) -> Iterator[SegmentInput]:
-        yield self.unread()
-
-    def unread(self) -> SegmentInput:
-        return input_of(
-            self, reader(self.segment.log if self.held is None else self.held), self.segment.last_modified_ms
-        )
+        yield input_of(self, reader(self.segment.log if self.held is None else self.held))
 
 
 def as_input(segment: ReferenceSegment) -> SegmentInput:
-    return Source(segment).unread()
+    return input_of(Source(segment), reader(segment.log))
 
 
 def pieces_of(segment: ReferenceSegment, split_bytes: int) -> tuple[Piece, ...]:

@@ -91,7 +91,7 @@ class ArchivedLog:
     def opened(self) -> Iterator[SegmentInput]:
         """See CompactionSource. From the copy, if there is one. Reading raises StoreError."""
         with self._copy() as read_at:
-            yield self.as_input(read_at or reader(process_store.store_of(self.store), self.key, self.size_bytes))
+            yield input_of(self, read_at or reader(process_store.store_of(self.store), self.key, self.size_bytes))
 
     @contextmanager
     def fetched(self) -> Iterator[ReadAt]:
@@ -131,12 +131,6 @@ class ArchivedLog:
             return
         with LocalSegment(str(copy), self.size_bytes).opened() as read_at:
             yield read_at
-
-    def unread(self) -> SegmentInput:
-        return self.as_input(lambda _position, _buffer: 0)
-
-    def as_input(self, read_at: ReadAt) -> SegmentInput:
-        return input_of(self, read_at, self.last_modified_ms)
 
 
 RANGE_BYTES: Final = 8 * 1024 * 1024

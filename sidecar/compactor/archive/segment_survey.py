@@ -21,6 +21,7 @@ from sidecar.logformat.batches import BatchColumns, SegmentScanner
 from sidecar.logformat.window import ReadAt
 from sidecar.model import ArchivedSegment
 from sidecar.rewriting.job import Cutter, SurveyedSegment, padded
+from sidecar.rewriting.sources import input_of
 from sidecar.segment.archived_objects import table_at_end
 
 _WINDOW_BYTES: Final = 4 * 1024 * 1024
@@ -59,7 +60,7 @@ class ArchivedSurvey:
                 log.end_offset,
                 spares_deletes=self.spares_deletes,
             )
-            yield SurveyedSegment(log.as_input(read_at), pieces, tuple(completed), tuple(verdicts))
+            yield SurveyedSegment(input_of(log, read_at), pieces, tuple(completed), tuple(verdicts))
 
     def _ended_later(self) -> Iterator[CompletedTransaction]:
         """What ends above this segment, up to where the transactions have ended that are open at its end."""
