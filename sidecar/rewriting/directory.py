@@ -31,10 +31,9 @@ from sidecar.logformat.names import (
     parse_directory_name,
 )
 from sidecar.model import PartitionFiles
-from sidecar.rewriting.job import CompactionFigures, CompactionJob
+from sidecar.rewriting.job import CompactionFigures, CompactionJob, LogFile
 from sidecar.rewriting.run import required, rewritten, scanned
 from sidecar.rewriting.segment_files import write_segment
-from sidecar.rewriting.sources import LogFile
 from sidecar.rewriting.survey import Survey, survey
 from sidecar.rewriting.what_if import Outlook, what_if
 from sidecar.rewriting.work_files import (

@@ -16,10 +16,9 @@ from sidecar.logformat.bodies.building import build_batch, build_marker
 from sidecar.logformat.bodies.legacy import build_legacy_wrapper
 from sidecar.logformat.bodies.record import Record
 from sidecar.logformat.headers import Codec
-from sidecar.rewriting.job import CompactionJob, Cutter
+from sidecar.rewriting.job import CompactionJob, Cutter, input_of
 from sidecar.rewriting.local_stages import LocalStages
 from sidecar.rewriting.run import required, rewritten, scanned
-from sidecar.rewriting.sources import input_of
 
 __all__ = ["warm_up"]
 

@@ -15,9 +15,8 @@ from sidecar.compaction.scan import SplitScan
 from sidecar.compaction.verdicts import SplitVerdicts
 from sidecar.engine_ports import StagedRun, StageEngine, Stages
 from sidecar.errors import PartitionError, RowsLost, SidecarError
-from sidecar.rewriting.job import CompactedOutput, CompactionJob, RewrittenPiece, SurveyAnswer
+from sidecar.rewriting.job import CompactedOutput, CompactionJob, RewrittenPiece, SourceT, SurveyAnswer, input_of
 from sidecar.rewriting.packing import SegmentNeed, Step, placed, scan_tasks
-from sidecar.rewriting.sources import SourceT, input_of
 from sidecar.rewriting.stages import (
     JobFailure,
     JobRewriting,

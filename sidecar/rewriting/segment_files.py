@@ -20,8 +20,7 @@ from sidecar.logformat.indexes.rebuild import BuiltIndexes, IndexBuilder
 from sidecar.logformat.names import Suffix, file_name
 from sidecar.logformat.window import ReadAt
 from sidecar.model import PartName
-from sidecar.rewriting.job import CompactedOutput, RewrittenPiece
-from sidecar.rewriting.sources import CompactionSource, LogFile
+from sidecar.rewriting.job import CompactedOutput, CompactionSource, LogFile, RewrittenPiece
 from sidecar.rewriting.work_files import Parts, write_file
 from sidecar.segment.log_check import ExpectedLog, check_log
 

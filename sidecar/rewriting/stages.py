@@ -18,8 +18,7 @@ from sidecar.compaction.scan import SplitScan, scan_split
 from sidecar.compaction.segments import Split
 from sidecar.engine_ports import TO_DRIVER, Row
 from sidecar.errors import CorruptFile, SidecarError
-from sidecar.rewriting.job import SegmentSurvey, SurveyAnswer, Verdicts
-from sidecar.rewriting.sources import CompactionSource
+from sidecar.rewriting.job import CompactionSource, SegmentSurvey, SurveyAnswer, Verdicts
 from sidecar.rewriting.work_files import Parts, WorkFile
 
 

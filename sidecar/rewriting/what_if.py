@@ -26,9 +26,8 @@ from sidecar.engine_ports import Row, StageEngine
 from sidecar.errors import StagingFull
 from sidecar.logformat.bodies.record import Record
 from sidecar.model import TopicPartition
-from sidecar.rewriting.job import CompactionFigures, CompactionJob
+from sidecar.rewriting.job import CompactionFigures, CompactionJob, CompactionSource
 from sidecar.rewriting.run import Scanned, ScannedRun, required, rewritten, scanned
-from sidecar.rewriting.sources import CompactionSource
 from sidecar.rewriting.work_files import cannot_be_written, write_file
 
 SAMPLES: Final = 10

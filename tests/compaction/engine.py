@@ -15,11 +15,10 @@ from sidecar.compaction.segments import SPLIT_BYTES, SegmentInput
 from sidecar.engine_ports import Stages
 from sidecar.logformat.batches import SegmentScanner
 from sidecar.logformat.window import ReadAt
-from sidecar.rewriting.job import CompactedOutput, CompactionJob, Cutter, Piece
+from sidecar.rewriting.job import CompactedOutput, CompactionJob, Cutter, Piece, input_of
 from sidecar.rewriting.local_stages import LocalRun, LocalStages
 from sidecar.rewriting.run import required, rewritten, scanned
 from sidecar.rewriting.segment_files import checked_log, joined
-from sidecar.rewriting.sources import input_of
 from sidecar.rewriting.stages import JobShare
 from sidecar.rewriting.work_files import LocalParts
 from tests.compaction.partitions import Partition
