@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -173,12 +173,9 @@ class SurveyedSegment:
     verdicts: tuple[SplitVerdicts, ...]
 
 
-class SegmentSurvey(Protocol):
-    """Reads the headers of a segment in the task that scans it, so that its bytes are fetched once; goes through pickle."""
-
-    def surveyed(self) -> AbstractContextManager[SurveyedSegment]:
-        """The segment, to be scanned within the context. Raises PartitionError, StoreError, StagingFull."""
-        ...
+SegmentSurvey = Callable[[], AbstractContextManager[SurveyedSegment]]
+"""Reads the headers of a segment in the task that scans it, within the context, so that its bytes are fetched once; goes through
+pickle. Raises PartitionError, StoreError, StagingFull."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -18,8 +18,6 @@ from sidecar.errors import (
     ObjectDamaged,
     ObjectMissing,
     SegmentChanged,
-    StoreError,
-    StoreUnavailable,
 )
 from sidecar.host.process_store import store_of
 from sidecar.model import ArchivedSegment, ObjectKey, PartName
@@ -191,11 +189,6 @@ class Checked:
     problems: tuple[Problem, ...] = ()
     unread: str = ""
     retryable: bool = False
-
-    def require_read(self) -> None:
-        """Raises StoreError if nothing can be said."""
-        if self.unread:
-            raise StoreUnavailable(self.unread) if self.retryable else StoreError(self.unread)
 
 
 class Checks(Protocol):

@@ -30,8 +30,8 @@ from sidecar.clock import Clock
 from sidecar.commits.commit_log import CommitLog
 from sidecar.commits.lineages import find_all_lineages
 from sidecar.commits.stored_commits import StoredCommits
-from sidecar.errors import FROM_STORE, CorruptFile, SidecarError
-from sidecar.model import ArchivedSegment, ObjectKey
+from sidecar.errors import FROM_STORE, CorruptFile, SidecarError, StoreError, StoreUnavailable
+from sidecar.model import ObjectKey
 from sidecar.ports import ObjectStore
 from sidecar.reporting.advice import advised, finding
 from sidecar.storage.leftovers import list_uploads
@@ -117,11 +117,6 @@ class PartitionVerification:
 def unread(root: ObjectKey, reason: str, problem: Problem, error: SidecarError) -> PartitionVerification:
     """The finding about a lineage of which nothing can be said."""
     return PartitionVerification(unreadable_row(parse_root(root), reason, error), (), (problem,), (), 0, None)
-
-
-def segment_row(segment: ArchivedSegment, damaged: bool) -> SegmentVerification:
-    state = SegmentState.LOST if damaged else SegmentState.FOUND
-    return SegmentVerification(segment.base_offset, segment.end_offset, segment.segment_id, segment.generation, state)
 
 
 def store_now_ms(store: ObjectStore, clock: Clock) -> int:
@@ -287,9 +282,19 @@ def _finish(
 ) -> PartitionVerification:
     """Put the findings together with what lies beside. Raises StoreError, also for a segment that could not be read."""
     for one in checked:
-        one.require_read()
+        if one.unread:
+            raise StoreUnavailable(one.unread) if one.retryable else StoreError(one.unread)
     state = planned.state
-    segments = [segment_row(segment, bool(one.problems)) for segment, one in zip(state.segments, checked, strict=True)]
+    segments = [
+        SegmentVerification(
+            segment.base_offset,
+            segment.end_offset,
+            segment.segment_id,
+            segment.generation,
+            SegmentState.LOST if one.problems else SegmentState.FOUND,
+        )
+        for segment, one in zip(state.segments, checked, strict=True)
+    ]
     segments += [
         SegmentVerification(hole.base_offset, hole.end_offset, None, None, SegmentState.LOST) for hole in state.holes
     ]

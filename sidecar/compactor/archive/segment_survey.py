@@ -40,7 +40,7 @@ class ArchivedSurvey:
     spares_deletes: bool = False
 
     @contextmanager
-    def surveyed(self) -> Iterator[SurveyedSegment]:
+    def __call__(self) -> Iterator[SurveyedSegment]:
         """See `SegmentSurvey`."""
         log, cutter, completed = self.log, Cutter(self.split_bytes), list[CompletedTransaction]()
         with log.fetched() as read_at:
