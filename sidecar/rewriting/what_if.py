@@ -97,23 +97,21 @@ def write_others(outlooks: Iterable[tuple[TopicPartition, Outlook]], path: Path)
     write_file(path, lines)
 
 
-class WinnerBits:
+def winner_bits(rows: Iterable[Row], plan: dict[int, int]) -> Iterator[tuple[int, Bits]]:
     """A third stage that only hands over who won: (split, a bit for each of its records). The plan: records by split."""
-
-    def __call__(self, rows: Iterable[Row], plan: dict[int, int]) -> Iterator[tuple[int, Bits]]:
-        found: dict[int, list[bytes]] = {}
-        for split, ordinals in rows:
-            found.setdefault(split, []).append(ordinals)
-        for split, pieces in found.items():
-            wins = np.zeros(plan[split], dtype=np.uint8)
-            for piece in pieces:
-                wins[np.frombuffer(piece, dtype=np.uint32)] = 1
-            yield split, np.packbits(wins)
+    found: dict[int, list[bytes]] = {}
+    for split, ordinals in rows:
+        found.setdefault(split, []).append(ordinals)
+    for split, pieces in found.items():
+        wins = np.zeros(plan[split], dtype=np.uint8)
+        for piece in pieces:
+            wins[np.frombuffer(piece, dtype=np.uint32)] = 1
+        yield split, np.packbits(wins)
 
 
 def _winners(run: ScannedRun[CompactionSource], found: Scanned[CompactionSource]) -> dict[int, Bits]:
     counts = {found.first_split + scan.split.number: scan.record_count for scan in found.scans}
-    return dict(run.run.third(WinnerBits(), [counts] * run.stages.third_tasks))
+    return dict(run.run.third(winner_bits, [counts] * run.stages.third_tasks))
 
 
 def _others(found: Scanned[CompactionSource], by_offset: dict[int, Bits], winners: dict[int, Bits]) -> OtherWinners:

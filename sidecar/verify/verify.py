@@ -199,10 +199,8 @@ def verify_archive(
     Shallow: the commit log from its newest checkpoint on, whether the commits below exist, sizes and the store's checksums
     of all objects, every part of every `.indexes`. Deep: the commit log from commit 0 on, every byte of every object, every batch.
 
-    One that cannot be read is a finding like others. Raises StoreError where the store itself fails, and what `checks` raises.
-
-    Args:
-        checks: who checks the segments. Default: threads of this process.
+    One that cannot be read is a finding like others. Raises StoreError where the store itself fails, and what `checks` raises:
+    who checks the segments, by default threads of this process.
     """
     driver = checks or ChecksInThreads(store, DEEP_WORKERS if deep else WORKERS, deep)
     # Read once, and only where an object has an age: most verifications write nothing.

@@ -87,10 +87,7 @@ class ArchiveCompactor:
         """By request, how it ended. Raises only what ends all of them: StagingFull, CompactionCutOff, and what the engine raises.
 
         Each partition is committed as soon as all of it is uploaded. What is committed before an error stays; of all else the
-        uploads are deleted.
-
-        Args:
-            done: told of each partition that is committed.
+        uploads are deleted. `done`: called for each partition that is committed.
         """
         partitions = [PartitionInWork(request) for request in requests]
         running = self._planned(partitions)
