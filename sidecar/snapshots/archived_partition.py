@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import ClassVar, Self
 
 from producer_state.window import Segment
+from sidecar.archive.bundle import log_size_bytes
 from sidecar.archive.keys import below
 from sidecar.archive.state import PartitionState
 from sidecar.clock import Clock
@@ -128,16 +129,14 @@ class ArchivedPartition:
 
     def tasks(self, start_offset: int, last_offset: int, cuts: Sequence[int]) -> tuple[SegmentTask, ...]:
         return tuple(
-            SegmentTask(self._source(segment), segment.base_offset, segment.end_offset)
+            SegmentTask(
+                ArchivedLog(self.settings, below(self.root, segment.log_key), log_size_bytes(segment)),
+                segment.base_offset,
+                segment.end_offset,
+            )
             for segment in self.segments
             if start_offset <= segment.base_offset < last_offset
         )
-
-    def _source(self, segment: ArchivedSegment) -> ArchivedLog:
-        log = segment.part(PartName.LOG)
-        if log is None:
-            raise PartitionError(f"{self.root} {segment}: committed without its log; verify the archive")
-        return ArchivedLog(self.settings, below(self.root, segment.log_key), log.size_bytes)
 
 
 def archived_partitions(
