@@ -29,19 +29,15 @@ class ArchivedLog:
     """A `.log` object."""
 
     store: StoreSettings
-    key: ObjectKey
+    name: ObjectKey
     size_bytes: int
 
     offset_index: ClassVar = None
     """See `SegmentSource`: it lies in the bundle, and the segment is read whole."""
 
-    @property
-    def name(self) -> str:
-        return self.key
-
     def opened(self) -> AbstractContextManager[ReadAt]:
         """See `SegmentSource`. Reading raises StoreError."""
-        return nullcontext(reader(process_store.store_of(self.store), self.key, self.size_bytes))
+        return nullcontext(reader(process_store.store_of(self.store), self.name, self.size_bytes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,21 +74,17 @@ class ArchivedPartition:
         return self.root
 
     @property
-    def log_start_offset(self) -> int:
-        """See `PartitionLog`. An archive keeps no other."""
-        return self.first_offset
-
-    @property
     def first_offset(self) -> int:
         return self.segments[0].base_offset
+
+    log_start_offset = first_offset
+    """See `PartitionLog`. An archive keeps no other."""
 
     @property
     def bases(self) -> tuple[int, ...]:
         return tuple(self.by_end)
 
-    @property
-    def snapshot_offsets(self) -> tuple[int, ...]:
-        return tuple(self.by_end)
+    snapshot_offsets = bases
 
     @property
     def dropped_below(self) -> int:
