@@ -52,7 +52,7 @@ def _upload(tools: UploadPorts, prepared: PreparedSegment) -> ArchivedSegment:
         tools.journal.begin(attempt)
         key = below(attempt.root, attempt.log_key)
         if prepared.copy is None:
-            log_crc32c = send(tools.store, key, prepared.log_source)
+            log_crc32c, _ = send(tools.store, key, prepared.log_source)
         else:
             log_crc32c = prepared.copy.crc32c
             send_checked(tools.store, key, prepared.log_source, log_crc32c)
