@@ -15,7 +15,7 @@ OUT = ROOT / "build" / "dist"
 
 def build(out: Path) -> tuple[Path, Path]:
     """The source archive and the wheel that is built from it. Raises CalledProcessError."""
-    # The same files of the same commit, whenever they are built.
+    # The same wheel of the same commit, whenever it is built.
     committed = subprocess.run(
         ["git", "log", "-1", "--format=%ct"], cwd=ROOT, capture_output=True, text=True, check=True
     )
