@@ -52,6 +52,15 @@ def test_the_version_is_written_to_all_places(tmp_path: Path, monkeypatch: pytes
     assert versions.versions() == [(name, "98.7.6") for name, _ in before]
 
 
+def test_the_chart_says_to_artifact_hub_what_it_needs() -> None:
+    chart = yaml.safe_load((ROOT / "helm" / "tiered-sidecar" / "Chart.yaml").read_text(encoding="utf-8"))
+    assert chart["sources"] == [chart["home"]]
+    notes = {name: yaml.safe_load(text) for name, text in chart["annotations"].items()}
+    assert [image["image"].rpartition(":")[2] for image in notes["artifacthub.io/images"]] == [chart["appVersion"]]
+    assert all(change.keys() == {"kind", "description"} for change in notes["artifacthub.io/changes"])
+    assert (ROOT / "docs" / "images" / chart["icon"].rpartition("/")[2]).is_file()
+
+
 @pytest.mark.parametrize("schema", SCHEMAS)
 def test_files_for_the_forge_are_valid(schema: str) -> None:
     check = [str(python_program("check-jsonschema")), "--builtin-schema", schema, *map(str, SCHEMAS[schema])]
