@@ -188,6 +188,10 @@ MEANINGS: dict[str, tuple[str, str]] = {
         "Rolled segments have waited for five minutes for one reason.",
         "See `reason`: an open transaction, the high watermark, or a leader that does not report offsets.",
     ),
+    "segments_not_pinned": (
+        "More segments are ready for upload than can be pinned. Retention may delete the others before they are archived.",
+        "Bring the store back. Raise the process's open-file limit, or the retention of the topics.",
+    ),
     "setting_deprecated": ("A deprecated setting is in use.", "Use the setting in `instead`."),
     "store_lacks": (
         "The store lacks an optional function.",
