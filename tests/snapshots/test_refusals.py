@@ -249,3 +249,15 @@ def test_a_dry_run_ends_with_3_where_something_is_missing(tmp_path: Path) -> Non
     assert in_this_process("snapshots", "heal", "--dry-run", log_dir).code == 3
     assert healed(log_dir).exit_code == 0
     assert in_this_process("snapshots", "heal", "--dry-run", log_dir).code == 0
+
+
+@pytest.mark.parametrize("files", [(), ("meta.properties", "notes.txt")], ids=["empty", "no partition"])
+def test_a_directory_without_a_partition_is_not_said_to_have_crashed(files: tuple[str, ...], tmp_path: Path) -> None:
+    for name in files:
+        (tmp_path / name).touch()
+    done = in_this_process("--json", "snapshots", "heal", tmp_path)
+    assert done.code == 1
+    error = json.loads(done.out)["error"]
+    assert "it has no partition: not a Kafka log directory" in error
+    assert "cleanly" not in error
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(files)
