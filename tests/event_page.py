@@ -19,6 +19,10 @@ MEANINGS: dict[str, tuple[str, str]] = {
         "The archive cache in `run.state_dir` is damaged, and a new one was created. It no longer notices missing newest commits.",
         "Check the disk. Do not run `gc` by hand if the bucket may have lost objects.",
     ),
+    "archive_is_new": (
+        "Nothing of this cluster is in the archive yet. The first upload begins a new one.",
+        "If the cluster has an archive already, stop, and correct `store.url` or the cluster id.",
+    ),
     "before_upload_not_applied": (
         "`backfill` archives segments of this topic as they are.",
         "Run the command in `remedy` afterwards.",
