@@ -67,6 +67,10 @@ def show(report: RestoreReport, *, colors: bool, dry_run: bool) -> None:
 
 def _remarks(report: RestoreReport, *, dry_run: bool) -> list[str]:
     texts = []
+    if report.outcomes and all(outcome.is_done for outcome in report.outcomes):
+        texts.append(
+            "nothing to do: an earlier run restored these partitions with the same options, and their files have the same sizes"
+        )
     texts += [
         f"{found.topic_partition} stopped: {found.problem}.{_stays(found.topic_partition, dry_run)}"
         for found in report.unreadable
