@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from sidecar.cli.restore.report import show
 from sidecar.errors import SettingsError
 from sidecar.host.log_dir_lock import LogDirRefused
 from sidecar.restore.request import (
@@ -178,3 +179,14 @@ def test_an_empty_log_that_a_broker_made_later_is_restored_over(tmp_path: Path) 
     again = run(archived(), log_dir)
     assert [outcome.state for outcome in again.outcomes] == ["restored", "done before"]
     assert files_of(log_dir / "orders-0") == wanted
+
+
+@pytest.mark.leaves_damage("missing_object")
+def test_the_row_of_a_partition_that_stopped_counts_no_segment(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    show(run(damaged(), own_log_dir(tmp_path)), colors=False, dry_run=False)
+    rows = [line.split() for line in capsys.readouterr().out.splitlines() if line.strip().startswith("orders-")]
+    assert [row[:2] for row in rows] == [["orders-0", "restored"], ["orders-1", "stopped"]]
+    assert rows[0][2:4] == ["0", "964"]
+    assert rows[1][2:7] == ["-"] * 5
