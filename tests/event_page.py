@@ -143,6 +143,10 @@ MEANINGS: dict[str, tuple[str, str]] = {
         "Correct `http.bind`, or free the port.",
     ),
     "http_token_not_read": ("The token file cannot be read. Every request is refused.", "Correct `http.token_file`."),
+    "interrupted_waits_for_tasks": (
+        "Ctrl-C or SIGTERM came during a compaction. Its running tasks end first; nothing else is committed.",
+        "Wait, or end the process with SIGKILL: the next compaction removes what it leaves.",
+    ),
     "journal_set_aside": (
         "The journal was damaged, and a new one was created. Unfinished uploads become orphans.",
         "None: `gc` deletes them after a day. Check the disk.",
