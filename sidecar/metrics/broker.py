@@ -62,6 +62,11 @@ class BrokerMetrics:
             "Bytes of planned segments that the broker has deleted and that are held open until they are archived: they still take "
             "up its disk, and end with this process. Alert above 0, and look at it before a restart.",
         )
+        self.unpinned_segments = declarations.gauge(
+            "unpinned_segments",
+            "Segments that are ready for upload and beyond the limit of pinned files, as of the last check. Retention may delete "
+            "them before they are archived. Alert above 0.",
+        )
         self._lost = declarations.counter(
             "lost_offsets_total",
             "Offsets recorded as LOST, because they were gone before they were archived; also those that were seen, and gone "

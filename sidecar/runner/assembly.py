@@ -11,6 +11,8 @@ from functools import partial
 from hashlib import sha256
 from threading import Event
 
+import structlog
+
 from sidecar.clock import Clock, SystemClock
 from sidecar.config import Settings
 from sidecar.discovery.partition_directory import ListingCache
@@ -24,6 +26,7 @@ from sidecar.metrics import MeteredStore, Metrics
 from sidecar.partition.domain_events import Emit
 from sidecar.partition.plan import Settling
 from sidecar.partition.run_limits import RunLimits
+from sidecar.ports import ObjectStore
 from sidecar.reporting import fan_out
 from sidecar.reporting.log_sink import log_event
 from sidecar.rewriting.work_files import work_directory
@@ -34,6 +37,8 @@ from sidecar.storage.bandwidth import IoBudget
 from sidecar.storage.opening import open_store
 from sidecar.storage.probe import probe_store
 from sidecar.storage.retry import StoreAnswers
+
+_log = structlog.get_logger(__name__)
 
 PATIENCE_S = 30.0
 """A command asks a store that does not answer for so long, besides what store.retry allows for each request."""
@@ -88,6 +93,18 @@ class ChangingSettings:
         self.budget.adopt(settings.store)
 
 
+def _note_if_new(store: ObjectStore, cluster_id: str) -> None:
+    """A mistyped URL or cluster id would begin another archive, and all would look well. Raises StoreError."""
+    if not any(store.list_folders(f"{cluster_id}/")):
+        _log.warning(
+            "archive_is_new",
+            archive=store.url,
+            cluster_id=cluster_id,
+            effect="nothing of this cluster is archived there: the first upload begins a new archive",
+            action="if the cluster has an archive already, stop, correct store.url or the cluster id, and delete what was uploaded",
+        )
+
+
 @contextmanager
 def open_tools(
     settings: Settings,
@@ -135,6 +152,7 @@ def open_tools(
                 # `run` reports what it waits for, and tries again itself.
                 patience_s = 0.0 if repeats else PATIENCE_S
                 probe_store(store, single_writer=settings.store.single_writer, clock=clock, patience_s=patience_s)
+        _note_if_new(store, facts.cluster_id())
         journal = Journal(directory)
         resources.callback(journal.close)
         memory = ArchiveCache(None if read_only else directory)

@@ -52,6 +52,8 @@ class ArchivedPartition:
 
     compacted: ClassVar = True
     """See `PartitionLog`. The commits tell of every segment, so that none can be missing unnoticed."""
+    strays: ClassVar[frozenset[int]] = frozenset()
+    """See `PartitionLog`."""
     keeps_undecided: ClassVar = True
     """See `PartitionLog`: compaction goes by them."""
 

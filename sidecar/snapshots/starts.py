@@ -13,7 +13,7 @@ import numpy as np
 
 from producer_state.exactness import knows_beginning
 from producer_state.facts import Int64Column
-from producer_state.snapshot import CorruptSnapshot, ProducerEntry, Rows, rows_of, stray_offsets
+from producer_state.snapshot import CorruptSnapshot, ProducerEntry, Rows, rows_of
 from producer_state.table import ProducerTable
 from sidecar.errors import PartitionError, SegmentChanged
 from sidecar.snapshots.tasks import PartitionLog
@@ -78,8 +78,7 @@ class TrustedSnapshots:
         self._log = log
         self._windows = windows
         there = set(log.snapshot_offsets)
-        attached = there - stray_offsets(there, (log.first_offset, *log.bases))
-        self._offsets = sorted(attached.intersection(windows))
+        self._offsets = sorted((there - log.strays).intersection(windows))
         self._at_log_start = sorted(there.intersection({log.first_offset}))
         self.table = lru_cache(TABLES_KEPT)(self._read)
         self._kind = cache(self._judged)
