@@ -7,6 +7,7 @@ not fit it, numba compiles the kernel when it is first called.
 from __future__ import annotations
 
 import ctypes
+import logging
 import os
 import platform
 import stat
@@ -27,6 +28,7 @@ _CPU_FLAGS: Final = (b"flags", b"Features")
 """What Linux calls the line, on x86 and on ARM."""
 _TARGET_VARIABLES: Final = ("NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES")
 _WORD: Final = ctypes.c_int64
+_log: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,22 +89,37 @@ class KernelLibrary:
 
     @cached_property
     def loaded(self) -> ctypes.CDLL | None:
-        """None where there is none that can be loaded, or others than us and root may have written it."""
+        """None where there is none that can be loaded, or others than us and root may have written it. Logs why, once."""
         try:
-            descriptor = os.open(self.path(), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # A pipe would wait.
-        except (OSError, RuntimeError):  # RuntimeError: there is no home directory.
+            return _load(self.path())
+        except (OSError, RuntimeError) as error:  # RuntimeError: there is no home directory.
+            _log.warning(
+                "no kernel library for %s: %s; this process starts half a second later and takes 110 MB more; "
+                "`tiered-sidecar prepare` builds the library",
+                self.name,
+                error,
+            )
             return None
-        try:
-            status = os.fstat(descriptor)
-            is_ours = status.st_uid in {0, os.geteuid()} and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-            if is_ours and stat.S_ISREG(status.st_mode):
-                # The file that was checked, whatever has its name by now in a folder that others can write. Trap: it stays open.
-                # The dynamic linker takes another file under the same name, here that of the descriptor, for the one it has.
-                return ctypes.CDLL(f"/proc/self/fd/{descriptor}")
-        except OSError:
-            pass
+
+
+def _load(path: Path) -> ctypes.CDLL:
+    """Raises OSError, also where others than us and root may have written it."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # A pipe would wait.
+    try:
+        _require_ours(path, os.fstat(descriptor))
+        # The file that was checked, whatever has its name by now in a folder that others can write. Trap: it stays open.
+        # The dynamic linker takes another file under the same name, here that of the descriptor, for the one it has.
+        return ctypes.CDLL(f"/proc/self/fd/{descriptor}")
+    except OSError:
         os.close(descriptor)
-        return None
+        raise
+
+
+def _require_ours(path: Path, status: os.stat_result) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(f"{path} is no regular file")
+    if status.st_uid not in {0, os.geteuid()} or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise OSError(f"{path} can be written by users other than root and the user of this process")
 
 
 def _target(environment: Mapping[str, str]) -> bytes:

@@ -172,6 +172,11 @@ class StoreSettings(StoreSection):
             raise ValueError("url must name a bucket or a directory")
         if parts.username or parts.password:
             raise ValueError("url must not carry credentials")
+        if parts.scheme not in {"", "file", "local"} and "://" not in value:
+            corrected = f"{parts.scheme}://{parts.path.lstrip('/')}"
+            raise ValueError(
+                f"{value} lacks the two slashes of a URL: {corrected}. A directory of this name is ./{value}"
+            )
         if parts.scheme == "s3" and (parts.query or parts.fragment):
             raise ValueError(
                 "an s3:// url has a bucket and a prefix only; endpoint and region are settings of their own"

@@ -15,6 +15,10 @@ MEANINGS: dict[str, tuple[str, str]] = {
         "The archive cache in `run.state_dir` is damaged, and a new one was created. It no longer notices missing newest commits.",
         "Check the disk. Do not run `gc` by hand if the bucket may have lost objects.",
     ),
+    "archive_is_new": (
+        "Nothing of this cluster is in the archive yet. The first upload begins a new one.",
+        "If the cluster has an archive already, stop, and correct `store.url` or the cluster id.",
+    ),
     "before_upload_not_applied": (
         "`backfill` archives segments of this topic as they are.",
         "Run the command in `remedy` afterwards.",
@@ -129,7 +133,11 @@ MEANINGS: dict[str, tuple[str, str]] = {
         "Correct `http.bind`, or free the port.",
     ),
     "http_token_not_read": ("The token file cannot be read. Every request is refused.", "Correct `http.token_file`."),
-    "journal_recreated": (
+    "interrupted_waits_for_tasks": (
+        "Ctrl-C or SIGTERM came during a compaction. Its running tasks end first; nothing else is committed.",
+        "Wait, or end the process with SIGKILL: the next compaction removes what it leaves.",
+    ),
+    "journal_set_aside": (
         "The journal was damaged, and a new one was created. Unfinished uploads become orphans.",
         "None: `gc` deletes them after a day. Check the disk.",
     ),
@@ -188,6 +196,10 @@ MEANINGS: dict[str, tuple[str, str]] = {
     "segments_delayed": (
         "Rolled segments have waited for five minutes for one reason.",
         "See `reason`: an open transaction, the high watermark, or a leader that does not report offsets.",
+    ),
+    "segments_not_pinned": (
+        "More segments are ready for upload than can be pinned. Retention may delete the others before they are archived.",
+        "Bring the store back. Raise the process's open-file limit, or the retention of the topics.",
     ),
     "setting_deprecated": ("A deprecated setting is in use.", "Use the setting in `instead`."),
     "store_clock_not_read": (

@@ -7,7 +7,7 @@ from sidecar.model import ObjectKey
 from sidecar.ports import ObjectStore
 from sidecar.verify import verify
 from sidecar.verify.segments import ChecksInThreads
-from sidecar.verify.verify import PartitionVerification, StoreNow
+from sidecar.verify.verify import PartitionVerification, store_now_ms
 
 
 def verify_partition(
@@ -18,4 +18,4 @@ def verify_partition(
     if isinstance(planned, PartitionVerification):
         return planned
     checked = list(ChecksInThreads(store, workers, deep).run(planned.checks))
-    return verify._finish(store, StoreNow(store, clock), planned, checked)
+    return verify._finish(store, lambda: store_now_ms(store, clock), planned, checked)

@@ -28,13 +28,13 @@ def prepare(
     program. With a linker (the package binutils) the kernels of all other commands become a library, which needs no
     compiler: 110 MB less memory, and a third of a second less at each start.
     """
+    _build_libraries()  # Before anything calls a kernel, which would look for them.
     from sidecar.rewriting import preloaded
     from sidecar.spark.java import java_home
     from sidecar.spark.launcher import archive_path
 
     settings = options.settings({"store.url": NO_ARCHIVE}, calm=True)
     preloaded.warm_up()
-    _build_libraries()
     home = java_home(settings.spark.java_home, os.environ)
     archive = archive_path(home, os.environ)
     made = force or not archive.exists()

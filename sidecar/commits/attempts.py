@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import cache
 from typing import Protocol
 
@@ -52,7 +52,7 @@ def _upload(tools: UploadPorts, prepared: PreparedSegment) -> ArchivedSegment:
         tools.journal.begin(attempt)
         key = below(attempt.root, attempt.log_key)
         if prepared.copy is None:
-            log_crc32c = send(tools.store, key, prepared.log_source)
+            log_crc32c, _ = send(tools.store, key, prepared.log_source)
         else:
             log_crc32c = prepared.copy.crc32c
             send_checked(tools.store, key, prepared.log_source, log_crc32c)
@@ -75,24 +75,19 @@ def resumable(attempt: Attempt, ages: AgeCheck) -> bool:
         return False
 
 
-def discard(tools: UploadPorts, attempt: Attempt) -> None:
-    """Remove what an attempt left in the store; it was never committed, so no reader can know it."""
+def discard_quietly(tools: UploadPorts, attempt: Attempt) -> None:
+    """Remove what an attempt left in the store; it was never committed, so no reader can know it.
+
+    The attempt stays in the journal for the next start if store or journal cannot do it now.
+    """
     keys = [below(attempt.root, attempt.log_key), below(attempt.root, attempt.indexes_key)]
-    tools.store.delete(keys)
-    for key in keys:
-        # A store that does not list uploads is reported at the start: trying again would change nothing.
-        for unfinished in list_uploads(tools.store, key).uploads:
-            tools.store.abort_upload(unfinished)
-    tools.journal.end(attempt.segment_id)
-
-
-def discard_quietly(tools: UploadPorts, attempt: Attempt) -> bool:
-    """`discard`, leaving the attempt in the journal for the next start if store or journal cannot do it now."""
-    try:
-        discard(tools, attempt)
-    except SidecarError:  # Of any class: a redirect, for one, is a SettingsError.
-        return False
-    return True
+    with suppress(SidecarError):  # Of any class: a redirect, for one, is a SettingsError.
+        tools.store.delete(keys)
+        for key in keys:
+            # A store that does not list uploads is reported at the start: trying again would change nothing.
+            for unfinished in list_uploads(tools.store, key).uploads:
+                tools.store.abort_upload(unfinished)
+        tools.journal.end(attempt.segment_id)
 
 
 class AttemptPorts(UploadPorts, HasRandomness, Protocol):

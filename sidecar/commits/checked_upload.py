@@ -13,17 +13,12 @@ from sidecar.storage.checksums import hex_text
 from sidecar.storage.source import BytesSource
 
 
-def send(store: ObjectStore, key: ObjectKey, source: UploadSource) -> int:
-    """Upload an object of any size under a fresh key; its CRC-32C. Raises StoreError, and what the source raises."""
-    return _send(store, key, source)[0]
-
-
 def send_checked(store: ObjectStore, key: ObjectKey, source: UploadSource, checksum: int) -> None:
     """Upload an object whose CRC-32C is known, and prove that the store holds exactly those bytes.
 
     Where the store keeps no checksum of whole objects, all bytes are read back. Raises StoreError, and what the source raises.
     """
-    sent, stored = _send(store, key, source)
+    sent, stored = send(store, key, source)
     if stored is None:
         stored = reduce(lambda crc, piece: crc32c(piece, crc), store.stream(key), 0)
     if (sent, stored) != (checksum, checksum):
@@ -32,8 +27,11 @@ def send_checked(store: ObjectStore, key: ObjectKey, source: UploadSource, check
         )
 
 
-def _send(store: ObjectStore, key: ObjectKey, source: UploadSource) -> tuple[int, int | None]:
-    """Upload and ask for it: the CRC-32C that was sent, and the one that the store has, None if it keeps none."""
+def send(store: ObjectStore, key: ObjectKey, source: UploadSource) -> tuple[int, int | None]:
+    """Upload an object under a fresh key and ask for it: the CRC-32C that was sent, and the store's, None if it keeps none.
+
+    Raises StoreError, and what the source raises.
+    """
     receipt = store.upload(key, source)
     facts = store.head(key)
     if facts is None:

@@ -182,29 +182,28 @@ class BeforeUpload:
                 ready += 1
         if ready == len(plan.segments):
             return plan
+        base_offset = plan.segments[ready].base_offset
         if ready:
             # What is behind them is offered when they are archived: only then is it known what producers have done.
-            waiting = (*plan.segments[ready:], *plan.waiting)
-            reason = AwaitingCompaction(plan.segments[ready].base_offset, is_next=False)
-            ready_ones = plan.segments[:ready]
-            return replace(
-                plan, segments=ready_ones, waiting=waiting, reason=reason, look_again_ms=0, is_on_purpose=True
-            )
-        group = None
-        if policy is not None:
-            self._tell_change(topic_partition, strategy_change(rule, strategy), policy)
-            group = RolledGroup(plan.files, plan.facts.stable_end_offset, plan.segments, known(), policy)
-        with self._lock:
-            self._groups.pop(topic_partition, None)
-            if group is not None:
-                self._groups[topic_partition] = group
-            waits_ms = [self._left_ms(held) for held in self._held.get(topic_partition, {}).values()]
+            reason, look_again_ms = AwaitingCompaction(base_offset, is_next=False), 0
+        else:
+            group = None
+            if policy is not None:
+                self._tell_change(topic_partition, strategy_change(rule, strategy), policy)
+                group = RolledGroup(plan.files, plan.facts.stable_end_offset, plan.segments, known(), policy)
+            with self._lock:
+                self._groups.pop(topic_partition, None)
+                if group is not None:
+                    self._groups[topic_partition] = group
+                waits_ms = [self._left_ms(held) for held in self._held.get(topic_partition, {}).values()]
+            reason = AwaitingCompaction(base_offset, is_next=True, rule_unknown=str(rule.unknown or ""))
+            look_again_ms = max(1, min(waits_ms, default=1))
         return replace(
             plan,
-            segments=(),
-            waiting=(*plan.segments, *plan.waiting),
-            reason=AwaitingCompaction(plan.segments[0].base_offset, is_next=True, rule_unknown=str(rule.unknown or "")),
-            look_again_ms=max(1, min(waits_ms, default=1)),
+            segments=plan.segments[:ready],
+            waiting=(*plan.segments[ready:], *plan.waiting),
+            reason=reason,
+            look_again_ms=look_again_ms,
             is_on_purpose=True,
         )
 

@@ -14,7 +14,6 @@ from sidecar.archive.replacement import undone_by_commit
 from sidecar.archive.state import CommitId, PartitionState
 from sidecar.clock import Clock
 from sidecar.commits.commit_log import CommitConflict, CommitLog
-from sidecar.compactor.archive.archived_log import first_undecided
 from sidecar.compactor.policy import Assessment, assess, dirty_segments, needs_first_batches
 from sidecar.config import CompactionPolicy
 from sidecar.errors import CorruptFile, PartitionError, SidecarError
@@ -30,6 +29,7 @@ from sidecar.metrics.compaction import Weighed
 from sidecar.model import ObjectKey, PartitionFiles, TopicPartition
 from sidecar.partition.facts import PartitionFacts
 from sidecar.ports import ObjectStore
+from sidecar.segment.archived_objects import first_undecided
 from sidecar.topic_policy import TopicPolicy
 
 UnnotedAt = Callable[[PartitionState, PartitionFiles, PartitionFacts, TopicPolicy], int | None]

@@ -11,12 +11,12 @@ from sidecar.compactor.topic_rule import (
     DEFAULT,
     DROPS_RECORDS,
     ENTRY,
-    NO_HEADER,
     SECTION,
+    TopicRule,
     not_known,
     with_told,
 )
-from sidecar.config import CompactionPolicy, CompactionSettings
+from sidecar.config import CompactionSettings
 from sidecar.errors import SettingsError
 from sidecar.topic_policy import OnUnkeyed, TopicPolicy
 
@@ -49,26 +49,20 @@ class Objection:
         return f"{self.subject}: {self.what}. Nothing was compacted. {self.remedy}"
 
 
-@dataclass(frozen=True, slots=True)
-class CommandRules:
-    """What holds for a topic.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandRules(TopicRule):
+    """What holds for a topic, as declared and by the flags.
 
-    `policy`: None if the topic is left alone, and `why_not` says why; its strategy and header are those in use.
     `entry`: the pattern of its entry in `compaction.topics`, None without one. `chosen_by`: what has the last word on its
     strategy. `contradictions`: a sentence for each flag that says something else than what is declared.
     `may_change_strategy`: whether the newest compaction may have been by another strategy.
-    `candidate_header`: the header's name whatever the strategy, for a forecast of every strategy.
     """
 
     topic: str
-    policy: CompactionPolicy | None
-    why_not: str = ""
     entry: str | None = None
     may_change_strategy: bool = False
     contradictions: tuple[str, ...] = ()
     chosen_by: str = ""
-    candidate_header: str = ""
-    remark: str = ""
 
     @property
     def in_use(self) -> StrategyInUse:
@@ -110,7 +104,7 @@ def command_rules(
     pattern = None if entry is None else entry.pattern
     found = with_told(settings, topic, told)
     if found.policy is None:
-        return CommandRules(topic, None, found.why_not, pattern)
+        return CommandRules(None, found.why_not, topic=topic, entry=pattern)
     declared = StrategyInUse(found.policy.strategy, found.policy.header)
     declared_by = _declared_by(found.sources["strategy"], pattern)
     strategy = found.strategy if given.strategy is None else given.strategy
@@ -141,19 +135,19 @@ def command_rules(
     given_too = {name: "flag" for name in DROPS_RECORDS if getattr(given, name, None) is not None}
     unknown = not_known(found.policy, {**found.sources, **given_too}, strategy, told)
     if unknown:
-        return CommandRules(topic, None, unknown, pattern)
-    falls_back = strategy is Strategy.HEADER and not in_use.header
+        return CommandRules(None, unknown, topic=topic, entry=pattern)
     return CommandRules(
-        topic,
         found.policy.model_copy(update=values),
+        sources=found.sources,
+        strategy=strategy,
+        header=header,
+        topic=topic,
         entry=pattern,
         may_change_strategy=bool(declared_by) and found.is_declared,
         contradictions=tuple(contradictions),
         chosen_by="flag"
         if is_given and not (declared_by and in_use == declared)
         else declared_by or found.sources["strategy"],
-        candidate_header=header,
-        remark=NO_HEADER if falls_back else "",
     )
 
 

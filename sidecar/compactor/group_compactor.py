@@ -32,10 +32,9 @@ from sidecar.model import SegmentFiles
 from sidecar.partition.run_limits import HasLimits
 from sidecar.ports import HasBeat
 from sidecar.randomness import HasRandomness
-from sidecar.rewriting.job import HASH_KEY_BYTES, CompactedOutput, CompactionJob, Cutter, Piece
+from sidecar.rewriting.job import HASH_KEY_BYTES, CompactedOutput, CompactionJob, Cutter, LogFile, Piece
 from sidecar.rewriting.run import Scanned, required, rewritten, scanned
 from sidecar.rewriting.segment_files import checked_file, write_log
-from sidecar.rewriting.sources import LogFile
 from sidecar.rewriting.work_files import LocalParts, cannot_be_written
 from sidecar.segment.bundle import CompactedCopy
 from sidecar.storage.bandwidth import HasBudget

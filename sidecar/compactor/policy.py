@@ -84,7 +84,8 @@ def assess(
     first_uncleanable = min(bases, default=end_offset)
     cleanable_bytes = sum(log_size_bytes(segment) for segment in dirty if segment.base_offset < first_uncleanable)
     clean_bytes = sum(log_size_bytes(segment) for segment in segments if segment.base_offset < first_dirty)
-    earliest_ms = _earliest_ms(dirty, first_batch_timestamps_ms or {})
+    timestamps_ms = [(first_batch_timestamps_ms or {}).get(segment.base_offset, -1) for segment in dirty]
+    earliest_ms = min((timestamp_ms for timestamp_ms in timestamps_ms if timestamp_ms > 0), default=None)
     ratio_exceeded = cleanable_bytes > policy.min_cleanable_dirty_ratio * (clean_bytes + cleanable_bytes)
     lag_exceeded = (
         earliest_ms is not None and earliest_ms < now_ms - policy.max_compaction_lag_ms and cleanable_bytes > 0
@@ -128,8 +129,3 @@ def _largest_timestamp_ms(segment: ArchivedSegment) -> int:
     if segment.max_timestamp_ms >= 0 or segment.source_mtime_ns is None:
         return segment.max_timestamp_ms
     return segment.source_mtime_ns // NS_PER_MS
-
-
-def _earliest_ms(dirty: Iterable[ArchivedSegment], timestamps_ms: Mapping[int, int]) -> int | None:
-    known = [timestamps_ms.get(segment.base_offset, -1) for segment in dirty]
-    return min((timestamp_ms for timestamp_ms in known if timestamp_ms > 0), default=None)

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Self
 
 import structlog
 
@@ -77,62 +77,61 @@ EFFECT: Final = (
 
 
 class RawReason(StrEnum):
-    """Why a segment is archived as it is. The values are those of the metric's label and of `/status`."""
+    """Why a segment is archived as it is, as in the metric's label and in `/status`; `what` that means, and its remedy."""
 
-    DELAY_OVER = "delay_over"
-    RETENTION_NEAR = "retention_near"
-    TOO_LARGE = "too_large"
-    TOO_YOUNG = "min_compaction_lag"
-    OPEN_TRANSACTION = "open_transaction"
-    RECORDS_DELETED = "records_deleted"
-    PARTLY_ARCHIVED = "partly_archived"
-    COMPACTION_FAILED = "compaction_failed"
-    GROUP_CHANGED = "group_changed"
-    GROUP_REFUSED = "group_refused"
-    RULE_CHANGED = "rule_changed"
-    RULE_UNKNOWN = "rule_unknown"
-    STRATEGY_DIFFERS = "strategy_differs"
+    what: str
+    remedy: str
 
+    def __new__(cls, value: str, what: str, remedy: str) -> Self:
+        member = str.__new__(cls, value)
+        member._value_, member.what, member.remedy = value, what, remedy
+        return member
 
-_TEXTS: Final = {
-    RawReason.DELAY_OVER: (
+    DELAY_OVER = (
+        "delay_over",
         "it waited for max_upload_delay_ms and was not compacted",
         "raise compaction.max_upload_delay_ms, give the sidecar more CPU, or use when: after_upload",
-    ),
-    RawReason.RETENTION_NEAR: (
+    )
+    RETENTION_NEAR = (
+        "retention_near",
         "the broker deletes it soon: half of its retention time is over",
         "find out why it was archived so late, or use a longer retention",
-    ),
-    RawReason.TOO_LARGE: ("it is larger than max_job_bytes", "raise compaction.max_job_bytes"),
-    RawReason.TOO_YOUNG: (
+    )
+    TOO_LARGE = ("too_large", "it is larger than max_job_bytes", "raise compaction.max_job_bytes")
+    TOO_YOUNG = (
+        "min_compaction_lag",
         "it has records that are younger than min_compaction_lag_ms",
         "use when: after_upload for topics with a min_compaction_lag_ms",
-    ),
-    RawReason.OPEN_TRANSACTION: (
+    )
+    OPEN_TRANSACTION = (
+        "open_transaction",
         "the end of one of its transactions is not known yet",
-        "none; if it stays so, check for hanging transactions",
-    ),
-    RawReason.RECORDS_DELETED: ("records of it were deleted on the broker (DeleteRecords)", "nothing"),
-    RawReason.PARTLY_ARCHIVED: ("the archive already has a part of it", "nothing"),
-    RawReason.COMPACTION_FAILED: ("it could not be compacted", "see the error"),
-    RawReason.GROUP_CHANGED: (
-        "the segments that it was compacted with have changed in the meantime",
-        "none; if it stays so, see the detail",
-    ),
-    RawReason.GROUP_REFUSED: ("the compacted copies could not be committed together", "see the detail"),
-    RawReason.RULE_CHANGED: (
+        "none; if it lasts, check for hanging transactions",
+    )
+    RECORDS_DELETED = ("records_deleted", "records of it were deleted on the broker (DeleteRecords)", "nothing")
+    PARTLY_ARCHIVED = ("partly_archived", "the archive has a part of it already", "nothing")
+    COMPACTION_FAILED = ("compaction_failed", "it could not be compacted", "see the error")
+    GROUP_CHANGED = (
+        "group_changed",
+        "the segments that it was compacted with changed meanwhile",
+        "none; if it lasts, see the detail",
+    )
+    GROUP_REFUSED = ("group_refused", "the compacted copies could not be committed together", "see the detail")
+    RULE_CHANGED = (
+        "rule_changed",
         "the topic's compaction rule changed after its segments were compacted",
         "none; segments that roll later follow the new rule",
-    ),
-    RawReason.RULE_UNKNOWN: (
+    )
+    RULE_UNKNOWN = (
+        "rule_unknown",
         "the sidecar does not know the topic's configs, so it does not know whether and how to compact it",
         "see the detail; give the sidecar DescribeConfigs on the topic, and check that it reaches the broker",
-    ),
-    RawReason.STRATEGY_DIFFERS: (
+    )
+    STRATEGY_DIFFERS = (
+        "strategy_differs",
         "the archive was compacted by another strategy, and neither the settings nor the topic's config give the strategy",
         "set strategy (for header also header) in the topic's entry of compaction.topics",
-    ),
-}
+    )
 
 
 BEFORE_UPLOAD_ADVICE: Final = "use when: after_upload for these topics, or change these values"
@@ -168,7 +167,6 @@ class RawUploads(_TopicCounts):
         topic_partition = segments[0].topic_partition
         self.count(reason, len(segments))
         self._add(topic_partition.topic, {str(reason): len(segments)})
-        what, remedy = _TEXTS[reason]
         tell = _log.error if reason is RawReason.COMPACTION_FAILED else _log.warning
         tell(
             "archived_without_compaction",
@@ -176,7 +174,7 @@ class RawUploads(_TopicCounts):
             base_offset=segments[0].base_offset,
             segments=len(segments),
             reason=str(reason),
-            detail=f"{what}: {detail}" if detail else what,
+            detail=f"{reason.what}: {detail}" if detail else reason.what,
             effect=EFFECT,
-            remedy=remedy,
+            remedy=reason.remedy,
         )

@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import KW_ONLY, InitVar, dataclass
-from functools import partial
 from types import TracebackType
 from typing import Any, Final, Protocol, Self
 
@@ -19,7 +18,7 @@ from sidecar.compactor.gc import GcPorts, GcTask
 from sidecar.compactor.topic_counts import OddRecords, RawReason, RawUploads
 from sidecar.compactor.topic_rule import TopicRules
 from sidecar.compactor.worker import CompactionWorker
-from sidecar.config import CompactionPolicy, Settings
+from sidecar.config import Settings
 from sidecar.engine_ports import CompactionEngines
 from sidecar.errors import SidecarError
 from sidecar.host.disk_turns import HasTurns
@@ -247,10 +246,16 @@ def compaction_in_run(
         measured.went_uncompacted(reason, 0)
     raw, odd = RawUploads(show, measured.went_uncompacted), OddRecords(show, measured.odd_records)
     waiting = BeforeUpload(settings.compaction, tools.clock, rules.rule_of, wake, raw, odd)
+
+    def compacted(work: Sequence[Compacting]) -> Iterable[Compacted]:
+        from sidecar.compactor.archive_job import ArchiveJobs  # loads numba, 70 MB
+
+        return ArchiveJobs(settings, tools, engines, rules.policy_of, cut_off.is_set)(work)
+
     worker = CompactionWorker(
         settings.compaction,
         Look(tools.store, tools.clock),
-        compact or partial(_compacted, settings, tools, engines, rules.policy_of, cut_off.is_set),
+        compact or compacted,
         tools.clock,
         tools.metrics,
         is_stopping,
@@ -294,16 +299,3 @@ def compaction_in_run(
             earlier=earlier,
         )
         yield CompactionInRun(worker, waiting, clearing, resources.enter_context(thread))
-
-
-def _compacted(
-    settings: Settings,
-    tools: CompactionPorts,
-    engines: CompactionEngines,
-    policy_of: Callable[[str], CompactionPolicy | None],
-    is_cut_off: Callable[[], bool],
-    work: Sequence[Compacting],
-) -> Iterable[Compacted]:
-    from sidecar.compactor.archive_job import ArchiveJobs  # loads numba, 70 MB
-
-    return ArchiveJobs(settings, tools, engines, policy_of, is_cut_off)(work)

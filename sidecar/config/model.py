@@ -118,7 +118,8 @@ class RunSettings(Section):
     uploads_ahead: Reloadable[Annotated[int, Field(ge=1, le=64)]] = 3
     """Segments of one partition processed in parallel. Commits stay in offset order."""
     max_queue: Reloadable[Annotated[int, Field(ge=1, le=100_000)]] = 1_000
-    """Segments planned ahead. Others wait for the next scan, so memory does not grow with the backlog."""
+    """Segments that wait for upload at once, over all partitions. Those that do not fit wait for the next scan; they are
+    pinned nevertheless."""
     retry_wait_s: Reloadable[Annotated[float, Field(ge=0, le=3600)]] = 60.0
     """How long a partition backs off after an error."""
     readers_per_disk: Annotated[int, Field(ge=1, le=64)] = 1

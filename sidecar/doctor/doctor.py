@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future, wait
 from dataclasses import replace
 from functools import partial
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from sidecar.clock import Clock, SystemClock
 from sidecar.config import Settings
@@ -27,25 +28,18 @@ TIMEOUT_S = 30.0
 _Answer = TypeVar("_Answer")
 
 
-class _Work(threading.Thread, Generic[_Answer]):
-    """Work in a thread that need not be waited for: a disk or a store may hang for ever. `answer`: None until it is done."""
+def _begun(name: str, work: Callable[[], _Answer]) -> Future[_Answer]:
+    """Work in a thread of its own that need not be waited for: a disk or a store may hang for ever."""
+    future: Future[_Answer] = Future()
 
-    def __init__(self, name: str, work: Callable[[], _Answer]) -> None:
-        super().__init__(name=f"doctor-{name}", daemon=True)
-        self._work = work
-        self.answer: _Answer | None = None
-        self._fault: BaseException | None = None
-
-    def run(self) -> None:
+    def run() -> None:
         try:
-            self.answer = self._work()
-        except BaseException as error:  # noqa: BLE001 - raised by `require_sound`, in the thread that waits
-            self._fault = error
+            future.set_result(work())
+        except BaseException as error:  # noqa: BLE001 - raised in the thread that waits
+            future.set_exception(error)
 
-    def require_sound(self) -> None:
-        """Raise what the work raised."""
-        if self._fault is not None:
-            raise self._fault
+    threading.Thread(target=run, name=f"doctor-{name}", daemon=True).start()
+    return future
 
 
 def examine(
@@ -61,14 +55,9 @@ def examine(
         timeout_s: for each check. One that takes longer is a problem, and those that need it are not asked.
         cleaned: takes secrets out of a text.
     """
-    works = [_Work(area, partial(_examined, area, checks, clock, timeout_s)) for area, checks in areas.items()]
-    for work in works:
-        work.start()
-    for work in works:
-        work.join()
-    for work in works:
-        work.require_sound()
-    answers = [work.answer for work in works if work.answer is not None]
+    works = [_begun(area, partial(_examined, area, checks, clock, timeout_s)) for area, checks in areas.items()]
+    wait(works)
+    answers = [work.result() for work in works]
     findings = [_without_secrets(found, cleaned) for answer in answers for found in answer[0]]
     return Report(findings, any(has_hung for _, has_hung in answers))
 
@@ -108,11 +97,10 @@ def _outcome(check: Check, timeout_s: float) -> Outcome | None:
         except OSError as error:
             return problem(f"{error.filename or check.name}: {error.strerror or error}")
 
-    work = _Work(check.name, ask)
-    work.start()
-    work.join(timeout_s)
-    work.require_sound()
-    return work.answer
+    try:
+        return _begun(check.name, ask).result(timeout_s)
+    except TimeoutError:  # One of the check itself would be an OSError.
+        return None
 
 
 def doctor(

@@ -142,17 +142,12 @@ def _changed(segment: SegmentFiles, how: str) -> SegmentChanged:
 class BrokerFiles:
     """Implements `sidecar.ports.OpenFiles`."""
 
-    def open(self, file: FileIdentity) -> int:
-        return open_listed(file)
+    open = staticmethod(open_listed)
+    duplicate = staticmethod(os.dup)
+    close = staticmethod(os.close)
 
     def identity(self, file: FileIdentity, descriptor: int) -> FileIdentity:
         return identity_of(file.path, os.fstat(descriptor))
-
-    def duplicate(self, descriptor: int) -> int:
-        return os.dup(descriptor)
-
-    def close(self, descriptor: int) -> None:
-        os.close(descriptor)
 
     def is_unlinked(self, descriptor: int) -> bool:
         return os.fstat(descriptor).st_nlink == 0

@@ -11,7 +11,7 @@ from typing import Self
 
 from sidecar.errors import SidecarError
 from sidecar.logformat.files import open_regular
-from sidecar.logformat.names import CLEAN_SHUTDOWN, LOCK
+from sidecar.logformat.names import CLEAN_SHUTDOWN, LOCK, parse_directory_name
 
 
 class LogDirRefused(SidecarError):
@@ -143,8 +143,18 @@ class LogDirLock:
             return
         if not self._log_dir.is_dir():
             raise LogDirRefused(f"{self._log_dir}: no such directory")
+        with suppress(PermissionError):
+            self._require_partition()
         raise LogDirRefused(
             f"{self._log_dir}: the last broker here did not shut down cleanly ({CLEAN_SHUTDOWN} is missing), so the end of "
             f"its logs may be damaged and will be cut at the next start. Start the broker (for an upgrade: the old version), "
             f"let it recover, stop it cleanly, and run again"
         )
+
+    def _require_partition(self) -> None:
+        """Raises LogDirRefused; PermissionError where the directory cannot be listed."""
+        if not any(parse_directory_name(entry.name) for entry in self._log_dir.iterdir()):
+            raise LogDirRefused(
+                f"{self._log_dir}: it has no partition: not a Kafka log directory, or one of a broker that has not started yet; "
+                f"take the path from the broker's log.dirs"
+            )

@@ -34,7 +34,7 @@ def descriptors_to_hold() -> int:
 
 
 class PinnedFiles:
-    """Open descriptors by file. Thread-safe."""
+    """Open descriptors by file. Thread-safe. `limit`: how many at most."""
 
     def __init__(
         self,
@@ -43,20 +43,21 @@ class PinnedFiles:
         emit: Emit = log_event,
         files: OpenFiles | None = None,
     ) -> None:
-        """Args: limit: pinned files at once. Default: `descriptors_to_hold`. free: default: `OpenFiles.free_share`."""
-        self._limit = descriptors_to_hold() if limit is None else limit
+        """Args: limit: descriptors held at once. Default: `descriptors_to_hold`. free: default: `OpenFiles.free_share`."""
+        self.limit = descriptors_to_hold() if limit is None else limit
         self._files = files or BrokerFiles()
         self._free = free or self._files.free_share
         self._emit = emit
         self._lock = threading.Lock()
         self._held: dict[FileIdentity, int] = {}
 
-    def keep(self, wanted: Iterable[FileIdentity]) -> None:
-        """Hold these and no others, the most urgent first, as far as there is room on the disks and for descriptors.
+    def keep(self, wanted: Iterable[FileIdentity]) -> tuple[FileIdentity, ...]:
+        """Pin these and no others, the most urgent first, as far as there is room on the disks and for descriptors.
 
-        A file that cannot be opened is reported when it is read.
+        Returns: those for which there are too few descriptors. A file that cannot be opened is reported when it is read.
         """
-        files = list(islice(_each_once(wanted), self._limit))
+        each = _each_once(wanted)
+        files = list(islice(each, self.limit))
         with self._lock:
             self._close(self._held.keys() - set(files))
             self._held = {file: self._held[file] for file in files if file in self._held}
@@ -67,6 +68,7 @@ class PinnedFiles:
                         self._held[file] = self._files.open(file)
                     except (SegmentChanged, PartitionError):
                         continue
+        return tuple(each)
 
     def _spare_disks(self) -> None:
         """Release files that the broker has deleted, the least urgent first, if its disk is nearly full."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from sidecar.clock import Clock
 from sidecar.metrics.backlog import Backlog
 from sidecar.metrics.declarations import Declarations, Since
@@ -40,31 +38,36 @@ class BrokerMetrics:
             "Leader partitions with unarchived segments whose retention is unknown: no broker is configured, or it "
             "does not report it. Nothing warns of losses there. Set broker.connection or topics.policies.",
         ).set_function(backlog.unknown)
-        self._cleaner_stalled = declarations.gauge(
+        self.cleaner_stalled = declarations.gauge(
             "broker_cleaner_stalled",
             "Partitions that the broker's own log cleaner should clean, but whose first dirty offset has not moved "
             "for `broker.cleaner_stalled_after_s`. Alert above 0: the cleaner thread died, or it marked the "
             "partition uncleanable.",
         )
-        self._cleaner_stalled_s = declarations.gauge(
+        self.cleaner_stalled_s = declarations.gauge(
             "broker_cleaner_stalled_seconds",
             "Seconds that the longest-stalled partition has been due; 0 if none is stalled.",
         )
-        self._cleaner_dirty = declarations.gauge(
+        self.cleaner_dirty = declarations.gauge(
             "broker_cleaner_dirty_bytes", "Rolled bytes of compacted partitions that the broker has not cleaned yet."
         )
-        self._cleaner_ratio = declarations.gauge(
+        self.cleaner_ratio = declarations.gauge(
             "broker_cleaner_max_dirty_ratio", "The largest dirty ratio of a compacted partition on this broker."
         )
-        self._cleaner_overdue = declarations.gauge(
+        self.cleaner_overdue = declarations.gauge(
             "broker_cleaner_beyond_max_lag_partitions",
             "Partitions with dirty records older than `max.compaction.lag.ms`.",
         )
-        self._held_deleted = declarations.gauge(
+        self.held_deleted = declarations.gauge(
             "held_deleted_bytes",
             "Bytes of segments that the broker has deleted and the sidecar keeps as pinned files until they are "
             "archived. They still use the broker's disk, and are lost when this process ends. Alert above 0, and "
             "check it before a restart.",
+        )
+        self.unpinned_segments = declarations.gauge(
+            "unpinned_segments",
+            "Segments that are ready for upload and beyond the limit of pinned files, as of the last check. Retention may delete "
+            "them before they are archived. Alert above 0.",
         )
         self._lost = declarations.counter(
             "lost_offsets_total",
@@ -89,20 +92,6 @@ class BrokerMetrics:
         self._read.at_ms = read_ms
         self._away.set(is_away)
         self._missing_rights.set(missing_rights)
-
-    def cleaner(
-        self, stalled: int, max_stalled_s: float, dirty_bytes: int, max_ratio: float, beyond_max_lag: int
-    ) -> None:
-        """A check of the broker's own cleaner. `stalled`, `beyond_max_lag`: partitions."""
-        self._cleaner_stalled.set(stalled)
-        self._cleaner_stalled_s.set(max_stalled_s)
-        self._cleaner_dirty.set(dirty_bytes)
-        self._cleaner_ratio.set(max_ratio)
-        self._cleaner_overdue.set(beyond_max_lag)
-
-    def watch_held(self, deleted_bytes: Callable[[], int]) -> None:
-        """From now on ask this how much of the broker's disk is taken up by what it has deleted and we hold."""
-        self._held_deleted.set_function(deleted_bytes)
 
     def offsets_lost(self, count: int) -> None:
         self._lost.inc(count)

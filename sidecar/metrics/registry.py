@@ -133,6 +133,8 @@ class Metrics(Declarations):
                 self.broker.offsets_lost(event.to_offset - event.from_offset)
             case events.OffsetsTakenAsCompacted():
                 self.broker.taken_as_compacted.inc(event.offsets[1] - event.offsets[0])
+            case events.PinsChecked(unpinned):
+                self.broker.unpinned_segments.set(sum(unpinned.values()))
             case events.BacklogChanged():
                 self._backlog.changed(event)
             case events.PartitionsChecked(statuses):

@@ -55,14 +55,21 @@ class StoreMetrics:
         self._limit.labels(direction).set_function(lambda: bytes_per_s() or 0)
         return note
 
-    def call_begins(self) -> None:
+    @contextmanager
+    def call(self, operation: str) -> Iterator[None]:
+        """Count a call to the store, which is made within the block."""
+        result = "ok"
         with self._lock:
             self._in_progress += 1
-
-    def call_ends(self, operation: str, result: str) -> None:
-        with self._lock:
-            self._in_progress -= 1
-        self._requests.labels(operation, result).inc()
+        try:
+            yield
+        except SidecarError as error:
+            result = type(error).__name__
+            raise
+        finally:
+            with self._lock:
+                self._in_progress -= 1
+            self._requests.labels(operation, result).inc()
 
     def calls_in_progress(self) -> int:
         """How many calls are with the store now. Each has time limits of its own."""
@@ -75,21 +82,9 @@ class MeteredStore:
 
     def __init__(self, store: ObjectStore, metrics: StoreMetrics) -> None:
         self._store = store
-        self._metrics = metrics
+        self._counted = metrics.call
         self.url = store.url
         self.lists_by_page = store.lists_by_page
-
-    @contextmanager
-    def _counted(self, operation: str) -> Iterator[None]:
-        result = "ok"
-        self._metrics.call_begins()
-        try:
-            yield
-        except SidecarError as error:
-            result = type(error).__name__
-            raise
-        finally:
-            self._metrics.call_ends(operation, result)
 
     def put_if_absent(self, key: ObjectKey, body: bytes) -> None:
         with self._counted("put_if_absent"):

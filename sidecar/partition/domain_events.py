@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -138,6 +138,13 @@ class PinReleased(DomainEvent):
     path: str
     size_bytes: int
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class PinsChecked(DomainEvent):
+    """A check has pinned what is ready for upload. `unpinned`: segments beyond the limit of pins, of partitions that have any."""
+
+    unpinned: Mapping[TopicPartition, int]
 
 
 @dataclass(frozen=True, slots=True)

@@ -286,13 +286,12 @@ class HealthReporter:
 
     def cleaner(self, report: CleanerReport) -> None:
         was_stalled, self._cleaner_stalled = self._cleaner_stalled, bool(report.stalled)
-        self._metrics.broker.cleaner(
-            len(report.stalled),
-            report.max_stalled_s,
-            report.dirty_bytes,
-            report.max_dirty_ratio,
-            report.beyond_max_lag,
-        )
+        broker = self._metrics.broker
+        broker.cleaner_stalled.set(len(report.stalled))
+        broker.cleaner_stalled_s.set(report.max_stalled_s)
+        broker.cleaner_dirty.set(report.dirty_bytes)
+        broker.cleaner_ratio.set(report.max_dirty_ratio)
+        broker.cleaner_overdue.set(report.beyond_max_lag)
         self.health.publish(broker_cleaner=report.as_json())
         if self._cleaner_stalled and not was_stalled:
             _log.error("broker_cleaner_stalled", finding=report.line)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -59,7 +59,8 @@ class PartitionFigures:
     """One partition: its status, what is archived of it, what is on its way, and how much came since the start.
 
     `stands_since_ms`: since when segments wait and none of them was archived, as far as this process knows; None if none waits.
-    `reason`: why it waits or stopped, in words without secrets.
+    `reason`: why it waits or stopped, in words without secrets. `unpinned_segments`: beyond the limit of pins; retention may
+    delete them before they are archived.
     """
 
     status: PartitionStatus
@@ -68,6 +69,7 @@ class PartitionFigures:
     segments_archived: int
     stands_since_ms: int | None = None
     reason: str = ""
+    unpinned_segments: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +105,7 @@ class StatusModel:
         self._archived: Counter[TopicPartition] = Counter()
         self._stands: dict[TopicPartition, tuple[int | None, int]] = {}
         self._uploads: dict[tuple[TopicPartition, int], Upload] = {}
+        self._unpinned: Mapping[TopicPartition, int] = {}
         self._errors: OrderedDict[_ErrorKey, RecentError] = OrderedDict()
         self._snapshots: Counter[str] = Counter()
         self._archived_bytes = 0
@@ -152,6 +155,9 @@ class StatusModel:
                 self._commit(event)
             case events.BacklogChanged():
                 return self._shorten(event)
+            case events.PinsChecked(unpinned):
+                before, self._unpinned = self._unpinned, unpinned
+                return unpinned != before
             case _:
                 return False
         return True
@@ -254,6 +260,7 @@ class StatusModel:
                     tuple(by_partition.get(name, ())),
                     self._archived[name],
                     self._stands[name][1] if name in self._stands else None,
+                    unpinned_segments=self._unpinned.get(name, 0),
                 )
                 for name in sorted(self._statuses)
             ),

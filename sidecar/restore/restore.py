@@ -159,12 +159,11 @@ class Run:
             except PartitionError as error:
                 job.outcome.log, job.outcome.problem = None, advised(error)
         if any(outcome.problem for outcome in self._outcomes):
-            return  # The note stays: a further run must know what was done.
+            return
         if unfinished(self._request.log_dir, self._request.topic):
-            return  # So it does for the command that made those.
+            return
         for directory in self._note.finished():
             forget(directory)
-        self._note.remove()
 
 
 @dataclass(slots=True)

@@ -97,9 +97,9 @@ def decided_before(
 
 def _refused(directory: Path, problem: str) -> LogDirRefused:
     return LogDirRefused(
-        f"{directory}: is not empty: an earlier run of restore created it, which {problem}. Nothing is ever "
-        "overwritten: run the earlier command again, name the other partitions with --partition, or move this "
-        "directory out of the log dir"
+        f"{directory}: is not empty: an earlier run of restore made it, whole, and it {problem}. Nothing is ever overwritten. "
+        f"Nothing is left to do if you want that log; else move this directory out of the log dir, or name the others with "
+        f"--partition"
     )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from producer_state.table import ProducerTable
-from sidecar.archive.bundle import REQUIRED_PARTS
 from sidecar.archive.keys import below
 from sidecar.errors import CorruptFile, ObjectDamaged
 from sidecar.logformat.batches import BatchColumns, SegmentScanner
@@ -44,15 +43,9 @@ def fetch_parts(store: ObjectStore, root: str, segment: ArchivedSegment) -> Mapp
         parts = read_parts(store, root, segment)
     except ObjectDamaged as error:
         raise CorruptFile(str(error), file=key) from error
-    _require_readable(parts, segment.base_offset, key)
+    for name, problem in unreadable_parts(parts, segment.base_offset):
+        raise CorruptFile(f"part {name}: {problem}", file=key) from problem
     return parts
-
-
-def _require_readable(parts: Mapping[PartName, bytes], base_offset: int, key: str) -> None:
-    for name in sorted(REQUIRED_PARTS - {PartName.LOG} - parts.keys()):
-        raise CorruptFile(f"the commit does not name a part {name}", file=key)
-    for name, error in unreadable_parts(parts, base_offset):
-        raise CorruptFile(f"part {name}: {error}", file=key) from error
 
 
 def archived_state(store: ObjectStore, root: str, segment: ArchivedSegment) -> ProducerTable:

@@ -12,7 +12,6 @@ from sidecar.errors import CorruptFile, SettingsError
 from sidecar.host.log_dir_lock import LogDirRefused
 from sidecar.host.placing import sync_directory
 from sidecar.logformat.files import read_regular
-from sidecar.logformat.headers import BATCH_HEADER
 from sidecar.logformat.leader_epochs import read_leader_epochs
 from sidecar.logformat.metadata_files import read_meta_properties, read_partition_metadata
 from sidecar.logformat.names import (
@@ -34,7 +33,7 @@ from sidecar.logformat.names import (
 )
 from sidecar.model import TopicPartition
 from sidecar.restore.request import TargetCluster
-from sidecar.restore.staging import STAGING_SUFFIX, new_file, owner_for, translating
+from sidecar.restore.staging import STAGING_SUFFIX, new_file, owner_for
 
 PREFIX: Final = ".restore-"
 _VERSION: Final = 2
@@ -43,7 +42,8 @@ _VERSION: Final = 2
 class CommandNote:
     """The note of one topic in one log dir. A partition is finished if its directory is the very one that is noted.
 
-    A broker takes no notice of the file: in a log dir it reads directories only, and files that it knows.
+    It stays when all are finished, so that the same command can tell. A broker takes no notice of the file: in a log dir it reads
+    directories only, and files that it knows.
     `seal`: of each, what it was made from and its files, in JSON's types; see `restore.seal`.
     """
 
@@ -64,12 +64,6 @@ class CommandNote:
         new = {directory_name(found): {"inode": inode, "seal": seal} for found, (inode, seal) in directories.items()}
         with new_file(self._path, owner_for(self._path.parent)) as file:
             file.write(json.dumps({"version": _VERSION, "finished": {**self._read(), **new}}).encode())
-        sync_directory(self._path.parent)
-
-    def remove(self) -> None:
-        """The command is through. Raises PartitionError."""
-        with translating(self._path):
-            self._path.unlink(missing_ok=True)
         sync_directory(self._path.parent)
 
     def _read(self) -> dict[str, dict[str, Any]]:
@@ -200,34 +194,19 @@ def place_of(target: Target, topic_partition: TopicPartition) -> Place:
         sizes = {entry.name: entry.stat().st_size for entry in directory.iterdir()}
     except OSError as error:
         raise LogDirRefused(f"{directory}: cannot be listed ({error.strerror})") from error
-    seal = CommandNote(target.log_dir, topic_partition.topic).finished().get(directory)
-    if seal is not None:
-        return Place(seal=seal)
-    for name, size_bytes in sorted(sizes.items()):
-        if not _is_vacant(name, size_bytes):
-            raise LogDirRefused(
-                f"{directory}: is not empty (it contains {name}, {size_bytes} bytes). Restore never overwrites "
-                f"files. {_may_be_done(topic_partition, sizes)}Restore into another directory, or move this one out "
-                "of the log dir first"
-            )
+    # First: an empty log that a broker made later may have the inode of the one that was restored.
+    held = next((found for found in sorted(sizes.items()) if not _is_vacant(*found)), None)
+    if held is not None:
+        seal = CommandNote(target.log_dir, topic_partition.topic).finished().get(directory)
+        if seal is not None:
+            return Place(seal=seal)
+        raise LogDirRefused(
+            f"{directory}: is not empty (it holds {held[0]}, {held[1]} bytes); nothing is ever overwritten. Restore into another "
+            f"directory, or move this one out of the log dir first"
+        )
     path = directory / LEADER_EPOCH_CHECKPOINT
     epochs = read_leader_epochs(_content(path), str(path)) if path.exists() else None
     return Place(leader_epoch=epochs.latest_epoch if epochs else -1)
-
-
-def _may_be_done(topic_partition: TopicPartition, sizes: Mapping[str, int]) -> str:
-    """How to tell whether an earlier run, which no note is left of, made this log; "" where none can have."""
-    logs = {found.offset: name for name in sizes if (found := parse_file_name(name)) and found.suffix is Suffix.LOG}
-    end_offset = max(logs, default=0)
-    # A batch of this size has no record: it leads readers to the log's end.
-    if end_offset == 0 or sizes[logs[end_offset]] not in {0, BATCH_HEADER.size_bytes}:
-        return ""
-    return (
-        "It may be complete: a restore gives a partition this name when it is done, and removes "
-        f"{PREFIX}{topic_partition.topic}.json when all are. This log ends at offset {end_offset} in a segment "
-        "without records, like a restored log to which no broker has written. If `status` shows that end (or you "
-        "asked for it), and you restored it here, nothing is left to do. Otherwise: "
-    )
 
 
 def _is_vacant(name: str, size_bytes: int) -> bool:

@@ -38,7 +38,7 @@ class PinnedLog:
         self._doubts = 0
         self._is_newly_seen = False
         self._leads = False
-        self._seen = LossTracker(tools)
+        self.losses = LossTracker(tools)
         self.tail: tuple[int, FileIdentity] | None = None
 
     @property
@@ -52,12 +52,7 @@ class PinnedLog:
     @property
     def awaits_answer(self) -> bool:
         """Whether the leader's next answer decides what became of offsets that are gone: what is seen is to be checked again."""
-        return self.in_doubt or self._seen.is_doubted
-
-    @property
-    def has_losses(self) -> bool:
-        """See `LossTracker`."""
-        return self._seen.has_losses
+        return self.in_doubt or self.losses.is_doubted
 
     @property
     def logs(self) -> tuple[FileIdentity, ...]:
@@ -112,7 +107,7 @@ class PinnedLog:
         Wanted are the unchanged files of the directory, and those below the log start there. Retention takes a log
         from its beginning; what is gone from above it was truncated or compacted.
         """
-        self._seen.see(files, facts, change)
+        self.losses.see(files, facts, change)
         self._is_newly_seen |= is_answer
         self._leads = facts.leads or facts.unanswered
         if change >= Change.LEADER_EPOCH or not self._leads:
@@ -163,7 +158,7 @@ class PinnedLog:
             # Once for each answer of the leader: only its next one can settle a doubt.
             self._remember_start(None if found or archived_end_offset is not None else files)
             first_offset = found[0].base_offset if found else files.first_offset
-            self._seen.report(facts, archived_start_offset, archived_end_offset, first_offset)
+            self.losses.report(facts, archived_start_offset, archived_end_offset, first_offset)
         return found
 
     def _start_offset(self, facts: PartitionFacts) -> int | None:

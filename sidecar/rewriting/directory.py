@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -31,10 +31,9 @@ from sidecar.logformat.names import (
     parse_directory_name,
 )
 from sidecar.model import PartitionFiles
-from sidecar.rewriting.job import CompactionFigures, CompactionJob
+from sidecar.rewriting.job import CompactionFigures, CompactionJob, LogFile
 from sidecar.rewriting.run import required, rewritten, scanned
 from sidecar.rewriting.segment_files import write_segment
-from sidecar.rewriting.sources import LogFile
 from sidecar.rewriting.survey import Survey, survey
 from sidecar.rewriting.what_if import Outlook, what_if
 from sidecar.rewriting.work_files import (
@@ -49,7 +48,7 @@ from sidecar.snapshots.jobs import Forgetting
 from sidecar.storage.directory_store import sync_directory
 
 _WRITERS: Final = 2
-"""One computes while the other waits for the disk."""
+"""Threads that copy and write while others compute: one computes while the other waits for the disk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +93,9 @@ def compact_directory(
     """
     if out is not None:
         _require_free(files, out)
-    with work_directory("compact", None if out is None else out.parent) as work, _writers() as writers:
+    with work_directory("compact", None if out is None else out.parent) as work, ExitStack() as done:
+        writers = ThreadPoolExecutor(_WRITERS, thread_name_prefix="write")
+        done.callback(writers.shutdown, cancel_futures=True)
         parts, directory = LocalParts(work / "parts"), work / "partition"
         with cannot_be_written(work):
             parts.directory.mkdir()
@@ -110,9 +111,12 @@ def compact_directory(
                 outputs = required(rewritten(run, None if out is None else parts)[0])
             compaction = Compaction(surveyed, left_alone, out, outputs=outputs, **found.figures())
         if out is not None:
-            _finish(
-                [*copies, *(writers.submit(write_segment, directory, parts, found) for found in compaction.outputs)]
-            )
+            written = [
+                *copies,
+                *(writers.submit(write_segment, directory, parts, found) for found in compaction.outputs),
+            ]
+            for file in written:
+                file.result()
             _write_small_files(compaction, directory)
             with cannot_be_written(out):
                 directory.replace(out)
@@ -158,21 +162,6 @@ def compaction_job(
         start_offset=_offset_in(LOG_START_CHECKPOINT, surveyed.files) or 0,
         first_dirty_offset=_offset_in(CLEANER_CHECKPOINT, surveyed.files),
     )
-
-
-@contextmanager
-def _writers() -> Iterator[ThreadPoolExecutor]:
-    """Threads that copy and write while others compute. When the context ends, none writes any more."""
-    pool = ThreadPoolExecutor(_WRITERS, thread_name_prefix="write")
-    try:
-        yield pool
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
-def _finish(written: Iterable[Future[None]]) -> None:
-    for file in written:
-        file.result()
 
 
 def _copy_segment(files: PartitionFiles, file: LogFile, directory: Path) -> None:

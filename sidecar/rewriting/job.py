@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Final, Generic, Protocol
+from pathlib import Path
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,11 +16,89 @@ from sidecar.compaction.last_batches import LastBatches
 from sidecar.compaction.rewrite import RewriteCounts
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction.scan import DATA, SplitScan, TransactionEvents
-from sidecar.compaction.segments import SegmentInput, Split
+from sidecar.compaction.segments import SegmentInput, Split, largest_index_bytes
 from sidecar.compaction.verdicts import SplitVerdicts, judge_splits
 from sidecar.errors import PartitionError
+from sidecar.host import process_store
 from sidecar.logformat.batches import BatchColumns
-from sidecar.rewriting.sources import SourceT
+from sidecar.logformat.window import ReadAt
+from sidecar.snapshots.tasks import LocalSegment
+
+
+class CompactionSource(Protocol):
+    """The batches `[base_offset, end_offset)`; goes through pickle."""
+
+    @property
+    def name(self) -> str:
+        """For messages: a path or a key."""
+
+    @property
+    def base_offset(self) -> int:
+        """As in its name."""
+
+    @property
+    def end_offset(self) -> int:
+        """The base of the next segment."""
+
+    @property
+    def size_bytes(self) -> int:
+        """As listed or committed."""
+
+    @property
+    def last_modified_ms(self) -> int:
+        """The time of the broker's file, -1 if unknown."""
+
+    def opened(self) -> AbstractContextManager[SegmentInput]:
+        """The segment as the stages read it. Raises SegmentChanged if it is not the listed one, PartitionError, StoreError."""
+
+
+def input_of(source: CompactionSource, read_at: ReadAt = lambda _position, _buffer: 0) -> SegmentInput:
+    """The segment, read by a function that the caller has. By default for planning, where only its numbers count."""
+    return SegmentInput(
+        source.base_offset,
+        source.end_offset,
+        source.size_bytes,
+        read_at,
+        file=source.name,
+        last_modified_ms=source.last_modified_ms,
+        index_bytes=largest_index_bytes(source.size_bytes),
+    )
+
+
+SourceT = TypeVar("SourceT", bound=CompactionSource, covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class LogFile:
+    """The batches `[base_offset, end_offset)`: the first `size_bytes` bytes of a file.
+
+    `growing`: the active segment of a running broker, which may have become longer. `read_bytes_per_s`: the limit of all
+    processes that read now, None for none; where `run` reads itself, its own limit counts.
+    """
+
+    path: Path
+    base_offset: int
+    end_offset: int
+    size_bytes: int
+    mtime_ns: int
+    growing: bool = False
+    read_bytes_per_s: int | None = None
+
+    @property
+    def name(self) -> str:
+        return str(self.path)
+
+    @property
+    def last_modified_ms(self) -> int:
+        return self.mtime_ns // 1_000_000
+
+    @contextmanager
+    def opened(self) -> Iterator[SegmentInput]:
+        """The segment as the stages read it. Raises SegmentChanged if it is not the listed one, PartitionError."""
+        segment = LocalSegment(str(self.path), self.size_bytes, self.growing)
+        with process_store.disk_turn(self.path), segment.opened() as read_at:
+            yield input_of(self, process_store.disk_reads(self.read_bytes_per_s).paced(read_at))
+
 
 Verdicts = npt.NDArray[np.uint8]
 """By batch of a split, not 0 where a transaction decides against it; empty where all are 0."""
@@ -94,12 +173,9 @@ class SurveyedSegment:
     verdicts: tuple[SplitVerdicts, ...]
 
 
-class SegmentSurvey(Protocol):
-    """Reads the headers of a segment in the task that scans it, so that its bytes are fetched once; goes through pickle."""
-
-    def surveyed(self) -> AbstractContextManager[SurveyedSegment]:
-        """The segment, to be scanned within the context. Raises PartitionError, StoreError, StagingFull."""
-        ...
+SegmentSurvey = Callable[[], AbstractContextManager[SurveyedSegment]]
+"""Reads the headers of a segment in the task that scans it, within the context, so that its bytes are fetched once; goes through
+pickle. Raises PartitionError, StoreError, StagingFull."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

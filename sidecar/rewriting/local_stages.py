@@ -13,8 +13,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
+import structlog
+
 from sidecar.engine_ports import TO_DRIVER, Row, StageEngine, Stages
 from sidecar.rewriting.work_files import WorkFile, cannot_be_written, nameless_file
+
+_log = structlog.get_logger(__name__)
 
 Task = TypeVar("Task")
 
@@ -57,6 +61,14 @@ class LocalStages:
         try:
             for _ in pool.map(function, tasks):
                 continue
+        except (KeyboardInterrupt, SystemExit):
+            _log.warning(
+                "interrupted_waits_for_tasks",
+                tasks_at_most=self.cores,
+                effect="the process ends when its running tasks have ended; no other task begins, and nothing else is committed",
+                action="wait, or end the process with SIGKILL: the next compaction removes what it leaves",
+            )
+            raise
         finally:
             pool.shutdown(cancel_futures=True)
 

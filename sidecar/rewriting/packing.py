@@ -11,8 +11,7 @@ from sidecar.compaction.key_table import DEFAULT_SLOTS, SMALLEST_SLOTS
 from sidecar.compaction.segments import MIB, Split
 from sidecar.compaction.verdicts import SplitVerdicts
 from sidecar.errors import StagingTooSmall
-from sidecar.rewriting.job import CompactionJob
-from sidecar.rewriting.sources import CompactionSource
+from sidecar.rewriting.job import CompactionJob, CompactionSource
 from sidecar.rewriting.stages import JobShare, Places, ScanTask
 
 COPIES: Final = 2

@@ -16,10 +16,9 @@ from sidecar.logformat.bodies.building import build_batch, build_marker
 from sidecar.logformat.bodies.legacy import build_legacy_wrapper
 from sidecar.logformat.bodies.record import Record
 from sidecar.logformat.headers import Codec
-from sidecar.rewriting.job import CompactionJob, Cutter
+from sidecar.rewriting.job import CompactionJob, Cutter, input_of
 from sidecar.rewriting.local_stages import LocalStages
 from sidecar.rewriting.run import required, rewritten, scanned
-from sidecar.rewriting.sources import input_of
 
 __all__ = ["warm_up"]
 
@@ -32,6 +31,7 @@ class _Sample:
     end_offset: int
     name: str = "sample"
     base_offset: int = 0
+    last_modified_ms: int = 0
 
     @property
     def size_bytes(self) -> int:
@@ -39,10 +39,7 @@ class _Sample:
 
     @contextmanager
     def opened(self) -> Iterator[SegmentInput]:
-        yield self.unread()
-
-    def unread(self) -> SegmentInput:
-        return input_of(self, self._read_at, 0)
+        yield input_of(self, self._read_at)
 
     def _read_at(self, position: int, buffer: memoryview) -> int:
         piece = self.log[position : position + len(buffer)]

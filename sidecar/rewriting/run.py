@@ -15,9 +15,8 @@ from sidecar.compaction.scan import SplitScan
 from sidecar.compaction.verdicts import SplitVerdicts
 from sidecar.engine_ports import StagedRun, StageEngine, Stages
 from sidecar.errors import PartitionError, RowsLost, SidecarError
-from sidecar.rewriting.job import CompactedOutput, CompactionJob, RewrittenPiece, SurveyAnswer
+from sidecar.rewriting.job import CompactedOutput, CompactionJob, RewrittenPiece, SourceT, SurveyAnswer, input_of
 from sidecar.rewriting.packing import SegmentNeed, Step, placed, scan_tasks
-from sidecar.rewriting.sources import SourceT
 from sidecar.rewriting.stages import (
     JobFailure,
     JobRewriting,
@@ -58,7 +57,7 @@ class Scanned(Generic[SourceT]):
     @property
     def decided(self) -> DecidedSplits:
         """The same for planning, where nothing is read."""
-        segments = [file.unread() for file in self.job.files]
+        segments = [input_of(file) for file in self.job.files]
         return DecidedSplits(segments, self.scans, self.verdicts, self.winner_counts, self.job.rules)
 
     def needs(self) -> tuple[SegmentNeed, ...]:

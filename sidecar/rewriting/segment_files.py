@@ -6,6 +6,7 @@ The one place where parts and whole sources are joined.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,8 +20,7 @@ from sidecar.logformat.indexes.rebuild import BuiltIndexes, IndexBuilder
 from sidecar.logformat.names import Suffix, file_name
 from sidecar.logformat.window import ReadAt
 from sidecar.model import PartName
-from sidecar.rewriting.job import CompactedOutput, RewrittenPiece
-from sidecar.rewriting.sources import CompactionSource, LogFile
+from sidecar.rewriting.job import CompactedOutput, CompactionSource, LogFile, RewrittenPiece
 from sidecar.rewriting.work_files import Parts, write_file
 from sidecar.segment.log_check import ExpectedLog, check_log
 
@@ -68,11 +68,8 @@ def write_log(log: Path, parts: Parts, output: CompactedOutput[LogFile]) -> None
 
 def checked_file(log: Path, output: CompactedOutput[LogFile]) -> CheckedLog:
     """`checked_log` of a `.log` that was written. Raises CorruptFile, SegmentChanged."""
-    source = LazyFile(log)
-    try:
+    with closing(LazyFile(log)) as source:
         return checked_log(source, source.size_bytes, output, str(log))
-    finally:
-        source.close()
 
 
 @dataclass(frozen=True, slots=True)

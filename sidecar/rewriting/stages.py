@@ -18,8 +18,7 @@ from sidecar.compaction.scan import SplitScan, scan_split
 from sidecar.compaction.segments import Split
 from sidecar.engine_ports import TO_DRIVER, Row
 from sidecar.errors import CorruptFile, SidecarError
-from sidecar.rewriting.job import SegmentSurvey, SurveyAnswer, Verdicts
-from sidecar.rewriting.sources import CompactionSource
+from sidecar.rewriting.job import CompactionSource, SegmentSurvey, SurveyAnswer, Verdicts
 from sidecar.rewriting.work_files import Parts, WorkFile
 
 
@@ -111,7 +110,7 @@ def _scan_share(share: JobShare, inflater: Inflater) -> Iterator[Row]:
     surveyed = list[SurveyAnswer]()
     # The newest first: where it keeps a copy, the one before it finds there how its open transactions ended.
     for number, first_split, survey in reversed(share.surveys):
-        with survey.surveyed() as held:
+        with survey() as held:
             judged = {at: found.by_batch for at, found in enumerate(held.verdicts, start=first_split)}
             for at, piece in enumerate(held.pieces, start=first_split):
                 split = Split(at, number, piece.begin, piece.end)

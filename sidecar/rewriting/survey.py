@@ -22,8 +22,7 @@ from sidecar.logformat.indexes.rebuild import IndexBuilder
 from sidecar.logformat.leader_epochs import LeaderEpochs, epochs_of
 from sidecar.logformat.names import Suffix, file_name
 from sidecar.model import PartitionFiles
-from sidecar.rewriting.job import Cutter, Piece
-from sidecar.rewriting.sources import LogFile
+from sidecar.rewriting.job import Cutter, LogFile, Piece
 from sidecar.rewriting.work_files import write_file
 from sidecar.segment.producer_snapshot import state_at_log_start
 from sidecar.segment.reading import shows_cleaning

@@ -26,9 +26,8 @@ from sidecar.engine_ports import Row, StageEngine
 from sidecar.errors import StagingFull
 from sidecar.logformat.bodies.record import Record
 from sidecar.model import TopicPartition
-from sidecar.rewriting.job import CompactionFigures, CompactionJob
-from sidecar.rewriting.run import Scanned, ScannedRun, required, rewritten, scanned
-from sidecar.rewriting.sources import CompactionSource
+from sidecar.rewriting.job import CompactionFigures, CompactionJob, CompactionSource
+from sidecar.rewriting.run import Scanned, required, rewritten, scanned
 from sidecar.rewriting.work_files import cannot_be_written, write_file
 
 SAMPLES: Final = 10
@@ -76,7 +75,8 @@ def what_if(
         planned = replace(job, rules=replace(job.rules, strategy=strategy))
         with scanned([planned], engine) as run:
             found = required(run.results[0])
-            winners = _winners(run, found)
+            counts = {found.first_split + scan.split.number: scan.record_count for scan in found.scans}
+            winners: dict[int, Bits] = dict(run.run.third(winner_bits, [counts] * run.stages.third_tasks))
             outputs = required(rewritten(run, None)[0])
         by_offset = by_offset or winners
         yield Outlook(
@@ -98,23 +98,16 @@ def write_others(outlooks: Iterable[tuple[TopicPartition, Outlook]], path: Path)
     write_file(path, lines)
 
 
-class WinnerBits:
+def winner_bits(rows: Iterable[Row], plan: dict[int, int]) -> Iterator[tuple[int, Bits]]:
     """A third stage that only hands over who won: (split, a bit for each of its records). The plan: records by split."""
-
-    def __call__(self, rows: Iterable[Row], plan: dict[int, int]) -> Iterator[tuple[int, Bits]]:
-        found: dict[int, list[bytes]] = {}
-        for split, ordinals in rows:
-            found.setdefault(split, []).append(ordinals)
-        for split, pieces in found.items():
-            wins = np.zeros(plan[split], dtype=np.uint8)
-            for piece in pieces:
-                wins[np.frombuffer(piece, dtype=np.uint32)] = 1
-            yield split, np.packbits(wins)
-
-
-def _winners(run: ScannedRun[CompactionSource], found: Scanned[CompactionSource]) -> dict[int, Bits]:
-    counts = {found.first_split + scan.split.number: scan.record_count for scan in found.scans}
-    return dict(run.run.third(WinnerBits(), [counts] * run.stages.third_tasks))
+    found: dict[int, list[bytes]] = {}
+    for split, ordinals in rows:
+        found.setdefault(split, []).append(ordinals)
+    for split, pieces in found.items():
+        wins = np.zeros(plan[split], dtype=np.uint8)
+        for piece in pieces:
+            wins[np.frombuffer(piece, dtype=np.uint32)] = 1
+        yield split, np.packbits(wins)
 
 
 def _others(found: Scanned[CompactionSource], by_offset: dict[int, Bits], winners: dict[int, Bits]) -> OtherWinners:

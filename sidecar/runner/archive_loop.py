@@ -126,7 +126,7 @@ class ArchiveLoop:
         """Check and decide: what can be done, earliest local deletion first, and a report of the rest. Waits for every plan."""
         with self._opened():
             report = self.cycle(only_plans=True)
-            return self.checks.work, report
+            return self.tasks.ordered(self.checks.work), report
 
     def work(self, work: list[Work], report: CycleReport, done: Done | None = None) -> CycleReport:
         """Archive what was planned, and what is planned behind it. One partition's fault never stops another's work."""

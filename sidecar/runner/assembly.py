@@ -9,8 +9,9 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from hashlib import sha256
-from pathlib import Path
 from threading import Event
+
+import structlog
 
 from sidecar.clock import Clock, SystemClock
 from sidecar.config import Settings
@@ -25,6 +26,7 @@ from sidecar.metrics import MeteredStore, Metrics
 from sidecar.partition.domain_events import Emit
 from sidecar.partition.plan import Settling
 from sidecar.partition.run_limits import RunLimits
+from sidecar.ports import ObjectStore
 from sidecar.reporting import fan_out
 from sidecar.reporting.log_sink import log_event
 from sidecar.rewriting.work_files import work_directory
@@ -35,6 +37,8 @@ from sidecar.storage.bandwidth import IoBudget
 from sidecar.storage.opening import open_store
 from sidecar.storage.probe import probe_store
 from sidecar.storage.retry import StoreAnswers
+
+_log = structlog.get_logger(__name__)
 
 PATIENCE_S = 30.0
 """A command asks a store that does not answer for so long, besides what store.retry allows for each request."""
@@ -76,11 +80,6 @@ def policy_of(settings: Settings, *, repeats: bool) -> RunLimits:
     return replace(policy, max_queue=run.max_queue, task_s=TASK_S, retry_wait_s=run.retry_wait_s)
 
 
-def journal_directory(settings: Settings) -> Path:
-    """Where the journal of this archive lies: one state directory may serve several archives, one after the other."""
-    return settings.run.state_path / sha256(settings.store.url.encode()).hexdigest()[:16]
-
-
 class ChangingSettings:
     """Settings that components hold and that a reload replaces in place: overrides of topic policies, and the I/O limits."""
 
@@ -92,6 +91,18 @@ class ChangingSettings:
         """These hold from now on."""
         self.policies[:] = settings.topics.policies
         self.budget.adopt(settings.store)
+
+
+def _note_if_new(store: ObjectStore, cluster_id: str) -> None:
+    """A mistyped URL or cluster id would begin another archive, and all would look well. Raises StoreError."""
+    if not any(store.list_folders(f"{cluster_id}/")):
+        _log.warning(
+            "archive_is_new",
+            archive=store.url,
+            cluster_id=cluster_id,
+            effect="nothing of this cluster is archived there: the first upload begins a new archive",
+            action="if the cluster has an archive already, stop, correct store.url or the cluster id, and delete what was uploaded",
+        )
 
 
 @contextmanager
@@ -134,19 +145,21 @@ def open_tools(
         if read_only:
             directory = resources.enter_context(work_directory("dry-run")) / "journal"
         else:
-            directory = journal_directory(settings)
+            # One state directory may serve several archives, one after the other.
+            directory = settings.run.state_path / sha256(settings.store.url.encode()).hexdigest()[:16]
             # `run` may have nothing to do for hours: there the first segment loads them.
             with nullcontext() if repeats else warming_up():
                 # `run` reports what it waits for, and tries again itself.
                 patience_s = 0.0 if repeats else PATIENCE_S
                 probe_store(store, single_writer=settings.store.single_writer, clock=clock, patience_s=patience_s)
+        _note_if_new(store, facts.cluster_id())
         journal = Journal(directory)
         resources.callback(journal.close)
         memory = ArchiveCache(None if read_only else directory)
         emit = fan_out(metrics.handle, memory.noting_losses(clock), *sinks, log_event)
         held = PinnedFiles(emit=emit)
         resources.callback(held.release)
-        metrics.broker.watch_held(held.unlinked_bytes)
+        metrics.broker.held_deleted.set_function(held.unlinked_bytes)
         resources.callback(memory.close)
         if (lost_ms := memory.last_loss_ms()) is not None:
             metrics.broker.last_loss(lost_ms)

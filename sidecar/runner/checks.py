@@ -325,7 +325,6 @@ class Checks:
         self._waits.looked(idle, report.broker.away, self._archivers)
         for plan in idle:
             self._outcomes.due_in(plan.look_again_ms)
-        work = self._tasks.within_queue(work)
         report.scan_s = tools.clock.monotonic_s() - check.began_s
         self._check, self.report = None, report
         self._outcomes.checked(len(report.problems))

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
 from operator import itemgetter
 from typing import Any, Final, TypeAlias
 
+import structlog
+
 from sidecar.commits.commit_log import CommitConflict
 from sidecar.errors import SidecarError
 from sidecar.model import ArchivedSegment, TopicPartition
-from sidecar.partition.domain_events import CycleProgressed, PartitionChecked
+from sidecar.partition.domain_events import CycleProgressed, PartitionChecked, PinsChecked
 from sidecar.partition.plan import PartitionPlan
 from sidecar.partition.status import PartitionOutcome
 from sidecar.partition.wait_reason import Wait
@@ -22,10 +24,13 @@ from sidecar.runner.copy_executor import CopyExecutor
 from sidecar.runner.outcomes import Outcomes
 from sidecar.runner.partition_archiver import PartitionArchiver, Planning
 from sidecar.runner.step_threads import Pool, Run
-from sidecar.scheduler.admission import NEVER, admission_order, within_queue
+from sidecar.scheduler.admission import NEVER, admission_order, pin_order, within_queue
+
+_log = structlog.get_logger(__name__)
 
 CONFLICTS_IN_A_ROW: Final = 20
 """Another writer may win so many commits before a partition backs off."""
+PARTITIONS_LOGGED_MAX: Final = 10
 
 Work: TypeAlias = tuple[PartitionArchiver, PartitionPlan]
 Done: TypeAlias = Callable[[TopicPartition, ArchivedSegment], None]
@@ -56,7 +61,7 @@ class CopyTasks:
         self.returning: set[PartitionArchiver] = set()
         self._tasks: dict[PartitionArchiver, CopyExecutor] = {}
         self.ready: dict[PartitionArchiver, PartitionPlan] = {}
-        self.is_stopping = self.is_once = False
+        self.is_stopping = self.is_once = self._is_short_of_pins = False
         self._served = NEVER
         self._room = tools.policy.max_queue
 
@@ -99,17 +104,17 @@ class CopyTasks:
 
     # What comes in.
 
-    def within_queue(self, work: Iterable[Work]) -> list[Work]:
-        """The plans of a check, the most urgent first, with no more segments than the queue takes."""
-        ordered = sorted(work, key=self._order)
-        plans = within_queue([plan for _, plan in ordered], self._tools.policy.max_queue)
-        self._room = self._tools.policy.max_queue - sum(len(plan.segments) for plan in plans)
-        return [(archiver, plan) for (archiver, _), plan in zip(ordered, plans, strict=True)]
+    def ordered(self, work: Iterable[Work]) -> list[Work]:
+        """The most urgent first."""
+        return sorted(work, key=self._order)
 
     def take_on(self, work: Iterable[Work]) -> None:
-        """Archive what a check has planned, instead of what earlier ones had."""
+        """Archive what a check has planned, instead of what earlier ones had; no more segments than the queue takes."""
+        ordered = self.ordered(work)
+        plans = within_queue([plan for _, plan in ordered], self._tools.policy.max_queue)
+        self._room = self._tools.policy.max_queue - sum(len(plan.segments) for plan in plans)
         self.ready = {}
-        self._queue(work)
+        self._queue((archiver, plan) for (archiver, _), plan in zip(ordered, plans, strict=True))
         self.admit()
 
     def take(self, archiver: PartitionArchiver, plan: PartitionPlan | SidecarError) -> None:
@@ -140,7 +145,7 @@ class CopyTasks:
                 self.ready[archiver] = plan
             else:
                 self._outcomes.settle(outcome)
-        self.ready = dict(sorted(self.ready.items(), key=self._order))
+        self.ready = dict(self.ordered(self.ready.items()))
 
     def _order(self, item: Work) -> tuple[int, tuple[int, int, str, int]]:
         archiver, plan = item
@@ -203,7 +208,7 @@ class CopyTasks:
 
     # Pins.
 
-    def hold(self, archivers: Iterable[PartitionArchiver], work: list[Work]) -> None:
+    def hold(self, archivers: Sequence[PartitionArchiver], work: list[Work]) -> None:
         """Pin what is planned: what has no file any more, then the most urgent, then what earlier checks have left."""
         for archiver, plan in work:
             if archiver.task_plan is None:
@@ -212,14 +217,32 @@ class CopyTasks:
         work = [*left, *work]
         busy = ((task.plan, archiver.held.logs) for archiver, task in self._tasks.items())
         planned = ((plan, [segment.log for segment in plan.segments]) for _, plan in work)
-        with_deadlines = ((_deadline_ms(plan), log) for plan, logs in chain(busy, planned) for log in logs)
-        expected = (archiver.held.tail for archiver in archivers if archiver.held.tail is not None)
-        urgent = (log for _, log in sorted(chain(with_deadlines, expected), key=itemgetter(0)))
+        orders = [pin_order(plan.deadline_ms, logs) for plan, logs in chain(busy, planned)]
+        tails = [pin_order(tail[0], [tail[1]]) for archiver in archivers if (tail := archiver.held.tail) is not None]
+        urgent = (log for *_, log in sorted(chain(*orders, *tails), key=itemgetter(0, 1)))
         gone = chain.from_iterable(archiver.held.gone_logs for archiver in archivers)
         before = chain.from_iterable(archiver.held.logs for archiver in archivers)
-        self._tools.held.keep(chain(gone, urgent, before))
+        unpinned = Counter(log.directory for log in self._tools.held.keep(chain(gone, urgent, before)))
         for archiver, plan in work:
             archiver.held.planned(plan)
+        counts = ((archiver.topic_partition, unpinned[archiver.files.directory]) for archiver in archivers)
+        self._report_unpinned({partition: count for partition, count in counts if count})
+
+    def _report_unpinned(self, unpinned: Mapping[TopicPartition, int]) -> None:
+        self._tools.emit(PinsChecked(unpinned))
+        was_short, self._is_short_of_pins = self._is_short_of_pins, bool(unpinned)
+        if self._is_short_of_pins and not was_short:
+            _log.warning(
+                "segments_not_pinned",
+                segments=sum(unpinned.values()),
+                pinned=self._tools.held.limit,
+                partitions=[str(partition) for partition, _ in Counter(unpinned).most_common(PARTITIONS_LOGGED_MAX)],
+                effect="the broker's retention may delete these segments before they are archived",
+                action="raise the open-file limit of the process, or the retention of the topics; /status counts "
+                "unpinned_segments of each partition",
+            )
+        elif was_short and not self._is_short_of_pins:
+            _log.info("all_segments_pinned")
 
     # The end.
 
@@ -252,7 +275,3 @@ class CopyTasks:
         for executor in self._tasks.values():
             executor.close()
         self._tasks, self.ready = {}, {}
-
-
-def _deadline_ms(plan: PartitionPlan) -> float:
-    return math.inf if plan.deadline_ms is None else plan.deadline_ms

@@ -98,7 +98,7 @@ class PartitionArchiver:
         self.led: LedPartition | None = None
         self._seen: tuple[PartitionFiles, PartitionFacts] | None = None
         self._term: Term | None = None
-        self._unread = Change.NONE
+        self._unread = self._pending_change = Change.NONE
         self._first_seen_ms: dict[int, int] = {}
         self._stable_end_offset: int | None = None
         self._last_failure: PartitionOutcome | None = None
@@ -114,9 +114,12 @@ class PartitionArchiver:
         change, policy = self._begin_term(files, facts), self._tools.facts.policy(files.topic_partition.topic)
         self.starts = self.starts.seen(files, facts, policy, self._tools.disk, self._tools.emit)
         self.held.see(files, facts, change, self.end_offset, is_answer=is_answer)
+        if change:
+            self._pending_change = Change.NONE
 
     def _begin_term(self, files: PartitionFiles, facts: PartitionFacts) -> Change:
-        """What of the term has changed. All that is remembered of the partition is reset here, but for the archive: see `planning`.
+        """What of the term has changed since `held` last took it. All else that is remembered is reset here, but the archive: see
+        `planning`.
 
         While another broker leads, or none, no term of ours begins: what was seen before holds if this one leads under it again.
         """
@@ -124,14 +127,14 @@ class PartitionArchiver:
             return Change.NONE
         term = facts.term(files)
         change, self._term = term.since(self._term), term
-        self._unread = max(self._unread, change)
+        self._unread, self._pending_change = max(self._unread, change), max(self._pending_change, change)
         self.starts = self.starts.in_term(term, change)
-        return change
+        return self._pending_change
 
     def rests(self, files: PartitionFiles, *, is_listed: bool) -> bool:
         """A partition is not planned this time. False if it is not this broker's to archive, for all that is known.
 
-        `files`: as they were last listed. is_listed: whether that was just now.
+        `files`: as they were last listed. `is_listed`: whether that was just now.
         """
         facts = self.led = self._standing = None  # Planned again, it may be led again.
         with suppress(PartitionError):  # The next plan reports it; where the disk is gone, the facts may lie on it.
@@ -256,7 +259,7 @@ class PartitionArchiver:
         if not facts.leads or facts.reason:
             return PartitionPlan(files, facts, (), self.pending(files), facts.reason or NotLeader())
         state = known.as_known(files)
-        if state is not None and state.end_offset is None and self.held.has_losses:
+        if state is not None and state.end_offset is None and self.held.losses.has_losses:
             known.forget()  # Another broker's sidecar may have archived them since it was read.
             state = None
         try:

@@ -1,11 +1,13 @@
-"""Which plans become tasks first, and with how many segments."""
+"""Which plans become tasks first, and with how many segments; which files are pinned first."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
+from sidecar.model import FileIdentity
 from sidecar.partition.plan import PartitionPlan
 from sidecar.partition.retention import AT_RISK_MS
 from sidecar.partition.wait_reason import Wait
@@ -22,6 +24,22 @@ def admission_order(plan: PartitionPlan, last_served: int, now_ms: int) -> tuple
     """
     is_soon = plan.deadline_ms is not None and plan.deadline_ms - now_ms < AT_RISK_MS
     return (NEVER - 1 if is_soon else last_served, plan.deletion_order)
+
+
+def pin_order(deadline_ms: int | None, logs: Sequence[FileIdentity]) -> Iterator[tuple[float, int, FileIdentity]]:
+    """The files of one partition with a sort key over partitions: what retention deletes first comes first.
+
+    Args:
+        deadline_ms: when retention deletes the first of them, in wall-clock milliseconds; None for never.
+        logs: ascending.
+
+    Yields:
+        Estimated deadline in milliseconds, position in `logs`, file. Retention deletes a log from its start: each later segment
+        goes later by as much as it was written later.
+    """
+    first_ms = math.inf if deadline_ms is None else deadline_ms
+    for position, log in enumerate(logs):
+        yield first_ms + max(0, log.mtime_ms - logs[0].mtime_ms), position, log
 
 
 def within_queue(plans: Sequence[PartitionPlan], room: int) -> list[PartitionPlan]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import pairwise
 
 from producer_state.table import ProducerTable
 from producer_state.wire import ProducerStateError
 from sidecar.archive.bundle import cut_part, cut_parts, indexes_size_bytes
 from sidecar.archive.keys import below
+from sidecar.archive.state import PartitionState
 from sidecar.errors import CorruptFile, ObjectMissing, PartitionError
 from sidecar.logformat.window import ReadAt
 from sidecar.model import ArchivedSegment, ObjectKey, PartName
@@ -49,6 +51,17 @@ def table_at_end(store: ObjectStore, root: str, segment: ArchivedSegment) -> Pro
     except ProducerStateError as error:
         key = below(root, segment.indexes_key)
         raise CorruptFile(f"the archived producer snapshot cannot be read: {error}", file=key) from error
+
+
+def first_undecided(store: ObjectStore, state: PartitionState) -> int | None:
+    """First offset of the earliest transaction of which it is not archived how it ended; its data may yet be aborted.
+
+    It is open at the archive's end; or at the beginning of a hole, in which its end may be lost. Raises CorruptFile, StoreError.
+    """
+    ends = [before for before, after in pairwise(state.segments) if before.end_offset != after.base_offset]
+    tables = (table_at_end(store, state.lineage.root, segment) for segment in (*ends, *state.segments[-1:]))
+    offsets = [table.first_open_transaction_offset() for table in tables]
+    return min((offset for offset in offsets if offset is not None), default=None)
 
 
 def read_parts(store: ObjectStore, root: str, segment: ArchivedSegment) -> Mapping[PartName, bytes]:

@@ -15,7 +15,7 @@ from sidecar.errors import SegmentChanged
 from sidecar.host.listed_files import read_whole
 from sidecar.logformat.files import read_regular
 from sidecar.logformat.names import Suffix, file_name
-from sidecar.model import PartitionFiles, PartName, SegmentFiles, SnapshotOrigin, SnapshotProvenance
+from sidecar.model import PartitionFiles, SegmentFiles, SnapshotOrigin, SnapshotProvenance
 from sidecar.ports import ObjectStore
 from sidecar.segment.archived_objects import table_at_end
 from sidecar.segment.dropped_producers import NOTHING_DROPPED, Dropped, dropped_producers
@@ -58,7 +58,7 @@ def state_at_archive_end(store: ObjectStore, archived: PartitionState, dropped: 
     Raises CorruptFile if the archived snapshot is not the committed one.
     """
     last, end_offset = archived.last_segment, archived.end_offset
-    if last is None or last.part(PartName.PRODUCER_SNAPSHOT) is None or end_offset is None:
+    if last is None or end_offset is None:
         return None
     if last.end_offset != end_offset and end_offset not in dropped.bridged_offsets:
         return None

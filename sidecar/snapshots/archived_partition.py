@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import ClassVar, Self
 
 from producer_state.window import Segment
+from sidecar.archive.bundle import log_size_bytes
 from sidecar.archive.keys import below
 from sidecar.archive.state import PartitionState
 from sidecar.clock import Clock
@@ -28,19 +29,15 @@ class ArchivedLog:
     """A `.log` object."""
 
     store: StoreSettings
-    key: ObjectKey
+    name: ObjectKey
     size_bytes: int
 
     offset_index: ClassVar = None
     """See `SegmentSource`: it lies in the bundle, and the segment is read whole."""
 
-    @property
-    def name(self) -> str:
-        return self.key
-
     def opened(self) -> AbstractContextManager[ReadAt]:
         """See `SegmentSource`. Reading raises StoreError."""
-        return nullcontext(reader(process_store.store_of(self.store), self.key, self.size_bytes))
+        return nullcontext(reader(process_store.store_of(self.store), self.name, self.size_bytes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +52,8 @@ class ArchivedPartition:
 
     compacted: ClassVar = True
     """See `PartitionLog`. The commits tell of every segment, so that none can be missing unnoticed."""
+    strays: ClassVar[frozenset[int]] = frozenset()
+    """See `PartitionLog`."""
     keeps_undecided: ClassVar = True
     """See `PartitionLog`: compaction goes by them."""
 
@@ -77,21 +76,17 @@ class ArchivedPartition:
         return self.root
 
     @property
-    def log_start_offset(self) -> int:
-        """See `PartitionLog`. An archive keeps no other."""
-        return self.first_offset
-
-    @property
     def first_offset(self) -> int:
         return self.segments[0].base_offset
+
+    log_start_offset = first_offset
+    """See `PartitionLog`. An archive keeps no other."""
 
     @property
     def bases(self) -> tuple[int, ...]:
         return tuple(self.by_end)
 
-    @property
-    def snapshot_offsets(self) -> tuple[int, ...]:
-        return tuple(self.by_end)
+    snapshot_offsets = bases
 
     @property
     def dropped_below(self) -> int:
@@ -128,16 +123,14 @@ class ArchivedPartition:
 
     def tasks(self, start_offset: int, last_offset: int, cuts: Sequence[int]) -> tuple[SegmentTask, ...]:
         return tuple(
-            SegmentTask(self._source(segment), segment.base_offset, segment.end_offset)
+            SegmentTask(
+                ArchivedLog(self.settings, below(self.root, segment.log_key), log_size_bytes(segment)),
+                segment.base_offset,
+                segment.end_offset,
+            )
             for segment in self.segments
             if start_offset <= segment.base_offset < last_offset
         )
-
-    def _source(self, segment: ArchivedSegment) -> ArchivedLog:
-        log = segment.part(PartName.LOG)
-        if log is None:
-            raise PartitionError(f"{self.root} {segment}: committed without its log; verify the archive")
-        return ArchivedLog(self.settings, below(self.root, segment.log_key), log.size_bytes)
 
 
 def archived_partitions(

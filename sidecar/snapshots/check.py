@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 from producer_state.compare import Allowance, Comparison, Conformance, compare_snapshots
 from producer_state.snapshot import CorruptSnapshot, read_snapshot
@@ -95,15 +95,21 @@ def lacking(table: ProducerTable, open_since: Mapping[int, int], log_start: int)
 class Result(StrEnum):
     """EQUAL, PERMISSIBLE and WRONG as in `Conformance`. CORRUPT: not a snapshot, or of an offset at which nothing ends.
 
-    UNKNOWN: nothing below it remains to replay, or the replay did not get that far. MISSING: a segment base without any.
+    STRAY: wrong or corrupt, but a broker that starts deletes it unread. UNKNOWN: nothing below it remains to replay, or the replay
+    did not get that far. MISSING: a segment base without any.
     """
 
     EQUAL = "equal"
     PERMISSIBLE = "permissible"
     WRONG = "wrong"
     CORRUPT = "corrupt"
+    STRAY = "stray"
     UNKNOWN = "unknown"
     MISSING = "missing"
+
+
+MISLEADING: Final = frozenset({Result.WRONG, Result.CORRUPT})
+_DELETED: Final = "a broker deletes it unread when it starts"
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +133,7 @@ class Checking:
     @property
     def is_wrong(self) -> bool:
         """Whether a snapshot misleads a broker."""
-        return any(snapshot.result in {Result.WRONG, Result.CORRUPT} for snapshot in self.snapshots)
+        return any(snapshot.result in MISLEADING for snapshot in self.snapshots)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -193,7 +199,7 @@ def check(
                 what = "the log cannot be replayed that far"
                 checking.snapshots += [CheckedSnapshot(unread_offset, Result.UNKNOWN, what) for unread_offset in unread]
     for checking in checkings:
-        checking.snapshots.sort(key=lambda snapshot: snapshot.offset)
+        checking.snapshots = sorted(_strays_named(checking), key=lambda snapshot: snapshot.offset)
     return CheckReport(tuple(checkings), targets.problems)
 
 
@@ -204,6 +210,21 @@ def _not_comparable(log: PartitionLog, first: int) -> list[CheckedSnapshot]:
     # A broker that starts deletes what is not above its log's start.
     missing = [base for base in log.bases if base not in found and base > log.log_start_offset]
     return below + [CheckedSnapshot(offset, Result.MISSING) for offset in missing]
+
+
+def _strays_named(checking: Checking) -> Iterator[CheckedSnapshot]:
+    """The snapshots; none is wrong or corrupt that a broker deletes before it loads any."""
+    log = checking.log
+    for found in checking.snapshots:
+        if found.result not in MISLEADING:
+            yield found
+        elif found.offset in log.strays:
+            yield replace(found, result=Result.STRAY, what=f"it belongs to no segment; {_DELETED} ({found.what})")
+        elif found.offset <= log.log_start_offset:
+            what = f"it is not above the log start {log.log_start_offset}; {_DELETED} ({found.what})"
+            yield replace(found, result=Result.STRAY, what=what)
+        else:
+            yield found
 
 
 def _compare(checking: Checking, state: StateAt, forgetting: Forgetting) -> None:

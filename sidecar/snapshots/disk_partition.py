@@ -8,6 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import ClassVar
 
+from producer_state.snapshot import stray_offsets
 from producer_state.window import Segment
 from sidecar.errors import PartitionError, SegmentChanged
 from sidecar.logformat.checkpoints import read_offset_checkpoint
@@ -113,6 +114,10 @@ class DiskPartition:
     @property
     def snapshot_offsets(self) -> tuple[int, ...]:
         return self.files.snapshot_offsets
+
+    @property
+    def strays(self) -> frozenset[int]:
+        return stray_offsets(self.snapshot_offsets, (self.first_offset, *self.bases))
 
     @property
     def dropped_below(self) -> int:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from producer_state.snapshot import CorruptSnapshot, read_rows, stray_offsets
+from producer_state.snapshot import CorruptSnapshot, read_rows
 from sidecar.errors import PartitionError, VerificationMismatch
 from sidecar.snapshots import Replay
 from sidecar.snapshots.disk_partition import DiskPartition
@@ -150,7 +150,7 @@ def plan_healing(
     lowest = max(log.first_offset, log_start_offset or 0)
     bases, offsets = log.bases, set(log.snapshot_offsets)
     missing = tuple(base for base in bases if base not in offsets and base > lowest)
-    strays = stray_offsets(offsets, (log.first_offset, *bases))
+    strays = log.strays
     found: dict[str, list[int]] = {"empty": [], "corrupt": [], "witnesses": []}
     for offset in sorted(offsets - strays):
         if offset > lowest:

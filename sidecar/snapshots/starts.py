@@ -5,15 +5,15 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import IntEnum, StrEnum
-from functools import lru_cache
+from enum import Enum, StrEnum, auto
+from functools import cache, lru_cache
 from typing import Final
 
 import numpy as np
 
 from producer_state.exactness import knows_beginning
 from producer_state.facts import Int64Column
-from producer_state.snapshot import CorruptSnapshot, ProducerEntry, Rows, rows_of, stray_offsets
+from producer_state.snapshot import CorruptSnapshot, ProducerEntry, Rows, rows_of
 from producer_state.table import ProducerTable
 from sidecar.errors import PartitionError, SegmentChanged
 from sidecar.snapshots.tasks import PartitionLog
@@ -50,13 +50,12 @@ class Start:
         return cls(table.end_offset, StartKind.LOG_START, knows_beginning(table), len(table) > 0)
 
 
-class _Kind(IntEnum):
-    """What a file is worth."""
+class _Kind(Enum):
+    """What a file is worth. USELESS: it cannot be read, or names what lies at or above its own offset."""
 
-    UNREADABLE = 0
-    EMPTY = 1
-    NAMES_WHAT_IS_ABOVE = 2
-    SOUND = 3
+    SOUND = auto()
+    EMPTY = auto()
+    USELESS = auto()
 
 
 class TrustedSnapshots:
@@ -79,11 +78,10 @@ class TrustedSnapshots:
         self._log = log
         self._windows = windows
         there = set(log.snapshot_offsets)
-        attached = there - stray_offsets(there, (log.first_offset, *log.bases))
-        self._offsets = sorted(attached.intersection(windows))
+        self._offsets = sorted((there - log.strays).intersection(windows))
         self._at_log_start = sorted(there.intersection({log.first_offset}))
         self.table = lru_cache(TABLES_KEPT)(self._read)
-        self._kinds: dict[int, _Kind] = {}
+        self._kind = cache(self._judged)
         self._empty: list[int] = []
         self._empty_from: int | None = None
 
@@ -113,18 +111,14 @@ class TrustedSnapshots:
             self._empty_from = offset
         return self._empty
 
-    def _kind(self, offset: int) -> _Kind:
-        if offset not in self._kinds:
-            table = self.table(offset)
-            if table is None:
-                kind = _Kind.UNREADABLE
-            elif not len(table):
-                kind = _Kind.EMPTY
-            else:
-                highest = max(int(table.rows[name].max()) for name in ("last_offset", "current_txn_first_offset"))
-                kind = _Kind.SOUND if highest < offset else _Kind.NAMES_WHAT_IS_ABOVE
-            self._kinds[offset] = kind
-        return self._kinds[offset]
+    def _judged(self, offset: int) -> _Kind:
+        table = self.table(offset)
+        if table is None:
+            return _Kind.USELESS
+        if not len(table):
+            return _Kind.EMPTY
+        highest = max(int(table.rows[name].max()) for name in ("last_offset", "current_txn_first_offset"))
+        return _Kind.SOUND if highest < offset else _Kind.USELESS
 
     def _read(self, offset: int) -> ProducerTable | None:
         """None if there is none, or it cannot be read."""

@@ -131,6 +131,10 @@ class PartitionLog(Protocol):
     def snapshot_offsets(self) -> Collection[int]: ...
 
     @property
+    def strays(self) -> frozenset[int]:
+        """Offsets of snapshots that a broker deletes unread when it starts. Raises as `first_offset`."""
+
+    @property
     def dropped_below(self) -> int:
         """Up to which offset producers were left out by a restore; 0 where none were. See `dropped_producers`."""
 

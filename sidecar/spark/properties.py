@@ -104,20 +104,24 @@ def spark_properties(settings: SparkSettings, scratch: Path, preload: Sequence[s
         scratch: an existing directory of our own, for Spark's files.
         preload: modules that the worker daemon imports before it forks.
     """
+    options = [*_JVM_OPTIONS, f"-Dlog4j2.configurationFile=file:{scratch / LOGGING_FILE}"]
+    if len(str(scratch)) + _SOCKET_NAME_BYTES <= _SOCKET_PATH_MAX:
+        # Else a JVM that is killed leaves sockets and directories in the system's. Paths of sockets are short, though.
+        options.append(f"-Djava.io.tmpdir={scratch}")
     found = {
         **_ALWAYS,
         **(_LOCAL if settings.is_local else _CLUSTER),
         "spark.master": settings.master,
         "spark.driver.memory": _mebibytes(settings.driver_memory_bytes),
-        "spark.driver.extraJavaOptions": " ".join(_driver_options(scratch)),
+        "spark.driver.extraJavaOptions": " ".join(options),
         "spark.local.dir": str(scratch),
         "spark.jars.ivy": str(scratch / "ivy"),
         f"spark.executorEnv.{PRELOAD_VARIABLE}": ",".join(preload),
     }
-    options = dict(option.split("=", 1) for option in settings.options)
+    chosen = dict(option.split("=", 1) for option in settings.options)
     if settings.worker_memory_bytes is not None:
         # Spark's property is of an executor, and it gives each core's worker an equal part.
-        cores = int(options.get("spark.executor.cores", "1"))
+        cores = int(chosen.get("spark.executor.cores", "1"))
         found["spark.executor.pyspark.memory"] = _mebibytes(settings.worker_memory_bytes * cores)
     if settings.executor_memory_bytes is not None:
         found["spark.executor.memory"] = _mebibytes(settings.executor_memory_bytes)
@@ -127,7 +131,7 @@ def spark_properties(settings: SparkSettings, scratch: Path, preload: Sequence[s
     if settings.worker_packages is not None and not settings.is_local:
         found["spark.archives"] = f"{settings.worker_packages}#{PACKAGES_FOLDER}"
         found["spark.executorEnv.PYTHONPATH"] = f"./{PACKAGES_FOLDER}"
-    return found | options
+    return found | chosen
 
 
 def by_file(properties: Mapping[str, str], scratch: Path, environment: Mapping[str, str]) -> dict[str, str]:
@@ -173,14 +177,6 @@ def environment_of(
     if home is not None:
         found["JAVA_HOME"] = str(home)
     return found
-
-
-def _driver_options(scratch: Path) -> list[str]:
-    options = [*_JVM_OPTIONS, f"-Dlog4j2.configurationFile=file:{scratch / LOGGING_FILE}"]
-    if len(str(scratch)) + _SOCKET_NAME_BYTES <= _SOCKET_PATH_MAX:
-        # Else a JVM that is killed leaves sockets and directories in the system's. Paths of sockets are short, though.
-        options.append(f"-Djava.io.tmpdir={scratch}")
-    return options
 
 
 def _mebibytes(size_bytes: int) -> str:

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from typing import Final, Protocol
 
 from sidecar.archive.bundle import cut_part, indexes_size_bytes, log_size_bytes
@@ -18,8 +19,6 @@ from sidecar.errors import (
     ObjectDamaged,
     ObjectMissing,
     SegmentChanged,
-    StoreError,
-    StoreUnavailable,
 )
 from sidecar.host.process_store import store_of
 from sidecar.model import ArchivedSegment, ObjectKey, PartName
@@ -196,11 +195,6 @@ class Checked:
     unread: str = ""
     retryable: bool = False
 
-    def require_read(self) -> None:
-        """Raises StoreError if nothing can be said."""
-        if self.unread:
-            raise StoreUnavailable(self.unread) if self.retryable else StoreError(self.unread)
-
 
 class Checks(Protocol):
     """A driver."""
@@ -235,24 +229,15 @@ class ChecksOnEngine:
     def run(self, checks: Sequence[Check]) -> Generator[Checked, None, None]:
         """See `Checks`. Raises what the engine raises."""
         groups = grouped(checks, lambda check: log_size_bytes(check.segment), _TASK_BYTES, _TASK_SEGMENTS)
-        tasks = [ScrubTask(self.settings, group) for group in groups]
-        for answer in self.engine.run(scrub, tasks):
+        for answer in self.engine.run(partial(scrub, self.settings), list(groups)):
             yield from answer
 
 
-@dataclass(frozen=True, slots=True)
-class ScrubTask:
-    """Read these segments to the last byte."""
-
-    store: StoreSettings
-    checks: tuple[Check, ...]
-
-
-def scrub(task: ScrubTask) -> list[Checked]:
-    """What an engine runs."""
-    store = store_of(task.store)
+def scrub(settings: StoreSettings, checks: Sequence[Check]) -> list[Checked]:
+    """What an engine runs: read these segments to the last byte."""
+    store = store_of(settings)
     found: list[Checked] = []
-    for one in task.checks:
+    for one in checks:
         # Each attempt at a store that is gone takes minutes: the rest of the task would only repeat them.
         silent = next((before for before in found if before.retryable), None)
         found.append(silent or _checked(store, one, deep=True))

@@ -6,9 +6,9 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
-from functools import cached_property
+from functools import cache, partial
 from itertools import islice
 from typing import Final, TypeVar
 
@@ -30,9 +30,9 @@ from sidecar.clock import Clock
 from sidecar.commits.commit_log import CommitLog
 from sidecar.commits.lineages import find_all_lineages
 from sidecar.commits.stored_commits import StoredCommits
-from sidecar.errors import FROM_STORE, CorruptFile, SidecarError
-from sidecar.model import ArchivedSegment, ObjectKey
-from sidecar.ports import ObjectFacts, ObjectStore
+from sidecar.errors import FROM_STORE, CorruptFile, SidecarError, StoreError, StoreUnavailable
+from sidecar.model import ObjectKey
+from sidecar.ports import ObjectStore
 from sidecar.reporting.advice import advised, finding
 from sidecar.storage.leftovers import list_uploads
 from sidecar.storage.store_clock import read_store_clock
@@ -119,71 +119,47 @@ def unread(root: ObjectKey, reason: str, problem: Problem, error: SidecarError) 
     return PartitionVerification(unreadable_row(parse_root(root), reason, error), (), (problem,), (), 0, None)
 
 
-def segment_row(segment: ArchivedSegment, damaged: bool) -> SegmentVerification:
-    state = SegmentState.LOST if damaged else SegmentState.FOUND
-    return SegmentVerification(segment.base_offset, segment.end_offset, segment.segment_id, segment.generation, state)
+def store_now_ms(store: ObjectStore, clock: Clock) -> int:
+    """By the store's clock; by this host's where we may not write there. Ages are shown, and decide nothing."""
+    try:
+        return read_store_clock(store, clock).store_ms
+    except FROM_STORE as error:
+        _log.warning("ages_by_own_clock", reason=str(error), effect="UPLOADING and DELAYED depend on this host's clock")
+        return clock.now_ms()
 
 
-class StoreNow:
-    """The store's time, read once, and only where an object has an age: most verifications write nothing."""
+@dataclass(slots=True)
+class _Unnamed:
+    """Objects below `segments/` that no live segment names. `on_their_way`: segments above the archive's end that were begun."""
 
-    def __init__(self, store: ObjectStore, clock: Clock) -> None:
-        self._store = store
-        self._clock = clock
-
-    @cached_property
-    def ms(self) -> int:
-        """By the store's clock; by this host's where we may not write there. Ages are shown, and decide nothing."""
-        try:
-            return read_store_clock(self._store, self._clock).store_ms
-        except FROM_STORE as error:
-            _log.warning(
-                "store_clock_not_read", reason=str(error), effect="UPLOADING and DELAYED depend on this host's clock"
-            )
-            return self._clock.now_ms()
+    orphans: list[Orphan] = field(default_factory=list)
+    on_their_way: list[SegmentVerification] = field(default_factory=list)
+    removed_objects: int = 0
 
 
-class Beside:
-    """Sorts the objects below `segments/` into live ones, removed ones, and those that no commit names."""
-
-    def __init__(self, state: PartitionState, now: StoreNow) -> None:
-        self._live = {segment.segment_id for segment in state.segments}
-        self._removed = {segment.segment_id for segment in state.removed}
-        self._end_offset = state.end_offset or 0
-        self._now = now
-        self._ages_ms: dict[SegmentObject, int] = {}
-        self.orphans: list[Orphan] = []
-        self.removed_objects = 0
-
-    @classmethod
-    def listed(cls, store: ObjectStore, state: PartitionState, now: StoreNow) -> Beside:
-        """Those of a lineage. Raises StoreError."""
-        beside = cls(state, now)
-        root = state.lineage.root
-        for facts in store.list(below(root, SEGMENTS)):
-            beside.take(facts, facts.key.removeprefix(f"{root}/"))
-        return beside
-
-    def take(self, facts: ObjectFacts, relative: str) -> None:
-        """One object, and its key below the root."""
-        found = parse_segment_key(relative)
-        if found and found.segment_id in self._live:
-            return
-        if found and found.segment_id in self._removed:
-            self.removed_objects += 1
-            return
-        age_ms = None if facts.modified_ms is None else max(0, self._now.ms - facts.modified_ms)
-        self.orphans.append(Orphan(facts.key, facts.size_bytes, age_ms))
+def _unnamed(store: ObjectStore, state: PartitionState, now_ms: Callable[[], int]) -> _Unnamed:
+    """Those of a lineage. `now_ms`: the store's, asked for only where an object has an age. Raises StoreError."""
+    live = {segment.segment_id for segment in state.segments}
+    removed = {segment.segment_id for segment in state.removed}
+    found, ages_ms = _Unnamed(), dict[SegmentObject, int]()
+    for facts in store.list(below(state.lineage.root, SEGMENTS)):
+        named = parse_segment_key(facts.key.removeprefix(f"{state.lineage.root}/"))
+        if named and named.segment_id in live:
+            continue
+        if named and named.segment_id in removed:
+            found.removed_objects += 1
+            continue
+        age_ms = None if facts.modified_ms is None else max(0, now_ms() - facts.modified_ms)
+        found.orphans.append(Orphan(facts.key, facts.size_bytes, age_ms))
         age_ms = age_ms or 0  # Unknown counts as "now".
-        if found and found.base_offset >= self._end_offset and found.suffix in {LOG_SUFFIX, INDEXES_SUFFIX}:
-            attempt = SegmentObject(found.base_offset, found.segment_id, "")
-            self._ages_ms[attempt] = min(age_ms, self._ages_ms.get(attempt, age_ms))
-
-    def on_their_way(self) -> Iterator[SegmentVerification]:
-        """Segments above the archive's end that were begun."""
-        for attempt, age_ms in self._ages_ms.items():
-            state = SegmentState.UPLOADING if age_ms <= UPLOAD_MS_MAX else SegmentState.DELAYED
-            yield SegmentVerification(attempt.base_offset, None, attempt.segment_id, None, state)
+        if named and named.base_offset >= (state.end_offset or 0) and named.suffix in {LOG_SUFFIX, INDEXES_SUFFIX}:
+            attempt = SegmentObject(named.base_offset, named.segment_id, "")
+            ages_ms[attempt] = min(age_ms, ages_ms.get(attempt, age_ms))
+    for attempt, age_ms in ages_ms.items():
+        is_delayed = age_ms > UPLOAD_MS_MAX
+        verdict = SegmentState.DELAYED if is_delayed else SegmentState.UPLOADING
+        found.on_their_way.append(SegmentVerification(attempt.base_offset, None, attempt.segment_id, None, verdict))
+    return found
 
 
 WORKERS: Final = 8
@@ -223,13 +199,12 @@ def verify_archive(
     Shallow: the commit log from its newest checkpoint on, whether the commits below exist, sizes and the store's checksums
     of all objects, every part of every `.indexes`. Deep: the commit log from commit 0 on, every byte of every object, every batch.
 
-    One that cannot be read is a finding like others. Raises StoreError where the store itself fails, and what `checks` raises.
-
-    Args:
-        checks: who checks the segments. Default: threads of this process.
+    One that cannot be read is a finding like others. Raises StoreError where the store itself fails, and what `checks` raises:
+    who checks the segments, by default threads of this process.
     """
     driver = checks or ChecksInThreads(store, DEEP_WORKERS if deep else WORKERS, deep)
-    outage, now = Outage(), StoreNow(store, clock)
+    # Read once, and only where an object has an age: most verifications write nothing.
+    outage, now_ms = Outage(), cache(partial(store_now_ms, store, clock))
 
     def plan(root: ObjectKey) -> _Planned | PartitionVerification:
         return _or_unread(root, outage, lambda: _plan(store, root, clock, deep=deep))
@@ -237,7 +212,7 @@ def verify_archive(
     def finish(planned: _Planned | PartitionVerification, checked: Sequence[Checked]) -> PartitionVerification:
         if not isinstance(planned, _Planned):
             return planned
-        return _or_unread(planned.root, outage, lambda: _finish(store, now, planned, checked))
+        return _or_unread(planned.root, outage, lambda: _finish(store, now_ms, planned, checked))
 
     roots = iter([lineage.root for lineage in find_all_lineages(store, include)])
     with ThreadPoolExecutor(WORKERS, thread_name_prefix="verify-partitions") as pool:
@@ -300,23 +275,35 @@ def _plan(store: ObjectStore, root: ObjectKey, clock: Clock, *, deep: bool) -> _
     return _Planned(root, state, (*_check_checkpoints(log, state, deep=deep), *missing, *_check_coverage(state)))
 
 
-def _finish(store: ObjectStore, now: StoreNow, planned: _Planned, checked: Sequence[Checked]) -> PartitionVerification:
-    """Combine the findings with the unreferenced objects. Raises StoreError, also for a segment that could not be read."""
+def _finish(
+    store: ObjectStore, now_ms: Callable[[], int], planned: _Planned, checked: Sequence[Checked]
+) -> PartitionVerification:
+    """Put the findings together with what lies beside. Raises StoreError, also for a segment that could not be read."""
     for one in checked:
-        one.require_read()
+        if one.unread:
+            raise StoreUnavailable(one.unread) if one.retryable else StoreError(one.unread)
     state = planned.state
-    segments = [segment_row(segment, bool(one.problems)) for segment, one in zip(state.segments, checked, strict=True)]
+    segments = [
+        SegmentVerification(
+            segment.base_offset,
+            segment.end_offset,
+            segment.segment_id,
+            segment.generation,
+            SegmentState.LOST if one.problems else SegmentState.FOUND,
+        )
+        for segment, one in zip(state.segments, checked, strict=True)
+    ]
     segments += [
         SegmentVerification(hole.base_offset, hole.end_offset, None, None, SegmentState.LOST) for hole in state.holes
     ]
-    beside = Beside.listed(store, state, now)
-    segments += beside.on_their_way()
+    unnamed = _unnamed(store, state, now_ms)
+    segments += unnamed.on_their_way
     return PartitionVerification(
         row=row_of(state),
         segments=tuple(sorted(segments, key=lambda segment: segment.base_offset)),
         problems=(*planned.problems, *(problem for one in checked for problem in one.problems)),
-        orphans=tuple(beside.orphans),
-        removed_objects=beside.removed_objects,
+        orphans=tuple(unnamed.orphans),
+        removed_objects=unnamed.removed_objects,
         unfinished_uploads=list_uploads(store, f"{planned.root}/").count,
     )
 

@@ -53,6 +53,18 @@ def test_a_dry_run_says_what_would_be_done_and_does_nothing(log_dir: Path, tmp_p
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_new_archive_is_named_before_the_first_upload(log_dir: Path, tmp_path: Path) -> None:
+    def events(directory: Path, *arguments: str) -> list[str]:
+        outcome = in_this_process(*backfill(log_dir, directory), *arguments)
+        return [json.loads(line)["event"] for line in outcome.err.splitlines() if line.startswith("{")]
+
+    first = events(tmp_path)
+    assert first.index("archive_is_new") < first.index("segment_committed")
+    assert "archive_is_new" not in events(tmp_path)
+    assert "archive_is_new" in events(tmp_path / "mistyped", "--dry-run")
+    assert not (tmp_path / "mistyped").exists()
+
+
 def test_progress_is_logged_where_there_is_no_terminal_and_quiet_silences_it(log_dir: Path, tmp_path: Path) -> None:
     events = [json.loads(line) for line in tiered_sidecar(*backfill(log_dir, tmp_path)).err.splitlines()]
     assert {"progress", "segment_committed"} <= {event["event"] for event in events}

@@ -15,11 +15,10 @@ from sidecar.compaction.segments import SPLIT_BYTES, SegmentInput
 from sidecar.engine_ports import Stages
 from sidecar.logformat.batches import SegmentScanner
 from sidecar.logformat.window import ReadAt
-from sidecar.rewriting.job import CompactedOutput, CompactionJob, Cutter, Piece
+from sidecar.rewriting.job import CompactedOutput, CompactionJob, Cutter, Piece, input_of
 from sidecar.rewriting.local_stages import LocalRun, LocalStages
 from sidecar.rewriting.run import required, rewritten, scanned
 from sidecar.rewriting.segment_files import checked_log, joined
-from sidecar.rewriting.sources import input_of
 from sidecar.rewriting.stages import JobShare
 from sidecar.rewriting.work_files import LocalParts
 from tests.compaction.partitions import Partition
@@ -66,18 +65,17 @@ class Source:
     def size_bytes(self) -> int:
         return len(self.segment.log)
 
+    @property
+    def last_modified_ms(self) -> int:
+        return self.segment.last_modified_ms
+
     @contextmanager
     def opened(self) -> Iterator[SegmentInput]:
-        yield self.unread()
-
-    def unread(self) -> SegmentInput:
-        return input_of(
-            self, reader(self.segment.log if self.held is None else self.held), self.segment.last_modified_ms
-        )
+        yield input_of(self, reader(self.segment.log if self.held is None else self.held))
 
 
 def as_input(segment: ReferenceSegment) -> SegmentInput:
-    return Source(segment).unread()
+    return input_of(Source(segment), reader(segment.log))
 
 
 def pieces_of(segment: ReferenceSegment, split_bytes: int) -> tuple[Piece, ...]:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
 import tracemalloc
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 
 from sidecar.compaction.key_table import Winners
 from sidecar.compaction.rules import CompactionRules
@@ -54,6 +58,50 @@ def test_what_a_task_raises_ends_the_run(threads: int) -> None:
         LocalStages(threads).staged(Stages(_failing, _doubled, 1, 1, 1), [1, 2, 3]),
     ):
         pytest.fail("no stage ended")
+
+
+def test_an_interruption_says_that_running_tasks_end_first() -> None:
+    running = threading.Barrier(3, timeout=60)
+    begun: list[int] = []
+
+    def waits(task: int) -> Iterator[Row]:
+        begun.append(task)
+        running.wait()
+        # Not before: what the interruption says must not come too late to be read.
+        is_said.wait(60)
+        yield TO_DRIVER, task
+
+    is_said = threading.Event()
+
+    def told(_logger: object, _method: str, event: MutableMapping[str, Any]) -> Mapping[str, Any]:
+        said.append(event)
+        is_said.set()
+        raise structlog.DropEvent
+
+    def interrupts() -> None:
+        running.wait()
+        os.kill(os.getpid(), signal.SIGINT)
+
+    said: list[MutableMapping[str, Any]] = []
+    configured = structlog.get_config()
+    structlog.configure(processors=[told])
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            _interrupted(waits, interrupts)
+    finally:
+        structlog.configure(**configured)
+    (event,) = said
+    assert (event["event"], event["tasks_at_most"], len(begun)) == ("interrupted_waits_for_tasks", 2, 2)
+
+
+def _interrupted(first: Callable[[int], Iterator[Row]], interrupts: Callable[[], None]) -> None:
+    thread = threading.Thread(target=interrupts)
+    thread.start()
+    try:
+        with LocalStages(2).staged(Stages(first, _doubled, 1, 1, 1), range(9)):
+            pytest.fail("no stage ended")
+    finally:
+        thread.join()
 
 
 def _large(task: int) -> Iterator[Row]:

@@ -15,12 +15,11 @@ from sidecar.compaction.segments import MIB, SegmentInput
 from sidecar.compaction_strategy import Strategy
 from sidecar.errors import CorruptFile, SidecarError, StagingFull, StoreUnavailable
 from sidecar.rewriting.directory import compaction_job, named_partition
-from sidecar.rewriting.job import CompactedOutput, CompactionJob
+from sidecar.rewriting.job import CompactedOutput, CompactionJob, CompactionSource, LogFile
 from sidecar.rewriting.local_stages import LocalStages
 from sidecar.rewriting.packing import placed, scan_tasks
 from sidecar.rewriting.run import rewritten, scanned
 from sidecar.rewriting.segment_files import joined
-from sidecar.rewriting.sources import CompactionSource, LogFile
 from sidecar.rewriting.survey import survey
 from sidecar.rewriting.work_files import LocalParts
 from sidecar.snapshots.jobs import Forgetting

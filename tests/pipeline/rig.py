@@ -56,16 +56,22 @@ def status_of(tools: RunContext) -> StatusModel:
 
 @contextmanager
 def tools_for(
-    log_dir: Path, store: ObjectStore, state_dir: Path, version: str = "4.3.0", **policy: Any
+    log_dir: Path,
+    store: ObjectStore,
+    state_dir: Path,
+    version: str = "4.3.0",
+    *,
+    pins: int | None = None,
+    **policy: Any,
 ) -> Iterator[RunContext]:
-    """RunContext whose clock stands at the end of the golden directory's generation."""
+    """RunContext whose clock stands at the end of the golden directory's generation. `pins`: files that it may pin."""
     clock = ManualClock(wall_clock_ms(version))
     # A machine whose own disk is nearly full must not decide what is held.
     journal, metrics = Journal(state_dir), Metrics(clock)
     memory = ArchiveCache()
     told = Told(clock, metrics, memory)
-    held = PinnedFiles(free=lambda _descriptor: 1.0, emit=told)
-    metrics.broker.watch_held(held.unlinked_bytes)
+    held = PinnedFiles(pins, free=lambda _descriptor: 1.0, emit=told)
+    metrics.broker.held_deleted.set_function(held.unlinked_bytes)
     try:
         yield RunContext(
             store=store,
@@ -82,6 +88,11 @@ def tools_for(
     finally:
         journal.close()
         held.release()
+
+
+def sample(tools: RunContext, name: str) -> float | None:
+    """A metric's value, None if there is none of this name."""
+    return tools.metrics.registry.get_sample_value(f"tiered_sidecar_{name}")
 
 
 def archive(tools: RunContext, log_dir: Path, *topics: str) -> CycleReport:

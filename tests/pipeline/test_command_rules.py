@@ -152,8 +152,8 @@ def test_the_entry_counts_although_compaction_is_switched_off() -> None:
 def test_a_header_without_the_strategy_is_refused_but_for_a_forecast() -> None:
     with pytest.raises(SettingsError, match="--header v is for --strategy header, not offset"):
         resolved(GivenRules(None, "v"))
-    assert resolved(GivenRules(None, "v"), forecast=True).candidate_header == "v"
-    assert resolved(GivenRules(), HDR, forecast=True).candidate_header == "v"
+    assert resolved(GivenRules(None, "v"), forecast=True).header == "v"
+    assert resolved(GivenRules(), HDR, forecast=True).header == "v"
 
 
 def test_a_strategy_that_this_release_does_not_know_leaves_the_topic_alone() -> None:

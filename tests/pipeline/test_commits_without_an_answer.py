@@ -63,7 +63,7 @@ def test_a_hole_of_whose_commit_nobody_heard_is_told(tmp_path: Path) -> None:
     log_dir, store = copy_partitions(tmp_path, "orders-0"), LosingAnswers()
     spans = rolled_ranges(log_dir, "orders-0")
     facts = Leadership(FileBrokerFacts([log_dir], assume_leader=True))
-    with tools_for(log_dir, store, tmp_path / "state", max_queue=1) as tools:
+    with tools_for(log_dir, store, tmp_path / "state", max_queue=1, pins=1) as tools:
         rounds = rounds_of(replace(tools, facts=facts), log_dir)
         assert rounds.run_once().errors == []
         remove_offsets(log_dir / "orders-0", lambda offset: offset >= spans[3][0])

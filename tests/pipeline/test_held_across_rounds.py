@@ -13,6 +13,7 @@ from sidecar.archive.actions import LossReason
 from sidecar.archive.state import Hole
 from sidecar.errors import CorruptFile, StoreUnavailable
 from sidecar.host.pinned_files import PinnedFiles
+from sidecar.http.pages import status_json
 from sidecar.model import PartName
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_store import MemoryStore
@@ -27,6 +28,8 @@ from tests.pipeline.rig import (
     remove_offsets,
     rolled_ranges,
     rounds_over,
+    sample,
+    status_of,
     tools_for,
 )
 
@@ -123,6 +126,39 @@ def test_bytes_held_of_deleted_files_are_counted(tmp_path: Path) -> None:
         rounds.run_once()
         assert held_names(tools) == []
         assert b"held_deleted_bytes 0.0" in tools.metrics.exposition()[0]
+
+
+def test_pins_do_not_depend_on_the_room_of_the_queue(tmp_path: Path) -> None:
+    log_dir, outage = copy_partitions(tmp_path, "orders-0", "transactions-0"), Outage()
+    rolled = [base for name in ("orders-0", "transactions-0") for base, _ in rolled_ranges(log_dir, name)]
+    with tools_for(log_dir, outage.store, tmp_path / "state", max_queue=1) as tools:
+        rounds = rounds_over(tools, log_dir)
+        assert rounds.run_once().errors
+        assert held_names(tools) == sorted(rolled)
+        assert sample(tools, "unpinned_segments") == 0.0
+
+
+def test_segments_beyond_the_limit_of_pins_are_counted_shown_and_logged_once(tmp_path: Path) -> None:
+    log_dir, outage = copy_partitions(tmp_path, "orders-0"), Outage()
+    unpinned = len(rolled_ranges(log_dir, "orders-0")) - 2
+    with tools_for(log_dir, outage.store, tmp_path / "state", pins=2) as tools, capture_logs() as logs:
+        rounds = rounds_over(tools, log_dir)
+        for _ in range(3):
+            assert rounds.run_once().errors
+            assert held_names(tools) == [0, 140]
+            assert sample(tools, "unpinned_segments") == unpinned
+            assert [row["unpinned_segments"] for row in status_json(status_of(tools))["partitions"]] == [unpinned]
+        outage.left = None
+        for _ in range(2):
+            assert rounds.run_once().errors == []
+        assert sample(tools, "unpinned_segments") == 0.0
+        assert [row["unpinned_segments"] for row in status_json(status_of(tools))["partitions"]] == [0]
+    found = [line for line in logs if line["event"] in ("segments_not_pinned", "all_segments_pinned")]
+    assert [(line["event"], line["log_level"]) for line in found] == [
+        ("segments_not_pinned", "warning"),
+        ("all_segments_pinned", "info"),
+    ]
+    assert (found[0]["segments"], found[0]["partitions"], found[0]["pinned"]) == (unpinned, ["orders-0"], 2)
 
 
 def truncated(directory: Path) -> None:

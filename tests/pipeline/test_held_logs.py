@@ -10,11 +10,14 @@ from structlog.testing import capture_logs
 
 from sidecar.broker.files import FileBrokerFacts
 from sidecar.discovery.scan import TopicFilter, scan_log_dirs
+from sidecar.errors import PartitionError
 from sidecar.host.listed_files import identity_of
 from sidecar.host.pinned_files import PinnedFiles
 from sidecar.model import PartitionFiles
 from sidecar.partition.facts import PartitionFacts
 from sidecar.partition.wait_reason import Wait, WaitReason
+from sidecar.retention.log_starts import LogStarts
+from sidecar.retention.loss_tracker import LossTracker
 from sidecar.runner.context import RunContext
 from sidecar.runner.partition_archiver import PartitionArchiver
 from sidecar.topic_policy import TopicPolicy
@@ -95,6 +98,28 @@ def test_under_another_leader_epoch_nothing_is_archived_without_its_file(tmp_pat
         remove_offsets(files.directory, lambda offset: offset >= 248)
         facts.cluster_start_offset, facts.epoch = 248, 99
         assert planned(tools, archiver, listed(log_dir)).segments[0].base_offset == 248
+        assert held_names(tools) == []
+
+
+@pytest.mark.parametrize("place", [LogStarts, LossTracker])
+def test_another_leader_epoch_counts_though_the_check_that_saw_it_failed(
+    place: type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise PartitionError("cannot be read")
+
+    log_dir = copy_partitions(tmp_path, "orders-0")
+    with tools_for(log_dir, MemoryStore(), tmp_path / "state") as tools:
+        facts = Answering(FileBrokerFacts([log_dir], assume_leader=True), cluster_start_offset=0)
+        tools = replace(tools, facts=facts)
+        archiver, files = planned_and_held(tools, log_dir)
+        facts.epoch = 99
+        with monkeypatch.context() as patch:
+            patch.setattr(place, "seen" if place is LogStarts else "see", fails)
+            with pytest.raises(PartitionError):
+                archiver.see(files, facts.partition(files))
+        assert held_names(tools) != []
+        archiver.see(files, facts.partition(files))
         assert held_names(tools) == []
 
 

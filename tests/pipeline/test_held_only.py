@@ -9,7 +9,6 @@ import pytest
 from structlog.testing import capture_logs
 
 from sidecar.http.pages import status_json
-from sidecar.runner.context import RunContext
 from tests.pipeline.held_rig import Outage, after_an_outage, open_deleted
 from tests.pipeline.rig import (
     archived_states,
@@ -18,13 +17,10 @@ from tests.pipeline.rig import (
     remove_offsets,
     rolled_ranges,
     rounds_over,
+    sample,
     status_of,
     tools_for,
 )
-
-
-def sample(tools: RunContext, name: str) -> float | None:
-    return tools.metrics.registry.get_sample_value(f"tiered_sidecar_{name}")
 
 
 @pytest.mark.parametrize("left", [3, 0], ids=["some are left", "the active one is left"])

@@ -94,7 +94,7 @@ def test_what_the_broker_deletes_within_the_hour_is_at_risk(left_ms: int, log_di
 
 def test_a_hole_stays_drawn_while_its_partition_rests(log_dir: Path, tmp_path: Path) -> None:
     spans = rolled_ranges(log_dir, NAME)
-    with tools_for(log_dir, MemoryStore(), tmp_path / "state", retry_wait_s=60, max_queue=2) as tools:
+    with tools_for(log_dir, MemoryStore(), tmp_path / "state", retry_wait_s=60, max_queue=2, pins=2) as tools:
         rounds = rounds_over(tools, log_dir)
         rounds.run_once()
         archived_end_offset = orders(tools).status.archived_end_offset
@@ -113,7 +113,7 @@ def test_a_hole_stays_drawn_while_its_partition_rests(log_dir: Path, tmp_path: P
 
 def test_offsets_recorded_as_lost_are_in_the_bar_and_among_the_errors(log_dir: Path, tmp_path: Path) -> None:
     spans = rolled_ranges(log_dir, NAME)
-    with tools_for(log_dir, MemoryStore(), tmp_path / "state", record_lost=True, max_queue=2) as tools:
+    with tools_for(log_dir, MemoryStore(), tmp_path / "state", record_lost=True, max_queue=2, pins=2) as tools:
         rounds = rounds_over(tools, log_dir)
         rounds.run_once()
         remove_offsets(log_dir / NAME, lambda offset: offset >= spans[4][0])

@@ -16,7 +16,7 @@ from sidecar.ports import ObjectStore
 from sidecar.storage.opening import open_store
 from sidecar.store_settings import StoreSettings
 from sidecar.verify import segments, verify
-from sidecar.verify.segments import ChecksOnEngine, ScrubTask
+from sidecar.verify.segments import Check, ChecksOnEngine
 from sidecar.verify.verify import verify_archive
 from tests.archive.example import FIRST, LINEAGE, many_partitions
 from tests.fakes.memory_store import Fault, FaultKind, MemoryStore
@@ -26,7 +26,7 @@ class Recording:
     """A `TaskEngine` that works here and remembers what it was given."""
 
     def __init__(self) -> None:
-        self.tasks: list[ScrubTask] = []
+        self.tasks: list[Sequence[Check]] = []
 
     def run(self, function: Callable[[Any], Any], tasks: Sequence[Any]) -> Iterator[Any]:
         self.tasks += tasks
@@ -50,7 +50,7 @@ def test_the_same_findings_as_in_threads(monkeypatch: pytest.MonkeyPatch) -> Non
     assert list(verify_archive(store, store.clock, deep=True, checks=checks)) == list(
         verify_archive(store, store.clock, deep=True)
     )
-    assert [len(task.checks) for task in engine.tasks] == [22]
+    assert [len(task) for task in engine.tasks] == [22]
 
 
 @pytest.mark.parametrize("at_once", [1, 7, 10_000])
@@ -69,7 +69,7 @@ def test_large_segments_are_tasks_of_their_own(monkeypatch: pytest.MonkeyPatch) 
     store = many_partitions(2)
     engine = Recording()
     list(verify_archive(store, store.clock, checks=ChecksOnEngine(in_memory(monkeypatch, store), engine)))
-    assert [len(task.checks) for task in engine.tasks] == [1] * 4
+    assert [len(task) for task in engine.tasks] == [1] * 4
 
 
 def test_one_partition_that_cannot_be_read_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -67,10 +67,15 @@ def results(declared: Declared) -> list[Any]:
 EXPECTED = [None, [-1, 2, -3], (-150, 6), (0, 0), 2**32 - 1]
 
 
-def test_without_a_library_numba_compiles(cache: Path) -> None:
+def test_without_a_library_numba_compiles_and_the_log_says_so_once(
+    cache: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     declared = Declared()
     assert results(declared) == EXPECTED
     assert declared.compiled() == {"add_up", "negate", "last"}
+    (logged,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert logged.startswith(f"no kernel library for {declared.library.name}: [Errno 2] No such file")
+    assert "takes 110 MB more; `tiered-sidecar prepare` builds" in logged
 
 
 @LINKED
@@ -85,12 +90,17 @@ def test_the_library_does_the_same_without_numba(built: Path, cache: Path) -> No
 
 
 @LINKED
-def test_what_others_may_have_written_is_not_loaded(built: Path, cache: Path) -> None:
+def test_what_others_may_have_written_is_not_loaded_and_logged(
+    built: Path, cache: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     cache.mkdir()
     copied = Path(shutil.copy(built, cache))
     for mode, loaded in ((0o775, False), (0o757, False), (0o755, True)):
         copied.chmod(mode)
+        caplog.clear()
         assert (Declared().library.loaded is not None) is loaded
+        logged = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+        assert [f"{copied} can be written by users other than" in text for text in logged] == [True] * (not loaded)
 
 
 @LINKED

@@ -52,6 +52,15 @@ def test_the_version_is_written_to_all_places(tmp_path: Path, monkeypatch: pytes
     assert versions.versions() == [(name, "98.7.6") for name, _ in before]
 
 
+def test_the_chart_says_to_artifact_hub_what_it_needs() -> None:
+    chart = yaml.safe_load((ROOT / "helm" / "tiered-sidecar" / "Chart.yaml").read_text(encoding="utf-8"))
+    assert chart["sources"] == [chart["home"]]
+    notes = {name: yaml.safe_load(text) for name, text in chart["annotations"].items()}
+    assert [image["image"].rpartition(":")[2] for image in notes["artifacthub.io/images"]] == [chart["appVersion"]]
+    assert all(change.keys() == {"kind", "description"} for change in notes["artifacthub.io/changes"])
+    assert (ROOT / "docs" / "images" / chart["icon"].rpartition("/")[2]).is_file()
+
+
 @pytest.mark.parametrize("schema", SCHEMAS)
 def test_files_for_the_forge_are_valid(schema: str) -> None:
     check = [str(python_program("check-jsonschema")), "--builtin-schema", schema, *map(str, SCHEMAS[schema])]
@@ -80,6 +89,16 @@ def test_workflows_run_what_the_makefile_has_and_get_only_the_rights_that_they_n
             assert not [run for run in commands if "${{" in run]
 
 
+def test_links_of_the_page_on_pypi_are_addresses() -> None:
+    page = dist.with_addresses("![a](docs/images/a.png) [b](docs/b.md#c) [d](https://example.org) [e](#f)")
+    places = re.findall(r"\]\((.*?)\)", page)
+    assert [place.rpartition("/tiered-sidecar/")[2] for place in places[:2]] == [
+        f"{kind}/v{versions.versions()[0][1]}/docs/{rest}"
+        for kind, rest in (("raw", "images/a.png"), ("blob", "b.md#c"))
+    ]
+    assert places[2:] == ["https://example.org", "#f"]
+
+
 @pytest.mark.slow
 def test_the_wheel_has_every_file_of_the_program_and_runs(tmp_path: Path) -> None:
     source, wheel = dist.build(tmp_path / "dist")
@@ -87,25 +106,15 @@ def test_the_wheel_has_every_file_of_the_program_and_runs(tmp_path: Path) -> Non
     program = {str(path.relative_to(ROOT)) for path in packages if path.suffix not in {".pyc", ".nbi", ".nbc"}}
     with zipfile.ZipFile(wheel) as archive:
         shipped = {name for name in archive.namelist() if ".dist-info/" not in name}
+        (metadata,) = (archive.read(name).decode() for name in archive.namelist() if name.endswith("/METADATA"))
     assert shipped == program
+    assert re.findall(r"\]\((?!https?:|#)", metadata) == []
     with tarfile.open(source) as sources:
         names = {name.partition("/")[2] for name in sources.getnames()}
     assert program | {"LICENSE", "NOTICE", "README.md", "pyproject.toml"} <= names
-    assert not [name for name in names if name.startswith("tests")]
     place = tmp_path / "installed"
-    install = [
-        sys.executable,
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--no-deps",
-        "--no-index",
-        "--no-compile",
-        "--target",
-        str(place),
-    ]
-    subprocess.run([*install, str(wheel)], check=True)
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", str(place)]
+    subprocess.run([*pip, str(wheel)], check=True)
     environment = {**os.environ, "PYTHONPATH": str(place)}
     command = [str(place / "bin" / "tiered-sidecar"), "version"]
     found = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from sidecar.cli.restore.report import show
 from sidecar.errors import SettingsError
 from sidecar.host.log_dir_lock import LogDirRefused
 from sidecar.restore.request import (
@@ -73,7 +74,7 @@ def test_a_directory_that_a_broker_has_changed_is_not_done(change: Any, half: Pa
     assert files_of(half / "orders-0") == before
     # The others can be had, and with that the command is through.
     assert run(archived(), half, partitions=(1,)).exit_code == 0
-    assert not list(half.rglob(".restore*"))
+    assert [path.name for path in half.rglob(".restore*")] == [".restore-orders.json"]
 
 
 @pytest.mark.parametrize(
@@ -151,18 +152,43 @@ def test_another_commands_end_leaves_the_first_one_its_note(half: Path) -> None:
     assert list(half.glob(".restore-orders.json"))
     (half / "orders-2.restoring").rmdir()
     assert [outcome.state for outcome in run(archived(), half).outcomes] == ["done before", "done before"]
-    assert not list(half.rglob(".restore*"))
+    assert [path.name for path in half.rglob(".restore*")] == [".restore-orders.json"]
 
 
-def test_how_to_tell_a_finished_command_from_a_foreign_directory_is_said(tmp_path: Path) -> None:
+def test_a_command_that_is_through_is_told_from_a_foreign_directory(tmp_path: Path) -> None:
+    log_dir, store = own_log_dir(tmp_path), archived()
+    assert run(store, log_dir).exit_code == 0
+    before, streams = files_of(log_dir / "orders-0"), store.calls["stream"]
+    again = run(store, log_dir)
+    assert (again.exit_code, {outcome.state for outcome in again.outcomes}) == (0, {"done before"})
+    assert (files_of(log_dir / "orders-0"), store.calls["stream"]) == (before, streams)
+    (log_dir / "orders-0" / f"{964:020d}.log").write_bytes(b"x")
+    with pytest.raises(LogDirRefused, match=r"made it, whole, and it was changed since.*Nothing is left to do if"):
+        run(store, log_dir)
+    (log_dir / ".restore-orders.json").unlink()
+    with pytest.raises(LogDirRefused, match=r"is ever overwritten\. Restore into another directory"):
+        run(store, log_dir)
+
+
+def test_an_empty_log_that_a_broker_made_later_is_restored_over(tmp_path: Path) -> None:
     log_dir = own_log_dir(tmp_path)
     assert run(archived(), log_dir).exit_code == 0
-    with pytest.raises(
-        LogDirRefused,
-        match=r"It may be complete: .*ends at offset 964 in a segment without records.*Otherwise: Restore into",
-    ):
-        run(archived(), log_dir)
-    active = log_dir / "orders-0" / f"{964:020d}.log"
-    active.write_bytes(b"x")
-    with pytest.raises(LogDirRefused, match=r"Restore never overwrites files\. Restore into another directory"):
-        run(archived(), log_dir)
+    wanted = files_of(log_dir / "orders-0")
+    # The same directory, and so the same inode.
+    for path in (log_dir / "orders-0").iterdir():
+        path.unlink()
+    (log_dir / "orders-0" / f"{0:020d}.log").touch()
+    again = run(archived(), log_dir)
+    assert [outcome.state for outcome in again.outcomes] == ["restored", "done before"]
+    assert files_of(log_dir / "orders-0") == wanted
+
+
+@pytest.mark.leaves_damage("missing_object")
+def test_the_row_of_a_partition_that_stopped_counts_no_segment(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    show(run(damaged(), own_log_dir(tmp_path)), colors=False, dry_run=False)
+    rows = [line.split() for line in capsys.readouterr().out.splitlines() if line.strip().startswith("orders-")]
+    assert [row[:2] for row in rows] == [["orders-0", "restored"], ["orders-1", "stopped"]]
+    assert rows[0][2:4] == ["0", "964"]
+    assert rows[1][2:7] == ["-"] * 5

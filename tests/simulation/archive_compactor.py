@@ -15,7 +15,7 @@ from sidecar.archive.bundle import assemble_indexes, log_part
 from sidecar.archive.commit import Writer
 from sidecar.archive.keys import below, fresh_id, indexes_key, log_key
 from sidecar.commits.checked_upload import send_bytes, send_checked
-from sidecar.compactor.archive.archived_log import LAST_MODIFIED, small_parts
+from sidecar.compactor.archive.archived_log import LAST_MODIFIED
 from sidecar.compactor.archive.compactor import ArchiveCompactor
 from sidecar.compactor.archive.plan import CompactionRequest, PartitionCompaction, PartitionInWork, plan_archive
 from sidecar.compactor.archive_job import ArchiveJobs
@@ -25,6 +25,7 @@ from sidecar.errors import SidecarError
 from sidecar.logformat.leader_epochs import epochs_of
 from sidecar.model import ArchivedSegment, PartName
 from sidecar.runner.context import RunContext
+from sidecar.segment.archived_objects import read_parts
 from tests.simulation.batches import Batch, decode, encode
 from tests.simulation.compactor import CopySource, ends_of, kept_of, policy
 from tests.simulation.link import SimLink
@@ -110,7 +111,7 @@ class SimArchiveCompactor(ArchiveCompactor):
         sources = [source.segment for source in output.sources]
         base_offset, end_offset = sources[0].base_offset, sources[-1].end_offset
         content, built = encode(output.batches), built_from(list(output.batches))
-        old = small_parts(store, root, sources[-1])
+        old = read_parts(store, root, sources[-1])
         indexes, parts = assemble_indexes(
             b"", b"", old[PartName.PRODUCER_SNAPSHOT], old[PartName.LEADER_EPOCHS], built.transaction_index or None
         )

@@ -17,7 +17,7 @@ from sidecar.snapshots.local_engine import LocalEngine
 from sidecar.snapshots.rebuild import RebuildReport, rebuild
 from sidecar.snapshots.targets import find_targets
 from tests.golden import golden, wall_clock_ms
-from tests.snapshots.log_dirs import DAY_MS, NOW_MS, data, log_dir_of, snapshots_in, tree
+from tests.snapshots.log_dirs import DAY_MS, NOW_MS, data, healed, log_dir_of, snapshots_in, tree
 
 KEEP_ALL = Forgetting(NOW_MS, None)
 
@@ -92,10 +92,10 @@ def test_wrong_corrupt_misnamed_and_unknown_snapshots(tmp_path: Path) -> None:
         0: "unknown",
         2: "equal",
         4: "corrupt",
-        5: "corrupt",
+        5: "stray",
         6: "wrong",
         8: "missing",
-        10: "wrong",
+        10: "stray",
         11: "corrupt",
     }
     assert results(partition) == expected
@@ -206,3 +206,26 @@ def test_producers_that_delete_records_took_may_be_missing(tmp_path: Path) -> No
     for log_start_offset, result in ((0, "wrong"), (1, "permissible")):
         (log_dir / "log-start-offset-checkpoint").write_text(f"0\n1\nt 0 {log_start_offset}\n")
         assert results(checked(log_dir).partitions[0]) == {2: result}
+
+
+@pytest.mark.parametrize(
+    ("log_start_offset", "offset", "what"),
+    [(0, 3, "it belongs to no segment"), (3, 2, "it is not above the log start 3")],
+    ids=["inside a segment", "not above the log start"],
+)
+def test_a_snapshot_that_a_broker_deletes_when_it_starts_is_named_and_not_judged(
+    log_start_offset: int, offset: int, what: str, tmp_path: Path
+) -> None:
+    log_dir = log_dir_of(tmp_path)
+    (log_dir / "log-start-offset-checkpoint").write_text(f"0\n1\nt 0 {log_start_offset}\n")
+    for corrupt in (offset, 4):
+        (log_dir / "t-0" / f"{corrupt:020d}.snapshot").write_bytes(b"no snapshot")
+    assert checked(log_dir).exit_code == 4
+    assert healed(log_dir, replace_corrupt=True).exit_code == 0
+    report = checked(log_dir)
+    assert report.exit_code == 0
+    stray, *others = sorted(report.partitions[0].snapshots, key=lambda found: found.result != "stray")
+    assert (stray.offset, str(stray.result)) == (offset, "stray")
+    assert stray.what.startswith(f"{what}; a broker deletes it unread when it starts (")
+    assert {str(found.result) for found in others} == {"equal"}
+    assert {4, 6} <= {found.offset for found in others}

@@ -28,7 +28,7 @@ def test_a_segment_that_vanished_from_the_middle_is_named(tmp_path: Path) -> Non
     assert said in rebuilt.out
     done = in_this_process("snapshots", "heal", log_dir)
     assert done.code == 3
-    assert said in done.out
+    assert said in done.err
     assert snapshots_in(log_dir / "t-0") == snapshots_in(tmp_path / "out" / "t-0") == [2]
     checked = in_this_process("snapshots", "check", log_dir)
     assert checked.code == 3
@@ -72,7 +72,7 @@ def test_every_gap_is_a_problem_where_the_directory_says_never_compacted(
         done = in_this_process("snapshots", *command, log_dir)
         assert done.code == 3, done
         for part in (said, "restore this partition from another replica", "which `restore` named", "--compacted 't'"):
-            assert part in done.out
+            assert part in done.out + done.err
     assert snapshots_in(log_dir / "t-0") == made
     done = in_this_process("snapshots", "heal", log_dir, "--compacted", "other", "--compacted", "t")
     assert done.code == 0, done
@@ -249,3 +249,25 @@ def test_a_dry_run_ends_with_3_where_something_is_missing(tmp_path: Path) -> Non
     assert in_this_process("snapshots", "heal", "--dry-run", log_dir).code == 3
     assert healed(log_dir).exit_code == 0
     assert in_this_process("snapshots", "heal", "--dry-run", log_dir).code == 0
+
+
+@pytest.mark.parametrize("files", [(), ("meta.properties", "notes.txt")], ids=["empty", "no partition"])
+def test_a_directory_without_a_partition_is_not_said_to_have_crashed(files: tuple[str, ...], tmp_path: Path) -> None:
+    for name in files:
+        (tmp_path / name).touch()
+    done = in_this_process("--json", "snapshots", "heal", tmp_path)
+    assert done.code == 1
+    error = json.loads(done.out)["error"]
+    assert "it has no partition: not a Kafka log directory" in error
+    assert "cleanly" not in error
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(files)
+
+
+def test_what_heal_has_to_say_of_a_partition_stands_below_the_table(tmp_path: Path) -> None:
+    log_dir = log_dir_of(tmp_path)
+    for offset in (2, 4):
+        (log_dir / "t-0" / f"{offset:020d}.snapshot").write_bytes(b"no snapshot")
+    done = in_this_process("snapshots", "heal", log_dir)
+    assert done.code == 4
+    assert "t-0: corrupt: 2 4" in done.err.splitlines()
+    assert "corrupt" not in done.out

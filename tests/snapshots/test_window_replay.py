@@ -11,6 +11,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from producer_state.digest import SegmentDigest
+from producer_state.snapshot import stray_offsets
 from producer_state.table import Expiration, ProducerTable
 from producer_state.window import Segment
 from sidecar.model import TopicPartition
@@ -71,6 +72,10 @@ class LogInMemory:
     @property
     def snapshot_offsets(self) -> tuple[int, ...]:
         return tuple(self.snapshots)
+
+    @property
+    def strays(self) -> frozenset[int]:
+        return stray_offsets(self.snapshot_offsets, (self.first_offset, *self.bases))
 
     def snapshot(self, offset: int) -> tuple[bytes, int]:
         return self.snapshots[offset], NOW

@@ -52,7 +52,7 @@ class Wanted:
         if rules.policy is None:
             raise SettingsError(f"topic {rules.topic}: {rules.why_not}")
         found = rules_of(rules.policy, self.now_ms)
-        return replace(found, header=rules.candidate_header) if self.what_if else found
+        return replace(found, header=rules.header) if self.what_if else found
 
     def settle(self, objections: Sequence[Objection]) -> None:
         """Raise SettingsError for objections, unless they are overridden: then the log has each."""

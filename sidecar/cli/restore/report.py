@@ -47,17 +47,16 @@ def _rows(report: RestoreReport) -> list[dict[str, Any]]:
 
 def show(report: RestoreReport, *, colors: bool, dry_run: bool) -> None:
     """A table, and below it what a person should know."""
-    rows = []
+    rows: list[tuple[object, ...]] = []
     for row in _rows(report):
         name = f"{row['topic']}-{row['partition']}"
-        offsets = (
-            row["start_offset"],
-            f"≤ {row['end_offset']}" if row["end_offset_is_upper_bound"] else row["end_offset"],
-        )
         modes = (row["topic_id"], row["leader_epochs"], row["producer_state"])
-        rows.append(
-            (name, row["state"], *offsets, row["segments"], row["segments_resumed"], size(row["bytes"]), *modes)
-        )
+        if row["problem"]:  # None of what was planned is there.
+            rows.append((name, row["state"], *[None] * 5, *modes))
+            continue
+        end_offset = f"≤ {row['end_offset']}" if row["end_offset_is_upper_bound"] else row["end_offset"]
+        counts = (row["segments"], row["segments_resumed"], size(row["bytes"]))
+        rows.append((name, row["state"], row["start_offset"], end_offset, *counts, *modes))
     columns = ["partition", "", "from#", "to#", "segments#", "resumed#", "size#", "topic id", "epochs", "producers"]
     title = f"Plan for {report.log_dir} (nothing was done)" if dry_run else f"Restored into {report.log_dir}"
     print_table(title, columns, rows, colors=colors)
@@ -67,6 +66,10 @@ def show(report: RestoreReport, *, colors: bool, dry_run: bool) -> None:
 
 def _remarks(report: RestoreReport, *, dry_run: bool) -> list[str]:
     texts = []
+    if report.outcomes and all(outcome.is_done for outcome in report.outcomes):
+        texts.append(
+            "nothing to do: an earlier run restored these partitions with the same options, and their files have the same sizes"
+        )
     texts += [
         f"{found.topic_partition} stopped: {found.problem}.{_stays(found.topic_partition, dry_run)}"
         for found in report.unreadable

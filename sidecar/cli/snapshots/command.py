@@ -214,7 +214,7 @@ def show_checked(report: CheckReport, *, colors: bool) -> None:
 
 
 def show_healed(report: HealReport, *, colors: bool) -> None:
-    """One row per partition in which something was missing or wrong."""
+    """One row per partition in which something was missing or wrong; below, what a person should know of it."""
     rows = [
         (
             str(healing.plan.log.topic_partition),
@@ -224,23 +224,16 @@ def show_healed(report: HealReport, *, colors: bool) -> None:
             _starts(healing),
             len(healing.verified) if healing.replayed else None,
             healing.exact if healing.replayed else None,
-            "; ".join(part for part in (healing.problem, *healing.mismatches, *_left(healing)) if part),
         )
         for healing in report.worth_showing
     ]
     if rows:
         title = "Missing producer snapshots (nothing was written)" if report.dry_run else "Healed producer snapshots"
-        columns = [
-            "partition",
-            "missing",
-            "created#",
-            "replaced#",
-            "replayed from",
-            "broker's own confirmed#",
-            "exact",
-            "remarks",
-        ]
+        columns = ["partition", "missing", "created#", "replaced#", "replayed from", "broker's own confirmed#", "exact"]
         print_table(title, columns, rows, colors=colors)
+    for healing in report.worth_showing:
+        for text in filter(None, (healing.problem, *healing.mismatches, *_left(healing))):
+            remark(f"{healing.plan.log.topic_partition}: {text}")
     created = sum(len(healing.created) for healing in report.healings)
     replaced = sum(len(healing.replaced) for healing in report.healings)
     if report.dry_run:

@@ -1,4 +1,4 @@
-"""Archived segments as what is compacted: values that are read out of the store in any process; and what their bundles say."""
+"""Archived segments as what is compacted: values that are read out of the store in any process."""
 
 from __future__ import annotations
 
@@ -10,22 +10,19 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
-from producer_state.table import ProducerTable
 from sidecar.archive.bundle import log_size_bytes
 from sidecar.archive.keys import below
-from sidecar.archive.state import PartitionState
 from sidecar.compaction.segments import SegmentInput
 from sidecar.host import process_store
 from sidecar.logformat.window import ReadAt
 from sidecar.model import ArchivedSegment, ObjectKey
 from sidecar.ports import ObjectStore
-from sidecar.rewriting.sources import input_of
+from sidecar.rewriting.job import input_of
 from sidecar.rewriting.work_files import WorkFile, cannot_be_written, named_when_whole, nameless_file
-from sidecar.segment.archived_objects import reader, table_at_end
+from sidecar.segment.archived_objects import reader
 from sidecar.snapshots.tasks import LocalSegment
 from sidecar.store_settings import StoreSettings
 
@@ -91,7 +88,7 @@ class ArchivedLog:
     def opened(self) -> Iterator[SegmentInput]:
         """See CompactionSource. From the copy, if there is one. Reading raises StoreError."""
         with self._copy() as read_at:
-            yield self.as_input(read_at or reader(process_store.store_of(self.store), self.key, self.size_bytes))
+            yield input_of(self, read_at or reader(process_store.store_of(self.store), self.key, self.size_bytes))
 
     @contextmanager
     def fetched(self) -> Iterator[ReadAt]:
@@ -131,12 +128,6 @@ class ArchivedLog:
             return
         with LocalSegment(str(copy), self.size_bytes).opened() as read_at:
             yield read_at
-
-    def unread(self) -> SegmentInput:
-        return self.as_input(lambda _position, _buffer: 0)
-
-    def as_input(self, read_at: ReadAt) -> SegmentInput:
-        return input_of(self, read_at, self.last_modified_ms)
 
 
 RANGE_BYTES: Final = 8 * 1024 * 1024
@@ -181,20 +172,3 @@ def _read_at(file: WorkFile, ranges: Sequence[Future[None]], position: int, buff
         buffer = buffer[: (number + 1) * RANGE_BYTES - position]
     with cannot_be_written(file.place):  # a disk that fails may refuse to read, too
         return os.preadv(file.file.fileno(), [buffer], position)
-
-
-def open_transactions(table: ProducerTable) -> set[tuple[int, int]]:
-    """Producer and first offset of each."""
-    rows = table.rows[table.rows["current_txn_first_offset"] >= 0]
-    return set(zip(rows["producer_id"].tolist(), rows["current_txn_first_offset"].tolist(), strict=True))
-
-
-def first_undecided(store: ObjectStore, state: PartitionState) -> int | None:
-    """First offset of the earliest transaction of which it is not archived how it ended; its data may yet be aborted.
-
-    It is open at the archive's end; or at the beginning of a gap, in which its end may be lost. Raises CorruptFile, StoreError.
-    """
-    ends = [before for before, after in pairwise(state.segments) if before.end_offset != after.base_offset]
-    tables = (table_at_end(store, state.lineage.root, segment) for segment in (*ends, *state.segments[-1:]))
-    offsets = [table.first_open_transaction_offset() for table in tables]
-    return min((offset for offset in offsets if offset is not None), default=None)

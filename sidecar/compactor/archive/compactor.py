@@ -13,7 +13,7 @@ from typing import Final
 import structlog
 
 from sidecar.archive.bundle import log_size_bytes
-from sidecar.archive.keys import fresh_id
+from sidecar.archive.keys import below, fresh_id
 from sidecar.archive.state import PartitionState
 from sidecar.clock import Clock
 from sidecar.commits.commit_log import CommitLog
@@ -21,7 +21,7 @@ from sidecar.commits.commit_window import CommitWindow
 from sidecar.commits.stored_commits import SETTLE_S_PATIENT, WAIT_S_FIRST, WAIT_S_MAX, proves_not_committed
 from sidecar.compaction.segments import SPLIT_BYTES
 from sidecar.compactor.archive.archived_log import ArchivedLog, Copy
-from sidecar.compactor.archive.finishing import FinishTask, commit, discard, finish_all
+from sidecar.compactor.archive.finishing import FinishTask, commit, finish_all
 from sidecar.compactor.archive.plan import (
     CompactionRequest,
     Job,
@@ -87,10 +87,7 @@ class ArchiveCompactor:
         """By request, how it ended. Raises only what ends all of them: StagingFull, CompactionCutOff, and what the engine raises.
 
         Each partition is committed as soon as all of it is uploaded. What is committed before an error stays; of all else the
-        uploads are deleted.
-
-        Args:
-            done: called for each partition that is committed.
+        uploads are deleted. `done`: called for each partition that is committed.
         """
         partitions = [PartitionInWork(request) for request in requests]
         running = self._planned(partitions)
@@ -328,7 +325,10 @@ class ArchiveCompactor:
             left_s, wait_s = left_s - wait_s, min(2 * wait_s, WAIT_S_MAX)
 
     def _discard(self, found: PartitionInWork) -> None:
-        discard(self._store, found.request.root, list(found.finished.values()))
+        """Take uploaded segments away that no commit names. What cannot be deleted now is left to the garbage collection."""
+        keys = [key for segment in found.finished.values() for key in (segment.log_key, segment.indexes_key)]
+        with suppress(SidecarError):
+            self._store.delete([below(found.request.root, key) for key in keys])
         found.finished.clear()
 
     @contextmanager

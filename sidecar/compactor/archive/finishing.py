@@ -29,7 +29,6 @@ from sidecar.host import process_store
 from sidecar.logformat.files import PositionalFile
 from sidecar.logformat.leader_epochs import epochs_of
 from sidecar.model import ArchivedSegment, PartName
-from sidecar.ports import ObjectStore
 from sidecar.randomness import Randomness
 from sidecar.rewriting.job import CompactedOutput
 from sidecar.rewriting.segment_files import checked_log, joined
@@ -83,12 +82,6 @@ def finish(task: FinishTask) -> Iterator[Row]:
         yield TO_DRIVER, Finished(task.job, task.number, _finish(task))
     except SidecarError as error:
         yield TO_DRIVER, Finished(task.job, task.number, error)
-
-
-def discard(store: ObjectStore, root: str, segments: Sequence[ArchivedSegment]) -> None:
-    """Take uploaded segments away that no commit names. What cannot be deleted now is left to the garbage collection."""
-    with suppress(SidecarError):
-        store.delete([below(root, key) for segment in segments for key in (segment.log_key, segment.indexes_key)])
 
 
 def _finish(task: FinishTask) -> ArchivedSegment:

@@ -20,13 +20,13 @@ from sidecar.commits.stored_commits import proves_not_committed
 from sidecar.compaction.last_batches import LastBatches
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction_strategy import StrategyInUse
-from sidecar.compactor.archive.archived_log import ArchivedLog, first_undecided
+from sidecar.compactor.archive.archived_log import ArchivedLog
 from sidecar.errors import Fenced, PartitionError, SidecarError
 from sidecar.model import ArchivedSegment, ObjectKey
 from sidecar.ports import ObjectStore
 from sidecar.rewriting.job import CompactedOutput, CompactionFigures, CompactionJob
 from sidecar.rewriting.run import Scanned
-from sidecar.segment.archived_objects import table_at_end
+from sidecar.segment.archived_objects import first_undecided, table_at_end
 
 
 @dataclass(frozen=True, slots=True)

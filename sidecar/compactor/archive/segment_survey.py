@@ -14,13 +14,13 @@ from producer_state.replay import CompletedTransaction, replay
 from producer_state.table import ProducerTable
 from producer_state.wire import ProducerStateError
 from sidecar.compaction.verdicts import judge_splits
-from sidecar.compactor.archive.archived_log import ArchivedLog, open_transactions
+from sidecar.compactor.archive.archived_log import ArchivedLog
 from sidecar.errors import CorruptFile, PartitionError
 from sidecar.host import process_store
 from sidecar.logformat.batches import BatchColumns, SegmentScanner
 from sidecar.logformat.window import ReadAt
 from sidecar.model import ArchivedSegment
-from sidecar.rewriting.job import Cutter, SurveyedSegment, padded
+from sidecar.rewriting.job import Cutter, SurveyedSegment, input_of, padded
 from sidecar.segment.archived_objects import table_at_end
 
 _WINDOW_BYTES: Final = 4 * 1024 * 1024
@@ -40,7 +40,7 @@ class ArchivedSurvey:
     spares_deletes: bool = False
 
     @contextmanager
-    def surveyed(self) -> Iterator[SurveyedSegment]:
+    def __call__(self) -> Iterator[SurveyedSegment]:
         """See `SegmentSurvey`."""
         log, cutter, completed = self.log, Cutter(self.split_bytes), list[CompletedTransaction]()
         with log.fetched() as read_at:
@@ -59,12 +59,14 @@ class ArchivedSurvey:
                 log.end_offset,
                 spares_deletes=self.spares_deletes,
             )
-            yield SurveyedSegment(log.as_input(read_at), pieces, tuple(completed), tuple(verdicts))
+            yield SurveyedSegment(input_of(log, read_at), pieces, tuple(completed), tuple(verdicts))
 
     def _ended_later(self) -> Iterator[CompletedTransaction]:
         """What ends above this segment, up to where the transactions have ended that are open at its end."""
         store = process_store.store_of(self.log.store)
-        pending = open_transactions(table_at_end(store, self.log.root, self.live[self.number]))
+        rows = table_at_end(store, self.log.root, self.live[self.number]).rows
+        rows = rows[rows["current_txn_first_offset"] >= 0]
+        pending = set(zip(rows["producer_id"].tolist(), rows["current_txn_first_offset"].tolist(), strict=True))
         for number in range(self.number + 1, len(self.live)):
             if not pending:
                 return

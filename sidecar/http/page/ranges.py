@@ -109,27 +109,16 @@ def _joined(ranges: list[OffsetRange]) -> list[OffsetRange]:
     return joined
 
 
-LABELS = {
-    RangeKind.ARCHIVED_RAW: "archived raw",
-    RangeKind.ARCHIVED_COMPACTED: "archived compacted",
-    RangeKind.LOCAL_ONLY: "local only",
-    RangeKind.UPLOADING: "uploading",
-    RangeKind.AT_RISK: "at risk",
-    RangeKind.HOLE: "hole",
-    RangeKind.LOST: "recorded as lost",
+LEGEND = {
+    RangeKind.ARCHIVED_RAW: ("archived raw", "as the broker wrote it"),
+    RangeKind.ARCHIVED_COMPACTED: ("archived compacted", "rewritten by compaction"),
+    RangeKind.LOCAL_ONLY: ("local only", "on the broker's disk, including the active segment"),
+    RangeKind.UPLOADING: ("uploading", "being uploaded"),
+    RangeKind.AT_RISK: ("at risk", "not archived; the broker's retention deletes it within an hour"),
+    RangeKind.HOLE: ("hole", "not archived, and deleted from the broker's disk"),
+    RangeKind.LOST: ("recorded as lost", "a gap that the archive has recorded"),
 }
-"""Words for the legend, in its order."""
-
-
-EXPLANATIONS = {
-    RangeKind.ARCHIVED_RAW: "as the broker wrote it",
-    RangeKind.ARCHIVED_COMPACTED: "rewritten by compaction",
-    RangeKind.LOCAL_ONLY: "on the broker's disk, including the active segment",
-    RangeKind.UPLOADING: "being uploaded",
-    RangeKind.AT_RISK: "not archived; the broker's retention deletes it within an hour",
-    RangeKind.HOLE: "not archived, and deleted from the broker's disk",
-    RangeKind.LOST: "a gap that the archive has recorded",
-}
+"""Label and explanation of each kind, in the legend's order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +150,7 @@ def pieces_of(ranges: Sequence[OffsetRange]) -> tuple[Piece, ...]:
 
 def range_text(found: OffsetRange) -> str:
     """`archived raw: offsets 0 to 41,999`."""
-    return f"{LABELS[found.kind]}: offsets {count_text(found.base_offset)} to {count_text(found.end_offset - 1)}"
+    return f"{LEGEND[found.kind][0]}: offsets {count_text(found.base_offset)} to {count_text(found.end_offset - 1)}"
 
 
 def bar_text(ranges: Sequence[OffsetRange]) -> str:

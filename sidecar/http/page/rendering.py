@@ -137,7 +137,7 @@ def _variables(moment: _Moment, query: Query) -> dict[str, Any]:
         "table": select(moment.rows, query),
         "query": query,
         "states": list(State),
-        "legend": [(kind, ranges.LABELS[kind], ranges.EXPLANATIONS[kind]) for kind in ranges.LABELS],
+        "legend": [(kind, *texts) for kind, texts in ranges.LEGEND.items()],
         "charts": (charts.throughput(figures.samples), charts.backlog(figures.samples)),
         "uploads": sorted(figures.uploads, key=lambda upload: upload.begun_ms)[:UPLOADS_SHOWN_MAX],
         "cleaner": status.get("broker_cleaner"),

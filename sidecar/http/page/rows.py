@@ -21,6 +21,7 @@ ONLY_HELD = (
     "The broker has deleted some of it; only this process still has it open. Do not restart this process or "
     "the broker before it is archived."
 )
+NOT_PINNED = "Not pinned: {:,} segments. Retention may delete them before they are archived."
 LATE_S = 21_600.0
 """A segment that has waited for longer is late: the threshold of the alert TieredSidecarUploadsStalled."""
 STANDS_S = 3_600.0
@@ -92,14 +93,16 @@ class Row:
     def advice(self) -> str:
         """What to do about it, "" where nothing is to be done."""
         status, partition = self.status, self.status.topic_partition
-        known = REMEDIES.get(status.error or "", "")
-        if self.state is not State.AT_RISK:
-            return known
-        if isinstance(status.reason, AboveLastStableOffset | OpenTransaction) and status.error is None:
+        known, is_at_risk = REMEDIES.get(status.error or "", ""), self.state is State.AT_RISK
+        if is_at_risk and isinstance(status.reason, AboveLastStableOffset | OpenTransaction) and status.error is None:
             where = f"--topic {partition.topic} --partition {partition.partition}"
             known = (
                 f"A transaction may hang: find it with kafka-transactions.sh find-hanging {where}, end it with abort."
             )
+        if self.figures.unpinned_segments:
+            known = f"{known} {NOT_PINNED.format(self.figures.unpinned_segments)}"
+        elif not is_at_risk:
+            return known
         return f"{known} {ONLY_HELD if status.held_deleted_bytes else MORE_TIME}".strip()
 
     @property

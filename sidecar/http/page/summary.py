@@ -51,8 +51,7 @@ def summary_of(
     stalled_s: float | None,
     now_ms: int,
 ) -> Summary:
-    """`status`: as /status shows it. `awaited`: see `Health`. `stalled_s`: how long the loop has made no progress, None
-    if it works."""
+    """`status`: as /status shows it. `awaited`: see `Health`. `stalled_s`: how long the loop has stood still, None if it works."""
     not_ready: Mapping[str, str] = status["not_ready"]
     states = Counter(row.state for row in rows)
     is_starting = "first_round" in not_ready

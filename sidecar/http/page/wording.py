@@ -11,7 +11,9 @@ REMEDIES = {
     "BrokerUnavailable": "Start the broker. If it is up, check broker.connection: servers, TLS, SASL, ACLs.",
     "CleanerStalled": "Search log-cleaner.log for “uncleanable”. A dead cleaner thread starts again only with the broker.",
     "CommitConflict": "None if it passes: another sidecar archives the same partition and committed first.",
-    "CommitRefused": "Another program writes to this archive, or it was edited. Run tiered-sidecar verify.",
+    "CommitRefused": "Another program writes to this archive, or somebody edited it. Run tiered-sidecar verify.",
+    "CompactionCrashed": "Report it with the traceback in the log. The archive stays as it was; compaction is retried later.",
+    "CompactionCutOff": "None: the settings changed or the process stopped. Compaction runs again.",
     "CorruptFile": "Follow the end of the message. tiered-sidecar inspect FILE shows the damage.",
     "CoverageHole": "",
     "Fenced": "None here: another broker is the leader, and its sidecar archives the partition.",
@@ -71,18 +73,14 @@ def duration_text(seconds: float) -> str:
 
 def time_text(at_ms: int) -> str:
     """`14:05:09`, of the clock that all brokers share."""
-    return f"{_utc(at_ms):%H:%M:%S}"
+    return machine_time(at_ms)[11:19]
 
 
 def machine_time(at_ms: int) -> str:
     """`2026-11-21T14:05:09Z`."""
-    return f"{_utc(at_ms):%Y-%m-%dT%H:%M:%SZ}"
+    return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def plural(number: int, one: str) -> str:
     """`1 partition`, `2 partitions`."""
     return f"{count_text(number)} {one if number == 1 else one + 's'}"
-
-
-def _utc(at_ms: int) -> datetime:
-    return datetime.fromtimestamp(at_ms / 1000, UTC)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -35,30 +36,25 @@ CONNECTIONS_KEPT_MAX = 1024
 what comes back beyond its size, with a warning for each."""
 
 
+@dataclass(frozen=True, slots=True)
 class S3Requests:
     """What all parts of the S3 adapter share."""
 
-    def __init__(
-        self,
-        client: S3Client,
-        bucket: str,
-        prefix: KeyPrefix,
-        settings: S3Settings,
-        retrier: Retrier,
-        answers: StoreAnswers,
-    ) -> None:
-        self.client = client
-        self.bucket = bucket
-        self.prefix = prefix
-        self.settings = settings
-        self.retrier = retrier
-        self._answers = answers
-        self.checksums = settings.checksum is ChecksumMode.CRC32C
-        self._where = f"{client.meta.endpoint_url}/{bucket}"
+    client: S3Client
+    bucket: str
+    prefix: KeyPrefix
+    settings: S3Settings
+    retrier: Retrier
+    answers: StoreAnswers
+
+    @property
+    def checksums(self) -> bool:
+        return self.settings.checksum is ChecksumMode.CRC32C
 
     def send(self, operation: str, key: str, call: Callable[[], Answer], *, creates: bool = False) -> Answer:
         """One attempt. Raises our errors."""
-        with self._answers.asked(), translating(StoreRequest(operation, key, self._where, creates)):
+        where = f"{self.client.meta.endpoint_url}/{self.bucket}"
+        with self.answers.asked(), translating(StoreRequest(operation, key, where, creates)):
             return call()
 
     def repeat(self, operation: str, key: str, call: Callable[[], Answer]) -> Answer:
