@@ -137,7 +137,7 @@ MEANINGS: dict[str, tuple[str, str]] = {
         "Ctrl-C or SIGTERM came during a compaction. Its running tasks end first; nothing else is committed.",
         "Wait, or end the process with SIGKILL: the next compaction removes what it leaves.",
     ),
-    "journal_set_aside": (
+    "journal_recreated": (
         "The journal was damaged, and a new one was created. Unfinished uploads become orphans.",
         "None: `gc` deletes them after a day. Check the disk.",
     ),

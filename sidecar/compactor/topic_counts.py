@@ -106,15 +106,15 @@ class RawReason(StrEnum):
     OPEN_TRANSACTION = (
         "open_transaction",
         "the end of one of its transactions is not known yet",
-        "none; if it lasts, check for hanging transactions",
+        "none; if it stays so, check for hanging transactions",
     )
     RECORDS_DELETED = ("records_deleted", "records of it were deleted on the broker (DeleteRecords)", "nothing")
-    PARTLY_ARCHIVED = ("partly_archived", "the archive has a part of it already", "nothing")
+    PARTLY_ARCHIVED = ("partly_archived", "the archive already has a part of it", "nothing")
     COMPACTION_FAILED = ("compaction_failed", "it could not be compacted", "see the error")
     GROUP_CHANGED = (
         "group_changed",
-        "the segments that it was compacted with changed meanwhile",
-        "none; if it lasts, see the detail",
+        "the segments that it was compacted with have changed in the meantime",
+        "none; if it stays so, see the detail",
     )
     GROUP_REFUSED = ("group_refused", "the compacted copies could not be committed together", "see the detail")
     RULE_CHANGED = (

@@ -43,7 +43,7 @@ class PinnedFiles:
         emit: Emit = log_event,
         files: OpenFiles | None = None,
     ) -> None:
-        """Args: limit: descriptors held at once. Default: `descriptors_to_hold`. free: default: `OpenFiles.free_share`."""
+        """Args: limit: pinned files at once. Default: `descriptors_to_hold`. free: default: `OpenFiles.free_share`."""
         self.limit = descriptors_to_hold() if limit is None else limit
         self._files = files or BrokerFiles()
         self._free = free or self._files.free_share

@@ -124,7 +124,9 @@ def store_now_ms(store: ObjectStore, clock: Clock) -> int:
     try:
         return read_store_clock(store, clock).store_ms
     except FROM_STORE as error:
-        _log.warning("ages_by_own_clock", reason=str(error), effect="UPLOADING and DELAYED depend on this host's clock")
+        _log.warning(
+            "store_clock_not_read", reason=str(error), effect="UPLOADING and DELAYED depend on this host's clock"
+        )
         return clock.now_ms()
 
 
@@ -278,7 +280,7 @@ def _plan(store: ObjectStore, root: ObjectKey, clock: Clock, *, deep: bool) -> _
 def _finish(
     store: ObjectStore, now_ms: Callable[[], int], planned: _Planned, checked: Sequence[Checked]
 ) -> PartitionVerification:
-    """Put the findings together with what lies beside. Raises StoreError, also for a segment that could not be read."""
+    """Combine the findings with the unreferenced objects. Raises StoreError, also for a segment that could not be read."""
     for one in checked:
         if one.unread:
             raise StoreUnavailable(one.unread) if one.retryable else StoreError(one.unread)

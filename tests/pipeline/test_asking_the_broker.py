@@ -117,7 +117,9 @@ def test_rights_that_are_missing_are_in_the_report(tmp_path: Path) -> None:
     log_dir = golden("4.3.0") / "logs"
     facts = Leadership(FileBrokerFacts([log_dir], assume_leader=True), missing_rights=("Describe on topic a",))
     with tools_for(log_dir, MemoryStore(), tmp_path) as tools:
-        assert rounds_of(replace(tools, facts=facts), log_dir).plan()[1].broker.missing_rights == ("Describe on topic a",)
+        assert rounds_of(replace(tools, facts=facts), log_dir).plan()[1].broker.missing_rights == (
+            "Describe on topic a",
+        )
 
 
 def test_leadership_that_is_lost_during_the_upload_commits_nothing_and_leaves_nothing(tmp_path: Path) -> None:
