@@ -10,7 +10,7 @@ VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 # Two for each core: brokers and JVMs that start leave cores idle.
 WORKERS ?= $(shell expr 2 \* $$(nproc 2>/dev/null || echo 2))
 
-# Every process under test compiles the program anew where this is set.
+# Where this is set, every process under test compiles the program again.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: python setup servers demo test test-fast test-apart check prose docs conformance histories simulate format lock clean image image-test sbom notice dist release-check chart soak matrix restore-matrix store-matrix screenshots kernels collected
@@ -29,7 +29,7 @@ $(STAMP): requirements.lock pyproject.toml | python
 	$(BIN)/python -m compileall -q -j 0 -x '/(tests|sympy|mpmath|networkx|mypy|mypyc|pip|setuptools|pkg_resources)/' $(VENV)/lib sidecar producer_state >/dev/null || true
 	@touch $(STAMP)
 
-# It needs no package: both wait for the network, and compile, beside each other.
+# It needs no package: both wait for the network, and compile, in parallel.
 servers: python
 	@$(PYTHON) -m tests.servers.bring
 
@@ -48,7 +48,7 @@ test:
 test-fast: setup check kernels
 	$(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder -m "not real and not apart"
 
-# What takes long and tells little that the gate does not: benchmarks run small, the test servers by themselves, a broker behind a bad network.
+# Long tests that add little to the gate: benchmarks run small, the test servers by themselves, a broker behind a bad network.
 test-apart: setup
 	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m apart
 
@@ -91,7 +91,7 @@ conformance: setup
 	CONFORMANCE_LOGS=2400 $(BIN)/pytest tests/oracle/test_snapshot_conformance.py tests/compaction/test_against_kafka.py
 	CONFORMANCE_LOGS=3200 $(BIN)/pytest tests/compaction/test_engine.py
 
-# Random histories of a partition and its archive, with every store call failing in every way, held against a plain model
+# Random histories of a partition and its archive, with every store call failing in every way, compared with a plain model
 # (tests/histories). It prints figures, and each finding as short as it can be. The gate runs the first few, and all regressions.
 HISTORIES ?= 5000
 SEED ?= 1
@@ -152,7 +152,7 @@ release-check: setup
 chart: setup
 	$(BIN)/python -m tests.helm.charts
 
-# Pictures of the status page in docs/images, from the real program beside a directory that grows for an hour on a fast clock: five minutes.
+# Pictures of the status page in docs/images, from the real program, with a directory that grows for an hour on a fast clock: five minutes.
 screenshots: setup
 	$(BIN)/python -m tests.page.screenshots
 

@@ -62,7 +62,7 @@ NEVER_IMPORTED = (
     "numba/cuda",
     "numpy/*/tests",
 )
-# boto3 itself, and all ways to get credentials; every other service is a description that nobody asks for.
+# boto3 itself, and all ways to get credentials; every other service is an unused description.
 AWS_SERVICES = ("s3", "sts", "sso", "sso-oidc", "signin")
 
 

@@ -35,7 +35,10 @@ def send(store: ObjectStore, key: ObjectKey, source: UploadSource) -> tuple[int,
     receipt = store.upload(key, source)
     facts = store.head(key)
     if facts is None:
-        raise ObjectDamaged(f"{key}: the store confirmed the upload, but has no such object")
+        raise ObjectDamaged(
+            f"{key}: the store confirmed the upload, but has no such object: nothing was committed. Run doctor "
+            "--area store"
+        )
     if facts.size_bytes != source.size_bytes or facts.crc32c not in (None, receipt.crc32c):
         raise ObjectDamaged(
             f"{key}: the store has {facts.size_bytes} bytes with CRC-32C {hex_text(facts.crc32c)}, the sidecar sent "

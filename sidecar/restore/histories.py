@@ -125,7 +125,9 @@ def _require_all(store: ObjectStore, request: RestoreRequest, numbers: set[int])
     if numbers and not missing:
         return
     if missing and numbers:
-        raise SettingsError(f"{request.topic}: the archive at {store.url} has no partition {_joined(missing)}")
+        raise SettingsError(
+            f"{request.topic}: the archive at {store.url} has no partition {_joined(missing)}; `status` lists them"
+        )
     every = require_archived(store, request.topic)
     clusters = {f"cluster {found.cluster_id}, incarnation {found.incarnation}" for found in every}
     partitions = sorted({found.topic_partition.partition for found in every})

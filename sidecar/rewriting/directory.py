@@ -70,7 +70,7 @@ def named_partition(directory: Path) -> PartitionFiles:
     if name is None or name.state is not DirectoryState.LIVE:
         raise SettingsError(f"{path}: expected a partition directory, <topic>-<number>; give a copy the broker's name")
     if not path.is_dir():
-        raise SettingsError(f"{path}: no such directory")
+        raise SettingsError(f"{path}: no such directory; correct the path")
     return read_partition_directory(name.topic_partition, path.parent, path)
 
 

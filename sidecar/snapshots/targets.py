@@ -54,7 +54,7 @@ def find_targets(
     for path in paths:
         try:
             if not path.is_dir():
-                raise SettingsError(f"{path}: no such directory")
+                raise SettingsError(f"{path}: no such directory; correct the path")
             is_partition = holds_segments(path)
         except OSError as error:
             raise SettingsError(

@@ -109,7 +109,7 @@ seccompProfile:
 
 {{/*
 Where the settings come from. Variables win over the file, so one file serves hosts with different directories. Keys of the store
-come as files: a variable keeps what the Secret held when the container began, and this container does not end for a new one.
+come as files: a variable keeps the content that the Secret had when the container began, and this container does not end for a new one.
 */}}
 {{- define "tiered-sidecar-lib.env" -}}
 {{- $values := .root.Values -}}

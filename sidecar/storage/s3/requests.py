@@ -146,7 +146,7 @@ def tls_verification(settings: S3Settings) -> str | bool | None:
     if settings.ca_file is not None:
         if not settings.ca_file.is_file():
             # Found at the first request otherwise, as a TLS error that does not name the setting.
-            raise SettingsError(f"s3.ca_file {settings.ca_file} does not exist")
+            raise SettingsError(f"s3.ca_file {settings.ca_file} does not exist: correct the path, or mount the file")
         return str(settings.ca_file)
     # None lets AWS_CA_BUNDLE decide, and so does True in botocore's resolution of `verify`.
     return None if settings.verify_tls else False

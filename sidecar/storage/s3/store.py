@@ -160,7 +160,8 @@ class S3Store:
                     continue
                 if key <= last:
                     raise StoreUnsafe(
-                        f"{self._s3.bucket}: lists {key} after {last}; a store must list in ascending order"
+                        f"{self._s3.bucket}: lists {key} after {last}; a store must list in ascending order. "
+                        "Use another store"
                     )
                 last = key
                 etag = entry.get("ETag", "")
@@ -198,7 +199,9 @@ class S3Store:
             if not page.get("IsTruncated"):
                 return
             if not following or following == token.get("ContinuationToken"):
-                raise StoreUnsafe(f"{s3.bucket}: the listing below {prefix!r} does not continue after its page")
+                raise StoreUnsafe(
+                    f"{s3.bucket}: the listing below {prefix!r} does not continue after its page. Use another store"
+                )
             token = {"ContinuationToken": following}
 
     def delete(self, keys: Iterable[ObjectKey]) -> None:
@@ -230,7 +233,10 @@ class S3Store:
             if not page.get("IsTruncated"):
                 return
             if following == markers or not following["KeyMarker"]:
-                raise StoreUnsafe(f"{s3.bucket}: the listing of multipart uploads does not continue after {markers}")
+                raise StoreUnsafe(
+                    f"{s3.bucket}: the listing of multipart uploads does not continue after {markers}. Use another "
+                    "store"
+                )
             markers = {name: marker for name, marker in following.items() if marker}
 
     def _uploads_page(self, parameters: dict[str, Any]) -> ListMultipartUploadsOutputTypeDef | dict[str, Any]:
