@@ -100,7 +100,7 @@ def send_again(port: int, topic: str, partition: int, batch: StoredBatch) -> Pro
     at = 4 + 4 + len(_string(topic)) + 4
     answered_partition, error_code, base_offset = struct.unpack_from(">ihq", answer, at)
     if answered_partition != partition:
-        raise ValueError(f"the answer is about partition {answered_partition}, requested were {partition}")
+        raise ValueError(f"the answer is about partition {answered_partition}, requested was {partition}")
     return Produced(error_code, base_offset)
 
 

@@ -134,7 +134,7 @@ def test_compaction_beside_uploads(tmp_path: Path) -> None:
         eventually(lambda: clean_end(settings, LATER) > 0)
         assert_compacted(settings, LATER)
 
-        # The damaged one is tried again and again; its archive was not compacted.
+        # The damaged one is tried again and again; its archive is as it was.
         eventually(lambda: rows(daemon)[ODD].get("quarantined", {}).get("failures", 0) > 1)
         assert all(segment.generation == 0 for segment in state_of(settings, ODD).segments)
         eventually(lambda: jvms(daemon) == 0)
