@@ -132,11 +132,6 @@ class CleanerReport:
     problems: tuple[str, ...] = ()
 
     @property
-    def max_stalled_s(self) -> int:
-        """For how long the one that has stalled longest has; 0 if none has."""
-        return max((found.stalled_s for found in self.stalled), default=0)
-
-    @property
     def line(self) -> str:
         if self.stalled:
             more = f" and {len(self.stalled) - 1} more" if len(self.stalled) > 1 else ""
@@ -283,7 +278,7 @@ class HealthReporter:
         was_stalled, self._cleaner_stalled = self._cleaner_stalled, bool(report.stalled)
         broker = self._metrics.broker
         broker.cleaner_stalled.set(len(report.stalled))
-        broker.cleaner_stalled_s.set(report.max_stalled_s)
+        broker.cleaner_stalled_s.set(max((found.stalled_s for found in report.stalled), default=0))
         broker.cleaner_dirty.set(report.dirty_bytes)
         broker.cleaner_ratio.set(report.max_dirty_ratio)
         broker.cleaner_overdue.set(report.beyond_max_lag)

@@ -48,13 +48,12 @@ TASK_S = 120.0
 
 def scanner(settings: Settings, clock: Clock | None = None) -> Callable[[], ScanResult]:
     """A function that lists the log directories anew. With a clock: only where something has changed since its last call."""
-    topics = TopicFilter(settings.topics.include, settings.topics.exclude)
+    topics = TopicFilter(settings.topics.include, settings.topics.exclude, settings.topics.internal)
     cache = None if clock is None else ListingCache(clock)
     return partial(
         scan_log_dirs,
         settings.broker.log_dirs,
         topics,
-        internal_topics=settings.topics.internal,
         cache=cache,
         require_formatted=True,
     )
