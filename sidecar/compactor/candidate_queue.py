@@ -16,7 +16,7 @@ from sidecar.clock import Clock
 from sidecar.commits.commit_log import CommitConflict, CommitLog
 from sidecar.compactor.policy import Assessment, assess, dirty_segments, needs_first_batches
 from sidecar.config import CompactionPolicy
-from sidecar.errors import CorruptFile, PartitionError, SidecarError
+from sidecar.errors import CorruptFile, PartitionError
 from sidecar.logformat.headers import (
     BATCH_HEADER,
     CURRENT_MAGIC,
@@ -228,23 +228,6 @@ class Compacting:
     led: LedPartition
     policy: CompactionPolicy
     assessment: Assessment
-
-
-@dataclass(frozen=True, slots=True)
-class Compacted:
-    """How that ended: figures of what was committed, or an error. See `PartitionCompaction.is_unknown`.
-
-    `unkeyed`: records without key, which the compaction dropped. `malformed_versions`: those that no compaction has met before.
-    """
-
-    topic_partition: TopicPartition
-    error: SidecarError | None = None
-    bytes_before: int = 0
-    bytes_after: int = 0
-    records_before: int = 0
-    records_after: int = 0
-    unkeyed: int = 0
-    malformed_versions: int = 0
 
 
 class DeletionUnnoted(CommitConflict):
