@@ -192,12 +192,10 @@ class CompactionInRun:
     thread: BesideUploads | None
 
     def offer(self, partitions: Sequence[LedPartition]) -> None:
-        """These are led here, as of now."""
         self.worker.offer(partitions)
         self.clearing.offer(partitions)
 
     def require_sound(self) -> None:
-        """Raise what ended a thread, if anything did."""
         if self.thread is not None:
             self.thread.require_sound()
 

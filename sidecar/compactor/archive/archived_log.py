@@ -83,7 +83,6 @@ class ArchivedLog:
 
     @property
     def size_bytes(self) -> int:
-        """Of the `.log` object, as committed."""
         return log_size_bytes(self.segment)
 
     @property
