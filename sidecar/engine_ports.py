@@ -64,11 +64,16 @@ class Stages:
     uploads: bool = False
 
     def second_task_of(self, bucket: int) -> int:
-        """Adjacent buckets go to one task, which holds one bucket's values at a time."""
-        return bucket * self.second_tasks // self.buckets
+        """Adjacent buckets go to one task, which holds one bucket's values at a time; rows to the driver pass through the first."""
+        return max(bucket, 0) * self.second_tasks // self.buckets
 
     def third_task_of(self, item: int) -> int:
-        """Round robin, one further in each round: adjacent items are apart, and so are every second ones."""
+        """Round robin, one further in each round: adjacent items are apart, and so are every second ones.
+
+        Rows to the driver have a task behind the last one.
+        """
+        if item == TO_DRIVER:
+            return self.third_tasks
         return (item + item // self.third_tasks) % self.third_tasks
 
 

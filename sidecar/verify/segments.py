@@ -145,7 +145,6 @@ class StreamedReads:
         return len(piece)
 
     def close(self) -> None:
-        """End the request."""
         if isinstance(self._chunks, Generator):
             self._chunks.close()
 
@@ -193,8 +192,6 @@ class Checked:
 
 
 class Checks(Protocol):
-    """A driver."""
-
     def run(self, checks: Sequence[Check]) -> Generator[Checked, None, None]:
         """The findings in the order of the checks, as they come."""
 
