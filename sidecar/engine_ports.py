@@ -84,6 +84,10 @@ class StagedRun(Protocol):
     def answers(self) -> Sequence[Any]:
         """The values of the rows to the driver, in any order."""
 
+    @property
+    def waiting_bytes(self) -> int:
+        """What waits for the third stage in a file in the directory for work files."""
+
     def third(
         self, function: Callable[[Iterable[Row], Any], Iterator[Any]], plans: Sequence[Any], *, uploads: bool = False
     ) -> list[Any]:

@@ -127,8 +127,8 @@ class CompactionSettings(CompactionPolicy):
     may lie in `staging_dir` as compacted copies."""
     max_staging_bytes: Reloadable[Annotated[int, Field(ge=MIB)] | None] = None
     """So many bytes of an archive compaction may wait at once as work files in `staging_dir`, or in the store where a cluster does
-    the work. A job writes in steps that keep to it, and keeps copies of fetched segments in what they leave. Default:
-    `max_job_bytes`."""
+    the work. A job writes in steps that keep to it, and keeps copies of fetched segments in what they leave. Winners of keys that
+    wait in a file there count, too. Default: `max_job_bytes`."""
     retry_wait_s: Reloadable[Annotated[float, Field(gt=0, le=86_400)]] = 60.0
     """How long a partition is left alone after its compaction failed. Each further failure doubles it."""
     retry_wait_max_s: Reloadable[Annotated[float, Field(gt=0, le=604_800)]] = 3600.0

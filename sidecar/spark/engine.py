@@ -163,6 +163,8 @@ class SparkRun:
     rows: Any
     third_tasks: int
     answers: list[Any]
+    waiting_bytes: int = 0
+    """Shuffle files are Spark's own, in its directories."""
 
     def third(
         self, function: Callable[[Iterable[Row], Any], Iterator[Any]], plans: Sequence[Any], *, uploads: bool = False

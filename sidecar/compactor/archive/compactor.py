@@ -230,7 +230,7 @@ class ArchiveCompactor:
                 found.fail(error)
             else:
                 needs[number] = of_job
-        return steps(needs, max_bytes)
+        return steps(needs, max_bytes - run.run.waiting_bytes)
 
     def _rewrite(
         self, running: Sequence[PartitionInWork], run: ScannedRun[ArchivedLog], parts: Parts | None, step: Step
