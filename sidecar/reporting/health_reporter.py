@@ -20,6 +20,7 @@ from sidecar.reporting.status_model import StatusModel
 _log = structlog.get_logger(__name__)
 CLEANER_STALLED = "CleanerStalled"
 RIGHT_MISSING = "RightMissing"
+REPLICAS_NOT_SEEN = "ReplicasNotSeen"
 START_FAILED = "StartFailed"
 ALL_CONDITIONS = ("store", "first_round", "log_dirs", "broker", "leadership", "topics", "state_dir", "start")
 """The first two hold `run` back from its start on, see `conditions_at_start`; the others once it finds that they fail."""
@@ -167,7 +168,7 @@ class CycleConditions:
     """What a cycle over all partitions met. The first reason of each kind keeps the process from being ready.
 
     `problems`: all directories that cannot be read; `unreadable`: log directories among them. `broker_away`: why the broker cannot
-    be asked. `missing_rights`: what it does not let us ask.
+    be asked. `missing_rights`: what it does not let us ask. `unseen_replicas`: what it has and this process does not see.
     """
 
     store_errors: tuple[str, ...] = ()
@@ -175,6 +176,7 @@ class CycleConditions:
     broker_away: Away | None = None
     missing_rights: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
+    unseen_replicas: str = ""
 
 
 class HealthReporter:
@@ -290,6 +292,8 @@ class HealthReporter:
             self._status.failed("broker", BrokerUnavailable.__name__, away)
         for right in found.missing_rights:
             self._status.failed("broker", RIGHT_MISSING, right)
+        if found.unseen_replicas:
+            self._status.failed("log_dirs", REPLICAS_NOT_SEEN, found.unseen_replicas)
         status = {"round_ended_ms": self._clock.now_ms(), "problems": list(found.problems)}
         self.health.publish({**status, "missing_rights": list(found.missing_rights)})
         self.health.met("start")

@@ -289,6 +289,7 @@ class Checks:
         tools.emit(PartitionsChecked(tuple(check.statuses), frozenset(self._archivers)))
         state = tools.facts.state()
         report.broker_away, report.missing_rights = state.away, state.missing_rights
+        report.unseen_replicas = state.unseen_replicas
         idle = [plan for archiver, plan in work if archiver.task_plan is None]
         self._waits.looked(idle, state.away, self._archivers)
         for plan in idle:

@@ -21,6 +21,7 @@ class CycleReport:
     `is_empty`: no partition was listed, nor is one left alone.
     `led`: partitions with an archive that this broker leads. `is_complete`: False where nothing could be checked.
     `broker_away`: why the broker could not be asked, None if it could. `missing_rights`: what it does not let us ask.
+    `unseen_replicas`: see `FactsState`.
     `look_again_s`: when the next check will have something to do for all that is known now. `scan_s`: how long the look at
     the disks took.
     """
@@ -35,6 +36,7 @@ class CycleReport:
     is_complete: bool = True
     broker_away: Away | None = None
     missing_rights: tuple[str, ...] = ()
+    unseen_replicas: str = ""
 
     @property
     def found_nothing(self) -> bool:
@@ -52,6 +54,7 @@ class CycleReport:
             self.broker_away,
             self.missing_rights,
             tuple(str(problem.error) for problem in self.problems),
+            self.unseen_replicas,
         )
 
     @property
