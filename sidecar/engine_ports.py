@@ -64,11 +64,16 @@ class Stages:
     uploads: bool = False
 
     def second_task_of(self, bucket: int) -> int:
-        """Adjacent buckets go to one task, which holds one bucket's values at a time."""
-        return bucket * self.second_tasks // self.buckets
+        """Adjacent buckets go to one task, which holds one bucket's values at a time; rows to the driver pass through the first."""
+        return max(bucket, 0) * self.second_tasks // self.buckets
 
     def third_task_of(self, item: int) -> int:
-        """Cyclic, shifted by one in each pass: adjacent items are apart, and so are every second ones."""
+        """Cyclic, shifted by one in each pass: adjacent items are apart, and so are every second ones.
+
+        Rows to the driver have a task behind the last one.
+        """
+        if item == TO_DRIVER:
+            return self.third_tasks
         return (item + item // self.third_tasks) % self.third_tasks
 
 
@@ -78,6 +83,10 @@ class StagedRun(Protocol):
     @property
     def answers(self) -> Sequence[Any]:
         """The values of the rows to the driver, in any order."""
+
+    @property
+    def waiting_bytes(self) -> int:
+        """What waits for the third stage in a file in the directory for work files."""
 
     def third(
         self, function: Callable[[Iterable[Row], Any], Iterator[Any]], plans: Sequence[Any], *, uploads: bool = False

@@ -221,8 +221,7 @@ def is_chosen(settings: Settings) -> Callable[[str], bool]:
     """Which topics are wanted. Internal ones are as good as others here: they are archived only where that was asked."""
     from sidecar.discovery.scan import TopicFilter
 
-    topics = TopicFilter(settings.topics.include, settings.topics.exclude)
-    return lambda topic: topics.accepts(topic, internal_topics=True)
+    return TopicFilter(settings.topics.include, settings.topics.exclude, internal=True).accepts
 
 
 def with_chosen(settings: Settings, include: Sequence[str] | None, exclude: Sequence[str] | None) -> Settings:

@@ -28,7 +28,7 @@ def prepare(
     program. With a linker (the package binutils) the kernels of all other commands become a library, which needs no
     compiler: 110 MB less memory, and a third of a second less at each start.
     """
-    _build_libraries()  # Before anything calls a kernel, which would look for them.
+    _build_libraries()  # Before anything calls a kernel, which would search for them.
     from sidecar.rewriting import preloaded
     from sidecar.spark.java import java_home
     from sidecar.spark.launcher import archive_path

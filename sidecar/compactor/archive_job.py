@@ -12,7 +12,7 @@ from sidecar.archive.state import PartitionState
 from sidecar.clock import HasClock
 from sidecar.compactor.archive.compactor import ArchiveCompactor
 from sidecar.compactor.archive.plan import CompactionRequest, PartitionCompaction
-from sidecar.compactor.candidate_queue import Compacted, Compacting, DeletionUnnoted, LedPartition
+from sidecar.compactor.candidate_queue import Compacting, DeletionUnnoted, LedPartition
 from sidecar.compactor.topic_rule import require_rule, rules_of, topic_rule
 from sidecar.config import CompactionPolicy, Settings
 from sidecar.engine_ports import CompactionEngines
@@ -34,7 +34,7 @@ class ArchiveJobs:
     policy_of: Callable[[str], CompactionPolicy | None]
     is_cut_off: Callable[[], bool] = lambda: False
 
-    def __call__(self, work: Sequence[Compacting]) -> Iterable[Compacted]:
+    def __call__(self, work: Sequence[Compacting]) -> Iterable[PartitionCompaction]:
         """Compact these. Raises what `ArchiveCompactor.compact` raises, behind what was committed before."""
         by_root = {one.led.root: one for one in work}
         compactor = ArchiveCompactor(
@@ -51,9 +51,9 @@ class ArchiveJobs:
         try:
             results = compactor.compact([self._request(one, now_ms) for one in work], done=committed.append)
         except Exception:  # It goes on to the caller, after what was committed before it.
-            yield from (_told(by_root[result.request.root], result) for result in committed)
+            yield from committed
             raise
-        yield from (_told(by_root[result.request.root], result) for result in results)
+        yield from results
 
     def _request(self, one: Compacting, now_ms: int) -> CompactionRequest:
         tools = self.tools
@@ -105,16 +105,3 @@ class ArchiveJobs:
                 decided,
                 deleted,
             )
-
-
-def _told(one: Compacting, result: PartitionCompaction) -> Compacted:
-    return Compacted(
-        one.led.topic_partition,
-        result.error,
-        result.bytes_before,
-        result.bytes_after,
-        result.records_before,
-        result.records_after,
-        result.unkeyed,
-        result.new_malformed_versions,
-    )

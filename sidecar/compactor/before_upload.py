@@ -100,12 +100,10 @@ class RolledGroup:
 
     @property
     def topic_partition(self) -> TopicPartition:
-        """Whose segments they are."""
         return self.files.topic_partition
 
     @property
     def size_bytes(self) -> int:
-        """Bytes to be compacted."""
         return sum(segment.size_bytes for segment in self.segments)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -16,7 +16,7 @@ from sidecar.clock import Clock
 from sidecar.commits.commit_log import CommitConflict, CommitLog
 from sidecar.compactor.policy import Assessment, assess, dirty_segments, needs_first_batches
 from sidecar.config import CompactionPolicy
-from sidecar.errors import CorruptFile, PartitionError, SidecarError
+from sidecar.errors import CorruptFile, PartitionError
 from sidecar.logformat.headers import (
     BATCH_HEADER,
     CURRENT_MAGIC,
@@ -104,18 +104,19 @@ class Waiting:
     quarantined: Quarantined | None = None
 
 
+@dataclass(slots=True)
 class CandidateQueue:
     """All partitions whose topics are compacted. An archive that has not changed is not assessed twice.
 
-    A partition whose compaction failed backs off, for longer after each failure. A success, or the loss of leadership, ends that.
+    A partition whose compaction failed backs off: for `wait_s`, on the monotonic clock, and for longer after each failure, up to
+    `wait_max_s`. A success, or the loss of leadership, ends that.
     """
 
-    def __init__(self, clock: Clock, *, wait_s: float, wait_max_s: float) -> None:
-        """Args: wait_s: after the first failure, on the monotonic clock; wait_max_s: after many."""
-        self._clock = clock
-        self._wait_s = wait_s
-        self._wait_max_s = wait_max_s
-        self.entries: dict[TopicPartition, Waiting] = {}
+    clock: Clock
+    _: KW_ONLY
+    wait_s: float
+    wait_max_s: float
+    entries: dict[TopicPartition, Waiting] = field(default_factory=dict)
 
     def replace(self, partitions: Iterable[tuple[LedPartition, CompactionPolicy]]) -> None:
         """These are led here now, and no others. What is known of them stays unless their archive or policy is another."""
@@ -134,7 +135,7 @@ class CandidateQueue:
 
     def to_look_at(self) -> list[Waiting]:
         """Those whose assessment is not there, or may have changed with time, and that may be compacted now."""
-        now_ms = self._clock.now_ms()
+        now_ms = self.clock.now_ms()
         return [
             entry
             for name, entry in self.entries.items()
@@ -163,7 +164,7 @@ class CandidateQueue:
             entry.due_since_ms = None
             return
         if entry.due_since_ms is None:
-            entry.due_since_ms = self._clock.now_ms()
+            entry.due_since_ms = self.clock.now_ms()
         last, entry.compacted = entry.compacted, None
         if last is None or assessment.undone_by_commit > last.undone_by_commit:
             return
@@ -191,9 +192,9 @@ class CandidateQueue:
         entry = self.entries.get(partition)
         failures = 1 if entry is None or entry.quarantined is None else entry.quarantined.failures + 1
         # The exponent is bounded before the wait is: 2 to the power of a long outage fits no float.
-        wait_s = min(self._wait_s * 2.0 ** min(failures - 1, 64), self._wait_max_s)
-        until_s = self._clock.monotonic_s() + wait_s
-        found = Quarantined(failures, self._clock.now_ms(), type(error).__name__, str(error), until_s)
+        wait_s = min(self.wait_s * 2.0 ** min(failures - 1, 64), self.wait_max_s)
+        until_s = self.clock.monotonic_s() + wait_s
+        found = Quarantined(failures, self.clock.now_ms(), type(error).__name__, str(error), until_s)
         if entry is not None:
             entry.quarantined = found
         return found
@@ -201,7 +202,7 @@ class CandidateQueue:
     def is_resting(self, partition: TopicPartition) -> bool:
         """Whether it is not to be tried now, because it failed."""
         held = self.entries[partition].quarantined
-        return held is not None and self._clock.monotonic_s() < held.until_s
+        return held is not None and self.clock.monotonic_s() < held.until_s
 
     def due(self) -> list[Compacting]:
         """Those that are due, by falling dirty ratio. Source: LogCleanerManager.grabFilthiestCompactedLog."""
@@ -229,23 +230,6 @@ class Compacting:
     led: LedPartition
     policy: CompactionPolicy
     assessment: Assessment
-
-
-@dataclass(frozen=True, slots=True)
-class Compacted:
-    """How that ended: figures of what was committed, or an error. See `PartitionCompaction.is_unknown`.
-
-    `unkeyed`: records without key, which the compaction dropped. `malformed_versions`: those that no compaction has met before.
-    """
-
-    topic_partition: TopicPartition
-    error: SidecarError | None = None
-    bytes_before: int = 0
-    bytes_after: int = 0
-    records_before: int = 0
-    records_after: int = 0
-    unkeyed: int = 0
-    malformed_versions: int = 0
 
 
 class DeletionUnnoted(CommitConflict):

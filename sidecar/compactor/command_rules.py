@@ -112,11 +112,9 @@ def command_rules(
     in_use = strategy_in_use(strategy, header)
     is_given = given.strategy is not None or given.header is not None
     contradictions: list[str] = []
-    if is_forecast:
-        pass
-    elif is_given and declared_by and in_use != declared:
+    if is_given and declared_by and in_use != declared and not is_forecast:
         contradictions.append(f"{_words(given)} means strategy {in_use}, but {declared_by} says {declared}")
-    elif in_use.strategy != Strategy.HEADER and header_name(given.header or ""):
+    elif in_use.strategy != Strategy.HEADER and header_name(given.header or "") and not is_forecast:
         raise SettingsError(f"--header {given.header} is for --strategy header, not {in_use.strategy}")
     values: dict[str, Any] = {"strategy": Strategy(in_use.strategy), "header": in_use.header}
     for name in _FLAGS:

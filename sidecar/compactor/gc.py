@@ -166,11 +166,7 @@ def abort_uploads(
     """Abort those multipart uploads of segments and work files that are as old as orphans.
 
     How many by root, and by `STAGING` for work files. Uploads below other roots, of other keys, and of the segments
-    `in_progress` are left alone. Raises StoreError.
-
-    Args:
-        uploads: see `list_uploads`.
-        until_ms: see `orphaned_until_ms`.
+    `in_progress` are left alone. `until_ms`: see `orphaned_until_ms`. Raises StoreError.
     """
     aborted = Counter[str]()
     for upload in uploads:
@@ -265,7 +261,6 @@ class GcTask:
     _verified: dict[ObjectKey, StateId] = field(default_factory=dict)
 
     def offer(self, partitions: Sequence[LedPartition]) -> None:
-        """These are led here, as of now."""
         self._led = tuple(partitions)
 
     def __call__(self) -> None:

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import KW_ONLY, InitVar, dataclass
 from types import TracebackType
-from typing import Any, Final, Protocol, Self
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 import structlog
 
 from sidecar.clock import Clock
 from sidecar.compactor.before_upload import BeforeUpload
-from sidecar.compactor.candidate_queue import Compacted, Compacting, LedPartition, Look
+from sidecar.compactor.candidate_queue import Compacting, LedPartition, Look
 from sidecar.compactor.gc import GcPorts, GcTask
 from sidecar.compactor.topic_counts import OddRecords, RawReason, RawUploads
 from sidecar.compactor.topic_rule import TopicRules
@@ -28,6 +28,9 @@ from sidecar.rewriting.work_files import WorkFiles
 from sidecar.spark.scratch import sweep
 from sidecar.storage.bandwidth import HasBudget
 from sidecar.storage.store_clock import CHECK_S, ClockWatch
+
+if TYPE_CHECKING:
+    from sidecar.compactor.archive.plan import PartitionCompaction
 
 _log = structlog.get_logger(__name__)
 
@@ -171,7 +174,7 @@ class BesideUploads:
 DRAIN_SHARE: Final = 0.5
 """Of the time that there is for draining: what the rest is for is ending a JVM."""
 
-Compact = Callable[[Sequence[Compacting]], Iterable[Compacted]]
+Compact = Callable[[Sequence[Compacting]], Iterable["PartitionCompaction"]]
 
 
 class CompactionPorts(GcPorts, HasBudget, HasLimits, HasTurns, HasBeat, HasStop, Protocol):
@@ -191,12 +194,10 @@ class CompactionInRun:
     thread: BesideUploads | None
 
     def offer(self, partitions: Sequence[LedPartition]) -> None:
-        """These are led here, as of now."""
         self.worker.offer(partitions)
         self.clearing.offer(partitions)
 
     def require_sound(self) -> None:
-        """Raise what ended a thread, if anything did."""
         if self.thread is not None:
             self.thread.require_sound()
 
@@ -247,7 +248,7 @@ def compaction_in_run(
     raw, odd = RawUploads(show, measured.went_uncompacted), OddRecords(show, measured.odd_records)
     waiting = BeforeUpload(settings.compaction, tools.clock, rules.rule_of, wake, raw, odd)
 
-    def compacted(work: Sequence[Compacting]) -> Iterable[Compacted]:
+    def compacted(work: Sequence[Compacting]) -> Iterable[PartitionCompaction]:
         from sidecar.compactor.archive_job import ArchiveJobs  # loads numba, 70 MB
 
         return ArchiveJobs(settings, tools, engines, rules.policy_of, cut_off.is_set)(work)

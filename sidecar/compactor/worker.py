@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
@@ -16,7 +16,6 @@ from sidecar.commits.commit_log import CommitConflict
 from sidecar.commits.stored_commits import proves_not_committed
 from sidecar.compactor.candidate_queue import (
     CandidateQueue,
-    Compacted,
     Compacting,
     DeletionUnnoted,
     LedPartition,
@@ -37,6 +36,9 @@ from sidecar.errors import (
 )
 from sidecar.metrics import Metrics
 from sidecar.model import TopicPartition
+
+if TYPE_CHECKING:
+    from sidecar.compactor.archive.plan import PartitionCompaction  # loads numba, 70 MB
 
 _log = structlog.get_logger(__name__)
 
@@ -61,7 +63,7 @@ class CompactionWorker:
 
     settings: CompactionSettings
     look: Callable[[LedPartition, CompactionPolicy], Assessment]
-    compact: Callable[[Sequence[Compacting]], Iterable[Compacted]]
+    compact: Callable[[Sequence[Compacting]], Iterable[PartitionCompaction]]
     clock: Clock
     metrics: Metrics
     is_stopping: Callable[[], bool]
@@ -150,8 +152,9 @@ class CompactionWorker:
         begun_s = self.clock.monotonic_s()
         self.metrics.compaction.job_begins()
         try:
+            by_root = {one.led.root: one.led.topic_partition for one in chosen}
             for result in self.compact(chosen):
-                self._settle(result)
+                self._settle(by_root[result.request.root], result)
         except SidecarError as error:
             self._job_failed(chosen, error)
         except Exception as error:  # noqa: BLE001 - odd data may meet a fault of ours: uploads and other partitions go on
@@ -166,8 +169,7 @@ class CompactionWorker:
         finally:
             self.metrics.compaction.job_ends(self.clock.monotonic_s() - begun_s)
 
-    def _settle(self, result: Compacted) -> None:
-        partition = result.topic_partition
+    def _settle(self, partition: TopicPartition, result: PartitionCompaction) -> None:
         if isinstance(result.error, Fenced):
             # Another broker leads: its sidecar compacts. Ours may again when a later check says so.
             _log.warning("compaction_fenced", partition=str(partition), error=str(result.error))
@@ -202,7 +204,7 @@ class CompactionWorker:
                 records_before=result.records_before,
                 records_after=result.records_after,
             )
-            self.odd.note(partition, result.unkeyed, result.malformed_versions, OF_ARCHIVE)
+            self.odd.note(partition, result.unkeyed, result.new_malformed_versions, OF_ARCHIVE)
 
     def _failed(self, partition: TopicPartition, error: SidecarError) -> None:
         self.metrics.failed(type(error).__name__)

@@ -29,11 +29,14 @@ NEVER = frozenset({CLUSTER_METADATA_TOPIC, REMOTE_LOG_METADATA_TOPIC})
 class TopicFilter:
     """A topic passes if an include pattern matches its whole name and no exclude pattern does.
 
+    Topics that begin with `__` pass only with `internal`, and those of `NEVER` never.
+
     Raises SettingsError for a pattern that is not a regular expression.
     """
 
     include: tuple[str, ...] = (".*",)
     exclude: tuple[str, ...] = ()
+    internal: bool = False
 
     def __post_init__(self) -> None:
         for what, patterns in (("include", self.include), ("exclude", self.exclude)):
@@ -45,9 +48,8 @@ class TopicFilter:
                         f"topic {what} pattern {pattern!r} is not a regular expression: {error}"
                     ) from error
 
-    def accepts(self, topic: str, *, internal_topics: bool = False) -> bool:
-        """Whether the topic is selected. Topics that begin with `__` are left out unless `internal_topics`."""
-        if topic in NEVER or (is_internal_topic(topic) and not internal_topics):
+    def accepts(self, topic: str) -> bool:
+        if topic in NEVER or (is_internal_topic(topic) and not self.internal):
             return False
         included = any(re.fullmatch(pattern, topic) for pattern in self.include)
         return included and not any(re.fullmatch(pattern, topic) for pattern in self.exclude)
@@ -81,7 +83,6 @@ def scan_log_dirs(
     log_dirs: Sequence[Path],
     topics: TopicFilter,
     *,
-    internal_topics: bool = False,
     cache: ListingCache | None = None,
     require_formatted: bool = False,
 ) -> ScanResult:
@@ -99,9 +100,7 @@ def scan_log_dirs(
     by_partition: dict[TopicPartition, list[_Found]] = {}
     for log_dir in _distinct(log_dirs):
         try:
-            for found in _live_directories(
-                log_dir, topics, internal_topics=internal_topics, require_formatted=require_formatted
-            ):
+            for found in _live_directories(log_dir, topics, require_formatted=require_formatted):
                 by_partition.setdefault(found.topic_partition, []).append(found)
         except OSError as error:
             what = f"log dir {log_dir} cannot be read: {error.strerror or error}; its partitions are skipped"
@@ -140,9 +139,7 @@ def _distinct(log_dirs: Iterable[Path]) -> Iterator[Path]:
             yield log_dir
 
 
-def _live_directories(
-    log_dir: Path, topics: TopicFilter, *, internal_topics: bool, require_formatted: bool
-) -> Iterator[_Found]:
+def _live_directories(log_dir: Path, topics: TopicFilter, *, require_formatted: bool) -> Iterator[_Found]:
     is_formatted = False
     with os.scandir(log_dir) as entries:
         for entry in entries:
@@ -150,8 +147,7 @@ def _live_directories(
             is_formatted = is_formatted or name is not None or entry.name == META_PROPERTIES
             if name is None or name.state is not DirectoryState.LIVE:
                 continue
-            accepted = topics.accepts(name.topic_partition.topic, internal_topics=internal_topics)
-            if accepted and entry.is_dir():
+            if topics.accepts(name.topic_partition.topic) and entry.is_dir():
                 yield _Found(name.topic_partition, log_dir, log_dir / entry.name)
     if require_formatted and not is_formatted:
         raise PartitionError(

@@ -7,8 +7,8 @@ import mmap
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Final, TypeAlias
 
 import numpy as np
 
@@ -54,19 +54,9 @@ def _error() -> OSError:
     return OSError(number, os.strerror(number))
 
 
-@dataclass(frozen=True, slots=True)
-class CacheFootprint:
-    """The byte ranges of a file that were not in the page cache before we read it."""
-
-    absent: tuple[tuple[int, int], ...]
-
-    @property
-    def size_bytes(self) -> int:
-        """How much would be ours alone."""
-        return sum(end - start for start, end in self.absent)
-
-
-NO_FOOTPRINT = CacheFootprint(())
+CacheFootprint: TypeAlias = tuple[tuple[int, int], ...]
+"""The byte ranges of a file that were not in the page cache before we read it."""
+NO_FOOTPRINT: Final[CacheFootprint] = ()
 """Nothing is given back."""
 
 
@@ -81,7 +71,7 @@ def footprint_before(descriptor: int, size_bytes: int) -> CacheFootprint:
     if len(starts) > RANGES_MAX:
         longest = np.sort(np.argsort(ends - starts)[-RANGES_MAX:])
         starts, ends = starts[longest], ends[longest]
-    return CacheFootprint(tuple(zip(starts.tolist(), ends.tolist(), strict=True)))
+    return tuple(zip(starts.tolist(), ends.tolist(), strict=True))
 
 
 @contextmanager
@@ -100,7 +90,7 @@ def spared(path: Path, size_bytes: int) -> Iterator[None]:
 def give_back(descriptor: int, footprint: CacheFootprint) -> None:
     """Let the kernel drop what we alone brought in. Raises PartitionError for a descriptor that is no file's."""
     try:
-        for start, end in footprint.absent:
+        for start, end in footprint:
             os.posix_fadvise(descriptor, start, end - start, os.POSIX_FADV_DONTNEED)
     except OSError as error:
         raise PartitionError(f"the page cache cannot be advised: {error.strerror}") from error

@@ -16,8 +16,9 @@ class RunLimits:
     `producer_id_expiration_ms`: the brokers' `producer.id.expiration.ms`, None for never; what the broker itself says counts
     instead, unless `expiration_is_given`. See `expiration_ms`.
     `index_interval_bytes`: the topics' `index.interval.bytes`, for indexes that must be rebuilt.
-    `max_queue`: segments that are planned at once. `task_s`: when this has passed, a task begins no further segments, so that
-    others get their turn. `retry_wait_s`: how long a partition backs off after an error.
+    `max_queue`: segments that wait for upload at once, over all partitions; it does not limit the pins. `task_s`: when this has
+    passed, a task begins no further segments, so that others get their turn. `retry_wait_s`: how long a partition backs off after
+    an error.
     `spares_cache`: give back what only we brought into the page cache. `readers_per_disk`, `pause_above_percent`: see `DiskTurns`.
     `record_lost`: continue above a gap and record it, instead of stopping the partition.
     """

@@ -21,6 +21,7 @@ from sidecar.reporting.status_model import StatusModel
 _log = structlog.get_logger(__name__)
 CLEANER_STALLED = "CleanerStalled"
 RIGHT_MISSING = "RightMissing"
+REPLICAS_NOT_SEEN = "ReplicasNotSeen"
 START_FAILED = "StartFailed"
 ALL_CONDITIONS = ("store", "first_round", "log_dirs", "broker", "leadership", "topics", "state_dir", "start")
 """The first two hold `run` back from its start on, see `conditions_at_start`; the others once it finds that they fail."""
@@ -130,11 +131,6 @@ class CleanerReport:
     beyond_max_lag: int
     stalled: tuple[StalledPartition, ...]
     problems: tuple[str, ...] = ()
-
-    @property
-    def max_stalled_s(self) -> int:
-        """For how long the one that has stalled longest has; 0 if none has."""
-        return max((found.stalled_s for found in self.stalled), default=0)
 
     @property
     def line(self) -> str:
@@ -275,6 +271,8 @@ class HealthReporter:
             self._status.failed("broker", BrokerUnavailable.__name__, away)
         for right in broker.missing_rights:
             self._status.failed("broker", RIGHT_MISSING, right)
+        if broker.unseen_replicas:
+            self._status.failed("log_dirs", REPLICAS_NOT_SEEN, broker.unseen_replicas)
         self.health.publish(
             round_ended_ms=self._clock.now_ms(),
             problems=list(problems),
@@ -288,7 +286,7 @@ class HealthReporter:
         was_stalled, self._cleaner_stalled = self._cleaner_stalled, bool(report.stalled)
         broker = self._metrics.broker
         broker.cleaner_stalled.set(len(report.stalled))
-        broker.cleaner_stalled_s.set(report.max_stalled_s)
+        broker.cleaner_stalled_s.set(max((found.stalled_s for found in report.stalled), default=0))
         broker.cleaner_dirty.set(report.dirty_bytes)
         broker.cleaner_ratio.set(report.max_dirty_ratio)
         broker.cleaner_overdue.set(report.beyond_max_lag)

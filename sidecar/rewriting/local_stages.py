@@ -40,15 +40,16 @@ class LocalStages:
 
     @contextmanager
     def staged(self, stages: Stages, tasks: Sequence[Any]) -> Iterator[LocalRun]:
+        answers: list[Any] = []
+        place = self.place or Path(tempfile.gettempdir())
         with ExitStack() as files:
-            answers: list[Any] = []
-            place = self.place or Path(tempfile.gettempdir())
-            buckets = _Rows(answers, files, place, self.in_memory_bytes)
-            self._each(lambda task: buckets.add_all(stages.first(task)), tasks)
             items = _Rows(answers, files, place, self.in_memory_bytes)
-            self._each(
-                lambda bucket: items.add_all(stages.second(bucket, buckets.pop(bucket))), sorted(buckets.numbers())
-            )
+            with ExitStack() as bucket_files:
+                buckets = _Rows(answers, bucket_files, place, self.in_memory_bytes)
+                self._each(lambda task: buckets.add_all(stages.first(task)), tasks)
+                self._each(
+                    lambda bucket: items.add_all(stages.second(bucket, buckets.pop(bucket))), sorted(buckets.numbers())
+                )
             yield LocalRun(stages, items, answers, self._each)
 
     def _each(self, function: Callable[[Task], None], tasks: Iterable[Task]) -> None:
@@ -86,6 +87,10 @@ class LocalRun:
         self._of_task: defaultdict[int, list[int]] = defaultdict(list)
         for item in self.items.numbers():
             self._of_task[self.stages.third_task_of(item)].append(item)
+
+    @property
+    def waiting_bytes(self) -> int:
+        return self.items.file_bytes
 
     def third(
         self, function: Callable[[Iterable[Row], Any], Iterator[Any]], plans: Sequence[Any], *, uploads: bool = False
@@ -143,6 +148,10 @@ class _Rows:
         written = _InFile(self._file, self._file.size_bytes, len(content), is_pickled)
         self._file.write(content)
         return written
+
+    @property
+    def file_bytes(self) -> int:
+        return 0 if self._file is None else self._file.size_bytes
 
     def numbers(self) -> list[int]:
         return list(self._rows)

@@ -9,7 +9,7 @@ import tempfile
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import IO, ClassVar, Final, Protocol, Self
@@ -182,20 +182,19 @@ def work_directory(kind: str, above: Path | None = None) -> Iterator[Path]:
         yield directory
 
 
+@dataclass(slots=True)
 class WorkFiles:
-    """A context manager around a directory that is there from the first time it is asked for.
+    """A context manager around a directory in `place` that is there from the first time it is asked for.
 
     It is locked: what a killed process left is removed by the next one that has work files at the same place. Thread-safe: a
-    thread that was cut off may ask after the end of the context.
+    thread that was cut off may ask after the end of the context. `place` is made if need be. `kind`: see `Scratch`.
     """
 
-    def __init__(self, place: Path, kind: str) -> None:
-        """Args: place: made if need be; kind: what they are for, "compaction" or "copies"."""
-        self._place = place
-        self._kind = kind
-        self._scratch: Scratch | None = None
-        self._is_over = False
-        self._guard = threading.Lock()
+    place: Path
+    kind: str
+    _scratch: Scratch | None = None
+    _is_over: bool = False
+    _guard: threading.Lock = field(default_factory=threading.Lock)
 
     def __enter__(self) -> Self:
         return self
@@ -218,8 +217,8 @@ class WorkFiles:
                 self._scratch.remove()
                 self._scratch = None
             if self._scratch is None:
-                with cannot_be_written(self._place):
-                    self._scratch = Scratch(self._place, self._kind)
+                with cannot_be_written(self.place):
+                    self._scratch = Scratch(self.place, self.kind)
             return self._scratch.path
 
 

@@ -48,13 +48,12 @@ TASK_S = 120.0
 
 def scanner(settings: Settings, clock: Clock | None = None) -> Callable[[], ScanResult]:
     """A function that lists the log directories again. With a clock: only where something has changed since its last call."""
-    topics = TopicFilter(settings.topics.include, settings.topics.exclude)
+    topics = TopicFilter(settings.topics.include, settings.topics.exclude, settings.topics.internal)
     cache = None if clock is None else ListingCache(clock)
     return partial(
         scan_log_dirs,
         settings.broker.log_dirs,
         topics,
-        internal_topics=settings.topics.internal,
         cache=cache,
         require_formatted=True,
     )
@@ -94,7 +93,7 @@ class ChangingSettings:
 
 
 def _note_if_new(store: ObjectStore, cluster_id: str) -> None:
-    """A mistyped URL or cluster id would begin another archive, and all would look well. Raises StoreError."""
+    """A mistyped URL or cluster id would begin another archive, and no error would show it. Raises StoreError."""
     if not any(store.list_folders(f"{cluster_id}/")):
         _log.warning(
             "archive_is_new",

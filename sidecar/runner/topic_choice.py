@@ -60,9 +60,9 @@ def nothing_chosen(settings: Settings, facts: BrokerFacts) -> NothingChosen | No
 
 def _mismatch(topics: Iterable[str], settings: Settings, internal_topics: bool) -> str:
     """Why the patterns leave none of these topics; "" if they leave some, or there are none."""
-    chosen = TopicFilter(settings.topics.include, settings.topics.exclude)
+    chosen = TopicFilter(settings.topics.include, settings.topics.exclude, internal_topics)
     present = sorted(set(topics) - NEVER)
-    if not present or any(chosen.accepts(topic, internal_topics=internal_topics) for topic in present):
+    if not present or any(map(chosen.accepts, present)):
         return ""
     more = f" and {len(present) - TOPICS_SHOWN_MAX} more" if len(present) > TOPICS_SHOWN_MAX else ""
     is_hidden = not internal_topics and any(is_internal_topic(topic) for topic in present)

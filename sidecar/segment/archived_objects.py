@@ -56,7 +56,7 @@ def table_at_end(store: ObjectStore, root: str, segment: ArchivedSegment) -> Pro
 def first_undecided(store: ObjectStore, state: PartitionState) -> int | None:
     """First offset of the earliest transaction of which it is not archived how it ended; its data may yet be aborted.
 
-    It is open at the archive's end; or at the beginning of a hole, in which its end may be lost. Raises CorruptFile, StoreError.
+    It is open at the archive's end; or at the beginning of a gap, in which its end may be lost. Raises CorruptFile, StoreError.
     """
     ends = [before for before, after in pairwise(state.segments) if before.end_offset != after.base_offset]
     tables = (table_at_end(store, state.lineage.root, segment) for segment in (*ends, *state.segments[-1:]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -41,7 +41,6 @@ def find_targets(
     paths: Sequence[Path],
     topics: TopicFilter,
     *,
-    internal_topics: bool = False,
     compacted_elsewhere: TopicFilter = NO_TOPIC,
 ) -> Targets:
     """Each path is a partition directory, or a log dir with such directories in it, of which internal topics are passed over.
@@ -67,7 +66,7 @@ def find_targets(
             partitions.append(_named_partition(path))
         except PartitionError as error:
             problems.append(str(error))
-    found = scan_log_dirs(log_dirs, topics, internal_topics=internal_topics)
+    found = scan_log_dirs(log_dirs, topics)
     partitions += found.partitions
     problems += [str(problem.error) for problem in found.problems]
     problems += misnamed_directories(log_dirs)
@@ -88,12 +87,12 @@ def find_targets(
 
 def disk_partition(files: PartitionFiles, compacted_elsewhere: TopicFilter) -> DiskPartition:
     """One partition, and what was said of its topic."""
-    return DiskPartition(files, compacted_elsewhere.accepts(files.topic_partition.topic, internal_topics=True))
+    return DiskPartition(files, compacted_elsewhere.accepts(files.topic_partition.topic))
 
 
 def archive_targets(settings: StoreSettings, clock: Clock, topics: TopicFilter) -> Targets:
     """The partitions of an archive. Raises StoreError."""
-    found, problems = archived_partitions(settings, clock, lambda topic: topics.accepts(topic, internal_topics=True))
+    found, problems = archived_partitions(settings, clock, replace(topics, internal=True).accepts)
     seen = {log.topic_partition.topic for log in found}
     return Targets(tuple(found), tuple(problems), warnings=unmatched_patterns(topics, NO_TOPIC, seen))
 

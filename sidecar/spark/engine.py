@@ -144,10 +144,10 @@ class SparkStages:
                     context.parallelize([sealed(task) for task in tasks], max(len(tasks), 1))
                     .flatMap(sealed(AsOneOf(stages.first, shares)))
                     # Explicit numbers of partitions: the default of 200 costs seconds.
-                    .partitionBy(stages.second_tasks, partial(_task_of_bucket, stages))
+                    .partitionBy(stages.second_tasks, stages.second_task_of)
                     .mapPartitions(sealed(AsOneOf(partial(_second, stages.second), shares)), preservesPartitioning=True)
                     # One partition more than third tasks: the driver fetches it alone, the others wait as shuffle files.
-                    .partitionBy(stages.third_tasks + 1, partial(_task_of_item, stages))
+                    .partitionBy(stages.third_tasks + 1, stages.third_task_of)
                 )
                 answers = list(context.runJob(rows, _values, [stages.third_tasks]))
             yield SparkRun(self.spark, context, group, rows, stages.third_tasks, answers)
@@ -163,6 +163,8 @@ class SparkRun:
     rows: Any
     third_tasks: int
     answers: list[Any]
+    waiting_bytes: int = 0
+    """Shuffle files are Spark's own, in its directories."""
 
     def third(
         self, function: Callable[[Iterable[Row], Any], Iterator[Any]], plans: Sequence[Any], *, uploads: bool = False
@@ -185,14 +187,6 @@ def _nothing(_number: int) -> None:
 
 def _values(rows: Iterable[Row]) -> Iterator[Any]:
     return (value for _, value in rows)
-
-
-def _task_of_bucket(stages: Stages, bucket: int) -> int:
-    return 0 if bucket == TO_DRIVER else stages.second_task_of(bucket)
-
-
-def _task_of_item(stages: Stages, item: int) -> int:
-    return stages.third_tasks if item == TO_DRIVER else stages.third_task_of(item)
 
 
 def _second(function: Callable[[int, Sequence[Any]], Iterator[Row]], rows: Iterable[Row]) -> Iterator[Row]:

@@ -63,11 +63,7 @@ def direct_start(
 ) -> dict[str, str]:
     """Variables of the environment in which pyspark is to start its JVM; none where it must do it in its own way.
 
-    Args:
-        properties: all of the context.
-        home: a directory to be made.
-        environment: ours.
-        train: where the JVM is to write a class archive when it ends.
+    `home`: a directory to be made. `train`: where the JVM is to write a class archive when it ends.
     """
     jars = _jars()
     own_class_path = any(name.startswith("spark.driver.extraClass") for name in properties)

@@ -100,9 +100,7 @@ def logging_properties(*, as_json: bool) -> str:
 def spark_properties(settings: SparkSettings, scratch: Path, preload: Sequence[str]) -> dict[str, str]:
     """All properties of a context.
 
-    Args:
-        scratch: an existing directory of our own, for Spark's files.
-        preload: modules that the worker daemon imports before it forks.
+    `scratch`: an existing directory for Spark's files. `preload`: modules that the worker daemon imports before it forks.
     """
     options = [*_JVM_OPTIONS, f"-Dlog4j2.configurationFile=file:{scratch / LOGGING_FILE}"]
     if len(str(scratch)) + _SOCKET_NAME_BYTES <= _SOCKET_PATH_MAX:
@@ -137,9 +135,7 @@ def spark_properties(settings: SparkSettings, scratch: Path, preload: Sequence[s
 def by_file(properties: Mapping[str, str], scratch: Path, environment: Mapping[str, str]) -> dict[str, str]:
     """Variables by which pyspark hands the properties to its JVM in a file: everybody can read arguments.
 
-    Args:
-        scratch: an existing directory of our own, for the file.
-        environment: ours; what it says of arguments stays.
+    `scratch`: an existing directory for the file. What `environment` says of arguments stays.
     """
     path = scratch / PROPERTIES_FILE
     with os.fdopen(
@@ -163,10 +159,7 @@ def environment_of(
 ) -> dict[str, str]:
     """What the JVM must find in its environment besides ours. On a cluster it names the executors' Python, and no secret.
 
-    Args:
-        home: of Java, None for the one on the path.
-        environment: ours.
-        store: workers of this machine are given its keys.
+    `home`: of Java, None for the one on the path. `store`: workers of this machine are given its keys.
     """
     found = {"PYSPARK_DRIVER_PYTHON": sys.executable}
     if settings.is_local:

@@ -149,7 +149,6 @@ class StreamedReads:
         return len(piece)
 
     def close(self) -> None:
-        """End the request."""
         if isinstance(self._chunks, Generator):
             self._chunks.close()
 
@@ -197,8 +196,6 @@ class Checked:
 
 
 class Checks(Protocol):
-    """A driver."""
-
     def run(self, checks: Sequence[Check]) -> Generator[Checked, None, None]:
         """The findings in the order of the checks, as they come."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -205,8 +206,12 @@ def verify_archive(
     who checks the segments, by default threads of this process.
     """
     driver = checks or ChecksInThreads(store, DEEP_WORKERS if deep else WORKERS, deep)
-    # Read once, and only where an object has an age: most verifications write nothing.
-    outage, now_ms = Outage(), cache(partial(store_now_ms, store, clock))
+    outage, reading, once = Outage(), threading.Lock(), cache(partial(store_now_ms, store, clock))
+
+    def now_ms() -> int:
+        """Read once, and only where an object has an age: most verifications write nothing."""
+        with reading:
+            return once()
 
     def plan(root: ObjectKey) -> _Planned | PartitionVerification:
         return _or_unread(root, outage, lambda: _plan(store, root, clock, deep=deep))

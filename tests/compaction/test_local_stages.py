@@ -116,6 +116,23 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         pytest.fail("rows were written")
 
 
+def test_the_file_of_the_first_exchange_is_gone_after_the_second_stage(tmp_path: Path) -> None:
+    def open_files() -> int:
+        places = (path.readlink() for path in Path("/proc/self/fd").iterdir() if path.is_symlink())
+        return sum(place.is_relative_to(tmp_path) for place in places)
+
+    def second(bucket: int, values: Sequence[Any]) -> Iterator[Row]:
+        during.append(open_files())
+        yield from _doubled(bucket, values)
+
+    during: list[int] = []
+    with LocalStages(1, tmp_path, in_memory_bytes=0).staged(Stages(_large, second, 4, 1, 1), [1, 2]) as run:
+        assert (max(during), open_files()) == (2, 1)
+        assert run.waiting_bytes == 200
+    with LocalStages(1, tmp_path).staged(Stages(_large, second, 4, 1, 1), [1, 2]) as run:
+        assert run.waiting_bytes == 0
+
+
 _WAITING_BYTES = 1_000_000
 
 

@@ -38,5 +38,5 @@ def test_a_real_log_dir_is_found_as_its_broker_knew_it(version: str) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_internal_topics_are_there_when_asked_for(version: str) -> None:
-    result = scan_log_dirs([golden(version) / "logs"], TopicFilter(include=("__.*",)), internal_topics=True)
+    result = scan_log_dirs([golden(version) / "logs"], TopicFilter(include=("__.*",), internal=True))
     assert [str(found.topic_partition) for found in result.partitions] == ["__transaction_state-0"]

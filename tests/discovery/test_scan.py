@@ -80,7 +80,12 @@ def test_only_live_directories_of_accepted_topics_are_found_in_order(tmp_path: P
     (tmp_path / "d-0").write_bytes(b"a file, no directory")
     (tmp_path / "meta.properties").write_bytes(b"")
     assert names(scan_log_dirs([tmp_path], ALL)) == ["a-0", "b-2", "b-10"]
-    assert names(scan_log_dirs([tmp_path], ALL, internal_topics=True)) == ["__consumer_offsets-0", "a-0", "b-2", "b-10"]
+    assert names(scan_log_dirs([tmp_path], TopicFilter(internal=True))) == [
+        "__consumer_offsets-0",
+        "a-0",
+        "b-2",
+        "b-10",
+    ]
     assert names(scan_log_dirs([tmp_path], TopicFilter(include=("b",)))) == ["b-2", "b-10"]
 
 
@@ -89,10 +94,8 @@ def test_patterns_match_whole_names_and_exclusion_wins() -> None:
     assert [topics.accepts(name) for name in ("orders", "orders-eu", "orders-dlq", "my-orders", "x", "xx")] == [
         *(True, True, False, False, True, False)
     ]
-    everything = TopicFilter(include=("__.*",))
-    assert [
-        everything.accepts(name, internal_topics=True) for name in ("__transaction_state", "__cluster_metadata")
-    ] == [*(True, False)]
+    everything = TopicFilter(include=("__.*",), internal=True)
+    assert [everything.accepts(name) for name in ("__transaction_state", "__cluster_metadata")] == [*(True, False)]
 
 
 def test_a_malformed_pattern_is_a_wrong_setting() -> None:

@@ -34,7 +34,7 @@ def test_a_move_that_ends_while_the_log_dirs_are_listed_leaves_the_new_copy(
     old, new = (a_partition(tmp_path / log_dir, "orders-0", 0, 10) for log_dir in ("one", "two"))
     listed: list[str] = []
 
-    def moving(_topics: TopicFilter, topic: str, **_kinds: bool) -> bool:
+    def moving(_topics: TopicFilter, topic: str) -> bool:
         listed.append(topic)
         if len(listed) == 2:
             old.rename(old.with_name(f"orders-0.{HEX}-delete"))

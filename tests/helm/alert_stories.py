@@ -77,6 +77,12 @@ STORIES: dict[str, Story] = {
         quiet={"tiered_sidecar_held_deleted_bytes{{T}}": "0x60 2831155x3 0x54 2831155x2 0x80"},
         summary="kafka-0: 2.7MiB that the broker deleted are not archived, and exist only as pinned files",
     ),
+    "TieredSidecarSegmentsNotPinned": Story(
+        firing={"tiered_sidecar_unpinned_segments{{T}}": "0x30 904x170"},
+        # A backlog that is worked off at once.
+        quiet={"tiered_sidecar_unpinned_segments{{T}}": "0x30 904x10 0x160"},
+        summary="kafka-0: 904 segments wait for upload without a pin",
+    ),
     "TieredSidecarRetentionUnknown": Story(
         firing={"tiered_sidecar_retention_unknown_partitions{{T}}": "0x30 3x170"},
         # A broker that restarts, and segments that wait for a moment.

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
-from sidecar.compactor.candidate_queue import Compacted, Compacting, LedPartition
+from sidecar.compactor.candidate_queue import Compacting, LedPartition
 from sidecar.compactor.policy import Assessment, Trigger
 from sidecar.compactor.topic_counts import OddRecords
 from sidecar.compactor.worker import CompactionWorker
@@ -22,6 +23,29 @@ NOW_MS = 1_700_000_000_000
 def led(name: str, *, end_offset: int = 100, leader_epoch: int = 3, partition: int = 0) -> LedPartition:
     return LedPartition(
         TopicPartition(name, partition), ObjectKey(f"cluster/{name}/{partition}/0"), leader_epoch, end_offset
+    )
+
+
+def ended(
+    one: Compacting,
+    error: SidecarError | None,
+    bytes_before: int = 0,
+    bytes_after: int = 0,
+    records_before: int = 0,
+    records_after: int = 0,
+    unkeyed: int = 0,
+    new_malformed_versions: int = 0,
+) -> Any:
+    """What the worker reads of a `PartitionCompaction`."""
+    return SimpleNamespace(
+        request=SimpleNamespace(root=one.led.root),
+        error=error,
+        bytes_before=bytes_before,
+        bytes_after=bytes_after,
+        records_before=records_before,
+        records_after=records_after,
+        unkeyed=unkeyed,
+        new_malformed_versions=new_malformed_versions,
     )
 
 
@@ -66,7 +90,7 @@ class Rig:
         trigger = Trigger.DIRTY_RATIO if dirty > clean else None
         return Assessment(self.clean_end[topic], partition.end_offset, clean, dirty, trigger, None)
 
-    def compact(self, work: Sequence[Compacting]) -> Iterable[Compacted]:
+    def compact(self, work: Sequence[Compacting]) -> Iterable[Any]:
         topics = [compacting.led.topic_partition.topic for compacting in work]
         self.jobs.append(topics)
         if (error := self.job_ends(topics)) is not None:
@@ -75,11 +99,11 @@ class Rig:
             name = compacting.led.topic_partition
             error = self.ends.get(name.topic)
             if isinstance(error, SidecarError):
-                yield Compacted(name, error)
+                yield ended(compacting, error)
                 continue
             before = self.dirty[name.topic] + self.clean[name.topic]
             self.dirty[name.topic], self.clean_end[name.topic] = 0, compacting.led.end_offset
-            yield Compacted(name, None, before, 100, 20, 10, *self.odd.get(name.topic, ()))
+            yield ended(compacting, None, before, 100, 20, 10, *self.odd.get(name.topic, ()))
 
     def offer(self, *partitions: LedPartition) -> None:
         self.worker.offer(partitions or [led(topic) for topic in self.dirty])

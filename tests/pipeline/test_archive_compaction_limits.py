@@ -12,8 +12,8 @@ from sidecar.archive.actions import Lost, Remove
 from sidecar.archive.state import PartitionState
 from sidecar.commits.commit_log import CommitLog
 from sidecar.compaction.rules import CompactionRules
+from sidecar.compactor.archive.archived_log import ArchivedSurvey
 from sidecar.compactor.archive.plan import CompactionRequest, PartitionCompaction, plan_archive
-from sidecar.compactor.archive.segment_survey import ArchivedSurvey
 from sidecar.model import ObjectKey
 from sidecar.segment.archived_objects import table_at_end
 from tests.fakes.memory_store import MemoryStore

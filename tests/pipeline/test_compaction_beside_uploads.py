@@ -20,7 +20,7 @@ import structlog
 from sidecar.archive.state import PartitionState
 from sidecar.broker.files import FileBrokerFacts
 from sidecar.clock import SystemClock
-from sidecar.compactor.candidate_queue import Compacted, Compacting
+from sidecar.compactor.candidate_queue import Compacting
 from sidecar.compactor.group_compactor import GroupCompactor
 from sidecar.compactor.wiring import BesideUploads, Chore, compaction_in_run
 from sidecar.config import Settings
@@ -32,6 +32,7 @@ from sidecar.rewriting.work_files import WorkFiles
 from sidecar.runner.archive_loop import ArchiveLoop
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_store import MemoryStore
+from tests.pipeline.compaction_rig import ended
 from tests.pipeline.rig import archive, archived_states, copy_partitions, tools_for
 
 WAIT_S = 120.0
@@ -278,9 +279,9 @@ def test_what_a_round_has_archived_is_offered_and_compacted(tmp_path: Path) -> N
     seen: list[Compacting] = []
     told: list[Any] = []
 
-    def compact(work: Sequence[Compacting]) -> Iterable[Compacted]:
+    def compact(work: Sequence[Compacting]) -> Iterable[Any]:
         seen.extend(work)
-        return [Compacted(one.led.topic_partition, Fenced("done")) for one in work]
+        return [ended(one, Fenced("done")) for one in work]
 
     settings = settings_for(tmp_path, compaction={"topics": [{"pattern": "orders", "min_cleanable_dirty_ratio": 0.1}]})
     with tools_for(log_dir, store, tmp_path / "state") as tools:

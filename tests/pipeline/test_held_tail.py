@@ -180,7 +180,7 @@ def in_a_transaction(idle: Idle) -> None:
 
 
 def without_room(idle: Idle) -> None:
-    idle.tools.held._limit = 0
+    idle.tools.held.limit = 0
 
 
 @pytest.mark.parametrize("unheld", [without_broker, in_a_transaction, without_room])

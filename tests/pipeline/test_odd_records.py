@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 import structlog
 
+from sidecar.compactor.archive.plan import PartitionCompaction
 from sidecar.compactor.archive_job import ArchiveJobs
-from sidecar.compactor.candidate_queue import Compacted, Compacting, Look
+from sidecar.compactor.candidate_queue import Compacting, Look
 from sidecar.compactor.group_compactor import GroupCompactor
 from sidecar.compactor.topic_counts import RawReason
 from sidecar.compactor.wiring import compaction_in_run
@@ -131,7 +132,7 @@ def test_compactions_of_the_archive_count_a_malformed_version_once(
     compaction = {"topics": [{**ENTRY, "segment_bytes": 14}], "staging_dir": str(tmp_path / "work")}
     settings = Settings.model_validate({"store": {"url": str(tmp_path / "archive")}, "compaction": compaction})
 
-    def compact(held: Rig) -> Compacted:
+    def compact(held: Rig) -> PartitionCompaction:
         policy = settings.compaction.of_topic("orders")
         assert policy is not None
         (led,) = ArchiveLoop(held.tools, partial(scan_log_dirs, [held.log_dir], TopicFilter((".*",)))).run_once().led
@@ -148,4 +149,4 @@ def test_compactions_of_the_archive_count_a_malformed_version_once(
                 held.compactor.turn()
                 held.round()
             counted = [compact(held) for _ in range(2)]
-            assert [(done.unkeyed, done.malformed_versions) for done in counted] == expected
+            assert [(done.unkeyed, done.new_malformed_versions) for done in counted] == expected

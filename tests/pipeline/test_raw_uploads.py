@@ -16,7 +16,7 @@ import structlog
 
 from sidecar.broker.files import FileBrokerFacts
 from sidecar.clock import SystemClock
-from sidecar.compactor.candidate_queue import Compacted, Compacting
+from sidecar.compactor.candidate_queue import Compacting
 from sidecar.compactor.topic_counts import RawReason, RawUploads
 from sidecar.compactor.wiring import compaction_in_run
 from sidecar.config import Settings
@@ -192,12 +192,12 @@ def test_groups_do_not_wait_for_a_compaction_of_the_archive_and_status_and_metri
     begun, ends, woken = threading.Event(), threading.Event(), threading.Event()
     shown: list[Any] = []
 
-    def for_ever(_work: Any) -> Iterator[Compacted]:
+    def for_ever(_work: Any) -> Iterator[Any]:
         begun.set()
         assert ends.wait(WAIT_S)
         yield from ()
 
-    def compact(work: Any) -> Iterator[Compacted]:
+    def compact(work: Any) -> Iterator[Any]:
         assert all(isinstance(one, Compacting) for one in work)
         return for_ever(work)
 

@@ -127,6 +127,27 @@ def test_a_partition_larger_than_the_bound_is_compacted_in_steps_and_committed_o
     assert (again.error, again.records_after) == (None, result.records_after)
 
 
+def test_what_waits_in_a_file_between_the_stages_counts_as_work_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = archived(tmp_path, "compacted-0")
+    use(monkeypatch, store)
+    bounds: list[int] = []
+
+    def recorded(needs: Any, max_bytes: int) -> Any:
+        bounds.append(max_bytes)
+        return steps(needs, max_bytes)
+
+    monkeypatch.setattr("sidecar.compactor.archive.compactor.steps", recorded)
+    request = CompactionRequest(only_state(store).lineage.root, RULES, WRITER)
+    for engine in (LocalStages(), LocalStages(1, tmp_path, in_memory_bytes=0)):
+        compactor = ArchiveCompactor(SETTINGS, engine, store.clock, tmp_path, max_staging_bytes=10**9)
+        (result,) = compactor.compact([request], dry_run=True)
+        assert result.error is None
+    in_memory, in_file = bounds
+    assert 0 < in_memory - in_file < in_memory
+
+
 def test_a_refused_partition_stays_as_it_is_and_others_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = archived(tmp_path, "compacted-0")
     use(monkeypatch, store)

@@ -14,10 +14,9 @@ import pytest
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction_strategy import Strategy
 from sidecar.compactor.archive import archived_log
-from sidecar.compactor.archive.archived_log import RANGE_BYTES
+from sidecar.compactor.archive.archived_log import RANGE_BYTES, ArchivedSurvey
 from sidecar.compactor.archive.compactor import ArchiveCompactor
 from sidecar.compactor.archive.plan import CompactionRequest
-from sidecar.compactor.archive.segment_survey import ArchivedSurvey
 from sidecar.engine_ports import Stages
 from sidecar.errors import PartitionError
 from sidecar.logformat.bodies.building import build_batch, build_marker

@@ -27,7 +27,7 @@ def rebuilt(*paths: Path, out: Path, forgetting: Forgetting = KEEP_ALL, workers:
 
 
 def checked(*paths: Path, forgetting: Forgetting = KEEP_ALL, internal_topics: bool = False) -> CheckReport:
-    targets = find_targets(paths, TopicFilter(), internal_topics=internal_topics)
+    targets = find_targets(paths, TopicFilter(internal=internal_topics))
     return check(targets, LocalEngine(1), forgetting)
 
 

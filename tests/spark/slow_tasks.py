@@ -144,6 +144,11 @@ class SlowRun:
         """See `StagedRun`."""
         return self.run.answers
 
+    @property
+    def waiting_bytes(self) -> int:
+        """See `StagedRun`."""
+        return self.run.waiting_bytes
+
     def third(
         self, function: Callable[[Iterable[Row], Any], Iterator[Any]], plans: Sequence[Any], *, uploads: bool = False
     ) -> list[Any]:

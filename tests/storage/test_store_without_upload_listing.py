@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from sidecar.errors import StoreUnsupported
+from sidecar.errors import StoreUnsafe, StoreUnsupported
 from sidecar.storage.leftovers import list_uploads
 from sidecar.storage.probe import probe_store
 from tests.archive.example import write_example
@@ -51,3 +51,13 @@ def test_everything_but_the_listing_works(status: int, code: str, moto_endpoint:
         assert "AbortIncompleteMultipartUpload" in cleared.err
         assert not UNRELATED.search(cleared.err)
         assert {row["unfinished_uploads"] for row in cleared.lines()} == {None}
+
+
+@pytest.mark.parametrize("page", [{}, {"NextKeyMarker": "a"}, {"NextKeyMarker": "a", "NextUploadIdMarker": ""}])
+def test_a_listing_of_uploads_that_does_not_go_on_is_refused(
+    page: dict[str, str], moto_endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with s3_store(moto_endpoint, new_bucket(moto_endpoint)) as store:
+        monkeypatch.setattr(store, "_uploads_page", lambda _parameters: {**page, "IsTruncated": True})
+        with pytest.raises(StoreUnsafe, match="does not go on"):
+            list(store.unfinished_uploads(""))

@@ -108,7 +108,7 @@ def chosen_topics(settings: Settings) -> TopicFilter:
 def topics_compacted_elsewhere(patterns: list[str] | None) -> TopicFilter:
     from sidecar.discovery.scan import TopicFilter
 
-    return TopicFilter(tuple(patterns or ()))
+    return TopicFilter(tuple(patterns or ()), internal=True)
 
 
 def producers_forgotten(settings: Settings, now_ms: int | None, expiration: str | None) -> Forgetting:

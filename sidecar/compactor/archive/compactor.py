@@ -20,7 +20,7 @@ from sidecar.commits.commit_log import CommitLog
 from sidecar.commits.commit_window import CommitWindow
 from sidecar.commits.stored_commits import SETTLE_S_PATIENT, WAIT_S_FIRST, WAIT_S_MAX, proves_not_committed
 from sidecar.compaction.segments import SPLIT_BYTES
-from sidecar.compactor.archive.archived_log import ArchivedLog, Copy
+from sidecar.compactor.archive.archived_log import ArchivedLog, ArchivedSurvey, Copy
 from sidecar.compactor.archive.finishing import FinishTask, commit, finish_all
 from sidecar.compactor.archive.plan import (
     CompactionRequest,
@@ -30,7 +30,6 @@ from sidecar.compactor.archive.plan import (
     plan_archive,
     unsettled,
 )
-from sidecar.compactor.archive.segment_survey import ArchivedSurvey
 from sidecar.compactor.archive.stored_parts import StoredParts
 from sidecar.engine_ports import StageEngine
 from sidecar.errors import CompactionCutOff, SidecarError, StagingTooSmall, StoreUnavailable
@@ -231,7 +230,7 @@ class ArchiveCompactor:
                 found.fail(error)
             else:
                 needs[number] = of_job
-        return steps(needs, max_bytes)
+        return steps(needs, max_bytes - run.run.waiting_bytes)
 
     def _rewrite(
         self, running: Sequence[PartitionInWork], run: ScannedRun[ArchivedLog], parts: Parts | None, step: Step

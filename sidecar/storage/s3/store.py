@@ -229,15 +229,16 @@ class S3Store:
             for entry in page.get("Uploads", []):
                 started_ms = milliseconds_of(entry.get("Initiated"))
                 yield UnfinishedUpload(s3.prefix.key(entry["Key"]), entry["UploadId"], started_ms)
-            following = {"KeyMarker": page.get("NextKeyMarker"), "UploadIdMarker": page.get("NextUploadIdMarker")}
             if not page.get("IsTruncated"):
                 return
-            if following == markers or not following["KeyMarker"]:
+            found = {"KeyMarker": page.get("NextKeyMarker"), "UploadIdMarker": page.get("NextUploadIdMarker")}
+            following = {name: marker for name, marker in found.items() if marker}
+            if following == markers or "KeyMarker" not in following:
                 raise StoreUnsafe(
                     f"{s3.bucket}: the listing of multipart uploads does not continue after {markers}. Use another "
                     "store"
                 )
-            markers = {name: marker for name, marker in following.items() if marker}
+            markers = following
 
     def _uploads_page(self, parameters: dict[str, Any]) -> ListMultipartUploadsOutputTypeDef | dict[str, Any]:
         """rclone and gofakes3 answer NoSuchUpload until a bucket has had its first multipart upload: there are none."""
