@@ -59,5 +59,5 @@ def test_a_listing_of_uploads_that_does_not_go_on_is_refused(
 ) -> None:
     with s3_store(moto_endpoint, new_bucket(moto_endpoint)) as store:
         monkeypatch.setattr(store, "_uploads_page", lambda _parameters: {**page, "IsTruncated": True})
-        with pytest.raises(StoreUnsafe, match="does not go on"):
+        with pytest.raises(StoreUnsafe, match="does not continue"):
             list(store.unfinished_uploads(""))
