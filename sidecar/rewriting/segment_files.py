@@ -21,7 +21,7 @@ from sidecar.logformat.names import Suffix, file_name
 from sidecar.logformat.window import ReadAt
 from sidecar.model import PartName
 from sidecar.rewriting.job import CompactedOutput, CompactionSource, LogFile, RewrittenPiece
-from sidecar.rewriting.work_files import Parts, write_file
+from sidecar.rewriting.work_files import LocalParts, Parts, write_file
 from sidecar.segment.log_check import ExpectedLog, check_log
 
 
@@ -38,7 +38,7 @@ def joined(output: CompactedOutput[CompactionSource], parts: Parts) -> Iterator[
                 yield from pieces_of(segment)
 
 
-def write_segment(directory: Path, parts: Parts, output: CompactedOutput[LogFile]) -> None:
+def write_segment(directory: Path, parts: LocalParts, output: CompactedOutput[LogFile]) -> None:
     """`.log`, `.index`, `.timeindex`, and `.txnindex` if an aborted transaction is left; all with the last source's time.
 
     The parts are gone afterwards. Raises StagingFull, SegmentChanged, CorruptFile.
@@ -58,7 +58,7 @@ def write_segment(directory: Path, parts: Parts, output: CompactedOutput[LogFile
             write_file(directory / file_name(output.base_offset, suffix), [content], mtime_ns=last.mtime_ns)
 
 
-def write_log(log: Path, parts: Parts, output: CompactedOutput[LogFile]) -> None:
+def write_log(log: Path, parts: LocalParts, output: CompactedOutput[LogFile]) -> None:
     """The `.log` alone, with the last source's time. Its parts are deleted afterwards. Raises StagingFull, SegmentChanged."""
     write_file(log, joined(output, parts), mtime_ns=output.sources[-1].mtime_ns)
     for piece in output.pieces:

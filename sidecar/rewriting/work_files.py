@@ -238,9 +238,6 @@ class Parts(Protocol):
     def pieces(self, number: int, size_bytes: int) -> Iterator[memoryview]:
         """The first bytes of a part in order; each piece is void when the next is asked for."""
 
-    def forget(self, number: int) -> None:
-        """Take a part away."""
-
     def forget_all(self) -> None:
         """Take away all that were written. Raises StoreError."""
 
@@ -259,6 +256,7 @@ class LocalParts:
         return bytes_of(self._path(number), size_bytes)
 
     def forget(self, number: int) -> None:
+        """Take a part away."""
         self._path(number).unlink()
 
     def forget_all(self) -> None:

@@ -150,7 +150,7 @@ class SparkStages:
                     .partitionBy(stages.third_tasks + 1, stages.third_task_of)
                 )
                 answers = list(context.runJob(rows, _values, [stages.third_tasks]))
-            yield SparkRun(self.spark, context, group, rows, stages.third_tasks, answers)
+            yield SparkRun(self.spark, context, group, rows, answers)
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,6 @@ class SparkRun:
     context: Any
     group: Group
     rows: Any
-    third_tasks: int
     answers: list[Any]
     waiting_bytes: int = 0
     """Shuffle files are Spark's own, in its directories."""
@@ -174,7 +173,7 @@ class SparkRun:
             third = _Third(function, [pickle.dumps(plan, pickle.HIGHEST_PROTOCOL) for plan in plans])
             work = AsOneOf(third, self.context.defaultParallelism + 1)
             answers = self.rows.mapPartitionsWithIndex(sealed(work))
-            return list(self.context.runJob(answers, iter, list(range(self.third_tasks))))
+            return list(self.context.runJob(answers, iter, list(range(len(plans)))))
 
 
 def _moving(uploads: bool) -> tuple[Moving, ...]:

@@ -69,9 +69,6 @@ class StoredParts:
                 return
         raise PartitionError(f"{keys[0]}: this part of the job ends {left} bytes too early: compact again")
 
-    def forget(self, number: int) -> None:
-        process_store.store_of(self.store).delete(self._keys(number))
-
     def forget_all(self) -> None:
         """Take away whatever is left of the job. Raises StoreError."""
         store = process_store.store_of(self.store)
