@@ -156,20 +156,15 @@ def _leader_epochs(
             f"{plan.topic_partition}: {target.log_dir} does not say which cluster it is for (no meta.properties): give "
             f"--leader-epochs keep if it is {plan.state.lineage.cluster_id}, whose archive this is, else --leader-epochs flatten"
         )
-    if _may_be_anew(plan, place, topic_id, request.cluster):
+    knows_ids = topic_id is not None and plan.state.topic_id is not None
+    leads_under = max(_led_under(plan, request.cluster), place.leader_epoch)
+    if plan.highest_leader_epoch > 0 and not knows_ids and leads_under < 0:
         raise SettingsError(
             f"{plan.topic_partition}: without topic ids nothing tells whether the topic was deleted and made anew, which begins "
             f"its leader epochs at 0 (the archive has {plan.highest_leader_epoch}): give --leader-epochs keep if it still is the "
             f"archived topic, else --leader-epochs flatten, or name a broker that runs: --bootstrap-server HOST:PORT"
         )
     return LeaderEpochMode.KEEP
-
-
-def _may_be_anew(plan: PartitionPlan, place: Place, topic_id: str | None, cluster: TargetCluster | None) -> bool:
-    """Whether neither ids, nor an empty log, nor the cluster tell that it leads under epochs as high as the archived ones."""
-    if plan.highest_leader_epoch <= 0 or None not in {topic_id, plan.state.topic_id}:
-        return False
-    return max(_led_under(plan, cluster), place.leader_epoch) < 0
 
 
 def _led_under(plan: PartitionPlan, cluster: TargetCluster | None) -> int:
