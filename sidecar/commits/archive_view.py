@@ -246,16 +246,14 @@ class ArchiveView:
         The kept data may be of another segment: one that was read, and that retention deleted before it was archived.
         """
         if self.position is None or self.position.known.table.end_offset != base_offset:
-            self.position = self._position_at(files, base_offset, state)
+            try:
+                self.position = position_at(self._tools, files, base_offset, state, self._largest_archived_ms)
+            except ObjectMissing:
+                # Compacted since it was read, and deleted by gc: its replacement proves the same.
+                self.forget()
+                state = self.open(files)
+                self.position = position_at(self._tools, files, base_offset, state, self._largest_archived_ms)
         return self.position
-
-    def _position_at(self, files: PartitionFiles, base_offset: int, state: PartitionState) -> LogPosition:
-        try:
-            return position_at(self._tools, files, base_offset, state, self._largest_archived_ms)
-        except ObjectMissing:
-            # Compacted since it was read, and deleted by gc: its replacement proves the same.
-            self.forget()
-            return position_at(self._tools, files, base_offset, self.open(files), self._largest_archived_ms)
 
     def _grow(self, extent: ArchiveExtent, state: PartitionState) -> None:
         """The archive covers this extent and what the state has above it."""

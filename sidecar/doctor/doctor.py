@@ -58,13 +58,11 @@ def examine(
     works = [_begun(area, partial(_examined, area, checks, clock, timeout_s)) for area, checks in areas.items()]
     wait(works)
     answers = [work.result() for work in works]
-    findings = [_without_secrets(found, cleaned) for answer in answers for found in answer[0]]
+    findings = []
+    for found in (found for answer in answers for found in answer[0]):
+        detail, advice = cleaned(found.outcome.detail), cleaned(found.outcome.advice)
+        findings.append(replace(found, outcome=replace(found.outcome, detail=detail, advice=advice)))
     return Report(findings, any(has_hung for _, has_hung in answers))
-
-
-def _without_secrets(found: Finding, cleaned: Callable[[str], str]) -> Finding:
-    outcome = replace(found.outcome, detail=cleaned(found.outcome.detail), advice=cleaned(found.outcome.advice))
-    return replace(found, outcome=outcome)
 
 
 def _examined(area: Area, checks: Sequence[Check], clock: Clock, timeout_s: float) -> tuple[list[Finding], bool]:

@@ -158,7 +158,9 @@ def _leader_epochs(
             f"give --leader-epochs keep if it is for {plan.state.lineage.cluster_id}, the archive's cluster, "
             "otherwise --leader-epochs flatten"
         )
-    if _may_be_anew(plan, place, topic_id, request.cluster):
+    knows_ids = topic_id is not None and plan.state.topic_id is not None
+    leads_under = max(_led_under(plan, request.cluster), place.leader_epoch)
+    if plan.highest_leader_epoch > 0 and not knows_ids and leads_under < 0:
         raise SettingsError(
             f"{plan.topic_partition}: without topic ids it is unknown whether the topic was re-created, whose "
             f"leader epochs begin at 0 (the archive has {plan.highest_leader_epoch}). Give --leader-epochs keep if "
@@ -166,13 +168,6 @@ def _leader_epochs(
             "--bootstrap-server HOST:PORT"
         )
     return LeaderEpochMode.KEEP
-
-
-def _may_be_anew(plan: PartitionPlan, place: Place, topic_id: str | None, cluster: TargetCluster | None) -> bool:
-    """Whether neither ids, nor an empty log, nor the cluster tell that it leads under epochs as high as the archived ones."""
-    if plan.highest_leader_epoch <= 0 or None not in {topic_id, plan.state.topic_id}:
-        return False
-    return max(_led_under(plan, cluster), place.leader_epoch) < 0
 
 
 def _led_under(plan: PartitionPlan, cluster: TargetCluster | None) -> int:

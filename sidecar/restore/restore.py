@@ -81,7 +81,12 @@ class Run:
         # All of them before the first byte: a broker that is started too early refuses to, whichever was finished.
         missing = [(job, plan) for job in self._jobs for plan in self._begun(job)]
         missing_bytes = sum(plan.size_bytes for _, plan in missing)
-        self._require_room(missing_bytes)
+        free_bytes = shutil.disk_usage(self._request.log_dir).free
+        if missing_bytes > free_bytes:
+            raise StagingFull(
+                f"{self._request.log_dir}: the restore needs {missing_bytes} bytes, {free_bytes} are free on the disk: "
+                "free space and run the same command again, or restore fewer partitions"
+            )
         self._counter = ProgressCounter(self._progress, len(missing), missing_bytes)
         pool = ThreadPoolExecutor(self._workers, thread_name_prefix="restore")
         try:
@@ -108,14 +113,6 @@ class Run:
                 job.restored[plan.segment.base_offset] = found
         job.outcome.segments_resumed = len(job.restored)
         return [plan for plan in job.work.plan.segments if plan.segment.base_offset not in job.restored]
-
-    def _require_room(self, size_bytes: int) -> None:
-        free_bytes = shutil.disk_usage(self._request.log_dir).free
-        if size_bytes > free_bytes:
-            raise StagingFull(
-                f"{self._request.log_dir}: the restore needs {size_bytes} bytes, {free_bytes} are free on the disk: "
-                "free space and run the same command again, or restore fewer partitions"
-            )
 
     def _fetch_one(self, job: _Job, plan: SegmentPlan) -> None:
         if self._stop.is_set() or job.outcome.problem:

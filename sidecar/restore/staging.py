@@ -48,17 +48,12 @@ def translating(path: Path) -> Iterator[None]:
                 f"{path}: no space left on the disk, or the quota is used up: free space and run the same command "
                 "again. It does not fetch complete files again"
             ) from error
-        advice = _whom_to_be() if isinstance(error, PermissionError) else str(error.strerror)
+        advice = str(error.strerror)
+        if isinstance(error, PermissionError):
+            advice = "run as the broker's user, or as root"
+            if os.geteuid() == 0:
+                advice += " with the right to change owners (capability CAP_CHOWN; on NFS without root_squash)"
         raise PartitionError(f"{path}: cannot be written: {advice}") from error
-
-
-def _whom_to_be() -> str:
-    if os.geteuid() != 0:
-        return "run as the broker's user, or as root"
-    return (
-        "run as the broker's user, or as root with the right to change owners (capability CAP_CHOWN; on NFS "
-        "without root_squash)"
-    )
 
 
 @dataclass(slots=True)

@@ -48,11 +48,6 @@ def dropped_note(below_offset: int, bridged_offsets: Iterable[int] = ()) -> byte
     return json.dumps(found).encode() + b"\n"
 
 
-def dropped_below(directory: Path) -> int:
-    """Below which offset a partition's producers were left out; 0 where nothing says so. A file that cannot be read is logged."""
-    return dropped_producers(directory).below_offset
-
-
 def dropped_producers(directory: Path) -> Dropped:
     """What the note in a partition's directory says. A file that cannot be read is ignored, and logged."""
     path = directory / NAME

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -83,17 +84,12 @@ def state_at_log_start(files: PartitionFiles, base_offset: int) -> KnownState:
 
 
 def _as_the_broker_says(directory: Path | None, offset: int) -> KnownState:
+    table = ProducerTable.blank(offset)
     if offset > 0 and directory is not None:
-        try:
-            content = read_regular(directory / file_name(offset, Suffix.SNAPSHOT))
-            return _known_at_start(ProducerTable.from_snapshot(offset, content))
-        except (CorruptSnapshot, OSError):
-            pass  # A snapshot that cannot be read is like a missing one.
-    return _known_at_start(ProducerTable.blank(offset))
-
-
-def _known_at_start(table: ProducerTable) -> KnownState:
-    return KnownState(table, table.end_offset, is_exact(beginning_known=knows_beginning(table), cleaned=False))
+        # A snapshot that cannot be read is like a missing one.
+        with suppress(CorruptSnapshot, OSError):
+            table = ProducerTable.from_snapshot(offset, read_regular(directory / file_name(offset, Suffix.SNAPSHOT)))
+    return KnownState(table, offset, is_exact(beginning_known=knows_beginning(table), cleaned=False))
 
 
 def _newest_offset(table: ProducerTable) -> int:

@@ -16,7 +16,7 @@ from sidecar.logformat.files import read_regular
 from sidecar.logformat.indexes.time_index import read_newest_timestamp_ms
 from sidecar.logformat.names import CLEANER_CHECKPOINT, LOG_START_CHECKPOINT, Suffix, file_name
 from sidecar.model import PartitionFiles, SegmentFiles, TopicPartition
-from sidecar.segment.dropped_producers import dropped_below
+from sidecar.segment.dropped_producers import dropped_producers
 from sidecar.snapshots.tasks import LocalSegment, SegmentTask
 
 
@@ -121,7 +121,7 @@ class DiskPartition:
 
     @property
     def dropped_below(self) -> int:
-        return dropped_below(self.files.directory)
+        return dropped_producers(self.files.directory).below_offset
 
     def snapshot_path(self, offset: int) -> Path:
         """Where the snapshot at an offset is or would be."""

@@ -69,22 +69,17 @@ class HealWriter:
         log = healing.plan.log
         self._locks[log.files.log_dir].require_held()
         with healing.noting_problem():
-            _place_all(healing, snapshots)
+            bases = sorted({log.first_offset, *log.bases})
+            for snapshot in snapshots:
+                # A snapshot at the log's end has no .log of that name: the segment it ends is its neighbour.
+                base = max(base for base in bases if base <= snapshot.offset)
+                neighbour = log.files.directory / file_name(base, Suffix.LOG)
+                path = log.snapshot_path(snapshot.offset)
+                place_snapshot(path, snapshot.content, neighbour, aside_suffix=snapshot.aside_suffix)
+                (healing.replaced if snapshot.aside_suffix else healing.created).append(snapshot.offset)
         # Also when one could not be placed: those before it are reported as done.
         with healing.noting_problem():
             sync_directory(log.files.directory)
-
-
-def _place_all(healing: Healing, snapshots: Sequence[NewSnapshot]) -> None:
-    log = healing.plan.log
-    bases = sorted({log.first_offset, *log.bases})
-    for snapshot in snapshots:
-        # A snapshot at the log's end has no .log of that name: the segment it ends is its neighbour.
-        base = max(base for base in bases if base <= snapshot.offset)
-        neighbour = log.files.directory / file_name(base, Suffix.LOG)
-        path = log.snapshot_path(snapshot.offset)
-        place_snapshot(path, snapshot.content, neighbour, aside_suffix=snapshot.aside_suffix)
-        (healing.replaced if snapshot.aside_suffix else healing.created).append(snapshot.offset)
 
 
 class HeldSnapshots:
@@ -246,17 +241,16 @@ class Healer:
             "in the log. Snapshots that would lack them are not written"
         )
 
-    def _lacks_transaction(self, state: StateAt) -> bool:
-        if state.start.offset >= self._named_at:
-            return False  # It stems from a snapshot that was written later.
-        return bool(lacking(state.table, self._older_transactions, self._healing.plan.log.first_offset))
-
     def _hold(self, state: StateAt, aside_suffix: str) -> None:
         if not state.transactions_known:
             self._healing.exact = False
             self._healing.withheld.append(state.table.end_offset)
             self._add_problem(state.refused)
-        elif state.start.offset in self._contradicted or self._lacks_transaction(state):
+        elif state.start.offset in self._contradicted or (
+            # Else it stems from a snapshot that was written later.
+            state.start.offset < self._named_at
+            and lacking(state.table, self._older_transactions, self._healing.plan.log.first_offset)
+        ):
             # The replay below has shown that the snapshot which this state began from is wrong; or a snapshot below has shown
             # that the state lacks a transaction.
             self._healing.withheld.append(state.table.end_offset)

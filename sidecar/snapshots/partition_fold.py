@@ -91,19 +91,14 @@ class PartitionFold:
             return
         table = self._job.table_at(start.offset)
         if table is None:
-            yield from self._vanished(start)
+            # The snapshot is gone. Without it, nothing is known above but what the replay from below knows.
+            if self._position is None:
+                reason = f"{start.offset}.snapshot: the replay was to begin from it, and it is gone or cannot be read any more"
+                yield Stopped(start.offset, reason, self._next_boundary(start.offset + 1))
             return
         self._state = StateAt(table, start.log_time_ms, start)
         if start.kind is StartKind.LOG_START and start.offset in self._job.boundaries:
             yield self._state
-
-    def _vanished(self, start: Start) -> Iterator[Event]:
-        """A snapshot cannot be read any more. Without it, nothing is known above but what the replay from below knows."""
-        if self._position is None:
-            reason = (
-                f"{start.offset}.snapshot: the replay should begin from it, but it was deleted or can no longer be read"
-            )
-            yield Stopped(start.offset, reason, self._next_boundary(start.offset + 1))
 
     def _follow(self, piece: SegmentDigest) -> Iterator[Event]:
         if self._window is not None:

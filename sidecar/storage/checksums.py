@@ -10,8 +10,8 @@ from functools import cache
 from crc32c import crc32c
 
 _REFLECTED_POLYNOMIAL = 0x82F63B78
-_ONE = 1 << 31
-"""The polynomial 1: in reflected order the highest bit is the coefficient of x^0."""
+_X = 1 << 30
+"""The polynomial x: in reflected order the highest bit is the coefficient of x^0."""
 _RELEASE_GIL = 1
 _CRC_BYTES = 4
 
@@ -26,7 +26,11 @@ def combine_crc32c(first: int, second: int, second_bytes: int) -> int:
 
     A CRC is a remainder modulo the polynomial, so putting n bytes behind the first stretch multiplies its remainder by x^8n.
     """
-    return _multiply(_x_to_the(8 * second_bytes), first) ^ second
+    exponent = 8 * second_bytes
+    for bit in range(exponent.bit_length()):
+        if exponent >> bit & 1:
+            first = _multiply(_x_to_the_power_of_two(bit), first)
+    return first ^ second
 
 
 def combine_parts(parts: Sequence[tuple[int, int]]) -> int:
@@ -84,14 +88,6 @@ def _multiply(a: int, b: int) -> int:
 def _x_to_the_power_of_two(exponent: int) -> int:
     """x^(2^exponent), by squaring."""
     if exponent == 0:
-        return _ONE >> 1
+        return _X
     root = _x_to_the_power_of_two(exponent - 1)
     return _multiply(root, root)
-
-
-def _x_to_the(exponent: int) -> int:
-    product = _ONE
-    for bit in range(exponent.bit_length()):
-        if exponent >> bit & 1:
-            product = _multiply(_x_to_the_power_of_two(bit), product)
-    return product

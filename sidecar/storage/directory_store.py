@@ -236,19 +236,19 @@ class DirectoryStore:
                 temporary.unlink()
 
     def _open_new(self, temporary: Path, key: ObjectKey) -> int:
-        for _ in range(_CREATE_ATTEMPTS - 1):
-            with suppress(
-                FileNotFoundError
-            ):  # another process removed its last object there, and the directory with it
-                return self._open_once(temporary, key)
-        return self._open_once(temporary, key)
-
-    def _open_once(self, temporary: Path, key: ObjectKey) -> int:
-        try:
-            _make_directories(temporary.parent)
-            return os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-        except (FileExistsError, NotADirectoryError) as error:
-            raise StoreError(f"create {key} at {self.url}: a file exists where this key needs a directory") from error
+        left = _CREATE_ATTEMPTS
+        while True:
+            try:
+                _make_directories(temporary.parent)
+                return os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+            except (FileExistsError, NotADirectoryError) as error:
+                raise StoreError(
+                    f"create {key} at {self.url}: a file exists where this key needs a directory"
+                ) from error
+            except FileNotFoundError:  # Another process removed its last object there, and the directory with it.
+                left -= 1
+                if not left:
+                    raise
 
     def _link(self, temporary: Path, path: Path, key: ObjectKey) -> None:
         try:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from sidecar.segment.dropped_producers import NAME, dropped_below, dropped_note, dropped_producers
+from sidecar.segment.dropped_producers import NAME, dropped_note, dropped_producers
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ from sidecar.segment.dropped_producers import NAME, dropped_below, dropped_note,
 def test_a_note_says_an_offset_or_nothing(content: bytes, offset: int, tmp_path: Path) -> None:
     (tmp_path / NAME).write_bytes(content)
     with capture_logs() as logs:
-        assert dropped_below(tmp_path) == offset
+        assert dropped_producers(tmp_path).below_offset == offset
     assert [line["event"] for line in logs] == ([] if offset else ["dropped_producers_note_unreadable"])
 
 

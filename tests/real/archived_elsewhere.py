@@ -7,7 +7,7 @@ from pathlib import Path
 from producer_state.snapshot import read_snapshot
 from sidecar.archive.keys import below
 from sidecar.model import PartName
-from sidecar.segment.dropped_producers import dropped_below
+from sidecar.segment.dropped_producers import dropped_producers
 from tests.pipeline.rig import archived_states
 from tests.real.product import run_program, s3_settings, store_of
 from tests.servers.versitygw import VersityGateway
@@ -30,6 +30,6 @@ def assert_goes_on_without_producers(gateway: VersityGateway, log_dir: Path, scr
             for segment in state.segments
             if (part := segment.part(PartName.PRODUCER_SNAPSHOT))
         }
-    restored_end = dropped_below(log_dir / "orders-0")
+    restored_end = dropped_producers(log_dir / "orders-0").below_offset
     assert restored_end in known
     assert {(end > restored_end, len(found)) for end, found in known.items()} == {(False, 0), (True, 1)}

@@ -10,7 +10,7 @@ from producer_state.replay import replay
 from producer_state.table import ProducerTable
 from sidecar.logformat.batches import scan_file
 from sidecar.restore.request import ProducerStateMode
-from sidecar.segment.dropped_producers import dropped_below
+from sidecar.segment.dropped_producers import dropped_producers
 from tests.fakes.memory_store import MemoryStore
 from tests.golden import golden
 from tests.pipeline.rig import archived_states
@@ -32,7 +32,7 @@ def log_written_on(directory: Path, restored_from: MemoryStore | None = None) ->
         restored_from or source, log_dir, "orders", offset_range=(0, end_offset), producer_state=ProducerStateMode.DROP
     )
     found, original = log_dir / "orders-0", golden("4.3.0") / "logs" / "orders-0"
-    assert dropped_below(found) == end_offset
+    assert dropped_producers(found).below_offset == end_offset
     table = ProducerTable.blank(end_offset)
     for base_offset, next_offset in spans[2:4]:
         for path in original.glob(f"{base_offset:020d}.*"):

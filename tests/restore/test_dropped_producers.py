@@ -16,7 +16,7 @@ from sidecar.archive.state import PartitionState
 from sidecar.model import ArchivedSegment, PartName, SnapshotOrigin
 from sidecar.restore.request import OpenTransactionMode, ProducerStateMode
 from sidecar.runner.checks import CycleReport
-from sidecar.segment.dropped_producers import NAME, dropped_below
+from sidecar.segment.dropped_producers import NAME, dropped_producers
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.archives import sound
 from tests.pipeline.rig import archive, archived_states, copy_partitions, remove_offsets, tools_for
@@ -50,7 +50,7 @@ def test_its_empty_snapshots_are_right(tmp_path: Path, topic: str, rounds: int, 
     outcome = restored(source, log_dir, topic, open_transactions=OpenTransactionMode.ABORT)
     assert outcome.log is not None
     directory = log_dir / f"{topic}-0"
-    assert dropped_below(directory) == outcome.log.end_offset
+    assert dropped_producers(directory).below_offset == outcome.log.end_offset
     reports = archived_anew(log_dir, tmp_path / "state", store, topic, rounds, **policy)
     before, after = archived_states(source)[f"{topic}-0"], archived_states(store)[f"{topic}-0"]
     assert after.end_offset == outcome.log.end_offset

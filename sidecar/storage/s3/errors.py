@@ -57,6 +57,7 @@ _FAILING = "the store failed: if it stays so, read the store's own log"
 _NETWORK = "check s3.endpoint_url and the network between here and the store"
 _NO_TLS = "the endpoint does not use TLS: begin s3.endpoint_url with http://, or give the TLS port"
 _LOST = "the outcome is unknown: no response arrived, and the request may have taken effect"
+_OTHER = "the store refused the request; see its documentation for the code"
 _TAKEN = "the key exists already"
 _GONE = "no such object"
 
@@ -191,7 +192,8 @@ def refusal(error: ClientError, request: StoreRequest) -> SidecarError:
     answer = error.response.get("Error", {})
     code = str(answer.get("Code", ""))
     status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
-    meaning = _CODES.get(code) or _STATUSES.get(status) or _by_class(status)
+    of_class = (StoreUnavailable, _FAILING) if status >= 500 or status == 0 else (StoreError, _OTHER)
+    meaning = _CODES.get(code) or _STATUSES.get(status) or of_class
     kind, advice = meaning
     if request.creates and kind is StoreUnavailable and status not in _REFUSED_BEFORE_WORK:
         kind, advice = OutcomeUnknown, _LOST
@@ -224,9 +226,3 @@ def failure(error: BotoCoreError | HTTPError, request: StoreRequest) -> SidecarE
             return OutcomeUnknown(f"{request}: {error}; {_LOST}")
         return StoreUnavailable(f"{request}: {error}; {_NETWORK}")
     return StoreError(f"{request}: {error}")
-
-
-def _by_class(status: int) -> tuple[type[SidecarError], str]:
-    if status >= 500 or status == 0:
-        return StoreUnavailable, _FAILING
-    return StoreError, "the store refused the request; see its documentation for the code"
