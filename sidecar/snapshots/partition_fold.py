@@ -93,7 +93,9 @@ class PartitionFold:
         if table is None:
             # The snapshot is gone. Without it, nothing is known above but what the replay from below knows.
             if self._position is None:
-                reason = f"{start.offset}.snapshot: the replay was to begin from it, and it is gone or cannot be read any more"
+                reason = (
+                    f"{start.offset}.snapshot: the replay should begin from it, but it was deleted or cannot be read"
+                )
                 yield Stopped(start.offset, reason, self._next_boundary(start.offset + 1))
             return
         self._state = StateAt(table, start.log_time_ms, start)
