@@ -49,7 +49,7 @@ class Flags:
     """`stop`: drain and end. `wake`: look at the disks now. `reload`: read the settings again.
 
     `signal_number`: what set `stop`, 0 if no signal did. `may_restart`: the caller starts again after RestartDue.
-    `is_settled`: the first check of all partitions is over.
+    `is_settled`: all conditions of readiness were met once.
     """
 
     stop: threading.Event = field(default_factory=threading.Event)
@@ -112,7 +112,13 @@ def run(
             None
             if source is None
             else SettingsReload(
-                source, loop.adopt, metrics, health, clock, lambda: flags.may_restart and not flags.is_settled
+                source,
+                loop.adopt,
+                metrics,
+                health,
+                clock,
+                # Later it may be the only one that has a deleted segment, as an open file.
+                lambda: flags.may_restart and "first_round" in health.not_ready(),
             )
         )
         worker = _Worker(loop)

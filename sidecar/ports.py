@@ -148,13 +148,15 @@ class FactsState:
 
     `read_ms`: when they were last read, None for never. `away`: why they cannot be read now, None if they can.
     `missing_rights`: what the broker does not let us ask, and what follows from that. `refused`: what the last `refresh` raised
-    because the broker that answered is not the one to ask.
+    because the broker that answered is not the one to ask. `unseen_replicas`: what the broker has and this process does not see,
+    "" for nothing.
     """
 
     read_ms: int | None
     away: Away | None = None
     missing_rights: tuple[str, ...] = ()
     refused: SettingsError | None = None
+    unseen_replicas: str = ""
 
 
 class BrokerFacts(Protocol):

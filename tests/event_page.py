@@ -205,6 +205,10 @@ MEANINGS: dict[str, tuple[str, str]] = {
         "The store lacks an optional function.",
         "See `finding`. Set a lifecycle rule if it cannot list uploads.",
     ),
+    "replicas_not_seen": (
+        "The broker has replicas that are not in the log directories as this process sees them. They are not archived.",
+        "Mount the broker's volume as `remedy` says.",
+    ),
     "start_failed": (
         "A start failed. With `--retry-start` the process stays up and starts again. Nothing is archived or pinned.",
         "See `error`. A changed settings file starts it at once.",

@@ -6,13 +6,15 @@ import copy
 import logging
 import struct
 from contextlib import ExitStack, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from sidecar.clock import Clock
 
 if TYPE_CHECKING:
     from kafka.net.compat import KafkaNetClient
 
+FIRST_SERVER: Final = "bootstrap-0"
+"""kafka-python's name for the first of the bootstrap servers, whichever broker that is."""
 NODES_TRIED_MAX = 3
 """Where any node may answer."""
 PAUSE_LOOK_S = 0.01
@@ -70,14 +72,14 @@ class Client:
         if failure is not None:
             raise failure
 
-    def send(self, request: Any, node_id: int | None = None) -> Any:
+    def send(self, request: Any, node_id: int | str | None = None) -> Any:
         """The answer of a node, by default of any. The request stays as it is. Raises what kafka-python raises."""
         until_s = self._clock.monotonic_s() + self._timeout_s
         if node_id is None:
             return self._manager.run(self._ask_any, request, until_s)
         return self._manager.run(self._ask, request, node_id, until_s)
 
-    async def _ask(self, request: Any, node_id: int, until_s: float, connect_ms: float | None = None) -> Any:
+    async def _ask(self, request: Any, node_id: int | str, until_s: float, connect_ms: float | None = None) -> Any:
         connection = self._manager.get_connection(node_id, timeout_ms=connect_ms)
         # kafka-python refuses what is sent while a quota of the broker, or a long request of another thread, makes it wait.
         while connection.connected and connection.paused and self._clock.monotonic_s() < until_s:

@@ -323,11 +323,8 @@ def log_dirs(connection: BrokerConnection, node_id: int) -> tuple[BrokerLogDir, 
 
     `moving` counts partitions that are being moved into one.
     """
-    from kafka.protocol.admin import DescribeLogDirsRequest
-
-    answer = connection.send(DescribeLogDirsRequest(topics=None), node_id)
     found = []
-    for result in answer.results:
+    for result in _described_log_dirs(connection, node_id):
         partitions = [partition for topic in result.topics for partition in topic.partitions]
         found.append(
             BrokerLogDir(
@@ -339,3 +336,27 @@ def log_dirs(connection: BrokerConnection, node_id: int) -> tuple[BrokerLogDir, 
             )
         )
     return tuple(found)
+
+
+def replicas_by_log_dir(connection: BrokerConnection, node_id: int | str) -> Mapping[str, frozenset[TopicPartition]]:
+    """What a node has in each of its log dirs, by the path that it knows; what is moving counts where it comes from.
+
+    Nothing where we lack Describe on the cluster. Raises BrokerUnavailable.
+    """
+    return {
+        result.log_dir: frozenset(
+            TopicPartition(topic.name, partition.partition_index)
+            for topic in result.topics
+            for partition in topic.partitions
+            if not partition.is_future_key
+        )
+        for result in _described_log_dirs(connection, node_id, spare=True)
+        if not result.error_code
+    }
+
+
+def _described_log_dirs(connection: BrokerConnection, node_id: int | str, *, spare: bool = False) -> Sequence[Any]:
+    from kafka.protocol.admin import DescribeLogDirsRequest
+
+    found: Sequence[Any] = connection.send(DescribeLogDirsRequest(topics=None), node_id, spare=spare).results
+    return found

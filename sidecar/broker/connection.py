@@ -63,11 +63,11 @@ class BrokerConnection:
         self._openings = 0
         self._refused: BrokerUnavailable | None = None
 
-    def send(self, request: Any, node_id: int | None = None, *, spare: bool = False) -> Any:
+    def send(self, request: Any, node_id: int | str | None = None, *, spare: bool = False) -> Any:
         """The answer to a request of `kafka.protocol`.
 
         Args:
-            node_id: who is to answer; default any node.
+            node_id: who is to answer, or FIRST_SERVER; default any node.
             spare: another node can tell the same: it is asked once only, and its failure says nothing of our connections.
 
         Raises BrokerUnavailable: nobody answers, or the answer is none of this protocol; IncompatibleRequest: the node does
@@ -89,7 +89,7 @@ class BrokerConnection:
             self._give_back(found)
         return self._send_alone(request, node_id)
 
-    def _send_alone(self, request: Any, node_id: int | None) -> Any:
+    def _send_alone(self, request: Any, node_id: int | str | None) -> Any:
         """Over a new client, which serves the others too once it has proved good."""
         found = self._taken(alone=True)
         try:
@@ -101,7 +101,7 @@ class BrokerConnection:
             self._give_back(found)
         return answer
 
-    def _answer(self, found: _Opened, request: Any, node_id: int | None) -> Any:
+    def _answer(self, found: _Opened, request: Any, node_id: int | str | None) -> Any:
         from kafka.errors import IncompatibleBrokerVersion
 
         try:

@@ -29,6 +29,7 @@ from sidecar.broker.cluster_view import (
 from sidecar.broker.connection import BrokerConnection
 from sidecar.broker.files import FileBrokerFacts
 from sidecar.broker.topic_configs import TopicConfigs
+from sidecar.broker.unseen_replicas import ADVICE, unseen_replicas
 from sidecar.clock import Clock
 from sidecar.errors import BrokerTrouble, BrokerUnavailable, SettingsError
 from sidecar.logformat.names import CLUSTER_METADATA_TOPIC, parse_directory_name
@@ -49,6 +50,8 @@ from sidecar.topic_policy import TopicPolicy
 _log = structlog.get_logger(__name__)
 TOPICS_MAX_AGE_S = 300.0
 """All topics of a large cluster are a large answer, and are asked for only where none of them is chosen."""
+LOG_DIRS_MAX_AGE_S = 600.0
+"""So often the broker's replicas are compared with the directories: the answer lists all of them."""
 OTHERS_ASKED_MAX = 3
 """Before the one beside us: where many are gone at once, each may take `request_timeout_s` to say nothing."""
 
@@ -90,6 +93,7 @@ class LiveBrokerFacts:
         self._absence = Absence(connection.servers)
         self._other = 0
         self._topics: tuple[float, frozenset[str]] | None = None
+        self._log_dirs_compared_s: float | None = None
         self._lock = threading.Lock()
 
     def cluster_id(self) -> str:
@@ -136,7 +140,21 @@ class LiveBrokerFacts:
         if missing != self._state.missing_rights:
             for right in missing:
                 _log.warning("broker_right_missing", right=right)
-        self._state = FactsState(self._clock.now_ms(), None, missing)
+        unseen = self._unseen_replicas()
+        if unseen and not self._state.unseen_replicas:
+            _log.warning("replicas_not_seen", finding=unseen, effect="they are not archived", remedy=ADVICE)
+        self._state = FactsState(self._clock.now_ms(), None, missing, unseen_replicas=unseen)
+
+    def _unseen_replicas(self) -> str:
+        """As of the last comparison, which is made again from time to time."""
+        now_s = self._clock.monotonic_s()
+        if self._log_dirs_compared_s is not None and now_s - self._log_dirs_compared_s < LOG_DIRS_MAX_AGE_S:
+            return self._state.unseen_replicas
+        self._log_dirs_compared_s = now_s
+        try:
+            return unseen_replicas(self._connection, self._broker_id, self._files.log_dirs, self._archives)
+        except BrokerUnavailable:
+            return ""  # Nothing depends on it. A broker that is away is reported by what does.
 
     def _ask(self, topics: frozenset[str]) -> _Look:
         cluster = describe_topics(self._connection, topics)

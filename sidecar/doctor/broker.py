@@ -13,17 +13,20 @@ from sidecar.broker.cluster_view import (
     describe_topics,
     list_offsets,
     missing_right,
+    replicas_by_log_dir,
     require_broker,
 )
 from sidecar.broker.connection import BrokerConnection
 from sidecar.broker.files import FileBrokerFacts
 from sidecar.broker.topic_configs import ask_topics
+from sidecar.broker.unseen_replicas import ADVICE, unseen_replicas
 from sidecar.clock import Clock
 from sidecar.config import Settings
 from sidecar.discovery.scan import topics_of
 from sidecar.doctor.findings import Check, Outcome, fine, not_checked, problem, warning
 from sidecar.errors import BrokerUnavailable, SettingsError
 from sidecar.model import TopicPartition
+from sidecar.runner.configured_facts import unformatted_explained
 
 _CONNECT_S_MAX = 5.0
 _SHOWN_MAX = 3
@@ -64,7 +67,8 @@ class _Look:
         """Reads ids from the log dirs, and asks the cluster for its own."""
         broker = self.settings.broker
         files = FileBrokerFacts(broker.log_dirs, clock=self.clock, broker_id=broker.broker_id)
-        self.broker_id = files.broker_id()
+        with unformatted_explained(self.settings):
+            self.broker_id = files.broker_id()
         on_disk = files.cluster_id_on_disk()
         self.topics = sorted(name for name in topics_of(broker.log_dirs) if self.settings.topics.accepts(name))
         self.cluster = describe_topics(self.connection, self.topics)
@@ -78,6 +82,15 @@ class _Look:
         return fine(
             f"broker {self.broker_id} of cluster {self.cluster.cluster_id}, {len(self.cluster.broker_ids)} live"
         )
+
+    def replicas(self) -> Outcome:
+        reported = replicas_by_log_dir(self.connection, self.broker_id)
+        if not reported:
+            return not_checked("the broker reports its log dirs only with Describe on the cluster")
+        broker = self.settings.broker
+        if unseen := unseen_replicas(self.connection, self.broker_id, broker.log_dirs, self.settings.topics.accepts):
+            return problem(unseen, ADVICE, SettingsError.exit_code)
+        return fine(f"{sum(map(len, reported.values()))} replicas in {', '.join(sorted(reported))} of the broker")
 
     def leaders(self) -> Outcome:
         cluster = self.cluster
@@ -142,6 +155,7 @@ def broker_checks(settings: Settings, clock: Clock) -> list[Check]:
     return [
         Check("takes connections", look.reach),
         Check("responds as the local broker", look.identity, ("takes connections",)),
+        Check("has no replica that is not seen here", look.replicas, ("responds as the local broker",)),
         Check("reports leaders", look.leaders, ("responds as the local broker",)),
         Check("reports stable offsets", look.offsets, ("reports leaders",)),
         Check("reports topic configs", look.configs, ("responds as the local broker",)),

@@ -21,6 +21,7 @@ from sidecar.reporting.status_model import StatusModel
 _log = structlog.get_logger(__name__)
 CLEANER_STALLED = "CleanerStalled"
 RIGHT_MISSING = "RightMissing"
+REPLICAS_NOT_SEEN = "ReplicasNotSeen"
 START_FAILED = "StartFailed"
 ALL_CONDITIONS = ("store", "first_round", "log_dirs", "broker", "leadership", "topics", "state_dir", "start")
 """The first two hold `run` back from its start on, see `conditions_at_start`; the others once it finds that they fail."""
@@ -270,6 +271,8 @@ class HealthReporter:
             self._status.failed("broker", BrokerUnavailable.__name__, away)
         for right in broker.missing_rights:
             self._status.failed("broker", RIGHT_MISSING, right)
+        if broker.unseen_replicas:
+            self._status.failed("log_dirs", REPLICAS_NOT_SEEN, broker.unseen_replicas)
         self.health.publish(
             round_ended_ms=self._clock.now_ms(),
             problems=list(problems),

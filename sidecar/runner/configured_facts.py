@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 
+from sidecar.broker.client import FIRST_SERVER
 from sidecar.broker.connection import BrokerConnection
 from sidecar.broker.files import FileBrokerFacts
 from sidecar.broker.live_facts import LiveBrokerFacts
 from sidecar.broker.topic_configs import TopicConfigs
+from sidecar.broker.unseen_replicas import ADVICE, unseen_replicas
 from sidecar.clock import Clock
 from sidecar.config import Settings
 from sidecar.config.topic_policy import TopicPolicySettings
+from sidecar.errors import BrokerUnavailable, LogDirsUnformatted
 from sidecar.ports import BrokerFacts
 
 
@@ -23,7 +26,8 @@ def open_facts(
 
     `policies`: a list of somebody who will change it. Default: `topics.policies`, for good.
 
-    Raises SettingsError where cluster id or broker id are unknown, or the log dirs disagree.
+    Raises SettingsError where the log dirs disagree, LogDirsUnformatted where cluster id or broker id are unknown; it says so if
+    the broker has replicas all the same.
     """
     broker = settings.broker
     overrides = settings.topics.policies if policies is None else policies
@@ -35,8 +39,9 @@ def open_facts(
         cluster_id=broker.cluster_id,
         broker_id=broker.broker_id,
     )
-    files.cluster_id()
-    broker_id = files.broker_id()
+    with unformatted_explained(settings):
+        files.cluster_id()
+        broker_id = files.broker_id()
     if not broker.connection.is_configured:
         yield files
         return
@@ -45,3 +50,26 @@ def open_facts(
     live = LiveBrokerFacts(files, connection, configs, broker_id, clock, settings.topics.accepts)
     with closing(live):
         yield live
+
+
+@contextmanager
+def unformatted_explained(settings: Settings) -> Iterator[None]:
+    """LogDirsUnformatted says so if the first server, the broker beside us, has replicas: then its volume is not mounted here."""
+    try:
+        yield
+    except LogDirsUnformatted as error:
+        raise LogDirsUnformatted(f"{error}{_on_the_first_server(settings)}") from error
+
+
+def _on_the_first_server(settings: Settings) -> str:
+    broker = settings.broker
+    if not broker.connection.is_configured:
+        return ""
+    with closing(BrokerConnection(broker.connection)) as connection:
+        try:
+            unseen = unseen_replicas(connection, FIRST_SERVER, broker.log_dirs, settings.topics.accepts)
+        except BrokerUnavailable:
+            return ""
+    return (
+        f"; {broker.connection.bootstrap_servers[0]}: {unseen}. If that is the local broker, {ADVICE}" if unseen else ""
+    )

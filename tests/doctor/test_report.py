@@ -93,7 +93,7 @@ def test_a_process_whose_check_hangs_ends_with_its_report(log_dir: Path) -> None
         outcome = tiered_sidecar("doctor", "--json", "--area", "broker", "--timeout", "8", *arguments, *patient)
     (answer,) = outcome.lines()
     assert (outcome.code, answer["exit_code"]) == (1, 1)
-    assert [check["verdict"] for check in answer["checks"]] == ["ok", "problem", *["not_checked"] * 4]
+    assert [check["verdict"] for check in answer["checks"]] == ["ok", "problem", *["not_checked"] * 5]
     assert "no answer within 8 s" in answer["checks"][1]["detail"]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 from pathlib import Path
@@ -153,6 +154,14 @@ def test_a_live_broker_is_green_and_one_that_is_away_is_told(tmp_path: Path, gat
         slip = doctor(mistyped, areas=[Area.LOG_DIRS])
         assert "of the cluster's topics no topic matches; there are: orders" in troubles(slip)["partitions"]
         assert slip.exit_code == 2
+        # A volume of the broker's image lies over its data, and the one that is mounted here is empty; or it is another one.
+        mounted = tmp_path / "mounted"
+        mounted.mkdir()
+        empty = settings_for(tmp_path, gateway.endpoint, log_dirs=[mounted], connection=connection)
+        finding = f"1 of 1 replicas that the broker reports in {broker.log_dirs[0]} are not in {mounted}"
+        assert finding in troubles(doctor(empty, areas=[Area.BROKER]))["responds as the local broker"]
+        shutil.copy(broker.log_dirs[0] / "meta.properties", mounted)
+        assert finding in troubles(doctor(empty, areas=[Area.BROKER]))["has no replica that is not seen here"]
         other = settings_for(
             tmp_path, gateway.endpoint, log_dirs=[golden("4.3.0") / "logs"], connection=connection, broker_id=1
         )

@@ -17,6 +17,8 @@ from uuid import UUID
 from kafka.protocol.admin import (
     DescribeConfigsRequest,
     DescribeConfigsResponse,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
     DescribeProducersRequest,
     DescribeProducersResponse,
 )
@@ -28,7 +30,13 @@ NODE_ID, OTHER_ID = 1, 2
 _VERSIONS = BROKER_API_VERSIONS[(2, 8)]
 _REQUESTS = {
     request.API_KEY: request
-    for request in (MetadataRequest, ListOffsetsRequest, DescribeConfigsRequest, DescribeProducersRequest)
+    for request in (
+        MetadataRequest,
+        ListOffsetsRequest,
+        DescribeConfigsRequest,
+        DescribeLogDirsRequest,
+        DescribeProducersRequest,
+    )
 }
 _API_VERSIONS, _UNSUPPORTED_VERSION = 18, 35
 _ACCEPT_S = 0.05
@@ -41,6 +49,7 @@ class EndConnection(Exception):
 class FakeKafka:
     """A context manager. Broker 1 of a cluster; nobody listens where broker 2 should be.
 
+    `log_dirs` has the number of partitions by topic and path; it may be changed.
     `asked` counts requests and `largest_bytes` answers by Kafka's key of the request; `accepted` counts connections.
     """
 
@@ -53,6 +62,7 @@ class FakeKafka:
     ) -> None:
         """Args: meanwhile: called with each request before it is answered. throttle_ms: told with each list of offsets."""
         self.topics = {f"team-a.orders-events.{number:05d}": partitions for number in range(topics)}
+        self.log_dirs: dict[str, dict[str, int]] = {"/var/lib/kafka/data": self.topics}
         self.asked: Counter[int] = Counter()
         self.largest_bytes: defaultdict[int, int] = defaultdict(int)
         self.accepted = 0
@@ -115,7 +125,9 @@ class FakeKafka:
         with self._lock:
             self.asked[key] += 1
         self._meanwhile(request)
-        answer = {2: self._offsets, 3: self._metadata, 32: self._configs, 61: self._producers}[key](request, version)
+        answer = {2: self._offsets, 3: self._metadata, 32: self._configs, 35: self._log_dirs, 61: self._producers}[key](
+            request, version
+        )
         framed = _framed(answer, version, number)
         with self._lock:
             self.largest_bytes[key] = max(self.largest_bytes[key], len(framed))
@@ -204,6 +216,36 @@ class FakeKafka:
                     ],
                 )
                 for resource in request.resources
+            ],
+        )
+
+    def _log_dirs(self, _request: Any, _version: int) -> Any:
+        kind = DescribeLogDirsResponse.DescribeLogDirsResult
+        of_topic = kind.DescribeLogDirsTopic
+        of_partition = of_topic.DescribeLogDirsPartition
+        return DescribeLogDirsResponse(
+            throttle_time_ms=0,
+            error_code=0,
+            results=[
+                kind(
+                    error_code=0,
+                    log_dir=path,
+                    topics=[
+                        of_topic(
+                            name=topic,
+                            partitions=[
+                                of_partition(
+                                    partition_index=number, partition_size=1, offset_lag=0, is_future_key=False
+                                )
+                                for number in range(partitions)
+                            ],
+                        )
+                        for topic, partitions in topics.items()
+                    ],
+                    total_bytes=1,
+                    usable_bytes=1,
+                )
+                for path, topics in self.log_dirs.items()
             ],
         )
 

@@ -1,0 +1,70 @@
+"""Replicas that the broker reports and that this process does not see: another volume is mounted here, or one is missing.
+
+A volume may be mounted elsewhere for this process, so the two are compared by what lies in the directories, not by path.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from sidecar.broker.cluster_view import replicas_by_log_dir
+from sidecar.broker.connection import BrokerConnection
+from sidecar.logformat.names import DirectoryState, parse_directory_name
+from sidecar.model import TopicPartition
+
+ADVICE = (
+    "mount the volume that the broker has there, and name its directory in broker.log_dirs; mount it at the directory that the "
+    "broker's image declares as a VOLUME, not above it"
+)
+_LOOKS = 2
+"""What was deleted between the answer and the listing is not reported again."""
+
+
+def unseen_replicas(
+    connection: BrokerConnection, node_id: int | str, log_dirs: Sequence[Path], is_chosen: Callable[[str], bool]
+) -> str:
+    """Where the broker has replicas that lie in none of the log dirs; "" if there are none.
+
+    Also "" if the broker reports nothing to this user, and if a log dir cannot be listed, which the scan reports.
+
+    Args:
+        is_chosen: whether a topic is archived. Replicas of others do not count.
+
+    Raises BrokerUnavailable.
+    """
+    unseen: dict[str, frozenset[TopicPartition]] | None = None
+    reported: Mapping[str, frozenset[TopicPartition]] = {}
+    for _ in range(_LOOKS):
+        reported = replicas_by_log_dir(connection, node_id)
+        try:
+            seen = _live_replicas(log_dirs)
+        except OSError:
+            return ""
+        missing = {
+            path: frozenset(replica for replica in replicas if is_chosen(replica.topic)) - seen
+            for path, replicas in reported.items()
+        }
+        unseen = (
+            missing if unseen is None else {path: unseen.get(path, frozenset()) & missing[path] for path in missing}
+        )
+        if not any(unseen.values()):
+            return ""
+    return "; ".join(
+        f"{len(replicas)} of {len(reported[path])} replicas that the broker reports in {path} are not in "
+        f"{', '.join(map(str, log_dirs))} as this process sees it, such as {min(replicas)}"
+        for path, replicas in sorted((unseen or {}).items())
+        if replicas
+    )
+
+
+def _live_replicas(log_dirs: Sequence[Path]) -> frozenset[TopicPartition]:
+    """Replicas with a directory here. Raises OSError for a log dir that is there and cannot be listed."""
+    names: list[str] = []
+    for log_dir in log_dirs:
+        with suppress(FileNotFoundError), os.scandir(log_dir) as entries:
+            names += [entry.name for entry in entries]
+    found = (parse_directory_name(name) for name in names)
+    return frozenset(name.topic_partition for name in found if name and name.state is DirectoryState.LIVE)
