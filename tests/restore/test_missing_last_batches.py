@@ -62,9 +62,9 @@ def test_an_empty_batch_leads_over(
     *_, before, last = batches_of(directory)
     assert (before if is_missing else last).last_offset == last_offset
     assert (list(read_records(last.content)) == []) == is_missing
-    before = files_of(directory)
+    files = files_of(directory)
     assert restored(store, log_dir, "compacted", "2.7.2", **wish).state == "done before"
-    assert files_of(directory) == before
+    assert files_of(directory) == files
 
 
 def test_the_archive_goes_on_behind_the_empty_batch(tmp_path: Path) -> None:
