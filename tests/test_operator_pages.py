@@ -16,9 +16,10 @@ GENERATED = {
     DOCS / "reference" / name
     for name in ("alerts.md", "cli.md", "events.md", "exit-codes.md", "metrics.md", "settings.md")
 }
+# The release page is for maintainers, with options of the tools that publish.
 PAGES = sorted(
     path.relative_to(ROOT).as_posix()
-    for path in {ROOT / "README.md", *DOCS.rglob("*.md")} - GENERATED
+    for path in {ROOT / "README.md", *DOCS.rglob("*.md")} - GENERATED - {DOCS / "contributing" / "release.md"}
     if path.parent.name != "decisions"
 )
 WITH_OTHER_NAMES = {"docs/explanation/architecture.md", "docs/how-to/run-on-spark.md"}
