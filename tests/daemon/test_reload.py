@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 
 from sidecar.config import Settings
 from sidecar.engine_ports import StagedRun, StageEngine, Stages
-from sidecar.errors import SidecarError
+from sidecar.errors import SidecarError, StoreUnavailable
 from sidecar.host import process_store
 from sidecar.http.pages import status_json
 from sidecar.metrics import MeteredStore
@@ -63,6 +64,28 @@ def test_changed_settings_hold_from_the_next_check_on_and_no_upload_is_disturbed
         # What had begun was finished by the old settings, and is left alone by the new ones.
         eventually(lambda: committed(store, "append-time") == 2)
         eventually(lambda: topics_shown(loop) == {"orders"})
+
+
+def test_settings_that_change_while_a_start_waits_leave_the_pauses_between_its_tries(
+    tmp_path: Path, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_loop, "START_WAIT_S_FIRST", 3000.0)
+
+    def refuse(_operation: str, _key: str) -> None:
+        raise StoreUnavailable("not yet")
+
+    store.before = refuse
+    settings = settings_for(tmp_path)
+
+    def tries() -> int:
+        return sum(entry["event"] == "store_not_usable" for entry in logs)
+
+    with structlog.testing.capture_logs() as logs, looping(settings) as loop:
+        eventually(lambda: "not yet" in loop.health.not_ready().get("store", ""))
+        assert loop.loop.adopt(changed(settings, run={"workers": 3})).wait(WAIT_S)
+        eventually(lambda: tries() == 2)
+        loop.stop.wait(1.0)
+        assert tries() == 2
 
 
 def test_compaction_begins_and_ends_with_settings_that_name_topics(tmp_path: Path, store: MemoryStore) -> None:
