@@ -49,7 +49,6 @@ class Flags:
     """`stop`: drain and end. `wake`: scan the disks now. `reload`: read the settings again.
 
     `signal_number`: what set `stop`, 0 if no signal did. `may_restart`: the caller starts again after RestartDue.
-    `is_settled`: all conditions of readiness were met once.
     """
 
     stop: threading.Event = field(default_factory=threading.Event)
@@ -57,7 +56,6 @@ class Flags:
     reload: threading.Event = field(default_factory=threading.Event)
     signal_number: int = 0
     may_restart: bool = False
-    is_settled: bool = False
 
     def is_ending(self) -> bool:
         """Whether a signal has set `stop`."""
@@ -162,10 +160,11 @@ def _supervise(
         status.tick()
         worker.join(seconds)
 
+    is_settled = False
     while worker.is_alive() and not flags.stop.is_set():
         wait(TICK_S)
-        if not flags.is_settled and not health.not_ready():
-            flags.is_settled = True
+        if not is_settled and not health.not_ready():
+            is_settled = True
             settled()
         if reload is not None:
             asked = flags.reload.is_set()

@@ -26,6 +26,8 @@ from sidecar.runner.run_loop import START_WAIT_S_FIRST, START_WAIT_S_MAX
 
 _log = structlog.get_logger(__name__)
 _DOUBLINGS_MAX = 30
+LASTED_S = 600.0
+"""A start that lasted so long succeeded: after it, the waits begin again with the shortest. As the kubelet does."""
 
 
 class Attempt(Protocol):
@@ -60,7 +62,7 @@ class Supervisor:
         flags, failures, failure = Flags(may_restart=True), 0, ""
         with signals(flags):
             while True:
-                read = self._stamp()
+                read, began_s = self._stamp(), self._clock.monotonic_s()
                 try:
                     code = attempt(flags, failure)
                     if code != EXIT_CRASHED:
@@ -70,8 +72,9 @@ class Supervisor:
                     failure = ""
                 except SidecarError as error:
                     failure = redacted(advised(error))
-                failures = failures + 1 if failure and not flags.is_settled else int(bool(failure))
-                flags.is_settled = False
+                if not failure or self._clock.monotonic_s() - began_s >= LASTED_S:
+                    failures = 0
+                failures += bool(failure)
                 # RestartDue and a fault of the program set it, too.
                 flags.stop.clear()
                 if failure:

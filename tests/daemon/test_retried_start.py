@@ -20,7 +20,7 @@ from sidecar.errors import SettingsError, SidecarError, StoreDenied, StoreUnavai
 from sidecar.reporting import health_reporter
 from sidecar.runner import run_loop
 from sidecar.runner.checks import Checks
-from sidecar.supervisor import Supervisor, retry_wait_s
+from sidecar.supervisor import LASTED_S, Supervisor, retry_wait_s
 from tests.daemon.looping import LOGS, WAIT_S, committed, eventually
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_store import MemoryStore
@@ -33,19 +33,20 @@ Outcome = int | SidecarError | RestartDue
 class Attempts:
     """Starts that end as planned, the last one by a signal. Notes when each began, and which failure it was given."""
 
-    def __init__(self, clock: ManualClock, *outcomes: Outcome, settled: int | None = None) -> None:
-        """Args: settled: the number of the attempt whose first check is over before it ends."""
+    def __init__(self, clock: ManualClock, *outcomes: Outcome, lasting: int | None = None) -> None:
+        """Args: lasting: the number of the attempt that ends only after `LASTED_S`."""
         self._clock = clock
         self._outcomes = list(outcomes)
-        self._settled = settled
+        self._lasting = lasting
         self.began_s: list[float] = []
         self.failures: list[str] = []
 
     def __call__(self, flags: Flags, failure: str) -> int:
         assert not flags.stop.is_set()
         assert flags.may_restart
-        flags.is_settled = flags.is_settled or len(self.began_s) == self._settled
         self.began_s.append(self._clock.monotonic_s())
+        if len(self.began_s) - 1 == self._lasting:
+            self._clock.sleep_s(LASTED_S)
         self.failures.append(failure)
         if not self._outcomes:
             flags.signal_number = 15
@@ -90,11 +91,11 @@ def test_settings_that_need_a_restart_get_one_at_once() -> None:
     assert attempts.failures == ["", "wrong", "", "wrong"]
 
 
-def test_after_a_start_that_succeeded_the_wait_is_short_again() -> None:
+def test_after_a_start_that_lasted_the_wait_is_short_again() -> None:
     clock = ManualClock()
-    attempts = Attempts(clock, *[SettingsError("wrong")] * 4, settled=2)
+    attempts = Attempts(clock, *[SettingsError("wrong")] * 4, lasting=2)
     assert Supervisor(NO_HTTP, None, clock).run(attempts) == 0
-    assert attempts.began_s == [0, 1, 3, 4, 6]
+    assert attempts.began_s == [0, 1, 3, LASTED_S + 4, LASTED_S + 6]
 
 
 def test_a_changed_settings_file_ends_the_wait_once_it_stays_the_same(tmp_path: Path) -> None:
