@@ -127,6 +127,12 @@ def test_assignments_take_any_setting_but_secrets() -> None:
             read_assignments([wrong])
 
 
+@pytest.mark.parametrize("path", ["broker.log_dirs", "topics.include"])
+def test_an_empty_assignment_is_no_list_of_one_empty_element(path: str) -> None:
+    """As a log directory, that element would be the working directory."""
+    assert refusal(flags={**URL, **read_assignments([f"{path}="])}).startswith(f"{path} (flag): expected a list")
+
+
 def test_settings_do_not_change() -> None:
     settings = load_settings(flags=URL).settings
     with pytest.raises(ValueError, match="frozen"):

@@ -88,8 +88,8 @@ def read_assignments(assignments: Iterable[str]) -> dict[str, Any]:
 def _decoded(path: str, text: str, source: str) -> Any:
     if text == NULL:
         return None
-    if not all_settings()[path].is_list:
-        return text
+    if not text or not all_settings()[path].is_list:
+        return text  # Empty is no list of one empty element: as a log directory, that would be the working directory.
     if not text.lstrip().startswith(("[", "{")):
         return [element.strip() for element in text.split(",")]
     try:

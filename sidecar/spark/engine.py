@@ -170,7 +170,7 @@ class SparkRun:
     ) -> list[Any]:
         """See StagedRun. The first stages do not run again: Spark finds their shuffle files. Raises SparkFailed."""
         with failures(self.spark.death), self.group(), shared_with(self.context.defaultParallelism, *_moving(uploads)):
-            third = _Third(function, [pickle.dumps(plan, pickle.HIGHEST_PROTOCOL) for plan in plans])
+            third = _Third(function, [pickle.dumps(sealed(plan), pickle.HIGHEST_PROTOCOL) for plan in plans])
             work = AsOneOf(third, self.context.defaultParallelism + 1)
             answers = self.rows.mapPartitionsWithIndex(sealed(work))
             return list(self.context.runJob(answers, iter, list(range(len(plans)))))

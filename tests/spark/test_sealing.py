@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from sidecar.config import SparkSettings
 from sidecar.config.loading import load_settings
+from sidecar.engine_ports import Row
 from sidecar.errors import SettingsError
 from sidecar.snapshots.archived_partition import ArchivedLog
+from sidecar.spark.engine import SparkRun
 from sidecar.spark.properties import environment_of, spark_properties
 from sidecar.spark.sealing import sealed, secret_variables
 from sidecar.store_settings import StoreSettings
@@ -41,6 +47,20 @@ def test_what_is_sent_has_no_keys_in_it() -> None:
     assert b"bucket" in sent
     assert not [value for value in KEYS.values() if value.encode() in sent]
     assert arrived(a_task(**KEYS)) == a_task()
+
+
+def no_answer(_rows: Iterable[Row], _plan: ArchivedLog) -> Iterator[Any]:
+    return iter(())
+
+
+def test_plans_of_a_third_stage_have_no_keys_in_them() -> None:
+    """They are pickled one by one, before all that is sent."""
+    sent: list[bytes] = []
+    rows = SimpleNamespace(mapPartitionsWithIndex=lambda work: sent.append(pickle.dumps(work)))
+    context, spark = SimpleNamespace(defaultParallelism=1, runJob=lambda *_: []), SimpleNamespace(death=lambda: None)
+    SparkRun(spark, context, nullcontext, rows, 1, []).third(no_answer, [a_task(**KEYS)])  # type: ignore[arg-type]
+    assert b"bucket" in sent[0]
+    assert not [value for value in KEYS.values() if value.encode() in sent[0]]
 
 
 def test_a_worker_takes_the_keys_of_its_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
