@@ -214,12 +214,13 @@ class CopyTasks:
             if archiver.task_plan is None:
                 archiver.held.expect(plan, archiver.tail.expected(plan))
         left = [(archiver, rest) for archiver in self._tasks if (rest := archiver.task_left()) is not None]
-        work = [*left, *work]
-        busy = ((task.plan, archiver.held.logs) for archiver, task in self._tasks.items())
-        planned = ((plan, [segment.log for segment in plan.segments]) for _, plan in work)
-        orders = [pin_order(plan.deadline_ms, logs) for plan, logs in chain(busy, planned)]
+        work = [*left, *self.ordered(work)]
+        busy = [pin_order(task.plan.deadline_ms, archiver.held.logs) for archiver, task in self._tasks.items()]
+        planned = [pin_order(plan.deadline_ms, [segment.log for segment in plan.segments]) for _, plan in work]
         tails = [pin_order(tail[0], [tail[1]]) for archiver in archivers if (tail := archiver.held.tail) is not None]
-        urgent = (log for *_, log in sorted(chain(*orders, *tails), key=itemgetter(0, 1)))
+        # What goes at the same time, or never, for all that is known: it is not taken from a task.
+        of_tasks = ((deadline_ms, -1, log) for deadline_ms, _, log in chain(*busy))
+        urgent = (log for *_, log in sorted(chain(of_tasks, *planned, *tails), key=itemgetter(0, 1)))
         gone = chain.from_iterable(archiver.held.gone_logs for archiver in archivers)
         before = chain.from_iterable(archiver.held.logs for archiver in archivers)
         unpinned = Counter(log.directory for log in self._tools.held.keep(chain(gone, urgent, before)))

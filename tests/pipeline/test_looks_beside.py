@@ -106,15 +106,15 @@ def test_looks_are_no_sign_of_life_of_a_turn_that_never_ends(made: Site) -> None
 
 
 def test_where_descriptors_are_few_a_look_takes_none_from_the_turn_that_hangs(made: Site) -> None:
-    few = PinnedFiles(3, free=lambda _descriptor: 1.0)
+    few = PinnedFiles(4, free=lambda _descriptor: 1.0)
     object.__setattr__(made.tools, "held", few)
     made.begin("upload")
-    before = list(few._held)
-    assert [int(file.path.stem) for file in before] == [0, 140, 248]
+    before = set(few._held)
+    assert {int(file.path.stem) for file in before if file.directory.name == ORDERS} == {0, 140, 248}
     made.hang.is_silent = True
     made.roll(ORDERS, SECOND)
     made.look()
-    assert list(few._held) == before
+    assert set(few._held) == before
     remove_offsets(made.log_dir / ORDERS, lambda offset: offset >= 362)
     assert made.end().errors == []
     assert ranges(archived_states(made.hang.store)[ORDERS])[0][0] == 0
