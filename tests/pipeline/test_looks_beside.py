@@ -106,11 +106,16 @@ def test_looks_are_no_sign_of_life_of_a_turn_that_never_ends(made: Site) -> None
 
 
 def test_where_descriptors_are_few_a_look_takes_none_from_the_turn_that_hangs(made: Site) -> None:
-    few = PinnedFiles(3, free=lambda _descriptor: 1.0)
+    few = PinnedFiles(4, free=lambda _descriptor: 1.0)
     object.__setattr__(made.tools, "held", few)
     made.begin("upload")
     before = list(few._held)
-    assert [int(file.path.stem) for file in before] == [0, 140, 248]
+    assert [(file.directory.name, int(file.path.stem)) for file in before] == [
+        ("codecs-java-0", 0),
+        (ORDERS, 0),
+        (ORDERS, 140),
+        (ORDERS, 248),
+    ]
     made.hang.is_silent = True
     made.roll(ORDERS, SECOND)
     made.look()
