@@ -300,7 +300,7 @@ def test_records_deleted_after_the_decision_are_no_winners(
             facts.planned, facts.confirmed = 0, None if confirmed is None else told.rolled[1] + confirmed
             errors = run()
             assert [type(error).__name__ for error in errors] == ["SegmentChanged"]
-            assert "nothing was committed" in str(errors[0])
+            assert "Nothing was committed" in str(errors[0])
             assert archived_states(told.store) == {}
             facts.confirmed = facts.planned = facts.confirmed or 0
             for _ in range(3):

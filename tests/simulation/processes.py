@@ -237,6 +237,11 @@ class Sidecar:
             raise Finding("descriptor-leak", f"sidecar {self.number}: {[self.disk.opened[n] for n in left]}")
 
     @property
+    def pins(self) -> int:
+        """How many files are pinned."""
+        return len(self.held._held)
+
+    @property
     def is_idle(self) -> bool:
         """Whether nothing is under way: no call, no step, no task."""
         return not self.is_busy and not self._loop.is_busy

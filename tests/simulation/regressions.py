@@ -128,4 +128,17 @@ REGRESSIONS: Final[dict[str, Schedule]] = {
         ),
         shape=LogShape(roll_batches=(2, 2), transactions=False, idempotent=False),
     ),
+    # Of the model: it allowed too few cycles for segments that only pins have, where the queue takes one at a time.
+    "segments beyond the queue are pinned when retention deletes them": Schedule(
+        seed=7000528,
+        steps=(
+            Append(seed=3049535505, batches=5),
+            NewLeader(fetches=False),
+            Append(seed=4203290000, batches=5),
+            Round(),
+            Retention(broker=1, segments=9),
+        ),
+        shape=LogShape(roll_batches=(1, 1), transactions=False, idempotent=False),
+        max_queue=1,
+    ),
 }

@@ -490,9 +490,10 @@ class World:
             cluster.replicate()
             cluster.end_transactions()
             cluster.led.roll()
-        # Where plans or tasks are cut off, each round gets on by one segment at least.
+        # Where plans or tasks are cut off, each round gets on by one segment at least, of those that only pins have, too.
         is_cut_off = any(sidecar.setup.is_cut_off for sidecar in self.sidecars)
         segments = sum(len(cluster.led.segments) for cluster in self.partitions)
+        segments += sum(sidecar.pins for sidecar in self.sidecars)
         for _ in range(ROUNDS_UNTIL_ARCHIVED + (segments if is_cut_off else 0)):
             self.do(Wait(11 * MINUTE_MS))
             for broker in sorted({cluster.leader for cluster in self.partitions}):
