@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -14,7 +14,7 @@ import structlog
 
 from sidecar.commits.commit_log import CommitConflict
 from sidecar.errors import SidecarError
-from sidecar.model import ArchivedSegment, TopicPartition
+from sidecar.model import ArchivedSegment, FileIdentity, TopicPartition
 from sidecar.partition.domain_events import CycleProgressed, PartitionChecked, PinsChecked
 from sidecar.partition.plan import PartitionPlan
 from sidecar.partition.status import PartitionOutcome
@@ -209,21 +209,27 @@ class CopyTasks:
     # Pins.
 
     def hold(self, archivers: Sequence[PartitionArchiver], work: list[Work]) -> None:
-        """Pin what is planned: what has no file any more, then the most urgent, then what earlier checks have left."""
+        """Pin what is planned, or was by earlier checks: what has no file any more, then what retention deletes first."""
         for archiver, plan in work:
             if archiver.task_plan is None:
                 archiver.held.expect(plan, archiver.tail.expected(plan))
         left = [(archiver, rest) for archiver in self._tasks if (rest := archiver.task_left()) is not None]
-        work = [*left, *self.ordered(work)]
-        busy = [pin_order(task.plan.deadline_ms, archiver.held.logs) for archiver, task in self._tasks.items()]
-        planned = [pin_order(plan.deadline_ms, [segment.log for segment in plan.segments]) for _, plan in work]
-        tails = [pin_order(tail[0], [tail[1]]) for archiver in archivers if (tail := archiver.held.tail) is not None]
-        # What goes at the same time, or never, for all that is known: it is not taken from a task.
-        of_tasks = ((deadline_ms, -1, log) for deadline_ms, _, log in chain(*busy))
-        urgent = (log for *_, log in sorted(chain(of_tasks, *planned, *tails), key=itemgetter(0, 1)))
-        gone = chain.from_iterable(archiver.held.gone_logs for archiver in archivers)
-        before = chain.from_iterable(archiver.held.logs for archiver in archivers)
-        unpinned = Counter(log.directory for log in self._tools.held.keep(chain(gone, urgent, before)))
+        work = [*left, *work]
+        everyone = dict.fromkeys(chain(archivers, self._tasks))
+        planned: defaultdict[PartitionArchiver, list[FileIdentity]] = defaultdict(list)
+        for archiver, plan in work:
+            if plan.segments:
+                planned[archiver] += [segment.log for segment in plan.segments]
+        # Not for idle partitions: a deadline may take the read of an index.
+        orders = [
+            pin_order(archiver.deadline_ms(archiver.files), logs, planned.get(archiver, ()))
+            for archiver in everyone
+            if (logs := archiver.held.logs) or archiver in planned
+        ]
+        tails = [pin_order(tail[0], [tail[1]]) for archiver in everyone if (tail := archiver.held.tail) is not None]
+        urgent = (log for *_, log in sorted(chain(*orders, *tails), key=itemgetter(0, 1, 2)))
+        gone = chain.from_iterable(archiver.held.gone_logs for archiver in everyone)
+        unpinned = Counter(log.directory for log in self._tools.held.keep(chain(gone, urgent)))
         for archiver, plan in work:
             archiver.held.planned(plan)
         counts = ((archiver.topic_partition, unpinned[archiver.files.directory]) for archiver in archivers)

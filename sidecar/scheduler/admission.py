@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -26,20 +26,26 @@ def admission_order(plan: PartitionPlan, last_served: int, now_ms: int) -> tuple
     return (NEVER - 1 if is_soon else last_served, plan.deletion_order)
 
 
-def pin_order(deadline_ms: int | None, logs: Sequence[FileIdentity]) -> Iterator[tuple[float, int, FileIdentity]]:
+def pin_order(
+    deadline_ms: int | None, pinned: Collection[FileIdentity], planned: Iterable[FileIdentity] = ()
+) -> Iterator[tuple[float, bool, int, FileIdentity]]:
     """The files of one partition with a sort key over partitions: what retention deletes first comes first.
 
     Args:
         deadline_ms: when retention deletes the first of them, in wall-clock milliseconds; None for never.
-        logs: ascending.
+        pinned: by earlier checks. planned: by this one; may have some of them again.
 
     Yields:
-        Estimated deadline in milliseconds, position in `logs`, file. Retention deletes a log from its start: each later segment
-        goes later by as much as it was written later.
+        Estimated deadline in milliseconds, whether it is newly planned, position in the log, file. Retention deletes a log from its
+        start: each later segment goes later by as much as it was written later.
     """
-    first_ms = math.inf if deadline_ms is None else deadline_ms
+    before, due_ms = set(pinned), -math.inf
+    logs = sorted(before.union(planned), key=lambda log: log.name)
     for position, log in enumerate(logs):
-        yield first_ms + max(0, log.mtime_ms - logs[0].mtime_ms), position, log
+        # Files that were copied may be older than one below them, which goes first all the same.
+        written_ms = max(0, log.mtime_ms - logs[0].mtime_ms)
+        due_ms = max(due_ms, math.inf if deadline_ms is None else deadline_ms + written_ms)
+        yield due_ms, log not in before, position, log
 
 
 def within_queue(plans: Sequence[PartitionPlan], room: int) -> list[PartitionPlan]:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 from sidecar.errors import StoreUnavailable
 from sidecar.runner.checks import CycleReport
@@ -120,7 +121,7 @@ class Site:
 
 
 @contextmanager
-def site(tmp_path: Path, **policy: object) -> Iterator[Site]:
+def site(tmp_path: Path, **policy: Any) -> Iterator[Site]:
     log_dir, hang = copy_partitions(tmp_path, *PARTITIONS), Hang()
     (tmp_path / "aside").mkdir()
     for partition in PARTITIONS:

@@ -1,0 +1,93 @@
+"""Which partition's files are pinned where not all can be: what retention deletes first."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+from sidecar.broker.files import FileBrokerFacts
+from sidecar.errors import StoreUnavailable
+from sidecar.host.pinned_files import PinnedFiles
+from sidecar.topic_policy import TopicPolicy
+from tests.fakes.memory_store import MemoryStore
+from tests.pipeline.rig import copy_partitions, rolled_ranges, rounds_over, tools_for
+from tests.pipeline.test_meanwhile import site
+
+HOUR_MS = 3_600_000
+
+
+class Retention(FileBrokerFacts):
+    """Facts of files, and the retention of the topics that a test sets; the others keep all."""
+
+    retention_ms: dict[str, int]
+
+    def policy(self, topic: str) -> TopicPolicy:
+        return replace(
+            super().policy(topic),
+            cleanup_policy=frozenset({"delete"}),
+            retention_ms=self.retention_ms.get(topic),
+            retention_bytes=None,
+        )
+
+
+def retention(log_dir: Path, **retention_ms: int) -> Retention:
+    facts = Retention([log_dir], assume_leader=True)
+    facts.retention_ms = {name.replace("_", "-"): found for name, found in retention_ms.items()}
+    return facts
+
+
+def pinned(held: PinnedFiles) -> set[tuple[str, int]]:
+    return {(file.directory.name, int(file.path.stem)) for file in held._held}
+
+
+def test_a_partition_that_rests_keeps_its_pins_though_others_have_a_backlog_that_never_goes(tmp_path: Path) -> None:
+    log_dir = copy_partitions(tmp_path, "transactions-0")
+    due = {("transactions-0", base) for base, _ in rolled_ranges(log_dir, "transactions-0")[:2]}
+    seen = []
+
+    def uploads(operation: str, key: str) -> None:
+        if operation == "upload":
+            seen.append(pinned(tools.held))
+            raise StoreUnavailable("no answer")
+
+    store = MemoryStore(before=uploads)
+    with tools_for(log_dir, store, tmp_path / "state", retry_wait_s=60, pins=2) as tools:
+        facts = retention(log_dir, transactions=10**12)
+        rounds = rounds_over(replace(tools, facts=facts), log_dir)
+        assert rounds.run_once().errors
+        shutil.copytree(copy_partitions(tmp_path / "other", "orders-0") / "orders-0", log_dir / "orders-0")
+        assert rounds.run_once().errors
+    assert len(seen) > 1
+    assert all(found == due for found in seen)
+
+
+def test_a_backlog_behind_a_task_takes_no_pins_from_segments_that_go_sooner(tmp_path: Path) -> None:
+    with site(tmp_path, max_queue=2) as made:
+        spans = rolled_ranges(made.log_dir, "orders-0")
+        logs = [made.log_dir / "orders-0" / f"{base:020d}.log" for base, _ in spans]
+        began_s = logs[0].stat().st_mtime
+        for hours, log in enumerate(logs):
+            os.utime(log, (began_s, began_s + hours * HOUR_MS / 1000))
+        facts = retention(made.log_dir, orders=10**12)
+        few = PinnedFiles(3, free=lambda _descriptor: 1.0)
+        object.__setattr__(made.tools, "facts", facts)
+        object.__setattr__(made.tools, "held", few)
+        made.roll("append-time-0")
+        made.hang.partition = "orders-0"
+        made.begin("upload")
+        orders, other = (
+            next(found for found in made.rounds.checks.archivers if str(found.topic_partition) == name)
+            for name in ("orders-0", "append-time-0")
+        )
+        facts.retention_ms["append-time"] = 10**12
+        first_ms, other_ms = orders.deadline_ms(orders.files), other.deadline_ms(other.files)
+        assert first_ms is not None
+        assert other_ms is not None
+        facts.retention_ms["append-time"] += first_ms - other_ms + HOUR_MS * 3 // 2
+        made.hang.is_silent = True
+        made.look()
+        assert pinned(few) == {*(("orders-0", base) for base, _ in spans[:2]), ("append-time-0", 0)}
+        made.end()
+        few.release()
