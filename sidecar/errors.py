@@ -7,6 +7,7 @@ SidecarError                    exit 1
 │   ├── CorruptFile                      keep the file, tell a person: file, byte position, what was expected
 │   ├── RecordRefused                    a record that the topic's rules refuse; nothing is damaged
 │   ├── SegmentChanged                   a file changed or vanished while it was read; checked again later
+│   ├── TooManyOpenFiles                 retryable: the limit of open files is reached
 │   ├── RowsLost                         retryable: an engine lost or doubled rows between the stages of a compaction
 │   ├── CoverageHole                     the next local segment does not continue the archive
 │   ├── LineageUnknown                   another topic, or not a continuation of the archived log
@@ -106,6 +107,12 @@ class RecordRefused(PartitionError):
 
 class SegmentChanged(PartitionError):
     """A source file changed or vanished while it was being read."""
+
+    retryable = True
+
+
+class TooManyOpenFiles(PartitionError):
+    """This process, or the machine, may open no more files now."""
 
     retryable = True
 

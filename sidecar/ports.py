@@ -123,8 +123,8 @@ class OpenFiles(Protocol):
     def identity(self, file: FileIdentity, descriptor: int) -> FileIdentity:
         """What an open file is now, under the name that it had when it was listed."""
 
-    def duplicate(self, descriptor: int) -> int:
-        """A second descriptor of the same open file, to be closed by itself."""
+    def duplicate(self, file: FileIdentity, descriptor: int) -> int:
+        """A second descriptor of the same open file, to be closed by itself. Raises TooManyOpenFiles."""
 
     def close(self, descriptor: int) -> None:
         """Give a descriptor back."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -9,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from sidecar.discovery.partition_directory import list_log_bases, read_partition_directory
-from sidecar.errors import PartitionError, SegmentChanged
+from sidecar.errors import PartitionError, SegmentChanged, TooManyOpenFiles
 from sidecar.logformat.files import PositionalFile, open_regular
 from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles
 from sidecar.storage.source import FileSource
@@ -25,7 +26,7 @@ def identity_of(path: Path, status: os.stat_result) -> FileIdentity:
 def open_listed(file: FileIdentity) -> int:
     """A read-only descriptor of the file that was listed.
 
-    Raises SegmentChanged if it vanished, or another file has its name now; PartitionError if it may not be read.
+    Raises SegmentChanged if it vanished, or another file has its name now; TooManyOpenFiles; PartitionError if it may not be read.
     """
     try:
         descriptor = open_regular(file.path, os.O_NOFOLLOW)
@@ -34,6 +35,7 @@ def open_listed(file: FileIdentity) -> int:
             f"{file.path}: vanished between listing and reading; the next scan lists it again"
         ) from error
     except OSError as error:
+        _require_room(file, error)
         raise PartitionError(
             f"{file.path}: cannot be read ({error.strerror}): run as the broker's user or a member of its group"
         ) from error
@@ -41,6 +43,13 @@ def open_listed(file: FileIdentity) -> int:
         os.close(descriptor)
         raise SegmentChanged(f"{file.path}: changed between listing and reading; the next scan lists it again")
     return descriptor
+
+
+def _require_room(file: FileIdentity, error: OSError) -> None:
+    if error.errno in {errno.EMFILE, errno.ENFILE}:
+        raise TooManyOpenFiles(
+            f"{file.path}: cannot be opened ({error.strerror}): raise the open-file limit of the process (ulimit -n)"
+        ) from error
 
 
 @contextmanager
@@ -143,8 +152,14 @@ class BrokerFiles:
     """Implements `sidecar.ports.OpenFiles`."""
 
     open = staticmethod(open_listed)
-    duplicate = staticmethod(os.dup)
     close = staticmethod(os.close)
+
+    def duplicate(self, file: FileIdentity, descriptor: int) -> int:
+        try:
+            return os.dup(descriptor)
+        except OSError as error:
+            _require_room(file, error)
+            raise
 
     def identity(self, file: FileIdentity, descriptor: int) -> FileIdentity:
         return identity_of(file.path, os.fstat(descriptor))

@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 import structlog
 
-from sidecar.errors import PartitionError, SegmentChanged
+from sidecar.errors import PartitionError, SegmentChanged, TooManyOpenFiles
 from sidecar.host.listed_files import BrokerFiles
 from sidecar.model import FileIdentity
 from sidecar.partition.domain_events import Emit, PinReleased
@@ -54,10 +54,10 @@ class PinnedFiles:
     def keep(self, wanted: Iterable[FileIdentity]) -> tuple[FileIdentity, ...]:
         """Pin these and no others, the most urgent first, as far as there is room on the disks and for descriptors.
 
-        Returns: those for which there are too few descriptors. A file that cannot be opened is reported when it is read.
+        Returns: those for which there are too few descriptors. Any other that cannot be opened is reported when it is read.
         """
         each = _each_once(wanted)
-        files = list(islice(each, self.limit))
+        files, short = list(islice(each, self.limit)), list[FileIdentity]()
         with self._lock:
             self._close(self._held.keys() - set(files))
             self._held = {file: self._held[file] for file in files if file in self._held}
@@ -66,9 +66,11 @@ class PinnedFiles:
                 if file not in self._held:
                     try:
                         self._held[file] = self._files.open(file)
-                    except (SegmentChanged, PartitionError):
+                    except TooManyOpenFiles:
+                        short.append(file)
+                    except PartitionError:
                         continue
-        return tuple(each)
+        return (*short, *each)
 
     def _spare_disks(self) -> None:
         """Release files that the broker has deleted, the least urgent first, if its disk is nearly full."""
@@ -82,7 +84,7 @@ class PinnedFiles:
         """A descriptor of the file, which the caller closes; the pin stays. Raises the errors of `open_listed`."""
         with self._lock:
             held = self._held.get(file)
-            descriptor = None if held is None else self._files.duplicate(held)
+            descriptor = None if held is None else self._files.duplicate(file, held)
         if descriptor is None:
             return self._files.open(file)
         if self._files.identity(file, descriptor) != file:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from sidecar.broker.files import FileBrokerFacts
-from sidecar.errors import StoreUnavailable
+from sidecar.errors import StoreUnavailable, TooManyOpenFiles
+from sidecar.host.listed_files import BrokerFiles, identity_of
 from sidecar.host.pinned_files import PinnedFiles
 from sidecar.topic_policy import TopicPolicy
 from tests.fakes.memory_store import MemoryStore
@@ -91,3 +95,32 @@ def test_a_backlog_behind_a_task_takes_no_pins_from_segments_that_go_sooner(tmp_
         assert pinned(few) == {*(("orders-0", base) for base, _ in spans[:2]), ("append-time-0", 0)}
         made.end()
         few.release()
+
+
+def test_files_that_the_process_may_not_open_any_more_count_as_not_pinned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = [tmp_path / f"{number:020d}.log" for number in range(4)]
+    for path in paths:
+        path.touch()
+    files = [identity_of(path, path.stat()) for path in paths]
+    held, left = PinnedFiles(limit=3, files=BrokerFiles()), [2]
+    opens = os.open
+
+    def limited(*arguments: object) -> int:
+        left[0] -= 1
+        if left[0] < 0:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return opens(*arguments)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", limited)
+        assert held.keep(files) == tuple(files[2:])
+        patch.setattr(os, "dup", limited)
+        with pytest.raises(TooManyOpenFiles, match="raise the open-file limit") as raised:
+            held.take(files[0])
+        assert raised.value.retryable
+        with pytest.raises(TooManyOpenFiles):
+            held.take(files[2])
+    assert held.keep(files) == (files[3],)
+    held.release()

@@ -83,7 +83,7 @@ class SimDisk:
         found = self.opened[descriptor][1]
         return FileIdentity(file.directory, file.name, found.inode, found.size_bytes, found.written_ms * NS_PER_MS)
 
-    def duplicate(self, descriptor: int) -> int:
+    def duplicate(self, _file: FileIdentity, descriptor: int) -> int:
         """See `OpenFiles`."""
         return self._descriptor(*self.opened[descriptor])
 

@@ -32,6 +32,7 @@ REMEDIES = {
     "SegmentChanged": "None: the broker replaced the file, and the next scan reads it again.",
     "SettingsError": "Correct the setting in the message. A reload applies it, or reports that it needs a restart.",
     "SnapshotMismatch": "None for the archive: it has a correct one. tiered-sidecar snapshots check LOG_DIR names the producers.",
+    "TooManyOpenFiles": "Raise the open-file limit of the process, and restart it. Pinned files stay pinned until then.",
     "StagingFull": "Enlarge the volume of run.state_dir and compaction.staging_dir.",
     "StagingTooSmall": "Raise compaction.max_staging_bytes to the value in the message, and give compaction.staging_dir "
     "that space.",
