@@ -173,9 +173,11 @@ class StoreSettings(StoreSection):
         if parts.username or parts.password:
             raise ValueError("url must not carry credentials")
         if parts.scheme not in {"", "file", "local"} and "://" not in value:
-            corrected = f"{parts.scheme}://{parts.path.lstrip('/')}"
+            if "@" in value:  # Without the slashes, urlsplit finds no credentials.
+                raise ValueError("url lacks the two slashes of a URL, and must not carry credentials")
+            given, corrected = f"{parts.scheme}:{parts.path}", f"{parts.scheme}://{parts.path.lstrip('/')}"
             raise ValueError(
-                f"{value} lacks the two slashes of a URL: {corrected}. A directory of this name is ./{value}"
+                f"{given} lacks the two slashes of a URL: {corrected}. A directory of this name is ./{given}"
             )
         if parts.scheme == "s3" and (parts.query or parts.fragment):
             raise ValueError(

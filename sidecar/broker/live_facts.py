@@ -155,7 +155,7 @@ class LiveBrokerFacts:
         try:
             return unseen_replicas(self._connection, self._broker_id, self._files.log_dirs, self._archives)
         except BrokerUnavailable:
-            return ""  # Nothing depends on it. A broker that is away is reported by what does.
+            return self._state.unseen_replicas  # Nothing depends on it. What does reports a broker that is away.
 
     def _ask(self, topics: frozenset[str]) -> _Look:
         cluster = describe_topics(self._connection, topics)

@@ -214,8 +214,9 @@ class CopyTasks:
             if archiver.task_plan is None:
                 archiver.held.expect(plan, archiver.tail.expected(plan))
         left = [(archiver, rest) for archiver in self._tasks if (rest := archiver.task_left()) is not None]
-        work = [*left, *work]
-        everyone = dict.fromkeys(chain(archivers, self._tasks))
+        work = [*left, *self.ordered(work)]
+        # What goes at the same time, or never, for all that is known: in the order in which partitions become tasks.
+        everyone = dict.fromkeys(chain((archiver for archiver, _ in work), archivers, self._tasks))
         planned: defaultdict[PartitionArchiver, list[FileIdentity]] = defaultdict(list)
         for archiver, plan in work:
             if plan.segments:

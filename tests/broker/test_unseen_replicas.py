@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import structlog
 
+from sidecar.broker import live_facts
 from sidecar.broker import unseen_replicas as module
 from sidecar.broker.client import FIRST_SERVER
 from sidecar.broker.connection import BrokerConnection
@@ -17,7 +18,7 @@ from sidecar.config import Settings
 from sidecar.config.broker_connection import BrokerConnectionSettings
 from sidecar.doctor.doctor import doctor
 from sidecar.doctor.findings import Area
-from sidecar.errors import LogDirsUnformatted
+from sidecar.errors import BrokerUnavailable, LogDirsUnformatted
 from sidecar.model import TopicPartition
 from sidecar.runner.configured_facts import open_facts
 from tests.doctor.examined import found_in, troubles
@@ -149,6 +150,27 @@ def test_run_warns_once_and_again_after_it_was_mended(tmp_path: Path, kafka: Fak
     told = [entry for entry in logs if entry["event"] == "replicas_not_seen"]
     assert [entry["log_level"] for entry in told] == ["warning"] * 2
     assert "VOLUME" in told[0]["remedy"]
+
+
+def test_a_comparison_that_fails_takes_no_finding_back(
+    tmp_path: Path, kafka: FakeKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log_dir, clock = log_dir_with(tmp_path / "logs", kafka, without=1), ManualClock()
+
+    def fails(*_: object) -> str:
+        raise BrokerUnavailable("no answer")
+
+    with structlog.testing.capture_logs() as logs, open_facts(settings_for(tmp_path, kafka, log_dir), clock) as facts:
+        facts.refresh()
+        found = facts.state().unseen_replicas
+        with monkeypatch.context() as patch:
+            patch.setattr(live_facts, "unseen_replicas", fails)
+            clock.sleep_s(LOG_DIRS_MAX_AGE_S)
+            facts.refresh()
+            assert facts.state().unseen_replicas == found != ""
+        clock.sleep_s(LOG_DIRS_MAX_AGE_S)
+        facts.refresh()
+    assert [entry["event"] for entry in logs].count("replicas_not_seen") == 1
 
 
 def test_log_dirs_that_seem_unformatted_are_told_apart_from_another_volume(tmp_path: Path, kafka: FakeKafka) -> None:

@@ -54,6 +54,17 @@ def test_wrong_settings_are_refused_with_a_reason(settings: dict[str, Any], mess
         StoreSettings.model_validate(settings)
 
 
+@pytest.mark.parametrize(
+    "url", ["s3:/key:topsecret@bucket/p", "gs:key:topsecret@bucket", "gs:/bucket/p?password=topsecret"]
+)
+def test_a_mistyped_url_shows_none_of_its_secrets(url: str) -> None:
+    with pytest.raises(ValidationError) as raised:
+        StoreSettings.model_validate({"url": url})
+    (error,) = raised.value.errors()
+    assert "lacks the two slashes of a URL" in error["msg"]
+    assert "topsecret" not in error["msg"]
+
+
 def test_secrets_do_not_show() -> None:
     settings = S3Settings(access_key_id=SecretStr("AKIAVISIBLE"), secret_access_key=SecretStr("topsecret"))
     assert "topsecret" not in repr(settings)
