@@ -58,7 +58,7 @@ def test_plans_of_a_third_stage_have_no_keys_in_them() -> None:
     sent: list[bytes] = []
     rows = SimpleNamespace(mapPartitionsWithIndex=lambda work: sent.append(pickle.dumps(work)))
     context, spark = SimpleNamespace(defaultParallelism=1, runJob=lambda *_: []), SimpleNamespace(death=lambda: None)
-    SparkRun(spark, context, nullcontext, rows, 1, []).third(no_answer, [a_task(**KEYS)])  # type: ignore[arg-type]
+    SparkRun(spark, context, nullcontext, rows, []).third(no_answer, [a_task(**KEYS)])  # type: ignore[arg-type]
     assert b"bucket" in sent[0]
     assert not [value for value in KEYS.values() if value.encode() in sent[0]]
 
