@@ -259,7 +259,7 @@ def test_objects_that_are_not_what_was_committed_keep_the_compacted_ones_live(
             return None if facts is None else replace(facts, crc32c=None)
 
         monkeypatch.setattr(store, "head", without_checksum)
-    with pytest.raises(PartitionError, match="nothing was undone"):
+    with pytest.raises(PartitionError, match="(?i)nothing was undone"):
         undo(store)
     assert only_state(store) == state
 
@@ -323,7 +323,7 @@ def test_of_an_undo_and_gc_at_any_moment_only_one_comes_first(
             try:
                 outer(store)
             except (CommitConflict, PartitionError) as error:
-                assert "nothing was undone" in str(error)  # noqa: PT017
+                assert "nothing was undone" in str(error).lower()  # noqa: PT017
             store.before = lambda _operation, _key: None
             assert is_sound(store), (outer.__name__, moment)
             live = {segment.segment_id for segment in only_state(store).segments}
