@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
+from crc32c import crc32c
+
 from sidecar.engine_ports import TO_DRIVER, Answer, Row, Stages, Task
 from sidecar.errors import SidecarError
 from sidecar.io_share import AsOneOf, Moving, shared_with
@@ -24,6 +26,7 @@ __all__ = ["SparkEngine", "SparkFailed", "SparkStages"]
 _STRETCH_TASKS: Final = 64
 """Answers are fetched a stretch at a time: the driver never holds more than one and the next. Each costs a small job."""
 
+_CRC_BYTES: Final = 4
 _TASKS_PER_CORE: Final = 8
 """Spark tasks per core: more cost some 10 ms each, fewer balance badly."""
 
@@ -64,7 +67,7 @@ class SparkEngine:
                     .mapPartitions(_in_order, preservesPartitioning=True)
                 )
                 fetched = answers.toLocalIterator(prefetchPartitions=True)
-            yield from map(pickle.loads, fetched)
+            yield from map(_checked, fetched)
 
 
 Group = Callable[[], AbstractContextManager[None]]
@@ -101,8 +104,18 @@ def cancelled_at_the_end(context: Any) -> Iterator[Group]:
 
 
 def _answer(function: Callable[[Any], Any], numbered: tuple[int, Any]) -> tuple[int, bytes]:
+    """The answer by pickle, behind its CRC-32C: Spark keeps no checksum of what it does not compress."""
     number, task = numbered
-    return number, pickle.dumps(function(task), pickle.HIGHEST_PROTOCOL)
+    content = pickle.dumps(function(task), pickle.HIGHEST_PROTOCOL)
+    return number, crc32c(content).to_bytes(_CRC_BYTES) + content
+
+
+def _checked(answer: bytes) -> Any:
+    """Raises SparkFailed for an answer that was damaged on its way."""
+    content = memoryview(answer)[_CRC_BYTES:]
+    if crc32c(content) != int.from_bytes(answer[:_CRC_BYTES]):
+        raise SparkFailed("a worker's answer was damaged on its way to the driver: run the command again")
+    return pickle.loads(content)  # noqa: S301  made by a worker of ours
 
 
 def _stretch(tasks: int, stretches: int, number: int) -> int:
