@@ -111,6 +111,22 @@ def test_segments_that_retention_never_deletes_do_not_count_as_not_pinned(tmp_pa
         assert sample(tools, "unpinned_segments") == rolled - 2 + len(rolled_ranges(log_dir, "orders-0"))
 
 
+def test_a_file_that_was_deleted_since_it_was_listed_keeps_its_pin(tmp_path: Path) -> None:
+    paths = [tmp_path / f"{number:020d}.log" for number in range(4)]
+    for path in paths:
+        path.touch()
+    first, second, *newer = (identity_of(path, path.stat()) for path in paths)
+    held = PinnedFiles(limit=2, free=lambda _descriptor: 1.0)
+    assert held.keep([first, second]) == ()
+    second.path.unlink()
+    assert held.keep([*newer, second, first]) == (newer[1], first)
+    assert held.has(second)
+    assert held.has(newer[0])
+    assert held.keep(newer) == ()
+    assert not held.has(second)
+    held.release()
+
+
 def test_files_that_the_process_may_not_open_any_more_count_as_not_pinned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
