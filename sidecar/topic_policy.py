@@ -80,6 +80,11 @@ class TopicPolicy:
         limits = (self.retention_ms, self.retention_bytes, self.local_limit_ms, self.local_limit_bytes)
         return any(limit is not None for limit in limits)
 
+    @property
+    def deletes_nothing(self) -> bool:
+        """Whether it is known that the broker's retention never deletes a segment."""
+        return self.is_retention_known and self.local_limit_ms is None and self.local_limit_bytes is None
+
     def _limit(self, whole: int | None, local: int | None) -> int | None:
         if self.cleanup_policy is not None and "delete" not in self.cleanup_policy:
             return None

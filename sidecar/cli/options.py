@@ -6,8 +6,9 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
@@ -97,21 +98,25 @@ class GlobalOptions:
         )
 
     def load_early(self, flags: Mapping[str, Any]) -> LoadedSettings:
-        """What flags and environment say of HTTP server and log: holds while the rest cannot be read. Raises SettingsError.
+        """What flags and environment say of HTTP server and log: holds while the rest cannot be read.
 
-        The store is `NO_ARCHIVE`.
+        The store is `NO_ARCHIVE`. Raises SettingsError for flags only: a start reports what is wrong in the environment, and a
+        process that ends is no report.
         """
         from sidecar.config import load_settings, read_assignments
         from sidecar.config.environment import variable_of
 
         sections = ("http.", "log.")
         assigned = {path: value for path, value in read_assignments(self.set_).items() if path.startswith(sections)}
-        prefixes = tuple(variable_of(section) for section in sections)
         own = {"log.level": self.log_level, "log.format": self.log_format, "store.url": NO_ARCHIVE}
-        return load_settings(
-            flags={**assigned, **own, **flags},
-            environment={name: text for name, text in os.environ.items() if name.upper().startswith(prefixes)},
-        )
+        load = partial(load_settings, flags={**assigned, **own, **flags})
+        for read in (sections, sections[:1]):
+            prefixes = tuple(map(variable_of, read))
+            with suppress(SettingsError):
+                return load(
+                    environment={name: text for name, text in os.environ.items() if name.upper().startswith(prefixes)}
+                )
+        return load(environment={})
 
     def settings(
         self, flags: Mapping[str, Any] | None = None, command_config: Path | None = None, *, calm: bool = False

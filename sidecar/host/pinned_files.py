@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import resource
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
+from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
 import structlog
@@ -56,9 +55,12 @@ class PinnedFiles:
 
         Returns: those for which there are too few descriptors. Any other that cannot be opened is reported when it is read.
         """
-        each = _each_once(wanted)
-        files, short = list(islice(each, self.limit)), list[FileIdentity]()
+        each, short = list(dict.fromkeys(wanted)), list[FileIdentity]()
         with self._lock:
+            # Trap: since it was listed, the broker may have deleted a file. Our descriptor is its last then.
+            last = {file for file in each[self.limit :] if self._is_last(file)}
+            each.sort(key=lambda file: file not in last)
+            files = each[: self.limit]
             self._close(self._held.keys() - set(files))
             self._held = {file: self._held[file] for file in files if file in self._held}
             self._spare_disks()
@@ -70,7 +72,11 @@ class PinnedFiles:
                         short.append(file)
                     except PartitionError:
                         continue
-        return (*short, *each)
+        return (*short, *each[self.limit :])
+
+    def _is_last(self, file: FileIdentity) -> bool:
+        descriptor = self._held.get(file)
+        return descriptor is not None and self._files.is_unlinked(descriptor)
 
     def _spare_disks(self) -> None:
         """Release files that the broker has deleted, the least urgent first, if its disk is nearly full."""
@@ -134,15 +140,6 @@ class PinnedFiles:
             descriptor = self._held.pop(file, None)
             if descriptor is not None:
                 self._files.close(descriptor)
-
-
-def _each_once(files: Iterable[FileIdentity]) -> Iterator[FileIdentity]:
-    """Lazily: a backlog may have very many of them."""
-    seen: set[FileIdentity] = set()
-    for file in files:
-        if file not in seen:
-            seen.add(file)
-            yield file
 
 
 class HasPins(Protocol):

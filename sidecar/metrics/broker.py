@@ -67,7 +67,7 @@ class BrokerMetrics:
         self.unpinned_segments = declarations.gauge(
             "unpinned_segments",
             "Segments that are ready for upload and beyond the limit of pinned files, as of the last check. Retention may delete "
-            "them before they are archived. Alert above 0.",
+            "them before they are archived. Topics that keep all do not count. Alert above 0.",
         )
         self._lost = declarations.counter(
             "lost_offsets_total",

@@ -142,7 +142,10 @@ class PinReleased(DomainEvent):
 
 @dataclass(frozen=True, slots=True)
 class PinsChecked(DomainEvent):
-    """A check has pinned what is ready for upload. `unpinned`: segments beyond the limit of pins, of partitions that have any."""
+    """A check has pinned what is ready for upload.
+
+    `unpinned`: segments beyond the limit of pins that retention may delete, of partitions that have any.
+    """
 
     unpinned: Mapping[TopicPartition, int]
 

@@ -234,7 +234,8 @@ class CopyTasks:
         for archiver, plan in work:
             archiver.held.planned(plan)
         counts = ((archiver.topic_partition, unpinned[archiver.files.directory]) for archiver in archivers)
-        self._report_unpinned({partition: count for partition, count in counts if count})
+        policy = self._tools.facts.policy
+        self._report_unpinned({tp: count for tp, count in counts if count and not policy(tp.topic).deletes_nothing})
 
     def _report_unpinned(self, unpinned: Mapping[TopicPartition, int]) -> None:
         self._tools.emit(PinsChecked(unpinned))

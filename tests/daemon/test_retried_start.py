@@ -13,6 +13,7 @@ import pytest
 import structlog
 
 from sidecar import daemon
+from sidecar.cli.options import GlobalOptions
 from sidecar.config import HttpSettings, LoadedSettings, load_settings
 from sidecar.config.changes import SettingsSource
 from sidecar.daemon import EXIT_CRASHED, Flags, RestartDue
@@ -120,6 +121,16 @@ def test_a_signal_during_a_start_that_fails_ends_the_process() -> None:
         raise SettingsError("wrong")
 
     assert Supervisor(NO_HTTP, None, ManualClock()).run(attempt) == 0
+
+
+@pytest.mark.parametrize("wrong", ["LOG__LEVEL", "LOG__LEVELS", "HTTP__BIND"])
+def test_a_wrong_variable_of_the_pod_ends_no_process(wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIERED_SIDECAR__HTTP__BIND", "127.0.0.1:9400")
+    monkeypatch.setenv(f"TIERED_SIDECAR__{wrong}", "nonsense")
+    early = GlobalOptions().load_early({"http.bind": None}).settings
+    assert early.http.bind == (HttpSettings().bind if wrong == "HTTP__BIND" else "127.0.0.1:9400")
+    with pytest.raises(SettingsError, match=r"http\.bind"):
+        GlobalOptions().load_early({"http.bind": "nonsense"})
 
 
 # With the real start, in a thread.

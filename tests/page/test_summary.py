@@ -14,6 +14,7 @@ from sidecar.http.page.summary import Summary, summary_of
 from sidecar.http.page.wording import REMEDIES, bytes_text, duration_text
 from sidecar.partition.status import PartitionStatus
 from sidecar.partition.wait_reason import AboveHighWatermark, OpenTransaction
+from sidecar.reporting import health_reporter
 from sidecar.reporting.health_reporter import conditions_at_start
 from sidecar.reporting.status_model import PartitionFigures, Sample, StatusFigures
 from tests.page.made_up import HOUR_MS, NOW_MS, a_look, figures, waiting
@@ -134,7 +135,15 @@ def test_where_nothing_is_to_be_done_or_the_text_says_it_nothing_is_said() -> No
 ERRORS = [name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, SidecarError)]
 
 
-@pytest.mark.parametrize("error", [name for name in ERRORS if name != SidecarError.__name__])
+KINDS = [
+    health_reporter.CLEANER_STALLED,
+    health_reporter.REPLICAS_NOT_SEEN,
+    health_reporter.RIGHT_MISSING,
+    health_reporter.START_FAILED,
+]
+
+
+@pytest.mark.parametrize("error", [*(name for name in ERRORS if name != SidecarError.__name__), *KINDS])
 def test_for_every_error_there_is_something_to_do(error: str) -> None:
     assert error in REMEDIES
 

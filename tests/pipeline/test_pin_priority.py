@@ -16,7 +16,8 @@ from sidecar.host.listed_files import BrokerFiles, identity_of
 from sidecar.host.pinned_files import PinnedFiles
 from sidecar.topic_policy import TopicPolicy
 from tests.fakes.memory_store import MemoryStore
-from tests.pipeline.rig import copy_partitions, rolled_ranges, rounds_over, tools_for
+from tests.pipeline.held_rig import Outage
+from tests.pipeline.rig import copy_partitions, rolled_ranges, rounds_over, sample, tools_for
 from tests.pipeline.test_meanwhile import site
 
 HOUR_MS = 3_600_000
@@ -25,7 +26,7 @@ HOUR_MS = 3_600_000
 class Retention(FileBrokerFacts):
     """Facts of files, and the retention of the topics that a test sets; the others keep all."""
 
-    retention_ms: dict[str, int]
+    retention_ms: dict[str, int | None]
 
     def policy(self, topic: str) -> TopicPolicy:
         return replace(
@@ -36,7 +37,7 @@ class Retention(FileBrokerFacts):
         )
 
 
-def retention(log_dir: Path, **retention_ms: int) -> Retention:
+def retention(log_dir: Path, **retention_ms: int | None) -> Retention:
     facts = Retention([log_dir], assume_leader=True)
     facts.retention_ms = {name.replace("_", "-"): found for name, found in retention_ms.items()}
     return facts
@@ -89,12 +90,41 @@ def test_a_backlog_behind_a_task_takes_no_pins_from_segments_that_go_sooner(tmp_
         first_ms, other_ms = orders.deadline_ms(orders.files), other.deadline_ms(other.files)
         assert first_ms is not None
         assert other_ms is not None
-        facts.retention_ms["append-time"] += first_ms - other_ms + HOUR_MS * 3 // 2
+        facts.retention_ms["append-time"] = 10**12 + first_ms - other_ms + HOUR_MS * 3 // 2
         made.hang.is_silent = True
         made.look()
         assert pinned(few) == {*(("orders-0", base) for base, _ in spans[:2]), ("append-time-0", 0)}
         made.end()
         few.release()
+
+
+def test_segments_that_retention_never_deletes_do_not_count_as_not_pinned(tmp_path: Path) -> None:
+    log_dir, store = copy_partitions(tmp_path, "orders-0", "transactions-0"), Outage().store
+    rolled = len(rolled_ranges(log_dir, "transactions-0"))
+    with tools_for(log_dir, store, tmp_path / "state", pins=2) as tools:
+        facts = retention(log_dir, orders=-1, transactions=10**12)
+        assert rounds_over(replace(tools, facts=facts), log_dir).run_once().errors
+        assert sample(tools, "unpinned_segments") == rolled - 2
+        facts.retention_ms["orders"] = None  # Not known.
+    with tools_for(log_dir, store, tmp_path / "other", pins=2) as tools:
+        assert rounds_over(replace(tools, facts=facts), log_dir).run_once().errors
+        assert sample(tools, "unpinned_segments") == rolled - 2 + len(rolled_ranges(log_dir, "orders-0"))
+
+
+def test_a_file_that_was_deleted_since_it_was_listed_keeps_its_pin(tmp_path: Path) -> None:
+    paths = [tmp_path / f"{number:020d}.log" for number in range(4)]
+    for path in paths:
+        path.touch()
+    first, second, *newer = (identity_of(path, path.stat()) for path in paths)
+    held = PinnedFiles(limit=2, free=lambda _descriptor: 1.0)
+    assert held.keep([first, second]) == ()
+    second.path.unlink()
+    assert held.keep([*newer, second, first]) == (newer[1], first)
+    assert held.has(second)
+    assert held.has(newer[0])
+    assert held.keep(newer) == ()
+    assert not held.has(second)
+    held.release()
 
 
 def test_files_that_the_process_may_not_open_any_more_count_as_not_pinned(

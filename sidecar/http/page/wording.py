@@ -26,13 +26,16 @@ REMEDIES = {
     "OutcomeUnknown": "None if it passes: the next cycle reads the commit log. Otherwise follow the message about the store.",
     "PartitionError": "Follow the message. Other partitions go on; this one is retried after a backoff.",
     "RecordRefused": "Correct the producer of the record in the message, or set compaction.on_unkeyed or compaction.strict.",
+    "ReplicasNotSeen": "Mount the broker's volume, and name its directory in broker.log_dirs. docs/how-to/connect-to-a-broker.md "
+    "has the usual causes.",
     "RightMissing": "Give the right with the command in the text; docs/how-to/connect-to-a-broker.md lists all that are needed.",
     "RowsLost": "None if it passes: nothing was replaced, and compaction runs again. Otherwise set spark.engine to local.",
     "OffsetsLost": "Find out why uploads were late, or what deleted files. Archiving goes on; the gap stays recorded.",
     "SegmentChanged": "None: the broker replaced the file, and the next scan reads it again.",
     "SettingsError": "Correct the setting in the message. A reload applies it, or reports that it needs a restart.",
     "SnapshotMismatch": "None for the archive: it has a correct one. tiered-sidecar snapshots check LOG_DIR names the producers.",
-    "TooManyOpenFiles": "Raise the open-file limit of the process, and restart it. Pinned files stay pinned until then.",
+    "StartFailed": "Follow the message. The start is tried again by itself, at once when the settings file changes.",
+    "TooManyOpenFiles": "Raise the open-file limit of the process. Restart it when held_deleted_bytes in /status is 0.",
     "StagingFull": "Enlarge the volume of run.state_dir and compaction.staging_dir.",
     "StagingTooSmall": "Raise compaction.max_staging_bytes to the value in the message, and give compaction.staging_dir "
     "that space.",
