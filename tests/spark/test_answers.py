@@ -9,7 +9,15 @@ from typing import Any
 
 import pytest
 
+from sidecar.io_share import be_one_of
 from sidecar.spark.engine import SparkEngine, SparkFailed
+
+
+@pytest.fixture(autouse=True)
+def _alone() -> Iterator[None]:
+    """Tasks run in this process here, and make it one of several."""
+    yield
+    be_one_of(1)
 
 
 class Rows:
