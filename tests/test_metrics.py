@@ -95,7 +95,7 @@ def test_ages_grow_while_nothing_happens(metrics: Metrics, clock: ManualClock) -
     clock.advance_ms(40_000)
     found = values(metrics)
     assert found[f"{PREFIX}_oldest_pending_segment_age_seconds"] == pytest.approx(100, abs=0.01)
-    assert found[f"{PREFIX}_broker_facts_age_seconds"] == 40
+    assert found[f"{PREFIX}_broker_metadata_age_seconds"] == 40
     metrics.handle(committed("absent"))
     assert values(metrics)[f"{PREFIX}_oldest_pending_segment_age_seconds"] == 0
 

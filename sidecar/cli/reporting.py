@@ -60,7 +60,7 @@ def status(options: GlobalOptions, archive: Archive = None, topic: Topics = None
             for row in rows
         ]
         columns = ["partition", "topic id", "from#", "to#", "segments#", "size#", "compacted#", "clean to#"]
-        columns += ["undo until", "leader epoch#", "holes"]
+        columns += ["undo until", "leader epoch#", "gaps"]
         if shown:
             print_table(f"Archive {store.url}", columns, shown, colors=options.colors)
             for row in rows:
@@ -230,4 +230,4 @@ def _verdict(holes: int, problems: int) -> Text:
 
     if problems:
         return Text(f"{problems} problem{'s' if problems > 1 else ''}", "red")
-    return Text(f"{holes} recorded holes", "yellow") if holes else Text("sound", "green")
+    return Text(f"{holes} recorded gap{'s' if holes > 1 else ''}", "yellow") if holes else Text("sound", "green")

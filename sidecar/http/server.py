@@ -169,7 +169,7 @@ class HttpServer(ThreadingHTTPServer):
         model = model or StatusModel(clock)
         self.pages = Pages(settings, health, metrics, clock, model, requires_token=requires_token)
         self._timeout_s = settings.request_timeout_s
-        self.clients = Clients(settings.max_connections, self._timeout_s, clock, metrics.http_turned_away.inc)
+        self.clients = Clients(settings.max_connections, self._timeout_s, clock, metrics.http_refused_connections.inc)
         if ":" in address[0]:
             self.address_family = socket.AF_INET6
         try:

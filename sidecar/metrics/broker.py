@@ -14,15 +14,15 @@ class BrokerMetrics:
         self._clock = clock
         self._read = Since(clock)
         declarations.gauge(
-            "broker_facts_age_seconds",
+            "broker_metadata_age_seconds",
             "Seconds since the sidecar last read leadership and stable offsets; 0 before the first time.",
         ).set_function(self._read.seconds)
         self._away = declarations.gauge(
-            "broker_away",
+            "broker_unreachable",
             "1 while the broker does not respond: uploads in progress end, and nothing new is planned or committed.",
         )
         self._missing_rights = declarations.gauge(
-            "broker_missing_rights",
+            "broker_denied_permissions",
             "Permissions that the broker denies, so that less is archived or watched. The log event "
             "`broker_permission_denied` names them. Alert above 0.",
         )
@@ -59,7 +59,7 @@ class BrokerMetrics:
             "Partitions with dirty records older than `max.compaction.lag.ms`.",
         )
         self.held_deleted = declarations.gauge(
-            "held_deleted_bytes",
+            "pinned_deleted_bytes",
             "Bytes of segments that the broker has deleted and the sidecar keeps as pinned files until they are "
             "archived. They still use the broker's disk, and are lost when this process ends. Alert above 0, and "
             "check it before a restart.",
@@ -75,8 +75,8 @@ class BrokerMetrics:
             "were deleted before their partition's first commit: the archive begins above them, and only this "
             "counter and the log name them.",
         )
-        self.taken_as_compacted = declarations.counter(
-            "offsets_taken_as_compacted_total",
+        self.accepted_as_compacted = declarations.counter(
+            "offsets_accepted_as_compacted_total",
             "Offsets missing in the log, for which the topic's cleanup.policy is the only explanation. Counted "
             "each time such a segment is prepared.",
         )

@@ -72,7 +72,7 @@ class CompactionMetrics:
             "compaction_records_total", "Records that compaction has read, and retained.", "side"
         )
         self._odd_records = declare.counter(
-            "compaction_odd_records_total",
+            "compaction_invalid_records_total",
             "Records that compaction dropped because they have no key (unkeyed), and records with a malformed version, which lose "
             "to each record of their key that has a valid one (malformed_version). The log and /status name the topics.",
             "kind",

@@ -103,8 +103,8 @@ class Metrics(Declarations):
         self.store = StoreMetrics(self)
         self.work_dirs = WorkDirMetrics(self)
         self.config = ConfigMetrics(self, self._clock)
-        self.http_turned_away = self.counter(
-            "http_turned_away_total",
+        self.http_refused_connections = self.counter(
+            "http_refused_connections_total",
             "Clients of the HTTP port that got no answer, because `http.max_connections` were served and the queue "
             "was full, or because they had sent no request when others came.",
         )
@@ -132,7 +132,7 @@ class Metrics(Declarations):
             case events.OffsetsLost():
                 self.broker.offsets_lost(event.to_offset - event.from_offset)
             case events.OffsetsTakenAsCompacted():
-                self.broker.taken_as_compacted.inc(event.offsets[1] - event.offsets[0])
+                self.broker.accepted_as_compacted.inc(event.offsets[1] - event.offsets[0])
             case events.PinsChecked(unpinned):
                 self.broker.unpinned_segments.set(sum(unpinned.values()))
             case events.BacklogChanged():

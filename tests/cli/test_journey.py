@@ -267,6 +267,6 @@ def test_offsets_that_were_recorded_as_lost_are_named_by_verify_each_time(log_di
     assert tiered_sidecar(*backfill(copy, tmp_path), variables=recording).code == 0
     outcome = tiered_sidecar("verify", "--archive", str(tmp_path / "archive"))
     assert outcome.code == 0
-    assert "1 recorded holes" in outcome.out
+    assert "1 recorded gap" in outcome.out
     assert f"recorded as lost: orders-0 [{bases[2]}, {bases[3]}): " in outcome.err
     assert "orders-1" not in outcome.err

@@ -71,10 +71,10 @@ STORIES: dict[str, Story] = {
         quiet={"tiered_sidecar_data_at_risk_in_seconds{{T}}": " ".join(["+Inf"] * 200)},
         summary="kafka-0: in 30m 0s the broker deletes a segment that is not archived",
     ),
-    "TieredSidecarOnlyHeldOpen": Story(
-        firing={"tiered_sidecar_held_deleted_bytes{{T}}": "0x60 2831155x140"},
+    "TieredSidecarDeletedSegmentsPinned": Story(
+        firing={"tiered_sidecar_pinned_deleted_bytes{{T}}": "0x60 2831155x140"},
         # Retention takes what is on its way: it is in the archive within minutes.
-        quiet={"tiered_sidecar_held_deleted_bytes{{T}}": "0x60 2831155x3 0x54 2831155x2 0x80"},
+        quiet={"tiered_sidecar_pinned_deleted_bytes{{T}}": "0x60 2831155x3 0x54 2831155x2 0x80"},
         summary="kafka-0: 2.7MiB that the broker deleted are not archived, and exist only as pinned files",
     ),
     "TieredSidecarSegmentsNotPinned": Story(
@@ -89,7 +89,7 @@ STORIES: dict[str, Story] = {
         quiet={"tiered_sidecar_retention_unknown_partitions{{T}}": "0x90 3x10 0x10 3x90"},
         summary="kafka-0: the retention of 3 partitions with waiting segments is unknown",
     ),
-    "TieredSidecarCoverageHole": Story(
+    "TieredSidecarCoverageGap": Story(
         # Promtool's clock begins at 0. Losses of a moment ago, and of two days ago.
         firing={_errors("CoverageHole"): "0x200", LOST: "7000x200"},
         quiet={_errors("CoverageHole"): "1x200", _errors("CorruptFile"): "0x115 1x85", LOST: "-172800x200"},
@@ -130,9 +130,9 @@ STORIES: dict[str, Story] = {
         summary="kafka-0: a partition has been due for compaction for 8h 20m 0s",
         eval_minute=500,
     ),
-    "TieredSidecarCompactionOddRecords": Story(
-        firing={'tiered_sidecar_compaction_odd_records_total{{T}, kind="unkeyed"}': "0x100 60x100"},
-        quiet={'tiered_sidecar_compaction_odd_records_total{{T}, kind="unkeyed"}': "60x200"},
+    "TieredSidecarCompactionInvalidRecords": Story(
+        firing={'tiered_sidecar_compaction_invalid_records_total{{T}, kind="unkeyed"}': "0x100 60x100"},
+        quiet={'tiered_sidecar_compaction_invalid_records_total{{T}, kind="unkeyed"}': "60x200"},
         summary="kafka-0: compaction read 60 unkeyed records within an hour",
         labels={"kind": "unkeyed"},
     ),
@@ -173,16 +173,16 @@ STORIES: dict[str, Story] = {
         summary="kafka-0: no check ended without an error for 6 hours",
         eval_minute=500,
     ),
-    "TieredSidecarBrokerAway": Story(
-        firing={"tiered_sidecar_broker_away{{T}}": "0x60 1x140"},
+    "TieredSidecarBrokerUnreachable": Story(
+        firing={"tiered_sidecar_broker_unreachable{{T}}": "0x60 1x140"},
         # A restart of the broker.
-        quiet={"tiered_sidecar_broker_away{{T}}": "0x110 1x90"},
+        quiet={"tiered_sidecar_broker_unreachable{{T}}": "0x110 1x90"},
         summary="kafka-0: the broker does not respond",
     ),
-    "TieredSidecarBrokerMissingRights": Story(
-        firing={"tiered_sidecar_broker_missing_rights{{T}}": "0x60 1x140"},
+    "TieredSidecarBrokerPermissionDenied": Story(
+        firing={"tiered_sidecar_broker_denied_permissions{{T}}": "0x60 1x140"},
         # Given within minutes.
-        quiet={"tiered_sidecar_broker_missing_rights{{T}}": "0x110 1x5 0x85"},
+        quiet={"tiered_sidecar_broker_denied_permissions{{T}}": "0x110 1x5 0x85"},
         summary="kafka-0: the broker denies permissions of 1 kinds",
     ),
     "TieredSidecarNotReady": Story(

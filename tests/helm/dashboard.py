@@ -124,8 +124,8 @@ ROWS: dict[str, list[Panel]] = {
         Panel(
             "Broker",
             {
-                "unreachable {{instance}}": "tiered_sidecar_broker_away{$s}",
-                "age of facts {{instance}}": "tiered_sidecar_broker_facts_age_seconds{$s}",
+                "unreachable {{instance}}": "tiered_sidecar_broker_unreachable{$s}",
+                "metadata age {{instance}}": "tiered_sidecar_broker_metadata_age_seconds{$s}",
             },
         ),
         Panel(
@@ -144,7 +144,7 @@ ROWS: dict[str, list[Panel]] = {
             "Conditions that are not met",
             {
                 "{{condition}} {{instance}}": "tiered_sidecar_not_ready{$s}",
-                "denied permissions {{instance}}": "tiered_sidecar_broker_missing_rights{$s}",
+                "denied permissions {{instance}}": "tiered_sidecar_broker_denied_permissions{$s}",
                 "retention unknown {{instance}}": "tiered_sidecar_retention_unknown_partitions{$s}",
             },
         ),

@@ -18,6 +18,7 @@ from sidecar.metrics import Metrics, Stage
 from sidecar.metrics.registry import SNAPSHOT_RESULTS
 from sidecar.partition.status import PartitionCondition
 from sidecar.reporting.health_reporter import ALL_CONDITIONS
+from tests.fakes.manual_clock import ManualClock
 from tests.helm.alert_stories import STORIES, TARGET, Story
 from tests.helm.charts import CHART, MONITORING, NEEDED, rendered
 from tests.helm.dashboard import queries
@@ -60,6 +61,12 @@ def test_prometheus_reads_the_file_as_it_is() -> None:
     check("check", "rules", ALERTS)
 
 
+def test_the_metrics_follow_the_conventions_of_prometheus() -> None:
+    page, _ = Metrics(ManualClock(0)).exposition()
+    done = subprocess.run([str(promtool()), "check", "metrics"], input=page, capture_output=True, check=False)
+    assert (done.returncode, done.stdout + done.stderr) == (0, b"")
+
+
 def test_the_chart_hands_it_on_unchanged() -> None:
     objects = rendered(NEEDED, apis=MONITORING)
     (rule,) = (found for found in objects if found["kind"] == "PrometheusRule")
@@ -79,10 +86,10 @@ def test_an_alert_tells_its_story(name: str, fires: bool, tmp_path: Path) -> Non
 
 
 def test_a_target_that_is_no_pod_is_named_by_its_address(tmp_path: Path) -> None:
-    story = replace(STORIES["TieredSidecarBrokerAway"], summary="10.0.0.1:9308: the broker does not respond")
+    story = replace(STORIES["TieredSidecarBrokerUnreachable"], summary="10.0.0.1:9308: the broker does not respond")
     target = TARGET.removesuffix(', pod="kafka-0"')
     path = tmp_path / "story.yaml"
-    path.write_text(json.dumps(_promtool_test("TieredSidecarBrokerAway", story, fires=True, target=target)))
+    path.write_text(json.dumps(_promtool_test("TieredSidecarBrokerUnreachable", story, fires=True, target=target)))
     check("test", "rules", path)
 
 

@@ -138,7 +138,7 @@ def test_idle_connections_keep_nobody_out(health: Health) -> None:
         assert request(server, "/status")[0] == 200
         # Two times four may be silent: four gave way to those who came later, and one to the first request.
         assert answer_to(idle[0]).startswith(b"HTTP/1.0 503 ")
-        assert b"tiered_sidecar_http_turned_away_total 5.0" in request(server, "/metrics")[1]
+        assert b"tiered_sidecar_http_refused_connections_total 5.0" in request(server, "/metrics")[1]
         assert request(server, "/healthz")[0] == 200
 
 
@@ -175,7 +175,7 @@ def test_many_wait_for_their_turn_more_are_turned_away_and_health_is_always_told
             assert request(server, "/healthz")[0] == 200
             source.may_answer.set()
             assert [future.result()[0] for future in asked] == [200] * 5
-        assert b"tiered_sidecar_http_turned_away_total 3.0" in request(server, "/metrics")[1]
+        assert b"tiered_sidecar_http_refused_connections_total 3.0" in request(server, "/metrics")[1]
 
 
 def test_close_frees_the_port_and_does_not_wait_for_silent_clients(health: Health) -> None:

@@ -82,7 +82,7 @@ def test_what_is_wrong_and_where_stands_at_the_top(page: Page) -> None:
     page.get_by_role("link", name="1 partition stopped at a gap").click()
     assert first_row(page) == "topic-30-5"
     expect(page.locator("tbody th")).to_have_count(1)
-    bar = page.get_by_role("img", name=re.compile("^topic-30-5: .*hole: offsets 80 to 89"))
+    bar = page.get_by_role("img", name=re.compile("^topic-30-5: .*gap: offsets 80 to 89"))
     expect(bar).to_be_visible()
     expect(page.locator("#panels")).to_contain_text("<b>no</b> rights on s3://bucket")
     expect(page.locator("#panels")).to_contain_text("What to do")

@@ -121,11 +121,11 @@ def test_bytes_held_of_deleted_files_are_counted(tmp_path: Path) -> None:
         remove_offsets(directory, lambda offset: offset >= 140)
         outage.left = 0
         rounds.run_once()
-        assert f"held_deleted_bytes {float(size_bytes)}".encode() in tools.metrics.exposition()[0]
+        assert f"pinned_deleted_bytes {float(size_bytes)}".encode() in tools.metrics.exposition()[0]
         tools.stop.set()
         rounds.run_once()
         assert held_names(tools) == []
-        assert b"held_deleted_bytes 0.0" in tools.metrics.exposition()[0]
+        assert b"pinned_deleted_bytes 0.0" in tools.metrics.exposition()[0]
 
 
 def test_pins_do_not_depend_on_the_room_of_the_queue(tmp_path: Path) -> None:

@@ -97,14 +97,14 @@ def test_what_the_broker_deletes_while_a_round_lasts_is_counted_at_once(tmp_path
         def delete_all(operation: str, _key: str) -> None:
             if operation == "upload":
                 remove_offsets(directory, lambda offset: offset >= spans[-1][1])
-                counted.append(sample(tools, "held_deleted_bytes"))
+                counted.append(sample(tools, "pinned_deleted_bytes"))
 
         spans = rolled_ranges(directory.parent, "orders-0")
         sizes = [(directory / f"{base_offset:020d}.log").stat().st_size for base_offset, _ in spans]
         outage.store.before = delete_all
         rounds.run_once()
         assert counted[0] == sum(sizes)
-        assert sample(tools, "held_deleted_bytes") == 0.0
+        assert sample(tools, "pinned_deleted_bytes") == 0.0
 
 
 def test_what_still_lies_on_the_disk_is_let_go_in_silence(tmp_path: Path) -> None:

@@ -168,7 +168,7 @@ def test_a_segment_that_a_cleaner_emptied_is_no_hole(where: str, explained_by: s
         return
     assert errors == []
     taken = LOST[1] - LOST[0] if explained_by == "cleanup.policy" else 0
-    assert f"offsets_taken_as_compacted_total {taken}.0" in counted
+    assert f"offsets_accepted_as_compacted_total {taken}.0" in counted
     assert (ranges(orders_of(store)), holes(orders_of(store))) == (ORDERS, [])
 
 

@@ -122,7 +122,7 @@ def test_run_counts_and_shows_what_its_copies_lack(tmp_path: Path) -> None:
             rounds.run_once()
         exposed, _ = tools.metrics.exposition()
     assert shown[-1]["odd_records"] == {"orders": {"unkeyed": 1, "malformed_versions": 2}}
-    assert re.search(rb'compaction_odd_records_total\{kind="unkeyed"\} 1.0', exposed)
+    assert re.search(rb'compaction_invalid_records_total\{kind="unkeyed"\} 1.0', exposed)
 
 
 def test_compactions_of_the_archive_count_a_malformed_version_once(

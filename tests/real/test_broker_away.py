@@ -69,11 +69,11 @@ def test_uploads_end_and_are_kept_nothing_is_planned_and_a_slow_broker_counts_as
         proxy.set_enabled(False)
         eventually(is_told)
         committed = objects(archive, "commits/*.json")
-        eventually(lambda: daemon.metric("broker_facts_age_seconds") > 6)
+        eventually(lambda: daemon.metric("broker_metadata_age_seconds") > 6)
         uploaded = objects(archive, "segments/*.log")
         produce(broker, "orders", RECORDS_PER_SEGMENT)
-        eventually(lambda: daemon.metric("broker_facts_age_seconds") > 9)
-        assert (daemon.metric("broker_away"), daemon.get("/healthz")[0]) == (1, 200)
+        eventually(lambda: daemon.metric("broker_metadata_age_seconds") > 9)
+        assert (daemon.metric("broker_unreachable"), daemon.get("/healthz")[0]) == (1, 200)
         assert (objects(archive, "commits/*.json"), objects(archive, "segments/*.log")) == (committed, uploaded)
         assert len(uploaded) > len(committed)
         proxy.set_enabled(True)
@@ -87,10 +87,10 @@ def test_uploads_end_and_are_kept_nothing_is_planned_and_a_slow_broker_counts_as
             toxic = proxy.add_toxic(kind, **attributes)
             eventually(is_told)
             end = daemon.archived_end("orders-0")
-            assert (daemon.metric("broker_away"), daemon.archived_end("orders-0")) == (1, end)
+            assert (daemon.metric("broker_unreachable"), daemon.archived_end("orders-0")) == (1, end)
             proxy.remove_toxic(toxic)
             eventually(daemon.is_ready)
-        assert daemon.metric("broker_away") == 0
+        assert daemon.metric("broker_unreachable") == 0
         assert daemon.process.stop() == 0
         events = [
             event["event"] for event in daemon.events() if event["event"] in {"broker_unreachable", "broker_reachable"}

@@ -188,15 +188,15 @@ def test_nothing_above_the_last_stable_offset_is_archived_and_a_broker_that_is_a
         broker.stop()
         eventually(lambda: not daemon.is_ready())
         assert "broker: the broker does not respond" in daemon.get("/readyz")[1]
-        assert daemon.metric("broker_away") == 1
-        eventually(lambda: daemon.metric("broker_facts_age_seconds") > 1)
+        assert daemon.metric("broker_unreachable") == 1
+        eventually(lambda: daemon.metric("broker_metadata_age_seconds") > 1)
         assert daemon.get("/healthz")[0] == 200
         broker.start()
         eventually(daemon.is_settled)
         produce(broker, "payments", 60)
         end = daemon.archived_end("payments-0") or 0
         eventually(lambda: (daemon.archived_end("payments-0") or 0) > end)
-        assert daemon.metric("broker_away") == 0
+        assert daemon.metric("broker_unreachable") == 0
         assert daemon.process.stop() == 0
         events = [event["event"] for event in daemon.events()]
         assert {"broker_unreachable", "broker_reachable"} <= set(events)

@@ -58,12 +58,12 @@ def test_what_rolls_while_the_store_hangs_is_held_and_the_silence_is_told(tmp_pa
             for name in PARTITIONS:  # As retention does, from the log's beginning.
                 for base in bases[name]:
                     (log_dir / name / f"{base:020d}.log").unlink()
-            eventually(lambda: daemon.metric("held_deleted_bytes") > 0)
+            eventually(lambda: daemon.metric("pinned_deleted_bytes") > 0)
             assert open_logs(daemon, log_dir) == [f"{name} (deleted)" for name in wanted]
             gateway.process.send_signal(signal.SIGCONT)
             eventually(lambda: all(daemon.archived_end(name) == end for name, end in ends.items()))
             eventually(daemon.is_ready)
-            eventually(lambda: daemon.metric("held_deleted_bytes") == 0)
+            eventually(lambda: daemon.metric("pinned_deleted_bytes") == 0)
             assert daemon.process.stop() == 0
             told = [event["event"] for event in daemon.events() if event["event"].startswith("store_")]
             assert told == ["store_not_responding", "store_responding"]

@@ -311,7 +311,7 @@ def test_run_says_what_is_wrong_plans_nothing_and_goes_on_with_the_right_secret(
     with Daemon(tmp_path, settings) as daemon:
         eventually(lambda: "user sidecar is refused" in daemon.get("/readyz")[1])
         assert not daemon.is_ready()
-        assert daemon.metric("broker_away") == 1
+        assert daemon.metric("broker_unreachable") == 1
         assert [row for row in daemon.partitions().values() if row["archived_end_offset"]] == []
         shown += [daemon.get(path)[1] for path in ("/readyz", "/status", "/metrics")]
         refused = run_program(settings, "broker", "--json")

@@ -51,7 +51,7 @@ def test_servers_of_another_cluster_are_an_absent_broker_in_the_metrics(tmp_path
                     rounds.run_once()
             else:
                 rounds.run_once()
-            assert tools.metrics.registry.get_sample_value("tiered_sidecar_broker_away") == away
+            assert tools.metrics.registry.get_sample_value("tiered_sidecar_broker_unreachable") == away
 
 
 def test_a_round_that_cannot_begin_names_what_keeps_it_from_it() -> None:

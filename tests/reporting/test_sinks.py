@@ -116,7 +116,7 @@ NEVER_ARCHIVED = (
         (
             events.OffsetsTakenAsCompacted(SEGMENT, (5, 10), "compact"),
             [("warning", "missing_offsets_accepted_as_compacted")],
-            {"offsets_taken_as_compacted_total": 5},
+            {"offsets_accepted_as_compacted_total": 5},
             [],
         ),
         (events.PinReleased("0.log", 100, "full"), [("error", "pinned_segment_released")], {}, []),
@@ -138,7 +138,7 @@ NEVER_ARCHIVED = (
             {},
             [("StoreDenied", "not allowed")],
         ),
-        (events.BrokerFactsRead(NOW_MS, True, 2), [], {"broker_away": 1, "broker_missing_rights": 2}, []),
+        (events.BrokerFactsRead(NOW_MS, True, 2), [], {"broker_unreachable": 1, "broker_denied_permissions": 2}, []),
         (events.CycleProgressed(0, archived=True), [], {"last_success_timestamp_seconds": NOW_MS / 1000}, []),
         (events.CycleEnded(2, 3), [], {"partitions{state=stopped}": 2, "unfinished_attempts": 3}, []),
     ],

@@ -115,7 +115,7 @@ LEGEND = {
     RangeKind.LOCAL_ONLY: ("local only", "on the broker's disk, including the active segment"),
     RangeKind.UPLOADING: ("uploading", "being uploaded"),
     RangeKind.AT_RISK: ("at risk", "not archived; the broker's retention deletes it within an hour"),
-    RangeKind.HOLE: ("hole", "not archived, and deleted from the broker's disk"),
+    RangeKind.HOLE: ("gap", "not archived, and deleted from the broker's disk"),
     RangeKind.LOST: ("recorded as lost", "a gap that the archive has recorded"),
 }
 """Label and explanation of each kind, in the legend's order."""

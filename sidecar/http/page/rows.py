@@ -46,7 +46,7 @@ class State(StrEnum):
 
     @property
     def label(self) -> str:
-        return self.value.replace("_", " ").capitalize()
+        return "Gap" if self is State.HOLE else self.value.replace("_", " ").capitalize()
 
 
 _RANKS = {state: rank for rank, state in enumerate(State)}
