@@ -157,7 +157,7 @@ COMMANDS: Final[Mapping[str, str | Group]] = {
 app = typer.Typer(
     name="tiered-sidecar",
     cls=RootGroup,
-    help="Moves every finished Kafka log segment to S3-compatible storage as a complete, verified bundle.\n\nExit "
+    help="Archives every finished Kafka log segment to S3-compatible storage as a complete, verified bundle.\n\nExit "
     "codes: 0 ok, 1 failure, 2 usage or settings, 3 partial, 4 verification mismatch, 5 fenced, 6 storage "
     "unreachable or unfit. Signals: 130 interrupted, 141 the reader of stdout closed it, 143 stopped before "
     "all uploads ended.",

@@ -26,10 +26,12 @@ class Backlog:
         self._deadlines_ms: dict[TopicPartition, int] = {}
         self._unknown: set[TopicPartition] = set()
         self._active_ms: list[int] = []
+        self._is_checked = False
 
     def checked(self, statuses: Iterable[PartitionStatus]) -> None:
         """These are all partitions."""
         with self._lock:
+            self._is_checked = True
             self._segments, self._oldest_ms, self._deadlines_ms = 0, {}, {}
             self._unknown, self._active_ms = set(), []
             for status in statuses:
@@ -69,11 +71,11 @@ class Backlog:
         return 0.0 if oldest_ms is None else max(0.0, (self._clock.now_ms() - oldest_ms) / 1000)
 
     def at_risk_in_s(self) -> float:
-        """+Inf while nothing at risk, NaN while that is unknown."""
+        """+Inf while nothing is at risk, NaN while that is unknown: before the first check, too."""
         with self._lock:
             first_ms = min((*self._deadlines_ms.values(), *self._active_ms), default=None)
             if first_ms is None:
-                return math.nan if self._unknown else math.inf
+                return math.nan if self._unknown or not self._is_checked else math.inf
         return max(0.0, (first_ms - self._clock.now_ms()) / 1000)
 
     def unknown(self) -> int:

@@ -29,9 +29,9 @@ class BrokerMetrics:
         declarations.gauge(
             "data_at_risk_in_seconds",
             "Seconds until the broker's retention deletes the first segment that is not archived, by the topics' "
-            "configs. Includes idle active segments that are not pinned. 0: the broker has deleted it, and only "
-            "the pinned file remains. +Inf: nothing is at risk. NaN: unknown (see `retention_unknown_partitions`). "
-            "Alert when it comes near the time that an upload takes.",
+            "configs. Includes idle active segments that are not pinned. 0: the broker has deleted it, or does so now. "
+            "+Inf: nothing is at risk. NaN: unknown, as before the first check of a start (see "
+            "`retention_unknown_partitions`). Alert when it comes near the time that an upload takes.",
         ).set_function(backlog.at_risk_in_s)
         declarations.gauge(
             "retention_unknown_partitions",

@@ -172,6 +172,13 @@ def test_a_retention_that_nobody_has_told_threatens_for_all_we_know() -> None:
     assert tiles["Unarchived data deleted in"].figure == "never"
 
 
+@pytest.mark.parametrize("condition", ["first_round", "start"])
+def test_before_the_first_check_it_is_unknown_what_is_at_risk(condition: str) -> None:
+    tiles = {tile.label: tile for tile in summary(board(), not_ready={condition: "not over"}).tiles}
+    tile = tiles["Unarchived data deleted in"]
+    assert (tile.figure, tile.note) == ("unknown", "the first check of all partitions is not over")
+
+
 def test_charts_draw_rates_and_levels_of_the_last_hour() -> None:
     samples = [Sample(180, 0, 500), Sample(120, 6_000, 300), Sample(60, 6_000, 100), Sample(0, 12_000, 0)]
     rate = throughput(samples)

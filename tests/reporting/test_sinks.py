@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import errno
+import math
 from pathlib import Path
 from typing import Any
 
@@ -192,6 +193,14 @@ def test_a_commit_moves_the_risk_of_its_partition_and_of_no_other() -> None:
             )
         ]
         assert shown == [at_risk_in_s, unknown, age_s]
+
+
+def test_what_is_at_risk_is_unknown_before_the_first_check() -> None:
+    _, metrics, _ = told()
+    at_risk_in_s = "tiered_sidecar_data_at_risk_in_seconds"
+    assert math.isnan(metrics.registry.get_sample_value(at_risk_in_s) or 0)
+    metrics.handle(events.PartitionsChecked((), frozenset()))
+    assert metrics.registry.get_sample_value(at_risk_in_s) == math.inf
 
 
 def test_an_active_segment_is_at_risk_as_others_are() -> None:

@@ -72,7 +72,8 @@ def summary_of(
     nothing_chosen = status.get("topics", {}).get("nothing_chosen")
     if tone == "busy" and nothing_chosen and not states:
         headline = f"Nothing to do: {nothing_chosen}"
-    return Summary(tone, headline, tuple(troubles), _tiles(rows, states, figures, now_ms))
+    is_checked = not {"first_round", "start"} & not_ready.keys()
+    return Summary(tone, headline, tuple(troubles), _tiles(rows, states, figures, now_ms, is_checked=is_checked))
 
 
 def _headline(states: Counter[State], troubles: Sequence[Trouble], waits_for: str) -> tuple[str, str]:
@@ -156,7 +157,9 @@ def mismatches(snapshots: Mapping[str, int]) -> int:
     return sum(snapshots.get(result, 0) for result in MISMATCHES)
 
 
-def _tiles(rows: Sequence[Row], states: Counter[State], figures: StatusFigures, now_ms: int) -> tuple[Tile, ...]:
+def _tiles(
+    rows: Sequence[Row], states: Counter[State], figures: StatusFigures, now_ms: int, *, is_checked: bool
+) -> tuple[Tile, ...]:
     archived = sum(row.figures.extent.size_bytes for row in rows)
     segments = sum(row.figures.extent.segments for row in rows)
     pending_bytes = sum(row.status.pending_bytes for row in rows)
@@ -172,15 +175,20 @@ def _tiles(rows: Sequence[Row], states: Counter[State], figures: StatusFigures, 
         Tile("Uploading now", bytes_text(sending), plural(len(figures.uploads), "segment")),
         Tile(
             "Unarchived data deleted in",
-            *_time_left(deadline_ms, sum(not row.is_retention_known for row in rows), now_ms),
+            *_time_left(deadline_ms, sum(not row.is_retention_known for row in rows), now_ms, is_checked=is_checked),
             "bad" if states[State.AT_RISK] else "",
         ),
     )
 
 
-def _time_left(deadline_ms: int | None, unknown: int, now_ms: int) -> tuple[str, str]:
-    """Figure and note: time until the broker deletes unarchived data. `unknown`: partitions with an unknown retention."""
+def _time_left(deadline_ms: int | None, unknown: int, now_ms: int, *, is_checked: bool) -> tuple[str, str]:
+    """Figure and note: time until the broker deletes unarchived data.
+
+    `unknown`: partitions with an unknown retention. `is_checked`: whether the first check of all partitions is over.
+    """
     untold = f"the retention of {plural(unknown, 'partition')} is unknown: no broker reported it" if unknown else ""
     if deadline_ms is not None:
         return duration_text((deadline_ms - now_ms) / 1000), untold or "until the broker deletes the first segment"
-    return ("unknown", untold) if unknown else ("never", "nothing at risk")
+    if unknown or not is_checked:
+        return "unknown", untold or "the first check of all partitions is not over"
+    return "never", "nothing at risk"
