@@ -86,7 +86,7 @@ def run(
         RestartDue: see the class.
     """
     if not settings.broker.log_dirs:
-        raise SettingsError("no log directory is given: --log-dir, or broker.log_dirs in the settings file")
+        raise SettingsError("no log directory is given: use --log-dir, or set broker.log_dirs in the settings file")
     clock = clock or SystemClock()
     redact = Redaction(LoadedSettings(settings, {}).secrets()).text
     metrics, flags = Metrics(clock), flags or Flags()

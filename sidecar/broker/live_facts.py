@@ -176,8 +176,8 @@ class LiveBrokerFacts:
         expected = self._cluster_id
         if expected is not None and cluster.cluster_id not in (None, expected):
             raise SettingsError(
-                f"broker.connection: {self._connection.servers} is of cluster {cluster.cluster_id}, the log dirs "
-                f"are of cluster {expected}. Nothing is archived: correct bootstrap_servers or log_dirs"
+                f"broker.connection: {self._connection.servers} belongs to cluster {cluster.cluster_id}, the log dirs "
+                f"to cluster {expected}. Nothing is archived: correct bootstrap_servers or log_dirs"
             )
 
     def partition(self, files: PartitionFiles) -> PartitionFacts:

@@ -43,9 +43,9 @@ def broker(
     }
     settings = options.settings(flags, command_config)
     if not settings.broker.connection.is_configured:
-        raise SettingsError("no broker is given: --bootstrap-server, or broker.connection.bootstrap_servers")
+        raise SettingsError("no broker is given: use --bootstrap-server, or set broker.connection.bootstrap_servers")
     if not settings.broker.log_dirs:
-        raise SettingsError("no log directory is given: --log-dir, or broker.log_dirs in the settings file")
+        raise SettingsError("no log directory is given: use --log-dir, or set broker.log_dirs in the settings file")
     from sidecar.broker.cluster_view import (
         CLUSTER_DENIED,
         DESCRIBE,

@@ -23,7 +23,8 @@ def send_checked(store: ObjectStore, key: ObjectKey, source: UploadSource, check
         stored = reduce(lambda crc, piece: crc32c(piece, crc), store.stream(key), 0)
     if (sent, stored) != (checksum, checksum):
         raise ObjectDamaged(
-            f"{key}: CRC-32C {checksum:08x} was checked, {sent:08x} was sent, {stored:08x} is stored: nothing was committed"
+            f"{key}: CRC-32C {checksum:08x} was checked, {sent:08x} was sent, {stored:08x} is stored: nothing was committed. "
+            f"Check the store's disks and proxies with doctor --area store"
         )
 
 
@@ -42,7 +43,7 @@ def send(store: ObjectStore, key: ObjectKey, source: UploadSource) -> tuple[int,
     if facts.size_bytes != source.size_bytes or facts.crc32c not in (None, receipt.crc32c):
         raise ObjectDamaged(
             f"{key}: the store has {facts.size_bytes} bytes with CRC-32C {hex_text(facts.crc32c)}, the sidecar sent "
-            f"{source.size_bytes} bytes with {hex_text(receipt.crc32c)}: nothing was committed"
+            f"{source.size_bytes} bytes with {hex_text(receipt.crc32c)}: nothing was committed. Run doctor --area store"
         )
     return receipt.crc32c, facts.crc32c
 

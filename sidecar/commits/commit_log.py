@@ -238,7 +238,12 @@ class CommitLog:
             if state.next_number <= max(self._newest_seen, 0):
                 state = fold(state, self._stored.commits_by_key(state.next_number))
         except (CommitRefused, CoverageHole, Fenced) as error:
-            raise CorruptFile(f"the commit log contradicts itself: {error}", file=self._root) from error
+            raise CorruptFile(
+                f"the commit log contradicts itself: {error}",
+                file=self._root,
+                advice="nothing is appended to it; restore the altered commit from a replica of the bucket or an earlier object "
+                "version",
+            ) from error
         if state.next_number <= self._newest_seen:
             self._stored.commit_below(state.next_number, self._newest_seen)
         if known is not None and known != state.last_commit:
@@ -309,9 +314,12 @@ class CommitLog:
         if now.highest_leader_epoch > commit.writer.leader_epoch:
             return Fenced(
                 f"{self._root}: leader epoch {now.highest_leader_epoch} has committed, this writer has "
-                f"{commit.writer.leader_epoch}: another broker leads {self.lineage.topic_partition} now"
+                f"{commit.writer.leader_epoch}: another broker leads {self.lineage.topic_partition} now. "
+                f"Commit {commit.number} of this writer was not made; the leader's sidecar archives the partition"
             )
-        return CommitConflict(f"{self._root}: another writer made commit {commit.number}", now)
+        return CommitConflict(
+            f"{self._root}: another writer made commit {commit.number} first; this one was not made", now
+        )
 
     def _prepare(
         self, actions: Sequence[Action], writer: Writer, expected: PartitionState
@@ -333,7 +341,7 @@ class CommitLog:
             if not actions or len(body) > COMMIT_BYTES_MAX:
                 raise CommitRefused(
                     f"{self._root}: a commit of {len(actions)} actions and {len(body)} bytes: expected at least one "
-                    f"action and at most {COMMIT_BYTES_MAX} bytes"
+                    f"action and at most {COMMIT_BYTES_MAX} bytes. Nothing was committed"
                 )
             return commit, body, fold(expected, [(decode_commit(body, self._root), digest(body))])
         except (CorruptFile, UnicodeEncodeError) as error:

@@ -16,7 +16,7 @@ from sidecar.clock import Clock
 from sidecar.commits.commit_log import CommitConflict, CommitLog
 from sidecar.compactor.policy import Assessment, assess, dirty_segments, needs_first_batches
 from sidecar.config import CompactionPolicy
-from sidecar.errors import CorruptFile, PartitionError
+from sidecar.errors import CorruptFile, PartitionError, SidecarError
 from sidecar.logformat.headers import (
     BATCH_HEADER,
     CURRENT_MAGIC,
@@ -29,6 +29,7 @@ from sidecar.metrics.compaction import Weighed
 from sidecar.model import ObjectKey, PartitionFiles, TopicPartition
 from sidecar.partition.facts import PartitionFacts
 from sidecar.ports import ObjectStore
+from sidecar.reporting.advice import advised
 from sidecar.segment.archived_objects import first_undecided
 from sidecar.topic_policy import TopicPolicy
 
@@ -188,13 +189,13 @@ class CandidateQueue:
         """Not ours any more, until a later check says so again."""
         self.entries.pop(partition, None)
 
-    def failed(self, partition: TopicPartition, error: Exception) -> Quarantined:
+    def failed(self, partition: TopicPartition, error: SidecarError) -> Quarantined:
         entry = self.entries.get(partition)
         failures = 1 if entry is None or entry.quarantined is None else entry.quarantined.failures + 1
         # The exponent is bounded before the wait is: 2 to the power of a long outage fits no float.
         wait_s = min(self.wait_s * 2.0 ** min(failures - 1, 64), self.wait_max_s)
         until_s = self.clock.monotonic_s() + wait_s
-        found = Quarantined(failures, self.clock.now_ms(), type(error).__name__, str(error), until_s)
+        found = Quarantined(failures, self.clock.now_ms(), type(error).__name__, advised(error), until_s)
         if entry is not None:
             entry.quarantined = found
         return found

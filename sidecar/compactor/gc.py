@@ -36,6 +36,7 @@ from sidecar.metrics.registry import HasMetrics
 from sidecar.model import ObjectKey
 from sidecar.ports import HasFacts, HasInstance, HasStore, ObjectStore, UnfinishedUpload
 from sidecar.randomness import HasRandomness, Randomness
+from sidecar.reporting.advice import advised
 from sidecar.storage.leftovers import list_uploads, remove_leftovers
 from sidecar.storage.store_clock import is_old, read_store_clock
 
@@ -285,7 +286,7 @@ class GcTask:
                 return
             except (PartitionError, Fenced) as error:
                 tools.metrics.failed(type(error).__name__)
-                _log.error("unused_objects_not_deleted", partition=str(led.topic_partition), error=str(error))
+                _log.error("unused_objects_not_deleted", partition=str(led.topic_partition), error=advised(error))
         tools.metrics.compaction.garbage_removed(objects)
 
     def _report_once(self, event: str, reason: str, effect: str) -> None:

@@ -32,6 +32,7 @@ from sidecar.model import SegmentFiles
 from sidecar.partition.run_limits import HasLimits
 from sidecar.ports import HasBeat
 from sidecar.randomness import HasRandomness
+from sidecar.reporting.advice import advised
 from sidecar.rewriting.job import HASH_KEY_BYTES, CompactedOutput, CompactionJob, Cutter, LogFile, Piece
 from sidecar.rewriting.run import Scanned, required, rewritten, scanned
 from sidecar.rewriting.segment_files import checked_file, write_log
@@ -303,7 +304,7 @@ class GroupCompactor:
             return
         for group in groups:
             self.tools.metrics.failed(type(error).__name__)
-            self.waiting.goes_raw(group.segments, RawReason.COMPACTION_FAILED, str(error))
+            self.waiting.goes_raw(group.segments, RawReason.COMPACTION_FAILED, advised(error))
 
 
 def _copy(

@@ -24,6 +24,7 @@ from sidecar.errors import SidecarError
 from sidecar.host.disk_turns import HasTurns
 from sidecar.partition.run_limits import HasLimits
 from sidecar.ports import HasBeat, HasStop
+from sidecar.reporting.advice import advised
 from sidecar.rewriting.work_files import WorkFiles
 from sidecar.spark.scratch import sweep
 from sidecar.storage.bandwidth import HasBudget
@@ -57,7 +58,7 @@ class Chore:
         try:
             self._work()
         except SidecarError as error:
-            _log.error("periodic_task_failed", task=self._name, error=str(error), next_try_s=self._interval_s)
+            _log.error("periodic_task_failed", task=self._name, error=advised(error), next_try_s=self._interval_s)
 
 
 @dataclass(eq=False)

@@ -36,6 +36,7 @@ from sidecar.errors import (
 )
 from sidecar.metrics import Metrics
 from sidecar.model import TopicPartition
+from sidecar.reporting.advice import advised
 
 if TYPE_CHECKING:
     from sidecar.compactor.archive.plan import PartitionCompaction  # loads numba, 70 MB
@@ -213,7 +214,7 @@ class CompactionWorker:
         _log.error(
             "partition_not_compacted",
             partition=str(partition),
-            error=str(error),
+            error=advised(error),
             failures=held.failures,
             next_try_s=round(held.until_s - self.clock.monotonic_s()),
         )
@@ -227,7 +228,7 @@ class CompactionWorker:
             self._rest(error)
         elif len(chosen) > 1:
             self._together = len(chosen) // 2
-            _log.error("compaction_job_failed", partitions=len(chosen), error=str(error), next_try=self._together)
+            _log.error("compaction_job_failed", partitions=len(chosen), error=advised(error), next_try=self._together)
             self.metrics.failed(type(error).__name__)
         else:
             self._failed(chosen[0].led.topic_partition, error)
@@ -238,7 +239,7 @@ class CompactionWorker:
     def _rest(self, error: SidecarError) -> None:
         self.metrics.failed(type(error).__name__)
         self._resting_until_s = self.clock.monotonic_s() + self.settings.retry_wait_s
-        _log.error("compaction_backoff", error=str(error), next_try_s=self.settings.retry_wait_s)
+        _log.error("compaction_backoff", error=advised(error), next_try_s=self.settings.retry_wait_s)
 
     def _tell(self, running: Sequence[Compacting]) -> None:
         self.metrics.compaction.weighed(self._list.weighed())

@@ -121,9 +121,14 @@ class BrokerConnectionSettings(Section):
             case SaslMechanism.OAUTHBEARER if self.sasl_oauth_token_file is None:
                 raise ValueError("sasl_mechanism OAUTHBEARER needs sasl_oauth_token_file")
         if not uses_sasl and (self.sasl_username or is_given or self.sasl_oauth_token_file):
-            raise ValueError(f"sasl_* settings have no effect with security_protocol {self.security_protocol}")
+            raise ValueError(
+                f"sasl_* settings have no effect with security_protocol {self.security_protocol}: remove them, or set "
+                "SASL_PLAINTEXT or SASL_SSL"
+            )
         if not self.uses_tls and (self.ssl_ca_file or self.ssl_certificate_file or self.ssl_key_file):
-            raise ValueError(f"ssl_* files have no effect with security_protocol {self.security_protocol}")
+            raise ValueError(
+                f"ssl_* files have no effect with security_protocol {self.security_protocol}: remove them, or set SSL or SASL_SSL"
+            )
         if (self.ssl_certificate_file is None) != (self.ssl_key_file is None):
             raise ValueError("ssl_certificate_file and ssl_key_file must be given together")
         return self

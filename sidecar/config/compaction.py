@@ -157,7 +157,9 @@ class CompactionSettings(CompactionPolicy):
                 raise ValueError(f"topics: {entry.pattern!r}: {contradiction}")
         uses_header = any(self._merged(entry).strategy is Strategy.HEADER for entry in self.topics)
         if self.topics and header_name(self.header) and not uses_header:
-            raise ValueError(f"header {self.header!r} is set, but no topic has the strategy header")
+            raise ValueError(
+                f"header {self.header!r} is set, but no topic has the strategy header: remove it, or set strategy: header"
+            )
         return self
 
     @property

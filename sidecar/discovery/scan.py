@@ -103,7 +103,10 @@ def scan_log_dirs(
             for found in _live_directories(log_dir, topics, require_formatted=require_formatted):
                 by_partition.setdefault(found.topic_partition, []).append(found)
         except OSError as error:
-            what = f"log dir {log_dir} cannot be read: {error.strerror or error}; its partitions are skipped"
+            what = (
+                f"log dir {log_dir} cannot be read: {error.strerror or error}; its partitions are not archived. "
+                "Check its disk and its permissions. It is retried at every scan"
+            )
             problems.append(ScanProblem(None, log_dir, PartitionError(what)))
         except PartitionError as error:
             problems.append(ScanProblem(None, log_dir, error))

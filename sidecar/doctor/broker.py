@@ -74,7 +74,7 @@ class _Look:
         self.cluster = describe_topics(self.connection, self.topics)
         if on_disk is not None and self.cluster.cluster_id not in {None, on_disk}:
             return problem(
-                f"the servers are of cluster {self.cluster.cluster_id}, the log dirs of cluster {on_disk}",
+                f"the servers belong to cluster {self.cluster.cluster_id}, the log dirs to cluster {on_disk}",
                 "correct broker.connection.bootstrap_servers or broker.log_dirs",
                 SettingsError.exit_code,
             )

@@ -145,7 +145,9 @@ def ensure_unchanged(segment: SegmentFiles, listed: PartitionFiles) -> None:
 
 
 def _changed(segment: SegmentFiles, how: str) -> SegmentChanged:
-    return SegmentChanged(f"{segment} changed while it was being archived; nothing was committed: {how}")
+    return SegmentChanged(
+        f"{segment} changed while it was being archived: {how}. Nothing was committed; the next scan lists it again"
+    )
 
 
 class BrokerFiles:

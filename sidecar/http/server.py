@@ -165,7 +165,7 @@ class HttpServer(ThreadingHTTPServer):
         """
         address = settings.address
         if address is None:
-            raise SettingsError("http.bind is null: no address to listen on")
+            raise SettingsError("http.bind is null: no address to listen on. Set it, such as 127.0.0.1:9308")
         model = model or StatusModel(clock)
         self.pages = Pages(settings, health, metrics, clock, model, requires_token=requires_token)
         self._timeout_s = settings.request_timeout_s
@@ -175,7 +175,9 @@ class HttpServer(ThreadingHTTPServer):
         try:
             super().__init__(address, _Handler)
         except (OSError, UnicodeError) as error:
-            raise SettingsError(f"http.bind: cannot listen on {settings.bind}: {error}") from error
+            raise SettingsError(
+                f"http.bind: cannot listen on {settings.bind}: {error}; free the port, or set another address"
+            ) from error
         self._thread = threading.Thread(target=self.serve_forever, args=(POLL_S,), name="http", daemon=True)
         self._thread.start()
 

@@ -1,6 +1,8 @@
-"""What a person reads of damaged files, by their kind, and of lost offsets: said once, where it is shown."""
+"""What a person reads of damaged and unreadable files, and of lost offsets: said once, where it is shown."""
 
 from __future__ import annotations
+
+import errno
 
 from sidecar.archive.actions import LossReason
 from sidecar.archive.keys import CHECKPOINTS, COMMITS, INDEXES_SUFFIX, SEGMENTS
@@ -28,6 +30,22 @@ _BY_PART_OF_NAME = (
     (PARTITION_METADATA, "restore it from a replica of the partition"),
 )
 _INDEXES = "stop the broker and delete it: at its start the broker rebuilds it from the log"
+_PERMISSION = (
+    "run as the file's owner (for a broker's files: the broker's user), or give this process's user the permission"
+)
+_BY_OS_ERROR = {
+    errno.EACCES: _PERMISSION,
+    errno.EPERM: _PERMISSION,
+    errno.EIO: "check the disk and the system log",
+    errno.ENOENT: "correct the path, or mount its disk",
+    errno.ENOTDIR: "correct the path, or mount its disk",
+    errno.ENOSPC: "free space there",
+    errno.EDQUOT: "free space there, or raise the quota",
+    errno.EROFS: "mount the file system read-write",
+    errno.EMFILE: "raise the open-file limit of the process (ulimit -n)",
+    errno.ENFILE: "raise the machine's limit of open files (sysctl fs.file-max)",
+    errno.ESTALE: "check the mount of the network file system",
+}
 _INDEX_SUFFIXES = (f".{Suffix.OFFSET_INDEX}", f".{Suffix.TIME_INDEX}", f".{Suffix.TRANSACTION_INDEX}")
 
 
@@ -38,11 +56,12 @@ def loss_reason(event: OffsetsLost) -> str:
 
 
 def advised(error: SidecarError) -> str:
-    """The error's text; where it is about damaged bytes and does not say what to do, followed by that."""
+    """The error's text; where it does not say what to do about damaged bytes or a failed system call, followed by that."""
     text = str(error)
-    if not isinstance(error, CorruptFile) or not error.file or error.advice:
-        return text
-    advice = _advice_on(error.file.partition(", ")[0])
+    if isinstance(error, CorruptFile):
+        advice = _advice_on(error.file.partition(", ")[0]) if error.file and not error.advice else ""
+    else:
+        advice = _advice_on_system_call(text, error.__cause__)
     return f"{text}; {advice}" if advice else text
 
 
@@ -50,6 +69,13 @@ def finding(error: CorruptFile) -> str:
     """As `advised`, without the file's name: for where that is shown separately."""
     text = advised(error)
     return text.removeprefix(error.file).lstrip(":, ") if error.file else text
+
+
+def _advice_on_system_call(text: str, cause: BaseException | None) -> str:
+    # A text that ends in the system's own words has nothing to do after them. Some have them in parentheses.
+    if not isinstance(cause, OSError) or not cause.strerror or not text.rstrip(")").endswith(cause.strerror):
+        return ""
+    return _BY_OS_ERROR.get(cause.errno or 0, "")
 
 
 def _advice_on(file: str) -> str:

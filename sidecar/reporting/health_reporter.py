@@ -215,14 +215,14 @@ class HealthReporter:
         """Next to a new broker the sidecar may be first; and a disk may be mounted late."""
         self.health.unmet("store", "not checked before the log directories are formatted")
         self._not_usable("log_dirs", error)
-        _log.error("log_dirs_not_usable", error=str(error), next_try_s=next_try_s)
+        _log.error("log_dirs_not_usable", error=advised(error), next_try_s=next_try_s)
 
     def store_not_usable(self, error: SidecarError, next_try_s: float | None) -> None:
         """The store keeps the work from beginning. `next_try_s`: None where there will be none."""
         self.health.met("log_dirs")
         self._not_usable("store", error)
         if next_try_s is not None:
-            _log.error("store_not_usable", error=str(error), effect=_NOTHING_IS_PINNED, next_try_s=next_try_s)
+            _log.error("store_not_usable", error=advised(error), effect=_NOTHING_IS_PINNED, next_try_s=next_try_s)
 
     def store_usable(self) -> None:
         """The log dirs are formatted, and the store passed its probe."""
@@ -249,7 +249,7 @@ class HealthReporter:
     def cycle_failed(self, error: SidecarError, refused: SettingsError | None) -> None:
         """Not even a scan was possible. `refused`: see `FactsState`: that very error belongs to the broker's condition."""
         self._not_usable("broker" if error is refused else _condition_of(error), error)
-        _log.error("cycle_failed", error=str(error))
+        _log.error("cycle_failed", error=advised(error))
 
     def cycle_ended(
         self, broker: FactsState, *, store_error: str = "", log_dir_error: str = "", problems: Sequence[str] = ()
@@ -297,7 +297,7 @@ class HealthReporter:
 
     def _not_usable(self, condition: str, error: SidecarError) -> None:
         self._metrics.failed(type(error).__name__)
-        self.health.unmet(condition, str(error))
+        self.health.unmet(condition, advised(error))
         self._status.failed(condition, type(error).__name__, advised(error))
 
     def _failed(self, condition: str, kind: str, reason: str) -> None:

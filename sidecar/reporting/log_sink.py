@@ -8,7 +8,7 @@ import structlog
 
 from sidecar.model import ArchivedSegment, SegmentFiles
 from sidecar.partition import domain_events as events
-from sidecar.reporting.advice import loss_reason
+from sidecar.reporting.advice import advised, loss_reason
 
 _log = structlog.get_logger(__name__)
 
@@ -64,7 +64,7 @@ def log_event(event: events.DomainEvent) -> None:
                 "deleted_records_unknown",
                 partition=str(topic_partition),
                 log_start_offset=log_start_offset,
-                error=str(error),
+                error=advised(error),
                 action="archiving goes on; if records were deleted on purpose, restore with --offset-range from the log start on",
             )
         case events.LostOffsetsOnDisk(topic_partition, reason):
@@ -84,9 +84,9 @@ def log_event(event: events.DomainEvent) -> None:
                 "is archived",
             )
         case events.PartitionFailed(topic_partition, error):
-            _log.error("partition_stopped", partition=str(topic_partition), error=str(error))
+            _log.error("partition_stopped", partition=str(topic_partition), error=advised(error))
         case events.DirectoryUnreadable(path, error):
-            _log.error("scan_problem", path=path, error=str(error))
+            _log.error("scan_problem", path=path, error=advised(error))
         case _:
             pass
 

@@ -188,12 +188,14 @@ def _wanted(state: PartitionState, request: RestoreRequest) -> tuple[int, int, i
     """The offsets to be restored, the end exclusive; and below which archived records are left out, 0 for none."""
     start, end = state.start_offset, state.end_offset
     if start is None or end is None or not state.segments:
-        raise SettingsError(f"{state.lineage}: the archive has no segment of it")
+        raise SettingsError(
+            f"{state.lineage}: the archive has no segment of it, so nothing can be restored. `status` shows what it has"
+        )
     first, last_end = request.offset_range or (start, end)
     if first >= end or last_end <= start:
         raise SettingsError(
-            f"{state.lineage}: the archive has the offsets {shown_range(start, end)}, requested were "
-            f"{shown_range(first, last_end)}"
+            f"{state.lineage}: the archive has the offsets {shown_range(start, end)}, and none of the requested ones, "
+            f"{shown_range(first, last_end)}. Correct --offset-range"
         )
     first, last_end = max(first, start), min(last_end, end)
     deleted = state.deleted_before_offset if request.deleted_records is DeletedRecordsMode.LEAVE_OUT else 0

@@ -118,10 +118,12 @@ def read_target(log_dir: Path, topic: str) -> Target:
     """What a log dir says of itself; it need not exist. Raises LogDirRefused, CorruptFile."""
     if not log_dir.exists():
         if not log_dir.parent.is_dir():
-            raise LogDirRefused(f"{log_dir}: neither it nor the directory above it exists")
+            raise LogDirRefused(
+                f"{log_dir}: neither it nor the directory above it exists; create that one, or correct --to"
+            )
         return Target(log_dir, None, None, {})
     if not log_dir.is_dir():
-        raise LogDirRefused(f"{log_dir}: no directory")
+        raise LogDirRefused(f"{log_dir}: not a directory; correct --to")
     try:
         names = sorted(entry.name for entry in log_dir.iterdir())
     except OSError as error:
@@ -176,8 +178,8 @@ def within(target: Target, cluster: TargetCluster | None) -> Target:
         return target
     if target.cluster_id not in {None, cluster.cluster_id}:
         raise SettingsError(
-            f"{target.log_dir} belongs to cluster {target.cluster_id}, --bootstrap-server {cluster.servers} is of cluster "
-            f"{cluster.cluster_id}: one of them is wrong"
+            f"{target.log_dir} belongs to cluster {target.cluster_id}, --bootstrap-server {cluster.servers} to cluster "
+            f"{cluster.cluster_id}. Nothing was written: correct --to or --bootstrap-server"
         )
     return replace(target, cluster_id=cluster.cluster_id)
 

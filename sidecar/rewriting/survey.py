@@ -90,7 +90,9 @@ def _logs(files: PartitionFiles) -> list[LogFile]:
     """The files in order. The active one's end is not known yet: its base is used instead."""
     active = files.active_log
     if active is None or files.active_base_offset is None:
-        raise PartitionError(f"{files.topic_partition}: no segments in {files.directory}")
+        raise PartitionError(
+            f"{files.topic_partition}: no segments in {files.directory}; it must have .log files with the broker's names"
+        )
     rolled = [
         LogFile(found.log.path, found.base_offset, found.end_offset, found.log.size_bytes, found.log.mtime_ns)
         for found in files.segments
@@ -99,7 +101,9 @@ def _logs(files: PartitionFiles) -> list[LogFile]:
     logs = [*rolled, LogFile(active.path, base, base, active.size_bytes, active.mtime_ns, growing=True)]
     for before, after in pairwise(logs):
         if before.end_offset != after.base_offset:
-            raise SegmentChanged(f"{files.directory}: the segment at {before.end_offset} vanished while it was listed")
+            raise SegmentChanged(
+                f"{files.directory}: the segment at {before.end_offset} vanished while it was listed; run again"
+            )
     return logs
 
 

@@ -105,7 +105,7 @@ def backfill(
         StoreError: the store cannot be reached, or cannot do what the archive needs.
     """
     if not settings.broker.log_dirs:
-        raise SettingsError("no log directory is given: --log-dir, or broker.log_dirs in the settings file")
+        raise SettingsError("no log directory is given: use --log-dir, or set broker.log_dirs in the settings file")
     if not settings.broker.connection.is_configured:
         require_topic(topics_of(settings.broker.log_dirs), settings)
     _require_leadership(settings)

@@ -154,7 +154,8 @@ def check_size(segment: SegmentFiles, indexes_bytes: int) -> None:
     """Raise PartitionError for an `.indexes` object that no reader would take."""
     if indexes_bytes > INDEXES_BYTES_MAX:
         raise PartitionError(
-            f"{segment}: indexes and snapshot take {indexes_bytes} bytes, readers accept at most {INDEXES_BYTES_MAX}"
+            f"{segment}: indexes and snapshot take {indexes_bytes} bytes, readers accept at most {INDEXES_BYTES_MAX}. Nothing "
+            f"was uploaded"
         )
 
 

@@ -165,7 +165,7 @@ class DiskPartition:
         for before, after in pairwise(tasks):
             if before.end_offset != after.base_offset:
                 raise SegmentChanged(
-                    f"{files.directory}: the segment at {before.end_offset} vanished while it was listed"
+                    f"{files.directory}: the segment at {before.end_offset} vanished while it was listed; run again"
                 )
         return tuple(tasks)
 

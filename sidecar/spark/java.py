@@ -57,6 +57,8 @@ def _version_of(java: str) -> int | None:
     try:
         done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise SparkUnavailable(f"{java} cannot be run: {error}") from error
+        raise SparkUnavailable(
+            f"{java} cannot be run: {error}; set spark.java_home to a working Java, or use --engine local"
+        ) from error
     found = re.search(r'version "(?:1\.)?(\d+)', done.stdout + done.stderr)
     return int(found[1]) if found else None

@@ -256,7 +256,8 @@ class DirectoryStore:
         except OSError as error:
             if error.errno in _LINK_UNSUPPORTED:
                 raise StoreUnsafe(
-                    f"{self.url}: this file system has no hard links, so nothing can be created atomically"
+                    f"{self.url}: this file system has no hard links, so nothing can be created atomically. Use another file "
+                    f"system, or an object store"
                 ) from error
             raise os_error(error, "create", key, self.url) from error
         try:

@@ -245,7 +245,7 @@ def _web_meaning(cause: BaseException | None) -> tuple[type[SidecarError], str] 
         # Its text has the whole URL, signature included.
         answer = f"the server answered {cause.status} {cause.message}"
         if cause.status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
-            return StoreDenied, f"{answer}; check the URL's signature, or give the right to read"
+            return StoreDenied, f"{answer}; check the URL's signature, or give permission to read"
         is_missing = cause.status in {HTTPStatus.NOT_FOUND, HTTPStatus.GONE}
         return None if is_missing else (StoreUnavailable, f"{answer}; try again later")
     if isinstance(cause, ClientError | TimeoutError):
@@ -326,7 +326,9 @@ class FsspecStore(FsspecReader):
                     self._files.makedirs(path.rpartition("/")[0], exist_ok=True)
                     self._write(path, chunks)
         except (NotImplementedError, ValueError) as error:
-            raise StoreUnsafe(f"{self.url}: this file system cannot create exclusively: {error}") from error
+            raise StoreUnsafe(
+                f"{self.url}: this file system cannot create exclusively, so writers could overwrite each other: {error}"
+            ) from error
 
     def _write(self, path: str, chunks: Iterable[bytes]) -> None:
         file = self._files.open(path, "xb")

@@ -17,8 +17,8 @@ from sidecar.errors import (
 )
 
 _READING = {"open", "read", "stat", "list"}
-_READ_RIGHTS = "give this process's user the right to read there"
-_WRITE_RIGHTS = "give this process's user the right to read and write there"
+_READ_RIGHTS = "give this process's user permission to read there"
+_WRITE_RIGHTS = "give this process's user permission to read and write there"
 
 _ADVICE: dict[int, tuple[type[SidecarError], str]] = {
     errno.EEXIST: (ObjectExists, "the key exists already"),
@@ -26,17 +26,35 @@ _ADVICE: dict[int, tuple[type[SidecarError], str]] = {
     errno.ENOTDIR: (ObjectMissing, "no such object"),
     errno.EACCES: (StoreDenied, _WRITE_RIGHTS),
     errno.EPERM: (StoreDenied, _WRITE_RIGHTS),
-    errno.EROFS: (StoreDenied, "the file system is mounted read-only"),
-    errno.ENOSPC: (StoreUnavailable, "no space is left on the archive's file system; no part of the object was kept"),
-    errno.EDQUOT: (StoreUnavailable, "the disk quota is used up; no part of the object was kept"),
-    errno.EFBIG: (StoreUnavailable, "the file is larger than the file system or the process's limit allows"),
-    errno.ENAMETOOLONG: (StoreError, "the name is too long for this file system"),
+    errno.EROFS: (StoreDenied, "the file system is mounted read-only; mount it read-write"),
+    errno.ENOSPC: (
+        StoreUnavailable,
+        "no space is left on the archive's file system; no part of the object was kept. Free space",
+    ),
+    errno.EDQUOT: (
+        StoreUnavailable,
+        "the disk quota is used up; no part of the object was kept. Raise it, or free space",
+    ),
+    errno.EFBIG: (
+        StoreUnavailable,
+        "the file is larger than the file system or the process's limit (ulimit -f) allows",
+    ),
+    errno.ENAMETOOLONG: (
+        StoreError,
+        "the name is too long for this file system; use a shorter store.url, or another file system",
+    ),
     errno.ESTALE: (StoreUnavailable, "the network file system lost this directory; check its mount"),
     errno.EIO: (StoreUnavailable, "the device failed; check the system log"),
     errno.EMFILE: (StoreUnavailable, "too many open files; raise the limit (ulimit -n)"),
-    errno.ENFILE: (StoreUnavailable, "too many open files on this machine"),
-    errno.ENOTSUP: (StoreUnsafe, "the file system lacks what atomic creation needs (hard links)"),
-    errno.EMLINK: (StoreUnsafe, "the file system lacks what atomic creation needs (hard links)"),
+    errno.ENFILE: (StoreUnavailable, "too many open files on this machine; raise its limit (sysctl fs.file-max)"),
+    errno.ENOTSUP: (
+        StoreUnsafe,
+        "the file system has no hard links, which atomic creation needs; use another one, or an object store",
+    ),
+    errno.EMLINK: (
+        StoreUnsafe,
+        "the file system has no hard links, which atomic creation needs; use another one, or an object store",
+    ),
 }
 
 

@@ -313,7 +313,7 @@ def test_a_web_server_that_cannot_be_reached_is_not_a_missing_file() -> None:
 
 @pytest.mark.parametrize(
     ("status", "says"),
-    [(404, "no such object"), (410, "no such object"), (403, "give the right to read"), (503, "try again later")],
+    [(404, "no such object"), (410, "no such object"), (403, "give permission to read"), (503, "try again later")],
 )
 def test_what_a_web_server_answers_is_said(
     status: int, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

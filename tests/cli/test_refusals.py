@@ -113,7 +113,7 @@ def test_one_unreadable_commit_stops_only_its_own_partition(archive: Path, tmp_p
     (line,) = errors(status.err)
     assert line.startswith("orders-0: ")
     assert line.count(commit.name) == 1
-    assert "the right to read there" in line
+    assert "permission to read there" in line
     verify = unprivileged("verify", "--archive", copy, "--json")
     assert verify.code == 3, verify
     kinds = [[problem["kind"] for problem in row["problems"]] for row in verify.lines()]

@@ -12,7 +12,7 @@ from tests.fakes.manual_clock import ManualClock
 from tests.pipeline.compaction_rig import led
 
 A, B = led("a"), led("b")
-ODD = CorruptFile("expected magic 2, found 7", file="orders-0/0.log", position=61)
+ODD = CorruptFile("expected magic 2, found 7", file="orders-0/segments/0.log", position=61)
 
 
 @pytest.fixture
@@ -52,7 +52,9 @@ def test_the_reason_stays_while_it_is_tried_again_and_success_ends_it(
     held = entry.quarantined
     assert held is not None
     assert (held.failures, held.error, held.failed_at_ms) == (1, "CorruptFile", 1_000_000)
-    assert held.reason == "orders-0/0.log, at byte 61: expected magic 2, found 7"
+    assert held.reason.startswith(
+        "orders-0/segments/0.log, at byte 61: expected magic 2, found 7; restore the object from"
+    )
     queue.assessed(entry, Assessment(0, 100, 1, 200, Trigger.DIRTY_RATIO, None))
     queue.compacted(A.topic_partition)
     assert (queue.entries[A.topic_partition].quarantined, queue.weighed().quarantined) == (None, 0)

@@ -88,13 +88,14 @@ def test_records_without_a_key_and_malformed_versions_are_logged_counted_and_sho
 
 def test_a_partition_that_fails_rests_and_the_others_go_on() -> None:
     rig = Rig({"odd": 900, "fine": 800}, retry_wait_s=60)
-    rig.ends["odd"] = CorruptFile("expected magic 2, found 7", file="odd-0/x.log", position=61)
+    rig.ends["odd"] = CorruptFile("expected magic 2, found 7", file="odd-0/segments/x.log", position=61)
     rig.offer()
     turns(rig)
     assert rig.jobs == [["odd", "fine"]]
     assert rig.row("odd")["quarantined"] == {
         "error": "CorruptFile",
-        "reason": "odd-0/x.log, at byte 61: expected magic 2, found 7",
+        "reason": "odd-0/segments/x.log, at byte 61: expected magic 2, found 7; restore the object from a replica of the bucket "
+        "or an earlier version; then the partition continues",
         "failures": 1,
         "failed_at_ms": NOW_MS,
     }

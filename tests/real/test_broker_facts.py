@@ -127,7 +127,7 @@ def test_what_a_broker_says_is_what_is_believed_until_it_goes_away(broker: Kafka
         other = tmp_path / "other-cluster"
         other.mkdir()
         (other / "meta.properties").write_text(f"version=1\nnode.id={broker.node_id}\ncluster.id=another\n")
-        with facts_of(broker, other) as wrong, pytest.raises(SettingsError, match="is of cluster"):  # type: ignore[attr-defined]
+        with facts_of(broker, other) as wrong, pytest.raises(SettingsError, match="belongs to cluster"):  # type: ignore[attr-defined]
             wrong.refresh()
         asked = ("broker", "--log-dir", str(broker.log_dirs[0]), "--bootstrap-server", broker.bootstrap)
         told = json_lines(run_program({}, *asked, "--json"))[0]

@@ -166,7 +166,7 @@ def test_a_live_broker_is_green_and_one_that_is_away_is_told(tmp_path: Path, gat
             tmp_path, gateway.endpoint, log_dirs=[golden("4.3.0") / "logs"], connection=connection, broker_id=1
         )
         wrong = doctor(other, areas=[Area.BROKER])
-        assert "are of cluster" in troubles(wrong)["responds as the local broker"]
+        assert "belong to cluster" in troubles(wrong)["responds as the local broker"]
         broker.stop()
         away = doctor(settings, areas=[Area.BROKER, Area.LOG_DIRS])
         assert (list(troubles(away)), away.exit_code) == (["takes connections"], 1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import pickle
 
 import pytest
@@ -29,3 +31,25 @@ def test_advice_is_given_once(error: SidecarError, text: str) -> None:
     assert advised(pickle.loads(pickle.dumps(error))) == text  # noqa: S301
     if isinstance(error, CorruptFile) and error.file:
         assert finding(error) == text.removeprefix(f"{KEY}: ")
+
+
+@pytest.mark.parametrize(
+    ("number", "form", "ends"),
+    [
+        (
+            errno.EACCES,
+            "x: cannot be read: {}",
+            "; run as the file's owner (for a broker's files: the broker's user), or give",
+        ),
+        (errno.EIO, "x: cannot be read ({})", "; check the disk and the system log"),
+        (errno.EACCES, "x: cannot be read: {}; run as root", ""),
+        (errno.EDOM, "x: cannot be read: {}", ""),
+    ],
+)
+def test_the_systems_own_words_are_followed_by_what_to_do(number: int, form: str, ends: str) -> None:
+    cause = OSError(number, os.strerror(number))
+    error = PartitionError(form.format(cause.strerror))
+    error.__cause__ = cause
+    added = advised(error).removeprefix(str(error))
+    assert added.startswith(ends)
+    assert bool(added) == bool(ends)

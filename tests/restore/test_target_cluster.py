@@ -68,7 +68,7 @@ def test_a_cluster_that_leads_under_a_lower_epoch_makes_epochs_flat(tmp_path: Pa
 @pytest.mark.parametrize(
     ("found", "error", "told", "request_options"),
     [
-        (cluster("3OtherClusterId0000000"), SettingsError, "one of them is wrong", {}),
+        (cluster("3OtherClusterId0000000"), SettingsError, "correct --to or --bootstrap-server", {}),
         (cluster(topic_id=OTHER_ID), SettingsError, f"the topic has id {OTHER_ID}", {"topic_id": OWN_ID}),
         (TargetCluster("b2:9092", OWN_CLUSTER, OWN_ID, {}), SettingsError, "has only 0 partitions", {}),
     ],

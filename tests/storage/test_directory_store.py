@@ -109,7 +109,7 @@ def test_a_read_only_archive_is_denied_with_advice(tmp_path: Path, monkeypatch: 
 
     store = DirectoryStore(tmp_path)
     monkeypatch.setattr(os, "open", denied)
-    with pytest.raises(StoreDenied, match="Permission denied; give this process's user the right"):
+    with pytest.raises(StoreDenied, match="Permission denied; give this process's user permission"):
         store.put_if_absent(ObjectKey("a"), b"")
 
 

@@ -85,7 +85,10 @@ def undo_compaction(
         return Undone(found, live_again)
     for _ in range(_TRIES):
         if newest_replacement(state) != found:
-            raise CommitConflict(f"{root}: another writer changed the compacted segments; nothing was undone", state)
+            raise CommitConflict(
+                f"{root}: another writer changed the compacted segments; nothing was undone. Check status, then try again",
+                state,
+            )
         try:
             after = log.append(_actions(found, live_again, before, state), operator(state), state)
         except CommitConflict as conflict:
@@ -117,7 +120,8 @@ def _obstacle(
             f"Nothing was undone: the compacted segments stay live"
         )
     raise PartitionError(
-        f"{root}: the segments that commit {found.number} added were changed since; that compaction cannot be undone"
+        f"{root}: the segments that commit {found.number} added were changed since; that compaction cannot "
+        f"be undone. Nothing was undone: the compacted segments stay live"
     )
 
 

@@ -28,7 +28,7 @@ REMEDIES = {
     "RecordRefused": "Correct the producer of the record in the message, or set compaction.on_unkeyed or compaction.strict.",
     "ReplicasNotSeen": "Mount the broker's volume, and name its directory in broker.log_dirs. docs/how-to/connect-to-a-broker.md "
     "has the usual causes.",
-    "RightMissing": "Give the right with the command in the text; docs/how-to/connect-to-a-broker.md lists all that are needed.",
+    "RightMissing": "Grant the permission with the command in the text; docs/how-to/connect-to-a-broker.md lists all of them.",
     "RowsLost": "None if it passes: nothing was replaced, and compaction runs again. Otherwise set spark.engine to local.",
     "OffsetsLost": "Find out why uploads were late, or what deleted files. Archiving goes on; the gap stays recorded.",
     "SegmentChanged": "None: the broker replaced the file, and the next scan reads it again.",
@@ -39,7 +39,7 @@ REMEDIES = {
     "StagingFull": "Enlarge the volume of run.state_dir and compaction.staging_dir.",
     "StagingTooSmall": "Raise compaction.max_staging_bytes to the value in the message, and give compaction.staging_dir "
     "that space.",
-    "StoreDenied": "Keys or rights are wrong or have expired: docs/reference/iam.md has the least rights.",
+    "StoreDenied": "Keys or permissions are wrong, or keys have expired: docs/reference/iam.md has the least rights.",
     "StoreError": "The store refused the request; its own log has the reason. tiered-sidecar doctor --area store tests every call.",
     "StoreMissing": "Create the bucket or directory, or correct store.url.",
     "StoreUnavailable": "Check the network, the store's health and its limits. Uploads resume by themselves.",

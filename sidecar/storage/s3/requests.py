@@ -129,7 +129,7 @@ def make_client(settings: S3Settings) -> S3Client:
         )
         return cast("S3Client", client)
     except (BotoCoreError, ValueError, OSError) as error:
-        raise SettingsError(f"no S3 client can be created from these settings: {error}") from error
+        raise SettingsError(f"no S3 client can be created from store.s3; correct it: {error}") from error
 
 
 def time_of(value: Any) -> datetime:

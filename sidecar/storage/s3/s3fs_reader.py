@@ -32,7 +32,7 @@ def s3fs_options(settings: S3Settings) -> dict[str, Any]:
         session.get_scoped_config()  # else a profile that is not there is found out at the first request
         region = settings.region or session.get_config_variable("region") or DEFAULT_REGION
     except (BotoCoreError, ValueError, OSError) as error:
-        raise SettingsError(f"no S3 client can be created from these settings: {error}") from error
+        raise SettingsError(f"no S3 client can be created from store.s3; correct it: {error}") from error
     return {
         "key": revealed(settings.access_key_id),
         "secret": revealed(settings.secret_access_key),

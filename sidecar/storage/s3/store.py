@@ -279,5 +279,6 @@ class S3Store:
             kind = StoreDenied if first.get("Code") == "AccessDenied" else StoreError
             raise kind(
                 f"{len(refused)} of {len(batch)} objects at {self.url} were not removed, the first is {first.get('Key')}:"
-                f" {first.get('Code')}: {first.get('Message')}"
+                f" {first.get('Code')}: {first.get('Message')}. They still cost money"
+                f"{'; allow s3:DeleteObject' if kind is StoreDenied else ''}"
             )
