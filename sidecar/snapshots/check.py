@@ -12,6 +12,7 @@ from producer_state.snapshot import CorruptSnapshot, read_snapshot
 from producer_state.table import Expiration, ProducerTable
 from sidecar.engine_ports import TaskEngine
 from sidecar.errors import PartitionError, VerificationMismatch
+from sidecar.reporting.advice import advised
 from sidecar.reporting.progress import Watcher
 from sidecar.snapshots.folding import Counting, fold
 from sidecar.snapshots.jobs import Forgetting, Misplaced, PartitionJob, StateAt, Stopped
@@ -181,7 +182,7 @@ def check(
             wanted = {offset for offset in (*log.snapshot_offsets, *log.bases) if offset > first}
             work.append((checking, plan_full(log, wanted)))
         except PartitionError as error:
-            checking.problem = str(error)
+            checking.problem = advised(error)
     jobs = [job for _, job in work]
     for index, event in fold(jobs, engine, Counting(jobs, watcher)):
         checking, job = work[index]

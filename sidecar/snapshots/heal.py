@@ -15,6 +15,7 @@ from sidecar.errors import PartitionError, SettingsError
 from sidecar.host.log_dir_lock import LogDirLock, LogDirRefused
 from sidecar.host.placing import remove_leftovers
 from sidecar.logformat.names import parse_directory_name
+from sidecar.reporting.advice import advised
 from sidecar.reporting.progress import Watcher
 from sidecar.snapshots import Replay
 from sidecar.snapshots.disk_partition import DiskPartition
@@ -157,5 +158,5 @@ def _planned(
             replayed=replayed,
         )
     except PartitionError as error:
-        return Healing(HealPlan(log), problem=str(error))
+        return Healing(HealPlan(log), problem=advised(error))
     return Healing(plan, note=_BARE if plan.bare and not replayed else "")

@@ -9,6 +9,7 @@ from typing import Any
 
 from producer_state.snapshot import CorruptSnapshot, read_rows
 from sidecar.errors import PartitionError, VerificationMismatch
+from sidecar.reporting.advice import advised
 from sidecar.snapshots import Replay
 from sidecar.snapshots.disk_partition import DiskPartition
 from sidecar.snapshots.jobs import Forgetting, PartitionJob
@@ -102,7 +103,7 @@ class Healing:
         try:
             yield
         except PartitionError as error:
-            self.problem = self.problem or str(error)
+            self.problem = self.problem or advised(error)
 
     @property
     def not_compared(self) -> list[int]:

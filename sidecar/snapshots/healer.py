@@ -16,6 +16,7 @@ from sidecar.errors import PartitionError, StagingFull
 from sidecar.host.log_dir_lock import LogDirLock
 from sidecar.host.placing import CORRUPT_SUFFIX, EMPTY_SUFFIX, place_snapshot, sync_directory
 from sidecar.logformat.names import Suffix, file_name
+from sidecar.reporting.advice import advised
 from sidecar.snapshots.check import judge, lacking
 from sidecar.snapshots.heal_plan import Healing
 from sidecar.snapshots.jobs import Ended, Event, Forgetting, Misplaced, StateAt, Stopped, also_said
@@ -211,7 +212,7 @@ class Healer:
         try:
             verdict = judge(self._healing.plan.log, state, self._forgetting)
         except PartitionError as error:
-            self._add_problem(str(error))
+            self._add_problem(advised(error))
             return
         self._healing.compared.add(offset)
         if not verdict.is_wrong and verdict.older_transactions:

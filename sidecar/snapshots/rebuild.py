@@ -10,6 +10,7 @@ from typing import Any
 from sidecar.engine_ports import TaskEngine
 from sidecar.errors import PartitionError, SettingsError, StagingFull
 from sidecar.logformat.names import Suffix, file_name
+from sidecar.reporting.advice import advised
 from sidecar.reporting.progress import Watcher
 from sidecar.snapshots import Replay
 from sidecar.snapshots.folding import Counting, fold
@@ -111,7 +112,7 @@ def rebuild(
         try:
             work.append((rebuilding, plan_job(log, log.bases, replay, forgetting)))
         except PartitionError as error:
-            rebuilding.problem = str(error)
+            rebuilding.problem = advised(error)
     jobs = [job for _, job in work]
     counting = Counting(jobs, watcher)
     for rebuilding, job in work:

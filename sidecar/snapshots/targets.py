@@ -15,6 +15,7 @@ from sidecar.discovery.scan import ScanProblem, TopicFilter, scan_log_dirs
 from sidecar.errors import PartitionError, SettingsError
 from sidecar.logformat.names import META_PROPERTIES, DirectoryState, Suffix, parse_directory_name, parse_file_name
 from sidecar.model import PartitionFiles
+from sidecar.reporting.advice import advised
 from sidecar.snapshots.archived_partition import archived_partitions
 from sidecar.snapshots.disk_partition import DiskPartition
 from sidecar.snapshots.tasks import PartitionLog
@@ -65,10 +66,10 @@ def find_targets(
         try:
             partitions.append(_named_partition(path))
         except PartitionError as error:
-            problems.append(str(error))
+            problems.append(advised(error))
     found = scan_log_dirs(log_dirs, topics)
     partitions += found.partitions
-    problems += [str(problem.error) for problem in found.problems]
+    problems += [advised(problem.error) for problem in found.problems]
     problems += misnamed_directories(log_dirs)
     if not partitions and not problems:
         raise SettingsError(
