@@ -31,6 +31,8 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
+    """What a snapshot is worth, and the producers whose entries differ. EQUAL has no differences."""
+
     conformance: Conformance
     differences: tuple[Difference, ...] = ()
 

@@ -117,7 +117,7 @@ def _load(path: Path) -> ctypes.CDLL:
 
 def _require_ours(path: Path, status: os.stat_result) -> None:
     if not stat.S_ISREG(status.st_mode):
-        raise OSError(f"{path} is no regular file")
+        raise OSError(f"{path} is not a regular file")
     if status.st_uid not in {0, os.geteuid()} or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise OSError(f"{path} can be written by users other than root and the user of this process")
 

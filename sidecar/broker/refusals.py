@@ -142,7 +142,7 @@ def _require_mechanism(stream: BufferedRWPair, settings: BrokerConnectionSetting
             BrokerTrouble.WRONG_LISTENER,
         )
     if not mechanism and code in (_NONE, _UNSUPPORTED_MECHANISM):
-        what = f"the listener wants SASL ({offered}): set security_protocol, sasl_mechanism and its credentials"
+        what = f"the listener requires SASL ({offered}): set security_protocol, sasl_mechanism and its credentials"
         raise BrokerUnavailable(what, BrokerTrouble.WRONG_LISTENER)
 
 

@@ -27,6 +27,8 @@ from sidecar.logformat.headers import BATCH_HEADER, CODEC_MASK, CRC_FROM, CURREN
 
 @dataclass(frozen=True, slots=True)
 class RewriteCounts:
+    """Batches copied as they were, rebuilt with fewer records, kept without records, and dropped; and the records kept."""
+
     verbatim: int = 0
     rebuilt: int = 0
     emptied: int = 0

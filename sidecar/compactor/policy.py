@@ -19,6 +19,8 @@ NS_PER_MS = 1_000_000
 
 
 class Trigger(StrEnum):
+    """Which of Kafka's two rules makes a partition due: `min.cleanable.dirty.ratio` or `max.compaction.lag.ms`."""
+
     DIRTY_RATIO = "dirty ratio"
     MAX_LAG = "max compaction lag"
 

@@ -29,7 +29,7 @@ _EXPECTED = {
     "path_type": "expected a path",
     "int_type": "expected a whole number",
     "int_parsing": "expected a whole number",
-    "int_parsing_size": "expected a whole number of usual size",
+    "int_parsing_size": "expected a whole number with fewer digits",
     "int_from_float": "expected a whole number",
     "float_type": "expected a number",
     "float_parsing": "expected a number",

@@ -127,7 +127,7 @@ class LogDirLock:
             raise LogDirRefused(
                 f"{self._path}: cannot be given to the owner of {self._log_dir}, user {owner.st_uid} and group "
                 f"{owner.st_gid} ({error.strerror}), so the broker could not open it. Run as the broker's user, or "
-                "as root with the right to change owners (capability CAP_CHOWN; on NFS without root_squash)"
+                "as root with permission to change owners (capability CAP_CHOWN; on NFS without root_squash)"
             ) from error
 
     def _unusable(self, error: OSError) -> LogDirRefused:

@@ -35,6 +35,8 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Upload:
+    """A segment `[base_offset, end_offset)` that is being uploaded since `begun_ms` (Unix time)."""
+
     topic_partition: TopicPartition
     base_offset: int
     end_offset: int

@@ -52,7 +52,7 @@ def translating(path: Path) -> Iterator[None]:
         if isinstance(error, PermissionError):
             advice = "run as the broker's user, or as root"
             if os.geteuid() == 0:
-                advice += " with the right to change owners (capability CAP_CHOWN; on NFS without root_squash)"
+                advice += " with permission to change owners (capability CAP_CHOWN; on NFS without root_squash)"
         raise PartitionError(f"{path}: cannot be written: {advice}") from error
 
 

@@ -70,7 +70,7 @@ class LocalEngine:
             yield from _in_order(pool, function, tasks, self._workers * _AHEAD)
         except BrokenProcessPool as error:
             raise WorkerDied(
-                "a worker process was ended from outside, most likely for lack of memory: give the container more, or use "
+                "a worker process was ended from outside, most likely for lack of memory: give the container more memory, or use "
                 "fewer workers (--workers 1)"
             ) from error
         finally:

@@ -97,7 +97,7 @@ class EmbeddedSpark:
             return None
         if status == -signal.SIGKILL:
             return (
-                "the JVM was killed from outside, most likely for lack of memory: give the container more, or "
+                "the JVM was killed from outside, most likely for lack of memory: give the container more memory, or "
                 "lower spark.driver_memory_bytes. Nothing was changed: run it again"
             )
         return f"the JVM ended with status {status}; the lines above have the reason"

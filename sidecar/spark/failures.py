@@ -43,7 +43,7 @@ _CAUSES: Final = (
         # A worker that the kernel kills is only a closed connection to Spark.
         re.compile(r"Python worker exited unexpectedly|Python worker failed to connect back|daemon .*terminated"),
         (
-            "a Python worker was ended from outside, most likely for lack of memory: give the container more, run fewer at "
+            "a Python worker was ended from outside, most likely for lack of memory: give the container more memory, run fewer at "
             "once (spark.master local[1], or spark.executor.cores in spark.options), or bound each by "
             "spark.worker_memory_bytes"
         ),

@@ -46,6 +46,8 @@ class FileSource:
 
 
 class BytesSource:
+    """An `UploadSource` of bytes in memory. `read_at` raises SegmentChanged beyond their end."""
+
     def __init__(self, body: bytes) -> None:
         self.size_bytes = len(body)
         self._body = body

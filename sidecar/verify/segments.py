@@ -196,6 +196,8 @@ class Checked:
 
 
 class Checks(Protocol):
+    """Where archived segments are checked: threads of this process, or tasks of an engine."""
+
     def run(self, checks: Sequence[Check]) -> Generator[Checked, None, None]:
         """The findings in the order of the checks, as they come."""
 

@@ -240,7 +240,7 @@ def test_each_way_to_fail_has_one_sentence_of_its_own(newest: Secured, tmp_path:
         (BrokerConnectionSettings(bootstrap_servers=(tls,)), "no Kafka listener"),
         (
             BrokerConnectionSettings(bootstrap_servers=(newest.listeners.server("SASL"),)),
-            "the listener wants SASL",
+            "the listener requires SASL",
         ),
         (
             newest.by_password("SASL", "PLAIN", "wrong").model_copy(

@@ -131,7 +131,7 @@ def test_root_that_may_not_change_owners_is_told_so(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(os, "chown", refused)
     outcome = restored(archived(), log_dir, "orders")
     assert (
-        "orders-0.restoring: cannot be written: run as the broker's user, or as root with the right to change"
+        "orders-0.restoring: cannot be written: run as the broker's user, or as root with permission to change"
         in outcome.problem
     )
     assert "CAP_CHOWN" in outcome.problem
