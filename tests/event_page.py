@@ -94,7 +94,10 @@ MEANINGS: dict[str, tuple[str, str]] = {
         "A fault of the program ended the process. With `--retry-start` it starts again.",
         "Report it with the stack trace.",
     ),
-    "cycle_failed": ("A cycle ended with an error before any partition was planned.", "See `error`."),
+    "cycle_failed": (
+        "A cycle ended with an error before any partition was planned. Nothing new is archived or pinned.",
+        "See `error`. It is retried at the next scan.",
+    ),
     "deleted_before_archived": (
         "DeleteRecords removed offsets that were not archived. The archive names the gap.",
         "None if it was intended.",
@@ -168,7 +171,10 @@ MEANINGS: dict[str, tuple[str, str]] = {
         "Find out why uploads were late; raise the topic's retention.",
     ),
     "partition_not_compacted": ("A partition failed, and is quarantined. The others go on.", "See `error`."),
-    "partition_stopped": ("A partition cannot continue. The others go on.", "See `error` and `/status`."),
+    "partition_stopped": (
+        "A partition cannot continue. Until it does, retention may delete what it has not archived. The others go on.",
+        "See `error` and `/status`.",
+    ),
     "periodic_task_failed": (
         "A periodic task failed, for example `gc`.",
         "See `error`. It is retried after `next_try_s`.",
@@ -178,8 +184,8 @@ MEANINGS: dict[str, tuple[str, str]] = {
         "Free disk space; bring the store back. `offsets_lost` follows if records are lost.",
     ),
     "pinned_segments_released": (
-        "The process ended while only its pinned files had these segments.",
-        "The next start reports which offsets are lost.",
+        "Only pinned files had these segments when the process ended. Unless another replica has them, their records are lost.",
+        "Check `tiered_sidecar_pinned_deleted_bytes` before a restart. The next start reports which offsets are lost.",
     ),
     "producer_snapshot_mismatch": (
         "The broker's producer snapshot differs from a replay of the log. The archive has the replayed one.",

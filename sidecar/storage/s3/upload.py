@@ -113,7 +113,7 @@ class Upload:
         if found.size_bytes != self.source.size_bytes or found.crc32c not in {None, crc32c}:
             raise ObjectDamaged(
                 f"{self.key}: the store has {found.size_bytes} bytes with CRC-32C {hex_text(found.crc32c)}, but "
-                f"{self.source.size_bytes} bytes with {hex_text(crc32c)} were sent; remove the object"
+                f"{self.source.size_bytes} bytes with {hex_text(crc32c)} were sent; no commit names this object, and gc deletes it"
             )
         return True
 
@@ -292,7 +292,7 @@ class MultipartUpload:
         if reported != sent:
             raise ObjectDamaged(
                 f"{self._upload.key}: the store reports CRC-32C {reported_text(reported)}, but "
-                f"{reported_text(sent)} was sent; remove the object"
+                f"{reported_text(sent)} was sent; no commit names this object, and gc deletes it"
             )
 
 
