@@ -252,6 +252,18 @@ def test_a_producer_that_only_the_snapshot_at_the_logs_start_names_is_known_unti
     assert (state.table, state.exact) == (full_replay(whole, 5), True)
 
 
+def test_a_producer_that_comes_back_with_a_marker_alone_is_new() -> None:
+    """A broker had expired it. A snapshot between that still names it is not needed: the replay from below is exact."""
+    old_ms = NOW - 2 * WINDOW
+    batches = [data(0, 1, ts=old_ms), *(data(at, 2, sequence=at, ts=NOW) for at in range(1, 4)), marker(4, 1, ts=NOW)]
+    log = RandomLog(tuple(batches), tuple(range(6)), facts_of(batches))
+    source = LogInMemory(log, {3: full_replay(log, 3).to_snapshot()}, compacted=False)
+    *_, state = states_of(source, [2, 5], Replay.WINDOW, BY_LOG_TIME)
+    assert (state.table.end_offset, state.exact, source.read) == (5, True, [1, 2, 3, 4])
+    assert [(entry.producer_id, entry.last_offset) for entry in state.table.entries()] == [(1, -1), (2, 3)]
+    assert but_for_new_ones(state.table, full_replay(log, 5), log) == full_replay(log, 5)
+
+
 def test_what_only_deleted_segments_told_is_not_exact_whatever_is_recorded_of_the_snapshot_above() -> None:
     """A transaction that began below the log's start has ended below that snapshot, which does not name it any more."""
     old_ms = NOW - 2 * WINDOW
@@ -280,18 +292,29 @@ def orderly(log: RandomLog, from_offset: int, to_offset: int) -> RandomLog:
 
 
 def but_for_new_ones(ours: ProducerTable, expected: ProducerTable, log: RandomLog) -> ProducerTable:
-    """With the coordinators of producers that a broker had expired before they came back: for it, these are new."""
+    """With coordinators and last batches of producers that a broker had expired before they came back: for it, they are new."""
     entries = []
     for entry in ours.entries():
         known, first = expected.get(entry.producer_id), entry.current_txn_first_offset
         if known is not None and first is not None and entry.coordinator_epoch < 0:
-            before = [batch for batch in log.batches if batch.base_offset < first]
-            heard = [batch for batch in before if batch.producer_id == entry.producer_id and batch.count]
-            times = [batch.timestamp_ms for batch in before if batch.base_offset >= log.boundaries[0]]
-            if heard and not BY_LOG_TIME.expiration(max(times, default=-1)).keeps(heard[-1].timestamp_ms):
+            if had_expired(log, entry.producer_id, first):
                 entry = replace(entry, coordinator_epoch=known.coordinator_epoch)
+        elif known is not None and entry.last_offset < 0 <= known.last_offset:
+            # It came back with a marker alone.
+            offsets = [batch.base_offset for batch in log.batches if batch.producer_id == entry.producer_id]
+            if any(had_expired(log, entry.producer_id, at) for at in offsets if at > known.last_offset):
+                last = {name: getattr(known, name) for name in ("last_sequence", "last_offset", "offset_delta")}
+                entry = replace(entry, **last)
         entries.append(entry)
     return ProducerTable.from_entries(ours.end_offset, entries)
+
+
+def had_expired(log: RandomLog, producer_id: int, offset: int) -> bool:
+    """Whether a broker had expired a producer before its batch at an offset, by the newest timestamp below."""
+    before = [batch for batch in log.batches if batch.base_offset < offset]
+    heard = [batch for batch in before if batch.producer_id == producer_id and batch.count]
+    times = [batch.timestamp_ms for batch in before if batch.base_offset >= log.boundaries[0]]
+    return bool(heard) and not BY_LOG_TIME.expiration(max(times, default=-1)).keeps(heard[-1].timestamp_ms)
 
 
 def newest_ms(log: RandomLog, offset: int) -> int:
