@@ -6,7 +6,7 @@ import errno
 
 from sidecar.archive.actions import LossReason
 from sidecar.archive.keys import CHECKPOINTS, COMMITS, INDEXES_SUFFIX, SEGMENTS
-from sidecar.errors import CorruptFile, SidecarError
+from sidecar.errors import CommitRefused, CorruptFile, SidecarError
 from sidecar.logformat.names import LEADER_EPOCH_CHECKPOINT, META_PROPERTIES, PARTITION_METADATA, Suffix
 from sidecar.partition.domain_events import OffsetsLost
 
@@ -46,6 +46,7 @@ _BY_OS_ERROR = {
     errno.ENFILE: "raise the machine's limit of open files (sysctl fs.file-max)",
     errno.ESTALE: "check the mount of the network file system",
 }
+_REFUSED = "the archive is unchanged; another program writes to it, or somebody edited it: run `tiered-sidecar verify`"
 _INDEX_SUFFIXES = (f".{Suffix.OFFSET_INDEX}", f".{Suffix.TIME_INDEX}", f".{Suffix.TRANSACTION_INDEX}")
 
 
@@ -56,10 +57,12 @@ def loss_reason(event: OffsetsLost) -> str:
 
 
 def advised(error: SidecarError) -> str:
-    """The error's text; where it does not say what to do about damaged bytes or a failed system call, followed by that."""
+    """The error's text; with what to do about damaged bytes, a refused commit or a failed system call, where it does not say so."""
     text = str(error)
     if isinstance(error, CorruptFile):
         advice = _advice_on(error.file.partition(", ")[0]) if error.file and not error.advice else ""
+    elif isinstance(error, CommitRefused):
+        advice = _REFUSED
     else:
         advice = _advice_on_system_call(text, error.__cause__)
     return f"{text}; {advice}" if advice else text

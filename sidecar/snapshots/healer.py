@@ -150,8 +150,8 @@ class Healer:
             case Misplaced(offset, reason):
                 self._healing.compared.add(offset)
                 self._healing.mismatches.append(f"{offset}: no batch ends there: {reason}")
-            case Stopped(_, reason):
-                self._add_problem(f"{reason}; snapshots {event.unreachable} cannot be created")
+            case Stopped():
+                self._add_problem(event.problem)
                 self._write()  # What lies above the damage proves nothing of what lies below it.
             case Ended():
                 self._write()

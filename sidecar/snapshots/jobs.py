@@ -103,9 +103,13 @@ class Stopped:
     resumes_at: int | None = None
 
     @property
-    def unreachable(self) -> str:
-        """For people: of which boundaries there is no state."""
-        return f"above offset {self.offset}" + (f" and below {self.resumes_at}" if self.resumes_at is not None else "")
+    def problem(self) -> str:
+        """For people: why, of which boundaries there is no state, and what to do."""
+        end = "" if self.resumes_at is None else f" and below {self.resumes_at}"
+        return (
+            f"{self.reason}; snapshots above offset {self.offset}{end} cannot be created. Restore the damaged file from "
+            "another replica, then run the command again"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -129,8 +129,8 @@ def rebuild(
                 rebuilding.snapshots.append(_write(directory, event, forgetting))
             case Misplaced(offset, reason):
                 rebuilding.add_problem(f"offset {offset}: {reason}")
-            case Stopped(_, reason):
-                rebuilding.add_problem(f"{reason}; snapshots {event.unreachable} cannot be created")
+            case Stopped():
+                rebuilding.add_problem(event.problem)
             case Ended():
                 rebuilding.read_bytes = counting.read_bytes(job)
     return RebuildReport(tuple(rebuildings), targets.problems)

@@ -11,7 +11,7 @@ REMEDIES = {
     "BrokerUnavailable": "Start the broker. If it is up, check broker.connection: servers, TLS, SASL, ACLs.",
     "CleanerStalled": "Search log-cleaner.log for “uncleanable”. A dead cleaner thread starts again only with the broker.",
     "CommitConflict": "None if it passes: another sidecar archives the same partition and committed first.",
-    "CommitRefused": "Another program writes to this archive, or it was edited. Run tiered-sidecar verify.",
+    "CommitRefused": "",
     "CompactionCrashed": "Report it with the traceback in the log. The archive stays as it was; compaction is retried later.",
     "CompactionCutOff": "None: the settings changed or the process stopped. Compaction runs again.",
     "CorruptFile": "Follow the end of the message. tiered-sidecar inspect FILE shows the damage.",
