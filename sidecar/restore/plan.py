@@ -11,7 +11,7 @@ from sidecar.archive.state import PartitionState
 from sidecar.errors import LineageUnknown, SettingsError
 from sidecar.logformat.names import Suffix, file_name
 from sidecar.model import ArchivedSegment, PartName, TopicPartition
-from sidecar.restore.request import NO_TOPIC_ID_WANTED, DeletedRecordsMode, RestoreRequest, shown_range
+from sidecar.restore.request import NO_TOPIC_ID_WANTED, OPEN_END, DeletedRecordsMode, RestoreRequest, shown_range
 from sidecar.restore.staging import NOTE_SUFFIX
 
 INDEX_SUFFIXES = {
@@ -178,7 +178,7 @@ def plan_partition(state: PartitionState, request: RestoreRequest, *, first_is_e
         start_offset=max(first_offset, chosen[0].base_offset),
         before=next((found for found in reversed(state.segments) if found.end_offset <= chosen[-1].base_offset), None),
         lost=holes,
-        asks_for_more=asked_from < (state.start_offset or 0) or asked_to > (state.end_offset or 0),
+        asks_for_more=asked_from < (state.start_offset or 0) or (state.end_offset or 0) < asked_to < OPEN_END,
         deleted_before_offset=left_out,
         lost_to_offset=end_offset if late is None else 0,
     )

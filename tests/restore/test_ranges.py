@@ -89,6 +89,12 @@ def test_every_end_keeps_the_batches_that_begin_below_it(topic: str, tmp_path: P
         assert found == table.entries()
 
 
+def test_an_open_end_asks_for_no_more_than_is_archived(tmp_path: Path) -> None:
+    outcome = restored(archived(), own_log_dir(tmp_path), "orders", offset_range=(300, OPEN_END))
+    assert outcome.log is not None
+    assert not outcome.plan.asks_for_more
+
+
 @pytest.mark.parametrize("version", ["2.7.2", "4.3.0"])
 def test_every_start_is_exact(version: str, tmp_path: Path) -> None:
     store = archived(version)
