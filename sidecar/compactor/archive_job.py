@@ -48,12 +48,11 @@ class ArchiveJobs:
         )
         now_ms = self.tools.clock.now_ms()
         committed: list[PartitionCompaction] = []
+        results = None
         try:
             results = compactor.compact([self._request(one, now_ms) for one in work], done=committed.append)
-        except Exception:  # It goes on to the caller, after what was committed before it.
-            yield from committed
-            raise
-        yield from results
+        finally:  # An error goes on to the caller, after what was committed before it.
+            yield from committed if results is None else results
 
     def _request(self, one: Compacting, now_ms: int) -> CompactionRequest:
         tools = self.tools

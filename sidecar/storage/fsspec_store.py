@@ -316,6 +316,7 @@ class FsspecStore(FsspecReader):
     def _create(self, key: ObjectKey, chunks: Iterable[bytes]) -> None:
         path = self._path(key)
         try:
+            # One of the two is what file systems of fsspec raise for an open mode that they do not have.
             with translating("create", key, self.url, OutcomeUnknown, passes=(NotImplementedError, ValueError)):
                 if isinstance(self._files, MemoryFileSystem):
                     # A file being written is visible there, so it is put in one piece; it lies in memory anyway.

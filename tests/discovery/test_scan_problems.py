@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -13,6 +16,8 @@ from sidecar.discovery.scan import TopicFilter, scan_log_dirs
 from sidecar.errors import CorruptFile, PartitionError, SegmentChanged
 from sidecar.model import TopicPartition
 from tests.discovery.made_up import ALL, HEX, a_partition, names, only
+
+NOBODY: Final = 65534
 
 
 def test_a_partition_live_in_two_log_dirs_is_a_problem_of_that_partition(tmp_path: Path) -> None:
@@ -65,13 +70,29 @@ def test_a_log_dir_that_came_back_empty_is_a_problem_and_one_without_partitions_
     assert "neither meta.properties nor a partition" in str(problem.error)
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything; the next test stands in for it there")
-def test_a_partition_that_may_not_be_read_is_a_problem_of_its_own(tmp_path: Path) -> None:
-    closed = a_partition(tmp_path, "closed-0", 0, 10)
-    a_partition(tmp_path, "open-0", 0)
-    closed.chmod(0)
-    result = scan_log_dirs([tmp_path], ALL)
-    closed.chmod(0o700)
+@contextmanager
+def without_rights() -> Iterator[None]:
+    """As another user than root, who may read everything."""
+    user_id = os.geteuid()
+    if user_id == 0:
+        os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        os.seteuid(user_id)
+
+
+def test_a_partition_that_may_not_be_read_is_a_problem_of_its_own() -> None:
+    with tempfile.TemporaryDirectory() as name:  # Directories above pytest's are root's alone.
+        log_dir = Path(name)
+        log_dir.chmod(0o755)
+        closed = a_partition(log_dir, "closed-0", 0, 10)
+        a_partition(log_dir, "open-0", 0)
+        assert names(scan_log_dirs([log_dir], ALL)) == ["closed-0", "open-0"]
+        closed.chmod(0)
+        with without_rights():
+            result = scan_log_dirs([log_dir], ALL)
+        closed.chmod(0o700)
     assert (names(result), len(result.problems)) == (["open-0"], 1)
 
 
