@@ -122,7 +122,7 @@ def list_offsets(
     from kafka.protocol.consumer import ListOffsetsRequest
 
     topic_of = ListOffsetsRequest.ListOffsetsTopic
-    told: dict[TopicPartition, PartitionOffset] = {}
+    reported: dict[TopicPartition, PartitionOffset] = {}
     for portion in portions(list(epochs.items()), PARTITIONS_PER_REQUEST):
         by_topic: defaultdict[str, list[Any]] = defaultdict(list)
         for found, epoch in portion:
@@ -140,8 +140,10 @@ def list_offsets(
         for topic in connection.send(request, node_id).topics:
             for partition in topic.partitions:
                 problem = error_name(partition.error_code) if partition.error_code else ""
-                told[TopicPartition(topic.name, partition.partition_index)] = PartitionOffset(partition.offset, problem)
-    return told
+                reported[TopicPartition(topic.name, partition.partition_index)] = PartitionOffset(
+                    partition.offset, problem
+                )
+    return reported
 
 
 @dataclass(frozen=True, slots=True)

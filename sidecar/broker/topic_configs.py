@@ -96,7 +96,7 @@ class TopicConfigs:
             found = ask_topics(self._connection, sorted(wanted), broker_id)
             passing = {topic for topic, problem in found.problems.items() if not problem.is_denied}
             kept = passing & (self._of_topics.keys() - self._kept if is_old else self._of_topics.keys())
-            of_before = {topic: told for topic, told in self._of_topics.items() if topic in kept or not is_old}
+            of_before = {topic: reported for topic, reported in self._of_topics.items() if topic in kept or not is_old}
             problems = {topic: known for topic, known in self._problems.items() if not is_old and topic not in wanted}
             self._of_topics = of_before | dict(found.values)
             self._problems = problems | dict(found.problems)
@@ -143,8 +143,10 @@ def why_unanswered(problem: RequestProblem | None) -> Unanswered:
 def ask_topics(connection: BrokerConnection, topics: Sequence[str], node_id: int | None = None) -> DescribedConfigs:
     """The configurations of topics, of which any node knows. Raises BrokerUnavailable."""
     keys = [*(kafka_name for kafka_name, _ in TOPIC_CONFIGS.values()), INTERNAL_SEGMENT_BYTES]
-    told = ask_configs(connection, node_id, TOPIC_RESOURCE, topics, keys)
-    return DescribedConfigs({topic: _with_internal(values) for topic, values in told.values.items()}, told.problems)
+    reported = ask_configs(connection, node_id, TOPIC_RESOURCE, topics, keys)
+    return DescribedConfigs(
+        {topic: _with_internal(values) for topic, values in reported.values.items()}, reported.problems
+    )
 
 
 def _with_internal(values: dict[str, ConfigValue]) -> dict[str, ConfigValue]:
@@ -170,9 +172,9 @@ def resolve_policy(
     values: dict[str, Any] = {}
     not_told = str(unanswered or NOT_KNOWN)
     origins = {name: NOT_KNOWN if name in BROKER_CONFIGS else not_told for name in POLICY_NAMES}
-    for told, names in ((of_topic, TOPIC_CONFIGS), (of_broker, BROKER_CONFIGS)):
+    for reported, names in ((of_topic, TOPIC_CONFIGS), (of_broker, BROKER_CONFIGS)):
         for name, (kafka_name, read) in names.items():
-            found = told.get(kafka_name)
+            found = reported.get(kafka_name)
             if found is None:
                 continue
             try:

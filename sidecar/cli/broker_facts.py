@@ -71,22 +71,24 @@ def broker(
         missing_rights = list(facts.state().missing_rights)
     with closing(BrokerConnection(settings.broker.connection)) as connection:
         led = [row.topic_partition for _, row in found if row.leads]
-        told = ask_producers(connection, broker_id, led)
+        reported = ask_producers(connection, broker_id, led)
         directories = log_dirs(connection, broker_id)
         epochs = {row.topic_partition: row.leader_epoch for _, row in found if row.leads}
         high_watermarks = list_offsets(connection, broker_id, epochs, isolation_level=READ_UNCOMMITTED)
     rows = [_row(files, row, high_watermarks.get(files.topic_partition)) for files, row in found]
     for (files, _), shown in zip(found, rows, strict=True):
-        known = None if told is None else told.values.get(files.topic_partition)
+        known = None if reported is None else reported.values.get(files.topic_partition)
         shown["producers"] = None if known is None else [asdict(producer) for producer in known]
-    missing_rights += missing_right(told.problems.values() if told else (), "its live producers are not shown")
+    missing_rights += missing_right(reported.problems.values() if reported else (), "its live producers are not shown")
     if not directories:
         missing_rights += missing_right(
             [RequestProblem(CLUSTER_DENIED, DESCRIBE)], "the broker's log dirs are not shown"
         )
     head = {"cluster_id": cluster_id, "broker_id": broker_id, "missing_rights": missing_rights}
-    _show(options, head, rows, [asdict(found) for found in directories], with_producers=producers and told is not None)
-    if told is None and not options.json:
+    _show(
+        options, head, rows, [asdict(found) for found in directories], with_producers=producers and reported is not None
+    )
+    if reported is None and not options.json:
         remark("Producers are not shown: brokers before 2.8 do not report them")
     return 0
 

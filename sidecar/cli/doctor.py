@@ -110,9 +110,9 @@ def _show(options: GlobalOptions, report: Report) -> None:
     from sidecar.doctor.findings import Verdict
 
     rows = [
-        (found.area.replace("_", " "), found.check, _styled(found.outcome.verdict), told)
+        (found.area.replace("_", " "), found.check, _styled(found.outcome.verdict), reported)
         for found in report.findings
-        for told in ["; ".join(filter(None, (found.outcome.detail, found.outcome.advice)))]
+        for reported in ["; ".join(filter(None, (found.outcome.detail, found.outcome.advice)))]
     ]
     print_table("Doctor", ["area", "check", "verdict", "result, and what to do"], rows, colors=options.colors)
     counts = report.counts()

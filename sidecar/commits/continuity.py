@@ -233,10 +233,10 @@ def named_by_cluster(facts: BrokerFacts, files: PartitionFiles) -> PartitionFile
     if files.topic_id is not None:
         return files
     try:
-        told = facts.partition(files).topic_id
+        reported = facts.partition(files).topic_id
     except PartitionError:
         return files  # Planning reports it.
-    return files if told is None else replace(files, topic_id=told)
+    return files if reported is None else replace(files, topic_id=reported)
 
 
 def note_source(tools: ContinuityPorts, root: str, files: PartitionFiles, *, is_first: bool) -> None:

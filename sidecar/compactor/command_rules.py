@@ -14,7 +14,7 @@ from sidecar.compactor.topic_rule import (
     SECTION,
     TopicRule,
     not_known,
-    with_told,
+    with_reported,
 )
 from sidecar.config import CompactionSettings
 from sidecar.errors import SettingsError
@@ -92,7 +92,7 @@ class CommandRules(TopicRule):
 
 
 def command_rules(
-    settings: CompactionSettings, topic: str, told: TopicPolicy, given: GivenRules, *, is_forecast: bool = False
+    settings: CompactionSettings, topic: str, reported: TopicPolicy, given: GivenRules, *, is_forecast: bool = False
 ) -> CommandRules:
     """Resolve the flags for a topic. Raises SettingsError for flags that cannot be meant together.
 
@@ -102,7 +102,7 @@ def command_rules(
     """
     entry = settings.entry_of(topic)
     pattern = None if entry is None else entry.pattern
-    found = with_told(settings, topic, told)
+    found = with_reported(settings, topic, reported)
     if found.policy is None:
         return CommandRules(None, found.why_not, topic=topic, entry=pattern)
     declared = StrategyInUse(found.policy.strategy, found.policy.header)
@@ -131,7 +131,7 @@ def command_rules(
     if given.delete_retention_ms is not None:
         values["delete_retention_ms"] = given.delete_retention_ms
     given_too = {name: "flag" for name in DROPS_RECORDS if getattr(given, name, None) is not None}
-    unknown = not_known(found.policy, {**found.sources, **given_too}, strategy, told)
+    unknown = not_known(found.policy, {**found.sources, **given_too}, strategy, reported)
     if unknown:
         return CommandRules(None, unknown, topic=topic, entry=pattern)
     return CommandRules(

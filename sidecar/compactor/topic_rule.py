@@ -70,23 +70,23 @@ def unnamed_header(strategy: Strategy, header: str) -> str:
     return NO_HEADER if strategy is Strategy.HEADER and not header_name(header) else ""
 
 
-def topic_rule(settings: CompactionSettings, topic: str, told: TopicPolicy) -> TopicRule:
+def topic_rule(settings: CompactionSettings, topic: str, reported: TopicPolicy) -> TopicRule:
     """Whether `run` compacts a topic, and how. Pure."""
     policy = settings.of_topic(topic)
     if policy is None:
         return TopicRule(None, NOT_NAMED if settings.enabled else "compaction.enabled is false")
-    refusal = "" if policy.ignore_cleanup_policy else keeps_every_record(told)
+    refusal = "" if policy.ignore_cleanup_policy else keeps_every_record(reported)
     if refusal:
         return TopicRule(None, f"{refusal}; compaction.ignore_cleanup_policy in its entry compacts it anyway")
-    rule = with_told(settings, topic, told)
-    why_not = rule.why_not if rule.policy is None else not_known(rule.policy, rule.sources, rule.strategy, told)
+    rule = with_reported(settings, topic, reported)
+    why_not = rule.why_not if rule.policy is None else not_known(rule.policy, rule.sources, rule.strategy, reported)
     if not why_not:
         return rule
     waits = policy.when is CompactionWhen.BEFORE_UPLOAD
-    return TopicRule(None, why_not, unknown=told.unanswered if waits else None)
+    return TopicRule(None, why_not, unknown=reported.unanswered if waits else None)
 
 
-def with_told(settings: CompactionSettings, topic: str, told: TopicPolicy) -> TopicRule:
+def with_reported(settings: CompactionSettings, topic: str, reported: TopicPolicy) -> TopicRule:
     """The settings' values for a topic, with the broker's where nothing is set; and where each comes from. Pure.
 
     A value is that of the topic's own entry, else that of `compaction` if it is set there, else the broker's, else the default.
@@ -96,13 +96,13 @@ def with_told(settings: CompactionSettings, topic: str, told: TopicPolicy) -> To
     values: dict[str, Any] = {}
     sources: dict[str, str] = {}
     for name in CompactionPolicy.model_fields:
-        value = getattr(told, FROM_BROKER[name]) if name in FROM_BROKER else None
+        value = getattr(reported, FROM_BROKER[name]) if name in FROM_BROKER else None
         if entry is not None and name in of_entry:
             sources[name] = f"{ENTRY} {entry.pattern}"
         elif name in settings.model_fields_set:
             sources[name] = SECTION
         elif value is not None:
-            values[name], sources[name] = value, told.origins.get(FROM_BROKER[name], "broker")
+            values[name], sources[name] = value, reported.origins.get(FROM_BROKER[name], "broker")
         else:
             sources[name] = DEFAULT
     policy = settings.values_of(topic)
@@ -121,32 +121,32 @@ def with_told(settings: CompactionSettings, topic: str, told: TopicPolicy) -> To
     return TopicRule(policy.model_copy(update=values), sources=sources, strategy=strategy, header=header)
 
 
-def keeps_every_record(told: TopicPolicy) -> str:
+def keeps_every_record(reported: TopicPolicy) -> str:
     """Why a topic keeps all its records by its `cleanup.policy`, "" if it does not, or if its policy is not known."""
-    if told.cleanup_policy is None or told.is_compacted:
+    if reported.cleanup_policy is None or reported.is_compacted:
         return ""
-    return f"its cleanup.policy is {','.join(sorted(told.cleanup_policy))}, without compact"
+    return f"its cleanup.policy is {','.join(sorted(reported.cleanup_policy))}, without compact"
 
 
-def not_known(policy: CompactionPolicy, sources: Mapping[str, str], strategy: Strategy, told: TopicPolicy) -> str:
+def not_known(policy: CompactionPolicy, sources: Mapping[str, str], strategy: Strategy, reported: TopicPolicy) -> str:
     """Why a topic must be left alone whose broker was asked and has not reported its configs, "" if it need not.
 
     The topic may keep every record, or another record of each key, or keep tombstones for longer. So nothing is compacted
     unless the settings have each of these values. Where no broker is configured, the settings and the defaults decide.
     """
-    if not told.unanswered:
+    if not reported.unanswered:
         return ""
     missing = {
         name: TOPIC_CONFIGS[FROM_BROKER[name]][0]
         for name in DROPS_RECORDS
         if sources[name] == DEFAULT and (name != "header" or strategy is Strategy.HEADER)
     }
-    if told.cleanup_policy is None and not policy.ignore_cleanup_policy:
+    if reported.cleanup_policy is None and not policy.ignore_cleanup_policy:
         missing = {"ignore_cleanup_policy": TOPIC_CONFIGS["cleanup_policy"][0], **missing}
     if not missing:
         return ""
     return (
-        f"unknown configs: {', '.join(missing.values())} ({told.unanswered}). To compact it all the same, set these "
+        f"unknown configs: {', '.join(missing.values())} ({reported.unanswered}). To compact it all the same, set these "
         f"in `compaction` or in its entry of compaction.topics: {', '.join(missing)}"
     )
 
@@ -155,11 +155,11 @@ def not_known(policy: CompactionPolicy, sources: Mapping[str, str], strategy: St
 class TopicRules:
     """Answers for one topic after the other, and logs once what is left alone although it is named.
 
-    `told`: what the broker, or `topics.policies`, says of a topic.
+    `reported`: what the broker, or `topics.policies`, says of a topic.
     """
 
     settings: CompactionSettings
-    told: Callable[[str], TopicPolicy]
+    reported: Callable[[str], TopicPolicy]
     _left_alone: dict[str, str] = field(default_factory=dict)
     _remarked: dict[str, str] = field(default_factory=dict)
 
@@ -169,7 +169,7 @@ class TopicRules:
 
     def rule_of(self, topic: str) -> TopicRule:
         """The same, with where it comes from. Thread-safe."""
-        rule = topic_rule(self.settings, topic, self.told(topic))
+        rule = topic_rule(self.settings, topic, self.reported(topic))
         if rule.policy is not None or rule.why_not == NOT_NAMED:
             self._left_alone.pop(topic, None)
         elif self.settings.enabled and self._left_alone.get(topic) != rule.why_not:

@@ -112,13 +112,13 @@ class _Look:
         return fine(detail)
 
     def offsets(self) -> Outcome:
-        told = list_offsets(self.connection, self.broker_id, self.led)
-        refused = {tp: found.problem for tp, found in told.items() if found.problem}
+        answered = list_offsets(self.connection, self.broker_id, self.led)
+        refused = {tp: found.problem for tp, found in answered.items() if found.problem}
         if refused:
             tp, words = next(iter(refused.items()))
-            what = f"the broker did not return {len(refused)} of {len(told)} last stable offsets, such as {tp}: {words}"
+            what = f"the broker did not return {len(refused)} of {len(answered)} last stable offsets, such as {tp}: {words}"
             return warning(what, "leadership may be moving: run doctor again")
-        return fine(f"the broker returned the last stable offsets of {len(told)} partitions")
+        return fine(f"the broker returned the last stable offsets of {len(answered)} partitions")
 
     def configs(self) -> Outcome:
         name = str(self.broker_id)
@@ -127,7 +127,7 @@ class _Look:
         problems = [*of_topics.problems.values(), *of_broker.problems.values()]
         effect = "data at risk is not reported, nor a stalled log cleaner"
         asked = (of_topics.problems.values(), of_broker.problems.values())
-        if denied := [words for told in asked for words in missing_right(told, effect)]:
+        if denied := [words for answered in asked for words in missing_right(answered, effect)]:
             return warning("; ".join(denied), "or set the values in topics.policies")
         if problems:
             return warning(str(problems[0]), "ask again")

@@ -50,10 +50,10 @@ def _strategy(settings: Settings, clock: Clock) -> Outcome:
 
 def _tombstones(settings: Settings, clock: Clock) -> Outcome:
     compacted = _compacted(settings, clock)
-    risks = {topic: tombstone_expiry_risk(policy, told.segment_ms) for topic, policy, told, _ in compacted}
+    risks = {topic: tombstone_expiry_risk(policy, reported.segment_ms) for topic, policy, reported, _ in compacted}
     if at_risk := _worst(risks, EXPIRY_ADVICE):
         return at_risk
-    unknown = {topic: expiry_unchecked(policy, told.segment_ms) for topic, policy, told, _ in compacted}
+    unknown = {topic: expiry_unchecked(policy, reported.segment_ms) for topic, policy, reported, _ in compacted}
     if unchecked := _first(unknown):
         return not_checked(unchecked, EXPIRY_ADVICE_UNCHECKED)
     return fine("none is removed before older versions of its key are compacted")
@@ -71,10 +71,10 @@ def _compacted(settings: Settings, clock: Clock) -> list[tuple[str, CompactionPo
     with open_facts(settings, clock) as facts:
         facts.refresh()
         for topic in filter(settings.topics.accepts, topics_of(settings.broker.log_dirs)):
-            told = facts.policy(topic)
-            rule = topic_rule(settings.compaction, topic, told)
+            reported = facts.policy(topic)
+            rule = topic_rule(settings.compaction, topic, reported)
             if rule.policy is not None:
-                found.append((topic, rule.policy, told, rule.remark))
+                found.append((topic, rule.policy, reported, rule.remark))
     return found
 
 

@@ -88,13 +88,13 @@ def bucket_rules(store: ObjectStore) -> Outcome:
             "add a lifecycle rule with NoncurrentVersionExpiration of a few days",
         )
     aborts = any(rule.aborts_uploads_days is not None for rule in rules.lifecycle)
-    told = [
+    reported = [
         f"versions: {rules.versioning.lower() or 'none'}" if "GetBucketVersioning" not in rules.unknown else "",
         f"encryption: {rules.encryption or 'none by default'}" if "GetBucketEncryption" not in rules.unknown else "",
         "a rule aborts unfinished uploads" if aborts else "",
         f"not readable (none of them is required): {', '.join(rules.unknown)}" if rules.unknown else "",
     ]
-    return fine("; ".join(filter(None, told)))
+    return fine("; ".join(filter(None, reported)))
 
 
 @dataclass(slots=True)

@@ -37,10 +37,10 @@ class RunLimits:
     readers_per_disk: int = 1
     pause_above_percent: float | None = None
 
-    def expiration_ms(self, told: TopicPolicy) -> int | None:
+    def expiration_ms(self, reported: TopicPolicy) -> int | None:
         """How long a topic's producers are remembered, None for ever: `topics.policies`, else the settings, else the broker."""
-        told_ms = told.producer_id_expiration_ms
-        is_override = "producer_id_expiration_ms" in told.overridden
+        told_ms = reported.producer_id_expiration_ms
+        is_override = "producer_id_expiration_ms" in reported.overridden
         if told_ms is None or (self.expiration_is_given and not is_override):
             return self.producer_id_expiration_ms
         return told_ms

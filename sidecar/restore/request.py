@@ -41,9 +41,9 @@ def ask_cluster(connection: BrokerConnection, topic: str) -> TargetCluster:
             f"{topic} ({view.problems[topic]}): create it there first, with as many partitions as the archive has"
         )
     epochs = {found.partition: leader.leader_epoch for found, leader in view.leaders.items()}
-    told = ask_topics(connection, [topic])
-    unanswered = Unanswered(str(problem)) if (problem := told.problems.get(topic)) else None
-    policy = resolve_policy(topic, told.values.get(topic, {}), {}, (), unanswered=unanswered)
+    reported = ask_topics(connection, [topic])
+    unanswered = Unanswered(str(problem)) if (problem := reported.problems.get(topic)) else None
+    policy = resolve_policy(topic, reported.values.get(topic, {}), {}, (), unanswered=unanswered)
     return TargetCluster(connection.servers, view.cluster_id, view.topic_ids.get(topic), epochs, policy)
 
 

@@ -120,12 +120,12 @@ def _deleted_in_hole(
     The signs are those of `deleted_on_purpose`. The log start may lie in the active segment, too: nothing has to be archived
     before that is known. Raises StoreError.
     """
-    facts, start_offset, told = plan.facts, starts.inside, plan.facts.cluster_start_offset
-    if told is not None and told >= hole[1] > (start_offset or 0) and facts.leader_epoch >= 0:
-        active = active_below(plan.files, told)
+    facts, start_offset, reported = plan.facts, starts.inside, plan.facts.cluster_start_offset
+    if reported is not None and reported >= hole[1] > (start_offset or 0) and facts.leader_epoch >= 0:
+        active = active_below(plan.files, reported)
         if active is not None:
-            starts = starts.with_read(active, facts, told, tools.disk, tools.emit)
-            start_offset = told if starts.is_in_ours(told) else start_offset
+            starts = starts.with_read(active, facts, reported, tools.disk, tools.emit)
+            start_offset = reported if starts.is_in_ours(reported) else start_offset
     if start_offset is None or start_offset <= hole[0]:
         return hole[0], starts
     before_offset, starts = _deleted_before(facts, state, starts, start_offset, read_whole, tools.emit)

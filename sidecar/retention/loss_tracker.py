@@ -101,8 +101,8 @@ class LossTracker:
 
     def _report_gone(self, facts: PartitionFacts, start_offset: int, gone_end_offset: int, begins: int) -> None:
         end_offset = min(gone_end_offset, begins)
-        told = facts.cluster_start_offset
-        if told is not None and told < end_offset and not self.is_doubted:
+        reported = facts.cluster_start_offset
+        if reported is not None and reported < end_offset and not self.is_doubted:
             # It was asked before the directory was listed: its next response distinguishes retention from DeleteRecords.
             self.is_doubted = True
             return
@@ -130,14 +130,14 @@ class LossTracker:
 
     def _emit(self, facts: PartitionFacts, start_offset: int, end_offset: int) -> None:
         """No commit can say so: the archive begins above."""
-        span, told = (start_offset, end_offset), facts.cluster_start_offset
-        self._tools.emit(OffsetsLost(facts.topic_partition, *span, told, is_recorded=False))
+        span, reported = (start_offset, end_offset), facts.cluster_start_offset
+        self._tools.emit(OffsetsLost(facts.topic_partition, *span, reported, is_recorded=False))
 
     def _not_in_a_tier(self, facts: PartitionFacts, end_offset: int) -> int:
         """What local retention took above its log start, a broker that tiers the topic still has."""
-        told = facts.cluster_start_offset
+        reported = facts.cluster_start_offset
         is_tiered = self._tools.facts.policy(facts.topic_partition.topic).remote_storage_enable
-        return end_offset if told is None or not is_tiered else min(end_offset, told)
+        return end_offset if reported is None or not is_tiered else min(end_offset, reported)
 
     def _begin(self, files: PartitionFiles) -> None:
         """Another log; or the same one in another directory, under a name that it has got since, or in a new process."""

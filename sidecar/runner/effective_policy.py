@@ -46,9 +46,9 @@ def _of_broker(policy: TopicPolicy) -> dict[str, dict[str, Any]]:
     return shown
 
 
-def _of_compaction(settings: Settings, topic: str, told: TopicPolicy) -> dict[str, dict[str, Any]]:
+def _of_compaction(settings: Settings, topic: str, reported: TopicPolicy) -> dict[str, dict[str, Any]]:
     """Our own compaction of the topic's archive."""
-    rule = topic_rule(settings.compaction, topic, told)
+    rule = topic_rule(settings.compaction, topic, reported)
     if rule.policy is None:
         return {"compaction": {"value": None, "source": rule.why_not}}
     shown = {
@@ -60,9 +60,9 @@ def _of_compaction(settings: Settings, topic: str, told: TopicPolicy) -> dict[st
     return shown
 
 
-def _of_snapshots(settings: Settings, told: TopicPolicy) -> dict[str, dict[str, Any]]:
+def _of_snapshots(settings: Settings, reported: TopicPolicy) -> dict[str, dict[str, Any]]:
     """How long a rebuilt snapshot remembers producers."""
-    value = policy_of(settings, repeats=False).expiration_ms(told)
-    is_told = value is not None and value == told.producer_id_expiration_ms
-    source = told.origins["producer_id_expiration_ms"] if is_told else "broker.producer_id_expiration_ms"
+    value = policy_of(settings, repeats=False).expiration_ms(reported)
+    is_told = value is not None and value == reported.producer_id_expiration_ms
+    source = reported.origins["producer_id_expiration_ms"] if is_told else "broker.producer_id_expiration_ms"
     return {"snapshots.producer_id_expiration_ms": {"value": value, "source": source}}

@@ -204,8 +204,10 @@ class PartitionFold:
             return state, ()
         state = replace(state, table=with_rows(state.table, older.rows))
         ends_told = {*wanted, window.end_offset}
-        told = (end for end in ends_told if self._is_told(window, end, found.unreadable_below, undecided, older.late))
-        return state, ends_told.difference(told)
+        reported = (
+            end for end in ends_told if self._is_told(window, end, found.unreadable_below, undecided, older.late)
+        )
+        return state, ends_told.difference(reported)
 
     def _is_told(
         self, window: _Window, boundary: int, below: SegmentDigest, undecided: Rows, late: Int64Column

@@ -85,8 +85,8 @@ def _requests(
     """
     from sidecar.cli.compact.rules import changes_of, policies_of, request_of
 
-    told = policies_of(settings, lineages)
-    rules = {topic: wanted.of_topic(settings, topic, told[topic]) for topic in sorted(told)}
+    reported = policies_of(settings, lineages)
+    rules = {topic: wanted.of_topic(settings, topic, reported[topic]) for topic in sorted(reported)}
     wanted.settle([objection for found in rules.values() for objection in found.objections])
     if not wanted.what_if:
         wanted.settle(changes_of(store, lineages, rules))
@@ -94,7 +94,7 @@ def _requests(
     requests: list[CompactionRequest] = []
     for lineage in lineages:
         topic = lineage.topic_partition.topic
-        request = request_of(store, lineage, rules[topic], told[topic], wanted)
+        request = request_of(store, lineage, rules[topic], reported[topic], wanted)
         if isinstance(request, str):
             remark(f"{lineage.topic_partition} is skipped: {request}")
         else:

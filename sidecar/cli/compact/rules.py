@@ -43,9 +43,9 @@ class Wanted:
     override: bool = False
     what_if: bool = False
 
-    def of_topic(self, settings: Settings, topic: str, told: TopicPolicy) -> CommandRules:
+    def of_topic(self, settings: Settings, topic: str, reported: TopicPolicy) -> CommandRules:
         """What holds for a topic. Raises SettingsError for flags that cannot be meant together."""
-        return command_rules(settings.compaction, topic, told, self.given, is_forecast=self.what_if)
+        return command_rules(settings.compaction, topic, reported, self.given, is_forecast=self.what_if)
 
     def rules_of(self, rules: CommandRules) -> CompactionRules:
         """The same for the compaction itself, of a topic that is not left alone."""
@@ -87,18 +87,18 @@ def policies_of(settings: Settings, lineages: Sequence[Lineage]) -> dict[str, To
     if not settings.broker.connection.is_configured:
         return {topic: resolve_policy(topic, {}, {}, overrides) for topic in topics}
     with closing(BrokerConnection(settings.broker.connection)) as connection:
-        told = ask_topics(connection, topics)
+        reported = ask_topics(connection, topics)
 
     def resolved(topic: str) -> TopicPolicy:
-        of_topic = told.values.get(topic, {})
-        unanswered = None if of_topic else why_unanswered(told.problems.get(topic))
+        of_topic = reported.values.get(topic, {})
+        unanswered = None if of_topic else why_unanswered(reported.problems.get(topic))
         return resolve_policy(topic, of_topic, {}, overrides, unanswered=unanswered)
 
     return {topic: resolved(topic) for topic in topics}
 
 
 def request_of(
-    store: ObjectStore, lineage: Lineage, rules: CommandRules, told: TopicPolicy, wanted: Wanted
+    store: ObjectStore, lineage: Lineage, rules: CommandRules, reported: TopicPolicy, wanted: Wanted
 ) -> CompactionRequest | str:
     """What to ask for, or why the topic is left alone. Raises StoreError, PartitionError."""
     from sidecar.compactor.archive.plan import CompactionRequest
@@ -107,7 +107,7 @@ def request_of(
     policy = rules.policy
     if policy is None:
         return rules.why_not
-    refusal = "" if policy.ignore_cleanup_policy else keeps_every_record(told)
+    refusal = "" if policy.ignore_cleanup_policy else keeps_every_record(reported)
     if refusal:
         return f"{refusal}; --set compaction.ignore_cleanup_policy=true compacts it anyway"
     return CompactionRequest(

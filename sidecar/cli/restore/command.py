@@ -242,17 +242,17 @@ def tell_what_stays(request: RestoreRequest, interruption: BaseException, *, jso
     partitions = _unfinished(request)
     names = [str(found["directory"]) for found in partitions]
     if names:
-        told = (
+        reported = (
             f"interrupted: {', '.join(names)} in {request.log_dir} {('stay' if len(names) > 1 else 'stays')}, and "
             "no broker starts in a log dir with unfinished directories. Run the same command again to continue, or "
             "remove the named directories"
         )
     else:
-        told = f"interrupted: nothing unfinished remains in {request.log_dir}"
-    remark(told)
+        reported = f"interrupted: nothing unfinished remains in {request.log_dir}"
+    remark(reported)
     if json:
         code = interruption.code if isinstance(interruption, SystemExit) else _EXIT_KEYBOARD
-        answer = {"error": told, "exit_code": code, "interrupted": True, "log_dir": str(request.log_dir)}
+        answer = {"error": reported, "exit_code": code, "interrupted": True, "log_dir": str(request.log_dir)}
         left = {"finished": _finished(request), "unfinished": partitions, "resumable": bool(names)}
         print_answer("restore", {**answer, **left})
 

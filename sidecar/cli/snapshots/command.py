@@ -23,10 +23,10 @@ from sidecar.cli.snapshots.work import (
     chosen_topics,
     producers_forgotten,
     reading,
+    reported,
     snapshot_settings,
     snapshot_targets,
     tell,
-    told,
     topics_compacted_elsewhere,
 )
 from sidecar.clock import SystemClock
@@ -68,7 +68,7 @@ def rebuild(
     with reading(options, settings, workers, on_this_machine=archive is None) as (reader, progress):
         report = rebuild_all(targets, out, reader, forgetting, replay=replay, watcher=progress)
     show = partial(show_rebuilt, report, colors=options.colors)
-    return told(options, "snapshots_rebuild", report, targets.warnings, show)
+    return reported(options, "snapshots_rebuild", report, targets.warnings, show)
 
 
 @answering_json("snapshots_check")
@@ -97,7 +97,7 @@ def check(
     with reading(options, settings, workers, on_this_machine=archive is None) as (reader, progress):
         report = compare(targets, reader, forgetting, watcher=progress)
     show = partial(show_checked, report, colors=options.colors)
-    return told(options, "snapshots_check", report, targets.warnings, show)
+    return reported(options, "snapshots_check", report, targets.warnings, show)
 
 
 @answering_json("snapshots_heal")

@@ -143,7 +143,7 @@ def reading(
         yield engine, progress
 
 
-def told(
+def reported(
     options: GlobalOptions,
     kind: str,
     report: RebuildReport | CheckReport,
