@@ -90,10 +90,11 @@ class Daemon:
 
     def is_settled(self) -> bool:
         """Ready, and all is archived that waits for nothing."""
+        if not self.is_ready():  # First: a status from before the first check has no rows, so nothing that waits.
+            return False
         status = json.loads(self.get("/status")[1])
         rows = status.get("partitions", [])
-        is_done = all(row["reason"] or not row["segments_waiting"] for row in rows) and not status["uploads"]
-        return self.is_ready() and is_done
+        return all(row["reason"] or not row["segments_waiting"] for row in rows) and not status["uploads"]
 
     def partitions(self) -> dict[str, dict[str, Any]]:
         """The rows of `/status` by partition."""
