@@ -77,11 +77,18 @@ class S3Settings(StoreSection):
     profile: str | None = None
     """Named profile of the AWS configuration files."""
     access_key_id: SecretStr | None = None
-    """Explicit key. Default: the SDK's chain of environment, profile, web identity (IRSA), container and instance."""
+    """Explicit key. Default: the SDK's chain of environment, profile, web identity (IRSA), container and instance.
+    Better: `access_key_id_file`."""
     secret_access_key: SecretStr | None = None
     """Secret of `access_key_id`."""
     session_token: SecretStr | None = None
     """Session token of a temporary explicit key."""
+    access_key_id_file: Path | None = None
+    """File with the key. Keys in files can be rotated while the program runs: the next request notices a changed file."""
+    secret_access_key_file: Path | None = None
+    """File with the secret of the key."""
+    session_token_file: Path | None = None
+    """File with the session token of a temporary key."""
     verify_tls: bool = True
     """Check the store's certificate."""
     ca_file: Path | None = None
@@ -110,6 +117,16 @@ class S3Settings(StoreSection):
     storage_class: str | None = None
     """For example STANDARD_IA or GLACIER_IR (classes without immediate reads cannot be verified)."""
 
+    @property
+    def key_files(self) -> dict[str, Path]:
+        """Those of the keys' files that are given, by setting."""
+        files = {
+            "access_key_id_file": self.access_key_id_file,
+            "secret_access_key_file": self.secret_access_key_file,
+            "session_token_file": self.session_token_file,
+        }
+        return {name: file for name, file in files.items() if file is not None}
+
     @field_validator("endpoint_url")
     @classmethod
     def _endpoint_is_a_plain_http_url(cls, value: str | None) -> str | None:
@@ -124,9 +141,16 @@ class S3Settings(StoreSection):
 
     @model_validator(mode="after")
     def _keys_come_in_pairs(self) -> Self:
-        if (self.access_key_id is None) != (self.secret_access_key is None):
+        for name in self.key_files:
+            if getattr(self, name.removesuffix("_file")) is not None:
+                raise ValueError(f"give {name.removesuffix('_file')} or {name}, not both")
+        has_key, has_secret = (
+            self.access_key_id or self.access_key_id_file,
+            self.secret_access_key or self.secret_access_key_file,
+        )
+        if (has_key is None) != (has_secret is None):
             raise ValueError("access_key_id and secret_access_key must be given together")
-        if self.session_token is not None and self.access_key_id is None:
+        if (self.session_token or self.session_token_file) is not None and has_key is None:
             raise ValueError("session_token needs access_key_id and secret_access_key")
         return self
 

@@ -203,6 +203,10 @@ MEANINGS: dict[str, tuple[str, str]] = {
         "Rolled segments have waited for five minutes for one reason.",
         "See `reason`: an open transaction, the high watermark, or a leader that does not report offsets.",
     ),
+    "store_keys_not_read": (
+        "A file with an access key of the store cannot be read. Requests are signed with the keys of before.",
+        "See `error`. Correct the file: the next request reads it.",
+    ),
     "segments_not_pinned": (
         "More segments are ready for upload than can be pinned. Retention may delete the others before they are archived.",
         "Bring the store back. Raise the process's open-file limit, or the retention of the topics.",

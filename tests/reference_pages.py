@@ -97,8 +97,7 @@ _SETTINGS_INTRODUCTION = f"""\
 
 **Variables.** The variable of a setting is its path in capitals, with two underscores between the elements:
 `{variable_of("store.s3.region")}`. A list in a variable is JSON, or its elements with commas between. `null` unsets.
-A secret may also come from a file: use the variable's name with `_FILE` at the end, such as
-`{variable_of("store.s3.secret_access_key")}_FILE`.
+Each secret also has a setting for a file that holds it, such as `store.s3.secret_access_key_file`.
 
 **Options.** `--set path=value` sets anything but secrets. `tiered-sidecar config show` shows each value and its source.
 `config schema` prints the JSON Schema. Unknown names are refused everywhere.

@@ -1,7 +1,7 @@
 """Settings from environment variables.
 
-`TIERED_SIDECAR__STORE__S3__REGION` sets `store.s3.region`. A list is JSON, or its elements with commas between. With
-`_FILE` at the end, the value of a secret is read from that file. `null` is no value; an empty variable counts as not set.
+`TIERED_SIDECAR__STORE__S3__REGION` sets `store.s3.region`. A list is JSON, or its elements with commas between. `null` is
+no value; an empty variable counts as not set.
 """
 
 from __future__ import annotations
@@ -9,11 +9,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 from sidecar.config.paths import all_sections, all_settings, did_you_mean
-from sidecar.config.secrets import read_secret
 from sidecar.errors import SettingsError
 
 PREFIX = "TIERED_SIDECAR__"
@@ -24,7 +22,6 @@ OTHERS = {"TIERED_SIDECAR_CONFIG", "TIERED_SIDECAR_SPARK_PRELOAD"}
 _SERVICE_LINK = re.compile(
     r"TIERED_SIDECAR_(?:.*_)?(?:SERVICE_(?:HOST|PORT(?:_.+)?)|PORT(?:_[0-9]+_(?:TCP|UDP|SCTP)(?:_.+)?)?)"
 )
-FROM_FILE = "_FILE"
 NULL = "null"
 _PLACES = "use the environment or a file"
 
@@ -36,7 +33,7 @@ def variable_of(path: str) -> str:
 def read_environment(environment: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
     """Values by path, and by path the words that name the source.
 
-    Raises SettingsError for a variable with our prefix that sets nothing, and for secret files that cannot be read.
+    Raises SettingsError for a variable with our prefix that sets nothing.
     """
     values: dict[str, Any] = {}
     sources: dict[str, str] = {}
@@ -46,11 +43,11 @@ def read_environment(environment: Mapping[str, str]) -> tuple[dict[str, Any], di
         if not name.upper().startswith(PREFIX):
             _require_known(name)
             continue
-        path, value = _resolved(name, text)
+        path = _path_of(name)
         if path in sources:
             raise SettingsError(f"{path} is set twice: {sources[path]}, environment {name}")
         sources[path] = f"environment {name}"
-        values[path] = _decoded(path, value, sources[path])
+        values[path] = _decoded(path, text, sources[path])
     return values, sources
 
 
@@ -98,26 +95,10 @@ def _decoded(path: str, text: str, source: str) -> Any:
         raise SettingsError(f'{source}: expected a JSON list, such as ["a", "b"]') from error
 
 
-def _resolved(name: str, text: str) -> tuple[str, str]:
+def _path_of(name: str) -> str:
     path = name[len(PREFIX) :].lower().replace(DELIMITER, ".")
     if path in all_settings():
-        return path, text
-    secret = all_settings().get(path.removesuffix(FROM_FILE.lower()))
-    if path.endswith(FROM_FILE.lower()) and secret is not None:
-        if not secret.is_secret:
-            raise SettingsError(
-                f"environment {name}: only secrets are read from files, and {secret.path} is not a secret"
-            )
-        return secret.path, _secret(name, Path(text))
+        return path
     if path in all_sections():
         raise SettingsError(f"environment {name}: {path} is a section; set its members one by one")
     raise SettingsError(f"{path} (environment {name}): unknown setting{did_you_mean(path)}")
-
-
-def _secret(name: str, path: Path) -> str:
-    try:
-        return read_secret(path)
-    except OSError as error:
-        raise SettingsError(f"environment {name}: cannot read {path}: {error.strerror}") from error
-    except ValueError as error:
-        raise SettingsError(f"environment {name}: {path} {error}") from error

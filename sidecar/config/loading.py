@@ -74,7 +74,9 @@ class LoadedSettings:
         connection = self.settings.broker.connection
         files = (connection.ssl_key_password_file, connection.ssl_ca_password_file, connection.sasl_password_file)
         tokens = (connection.sasl_oauth_token_file, self.settings.http.token_file)
-        return Secrets(given, [file for file in (*files, *tokens) if file is not None])
+        s3 = self.settings.store.s3
+        keys = (s3.access_key_id_file, s3.secret_access_key_file, s3.session_token_file)
+        return Secrets(given, [file for file in (*files, *tokens, *keys) if file is not None])
 
 
 def load_settings(

@@ -13,11 +13,13 @@ import pickle
 from collections.abc import Callable
 from typing import Any, Final, TypeVar, cast
 
-from sidecar.config.environment import FROM_FILE, read_environment, variable_of
+from pydantic import SecretStr
+
+from sidecar.config.environment import read_environment, variable_of
 from sidecar.store_settings import S3Settings
 
-_SECRETS: Final = ("access_key_id", "secret_access_key", "session_token")
-_VARIABLES: Final = {name: variable_of(f"store.s3.{name}") for name in _SECRETS}
+_KEYS: Final = ("access_key_id", "secret_access_key", "session_token")
+_VARIABLES: Final = {name: variable_of(f"store.s3.{name}") for key in _KEYS for name in (key, f"{key}_file")}
 
 
 T = TypeVar("T")
@@ -49,17 +51,20 @@ def keep_keys_here() -> None:
 
 
 def secret_variables(settings: S3Settings) -> dict[str, str]:
-    """The variables in which a worker of this machine finds the keys; none where the SDK finds them itself."""
-    held = {variable: getattr(settings, name) for name, variable in _VARIABLES.items()}
-    return {variable: secret.get_secret_value() for variable, secret in held.items() if secret is not None}
+    """The variables in which a worker of this machine finds the keys or their files; none where the SDK finds them itself."""
+    given = {variable: getattr(settings, name) for name, variable in _VARIABLES.items()}
+    return {
+        variable: value.get_secret_value() if isinstance(value, SecretStr) else str(value.absolute())
+        for variable, value in given.items()
+        if value is not None
+    }
 
 
 def _reduced(settings: S3Settings) -> tuple[Callable[[dict[str, Any]], S3Settings], tuple[dict[str, Any]]]:
-    return _restored, (settings.model_dump(exclude=set(_SECRETS), exclude_unset=True),)
+    return _restored, (settings.model_dump(exclude=set(_VARIABLES), exclude_unset=True),)
 
 
 def _restored(plain: dict[str, Any]) -> S3Settings:
-    """As the settings are read from the environment: the value, or by `_FILE` a file with it. Raises SettingsError."""
-    names = [name for variable in _VARIABLES.values() for name in (variable, variable + FROM_FILE)]
-    found, _ = read_environment({name: os.environ[name] for name in names if name in os.environ})
-    return S3Settings(**plain, **{path.rpartition(".")[2]: secret for path, secret in found.items()})
+    """As the settings are read from the environment. Raises SettingsError."""
+    found, _ = read_environment({name: os.environ[name] for name in _VARIABLES.values() if name in os.environ})
+    return S3Settings(**plain, **{path.rpartition(".")[2]: value for path, value in found.items()})

@@ -178,6 +178,30 @@ def test_a_store_that_goes_away_in_the_middle_costs_nothing_but_time(tmp_path: P
     assert_whole(settings, {"orders-0": list(pairwise(bases))})
 
 
+def test_keys_of_the_store_are_rotated_without_a_restart(tmp_path: Path, gateway: VersityGateway) -> None:
+    log_dir = tmp_path / "logs"
+    log = GrowingLog(LOGS, log_dir, "orders-0")
+    given = {**s3(gateway, log_dir), "run.scan_interval_s": "1"}
+    names = ("store.s3.access_key_id", "store.s3.secret_access_key")
+    files = {f"{name}_file": tmp_path / name for name in names}
+    for name in names:
+        (tmp_path / name).write_text(given.pop(name))
+    settings = {**given, **{name: str(file) for name, file in files.items()}}
+    with Daemon(tmp_path, settings) as daemon:
+        end = log.roll()
+        eventually(lambda: daemon.archived_end("orders-0") == end)
+        gateway.change_keys("another-access-key", "another-secret-key")
+        end = log.roll()
+        eventually(lambda: daemon.partitions()["orders-0"]["error"] == "StoreDenied")
+        for file, text in zip(files.values(), (gateway.access_key, gateway.secret_key), strict=True):
+            file.write_text(text)
+        eventually(lambda: daemon.archived_end("orders-0") == end)
+        assert daemon.process.stop() == 0
+        assert "another-secret-key" not in daemon.process.output()
+    bases = sorted(int(path.name[:20]) for path in (log_dir / "orders-0").glob("*.log"))
+    assert_whole(settings, {"orders-0": list(pairwise(bases))})
+
+
 @pytest.mark.parametrize("how", ["a second signal", "the drain's time limit"])
 def test_a_drain_that_a_store_holds_up_is_ended_and_the_next_start_goes_on(
     how: str, tmp_path: Path, gateway: VersityGateway

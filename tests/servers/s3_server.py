@@ -45,6 +45,13 @@ class S3Server(Server):
         """Variables that it needs."""
         return {}
 
+    def change_keys(self, access_key: str, secret_key: str) -> None:
+        """Start again with these keys, which are the only ones from now on."""
+        self.process.kill()
+        self.access_key, self.secret_key = access_key, secret_key
+        self.process = ServerProcess(self.process.name, self.command(), self.process.log_path, self.environment())
+        self.start()
+
     @property
     def endpoint(self) -> str:
         return f"http://127.0.0.1:{self.port}"

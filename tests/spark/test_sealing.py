@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pydantic import SecretStr
 
 from sidecar.config import SparkSettings
 from sidecar.config.loading import load_settings
@@ -67,7 +68,11 @@ def test_a_worker_takes_the_keys_of_its_environment(monkeypatch: pytest.MonkeyPa
     (tmp_path / "secret").write_text("the-secret\n")
     monkeypatch.setenv(PLACE + "ACCESS_KEY_ID", "the-key")
     monkeypatch.setenv(PLACE + "SECRET_ACCESS_KEY_FILE", str(tmp_path / "secret"))
-    assert arrived(a_task(**KEYS)) == a_task(access_key_id="the-key", secret_access_key="the-secret")
+    found = arrived(a_task(**KEYS)).store.s3
+    assert (found.access_key_id, found.key_files) == (
+        SecretStr("the-key"),
+        {"secret_access_key_file": tmp_path / "secret"},
+    )
 
 
 def test_without_keys_the_sdk_looks_for_them() -> None:

@@ -13,7 +13,6 @@ import botocore.session
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError
 from botocore.utils import parse_timestamp
-from pydantic import SecretStr
 
 from sidecar import __version__
 from sidecar.errors import SettingsError
@@ -117,13 +116,16 @@ def make_client(settings: S3Settings) -> S3Client:
         core.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=time_of)
         if settings.profile is not None:
             core.set_config_variable("profile", settings.profile)
+        if settings.key_files:
+            from sidecar.storage.s3.key_files import KeyFiles, resolver_of  # Spark's workers do without `config`
+
+            core.register_component("credential_provider", resolver_of(KeyFiles(settings)))
+        elif keys := given_keys(settings):
+            core.set_credentials(keys["access_key_id"], keys["secret_access_key"], keys.get("session_token"))
         client = core.create_client(
             "s3",
             region_name=settings.region or core.get_config_variable("region") or DEFAULT_REGION,
             endpoint_url=settings.endpoint_url,
-            aws_access_key_id=revealed(settings.access_key_id),
-            aws_secret_access_key=revealed(settings.secret_access_key),
-            aws_session_token=revealed(settings.session_token),
             verify=verify,
             config=Config(**client_config(settings)),
         )
@@ -171,5 +173,11 @@ def client_config(settings: S3Settings) -> dict[str, Any]:
     }
 
 
-def revealed(secret: SecretStr | None) -> str | None:
-    return None if secret is None else secret.get_secret_value()
+def given_keys(settings: S3Settings) -> dict[str, str]:
+    """Those of key, secret and session token that the settings themselves contain, by setting."""
+    given = {
+        "access_key_id": settings.access_key_id,
+        "secret_access_key": settings.secret_access_key,
+        "session_token": settings.session_token,
+    }
+    return {name: value.get_secret_value() for name, value in given.items() if value is not None}

@@ -15,7 +15,8 @@ from sidecar.model import ObjectKey
 from sidecar.storage.fsspec_store import Answer, FsspecReader
 from sidecar.storage.retry import Retrier
 from sidecar.storage.s3.errors import status_behind
-from sidecar.storage.s3.requests import DEFAULT_REGION, client_config, revealed, tls_verification
+from sidecar.storage.s3.key_files import KeyFiles
+from sidecar.storage.s3.requests import DEFAULT_REGION, client_config, given_keys, tls_verification
 from sidecar.store_settings import S3Settings
 
 _RANGE_BEYOND_THE_END: Final = 416
@@ -27,6 +28,7 @@ def s3fs_options(settings: S3Settings) -> dict[str, Any]:
     Raises SettingsError.
     """
     verify = tls_verification(settings)
+    keys = KeyFiles(settings).keys()._asdict() if settings.key_files else given_keys(settings)
     try:
         session = botocore.session.Session(profile=settings.profile)
         session.get_scoped_config()  # else a profile that is not there is found out at the first request
@@ -34,9 +36,9 @@ def s3fs_options(settings: S3Settings) -> dict[str, Any]:
     except (BotoCoreError, ValueError, OSError) as error:
         raise SettingsError(f"no S3 client can be created from store.s3; correct it: {error}") from error
     return {
-        "key": revealed(settings.access_key_id),
-        "secret": revealed(settings.secret_access_key),
-        "token": revealed(settings.session_token),
+        "key": keys.get("access_key_id"),
+        "secret": keys.get("secret_access_key"),
+        "token": keys.get("session_token"),
         "endpoint_url": settings.endpoint_url,
         "client_kwargs": {"region_name": region, "verify": verify},
         "config_kwargs": client_config(settings),

@@ -1,0 +1,105 @@
+"""The store's access keys in files, which may be replaced while clients sign with them (a Kubernetes Secret, Vault's agent)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from threading import Lock
+from typing import Any, Final, NamedTuple
+
+import structlog
+from botocore.credentials import CredentialProvider, CredentialResolver, Credentials, ReadOnlyCredentials
+
+from sidecar.config.secrets import read_secret
+from sidecar.errors import SettingsError
+from sidecar.logformat.files import FileStamp, stamp_of
+from sidecar.storage.s3.requests import given_keys
+from sidecar.store_settings import S3Settings
+
+_log = structlog.get_logger(__name__)
+
+
+class Keys(NamedTuple):
+    """What requests are signed with."""
+
+    access_key_id: str
+    secret_access_key: str
+    session_token: str | None
+
+
+class KeyFiles:
+    """The files that settings name; a key that is given itself stays. Thread-safe."""
+
+    def __init__(self, settings: S3Settings) -> None:
+        """Read them. Raises SettingsError."""
+        self._files: Final = settings.key_files
+        self._given: Final = given_keys(settings)
+        self._lock = Lock()
+        self._stamps = self._seen()
+        self._keys = self._read()
+
+    def keys(self) -> Keys:
+        """Those of now. The keys of before go on while a file cannot be read, and while files are being replaced."""
+        with self._lock:
+            before = self._seen()
+            if before != self._stamps:
+                self._renew(before)
+            return self._keys
+
+    def _renew(self, before: tuple[FileStamp | None, ...]) -> None:
+        try:
+            found = self._read()
+        except SettingsError as error:
+            _log.warning("store_keys_not_read", error=str(error))
+            self._stamps = before
+            return
+        # Else one key may be from before the replacement, and its secret from after: the next request reads both again.
+        if self._seen() == before:
+            self._stamps = before
+            if found != self._keys:
+                _log.info("store_keys_changed")
+            self._keys = found
+
+    def _seen(self) -> tuple[FileStamp | None, ...]:
+        return tuple(stamp_of(file) for file in self._files.values())
+
+    def _read(self) -> Keys:
+        found = {name.removesuffix("_file"): _text_of(name, file) for name, file in self._files.items()}
+        keys = self._given | found
+        return Keys(keys["access_key_id"], keys["secret_access_key"], keys.get("session_token"))
+
+
+def resolver_of(files: KeyFiles) -> CredentialResolver:
+    """For a session of botocore: its clients sign each request with the keys of that moment, and look nowhere else for keys."""
+    return CredentialResolver([_FromFiles(files)])
+
+
+class _FromFiles(CredentialProvider):
+    METHOD = CANONICAL_NAME = "tiered-sidecar-files"
+
+    def __init__(self, files: KeyFiles) -> None:
+        super().__init__()
+        self._files = files
+
+    def load(self) -> Any:
+        return _FileCredentials(self._files)
+
+
+class _FileCredentials(Credentials):
+    def __init__(self, files: KeyFiles) -> None:
+        super().__init__(*files.keys())
+        self._files = files
+
+    def get_frozen_credentials(self) -> Any:
+        """Called for each signature."""
+        return ReadOnlyCredentials(*self._files.keys())
+
+
+def _text_of(setting: str, file: Path) -> str:
+    try:
+        return read_secret(file)
+    except OSError as error:
+        raise SettingsError(
+            f"store.s3.{setting}: {file} cannot be read: {error.strerror or error}; mount it, or correct the setting"
+        ) from error
+    except ValueError as error:
+        raise SettingsError(f"store.s3.{setting}: {file} {error}; write the key into it") from error
