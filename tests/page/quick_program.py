@@ -1,6 +1,6 @@
 """`tiered-sidecar run` with a clock that runs fast: an hour of the page's charts in minutes. Settings come by the environment.
 
-Everything else is the real program. Run as `python -m tests.page.quick_program SPEED`.
+Everything else is the real program. Run as `python -m tests.page.quick_program SPEED BEGIN_MS`.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from sidecar.logs import configure_logging
 
 
 class QuickClock:
-    """The machine's clocks, so many times as fast from now on."""
+    """The machine's clocks, so many times as fast from now on. `begin_ms`: what it is now."""
 
-    def __init__(self, speed: float) -> None:
+    def __init__(self, speed: float, begin_ms: int) -> None:
         self._speed = speed
         self._began_s = time.monotonic()  # noqa: TID251 - a clock asks the machine
-        self._began_ms = time.time_ns() // 1_000_000  # noqa: TID251
+        self._began_ms = begin_ms
 
     def now_ms(self) -> int:
         return self._began_ms + round(1000 * (self.monotonic_s() - self._began_s))
@@ -36,7 +36,7 @@ def main() -> int:
     """Run until SIGTERM."""
     settings = load_settings(environment=os.environ).settings
     configure_logging(settings.log)
-    return daemon.run(settings, QuickClock(float(sys.argv[1])))
+    return daemon.run(settings, QuickClock(float(sys.argv[1]), int(sys.argv[2])))
 
 
 if __name__ == "__main__":

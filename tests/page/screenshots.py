@@ -1,12 +1,14 @@
 """`make screenshots`: pictures of the status page for the docs, from the real program over a directory that grows for an hour.
 
-The program's clock runs fast, so that the hour takes minutes; the store is a real S3 server, the browser a real browser.
+The program's clock runs fast, so that the hour takes minutes; the store is a real S3 server, the browser a real browser. Ends
+within `LIMIT_S`, and with an error where the page does not show what a picture is to show.
 """
 
 from __future__ import annotations
 
 import json
 import random
+import re
 import sys
 import tempfile
 import time
@@ -16,7 +18,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Literal
 
-from playwright.sync_api import Browser, ViewportSize
+from playwright.sync_api import Browser, ViewportSize, expect
 
 from benchmarks.segments import FIRST_TIMESTAMP_MS
 from tests.browser import browser
@@ -27,27 +29,30 @@ from tests.servers.versitygw import VersityGateway
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
 SPEED = 30.0
-HOUR_S = 3600.0
 TOPICS = {"accounts": 6, "audit-log": 4, "clickstream": 16, "inventory": 4, "ledger": 2, "orders": 12, "payments": 6}
 GROWING = ("accounts", "clickstream", "inventory", "orders", "payments")
 SEGMENTS = 64
-DESK = ViewportSize(width=1280, height=860)
-PHONE = ViewportSize(width=390, height=844)
+DESK = ViewportSize(width=1280, height=900)
+PHONE = ViewportSize(width=390, height=1290)
 MINUTE_MS = 60_000
+LIMIT_S = 600.0
+SAYS_WITHIN_MS = 10_000
 
 
 class Story:
     """The directory, the program beside it, and a browser before it."""
 
     def __init__(self, directory: Path, pictures: Browser) -> None:
-        self._pictures = pictures
+        self._pictures, self._log_path = pictures, directory / "run.log"
+        self._began_s = time.monotonic()  # noqa: TID251 - a real program has no other clock
+        self._began_ms = time.time_ns() // 1_000_000  # noqa: TID251
         self.port = free_port()
         self.gateway = VersityGateway(directory / "versitygw", bucket="kafka-archive", options=["--quiet"])
         self.partitions = ManyPartitions(directory, SEGMENTS)
-        began_ms = time.time_ns() // 1_000_000  # noqa: TID251 - the program counts from here, too
-        # Everything was written at one time: what waits when the story gets there has some 38 minutes left.
-        ledger_retention_ms = began_ms - FIRST_TIMESTAMP_MS + round(1000 * HOUR_S) + 48 * MINUTE_MS
-        settings = {
+        self._randomness = random.Random(7)
+        # All records have about the same timestamp: a segment that waits after the hour has some 50 minutes left.
+        ledger_retention_ms = self._began_ms - FIRST_TIMESTAMP_MS + (60 + 58) * MINUTE_MS
+        self._settings = {
             **s3_settings(self.gateway),
             "store.url": f"s3://{self.gateway.bucket}/eu-central/broker-1",
             "broker.log_dirs": str(self.partitions.log_dir),
@@ -55,12 +60,11 @@ class Story:
             "topics.policies": json.dumps(
                 [
                     {"pattern": "ledger", "retention_ms": ledger_retention_ms},
-                    {"pattern": ".*", "retention_ms": ledger_retention_ms + 72 * round(1000 * HOUR_S)},
+                    {"pattern": ".*", "retention_ms": ledger_retention_ms + 72 * 60 * MINUTE_MS},
                 ]
             ),
             "compaction.topics": json.dumps([{"pattern": "accounts", "strategy": "offset"}]),
             "run.state_dir": str(directory / "state"),
-            "store.bandwidth_bytes_per_s": "65536",
             "run.workers": "6",
             "run.watch": "false",
             "http.bind": f"127.0.0.1:{self.port}",
@@ -68,18 +72,29 @@ class Story:
             "http.heartbeat_timeout_s": "3600",
             "log.format": "json",
         }
-        command = [sys.executable, "-m", "tests.page.quick_program", str(SPEED)]
-        self.program = ServerProcess("quick_program", command, directory / "run.log", environment(settings))
 
     def __enter__(self) -> Story:
         self.gateway.__enter__()
-        self.program.launch()
-        self.program.wait_until(lambda: port_answers(self.port), 120)
+        self.start(SPEED, {"store.bandwidth_bytes_per_s": "65536"})
         return self
 
     def __exit__(self, *exception: Any) -> None:
         self.program.kill()
         self.gateway.__exit__(*exception)
+
+    def passed_s(self) -> float:
+        """How long the story lasts, in seconds of the machine's clock."""
+        return time.monotonic() - self._began_s  # noqa: TID251
+
+    def start(self, speed: float, settings: Mapping[str, str]) -> None:
+        """The program runs at the story's time, and has checked all partitions once."""
+        begin_ms = self._began_ms + round(1000 * SPEED * self.passed_s())
+        command = [sys.executable, "-m", "tests.page.quick_program", str(speed), str(begin_ms)]
+        variables = environment({**self._settings, **settings})
+        self.program = ServerProcess("quick_program", command, self._log_path, variables)
+        self.program.launch()
+        self.program.wait_until(lambda: port_answers(self.port), 120)
+        self.until("the first check is over", lambda status: not status["not_ready"])
 
     def status(self) -> Mapping[str, Any]:
         """What /status tells."""
@@ -87,51 +102,93 @@ class Story:
             found: dict[str, Any] = json.load(answer)
         return found
 
-    def until(self, condition: Callable[[Mapping[str, Any]], bool], timeout_s: float = 240.0) -> None:
-        """Wait for something to be true of /status."""
-        deadline_s = time.monotonic() + timeout_s  # noqa: TID251
-        while not condition(self.status()):
-            if time.monotonic() > deadline_s:  # noqa: TID251
-                sys.exit(
-                    f"screenshots: waited {timeout_s:.0f} s in vain; the program's log ends with\n{self.program.output()[-2000:]}"
-                )
+    def until(self, what: str, condition: Callable[[Mapping[str, Any]], bool]) -> None:
+        """Wait for something to be true of /status, at most until the story is to end."""
+        while not condition(status := self.status()):
+            if self.passed_s() > LIMIT_S:
+                found = {name: state for name, state in states(status).items() if state != "archived"}
+                sys.exit(f"screenshots: not so within {LIMIT_S:.0f} s: {what}. {found}\n{self.program.tail()}")
             time.sleep(0.2)  # noqa: TID251
 
+    def until_archived(self, but: str = "") -> None:
+        """Everything rolled is archived, except of one partition."""
+        what = "all is archived" + (f" but {but}" if but else "")
+        self.until(what, lambda status: {s for name, s in states(status).items() if name != but} == {"archived"})
+
     def picture(
-        self, name: str, *, size: ViewportSize = DESK, scheme: Literal["light", "dark"] = "light", scale: float = 1.0
+        self,
+        name: str,
+        *says: str | re.Pattern[str],
+        size: ViewportSize = DESK,
+        scheme: Literal["light", "dark"] = "light",
+        scale: float = 1.0,
     ) -> None:
-        """Take one, and say how large the file is."""
+        """Take one, and print how large the file is. `says`: headline and problems; AssertionError if they are others."""
         context = self._pictures.new_context(
             viewport=size, color_scheme=scheme, device_scale_factor=scale, reduced_motion="reduce"
         )
         page = context.new_page()
         page.goto(f"http://127.0.0.1:{self.port}/", wait_until="load")
+        expect(page.locator("#verdict h2, #verdict li")).to_have_text(says, timeout=SAYS_WITHIN_MS)
         path = IMAGES / f"status-page-{name}.png"
         page.screenshot(path=path)
         context.close()
         print(f"{path.name}: {path.stat().st_size / 1000:.0f} kB", flush=True)
 
     def an_hour(self) -> None:
-        """Partitions grow, in bursts; what the broker rolled is archived soon after."""
-        randomness, partitions = random.Random(7), self.partitions
+        """Partitions grow; a part of the time more of them."""
         for topic, count in TOPICS.items():
             for number in range(count):
-                partitions.grow(f"{topic}-{number}", randomness.randrange(4, 9))
-        names = [name for name in partitions.names() if name.rpartition("-")[0] in GROWING]
-        end_s = time.monotonic() + HOUR_S / SPEED  # noqa: TID251
-        while (left_s := end_s - time.monotonic()) > 0:  # noqa: TID251
-            burst = 7 if 0.45 < left_s * SPEED / HOUR_S < 0.6 else 2
-            for name in randomness.sample(names, burst):
-                partitions.grow(name)
+                self.partitions.grow(f"{topic}-{number}", self._randomness.randrange(4, 9))
+        for minutes, at_once in ((24, 2), (9, 7), (27, 2)):
+            self.time_goes_by(minutes, at_once)
+        self.until_archived()
+
+    def time_goes_by(self, minutes: int, at_once: int) -> None:
+        """So many partitions roll a segment again and again."""
+        ends_s = time.monotonic() + minutes * 60 / SPEED  # noqa: TID251
+        while (left_s := ends_s - time.monotonic()) > 0:  # noqa: TID251
+            for name in self._randomness.sample(self.growing(), at_once):
+                self.partitions.grow(name)
             time.sleep(min(1.5, left_s))  # noqa: TID251
-        self.until(lambda status: all(row["state"] != "waiting" for row in status["partitions"]))
+
+    def growing(self) -> list[str]:
+        """Partitions that are written to."""
+        return [name for name in self.partitions.names() if name.rpartition("-")[0] in GROWING]
 
     def burst(self) -> None:
         """Many partitions roll at once, and their uploads begin."""
-        for name in self.partitions.names():
-            if name.rpartition("-")[0] in GROWING:
-                self.partitions.grow(name)
-        self.until(lambda status: len(status["uploads"]) > 2)
+        for name in self.growing():
+            self.partitions.grow(name)
+        self.until("several segments are uploaded at once", lambda status: len(status["uploads"]) > 2)
+
+    def a_risk(self, name: str) -> None:
+        """Two segments roll that do not become stable, so that they wait."""
+        self.partitions.stable[name] = self.partitions.grow(name)
+        self.partitions.grow(name, 2)
+        self.until(
+            f"two segments of {name} are at risk",
+            lambda status: any(
+                (f"{row['topic']}-{row['partition']}", row["state"], row["segments_waiting"]) == (name, "at_risk", 2)
+                for row in status["partitions"]
+            ),
+        )
+
+    def no_risk(self, name: str) -> None:
+        """They do become stable."""
+        del self.partitions.stable[name]
+        self.partitions.checkpoint()
+        self.until_archived()
+
+    def a_gap(self, name: str) -> None:
+        """While the program does not run, retention deletes segments that it has not archived."""
+        self.program.stop()
+        self.partitions.grow(name, 6)
+        self.partitions.retain(name, 2)
+        # At a high speed its first check would exceed the limit of 10 s, and show what it has not read as waiting.
+        self.start(1.0, {})
+        self.until(f"{name} stops at a gap", lambda status: states(status)[name] == "hole")
+        self.until_archived(but=name)
 
 
 def states(status: Mapping[str, Any]) -> dict[str, str]:
@@ -140,29 +197,25 @@ def states(status: Mapping[str, Any]) -> dict[str, str]:
 
 
 def main() -> int:
-    """Tell the story, and take the pictures."""
+    """Play the story, and take the pictures."""
     IMAGES.mkdir(exist_ok=True)
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kafka-")))
         story = stack.enter_context(Story(directory, stack.enter_context(browser())))
-        story.until(lambda status: not status["not_ready"])
-        story.picture("empty")
+        story.picture("empty", "No partitions in the log directories yet")
         story.an_hour()
-        story.picture("dark", scheme="dark")
+        story.picture("dark", "All is well. Every rolled segment is archived", scheme="dark")
         story.burst()
-        story.picture("healthy")
-        ledger = story.partitions
-        ledger.stable["ledger-1"] = ledger.grow("ledger-1")
-        ledger.grow("ledger-1", 2)
-        story.until(lambda status: states(status)["ledger-1"] == "at_risk")
-        story.picture("at-risk")
-        story.picture("phone", size=PHONE, scale=1.6)
-        del ledger.stable["ledger-1"]
-        ledger.checkpoint()
-        story.until(lambda status: states(status)["ledger-1"] == "archived")
-        ledger.grow("orders-7", 3, skip=3)
-        story.until(lambda status: states(status)["orders-7"] == "hole")
-        story.picture("hole")
+        story.picture("healthy", re.compile(r"^All is well\. \d+ partitions upload segments$"))
+        story.until_archived()
+        story.a_risk("ledger-1")
+        at_risk = "Needs attention", "1 partition at risk: the broker deletes unarchived segments within the hour"
+        story.picture("at-risk", *at_risk)
+        story.picture("phone", *at_risk, size=PHONE, scale=1.6)
+        story.no_risk("ledger-1")
+        story.a_gap("orders-7")
+        story.picture("gap", "Needs attention", "1 partition stopped at a gap")
+        print(f"all in {IMAGES} after {story.passed_s():.0f} s")
     return 0
 
 
