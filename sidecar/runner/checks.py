@@ -16,7 +16,13 @@ from sidecar.compactor.candidate_queue import LedPartition
 from sidecar.discovery.scan import ScanProblem, ScanResult
 from sidecar.errors import PartitionError, SidecarError
 from sidecar.model import PartitionFiles, TopicPartition
-from sidecar.partition.domain_events import BrokerFactsRead, CycleEnded, DirectoryUnreadable, PartitionsChecked
+from sidecar.partition.domain_events import (
+    BrokerFactsRead,
+    CycleEnded,
+    DirectoryUnreadable,
+    PartitionChecked,
+    PartitionsChecked,
+)
 from sidecar.partition.facts import PartitionFacts
 from sidecar.partition.plan import PartitionPlan
 from sidecar.partition.status import PartitionOutcome, PartitionStatus
@@ -117,6 +123,7 @@ class Checks:
         self._archivers: dict[TopicPartition, PartitionArchiver] = {}
         self._present: Set[TopicPartition] = frozenset()
         self._check: Check | None = None
+        self._late: set[PartitionArchiver] = set()
         self._waits = LongWaits(tools.clock)
         self.report: CycleReport | SidecarError = CycleReport(is_complete=False)
         self.work: list[Work] = []
@@ -283,6 +290,11 @@ class Checks:
         """Whether the check under way has waited for this plan."""
         check = self._check
         if check is None or archiver not in check.awaited:
+            if archiver in self._late and isinstance(plan, PartitionPlan):
+                # The check that ended without it has shown as waiting what is archived.
+                self._tools.emit(PartitionChecked(archiver.status(archiver.files, plan, None)))
+                self._tools.emit(archiver.backlog(archiver.files))
+            self._late.discard(archiver)
             return False
         check.awaited.discard(archiver)
         if isinstance(plan, PartitionPlan):
@@ -326,7 +338,7 @@ class Checks:
         for plan in idle:
             self._outcomes.due_in(plan.look_again_ms)
         report.scan_s = tools.clock.monotonic_s() - check.began_s
-        self._check, self.report = None, report
+        self._check, self._late, self.report = None, check.awaited, report
         self._outcomes.checked(len(report.problems))
         self.work = [item for item in work if item[0] in ready]
         if not self.only_plans:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -33,7 +34,9 @@ from tests.pipeline.rig import (
     remove_offsets,
     rolled_ranges,
     rounds_over,
+    sample,
     set_aside_last,
+    status_of,
     tools_for,
 )
 from tests.pipeline.test_asking_the_broker import Leadership
@@ -194,6 +197,23 @@ def test_a_dry_run_reports_an_archive_that_takes_long_and_cannot_be_read(tmp_pat
         work, report = loop.plan()
         assert [str(plan.files.topic_partition) for _, plan in work] == ["codecs-java-0"]
         assert [type(error) for error in report.errors] == [StoreUnavailable]
+
+
+def test_what_is_archived_does_not_stay_waiting_after_a_check_that_ended_without_its_archive(tmp_path: Path) -> None:
+    with gated(tmp_path, "orders") as (_tools, loop, gates, log_dir):
+        assert loop.run_once().errors == []
+    with tools_for(log_dir, gates.store, tmp_path / "state") as tools, rounds_over(tools, log_dir) as restarted:
+        opening = gates.close("list", "orders")
+        restarted.begin_check()
+        restarted.drive(within(WAIT_S, opening.met.is_set))
+        tools.clock.sleep_s(LATE_S)
+        restarted.drive(within(WAIT_S, lambda: not restarted.checks.is_under_way))
+        (late,) = status_of(tools).figures().partitions
+        assert (late.status.pending_segments, sample(tools, "data_at_risk_in_seconds")) != (0, math.inf)
+        opening.opened.set()
+        restarted.drive(within(WAIT_S, lambda: not restarted.tasks.plannings))
+        (read,) = status_of(tools).figures().partitions
+        assert (read.status.pending_segments, sample(tools, "data_at_risk_in_seconds")) == (0, math.inf)
 
 
 def test_a_check_that_found_partitions_has_not_found_nothing(tmp_path: Path) -> None:
