@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
 
 import typer
 
@@ -21,13 +21,14 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from sidecar.config import Settings
+    from sidecar.ports import ObjectStore
     from sidecar.verify.segments import Checks
     from sidecar.verify.verify import PartitionVerification
 
 
 def status(options: GlobalOptions, archive: Archive = None, topic: Topics = None, exclude: Excluded = None) -> int:
     """Show the content of the archive, by partition. Exit code 3 if a partition cannot be read, 6 if the store fails
-    for all of them.
+    for all of them, 1 if nothing is archived there.
 
     `undo until` is computed from this command's gc.grace_period_ms: give it the same --config as `run`.
     """
@@ -39,12 +40,10 @@ def status(options: GlobalOptions, archive: Archive = None, topic: Topics = None
     rows = archive_status(
         store, SystemClock(), include=is_chosen(settings), grace_period_ms=settings.gc.grace_period_ms
     )
-    if not rows:
-        require_chosen(store, settings)
     if options.json:
         for row in rows:
             print_answer("partition_status", row.to_json())
-    else:
+    elif rows:
         shown = [
             (
                 f"{row.topic}-{row.partition}",
@@ -61,20 +60,27 @@ def status(options: GlobalOptions, archive: Archive = None, topic: Topics = None
         ]
         columns = ["partition", "topic id", "from#", "to#", "segments#", "size#", "compacted#", "clean to#"]
         columns += ["undo until", "leader epoch#", "gaps"]
-        if shown:
-            print_table(f"Archive {store.url}", columns, shown, colors=options.colors)
-            for row in rows:
-                if row.problem:
-                    remark(f"{row.topic}-{row.partition}: {row.problem}")
-                if row.remark:
-                    remark(row.remark)
-        else:
-            remark(f"no archive at {store.url}")
+        print_table(f"Archive {store.url}", columns, shown, colors=options.colors)
+        for row in rows:
+            if row.problem:
+                remark(f"{row.topic}-{row.partition}: {row.problem}")
+            if row.remark:
+                remark(row.remark)
     if settings.broker.log_dirs:
         _show_cleaner(options, settings)
-    if rows and all(row.store_failed for row in rows):
+    if not rows:
+        _refuse_empty(store, settings)
+    if all(row.store_failed for row in rows):
         return StoreError.exit_code
     return PartitionError.exit_code if any(row.problem for row in rows) else 0
+
+
+def _refuse_empty(store: ObjectStore, settings: Settings) -> NoReturn:
+    """A URL with nothing below is more often mistyped than new. Raises SettingsError where only the chosen topics are missing."""
+    require_chosen(store, settings)
+    raise SidecarError(
+        f"no archive at {store.url}: nothing is committed there; correct the URL, or wait for the first commit if it is new"
+    )
 
 
 def _show_cleaner(options: GlobalOptions, settings: Settings) -> None:
@@ -130,8 +136,7 @@ def verify(
             if options.json:
                 print_answer("partition_verification", partition.to_json())
     if table.is_empty:
-        require_chosen(store, settings)
-        raise SidecarError(f"no archive at {store.url}: nothing to verify")
+        _refuse_empty(store, settings)
     if not options.json:
         table.show(store.url, colors=options.colors)
     if table.has_mismatch:

@@ -127,8 +127,10 @@ def test_an_archive_that_is_not_there_is_not_an_empty_one(command: str, tmp_path
     assert "there is no such directory" in missing.err
     (tmp_path / "empty").mkdir()
     empty = in_this_process(command, "--archive", tmp_path / "empty")
-    assert (empty.code, empty.out) == (1 if command == "verify" else 0, "")
-    assert "no archive at" in empty.err
+    assert (empty.code, empty.out) == (1, "")
+    (line,) = errors(empty.err)
+    assert line.startswith("error: no archive at ")
+    assert "correct the URL" in line
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1/x", "https://127.0.0.1:1/x", "zip:///a.zip"])
