@@ -33,9 +33,9 @@ from sidecar.rewriting.work_files import work_directory
 from sidecar.runner.configured_facts import open_facts
 from sidecar.runner.context import RunContext
 from sidecar.segment.reading import ReadSegment, read_segment
-from sidecar.storage.bandwidth import IoBudget
+from sidecar.storage.bandwidth import BandwidthLimit, IoBudget
 from sidecar.storage.opening import open_store
-from sidecar.storage.probe import probe_store
+from sidecar.storage.probe import UPLOAD_BYTES, probe_store
 from sidecar.storage.retry import StoreAnswers
 
 _log = structlog.get_logger(__name__)
@@ -104,6 +104,19 @@ def _note_if_new(store: ObjectStore, cluster_id: str) -> None:
         )
 
 
+def _note_slow_probe(uploads: BandwidthLimit) -> None:
+    """A probe that waits for the upload limit looks like a start that hangs."""
+    limit = uploads.bytes_per_s
+    if limit is not None and limit < UPLOAD_BYTES:
+        _log.info(
+            "store_probe_limited",
+            upload_bytes=UPLOAD_BYTES,
+            bandwidth_bytes_per_s=limit,
+            at_least_s=round(UPLOAD_BYTES / limit, 1),
+            effect="archiving begins when this probe of the store ends",
+        )
+
+
 @contextmanager
 def open_tools(
     settings: Settings,
@@ -150,6 +163,7 @@ def open_tools(
             with nullcontext() if repeats else warming_up():
                 # `run` reports what it waits for, and tries again itself.
                 patience_s = 0.0 if repeats else PATIENCE_S
+                _note_slow_probe(uploads)
                 probe_store(store, single_writer=settings.store.single_writer, clock=clock, patience_s=patience_s)
         _note_if_new(store, facts.cluster_id())
         journal = Journal(directory)

@@ -43,8 +43,8 @@ from sidecar.storage.store_clock import PROBE_FOLDER, new_probe_folder
 _BODY = b"tiered-sidecar capability probe"
 _PART_BYTES = 5 * MIB
 """S3's smallest part."""
-_MULTIPART_BYTES = _PART_BYTES + 1024
-"""Two parts."""
+UPLOAD_BYTES: Final = _PART_BYTES + 1024
+"""What a probe uploads within `store.bandwidth_bytes_per_s`: two parts. Its small puts do not wait."""
 _CREATE_ONLY_ADVICE = "use a store that honours If-None-Match on PutObject"
 _IN_ONE_STEP_ADVICE = "mount the file system and name the directory, or use an object store"
 _CHECKSUM_ADVICE = "if the store computes wrong checksums of multipart uploads, set store.s3.checksum: none"
@@ -190,7 +190,7 @@ class StoreProbe:
 
     def multipart(self) -> str:
         key = self.new_key("large")
-        sent = self._randomness.random_bytes(MIB) * (_MULTIPART_BYTES // MIB) + bytes(_MULTIPART_BYTES % MIB)
+        sent = self._randomness.random_bytes(MIB) * (UPLOAD_BYTES // MIB) + bytes(UPLOAD_BYTES % MIB)
         try:
             return self._uploaded(key, sent)
         except ObjectDamaged as error:
