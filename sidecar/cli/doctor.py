@@ -19,10 +19,13 @@ from sidecar.cli.archiving import (
     StateDir,
     Topics,
 )
-from sidecar.cli.options import GlobalOptions
+from sidecar.cli.options import NO_ARCHIVE, GlobalOptions
 from sidecar.cli.output import print_json, print_table, remark
 from sidecar.doctor.findings import Area
 from sidecar.errors import SettingsError
+
+_ABOUT_THE_STORE = {Area.SETTINGS, Area.STORE}
+"""Areas that need `store.url`."""
 
 LogDirs = Annotated[
     list[Path] | None,
@@ -61,9 +64,10 @@ def doctor(
     without a problem, otherwise by kind: 2 settings, 3 log directories or disks, 1 broker, 6 store. Problems of several
     kinds: 3.
     """
+    areas = tuple(area or Area)
     flags: dict[str, Any] = {
         "broker.log_dirs": log_dir or None,
-        "store.url": archive,
+        "store.url": archive or (None if _ABOUT_THE_STORE.intersection(areas) else NO_ARCHIVE),
         "topics.include": topic or None,
         "topics.exclude": exclude or None,
         "broker.connection.bootstrap_servers": bootstrap_server or None,
@@ -71,7 +75,7 @@ def doctor(
         "run.state_dir": state_dir,
         "store.single_writer": single_writer or None,
     }
-    report = _examined(options, flags, command_config, tuple(area or Area), timeout)
+    report = _examined(options, flags, command_config, areas, timeout)
     if options.json:
         print_json(report.as_json())
     else:

@@ -52,6 +52,16 @@ def test_an_area_can_be_asked_for_alone(log_dir: Path) -> None:
     assert {found.area for found in report.findings} == {Area.MACHINE}
 
 
+def test_an_area_without_the_store_needs_no_url_of_it(log_dir: Path) -> None:
+    arguments = ["--log-dir", log_dir, "--assume-leader", "--json"]
+    for area in ("log_dirs", "broker"):
+        (answer,) = in_this_process("doctor", "--area", area, *arguments).lines()
+        assert answer["exit_code"] == 0, answer
+        assert {check["area"] for check in answer["checks"]} == {area}
+    (answer,) = in_this_process("doctor", "--area", "log_dirs", "--area", "store", *arguments).lines()
+    assert "store.url: not set" in answer["checks"][0]["detail"]
+
+
 def test_settings_that_are_valid_and_dangerous_are_warnings(log_dir: Path) -> None:
     s3 = {"endpoint_url": "http://s3.example:9000", "checksum": "none", "storage_class": "GLACIER"}
     sections: dict[str, Any] = {
