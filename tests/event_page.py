@@ -185,7 +185,7 @@ MEANINGS: dict[str, tuple[str, str]] = {
     ),
     "pinned_segments_released": (
         "Only pinned files had these segments when the process ended. Unless another replica has them, their records are lost.",
-        "Check `tiered_sidecar_pinned_deleted_bytes` before a restart. The next start reports which offsets are lost.",
+        "Check `tiered_sidecar_pinned_deleted_bytes` before a restart. The next start reports lost offsets, or stops at the gap.",
     ),
     "producer_snapshot_mismatch": (
         "The broker's producer snapshot differs from a replay of the log. The archive has the replayed one.",
