@@ -376,7 +376,7 @@ def test_a_start_sees_by_a_checkpoint_that_newer_commits_than_it_remembers_are_m
     assert last.replace("/commits/", "/checkpoints/") in site.store.objects
     commit = site.store.objects.pop(last)
     for _ in range(2):
-        assert "is missing, although the sidecar read it before" in str(_stopped(site))
+        assert "is missing, although a checkpoint includes it" in str(_stopped(site))
         assert last not in site.store.objects
     site.store.objects[last] = commit
     assert site.run()[0].errors == []

@@ -236,7 +236,7 @@ def test_gc_by_hand_stops_where_a_checkpoint_shows_that_the_newest_commit_is_mis
     newest = running.newest
     commit = store.objects.pop(newest)
     objects = dict(store.objects)
-    with pytest.raises(CorruptFile, match="is missing, although the sidecar read it before"):
+    with pytest.raises(CorruptFile, match="is missing, although a checkpoint includes it"):
         collect(store, dry_run=dry_run)
     assert store.objects == objects
     store.objects[newest] = commit
