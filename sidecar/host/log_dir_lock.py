@@ -11,7 +11,7 @@ from typing import Self
 
 from sidecar.errors import SidecarError
 from sidecar.logformat.files import open_regular
-from sidecar.logformat.names import CLEAN_SHUTDOWN, LOCK, parse_directory_name
+from sidecar.logformat.names import CLEAN_SHUTDOWN, LOCK, META_PROPERTIES, parse_directory_name
 
 
 class LogDirRefused(SidecarError):
@@ -137,24 +137,26 @@ class LogDirLock:
         )
 
     def _require_clean_shutdown(self) -> None:
-        if (self._log_dir / CLEAN_SHUTDOWN).exists():
-            return
-        if self._after_crash_too and self._log_dir.is_dir():
-            return
         if not self._log_dir.is_dir():
             raise LogDirRefused(f"{self._log_dir}: no such directory")
-        with suppress(PermissionError):
-            self._require_partition()
+        if self._after_crash_too or self._is_without_partition() or (self._log_dir / CLEAN_SHUTDOWN).exists():
+            return
         raise LogDirRefused(
             f"{self._log_dir}: the last broker here did not shut down cleanly ({CLEAN_SHUTDOWN} is missing), so the end of "
             f"its logs may be damaged and will be cut at the next start. Start the broker (for an upgrade: the old version), "
             f"let it recover, stop it cleanly, and run again"
         )
 
-    def _require_partition(self) -> None:
-        """Raises LogDirRefused; PermissionError where the directory cannot be listed."""
-        if not any(parse_directory_name(entry.name) for entry in self._log_dir.iterdir()):
+    def _is_without_partition(self) -> bool:
+        """Whether no log is there that a start could cut. Raises LogDirRefused if nothing shows that it is a log dir."""
+        try:
+            if any(parse_directory_name(entry.name) for entry in self._log_dir.iterdir()):
+                return False
+        except PermissionError:
+            return False
+        if not (self._log_dir / META_PROPERTIES).exists():
             raise LogDirRefused(
-                f"{self._log_dir}: it has no partition: not a Kafka log directory, or one of a broker that has not started yet; "
-                f"take the path from the broker's log.dirs"
+                f"{self._log_dir}: it has neither a partition nor {META_PROPERTIES}: not a Kafka log directory, or one of a "
+                f"broker that has not started yet; take the path from the broker's log.dirs"
             )
+        return True

@@ -123,12 +123,21 @@ def test_no_partition_is_exit_code_2(command: str, tmp_path: Path) -> None:
     assert str(log_dir) in answer["error"]
 
 
-def test_a_new_brokers_log_dir_needs_no_healing(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "marks", [{".kafka_cleanshutdown", ".lock"}, {".lock"}, set()], ids=["stopped", "killed", "new"]
+)
+@pytest.mark.parametrize("is_log_dir", [True, False])
+def test_without_a_partition_meta_properties_alone_decides(marks: set[str], is_log_dir: bool, tmp_path: Path) -> None:
     log_dir = log_dir_of(tmp_path)
     shutil.rmtree(log_dir / "t-0")
+    for name in {".kafka_cleanshutdown", ".lock"} - marks:
+        (log_dir / name).unlink()
+    if is_log_dir:
+        (log_dir / "meta.properties").touch()
     done = in_this_process("--json", "snapshots", "heal", log_dir)
-    assert done.code == 0, done
-    assert json.loads(done.out)["counts"]["partitions"] == 0
+    assert done.code == (0 if is_log_dir else 1), done
+    answer = json.loads(done.out)
+    assert answer["counts"]["partitions"] == 0 if is_log_dir else "neither a partition nor meta" in answer["error"]
 
 
 def test_heal_of_a_partition_directory_names_the_log_directory(tmp_path: Path) -> None:
@@ -251,14 +260,14 @@ def test_a_dry_run_ends_with_3_where_something_is_missing(tmp_path: Path) -> Non
     assert in_this_process("snapshots", "heal", "--dry-run", log_dir).code == 0
 
 
-@pytest.mark.parametrize("files", [(), ("meta.properties", "notes.txt")], ids=["empty", "no partition"])
+@pytest.mark.parametrize("files", [(), ("notes.txt",)], ids=["empty", "no partition"])
 def test_a_directory_without_a_partition_is_not_said_to_have_crashed(files: tuple[str, ...], tmp_path: Path) -> None:
     for name in files:
         (tmp_path / name).touch()
     done = in_this_process("--json", "snapshots", "heal", tmp_path)
     assert done.code == 1
     error = json.loads(done.out)["error"]
-    assert "it has no partition: not a Kafka log directory" in error
+    assert "neither a partition nor meta.properties: not a Kafka log directory" in error
     assert "cleanly" not in error
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(files)
 
