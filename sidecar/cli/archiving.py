@@ -244,7 +244,9 @@ def _show(report: BackfillReport, *, colors: bool) -> None:
             name = f"{row.topic}-{row.partition}"
             text = row.stopped_because.removeprefix(f"{name}: ")
             remark(f"{name} {'stopped' if row.error else 'waits'}: {text}")
-    if not report.dry_run and any(row.segments_waiting for row in report.rows):
+    if not report.dry_run and any(row.error for row in report.rows):
+        remark("some partitions stopped: correct what the errors above name, then run backfill again")
+    elif not report.dry_run and any(row.segments_waiting for row in report.rows):
         remark("segments wait: run backfill again to archive them")
     for problem in report.problems:
         remark(f"problem: {problem}")

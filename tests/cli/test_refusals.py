@@ -205,6 +205,10 @@ def test_damage_is_told_once_with_what_to_do(archive: Path, tmp_path: Path) -> N
     outcome = in_this_process(*backfill(log_dir, tmp_path), "--quiet", "--set", "broker.settle_ms=0")
     assert outcome.code == 3, outcome
     (line,) = (line for line in errors(outcome.err) if line.startswith("orders-0 stopped: "))
+    assert (
+        errors(outcome.err)[-1]
+        == "some partitions stopped: correct what the errors above name, then run backfill again"
+    )
     assert line.count(str(victim)) == 1
     assert line.count("restore it from a replica") == 1
     copy = tmp_path / "whole"
