@@ -34,8 +34,9 @@ SidecarError                    exit 1
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Flag, auto
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 
 class SidecarError(Exception):
@@ -43,6 +44,25 @@ class SidecarError(Exception):
 
     exit_code: ClassVar[int] = 1
     retryable: ClassVar[bool] = False
+    _system_call: tuple[int, str] | None = None
+
+    @property
+    def system_call(self) -> tuple[int, str] | None:
+        """Number and text of the failed system call that caused this, also if a worker process made it; None if none did."""
+        cause = self.__cause__
+        if isinstance(cause, OSError) and cause.errno is not None and cause.strerror:
+            return cause.errno, cause.strerror
+        return self._system_call
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle drops the cause, a pool replaces it, and subclasses take other arguments than `args`."""
+        return _unpickled, (type(self), self.args, {**self.__dict__, "_system_call": self.system_call})
+
+
+def _unpickled(kind: type[SidecarError], args: tuple[Any, ...], fields: Mapping[str, Any]) -> SidecarError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(fields)
+    return error
 
 
 class SettingsError(SidecarError):

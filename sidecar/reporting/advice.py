@@ -64,7 +64,7 @@ def advised(error: SidecarError) -> str:
     elif isinstance(error, CommitRefused):
         advice = _REFUSED
     else:
-        advice = _advice_on_system_call(text, error.__cause__)
+        advice = _advice_on_system_call(text, error.system_call)
     return f"{text}; {advice}" if advice else text
 
 
@@ -74,11 +74,11 @@ def finding(error: CorruptFile) -> str:
     return text.removeprefix(error.file).lstrip(":, ") if error.file else text
 
 
-def _advice_on_system_call(text: str, cause: BaseException | None) -> str:
+def _advice_on_system_call(text: str, failed: tuple[int, str] | None) -> str:
     # A text that ends in the system's own words has nothing to do after them. Some have them in parentheses.
-    if not isinstance(cause, OSError) or not cause.strerror or not text.rstrip(")").endswith(cause.strerror):
+    if failed is None or not text.rstrip(")").endswith(failed[1]):
         return ""
-    return _BY_OS_ERROR.get(cause.errno or 0, "")
+    return _BY_OS_ERROR.get(failed[0], "")
 
 
 def _advice_on(file: str) -> str:

@@ -20,6 +20,7 @@ from sidecar.logformat.files import PositionalFile, open_regular
 from sidecar.logformat.names import Suffix
 from sidecar.logformat.window import ReadAt
 from sidecar.model import TopicPartition
+from sidecar.reporting.advice import advised
 
 _WINDOW_BYTES: Final = 2 * 1024 * 1024
 _CHUNK_BATCHES: Final = 16_384
@@ -190,11 +191,11 @@ def digest_segment(task: SegmentTask) -> DigestedSegment:
         with task.source.opened() as read_at:
             _walk(task, read_at, pieces)
     except CorruptFile as error:
-        return pieces.result(str(error if error.file else error.within(task.source.name)))
+        return pieces.result(advised(error if error.file else error.within(task.source.name)))
     except ProducerStateError as error:
         return pieces.result(f"{task.source.name}: {error}")
     except SidecarError as error:
-        return pieces.result(str(error))
+        return pieces.result(advised(error))
     return pieces.result()
 
 

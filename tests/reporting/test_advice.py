@@ -8,8 +8,22 @@ import pickle
 
 import pytest
 
-from sidecar.errors import CorruptFile, PartitionError, SidecarError
+from sidecar.archive.keys import parse_root
+from sidecar.archive.state import empty_state
+from sidecar.commits.commit_log import CommitConflict
+from sidecar.errors import (
+    BrokerTrouble,
+    BrokerUnavailable,
+    CompactionCutOff,
+    CorruptFile,
+    CoverageHole,
+    PartitionError,
+    SidecarError,
+    StoreUnavailable,
+)
 from sidecar.reporting.advice import advised, finding
+from sidecar.snapshots.local_engine import LocalEngine
+from tests.pipeline.commit_logs import ROOT
 
 KEY = "orders/0/x/commits/00000000000000000003.json"
 BY_KIND = "restore the object from a replica of the bucket or an earlier version; then the partition continues"
@@ -53,3 +67,35 @@ def test_the_systems_own_words_are_followed_by_what_to_do(number: int, form: str
     added = advised(error).removeprefix(str(error))
     assert added.startswith(ends)
     assert bool(added) == bool(ends)
+    assert advised(pickle.loads(pickle.dumps(error))) == advised(error)  # noqa: S301
+
+
+def read_what_is_not_there(path: str) -> None:
+    try:
+        os.close(os.open(path, os.O_RDONLY))
+    except OSError as error:
+        raise PartitionError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def test_advice_comes_back_from_a_process_of_a_pool() -> None:
+    with pytest.raises(PartitionError) as caught:
+        list(LocalEngine(2, alone_s=0).run(read_what_is_not_there, ["/nowhere/a", "/nowhere/b"]))
+    assert advised(caught.value).endswith("No such file or directory; correct the path, or mount its disk")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        CompactionCutOff(),
+        CommitConflict("another writer was faster", empty_state(parse_root(ROOT))),
+        BrokerUnavailable("refused", BrokerTrouble.IDENTITY_REFUSED),
+        CoverageHole("a gap", hole=(3, 5)),
+        StoreUnavailable("throttled").after(3),
+        CorruptFile("ends early", file=KEY, position=7, offset=8, advice="delete it"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_errors_go_through_pickle_whole(error: SidecarError) -> None:
+    found = pickle.loads(pickle.dumps(error))  # noqa: S301
+    assert (type(found), str(found)) == (type(error), str(error))
+    assert vars(found) == {**vars(error), "_system_call": None}
