@@ -14,6 +14,7 @@ from sidecar.broker.cluster_view import replicas_by_log_dir
 from sidecar.broker.connection import BrokerConnection
 from sidecar.logformat.names import DirectoryState, parse_directory_name
 from sidecar.model import TopicPartition
+from sidecar.plurals import plural
 
 ADVICE = (
     "mount the volume that the broker has there, and name its directory in broker.log_dirs; mount it at the directory that the "
@@ -53,7 +54,7 @@ def unseen_replicas(
         if not any(unseen.values()):
             return ""
     return "; ".join(
-        f"{len(replicas)} of {len(reported[path])} replicas that the broker reports in {path} are not in "
+        f"{len(replicas)} of {plural(len(reported[path]), 'replica')} that the broker reports in {path} cannot be found in "
         f"{', '.join(map(str, log_dirs))} as this process sees it, such as {min(replicas)}"
         for path, replicas in sorted((unseen or {}).items())
         if replicas

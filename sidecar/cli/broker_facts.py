@@ -13,6 +13,7 @@ from sidecar.cli.options import NO_ARCHIVE, GlobalOptions
 from sidecar.cli.output import print_answer, print_table, remark, size, utc
 from sidecar.clock import SystemClock
 from sidecar.errors import BrokerUnavailable, SettingsError
+from sidecar.plurals import plural
 
 if TYPE_CHECKING:
     from sidecar.broker.cluster_view import PartitionOffset
@@ -155,7 +156,9 @@ def _show(
     for found in directories:
         moving = f", {found['moving']} being moved there" if found["moving"] else ""
         problem = f", {found['problem']}" if found["problem"] else ""
-        remark(f"{found['path']}: {found['partitions']} partitions, {size(found['size_bytes'])}{moving}{problem}")
+        remark(
+            f"{found['path']}: {plural(found['partitions'], 'partition')}, {size(found['size_bytes'])}{moving}{problem}"
+        )
 
 
 def _show_producers(rows: list[dict[str, Any]], *, colors: bool) -> None:

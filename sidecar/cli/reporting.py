@@ -14,6 +14,7 @@ from sidecar.cli.output import print_answer, print_table, remark, size, utc
 from sidecar.clock import SystemClock
 from sidecar.errors import PartitionError, SettingsError, SidecarError, StoreError, VerificationMismatch
 from sidecar.model import EngineName
+from sidecar.plurals import plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -234,5 +235,5 @@ def _verdict(holes: int, problems: int) -> Text:
     from rich.text import Text
 
     if problems:
-        return Text(f"{problems} problem{'s' if problems > 1 else ''}", "red")
-    return Text(f"{holes} recorded gap{'s' if holes > 1 else ''}", "yellow") if holes else Text("sound", "green")
+        return Text(plural(problems, "problem"), "red")
+    return Text(plural(holes, "recorded gap"), "yellow") if holes else Text("sound", "green")

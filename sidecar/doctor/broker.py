@@ -26,6 +26,7 @@ from sidecar.discovery.scan import topics_of
 from sidecar.doctor.findings import Check, Outcome, fine, not_checked, problem, warning
 from sidecar.errors import BrokerUnavailable, SettingsError
 from sidecar.model import TopicPartition
+from sidecar.plurals import plural
 from sidecar.runner.configured_facts import unformatted_explained
 
 _CONNECT_S_MAX = 5.0
@@ -90,7 +91,9 @@ class _Look:
         broker = self.settings.broker
         if unseen := unseen_replicas(self.connection, self.broker_id, broker.log_dirs, self.settings.topics.accepts):
             return problem(unseen, ADVICE, SettingsError.exit_code)
-        return fine(f"{sum(map(len, reported.values()))} replicas in {', '.join(sorted(reported))} of the broker")
+        return fine(
+            f"{plural(sum(map(len, reported.values())), 'replica')} in {', '.join(sorted(reported))} of the broker"
+        )
 
     def leaders(self) -> Outcome:
         cluster = self.cluster
@@ -98,13 +101,14 @@ class _Look:
             return problem(denied[0], exit_code=BrokerUnavailable.exit_code)
         if cluster.problems:
             named = [f"{topic}: {words}" for topic, words in sorted(cluster.problems.items())[:_SHOWN_MAX]]
-            what = (
-                f"{len(cluster.problems)} of {len(self.topics)} topics were not described, such as {'; '.join(named)}"
-            )
+            what = f"{len(cluster.problems)} of {plural(len(self.topics), 'topic')} not described, such as {'; '.join(named)}"
             return warning(what, "directories of deleted topics are not archived")
         leaders = cluster.leaders.items()
         self.led = {tp: leader.leader_epoch for tp, leader in leaders if leader.leader_id == self.broker_id}
-        detail = f"leader of {len(self.led)} of {len(cluster.leaders)} partitions of {len(self.topics)} topics here"
+        detail = (
+            f"leader of {len(self.led)} of {plural(len(cluster.leaders), 'partition')} of "
+            f"{plural(len(self.topics), 'topic')} here"
+        )
         if self.topics and not self.led:
             return warning(
                 detail, "nothing is archived here while other brokers are the leaders: their sidecars archive"
@@ -118,7 +122,7 @@ class _Look:
             tp, words = next(iter(refused.items()))
             what = f"the broker did not return {len(refused)} of {len(answered)} last stable offsets, such as {tp}: {words}"
             return warning(what, "leadership may be moving: run doctor again")
-        return fine(f"the broker returned the last stable offsets of {len(answered)} partitions")
+        return fine(f"the broker returned the last stable offsets of {plural(len(answered), 'partition')}")
 
     def configs(self) -> Outcome:
         name = str(self.broker_id)
@@ -131,7 +135,7 @@ class _Look:
             return warning("; ".join(denied), "or set the values in topics.policies")
         if problems:
             return warning(str(problems[0]), "ask again")
-        return fine(f"read for the broker and {len(of_topics.values)} topics")
+        return fine(f"read for the broker and {plural(len(of_topics.values), 'topic')}")
 
     def producers(self) -> Outcome:
         if not self.led:

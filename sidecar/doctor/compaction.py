@@ -20,6 +20,7 @@ from sidecar.config import CompactionPolicy, Settings
 from sidecar.discovery.scan import topics_of
 from sidecar.doctor.findings import Check, Outcome, fine, not_checked, warning
 from sidecar.doctor.machine import uses_spark
+from sidecar.plurals import plural
 from sidecar.runner.configured_facts import open_facts
 from sidecar.spark.java import java_home, require_user_name
 from sidecar.topic_policy import TopicPolicy
@@ -32,7 +33,7 @@ def _topics(settings: Settings) -> Outcome:
         return warning(
             "compaction.topics matches no topic of this broker", "correct its patterns: they match whole names"
         )
-    return fine(f"{len(chosen)} of {len(names)} topics here are compacted in the archive")
+    return fine(f"topics here that are compacted in the archive: {len(chosen)} of {len(names)}")
 
 
 def _java(settings: Settings) -> Outcome:
@@ -87,7 +88,7 @@ def _worst(risks: Mapping[str, str], advice: str) -> Outcome | None:
 def _first(findings: Mapping[str, str]) -> str:
     """How many topics have one of these, and that of the first; "" if none has."""
     found = sorted((topic, what) for topic, what in findings.items() if what)
-    return f"{len(found)} topics, such as {found[0][0]}: {found[0][1]}" if found else ""
+    return f"{plural(len(found), 'topic')}, such as {found[0][0]}: {found[0][1]}" if found else ""
 
 
 def compaction_checks(settings: Settings, clock: Clock) -> list[Check]:

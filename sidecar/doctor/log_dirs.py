@@ -18,6 +18,7 @@ from sidecar.errors import PartitionError, SettingsError
 from sidecar.logformat.files import open_regular
 from sidecar.logformat.names import META_PROPERTIES, DirectoryState, parse_directory_name
 from sidecar.model import PartitionFiles
+from sidecar.plurals import plural
 from sidecar.ports import BrokerFacts
 from sidecar.retention.active_tail import ActiveTail
 from sidecar.runner.assembly import scanner
@@ -57,11 +58,14 @@ class _Look:
             return problem(what, _LOG_DIRS, SettingsError.exit_code)
         live = sum(name.state is DirectoryState.LIVE for name in known)
         others = sorted(set(names) - {name for name in names if parse_directory_name(name)} - _OF_NOBODY)
-        detail = f"{live} partition directories, {len(known) - live} being moved or deleted; {_mount(path)}"
+        detail = (
+            f"{plural(live, 'partition directory', 'partition directories')}, {len(known) - live} being "
+            f"moved or deleted; {_mount(path)}"
+        )
         if others:
             shown = ", ".join(others[:3])
             return warning(
-                f"{detail}; {len(others)} directories that are not of the broker: {shown}",
+                f"{detail}; {plural(len(others), 'directory', 'directories')} not of the broker: {shown}",
                 "they are skipped; move them away if they are not needed",
             )
         return fine(detail)
@@ -81,7 +85,7 @@ class _Look:
 
     def listing(self) -> Outcome:
         self.found = scanner(self.settings)()
-        return fine(f"{len(self.found.partitions)} partitions of the accepted topics were listed")
+        return fine(f"listed {plural(len(self.found.partitions), 'partition')} of the accepted topics")
 
     def partitions(self) -> Outcome:
         if self.found.problems:
@@ -91,7 +95,7 @@ class _Look:
         if not self.found.partitions:
             return self._nothing_here()
         rolled = sum(len(files.segments) for files in self.found.partitions)
-        return fine(f"{len(self.found.partitions)} of the accepted topics, {rolled} rolled segments")
+        return fine(f"{len(self.found.partitions)} of the accepted topics, {plural(rolled, 'rolled segment')}")
 
     def _nothing_here(self) -> Outcome:
         """What `run` and `backfill` make of it. Asks the cluster for its topics where a broker is named."""
@@ -121,7 +125,7 @@ class _Look:
             except OSError as error:
                 return problem(f"{path}: {error.strerror}", _AS_THE_BROKER, PartitionError.exit_code)
         return fine(
-            f"user {os.getuid()} may read all {len(all_files)} files of rolled segments; {len(opened)} logs were opened"
+            f"user {os.getuid()} may read all files of rolled segments ({len(all_files)}); logs opened: {len(opened)}"
         )
 
     def snapshots(self) -> Outcome:
@@ -135,7 +139,8 @@ class _Look:
             return fine("every rolled segment has a snapshot")
         rolled = sum(len(files.segments) for files in self.found.partitions)
         return warning(
-            f"{len(missing)} of {rolled} rolled segments have no snapshot, in {len(set(missing))} partitions such as {missing[0]}",
+            f"no snapshot for {len(missing)} of {plural(rolled, 'rolled segment')}, in "
+            f"{plural(len(set(missing)), 'partition')} such as {missing[0]}",
             "the archive gets rebuilt snapshots. A broker's tiered storage fails on these segments: create the "
             "files with tiered-sidecar snapshots heal",
         )
@@ -180,8 +185,8 @@ class _Look:
             return fine("no idle active segment is near its retention")
         deadline_ms, first = found[0]
         return warning(
-            f"{len(found)} active segments are idle and do not roll, so `run` archives them only when retention "
-            f"deletes them, from its pinned files. The first, of {first}, is due "
+            f"idle active segments, which do not roll: {len(found)}. `run` archives such a segment only when retention "
+            f"deletes it, from its pinned file. The first, of {first}, is due "
             f"{_left(deadline_ms - self.clock.now_ms())}",
             "write a record to the partition now: this delays it by retention.ms. Then set segment.ms of the topic "
             "well below its retention.ms, so that the next record after segment.ms rolls it; or raise retention.ms",

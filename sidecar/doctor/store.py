@@ -16,6 +16,7 @@ from sidecar.config import Settings
 from sidecar.doctor.findings import Check, Outcome, Verdict, fine, not_checked, problem, warning
 from sidecar.errors import SidecarError, StoreDenied, StoreError, StoreUnsupported
 from sidecar.http.page.wording import REMEDIES
+from sidecar.plurals import plural
 from sidecar.ports import MIB, ObjectStore
 from sidecar.storage.leftovers import list_uploads, remove_leftovers
 from sidecar.storage.opening import open_store
@@ -74,7 +75,7 @@ def bucket_rules(store: ObjectStore) -> Outcome:
     for rule in rules.lifecycle:
         named = f"the bucket's lifecycle rule {rule.name!r}"
         if rule.expires_days is not None:
-            what = f"{named} deletes objects of the archive after {rule.expires_days} days"
+            what = f"{named} deletes objects of the archive after {plural(rule.expires_days, 'day')}"
             return problem(
                 what, "exclude the archive's prefix from that rule: the objects that it deletes are lost", _EXIT_CODE
             )
@@ -144,7 +145,7 @@ class _Look:
             left = remove_leftovers(self.store, self.store_now_ms - LEFT_AFTER_MS)
         except StoreDenied as error:
             return warning(f"objects below {PROBE_FOLDER}/ remain: {error}", "remove them by hand")
-        return fine(f"removed {left} objects and unfinished uploads of earlier probes")
+        return fine(f"objects and unfinished uploads of earlier probes removed: {left}")
 
     def asked(self, question: Question) -> Outcome:
         try:
@@ -242,7 +243,7 @@ class _Look:
         except SidecarError as error:
             return warning(f"objects below {folder} remain: {error}", _LEFT_ADVICE)
         if left:
-            return warning(f"{len(left)} objects below {folder} remain", _LEFT_ADVICE)
+            return warning(f"objects that remain below {folder}: {len(left)}", _LEFT_ADVICE)
         return fine("the probe removed all its objects")
 
 

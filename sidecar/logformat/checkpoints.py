@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from sidecar.errors import CorruptFile
 from sidecar.model import TopicPartition
+from sidecar.plurals import plural
 
 VERSION = 0
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
@@ -37,7 +38,7 @@ def read_entries(data: bytes, tokens_per_entry: int, file: str = "") -> list[lis
         if len(entry) != tokens_per_entry:
             raise CorruptFile(f"line {number} has {len(entry)} tokens, expected {tokens_per_entry}", file=file)
     if count != len(entries):
-        raise CorruptFile(f"{len(entries)} entries, the file announces {count}", file=file)
+        raise CorruptFile(f"{plural(len(entries), 'entry', 'entries')}, the file announces {count}", file=file)
     return entries
 
 

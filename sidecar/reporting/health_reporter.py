@@ -14,6 +14,7 @@ from sidecar.errors import BrokerUnavailable, SettingsError, SidecarError, Stagi
 from sidecar.metrics import Metrics
 from sidecar.partition.domain_events import Emit
 from sidecar.partition.wait_reason import render
+from sidecar.plurals import plural
 from sidecar.ports import FactsState
 from sidecar.reporting.advice import advised
 from sidecar.reporting.status_model import StatusModel
@@ -116,7 +117,7 @@ class StalledPartition:
 
     def __str__(self) -> str:
         return (
-            f"{self.topic}-{self.partition}: {self.dirty_bytes} dirty bytes ({self.dirty_ratio:.0%}), first dirty offset "
+            f"{self.topic}-{self.partition}: {plural(self.dirty_bytes, 'dirty byte')} ({self.dirty_ratio:.0%}), first dirty offset "
             f"{self.first_dirty_offset} for {self.stalled_s} s"
         )
 
@@ -140,7 +141,10 @@ class CleanerReport:
                 f"the broker's log cleaner makes no progress: {self.stalled[0]}{more}; search log-cleaner.log for "
                 "'uncleanable'"
             )
-        return f"the broker's log cleaner: {self.partitions} partitions, {self.dirty_bytes} dirty bytes, none stalled"
+        return (
+            f"the broker's log cleaner: {plural(self.partitions, 'partition')}, "
+            f"{plural(self.dirty_bytes, 'dirty byte')}, none stalled"
+        )
 
     def as_json(self) -> dict[str, Any]:
         return {**asdict(self), "line": self.line}

@@ -21,6 +21,7 @@ from sidecar.logformat.indexes.rebuild import IndexBuilder
 from sidecar.logformat.leader_epochs import LeaderEpochs, epochs_of, read_leader_epochs
 from sidecar.logformat.names import LEADER_EPOCH_CHECKPOINT, Suffix, file_name
 from sidecar.model import ArchivedSegment, LeaderEpoch, PartName, TopicPartition
+from sidecar.plurals import plural
 from sidecar.ports import ObjectStore
 from sidecar.restore.gap_transactions import UnsettledTransaction, ended_in_hole, kept_producers, require_room
 from sidecar.restore.plan import PartitionPlan
@@ -195,8 +196,9 @@ def finish_partition(
     aborts = bool(waiting) and open_mode is OpenTransactionMode.ABORT
     if waiting and work.drops_producers and not aborts:
         raise PartitionError(
-            f"{work.plan.topic_partition}: {len(waiting)} transactions are open at the end {end_offset}; without producer state "
-            f"a broker would show their records to read_committed readers. Give --open-transactions abort"
+            f"{work.plan.topic_partition}: {plural(len(waiting), 'transaction is', 'transactions are')} open at "
+            f"the end {end_offset}; without producer state "
+            f"a broker would show the records to read_committed readers. Give --open-transactions abort"
         )
     # A start inside the first batch needs the broker's own checkpoint; one above an empty log makes no sense.
     wanted_from_offset = max(work.plan.start_offset, work.plan.deleted_before_offset)

@@ -20,6 +20,7 @@ from sidecar.errors import PartitionError
 from sidecar.logformat.columns import BatchColumns
 from sidecar.logformat.indexes.transaction_index import read_transaction_index
 from sidecar.model import ArchivedSegment, ObjectKey, PartName, TopicPartition
+from sidecar.plurals import plural
 from sidecar.ports import ObjectStore
 from sidecar.restore.plan import PartitionPlan, SegmentPlan
 from sidecar.restore.segment_check import archived_state
@@ -82,8 +83,9 @@ def require_room(topic_partition: TopicPartition, marker_count: int, base_offset
     """Raise PartitionError if so many markers do not fit into the lost offsets [base_offset, end_offset)."""
     if marker_count > end_offset - base_offset:
         raise PartitionError(
-            f"{topic_partition}: {marker_count} transactions are open at offset {base_offset}, and the archive does "
-            f"not show how they ended. Their abort markers do not fit into the lost offsets [{base_offset}, "
+            f"{topic_partition}: {plural(marker_count, 'transaction is', 'transactions are')} open at offset "
+            f"{base_offset}, and the archive does "
+            f"not show the outcome. Abort markers for all do not fit into the lost offsets [{base_offset}, "
             f"{end_offset}), and without markers aborted records may become visible. Restore one side of the lost "
             f"offsets: --offset-range {end_offset}: or :{base_offset}"
         )

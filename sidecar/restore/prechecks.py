@@ -17,6 +17,7 @@ from sidecar.errors import ObjectDamaged, ObjectMissing, PartitionError, Setting
 from sidecar.logformat.batches import BatchColumns, SegmentScanner
 from sidecar.logformat.indexes.offset_index import read_offset_index
 from sidecar.model import ArchivedSegment, ObjectKey, PartName
+from sidecar.plurals import plural
 from sidecar.ports import MIB, ObjectStore
 from sidecar.restore.gap_transactions import ended_in_hole, require_room
 from sidecar.restore.histories import READERS
@@ -161,7 +162,7 @@ def refuse_open_transactions(store: ObjectStore, request: RestoreRequest, outcom
     found = [f"{outcome.plan.topic_partition}: {count}" for outcome, count in zip(asked, counts, strict=True) if count]
     if not found:
         return
-    more = f" and {len(found) - _NAMED_MAX} more partitions" if len(found) > _NAMED_MAX else ""
+    more = f" and {plural(len(found) - _NAMED_MAX, 'more partition')}" if len(found) > _NAMED_MAX else ""
     raise SettingsError(
         f"transactions are open at the archive's end ({', '.join(found[:_NAMED_MAX])}{more}), and without producer state "
         f"(--producer-state drop) a broker would show their records to read_committed readers. Nothing was fetched; give "

@@ -26,6 +26,7 @@ from sidecar.model import ArchivedSegment, SegmentFiles, SnapshotOrigin, TopicPa
 from sidecar.partition.plan import PartitionPlan
 from sidecar.partition.status import PartitionOutcome
 from sidecar.partition.wait_reason import Wait, render
+from sidecar.plurals import plural
 from sidecar.ports import BrokerFacts
 from sidecar.reporting.advice import advised
 from sidecar.reporting.progress import ProgressCounter, Watcher
@@ -228,7 +229,8 @@ def _require_leadership(settings: Settings) -> None:
     waiting = sum(len(files.segments) for files in scanner(settings)().partitions)
     if waiting:
         raise PartitionError(
-            f"nothing is archived, though {waiting} rolled segments wait: {render(Wait.LEADERSHIP_NOT_ON_DISK)}"
+            f"nothing is archived, though {plural(waiting, 'rolled segment waits', 'rolled segments wait')}: "
+            f"{render(Wait.LEADERSHIP_NOT_ON_DISK)}"
         )
 
 

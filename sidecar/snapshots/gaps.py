@@ -11,6 +11,7 @@ from producer_state.digest import END_GAP, OFFSET_GAP, SHORT_BATCH, SegmentDiges
 from producer_state.facts import Int64Column
 from sidecar.errors import SidecarError
 from sidecar.model import TopicPartition
+from sidecar.plurals import plural
 from sidecar.snapshots.tasks import SegmentTask
 
 if TYPE_CHECKING:
@@ -66,7 +67,10 @@ def _first_gap(task: SegmentTask) -> str:
                 position, before = int(columns.position[row]), int(last[row - 1]) + 1 if row else expected
                 if base[row] != before:
                     return f"no batch has the offsets {before} to {base[row] - 1}, before byte {position}"
-                return f"the batch of the offsets {base[row]} to {last[row]} at byte {position} has only {count[row]} records"
+                return (
+                    f"the batch of the offsets {base[row]} to {last[row]} at byte {position} has only "
+                    f"{plural(int(count[row]), 'record')}"
+                )
             if len(columns):
                 expected = int(last[-1]) + 1
     if task.end_offset is not None and expected < task.end_offset:

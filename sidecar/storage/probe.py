@@ -33,6 +33,7 @@ from sidecar.errors import (
     TwoWriters,
 )
 from sidecar.model import ObjectKey
+from sidecar.plurals import plural
 from sidecar.ports import MIB, ObjectStore, UploadReceipt, UploadSource
 from sidecar.randomness import Randomness, SystemRandomness
 from sidecar.storage.leftovers import DENIED_ADVICE, LIFECYCLE_ADVICE, list_uploads
@@ -213,7 +214,10 @@ class StoreProbe:
             raise ObjectDamaged(f"CRC-32C {receipt.crc32c:08x} was sent, the store reports {facts.crc32c:08x}")
         if b"".join(self._store.stream(key)) != sent:
             raise ObjectDamaged("the store returns other bytes than were uploaded")
-        return f"{receipt.requests} requests; the store {'keeps no' if facts.crc32c is None else 'keeps a'} checksum of the whole"
+        return (
+            f"{plural(receipt.requests, 'request')}; the store "
+            f"{'keeps no' if facts.crc32c is None else 'keeps a'} checksum of the whole"
+        )
 
     def _has_bytes(self, key: ObjectKey, sent: bytes) -> bool:
         """By a range, which no checksum of the store covers."""

@@ -84,7 +84,7 @@ def test_an_empty_mount_is_told_with_both_directories(
     if is_there:
         log_dir.mkdir()
     first = min(kafka.topics)
-    lacking = f"are not in {log_dir} as this process sees it, such as {first}-0"
+    lacking = f"cannot be found in {log_dir} as this process sees it, such as {first}-0"
     expected = f"4 of 4 replicas that the broker reports in {DATA} {lacking}"
     assert unseen_replicas(connection, NODE_ID, [log_dir], everything) == expected
     assert unseen_replicas(connection, FIRST_SERVER, [log_dir], everything) == expected
@@ -98,7 +98,7 @@ def test_a_disk_of_several_that_is_missing_here_is_told(
     log_dir = log_dir_with(tmp_path / "logs", kafka)
     kafka.log_dirs = {DATA: kafka.topics, "/disk2": {"payments": 3}}
     found = unseen_replicas(connection, NODE_ID, [log_dir], everything)
-    assert found.startswith("3 of 3 replicas that the broker reports in /disk2 are not in")
+    assert found.startswith("3 of 3 replicas that the broker reports in /disk2 cannot be found in")
     assert DATA not in found
 
 

@@ -184,7 +184,7 @@ def test_a_compaction_is_undone_partition_by_partition(url: str) -> None:
             Obstacle(NoUndo.UNDONE, 9, (RemovedSegment("a", 0, 5, 1_700_000_000_000, "", 0, 4),)),
             (
                 "nothing to undo: commit 9 has undone the newest compaction already. Only the newest compaction can be undone: "
-                "commit 4, an older compaction, replaced 1 segments, and gc keeps these until 2023-11-14T23:13:20Z at least"
+                "commit 4, an older compaction, replaced 1 segment, which gc keeps until 2023-11-14T23:13:20Z at least"
             ),
         ),
     ],

@@ -202,7 +202,7 @@ def test_logs_that_are_idle_and_never_roll_are_a_warning_before_retention_delete
     assert finding(topics=policy(10**15)).outcome.verdict is Verdict.OK
     found = finding(topics=policy(1_000))
     assert found.outcome.verdict is Verdict.WARNING
-    assert "do not roll, so `run` archives them only when retention deletes them" in found.outcome.detail
+    assert "which do not roll: 11. `run` archives such a segment only when retention deletes it" in found.outcome.detail
     assert found.outcome.detail.endswith("any moment")
     assert found.outcome.advice.startswith("write a record to the partition now: this delays it by retention.ms")
     assert "set segment.ms of the topic well below its retention.ms" in found.outcome.advice

@@ -206,7 +206,7 @@ def test_what_a_killed_probe_left_is_removed_by_the_next_but_not_what_another_is
         then_s = SystemClock().now_ms() / 1000 - age_s
         os.utime(folder / name / "small", (then_s, then_s))
     report = doctor(settings_for(log_dir), areas=[Area.STORE])
-    assert "1 objects" in found_in(report, "leftovers of probes").outcome.detail
+    assert "removed: 1" in found_in(report, "leftovers of probes").outcome.detail
     assert [path.name for path in folder.rglob("*") if path.is_file()] == ["small"]
     assert (folder / "running" / "small").exists()
 

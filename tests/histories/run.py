@@ -80,7 +80,7 @@ ROUNDS_UNTIL_ARCHIVED: Final = 6
 MEMORY = Path("/dev/shm")
 LOSSES: Final = ("offsets_lost", "deleted_before_archived")
 NARROW_GAP: Final = re.compile(
-    r"(\d+) transactions are open at offset (\d+).* do not fit into the lost offsets \[(\d+), (\d+)\)"
+    r"(\d+) transactions? (?:is|are) open at offset (\d+).* do not fit into the lost offsets \[(\d+), (\d+)\)"
 )
 UNTYPED: Final = (
     ArithmeticError,

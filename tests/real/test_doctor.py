@@ -158,7 +158,7 @@ def test_a_live_broker_is_green_and_one_that_is_away_is_told(tmp_path: Path, gat
         mounted = tmp_path / "mounted"
         mounted.mkdir()
         empty = settings_for(tmp_path, gateway.endpoint, log_dirs=[mounted], connection=connection)
-        finding = f"1 of 1 replicas that the broker reports in {broker.log_dirs[0]} are not in {mounted}"
+        finding = f"1 of 1 replica that the broker reports in {broker.log_dirs[0]} cannot be found in {mounted}"
         assert finding in troubles(doctor(empty, areas=[Area.BROKER]))["responds as the local broker"]
         shutil.copy(broker.log_dirs[0] / "meta.properties", mounted)
         assert finding in troubles(doctor(empty, areas=[Area.BROKER]))["has no replica that is not seen here"]

@@ -111,7 +111,7 @@ def test_what_was_aborted_in_a_hole_is_not_shown(own: bool, tmp_path: Path, caps
     assert [len(found) > 0 for found in states] == [own] * 3
     show(RestoreReport(log_dir, 0, [outcome]), colors=False, dry_run=False)
     told = " ".join(capsys.readouterr().err.split())
-    assert "1 transactions were open where offsets are lost" in told
+    assert "1 transaction was open where offsets are lost" in told
     assert "(of producer 11 since offset 77)" in told
 
 

@@ -41,7 +41,7 @@ def test_how_many_were_ended_is_said(tmp_path: Path, capsys: pytest.CaptureFixtu
     outcome = restored(archived(), log_dir, "transactions", open_transactions=OpenTransactionMode.ABORT)
     assert outcome.log is not None
     assert (outcome.log.open_transactions, outcome.log.end_offset) == (OPEN_SINCE, END + 2)
-    assert f"2 transactions were open at the end; abort markers end them, one offset each: {END} to {END + 1}" in told(
+    assert f"2 transactions were open at the end, ended by abort markers, one offset each: {END} to {END + 1}" in told(
         log_dir, outcome, capsys
     )
 

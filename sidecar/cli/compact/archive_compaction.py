@@ -15,6 +15,7 @@ from sidecar.clock import SystemClock
 from sidecar.compaction_strategy import Strategy
 from sidecar.errors import ObjectDamaged, ObjectMissing, PartitionError, SettingsError, SidecarError, StoreError
 from sidecar.model import EngineName
+from sidecar.plurals import plural
 from sidecar.reporting.advice import advised
 
 if TYPE_CHECKING:
@@ -183,8 +184,9 @@ def _show(
         if result.deleted:
             does = "would drop" if dry_run else "dropped"
             remark(
-                f"{lineage.topic_partition}: compaction {does} {result.deleted} records that DeleteRecords had removed on the "
-                f"broker; the replaced segments still hold them until gc deletes those"
+                f"{lineage.topic_partition}: compaction {does} {plural(result.deleted, 'record')} that "
+                "DeleteRecords had removed on the "
+                f"broker; the replaced segments keep such records until gc deletes those segments"
             )
 
 
@@ -334,5 +336,8 @@ def reason_of(obstacle: Obstacle, grace_period_ms: int) -> str:
     if until_ms is None:
         return text
     number, count = obstacle.older[0].removed_by_commit, len(obstacle.older)
-    older = f"commit {number}, an older compaction, replaced {count} segments, and gc keeps these until {utc(until_ms)} at least"
+    older = (
+        f"commit {number}, an older compaction, replaced {plural(count, 'segment')}, which gc keeps until "
+        f"{utc(until_ms)} at least"
+    )
     return f"{text}. Only the newest compaction can be undone: {older}"

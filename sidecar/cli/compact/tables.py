@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sidecar.cli.output import print_table, remark, size
+from sidecar.plurals import plural
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,15 +38,19 @@ def show_compaction(compaction: Compaction, rules: CompactionRules, *, colors: b
     columns = ["from#", "to#", "segments#", "size before#", "size#", "records#", "what"]
     print_table(f"{name} by {rules.effective_strategy}", columns, rows, colors=colors)
     remark(
-        f"{compaction.records_before} records in {size(compaction.bytes_before)} {done} "
+        f"{plural(compaction.records_before, 'record')} in {size(compaction.bytes_before)} {done} "
         f"{compaction.records_after} in {size(compaction.bytes_after)}"
     )
     if compaction.unkeyed:
-        remark(f"{compaction.unkeyed} records have no key: compaction removes them")
+        remark(f"{plural(compaction.unkeyed, 'record has', 'records have')} no key: compaction removes such records")
     if compaction.malformed_versions:
-        remark(f"{compaction.malformed_versions} records have a malformed version in {rules.header_name}")
+        remark(
+            f"{plural(compaction.malformed_versions, 'record has', 'records have')} a malformed version in {rules.header_name}"
+        )
     if compaction.deleted:
-        remark(f"{compaction.deleted} records are below the log start offset: compaction removes them")
+        remark(
+            f"{plural(compaction.deleted, 'record is', 'records are')} below the log start offset: compaction removes such records"
+        )
     for text in compaction.survey.remarks:
         remark(f"note: {text}")
 
@@ -91,13 +96,17 @@ def show_outlooks(name: str, outlooks: Sequence[Outlook], *, colors: bool) -> No
             )
     unkeyed = outlooks[0].unkeyed
     if unkeyed:
-        remark(f"{unkeyed} records have no key: compaction removes them")
+        remark(f"{plural(unkeyed, 'record has', 'records have')} no key: compaction removes such records")
     deleted = outlooks[0].deleted
     if deleted:
-        remark(f"{deleted} records are below the log start offset: compaction removes them")
+        remark(
+            f"{plural(deleted, 'record is', 'records are')} below the log start offset: compaction removes such records"
+        )
     malformed = max(outlook.malformed_versions for outlook in outlooks)
     if malformed:
-        remark(f"{malformed} records have a malformed version: they rank below all that have one")
+        remark(
+            f"{plural(malformed, 'record has', 'records have')} a malformed version: such records rank below all that have one"
+        )
 
 
 def _words(record: KeptRecord) -> tuple[object, ...]:

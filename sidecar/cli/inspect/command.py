@@ -13,6 +13,7 @@ import typer
 
 from sidecar.cli.options import GlobalOptions
 from sidecar.cli.output import print_json, print_line, print_listing, shown
+from sidecar.plurals import plural
 
 if TYPE_CHECKING:
     from sidecar.cli.inspect.file_kinds import Content
@@ -108,7 +109,7 @@ def _from_disk(target: str, *, records: bool, base_offset: int | None) -> Conten
 def _print_whole(whole: Mapping[str, Any]) -> None:
     entries = whole.get("entries")
     if isinstance(entries, list):
-        print_line(f"{whole['kind']}, version {whole['version']}, {len(entries)} entries")
+        print_line(f"{whole['kind']}, version {whole['version']}, {plural(len(entries), 'entry', 'entries')}")
         print_listing(iter(entries))
         return
     for name, value in whole.items():

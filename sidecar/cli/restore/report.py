@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from sidecar.cli.output import print_table, remark, size
+from sidecar.plurals import plural
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -145,12 +146,14 @@ def _of_partition(outcome: PartitionOutcome, log_dir: Path, *, dry_run: bool) ->
     if log and log.aborted:
         count = len(log.open_transactions)
         texts.append(
-            f"{name}: {count} transactions were open at the end; abort markers end them, one offset each: "
+            f"{name}: {plural(count, 'transaction was', 'transactions were')} open at the end, ended by abort "
+            "markers, one offset each: "
             f"{log.end_offset - count} to {log.end_offset - 1}"
         )
     if log and log.open_transactions and not log.aborted:
         texts.append(
-            f"{name}: {len(log.open_transactions)} transactions are open at the end, the first since offset "
+            f"{name}: {plural(len(log.open_transactions), 'transaction is', 'transactions are')} open at the end, "
+            "the first since offset "
             f"{log.open_transactions[0]}: read_committed readers wait there until `kafka-transactions.sh abort` "
             "ends them (or restore with --open-transactions abort). End them before their producers continue: the "
             "next commit of such a producer would show these records too, even aborted ones"
@@ -164,8 +167,9 @@ def _unsettled(name: TopicPartition, found: tuple[UnsettledTransaction, ...]) ->
     named = [f"of producer {each.producer_id} since offset {each.first_offset}" for each in found[:_NAMED_MAX]]
     more = f" and {len(found) - _NAMED_MAX} more" if len(found) > _NAMED_MAX else ""
     return (
-        f"{name}: {len(found)} transactions were open where offsets are lost, and the archive does not show whether "
-        f"they were committed ({', '.join(named)}{more}). Abort markers among the lost offsets hide them from "
+        f"{name}: {plural(len(found), 'transaction was', 'transactions were')} open where offsets are lost, and "
+        "the archive does not show their "
+        f"outcome ({', '.join(named)}{more}). Abort markers among the lost offsets hide them from "
         "read_committed readers. read_uncommitted readers get the records that remain"
     )
 
@@ -186,7 +190,8 @@ def _retention(report: RestoreReport) -> str:
         )
     whole = [outcome for outcome in report.outcomes if not outcome.problem]
     lost = [
-        f"{outcome.plan.topic_partition} below offset {loss.end_offset} ({loss.segments} of {len(outcome.plan.segments)} segments)"
+        f"{outcome.plan.topic_partition} below offset {loss.end_offset} ({loss.segments} of "
+        f"{plural(len(outcome.plan.segments), 'segment')})"
         for outcome in whole
         if (loss := outcome.retention).segments
     ]

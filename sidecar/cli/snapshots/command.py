@@ -31,6 +31,7 @@ from sidecar.cli.snapshots.work import (
 )
 from sidecar.clock import SystemClock
 from sidecar.errors import SettingsError
+from sidecar.plurals import plural
 from sidecar.snapshots import Replay
 
 if TYPE_CHECKING:
@@ -208,9 +209,12 @@ def show_checked(report: CheckReport, *, colors: bool) -> None:
     if rows:
         columns = ["partition", "offset#", "result", "producers#", "what"]
         print_table("Producer snapshots that are not equal to the replay", columns, rows, colors=colors)
-    remark(f"{equal} snapshots equal the replay of their log")
+    remark(plural(equal, "snapshot equals the replay of its log", "snapshots equal the replay of their log"))
     if report.missing:
-        remark(f"{report.missing} snapshots are missing: tiering fails there; stop the broker and run `snapshots heal`")
+        remark(
+            f"{plural(report.missing, 'snapshot is', 'snapshots are')} missing: tiering fails there; stop the "
+            "broker and run `snapshots heal`"
+        )
 
 
 def show_healed(report: HealReport, *, colors: bool) -> None:
@@ -238,25 +242,39 @@ def show_healed(report: HealReport, *, colors: bool) -> None:
     replaced = sum(len(healing.replaced) for healing in report.healings)
     if report.dry_run:
         missing = sum(len(healing.plan.missing) for healing in report.healings)
-        remark(f"{len(report.healings)} partitions checked, {missing} snapshots missing; nothing was written")
+        remark(
+            f"{plural(len(report.healings), 'partition')} checked, {plural(missing, 'snapshot')} missing; nothing was written"
+        )
     else:
-        remark(f"{len(report.healings)} partitions checked, {created} snapshots created, {replaced} replaced")
+        remark(
+            f"{plural(len(report.healings), 'partition')} checked, {plural(created, 'snapshot')} created, {replaced} replaced"
+        )
     not_compared = sum(len(healing.not_compared) for healing in report.healings)
     if not_compared and not report.dry_run:
         advice = "damage below prevents it" if report.replay is Replay.FULL else "--replay full compares all"
-        remark(f"{not_compared} existing snapshots were not compared with the log; {advice}")
+        remark(
+            f"{plural(not_compared, 'existing snapshot was', 'existing snapshots were')} not compared with the log; {advice}"
+        )
     empty = sum(len(healing.empty_not_compared) for healing in report.healings)
     if empty and not report.dry_run and report.replay is Replay.WINDOW:
-        remark(f"{empty} of these are empty, and wrong if a transaction is open there; --replace-empty compares them")
+        remark(
+            f"{plural(empty, 'of these is', 'of these are')} empty, and wrong if a transaction is open there; "
+            "--replace-empty compares them"
+        )
     read_bytes = sum(healing.read_bytes for healing in report.healings)
     if not report.dry_run:
         remark(f"{read_bytes / 1e6:.1f} MB of segments read (--replay {report.replay})")
     wrong = sum(len(healing.wrong_empty) for healing in report.healings)
     if wrong:
-        remark(f"{wrong} empty snapshots hide producers that a broker must know; --replace-empty replaces them")
+        remark(
+            f"{plural(wrong, 'empty snapshot hides', 'empty snapshots hide')} producers that a broker must know; "
+            "--replace-empty replaces such snapshots"
+        )
     corrupt = sum(len(healing.corrupt) for healing in report.healings)
     if corrupt:
-        remark(f"{corrupt} snapshot files are corrupt; --replace-corrupt replaces them")
+        remark(
+            f"{plural(corrupt, 'snapshot file is', 'snapshot files are')} corrupt; --replace-corrupt replaces such files"
+        )
 
 
 def _left(healing: Healing) -> Iterator[str]:

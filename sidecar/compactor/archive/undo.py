@@ -24,6 +24,7 @@ from sidecar.commits.stored_commits import StoredCommits
 from sidecar.compactor.archive.plan import operator
 from sidecar.errors import CorruptFile, PartitionError
 from sidecar.model import ArchivedSegment, ObjectKey
+from sidecar.plurals import plural
 from sidecar.ports import ObjectStore
 from sidecar.randomness import Randomness
 from sidecar.verify.segments import check_segment_objects
@@ -138,7 +139,7 @@ def _require_objects(store: ObjectStore, root: ObjectKey, segments: tuple[Archiv
         wrong = [text for found in pool.map(problems, segments) for text in found]
     if wrong:
         raise PartitionError(
-            f"{root}: {len(wrong)} problems with the objects of replaced segments, such as: {wrong[0]}. Nothing was "
+            f"{root}: {plural(len(wrong), 'problem')} with the objects of replaced segments, such as: {wrong[0]}. Nothing was "
             "undone, and the compacted segments stay live. Restore the objects from a replica of the bucket or "
             "earlier object versions, then try again"
         )

@@ -21,7 +21,7 @@ ONLY_HELD = (
     "The broker has deleted some of it; only this process still has it open. Do not restart this process or "
     "the broker before it is archived."
 )
-NOT_PINNED = "Not pinned: {:,} segments. Retention may delete them before they are archived."
+NOT_PINNED = "Segments not pinned: {:,}. Retention may delete them before they are archived."
 LATE_S = 21_600.0
 """A segment that has waited for longer is late: the threshold of the alert TieredSidecarUploadsStalled."""
 STANDS_S = 3_600.0

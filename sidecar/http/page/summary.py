@@ -87,7 +87,7 @@ def _headline(states: Counter[State], troubles: Sequence[Trouble], waits_for: st
         return "busy", "No partitions in the log directories yet"
     busy = states[State.UPLOADING] + states[State.WAITING]
     if busy:
-        return "good", f"All is well. {plural(busy, 'partition')} {'uploads' if busy == 1 else 'upload'} segments"
+        return "good", f"All is well. {plural(busy, 'partition uploads', 'partitions upload')} segments"
     if states[State.NOT_LED] == states.total():
         return "good", "All is well. This broker is leader of no partition: other sidecars archive them"
     if states[State.NOT_LED] + states[State.NOTHING_ROLLED] == states.total():
@@ -122,7 +122,7 @@ def _late(rows: Sequence[Row], now_ms: int) -> list[Trouble]:
     count, longest_s = sum(map(bool, late)), max(late, default=0.0)
     if not count:
         return []
-    who = f"{plural(count, 'partition')} {'makes' if count == 1 else 'make'} no progress"
+    who = f"{plural(count, 'partition makes', 'partitions make')} no progress"
     text = f"{who}, a segment waits for {duration_text(longest_s)}"
     return [Trouble(text, f"?state={State.WAITING}#partitions", is_grave=False)]
 

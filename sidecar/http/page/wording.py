@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import partial
+
+from sidecar import plurals
 
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 NO_BREAK = "\u00a0"
@@ -85,6 +88,5 @@ def machine_time(at_ms: int) -> str:
     return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
-def plural(number: int, one: str) -> str:
-    """`1 partition`, `2 partitions`."""
-    return f"{count_text(number)} {one if number == 1 else one + 's'}"
+plural = partial(plurals.plural, shown=count_text)
+"""`1 partition`, `2,000 partitions`."""

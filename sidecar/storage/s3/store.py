@@ -25,6 +25,7 @@ from sidecar.errors import (
     StoreUnsafe,
 )
 from sidecar.model import ObjectKey
+from sidecar.plurals import plural
 from sidecar.ports import LISTED_AT_FIRST, MIB, ObjectFacts, UnfinishedUpload, UploadReceipt, UploadSource
 from sidecar.randomness import Randomness, SystemRandomness
 from sidecar.storage.bandwidth import IoBudget
@@ -278,7 +279,7 @@ class S3Store:
             first = refused[0]
             kind = StoreDenied if first.get("Code") == "AccessDenied" else StoreError
             raise kind(
-                f"{len(refused)} of {len(batch)} objects at {self.url} were not removed, the first is {first.get('Key')}:"
+                f"{len(refused)} of {plural(len(batch), 'object')} at {self.url} not removed, the first is {first.get('Key')}:"
                 f" {first.get('Code')}: {first.get('Message')}. They still cost money"
                 f"{'; allow s3:DeleteObject' if kind is StoreDenied else ''}"
             )
