@@ -17,7 +17,7 @@ import structlog
 
 from sidecar.clock import Clock
 from sidecar.compaction_strategy import StrategyInUse
-from sidecar.compactor.topic_counts import OF_COPIES, OddRecords, RawReason, RawUploads
+from sidecar.compactor.topic_counts import OF_COPIES, InvalidRecords, RawReason, RawUploads
 from sidecar.compactor.topic_rule import (
     NOT_COMPACTED,
     RuleUnknown,
@@ -140,7 +140,7 @@ class BeforeUpload:
     rule_of: Callable[[str], TopicRule]
     wake: Callable[[], None] = lambda: None
     raw: RawUploads = field(default_factory=RawUploads)
-    odd: OddRecords = field(default_factory=OddRecords)
+    odd: InvalidRecords = field(default_factory=InvalidRecords)
     _lock: threading.RLock = field(default_factory=threading.RLock)
     _held: dict[TopicPartition, dict[_Name, _Held]] = field(default_factory=dict)
     _groups: dict[TopicPartition, RolledGroup] = field(default_factory=dict)

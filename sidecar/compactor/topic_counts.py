@@ -46,13 +46,13 @@ class _TopicCounts:
 
 
 @dataclass(slots=True)
-class OddRecords(_TopicCounts):
+class InvalidRecords(_TopicCounts):
     """Counts and logs each commit with such records.
 
     `count`: called after each, with the records without a key, which are dropped, and those with a malformed version.
     """
 
-    part: ClassVar[str] = "odd_records"
+    part: ClassVar[str] = "invalid_records"
     count: Callable[[int, int], None] = lambda _unkeyed, _malformed_versions: None
 
     def note(self, partition: TopicPartition, unkeyed: int, malformed_versions: int, effect: str) -> None:

@@ -15,7 +15,7 @@ from sidecar.clock import Clock
 from sidecar.compactor.before_upload import BeforeUpload
 from sidecar.compactor.candidate_queue import Compacting, LedPartition, Look
 from sidecar.compactor.gc import GcPorts, GcTask
-from sidecar.compactor.topic_counts import OddRecords, RawReason, RawUploads
+from sidecar.compactor.topic_counts import InvalidRecords, RawReason, RawUploads
 from sidecar.compactor.topic_rule import TopicRules
 from sidecar.compactor.worker import CompactionWorker
 from sidecar.config import Settings
@@ -246,7 +246,7 @@ def compaction_in_run(
     rules, measured = TopicRules(settings.compaction, tools.facts.policy), tools.metrics.compaction
     for reason in RawReason:  # A counter that begins with its first case shows no increase.
         measured.went_uncompacted(reason, 0)
-    raw, odd = RawUploads(show, measured.went_uncompacted), OddRecords(show, measured.odd_records)
+    raw, odd = RawUploads(show, measured.went_uncompacted), InvalidRecords(show, measured.invalid_records)
     waiting = BeforeUpload(settings.compaction, tools.clock, rules.rule_of, wake, raw, odd)
 
     def compacted(work: Sequence[Compacting]) -> Iterable[PartitionCompaction]:

@@ -22,7 +22,7 @@ from sidecar.compactor.candidate_queue import (
     Waiting,
 )
 from sidecar.compactor.policy import Assessment
-from sidecar.compactor.topic_counts import OF_ARCHIVE, OddRecords
+from sidecar.compactor.topic_counts import OF_ARCHIVE, InvalidRecords
 from sidecar.compactor.topic_rule import RuleChanged
 from sidecar.config import CompactionPolicy, CompactionSettings
 from sidecar.errors import (
@@ -70,7 +70,7 @@ class CompactionWorker:
     is_stopping: Callable[[], bool]
     show: Callable[[Mapping[str, Any]], None]
     policy_of: Callable[[str], CompactionPolicy | None]
-    odd: OddRecords
+    odd: InvalidRecords
     _list: CandidateQueue = field(init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _offered: Sequence[LedPartition] | None = None
@@ -245,7 +245,7 @@ class CompactionWorker:
         self.metrics.compaction.weighed(self._list.weighed())
         names = {compacting.led.topic_partition for compacting in running}
         rows = [_row(name, entry, is_running=name in names) for name, entry in sorted(self._list.entries.items())]
-        self.show({"told_ms": self.clock.now_ms(), "partitions": rows, "odd_records": self.odd.status()})
+        self.show({"reported_ms": self.clock.now_ms(), "partitions": rows, "invalid_records": self.odd.status()})
 
 
 def _row(name: TopicPartition, entry: Waiting, *, is_running: bool) -> dict[str, Any]:

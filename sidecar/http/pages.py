@@ -196,7 +196,7 @@ def _partition(figures: PartitionFigures) -> dict[str, Any]:
         "segments_archived": figures.segments_archived,
         "segments_waiting": status.pending_segments,
         "bytes_waiting": status.pending_bytes,
-        "held_deleted_bytes": status.held_deleted_bytes,
+        "pinned_deleted_bytes": status.pinned_deleted_bytes,
         "unpinned_segments": figures.unpinned_segments,
         "oldest_waiting_ms": status.oldest_pending_ms,
         "deadline_ms": status.deadline_ms,

@@ -71,7 +71,7 @@ class CompactionMetrics:
         self._records = declare.counter(
             "compaction_records_total", "Records that compaction has read, and retained.", "side"
         )
-        self._odd_records = declare.counter(
+        self._invalid_records = declare.counter(
             "compaction_invalid_records_total",
             "Records that compaction dropped because they have no key (unkeyed), and records with a malformed version, which lose "
             "to each record of their key that has a valid one (malformed_version). The log and /status name the topics.",
@@ -96,7 +96,7 @@ class CompactionMetrics:
         for result in ("ok", "failed"):
             self._partitions.labels(result)
         for kind in ("unkeyed", "malformed_version"):
-            self._odd_records.labels(kind)
+            self._invalid_records.labels(kind)
         for side in ("before", "after"):
             self._bytes.labels(side)
             self._records.labels(side)
@@ -137,9 +137,9 @@ class CompactionMetrics:
             self._bytes.labels(side).inc(size_bytes)
             self._records.labels(side).inc(records)
 
-    def odd_records(self, unkeyed: int, malformed_versions: int) -> None:
-        self._odd_records.labels("unkeyed").inc(unkeyed)
-        self._odd_records.labels("malformed_version").inc(malformed_versions)
+    def invalid_records(self, unkeyed: int, malformed_versions: int) -> None:
+        self._invalid_records.labels("unkeyed").inc(unkeyed)
+        self._invalid_records.labels("malformed_version").inc(malformed_versions)
 
     def failed(self) -> None:
         self._partitions.labels("failed").inc()

@@ -175,7 +175,7 @@ class BacklogChanged(DomainEvent):
     topic_partition: TopicPartition
     oldest_pending_ms: int | None
     deadline_ms: int | None
-    held_deleted_bytes: int
+    pinned_deleted_bytes: int
 
 
 @dataclass(frozen=True, slots=True)

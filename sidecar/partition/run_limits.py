@@ -39,11 +39,11 @@ class RunLimits:
 
     def expiration_ms(self, reported: TopicPolicy) -> int | None:
         """How long a topic's producers are remembered, None for ever: `topics.policies`, else the settings, else the broker."""
-        told_ms = reported.producer_id_expiration_ms
+        reported_ms = reported.producer_id_expiration_ms
         is_override = "producer_id_expiration_ms" in reported.overridden
-        if told_ms is None or (self.expiration_is_given and not is_override):
+        if reported_ms is None or (self.expiration_is_given and not is_override):
             return self.producer_id_expiration_ms
-        return told_ms
+        return reported_ms
 
 
 class HasLimits(Protocol):

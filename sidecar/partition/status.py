@@ -26,7 +26,7 @@ class PartitionStatus:
     """A partition as the last check of the broker's disk found it.
 
     Offsets are exclusive ends but for `local_start_offset`; None where nothing is known. `pending_*`: rolled segments that
-    are not archived, those included of which the broker has deleted the file: `held_deleted_bytes`, pinned by this process
+    are not archived, those included of which the broker has deleted the file: `pinned_deleted_bytes`, pinned by this process
     and lost with it. `deadline_ms`: when the broker deletes the first of them, None for never, or where `is_retention_known`
     is not; `active_deadline_ms`: when it deletes the active segment, None where that will have rolled before, or never, or
     where it is pinned, and archived then; `at_risk_end_offset`: up to where that is near. `hole`: `[from, to)` that is on
@@ -42,7 +42,7 @@ class PartitionStatus:
     archived_end_offset: int | None = None
     pending_segments: int = 0
     pending_bytes: int = 0
-    held_deleted_bytes: int = 0
+    pinned_deleted_bytes: int = 0
     deadline_ms: int | None = None
     active_deadline_ms: int | None = None
     at_risk_end_offset: int | None = None

@@ -205,11 +205,11 @@ class StatusModel:
         status = self._statuses.get(event.topic_partition)
         if status is None:
             return False
-        deadline_ms, held_deleted_bytes = event.deadline_ms, event.held_deleted_bytes
-        if (status.deadline_ms, status.held_deleted_bytes) == (deadline_ms, held_deleted_bytes):
+        deadline_ms, pinned_deleted_bytes = event.deadline_ms, event.pinned_deleted_bytes
+        if (status.deadline_ms, status.pinned_deleted_bytes) == (deadline_ms, pinned_deleted_bytes):
             return False
         self._statuses[event.topic_partition] = replace(
-            status, deadline_ms=deadline_ms, held_deleted_bytes=held_deleted_bytes
+            status, deadline_ms=deadline_ms, pinned_deleted_bytes=pinned_deleted_bytes
         )
         return True
 

@@ -386,9 +386,9 @@ class PartitionArchiver:
 
     def backlog(self, files: PartitionFiles) -> BacklogChanged:
         """What is left to archive of these files, after a commit."""
-        held_deleted_bytes = sum(gone.size_bytes for gone in self.held.gone)
+        pinned_deleted_bytes = sum(gone.size_bytes for gone in self.held.gone)
         oldest_pending_ms = oldest_ms(self.pending(files))
-        return BacklogChanged(self.topic_partition, oldest_pending_ms, self.deadline_ms(files), held_deleted_bytes)
+        return BacklogChanged(self.topic_partition, oldest_pending_ms, self.deadline_ms(files), pinned_deleted_bytes)
 
     def status(
         self, files: PartitionFiles, plan: PartitionPlan | None, outcome: PartitionOutcome | None

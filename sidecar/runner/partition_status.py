@@ -53,7 +53,7 @@ def status_of(
         archived_end_offset=archived_end_offset,
         pending_segments=len(pending),
         pending_bytes=sum(segment.size_bytes for segment in pending),
-        held_deleted_bytes=sum(segment.size_bytes for segment in gone),
+        pinned_deleted_bytes=sum(segment.size_bytes for segment in gone),
         deadline_ms=first_deadline_ms(tools, files, gone, listed),
         at_risk_end_offset=at_risk_end_offset,
         is_retention_known=not listed or policy.is_retention_known,

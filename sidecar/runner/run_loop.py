@@ -169,7 +169,7 @@ class RunLoop:
             self._health.publish(compaction=section)
 
         # Reports under earlier settings: nothing may be left to correct them.
-        tell({"told_ms": self._clock.now_ms(), "partitions": []})
+        tell({"reported_ms": self._clock.now_ms(), "partitions": []})
         self._metrics.compaction.restarted()
         return resources.enter_context(
             compaction_in_run(

@@ -22,7 +22,7 @@ def names(query: str) -> list[str]:
 
 def test_what_needs_a_person_stands_first() -> None:
     found = select(ROWS, parse("")).rows
-    assert [row.state for row in found[:4]] == [State.AT_RISK, State.HOLE, State.STOPPED, State.ARCHIVED]
+    assert [row.state for row in found[:4]] == [State.AT_RISK, State.GAP, State.STOPPED, State.ARCHIVED]
     assert len(found) == ROWS_PER_PAGE
     assert [row.name for row in found[3:6]] == ["topic-00-0", "topic-00-1", "topic-00-2"]
 
@@ -30,8 +30,8 @@ def test_what_needs_a_person_stands_first() -> None:
 def test_a_search_finds_parts_of_names_in_any_case_and_states_narrow_it() -> None:
     assert names("q=TOPIC-61-7") == ["topic-61-7"]
     assert len(names("q=topic-61")) == 10
-    assert names("state=hole") == ["topic-30-5"]
-    assert names("q=topic-61&state=hole") == []
+    assert names("state=gap") == ["topic-30-5"]
+    assert names("q=topic-61&state=gap") == []
     assert select(ROWS, parse("q=nothing")).first == 0
 
 

@@ -15,7 +15,7 @@ from tests.page.made_up import NOW_MS, a_look, figures, waiting
 from tests.pipeline.archived import segment
 
 RAW, COMPACTED, LOST = RangeKind.ARCHIVED_RAW, RangeKind.ARCHIVED_COMPACTED, RangeKind.LOST
-HOLE, AT_RISK, UPLOADING, LOCAL = RangeKind.HOLE, RangeKind.AT_RISK, RangeKind.UPLOADING, RangeKind.LOCAL_ONLY
+GAP, AT_RISK, UPLOADING, LOCAL = RangeKind.GAP, RangeKind.AT_RISK, RangeKind.UPLOADING, RangeKind.LOCAL_ONLY
 
 
 def spans(found: PartitionFigures, clean_end_offset: int | None = None) -> list[tuple[RangeKind, int, int]]:
@@ -44,10 +44,10 @@ def spans(found: PartitionFigures, clean_end_offset: int | None = None) -> list[
             figures(waiting(at_risk_end_offset=90), uploads=[(80, 85)]),
             [(RAW, 0, 80), (UPLOADING, 80, 85), (AT_RISK, 85, 90), (LOCAL, 90, 100)],
         ),
-        (figures(waiting(hole=(80, 90))), [(RAW, 0, 80), (HOLE, 80, 90), (LOCAL, 90, 100)]),
+        (figures(waiting(hole=(80, 90))), [(RAW, 0, 80), (GAP, 80, 90), (LOCAL, 90, 100)]),
         (
             figures(waiting(hole=(80, 85), at_risk_end_offset=90)),
-            [(RAW, 0, 80), (HOLE, 80, 85), (AT_RISK, 85, 90), (LOCAL, 90, 100)],
+            [(RAW, 0, 80), (GAP, 80, 85), (AT_RISK, 85, 90), (LOCAL, 90, 100)],
         ),
     ],
 )
@@ -103,7 +103,7 @@ def test_whatever_is_told_a_bar_rises_without_overlap_and_fills_its_width(
 
 def test_a_range_too_thin_to_be_seen_is_drawn_all_the_same() -> None:
     pieces = pieces_of(
-        [OffsetRange(RAW, 0, 10**9), OffsetRange(HOLE, 10**9, 10**9 + 1), OffsetRange(LOCAL, 10**9 + 1, 2 * 10**9)]
+        [OffsetRange(RAW, 0, 10**9), OffsetRange(GAP, 10**9, 10**9 + 1), OffsetRange(LOCAL, 10**9 + 1, 2 * 10**9)]
     )
     assert pieces[1].width_percent == 1.5
 

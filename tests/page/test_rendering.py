@@ -64,7 +64,7 @@ def test_nothing_that_is_told_becomes_markup(rig: Rig) -> None:
     rig.health.publish(broker_cleaner={"stalled": [stalled], "line": NASTY, "partitions": 1, "dirty_bytes": 1})
     failed = {"error": NASTY, "reason": NASTY, "failures": 1, "failed_at_ms": 0}
     row = {"topic": NASTY, "partition": 0, "running": False, "quarantined": failed}
-    rig.health.publish(compaction={"told_ms": 0, "partitions": [row]})
+    rig.health.publish(compaction={"reported_ms": 0, "partitions": [row]})
     text = rig.text("q=%22%3E%3Cscript%3E")
     found = _Elements(text)
     assert text.count("&lt;script&gt;") > 10

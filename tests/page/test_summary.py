@@ -76,7 +76,7 @@ def test_every_trouble_is_said_once_and_leads_to_where_it_is_shown() -> None:
     )
     texts = {trouble.link: trouble.text for trouble in found.troubles}
     assert texts["?state=at_risk#partitions"].startswith("1 partition at risk")
-    assert texts["?state=hole#partitions"] == "1 partition stopped at a gap"
+    assert texts["?state=gap#partitions"] == "1 partition stopped at a gap"
     assert "1 partition" in texts["#cleaner"]
     assert found.troubles[0].text == f"the loop has made no progress for {duration_text(300)}"
     assert found.troubles[1].text == "log dirs: not mounted"

@@ -9,7 +9,7 @@ from typing import Any
 
 from sidecar.compactor.candidate_queue import Compacting, LedPartition
 from sidecar.compactor.policy import Assessment, Trigger
-from sidecar.compactor.topic_counts import OddRecords
+from sidecar.compactor.topic_counts import InvalidRecords
 from sidecar.compactor.worker import CompactionWorker
 from sidecar.config import CompactionPolicy, CompactionSettings
 from sidecar.errors import SidecarError
@@ -77,7 +77,7 @@ class Rig:
             self.stop.is_set,
             self.tell,
             given.of_topic,
-            OddRecords(count=self.metrics.compaction.odd_records),
+            InvalidRecords(count=self.metrics.compaction.invalid_records),
         )
 
     def tell(self, status: Mapping[str, Any]) -> None:

@@ -81,7 +81,7 @@ def test_records_without_a_key_and_malformed_versions_are_logged_counted_and_sho
         ("odd-0", 1, 0),
     ]
     assert {line["log_level"] for line in found} == {"warning"}
-    assert rig.status["odd_records"] == {"odd": {"unkeyed": 4, "malformed_versions": 2}}
+    assert rig.status["invalid_records"] == {"odd": {"unkeyed": 4, "malformed_versions": 2}}
     assert rig.sample("invalid_records_total", kind="unkeyed") == 4
     assert rig.sample("invalid_records_total", kind="malformed_version") == 2
 

@@ -37,7 +37,7 @@ def test_what_is_only_held_open_waits_and_is_at_risk(left: int, tmp_path: Path) 
             work, report = rounds.plan()
             (row,) = status_json(status_of(tools))["partitions"]
             assert (row["segments_waiting"], row["bytes_waiting"]) == (len(spans), sum(sizes))
-            assert (row["held_deleted_bytes"], row["state"]) == (sum(sizes[:gone]), "at_risk")
+            assert (row["pinned_deleted_bytes"], row["state"]) == (sum(sizes[:gone]), "at_risk")
             assert row["deadline_ms"] == tools.clock.now_ms()
             assert row["oldest_waiting_ms"] == pytest.approx(written_s * 1000, abs=1)
             first = {"kind": "at_risk", "base_offset": 0, "end_offset": spans[gone - 1][1]}
@@ -50,7 +50,7 @@ def test_what_is_only_held_open_waits_and_is_at_risk(left: int, tmp_path: Path) 
         outage.left = None
         rounds.run_once()
         (row,) = status_json(status_of(tools))["partitions"]
-        assert (row["segments_waiting"], row["bytes_waiting"], row["held_deleted_bytes"]) == (0, 0, 0)
+        assert (row["segments_waiting"], row["bytes_waiting"], row["pinned_deleted_bytes"]) == (0, 0, 0)
         assert (row["state"], row["deadline_ms"]) == ("archived", None)
         assert sample(tools, "pending_segments") == 0
         assert sample(tools, "data_at_risk_in_seconds") == math.inf

@@ -107,8 +107,8 @@ def test_a_hole_stays_drawn_while_its_partition_rests(log_dir: Path, tmp_path: P
         (error,) = status_of(tools).figures().errors
         assert (error.where, error.kind, error.count) == (NAME, "CoverageHole", 1)
         (row,) = status_json(status_of(tools))["partitions"]
-        assert [one["kind"] for one in row["ranges"]] == ["archived_raw", "hole", "local_only"]
-        assert row["state"] == "hole"
+        assert [one["kind"] for one in row["ranges"]] == ["archived_raw", "gap", "local_only"]
+        assert row["state"] == "gap"
 
 
 def test_offsets_recorded_as_lost_are_in_the_bar_and_among_the_errors(log_dir: Path, tmp_path: Path) -> None:
@@ -164,10 +164,10 @@ def test_a_hole_inside_the_local_log_is_drawn_where_it_is(log_dir: Path, tmp_pat
     with tools_for(log_dir, MemoryStore(), tmp_path / "state") as tools:
         rounds_over(tools, log_dir).run_once()
         (row,) = status_json(status_of(tools))["partitions"]
-    assert (row["error"], row["state"]) == ("CoverageHole", "hole")
+    assert (row["error"], row["state"]) == ("CoverageHole", "gap")
     kinds = [(one["kind"], one["base_offset"], one["end_offset"]) for one in row["ranges"]]
-    assert ("hole", spans[2][0], spans[3][1]) in kinds
-    assert [kind for kind, _, _ in kinds] == ["archived_raw", "local_only", "hole", "local_only"]
+    assert ("gap", spans[2][0], spans[3][1]) in kinds
+    assert [kind for kind, _, _ in kinds] == ["archived_raw", "local_only", "gap", "local_only"]
 
 
 def test_a_retention_that_nobody_has_told_is_not_taken_for_none(log_dir: Path, tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ def test_of_a_partition_that_is_gone_from_the_disk_nothing_is_kept_unless_it_may
 def test_when_the_broker_deletes_is_shown_again_after_each_commit() -> None:
     model = fed(checked(status(deadline_ms=1_000)), BacklogChanged(ORDERS, None, 9_000, 7))
     found = model.figures().partitions[0].status
-    assert (found.deadline_ms, found.held_deleted_bytes) == (9_000, 7)
+    assert (found.deadline_ms, found.pinned_deleted_bytes) == (9_000, 7)
     version = model.version
     model.handle(BacklogChanged(ORDERS, None, 9_000, 7))
     model.handle(BacklogChanged(TopicPartition("gone", 0), None, 5, 0))

@@ -17,12 +17,12 @@ LEAST_PERCENT_OF_ALL = 50.0
 
 
 class RangeKind(StrEnum):
-    """What is true of a range of offsets. `HOLE`: on no disk of ours and not archived; `LOST`: recorded as such."""
+    """What is true of a range of offsets. `GAP`: on no disk of ours and not archived; `LOST`: recorded as such."""
 
     ARCHIVED_RAW = "archived_raw"
     ARCHIVED_COMPACTED = "archived_compacted"
     LOST = "lost"
-    HOLE = "hole"
+    GAP = "gap"
     AT_RISK = "at_risk"
     UPLOADING = "uploading"
     LOCAL_ONLY = "local_only"
@@ -56,7 +56,7 @@ def ranges_of(figures: PartitionFigures, clean_end_offset: int | None = None) ->
     if status.hole is not None:
         if start_offset is not None:
             found += _local(figures, start_offset, status.hole[0])
-        found.append(OffsetRange(RangeKind.HOLE, *status.hole))
+        found.append(OffsetRange(RangeKind.GAP, *status.hole))
         start_offset = status.hole[1]
     if start_offset is not None and status.local_end_offset is not None:
         found += _local(figures, start_offset, status.local_end_offset)
@@ -115,7 +115,7 @@ LEGEND = {
     RangeKind.LOCAL_ONLY: ("local only", "on the broker's disk, including the active segment"),
     RangeKind.UPLOADING: ("uploading", "being uploaded"),
     RangeKind.AT_RISK: ("at risk", "not archived; the broker's retention deletes it within an hour"),
-    RangeKind.HOLE: ("gap", "not archived, and deleted from the broker's disk"),
+    RangeKind.GAP: ("gap", "not archived, and deleted from the broker's disk"),
     RangeKind.LOST: ("recorded as lost", "a gap that the archive has recorded"),
 }
 """Label and explanation of each kind, in the legend's order."""

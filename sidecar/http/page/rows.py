@@ -36,7 +36,7 @@ class State(StrEnum):
     """How a partition is, worst first."""
 
     AT_RISK = "at_risk"
-    HOLE = "hole"
+    GAP = "gap"
     STOPPED = "stopped"
     UPLOADING = "uploading"
     WAITING = "waiting"
@@ -46,11 +46,11 @@ class State(StrEnum):
 
     @property
     def label(self) -> str:
-        return "Gap" if self is State.HOLE else self.value.replace("_", " ").capitalize()
+        return self.value.replace("_", " ").capitalize()
 
 
 _RANKS = {state: rank for rank, state in enumerate(State)}
-TROUBLE = (State.AT_RISK, State.HOLE, State.STOPPED)
+TROUBLE = (State.AT_RISK, State.GAP, State.STOPPED)
 """States that need a person."""
 
 
@@ -103,7 +103,7 @@ class Row:
             known = f"{known} {NOT_PINNED.format(self.figures.unpinned_segments)}"
         elif not is_at_risk:
             return known
-        return f"{known} {ONLY_HELD if status.held_deleted_bytes else MORE_TIME}".strip()
+        return f"{known} {ONLY_HELD if status.pinned_deleted_bytes else MORE_TIME}".strip()
 
     @property
     def pieces(self) -> tuple[Piece, ...]:
@@ -127,7 +127,7 @@ def state_of(figures: PartitionFigures) -> State:
     if is_at_risk(status, None):
         return State.AT_RISK
     if status.error is not None:
-        return State.HOLE if status.hole is not None else State.STOPPED
+        return State.GAP if status.hole is not None else State.STOPPED
     if figures.uploads:
         return State.UPLOADING
     if status.pending_segments:

@@ -106,7 +106,7 @@ def _process_troubles(faults: Mapping[str, str], stalled_s: float | None) -> lis
 def _partition_troubles(states: Counter[State]) -> list[Trouble]:
     texts = {
         State.AT_RISK: "at risk: the broker deletes unarchived segments within the hour",
-        State.HOLE: "stopped at a gap",
+        State.GAP: "stopped at a gap",
         State.STOPPED: "stopped",
     }
     return [

@@ -121,7 +121,7 @@ def test_run_counts_and_shows_what_its_copies_lack(tmp_path: Path) -> None:
             GroupCompactor(found.before_upload, tools, LocalEngines(), lambda: tmp_path / "copies").turn()
             rounds.run_once()
         exposed, _ = tools.metrics.exposition()
-    assert shown[-1]["odd_records"] == {"orders": {"unkeyed": 1, "malformed_versions": 2}}
+    assert shown[-1]["invalid_records"] == {"orders": {"unkeyed": 1, "malformed_versions": 2}}
     assert re.search(rb'compaction_invalid_records_total\{kind="unkeyed"\} 1.0', exposed)
 
 
