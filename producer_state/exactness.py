@@ -25,8 +25,8 @@ def knows_below(*, recorded: bool | None, beginning_known: bool, compacted: bool
     """Whether nothing below a snapshot inside a log is unknown to who begins there.
 
     An archive records that. On disk (`recorded` None) an inexact file of this program cannot be distinguished from a
-    broker's: only where no replay of the log is inexact, its beginning being known and no cleaner having been in it, are all of
-    its snapshots exact.
+    broker's. There, all snapshots of a log are exact only if no replay of it is inexact: its beginning is known, and no cleaner
+    was in it.
     """
     return recorded if recorded is not None else beginning_known and not compacted
 

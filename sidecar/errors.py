@@ -4,7 +4,7 @@ SidecarError                    exit 1
 ├── SettingsError               exit 2   fix the settings or the arguments
 │   └── LogDirsUnformatted               retryable: no log dir names cluster and broker; a new broker formats them
 ├── PartitionError              exit 3   this partition stops here, the others go on
-│   ├── CorruptFile                      keep the file, tell a person: file, byte position, what was expected
+│   ├── CorruptFile                      keep the file; the text has file, byte position, what was expected
 │   ├── RecordRefused                    a record that the topic's rules refuse; nothing is damaged
 │   ├── SegmentChanged                   a file changed or vanished while it was read; checked again later
 │   ├── TooManyOpenFiles                 retryable: the limit of open files is reached

@@ -1,7 +1,7 @@
 """The `.indexes` object: the small parts of a segment one after the other, without header or padding.
 
-The order is the one that stock KIP-405 plugins read; two spare parts at the end let the same object be attached to a
-cluster that must not see the real producer state or leader epochs. Positions are free: readers go by the commit's
+The order is the one that stock KIP-405 plugins read. Two spare parts at the end are for a cluster that must not see the
+real producer state or leader epochs: the same object can be attached to it. Positions are free: readers go by the commit's
 table, never by the order.
 """
 

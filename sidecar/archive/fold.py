@@ -1,8 +1,11 @@
 """Adds commits to a partition's state, under the archive's rules.
 
-Rules: commits follow one another by number and hash; a writer's leader epoch never falls; live segments and recorded
-gaps tile `[start, end)` without gap or overlap; the end never falls and the start never falls; what replaces a segment
-is not of a lower generation, unless it is reinstated; only removed segments that are not purged are reinstated.
+Rules:
+
+- Commits follow one another by number and hash. A writer's leader epoch never falls.
+- Live segments and recorded gaps tile `[start, end)` without gap or overlap. Neither start nor end ever falls.
+- What replaces a segment is not of a lower generation, unless it is reinstated.
+- Only removed segments that are not purged are reinstated.
 """
 
 from __future__ import annotations

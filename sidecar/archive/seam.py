@@ -166,14 +166,14 @@ def choose_lineage(
     topic_partition: TopicPartition,
     topic_id: str | None,
     states: Sequence[PartitionState],
-    seam: Callable[[PartitionState], Seam],
+    check: Callable[[PartitionState], Seam],
 ) -> LineageChoice:
     """Decide by topic id if it is known, else by the continuity check.
 
     Args:
         topic_id: of the local log, None where `partition.metadata` does not exist.
         states: of the lineages that are `relevant`; those without commits count as not there.
-        seam: judges whether the local log continues an archived one.
+        check: judges whether the local log continues an archived one.
 
     Raises:
         LineageUnknown: it cannot be shown which lineage the local log continues, or the log of the same topic id is shown
@@ -182,15 +182,15 @@ def choose_lineage(
     begun = [state for state in states if state.next_number > 0]
     fresh = empty_state(Lineage(cluster_id, topic_partition, topic_id or NO_TOPIC_ID))
     if topic_id is None:
-        return _without_id(topic_partition, begun, fresh, seam)
+        return _without_id(topic_partition, begun, fresh, check)
     same = require_one(begun, topic_id)
     if same is not None:
-        require_continuation(same, topic_id, seam(same))
+        require_continuation(same, topic_id, check(same))
         return LineageChoice(same)
     nameless = [state for state in begun if state.topic_id is None]
     if not nameless:
         return LineageChoice(fresh)
-    found = seam(nameless[0])
+    found = check(nameless[0])
     if found.verdict is Verdict.PROVEN:
         return LineageChoice(nameless[0], adopt_topic_id=topic_id)
     if found.verdict is Verdict.CONTRADICTED:

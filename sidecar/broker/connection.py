@@ -42,8 +42,8 @@ class _Opened:
 class BrokerConnection:
     """Sends requests to nodes of the cluster. Thread-safe. Every failure is a BrokerUnavailable.
 
-    All requests read, so that none does harm when it is sent twice. Where a connection ends, every request on it fails, be it the
-    fault of one of them only; each whose time is not over is sent once more, over a client of its own that no other can end.
+    All requests read, so that none does harm when it is sent twice. Where a connection ends, every request on it fails, even if
+    only one is to blame. Each whose time is not over is sent once more, over a client of its own that no other can end.
     A client that failed is left to the requests still on their way and closed behind the last.
 
     Passwords, tokens and certificates are read from their files for each client; when a file changes, the next request opens a

@@ -100,8 +100,8 @@ def settle_attempts(tools: AttemptPorts, state: PartitionState, planned: Sequenc
     Args:
         state: the archive as it is now, read after this process locked the journal, or the newest part of it.
 
-    An attempt whose commit was sent without an answer is left alone until its commit number is taken, by it or by another:
-    removing its objects while a delayed request may still land would leave a commit that names nothing.
+    An attempt whose commit was sent without an answer is left alone until its commit number is taken, by it or by another.
+    A delayed request may still arrive: without its objects, the commit would name nothing.
 
     Raises StoreError, CorruptFile.
     """

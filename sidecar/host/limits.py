@@ -25,7 +25,7 @@ OPEN_FILES_WANTED: Final = 16_384
 def processors() -> int:
     """As many as a JVM counts: those that this process may run on, or fewer where a quota allows fewer.
 
-    Source: CgroupSubsystem::active_processor_count of the JDK, which rounds up.
+    Source: CgroupSubsystem::active_processor_count of the JDK; a part of a processor counts as one.
     """
     usable = len(os.sched_getaffinity(0))
     quota = _quota()

@@ -311,8 +311,8 @@ def walk_batches(
         buffer: uint8; its byte `begin` is byte `file_position` of the file.
         wide, words, halves, bytes_: column blocks int64[8, n], int32[6, n], int16[2, n], int8[2, n], filled from `row` on.
         smallest_offset, largest_offset: what base and last offset of the next batch must lie between.
-        largest_held_bytes: batches above this size are not expected in the buffer: the walk stops at them, and goes on
-            with `wide_batch_crc`, the checksum computed elsewhere (-1: not known), if the first one is such a batch.
+        largest_held_bytes: batches above this size are not expected in the buffer: the walk stops at them.
+        wide_batch_crc: the checksum, computed elsewhere, with which it goes on if the first batch is such a one; -1: not known.
     Returns: position in the buffer, rows filled, smallest offset for the next batch, the `Stop`, its detail.
     """
     origin = address_of(buffer)

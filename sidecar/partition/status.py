@@ -28,9 +28,9 @@ class PartitionStatus:
     Offsets are exclusive ends but for `local_start_offset`; None where nothing is known. `pending_*`: rolled segments that
     are not archived, those included of which the broker has deleted the file: `pinned_deleted_bytes`, pinned by this process
     and lost with it. `deadline_ms`: when the broker deletes the first of them, None for never, or where `is_retention_known`
-    is not; `active_deadline_ms`: when it deletes the active segment, None where that will have rolled before, or never, or
-    where it is pinned, and archived then; `at_risk_end_offset`: up to where that is near. `hole`: `[from, to)` that is on
-    no disk of ours, and not archived.
+    is not. `active_deadline_ms`: when it deletes the active segment. None: never, or it rolls before, or it is pinned and
+    archived then. `at_risk_end_offset`: up to where a deadline is near. `hole`: `[from, to)` that is on no disk of ours, and
+    not archived.
     `reason`: what it waits for. `error`, `error_text`: class name and words of what stopped it.
     `condition`: None where no plan could be made.
     """

@@ -52,7 +52,7 @@ def ended_in_hole(
 
     An index above that has one ends it itself. A marker in the gap would end it twice, and what its producer wrote between the
     two would be read as committed. It is the same one wherever it is said to have begun below the gap, for a producer has one
-    at a time: replay from a log's start inside of it gives a later beginning than the broker knew.
+    at a time. Replay from a log's start inside of it gives a later beginning than the broker knew.
 
     A marker is due before its producer's next transaction, which may have begun in the gap, too. A cleaner goes by the indexes
     of all segments in one pass: a marker above that beginning would end both, and keep what was aborted of the second. So the

@@ -42,8 +42,8 @@ def deleted_at_start(plan: PartitionPlan, policy: TopicPolicy, now_ms: int) -> i
 
     By size from the start, as long as what is left fills the limit; then by time from there, as long as the segments' largest
     timestamps are too old. A segment without timestamps has the age of its file, which is new. Local limits of tiered topics do
-    not count: what is deleted by them has been copied before. How much stays of a cut segment is not known, and counts for nothing:
-    of one that is cut at its start that makes no difference, and below a cut end at least this is deleted.
+    not count: what is deleted by them has been copied before. How much stays of a cut segment is not known, and counts for nothing.
+    For one that is cut at its start that makes no difference. Below a cut end at least this is deleted.
     Source: UnifiedLog.deleteOldSegments, deleteRetentionSizeBreachedSegments, deleteRetentionMsBreachedSegments.
     """
     if not _deletes(policy):

@@ -41,8 +41,8 @@ def deleted_on_purpose(
 
     A leader's own retention moves the log start to the base of one of its segments; only DeleteRecords moves it into one.
     But a follower gets its leader's log start, which may lie inside a segment of its own, and becomes leader later.
-    So a start inside a segment counts only if it was moved there under this broker's leadership: it was seen to move, or a
-    batch below it was written under this very leader epoch, before which no log reached up to there. A tiered topic's start
+    So a start inside a segment counts only if it was moved there under this broker's leadership. It was seen to move, or a
+    batch below it was written under this very leader epoch: no log reached up to there before that epoch. A tiered topic's start
     moves to borders of segments that earlier leaders uploaded, all of them below such a batch.
     A replica that is moved to another log dir gets the log start of the one it replaces in the same way, and under the same
     leader epoch. The segments of the replaced one were archived as they rolled: so a start where one of the archive begins

@@ -53,14 +53,16 @@ def heal(
 ) -> HealReport:
     """Create the missing `<base>.snapshot` files in the log dirs of a stopped broker; nothing else is touched.
 
-    Where no snapshot would stand at all, as none is missing, one is made at the log's end if the log names producers.
+    Where no snapshot would exist at all, as none is missing, one is made at the log's end if the log names producers.
 
     Replay.FULL judges every snapshot that is there; Replay.WINDOW reads what the new ones need, and judges those on its way.
 
     Holds Kafka's lock of every log dir meanwhile. Whatever ends it, each file is there whole or not at all; the next run
-    goes on. Raises LogDirRefused, before anything is written, if one of the log dirs may not be written to or its
-    log-start-offset-checkpoint cannot be read, SettingsError if it is not there or a partition's directory, or if the patterns
-    choose no partition.
+    goes on.
+
+    Raises:
+        LogDirRefused: nothing was written: a log dir may not be written to, or its log-start-offset-checkpoint cannot be read.
+        SettingsError: a log dir does not exist, or is a partition's directory, or the patterns choose no partition.
 
     Args:
         dry_run: only plan; with `replace_empty` the log is read to judge what is there.

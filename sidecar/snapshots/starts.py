@@ -68,9 +68,12 @@ class TrustedSnapshots:
       empty one, these producers have expired. Source: UnifiedLog.rebuildProducerState, KIP-952.
 
     That its writer's `producer.id.expiration.ms` was not below ours cannot be seen in a file. Whom its writer had forgotten
-    by its own clock is missing, as in any broker that loads it. Traps that stay, and that only a
-    full replay shows: a broker that started on a log of one segment without snapshots leaves no empty file behind; and a
-    transaction that a broker forgot by an empty snapshot below the window is missing in all it wrote since.
+    by its own clock is missing, as in any broker that loads it.
+
+    Traps that stay, and that only a full replay shows:
+
+    - A broker that started on a log of one segment without snapshots leaves no empty file behind.
+    - A transaction that a broker forgot by an empty snapshot below the window is missing in all it wrote since.
     """
 
     def __init__(self, log: PartitionLog, windows: Mapping[int, int]) -> None:

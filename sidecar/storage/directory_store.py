@@ -1,7 +1,7 @@
 """A directory as an object store: the default for one machine, and any mounted file system with hard links.
 
-An object comes into being by `link`, which is atomic and refuses to replace: written and synced under a temporary name
-first, so a crash or a full disk leaves nothing but that temporary file, which counts as an unfinished upload.
+An object comes into being by `link`, which is atomic and refuses to replace. It is written and synced under a temporary
+name first. So a crash or a full disk leaves nothing but that temporary file, which counts as an unfinished upload.
 """
 
 from __future__ import annotations

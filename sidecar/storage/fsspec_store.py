@@ -1,8 +1,8 @@
 """Any other fsspec file system as an object store: to be read, or written as far as it can create exclusively (mode "xb").
 
 Whether it truly can is the probe's question, not a table's. Local directories have an adapter of their own, which is durable.
-The probe refuses file systems that show a file while it is written (SFTP and the like): a process that dies in the middle of a
-commit would leave a piece of it under the commit's key for good.
+The probe refuses file systems that show a file while it is written (SFTP and the like). There, a process that dies in the
+middle of a commit would leave a piece of it under the commit's key for good.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 A probe decides on definite answers only: an unknown outcome, or no answer, says nothing about what a store can do.
 
-A known store lets every second create-only put succeed under one of its switches (versitygw --nometa); the same store up to
-its version 1.7.0 refuses the second put if it comes after the first, but not always if both come at once. So both questions are
-put to the store at hand.
+A known store lets every second create-only put succeed under one of its switches (versitygw --nometa). Up to its version
+1.7.0, the same store refuses the second put if it comes after the first, but not always if both come at once. So both questions
+are put to the store at hand.
 """
 
 from __future__ import annotations

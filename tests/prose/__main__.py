@@ -1,4 +1,6 @@
-"""`python -m tests.prose [--table] [FILE ...]`: findings in pages and texts, or these files; `--table`: mean sentence lengths.
+"""`python -m tests.prose [--table] [FILE ...]`: findings in pages and public docstrings, or in these files.
+
+`--table`: mean sentence lengths of pages.
 
 The exit code is 1 if there is a finding.
 """
@@ -8,7 +10,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from tests.prose.rules import ROOT, findings, mean_words, pages
+from tests.prose.rules import ROOT, docstring_findings, findings, mean_words, pages
 from tests.prose.text import blocks
 
 
@@ -26,7 +28,11 @@ def main(arguments: list[str]) -> int:
             print(f"{mean_words(list(blocks(text))):5.1f} words  {count:4} findings  {name}")
         return 0
     found = [finding for name, text in texts.items() for finding in findings(name, text)]
-    print("\n".join(map(str, found)) or f"{len(texts)} pages: no findings")
+    if not named:
+        found += docstring_findings()
+    print(
+        "\n".join(map(str, found)) or f"{len(texts)} pages{'' if named else ' and all public docstrings'}: no findings"
+    )
     return 1 if found else 0
 
 

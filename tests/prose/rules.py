@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.prose.docstrings import public_docstrings
 from tests.prose.text import Block, Kind, blocks, words
 
 ROOT = Path(__file__).parents[2]
@@ -58,16 +59,25 @@ def pages() -> list[Path]:
 def findings(page: str, text: str) -> Iterator[Finding]:
     """All that breaks a rule in a text."""
     found = list(blocks(text))
-    for block in found:
-        for pattern, use in _WORDS.items():
-            yield from (
-                Finding(page, block.line, f'"{match[0]}": write {use}') for match in pattern.finditer(block.text)
-            )
-        for sentence in block.sentences:
-            if words(sentence) > WORDS_MAX:
-                yield Finding(page, block.line, f"{words(sentence)} words: {sentence[:60]}…")
+    yield from _of_blocks(page, found)
     if mean_words(found) > MEAN_WORDS_MAX:
         yield Finding(page, 0, f"{mean_words(found):.1f} words in a sentence on average")
+
+
+def docstring_findings(root: Path = ROOT) -> Iterator[Finding]:
+    """All that breaks a rule in the program's public docstrings, whose sentences are short on average anyway."""
+    for path, line, text in public_docstrings(root):
+        yield from _of_blocks(path.relative_to(root).as_posix(), blocks(text), first_line=line)
+
+
+def _of_blocks(page: str, found: Iterable[Block], first_line: int = 1) -> Iterator[Finding]:
+    for block in found:
+        line = first_line + block.line - 1
+        for pattern, use in _WORDS.items():
+            yield from (Finding(page, line, f'"{match[0]}": write {use}') for match in pattern.finditer(block.text))
+        for sentence in block.sentences:
+            if words(sentence) > WORDS_MAX:
+                yield Finding(page, line, f"{words(sentence)} words: {sentence[:60]}…")
 
 
 def mean_words(found: list[Block]) -> float:

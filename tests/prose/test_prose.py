@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from tests.prose.rules import findings, mean_words
+from tests.prose.rules import docstring_findings, findings, mean_words
 from tests.prose.text import Kind, blocks, words
 
 PAGE = """\
@@ -68,3 +70,29 @@ def test_what_breaks_a_rule_is_found(text: str) -> None:
 @pytest.mark.parametrize("text", ["Look it up.", "Turn it on.", "a look-out", "One round trip."])
 def test_plain_words_are_allowed(text: str) -> None:
     assert list(findings("page", text)) == []
+
+
+MODULE = '''"""What a module does."""
+
+
+def _own(text: str) -> str:
+    """A turn that nobody sees."""
+
+
+class Public:
+    """Short.
+
+    Args:
+        one: it is held.
+    """
+
+    def method(self) -> None:
+        """LONG"""
+'''
+
+
+def test_public_docstrings_keep_the_rules_and_findings_name_their_line(tmp_path: Path) -> None:
+    (tmp_path / "sidecar").mkdir()
+    (tmp_path / "sidecar" / "module.py").write_text(MODULE.replace("LONG", " ".join(["word"] * 36)))
+    found = [(finding.page, finding.line, finding.problem[:8]) for finding in docstring_findings(tmp_path)]
+    assert found == [("sidecar/module.py", 11, '"held": '), ("sidecar/module.py", 16, "36 words")]

@@ -1,8 +1,8 @@
 """CRC-32C at twice the speed of the crc32 instruction: half of the bytes by carry-less multiplication, at the same time.
 
 Both run in different units of the processor. A block is four stretches: three lanes of crc32 instructions, then one that is
-folded: 128 bytes are a polynomial, and multiplying it by x^1024 modulo the checksum's makes it 128 bytes further back, where
-the next ones are added. The 128 bytes that are left have the remainder of the whole stretch.
+folded. Its 128 bytes are a polynomial. Multiplying it by x^1024 modulo the checksum's moves it 128 bytes further back, where the
+next ones are added. The 128 bytes that are left have the remainder of the whole stretch.
 """
 
 from __future__ import annotations

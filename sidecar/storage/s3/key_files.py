@@ -69,7 +69,7 @@ class KeyFiles:
 
 
 def resolver_of(files: KeyFiles) -> CredentialResolver:
-    """For a session of botocore: its clients sign each request with the keys of that moment, and look nowhere else for keys."""
+    """For a session of botocore: its clients sign each request with the keys of that moment, and use no other source of keys."""
     return CredentialResolver([_FromFiles(files)])
 
 
