@@ -52,13 +52,13 @@ class Contestant:
 
     def compact(self, partition: Path, out: Path) -> float:
         """Wall seconds from a directory to a directory."""
-        return self._told("one", partition, out)
+        return self._reported("one", partition, out)
 
     def compact_all(self, root: Path, out: Path) -> float:
         """Wall seconds of one job for all partitions below a directory, whose headers have been read, up to their parts."""
-        return self._told("all", root, out)
+        return self._reported("all", root, out)
 
-    def _told(self, what: str, source: Path, out: Path) -> float:
+    def _reported(self, what: str, source: Path, out: Path) -> float:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         shutil.rmtree(out, ignore_errors=True)

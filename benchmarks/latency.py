@@ -1,7 +1,7 @@
 """How long after the broker's roll is a segment committed in the archive?
 
 Question    Time from the appearance of the next `.log` in the broker's directory to the appearance of the commit object in the
-            server's directory, both told by inotify; beside the time in which boto3 alone puts the same 16 MiB.
+            server's directory, both noticed by inotify; beside the time in which boto3 alone puts the same 16 MiB.
 Input       A 4.3.0 broker, one partition, segment.bytes 16 MiB, a producer at a steady rate; `tiered-sidecar run` with default
             settings and a connection to the broker; versitygw. All on one machine, on loopback.
 Unit        Seconds: median, 99th percentile and maximum over all rolls but the first eight: kernels are loaded for the first

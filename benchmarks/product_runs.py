@@ -65,14 +65,14 @@ def measured(
     """
     before_s = process_cpu_s(gateway.process.pid)
     started_s = time.perf_counter()
-    with tempfile.TemporaryFile() as printed, tempfile.TemporaryFile() as told:
-        child = subprocess.Popen(command, stdout=printed, stderr=told, env={**os.environ, **variables})
+    with tempfile.TemporaryFile() as printed, tempfile.TemporaryFile() as logged:
+        child = subprocess.Popen(command, stdout=printed, stderr=logged, env={**os.environ, **variables})
         peak_kib = watch_peak_kib(child)
         _, status, usage = os.wait4(child.pid, 0)
         whole_s = time.perf_counter() - started_s
         child.returncode = os.waitstatus_to_exitcode(status)
         texts = []
-        for file in (printed, told):
+        for file in (printed, logged):
             file.seek(0)
             texts.append(file.read().decode())
     output, errors = texts
@@ -133,7 +133,7 @@ def print_rows(rows: list[dict[str, Any]]) -> None:
         )
 
 
-def input_as_told(segments: int, segment_bytes: int, rounds: int, load: float) -> str:
+def input_text(segments: int, segment_bytes: int, rounds: int, load: float) -> str:
     """What was measured on which machine. `load`: before the first run."""
     return f"{segments} x {segment_bytes // MIB} MiB, {rounds} round(s), {os.cpu_count()} cores, load before {load:.1f}"
 

@@ -34,7 +34,7 @@ from filecmp import cmp
 from pathlib import Path
 from typing import Any
 
-from benchmarks.product_runs import PROGRAM, Run, conclude, input_as_told, measured, medians, options, variables_of
+from benchmarks.product_runs import PROGRAM, Run, conclude, input_text, measured, medians, options, variables_of
 from benchmarks.segments import MIB, TOPIC, write_log_dir
 
 PROMISED_RATIO = 0.9
@@ -114,7 +114,7 @@ class Bench:
             "target": str(self.scratch / "downloaded"),
         }
         command = [sys.executable, "-m", "benchmarks.restore", "--worker", json.dumps(task)]
-        return self._copied(command, lambda _, told: float(told))
+        return self._copied(command, lambda _, reported: float(reported))
 
     def cp(self, *, sync: bool) -> Run:
         """The `.log` objects by GNU cp, and sync of each."""
@@ -194,7 +194,7 @@ def measure(
                 os.sync()  # else one contestant writes out what another one has left
                 results[name].append(contestants[name]())
                 print(f"{turn + 1}/{rounds} {name:50s} {results[name][-1].mb_per_s:7.0f} MB/s", file=sys.stderr)
-    return summarise(results, input_as_told(segments, segment_bytes, rounds, load))
+    return summarise(results, input_text(segments, segment_bytes, rounds, load))
 
 
 def summarise(results: dict[str, list[Run]], about: str) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from benchmarks.product_runs import PROGRAM, Run, conclude, input_as_told, measured, medians, options
+from benchmarks.product_runs import PROGRAM, Run, conclude, input_text, measured, medians, options
 from benchmarks.restore import Bench
 from benchmarks.segments import MIB, write_log_dir
 
@@ -84,7 +84,7 @@ def measure(rounds: int, segments: int, segment_bytes: int, objects_at_once: tup
             for name in names[turn % len(names) :] + names[: turn % len(names)]:
                 results[name].append(contestants[name]())
                 print(f"{turn + 1}/{rounds} {name:50s} {results[name][-1].mb_per_s:7.0f} MB/s", file=sys.stderr)
-    return summarise(results, input_as_told(segments, segment_bytes, rounds, load))
+    return summarise(results, input_text(segments, segment_bytes, rounds, load))
 
 
 def summarise(results: dict[str, list[Run]], about: str) -> dict[str, Any]:

@@ -19,7 +19,7 @@ class Unanswered:
         return self.problem
 
 
-NOT_TOLD: Final = Unanswered("the broker has not reported it yet", is_awaited=True)
+NOT_REPORTED: Final = Unanswered("the broker has not reported it yet", is_awaited=True)
 
 
 class OnUnkeyed(StrEnum):

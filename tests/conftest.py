@@ -15,7 +15,7 @@ from tests.left_archives import LeftArchives
 from tests.real.short_race import SHORT_RACE_TURNS
 from tests.servers import class_archives
 
-# Workers of pytest-xdist are told the width of a terminal, which is not that of the pipes that programs under test write to.
+# Workers of pytest-xdist get the width of a terminal, which is not that of the pipes that programs under test write to.
 os.environ.pop("COLUMNS", None)
 
 # A kernel is compiled within whichever example calls it first, so single examples have no deadline; whole tests have one.

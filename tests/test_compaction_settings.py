@@ -1,4 +1,4 @@
-"""Settings of compaction: which topic gets what, what cannot be meant, and how entries of a list are told."""
+"""Settings of compaction: which topic gets what, what cannot be meant, and how errors name entries of a list."""
 
 from __future__ import annotations
 

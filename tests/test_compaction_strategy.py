@@ -38,8 +38,8 @@ def test_an_empty_value_means_offset_wherever_it_is_written(
         "t",
         TopicPolicy(),
     )
-    told = TopicPolicy(compaction_strategy=strategy, compaction_strategy_header=header)
-    by_topic = topic_rule(CompactionSettings.model_validate({"topics": ["t"]}), "t", told)
+    reported = TopicPolicy(compaction_strategy=strategy, compaction_strategy_header=header)
+    by_topic = topic_rule(CompactionSettings.model_validate({"topics": ["t"]}), "t", reported)
     given = GivenRules(strategy_of(strategy), header)
     by_flags = command_rules(CompactionSettings(), "t", TopicPolicy(), given)
     for policy in (by_settings.policy, by_topic.policy, by_flags.policy):

@@ -209,7 +209,7 @@ def test_the_age_of_what_is_due_grows_until_it_is_done(metrics: Metrics, clock: 
     assert found[f"{PREFIX}_compaction_job_duration_seconds_sum"] == 2.5
 
 
-def test_the_oldest_pending_segment_is_told_while_others_are_archived(metrics: Metrics) -> None:
+def test_the_oldest_pending_segment_is_reported_while_others_are_archived(metrics: Metrics) -> None:
     metrics.handle(checked(a_status(2, age_s=100)))
     metrics.handle(events.BacklogChanged(ORDERS, NOW_MS - 40_000, None, 0))
     assert values(metrics)[f"{PREFIX}_oldest_pending_segment_age_seconds"] == pytest.approx(40, abs=0.01)

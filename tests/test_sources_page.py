@@ -101,8 +101,8 @@ def test_every_row_is_complete() -> None:
 def test_the_totals_are_right() -> None:
     found = Counter(row.status for row in rows(PAGE))
     (line,) = re.findall(r"^\d+ requirements:.*$", PAGE, re.MULTILINE)
-    told = [int(number) for number in re.findall(r"\d+", line)]
-    assert told == [found.total(), found[MET], found[DIFFERS], found[NOT_MET]]
+    reported = [int(number) for number in re.findall(r"\d+", line)]
+    assert reported == [found.total(), found[MET], found[DIFFERS], found[NOT_MET]]
     assert len({row.section for row in rows(PAGE)}) == 6
     assert max(Counter((row.section, row.requirement) for row in rows(PAGE)).values()) == 1
 

@@ -20,7 +20,7 @@ from sidecar.broker.cluster_view import (
 from sidecar.broker.connection import BrokerConnection
 from sidecar.clock import Clock
 from sidecar.config.topic_policy import TopicPolicySettings
-from sidecar.topic_policy import NOT_TOLD, TopicPolicy, Unanswered
+from sidecar.topic_policy import NOT_REPORTED, TopicPolicy, Unanswered
 
 _log = structlog.get_logger(__name__)
 NOT_KNOWN = "not known"
@@ -137,7 +137,7 @@ class TopicConfigs:
 
 def why_unanswered(problem: RequestProblem | None) -> Unanswered:
     """Why the configuration of a topic is not known. `problem`: the answer for it, None where there is none yet."""
-    return NOT_TOLD if problem is None else Unanswered(str(problem))
+    return NOT_REPORTED if problem is None else Unanswered(str(problem))
 
 
 def ask_topics(connection: BrokerConnection, topics: Sequence[str], node_id: int | None = None) -> DescribedConfigs:
@@ -170,8 +170,8 @@ def resolve_policy(
         unanswered: why the topic's are empty although a broker is asked.
     """
     values: dict[str, Any] = {}
-    not_told = str(unanswered or NOT_KNOWN)
-    origins = {name: NOT_KNOWN if name in BROKER_CONFIGS else not_told for name in POLICY_NAMES}
+    not_reported = str(unanswered or NOT_KNOWN)
+    origins = {name: NOT_KNOWN if name in BROKER_CONFIGS else not_reported for name in POLICY_NAMES}
     for reported, names in ((of_topic, TOPIC_CONFIGS), (of_broker, BROKER_CONFIGS)):
         for name, (kafka_name, read) in names.items():
             found = reported.get(kafka_name)

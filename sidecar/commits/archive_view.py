@@ -40,7 +40,7 @@ class ArchiveView:
     `state`: its newest part, None while no lineage was opened. `last_end_offset`: where it ended when that was last
     known. `adopt_topic_id`: what the next commit must adopt, if anything. `position`: where the preparation of the next
     segment begins, None if it has to be worked out. `extent`: what all of it covers, as it was last known.
-    `told_lost_below`: the offsets below this were reported as lost while nothing of the partition was archived.
+    `reported_lost_below`: the offsets below this were reported as lost while nothing of the partition was archived.
     """
 
     def __init__(self, tools: ArchivePorts, files: PartitionFiles) -> None:
@@ -60,7 +60,7 @@ class ArchiveView:
         self.adopt_topic_id: str | None = None
         self.position: LogPosition | None = None
         self.extent = ArchiveExtent()
-        self.told_lost_below = 0
+        self.reported_lost_below = 0
 
     @property
     def end_offset(self) -> int | None:
@@ -78,14 +78,14 @@ class ArchiveView:
         if self._newest_has_changed(files):
             # Truncated, or created again: another lineage may be the right one, or none.
             self.forget()
-            self.told_lost_below = 0
+            self.reported_lost_below = 0
         return self.state
 
     def reset(self, change: Change) -> None:
         """The partition's term is another one, or this broker does not lead: the next `open` reads the archive again."""
         self.forget()
         if change is Change.LOG:
-            self.told_lost_below = 0
+            self.reported_lost_below = 0
 
     def open(self, files: PartitionFiles) -> PartitionState:
         """The state of the lineage that these files continue. Reads the archive only where nothing is known of it.

@@ -25,7 +25,7 @@ from sidecar.reporting.status_model import StatusModel
 
 WAITING_PER_SERVED = 4
 """So many clients may be silent, and so many may wait for their turn, for each that may be served."""
-TELL_EVERY_S = 60.0
+LOG_EVERY_S = 60.0
 TURNED_AWAY = b"HTTP/1.0 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 _log = structlog.get_logger(__name__)
 POLL_S = 0.25
@@ -64,8 +64,8 @@ class Clients:
         self._timeout_s = timeout_s
         self._clock = clock
         self._turned_away = turned_away
-        self._told_s = -TELL_EVERY_S
-        self._untold = 0
+        self._logged_s = -LOG_EVERY_S
+        self._unlogged = 0
         self._clients: dict[socket.socket, _Client] = {}
         self._changed = threading.Condition()
 
@@ -116,15 +116,15 @@ class Clients:
 
     def _count(self) -> None:
         self._turned_away()
-        self._untold += 1
+        self._unlogged += 1
         now_s = self._clock.monotonic_s()
-        if now_s - self._told_s >= TELL_EVERY_S:
+        if now_s - self._logged_s >= LOG_EVERY_S:
             _log.warning(
                 "http_connections_refused",
-                clients=self._untold,
+                clients=self._unlogged,
                 remedy="find the client that sends so many requests, or raise http.max_connections",
             )
-            self._told_s, self._untold = now_s, 0
+            self._logged_s, self._unlogged = now_s, 0
 
 
 def _refuse(client: socket.socket) -> None:

@@ -41,9 +41,9 @@ def tail_of(
     active, base_offset = files.active_log, files.active_base_offset
     if active is None or base_offset is None or now_ms - active.mtime_ms < STILL_MS:
         return None
-    is_told = facts.leads and not facts.reason and facts.transactions_decided and not facts.transaction_open
+    is_decided = facts.leads and not facts.reason and facts.transactions_decided and not facts.transaction_open
     stable_end_offset = facts.stable_end_offset
-    if not is_told or stable_end_offset <= base_offset or end_offset not in {None, stable_end_offset}:
+    if not is_decided or stable_end_offset <= base_offset or end_offset not in {None, stable_end_offset}:
         return None
     if policy.segment_bytes is not None and active.size_bytes >= policy.segment_bytes:
         return None
@@ -80,8 +80,8 @@ class ActiveTail:
     ) -> int | None:
         """When the broker deletes the active segment, in wall-clock milliseconds; None where it will have rolled, or never.
 
-        By time it rolls and deletes an active segment in one step, if the whole log is older than the limit; by size only where the
-        limit is 0, and what it tiers itself only once it has uploaded it.
+        By time it rolls and deletes an active segment in one step, if the whole log is older than the limit. By size it does so
+        only where the limit is 0. What it tiers itself, it deletes only once it has uploaded it.
 
         Args:
             archived_end_offset: of the archive, None if there is none, or none is known.
@@ -101,7 +101,7 @@ class ActiveTail:
         return self._expires_ms(files, active, base_offset, policy)
 
     def expected(self, plan: PartitionPlan) -> tuple[int, SegmentFiles] | None:
-        """When it goes, and as which segment, if that is soon and all of it is still to be archived; as of the last `told`."""
+        """When it goes, and as which segment, if that is soon and nothing of it is archived; as of the last `with_active_risk`."""
         now_ms = self._clock.now_ms()
         if self._due_ms is None or self._due_ms - now_ms >= HOLD_MS:
             return None
@@ -157,7 +157,7 @@ class ActiveTail:
             return written_ms, None  # The deadline is a forecast; an unreadable file is reported when it is archived.
         return (largest_ms if largest_ms >= 0 else written_ms), end_offset
 
-    def told(
+    def with_active_risk(
         self,
         look: PartitionStatus,
         files: PartitionFiles,

@@ -36,7 +36,7 @@ class LossTracker:
         self._gone_end_offset: int | None = None
         self._retained_end_offset: int | None = None
         self.is_doubted = False
-        self._untold: tuple[_Span, ...] = ()
+        self._unreported: tuple[_Span, ...] = ()
         self._kept: tuple[_Span, ...] = ()
 
     def see(self, files: PartitionFiles, facts: PartitionFacts, change: Change) -> None:
@@ -74,7 +74,7 @@ class LossTracker:
     @property
     def has_losses(self) -> bool:
         """Whether offsets were seen to go that are not reported yet. Where nothing is archived, `report` takes them for lost."""
-        return bool(self._untold) or self._gone_end_offset is not None
+        return bool(self._unreported) or self._gone_end_offset is not None
 
     def report(
         self,
@@ -90,7 +90,7 @@ class LossTracker:
         """
         is_empty = archived_end_offset is None
         begins = first_offset if is_empty else archived_start_offset
-        self._report_untold(facts, is_empty, begins)
+        self._report_earlier(facts, is_empty, begins)
         if not is_empty and not self.is_doubted:
             # From here on the archive shows what it lacks.
             self._start_offset = self._gone_end_offset = self._retained_end_offset = None
@@ -113,17 +113,17 @@ class LossTracker:
         left = gone_end_offset if end_offset < gone_end_offset else None
         self._start_offset, self._gone_end_offset, self.is_doubted = max(start_offset, end_offset), left, False
 
-    def _report_untold(self, facts: PartitionFacts, is_empty: bool, begins: int | None) -> None:
+    def _report_earlier(self, facts: PartitionFacts, is_empty: bool, begins: int | None) -> None:
         """What was seen to go under an earlier leadership, or by an earlier process, and is not archived by anybody.
 
         `begins`: where the archive begins, or will.
         """
         if begins is None:
             return
-        untold, self._untold = self._untold, ()
+        unreported, self._unreported = self._unreported, ()
         if is_empty:  # Descriptors have the rest, which may come to nothing yet.
-            self._untold = tuple((max(start, begins), end) for start, end in untold if end > begins)
-        for start_offset, gone_end_offset in untold:
+            self._unreported = tuple((max(start, begins), end) for start, end in unreported if end > begins)
+        for start_offset, gone_end_offset in unreported:
             end_offset = self._not_in_a_tier(facts, min(gone_end_offset, begins))
             if end_offset > start_offset:
                 self._emit(facts, start_offset, end_offset)
@@ -145,18 +145,18 @@ class LossTracker:
         self._partition = files.topic_partition
         known = self._tools.memory.gone(files.topic_partition)
         if is_first and known is not None:
-            before, self._untold = known[0], _spans_in(known[1])
-            self._kept = self._untold
+            before, self._unreported = known[0], _spans_in(known[1])
+            self._kept = self._unreported
         self._set_aside()
         self._name = ""
-        if self._untold:
+        if self._unreported:
             self._name = self._name_of(files)
-            self._untold = self._untold if _are_one(before, self._name) else ()
+            self._unreported = self._unreported if _are_one(before, self._name) else ()
 
     def _set_aside(self) -> None:
         start_offset, end_offset = self._start_offset, self._gone_end_offset
         if start_offset is not None and end_offset is not None and end_offset > start_offset:
-            self._untold = _joined((*self._untold, (start_offset, end_offset)))
+            self._unreported = _joined((*self._unreported, (start_offset, end_offset)))
         self._start_offset = self._gone_end_offset = self._retained_end_offset = None
         self.is_doubted = False
 
@@ -167,7 +167,7 @@ class LossTracker:
 
     def _keep(self) -> None:
         """Store what is not reported yet, so that it outlives the process."""
-        spans = self._untold
+        spans = self._unreported
         if self._start_offset is not None and self._gone_end_offset is not None:
             spans = _joined((*spans, (self._start_offset, self._gone_end_offset)))
         if spans != self._kept and self._partition is not None:

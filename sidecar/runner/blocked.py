@@ -23,7 +23,7 @@ class BlockedSegment:
         self._tools = tools
         self._waiting: OpenTransactions | None = None
         self._since_s = 0.0
-        self._is_told = False
+        self._is_reported = False
 
     @property
     def segment(self) -> SegmentFiles | None:
@@ -33,7 +33,7 @@ class BlockedSegment:
     def hold(self, waiting: OpenTransactions) -> None:
         """This segment, just read, may not be archived yet."""
         if self._waiting is None or self._waiting.oldest != waiting.oldest:
-            self._since_s, self._is_told = self._tools.clock.monotonic_s(), False
+            self._since_s, self._is_reported = self._tools.clock.monotonic_s(), False
         self._waiting = waiting
 
     def _row(self, plan: PartitionPlan) -> int | None:
@@ -72,8 +72,8 @@ class BlockedSegment:
 
     def _warn(self, waiting: OpenTransactions) -> None:
         held_s = self._tools.clock.monotonic_s() - self._since_s
-        if held_s < TRANSACTION_MAX_TIMEOUT_S or self._is_told:
+        if held_s < TRANSACTION_MAX_TIMEOUT_S or self._is_reported:
             return
-        self._is_told = True
+        self._is_reported = True
         producer_id, first_offset = waiting.oldest
         self._tools.emit(TransactionHangs(waiting.segment, producer_id, first_offset, held_s))

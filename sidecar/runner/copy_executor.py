@@ -295,12 +295,12 @@ class CopyExecutor:
         if state.end_offset is not None:
             return record_lost(self._tools, known, self.plan, starts, lost)
         # At an earlier try it may have been reported: no commit of this partition has come through since.
-        if lost[1] > known.told_lost_below:
+        if lost[1] > known.reported_lost_below:
             known.forget()  # Another broker's sidecar may have archived them since it was read.
             state = known.open(self.plan.files)
             if state.end_offset is not None:
                 raise CommitConflict(f"{state.lineage.root}: another writer has committed meanwhile", state)
-            known.told_lost_below = lost[1]
+            known.reported_lost_below = lost[1]
             facts = self.plan.facts
             self._tools.emit(OffsetsLost(facts.topic_partition, *lost, facts.cluster_start_offset, is_recorded=False))
         return state, starts

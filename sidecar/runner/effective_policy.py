@@ -63,6 +63,6 @@ def _of_compaction(settings: Settings, topic: str, reported: TopicPolicy) -> dic
 def _of_snapshots(settings: Settings, reported: TopicPolicy) -> dict[str, dict[str, Any]]:
     """How long a rebuilt snapshot remembers producers."""
     value = policy_of(settings, repeats=False).expiration_ms(reported)
-    is_told = value is not None and value == reported.producer_id_expiration_ms
-    source = reported.origins["producer_id_expiration_ms"] if is_told else "broker.producer_id_expiration_ms"
+    is_reported = value is not None and value == reported.producer_id_expiration_ms
+    source = reported.origins["producer_id_expiration_ms"] if is_reported else "broker.producer_id_expiration_ms"
     return {"snapshots.producer_id_expiration_ms": {"value": value, "source": source}}

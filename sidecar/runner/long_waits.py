@@ -25,7 +25,7 @@ class _Wait:
     base_offset: int
     reason: WaitReason
     since_s: float
-    is_told: bool = False
+    is_reported: bool = False
 
 
 class LongWaits:
@@ -57,16 +57,16 @@ class LongWaits:
     def _see(self, plan: PartitionPlan, known: _Wait | None, now_s: float) -> None:
         wait = _wait_of(plan, now_s)
         if known is not None and (wait is None or (wait.base_offset, wait.reason) != (known.base_offset, known.reason)):
-            if known.is_told:
+            if known.is_reported:
                 _tell_over(plan, known, now_s)
             known = None
         if wait is None:
             return
         if known is not None:
-            wait = replace(wait, since_s=known.since_s, is_told=known.is_told)
-        if not wait.is_told and now_s - wait.since_s >= LONG_WAIT_S:
+            wait = replace(wait, since_s=known.since_s, is_reported=known.is_reported)
+        if not wait.is_reported and now_s - wait.since_s >= LONG_WAIT_S:
             _tell(plan, wait, now_s)
-            wait = replace(wait, is_told=True)
+            wait = replace(wait, is_reported=True)
         self._waits[plan.files.topic_partition] = wait
 
 

@@ -402,14 +402,14 @@ class PartitionArchiver:
             self._last_failure = None
             if standing.status is None:
                 standing.status = self._status_of(files, plan, None)
-            return self.tail.told(standing.status, files, self.held.holds)
+            return self.tail.with_active_risk(standing.status, files, self.held.holds)
         if outcome is not None:
             self._last_failure = None if outcome.error is None else outcome
         elif plan is None or not (plan.segments or plan.is_provisional):
             self._last_failure = None
         else:
             outcome = self._last_failure
-        return self.tail.told(self._status_of(files, plan, outcome), files, self.held.holds)
+        return self.tail.with_active_risk(self._status_of(files, plan, outcome), files, self.held.holds)
 
     def _status_of(
         self, files: PartitionFiles, plan: PartitionPlan | None, outcome: PartitionOutcome | None

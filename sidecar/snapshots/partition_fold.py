@@ -156,7 +156,7 @@ class PartitionFold:
         if window is None:
             return
         try:
-            state, untold = self._resolved(window)
+            state, unresolved = self._resolved(window)
         except ProducerStateError as error:
             # Its own batches contradict one another; a broker would refuse this log.
             yield Stopped(window.start.offset, str(error), self._next_boundary(window.end_offset))
@@ -169,8 +169,8 @@ class PartitionFold:
                 return
             offset = state.table.end_offset
             if self._is_wanted(offset, state):
-                yield replace(state, transactions_known=state.transactions_known and offset not in untold)
-        known = state.transactions_known and state.table.end_offset not in untold
+                yield replace(state, transactions_known=state.transactions_known and offset not in unresolved)
+        known = state.transactions_known and state.table.end_offset not in unresolved
         self._state = replace(state, transactions_known=known)
 
     def _read_unless_read(self, task: SegmentTask) -> DigestedSegment:
@@ -203,13 +203,13 @@ class PartitionFold:
         if found.unreadable_below is None:
             return state, ()
         state = replace(state, table=with_rows(state.table, older.rows))
-        ends_told = {*wanted, window.end_offset}
-        reported = (
-            end for end in ends_told if self._is_told(window, end, found.unreadable_below, undecided, older.late)
+        asked_ends = {*wanted, window.end_offset}
+        resolved = (
+            end for end in asked_ends if self._is_resolved(window, end, found.unreadable_below, undecided, older.late)
         )
-        return state, ends_told.difference(reported)
+        return state, asked_ends.difference(resolved)
 
-    def _is_told(
+    def _is_resolved(
         self, window: _Window, boundary: int, below: SegmentDigest, undecided: Rows, late: Int64Column
     ) -> bool:
         """Whether all of a boundary is known of whom a broker knows there, though nothing below `below` can be read.

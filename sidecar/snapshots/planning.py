@@ -105,12 +105,12 @@ def _plan_window(
                 # The next snapshot names the transactions that only deleted segments named, and the replay shows if it is right.
                 until = max(until, snapshots.next(offset) or offset)
         else:
-            told_by = snapshot if snapshot is not None else above
+            witness = snapshot if snapshot is not None else above
             known = at_log_start.beginning_known
-            if told_by is not None:
-                trusted.add(told_by)
-                until = max(until, told_by)
-                recorded = log.recorded_exact(told_by)
+            if witness is not None:
+                trusted.add(witness)
+                until = max(until, witness)
+                recorded = log.recorded_exact(witness)
                 known = knows_below(recorded=recorded, beginning_known=known, compacted=log.compacted)
             kind = StartKind.WINDOW if snapshot is None else StartKind.SNAPSHOT
             begin = window if snapshot is None else snapshot

@@ -19,7 +19,7 @@ DIFFERENCE_MS_MAX: Final = 60_000
 """More than this is reported. Beyond 15 minutes S3 refuses every request."""
 _BODY = b"tiered-sidecar clock"
 _LIST_AGAIN_S: Final = 1.0
-_TOLD_IN_MS: Final = 1_000
+_RESOLUTION_MS: Final = 1_000
 """S3 gives whole seconds, rounded down."""
 CHECK_S: Final = 3600.0
 """Interval between two checks of `run`."""
@@ -90,7 +90,7 @@ def read_store_clock(
         raise StoreUnsupported(
             f"{store.url}: the store gives its objects no modification times, so the age of an object is unknown"
         )
-    return ClockReading(store_ms, max(before_ms - store_ms - _TOLD_IN_MS, 0) - max(store_ms - after_ms, 0))
+    return ClockReading(store_ms, max(before_ms - store_ms - _RESOLUTION_MS, 0) - max(store_ms - after_ms, 0))
 
 
 class ClockWatch:

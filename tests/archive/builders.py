@@ -36,7 +36,7 @@ def index_bytes() -> tuple[bytes, ...]:
 def a_segment(
     base_offset: int = 0, end_offset: int | None = None, name: object = "", **changes: object
 ) -> ArchivedSegment:
-    """A segment whose values fit together; 100 offsets unless told otherwise."""
+    """A segment whose values fit together; 100 offsets unless stated otherwise."""
     segment_id = an_id((base_offset, end_offset, name))
     _, index_parts = assemble_indexes(*index_bytes(), None)  # type: ignore[arg-type]
     segment = ArchivedSegment(

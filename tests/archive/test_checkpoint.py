@@ -1,4 +1,4 @@
-"""Checkpoints: what is read back is what was written, and what is not a checkpoint is told."""
+"""Checkpoints: what is read back is what was written, and what is not a checkpoint is reported."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ def test_a_cluster_id_must_be_fit_for_a_key(cluster_id: str) -> None:
         Lineage(cluster_id, TopicPartition("t", 0), "0")
 
 
-def test_folders_of_ours_are_told_from_others() -> None:
+def test_folders_of_ours_are_distinguished_from_others() -> None:
     assert keys.is_incarnation_folder("0")
     assert keys.is_incarnation_folder(TOPIC_ID)
     assert not keys.is_incarnation_folder("1")

@@ -17,7 +17,7 @@ from sidecar.partition.wait_reason import BrokerAway
 NO_ANSWER, REFUSED, OTHER = BrokerTrouble.NO_ANSWER, BrokerTrouble.IDENTITY_REFUSED, BrokerTrouble.OTHER
 
 
-def told(logs: list[Any]) -> list[tuple[str, str | None]]:
+def reported(logs: list[Any]) -> list[tuple[str, str | None]]:
     return [(line["event"], line.get("error")) for line in logs]
 
 
@@ -39,7 +39,7 @@ def test_each_trouble_is_logged_once_whatever_its_words() -> None:
         absence.is_over()
         absence.goes_on(BrokerUnavailable("no answer", NO_ANSWER))
     away = [("broker_unreachable", words) for words in ("no answer", "user us is refused", "answer of 10 bytes")]
-    assert told(logs) == [*away, ("broker_reachable", None), ("broker_unreachable", "no answer")]
+    assert reported(logs) == [*away, ("broker_reachable", None), ("broker_unreachable", "no answer")]
 
 
 def test_a_second_server_may_have_a_trouble_that_is_new() -> None:
@@ -47,7 +47,7 @@ def test_a_second_server_may_have_a_trouble_that_is_new() -> None:
     with capture_logs() as logs:
         absence.goes_on(BrokerUnavailable("both: no answer", NO_ANSWER))
         absence.goes_on(BrokerUnavailable("one: no answer; two: user us is refused", NO_ANSWER | REFUSED))
-    assert [words for _, words in told(logs)] == ["both: no answer", "one: no answer; two: user us is refused"]
+    assert [words for _, words in reported(logs)] == ["both: no answer", "one: no answer; two: user us is refused"]
 
 
 def test_an_outage_in_other_words_is_the_same_wait() -> None:
@@ -55,7 +55,7 @@ def test_an_outage_in_other_words_is_the_same_wait() -> None:
     assert BrokerAway("no answer", NO_ANSWER) != BrokerAway("user us is refused", REFUSED)
 
 
-def test_the_troubles_of_all_servers_are_told() -> None:
+def test_the_troubles_of_all_servers_are_reported() -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         silent = f"127.0.0.1:{closed.getsockname()[1]}"
     settings = BrokerConnectionSettings(bootstrap_servers=(silent, "127.0.0.1:1"), request_timeout_s=1)

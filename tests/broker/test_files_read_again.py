@@ -74,7 +74,7 @@ def test_a_file_written_in_place_is_read(epochs: Epochs) -> None:
     assert epochs.latest() == 1234
 
 
-def test_a_file_that_goes_or_cannot_be_believed_is_told_at_once(epochs: Epochs) -> None:
+def test_a_file_that_goes_or_cannot_be_believed_is_reported_at_once(epochs: Epochs) -> None:
     assert epochs.latest() == 3
     epochs.path.unlink()
     assert epochs.latest() == -1

@@ -42,9 +42,9 @@ def test_many_topics_are_described_in_several_requests(many_topics: FakeKafka) -
     assert describe_topics(connection, topics).leaders.keys() == {TopicPartition(topic, 0) for topic in topics}
     assert describe_topics(connection, []).cluster_id == "fake"
     before = many_topics.asked[DESCRIBE_CONFIGS]
-    told = ask_topics(connection, topics, NODE_ID)
-    assert told.values.keys() == set(topics)
-    assert all(len(values) > 10 for values in told.values.values())
+    reported = ask_topics(connection, topics, NODE_ID)
+    assert reported.values.keys() == set(topics)
+    assert all(len(values) > 10 for values in reported.values.values())
     assert many_topics.asked[DESCRIBE_CONFIGS] - before == 3
     assert max(many_topics.largest_bytes.values()) < KAFKA_PYTHONS_MAX_BYTES
     connection.close()
@@ -54,9 +54,9 @@ def test_offsets_and_producers_of_many_partitions_are_asked_in_several_requests(
     with FakeKafka(topics=30, partitions=700) as kafka:
         connection = connected(kafka)
         partitions = [TopicPartition(topic, number) for topic in kafka.topics for number in range(700)]
-        told = list_offsets(connection, NODE_ID, dict.fromkeys(partitions, 3))
-        assert {(found.offset, found.problem) for found in told.values()} == {(7, "")}
-        assert told.keys() == set(partitions)
+        reported = list_offsets(connection, NODE_ID, dict.fromkeys(partitions, 3))
+        assert {(found.offset, found.problem) for found in reported.values()} == {(7, "")}
+        assert reported.keys() == set(partitions)
         producers = ask_producers(connection, NODE_ID, partitions[:1_200])
         assert producers is not None
         assert producers.values.keys() == set(partitions[:1_200])

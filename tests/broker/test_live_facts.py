@@ -63,8 +63,8 @@ def test_nothing_is_led_that_cluster_and_leader_do_not_agree_on(look: _Look, lea
 
 def test_a_transaction_holds_what_is_stable_below_the_high_watermark() -> None:
     look = a_look(LeaderView(1, 4), PartitionOffset(90))
-    told = {mark: _facts_of(look, 1, files_with(ID), FROM_FILES, mark).transaction_open for mark in (0, 89, 90, 91)}
-    assert told == {0: False, 89: False, 90: False, 91: True}
+    reported = {mark: _facts_of(look, 1, files_with(ID), FROM_FILES, mark).transaction_open for mark in (0, 89, 90, 91)}
+    assert reported == {0: False, 89: False, 90: False, 91: True}
 
 
 def test_a_directory_without_an_id_takes_the_clusters() -> None:
@@ -78,7 +78,7 @@ def test_a_broker_that_the_cluster_does_not_count_as_alive_is_away() -> None:
 
 
 def test_the_operator_wins_over_the_broker_and_every_value_has_an_origin() -> None:
-    told = {
+    reported = {
         "cleanup.policy": ConfigValue("compact, delete", "topic"),
         "retention.ms": ConfigValue("1000", "broker's properties"),
         "segment.bytes": ConfigValue("many", "topic"),
@@ -88,11 +88,11 @@ def test_the_operator_wins_over_the_broker_and_every_value_has_an_origin() -> No
         TopicPolicySettings(pattern="ord.*", retention_ms=2, cleanup_policy=CleanupPolicy.DELETE),
         TopicPolicySettings(pattern="orders", retention_ms=3),
     ]
-    plain = resolve_policy("orders", told, {}, ())
+    plain = resolve_policy("orders", reported, {}, ())
     assert (plain.cleanup_policy, plain.retention_ms, plain.segment_bytes) == ({"compact", "delete"}, 1000, None)
     assert plain.origins["retention_ms"] == "broker's properties"
     assert plain.origins["segment_bytes"] == "not known"
-    over = resolve_policy("orders", told, {}, entries)
+    over = resolve_policy("orders", reported, {}, entries)
     assert (over.cleanup_policy, over.retention_ms) == ({"delete"}, 2)
     assert over.origins["retention_ms"] == "topics.policies, entry ord.*"
 

@@ -1,4 +1,4 @@
-"""What is told of files, tokens and answers that are not what they should be."""
+"""What is reported of files, tokens and answers that are not what they should be."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from sidecar.logformat.files import stamp_of
 from tests.servers.secure_kafka import unsecured_token
 
 
-def test_no_connection_is_told_in_our_words() -> None:
+def test_no_connection_is_reported_in_our_words() -> None:
     settings = BrokerConnectionSettings(bootstrap_servers=("one:9092", "two:9092"))
     assert str(unavailable(NodeNotReadyError(3), settings)) == "one:9092,two:9092: there is no connection to broker 3"
-    for told in ("No node_id provided", "bootstrap-0", "metadata"):
-        found = unavailable(NodeNotReadyError(told), settings)
+    for reported in ("No node_id provided", "bootstrap-0", "metadata"):
+        found = unavailable(NodeNotReadyError(reported), settings)
         assert str(found) == "one:9092,two:9092: there is no connection to any broker"
 
 
-def test_what_takes_too_long_is_told_without_a_time_that_differs_each_time() -> None:
+def test_what_takes_too_long_is_reported_without_a_time_that_differs_each_time() -> None:
     settings = BrokerConnectionSettings(bootstrap_servers=("one:9092",), request_timeout_s=2)
     for late in (RequestTimedOutError("Request timed out after 1999 ms"), KafkaTimeoutError()):
         assert str(unavailable(late, settings)) == "one:9092: no answer within 2 s"
@@ -76,7 +76,9 @@ def test_the_mechanisms_of_an_answer_are_read_as_far_as_it_goes() -> None:
 
 
 @given(st.text(max_size=64).filter(lambda text: bool(text.strip())))
-def test_any_token_is_taken_and_only_a_lifetime_is_told(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
+def test_any_token_is_taken_and_only_a_lifetime_is_reported(
+    tmp_path_factory: pytest.TempPathFactory, text: str
+) -> None:
     path = tmp_path_factory.mktemp("token") / "token"
     path.write_text(text, encoding="utf-8", errors="replace")
     assert lifetime_words(path) == "" or "expires at" in lifetime_words(path)
@@ -91,7 +93,7 @@ def test_the_lifetime_of_a_token_is_its_own_word(tmp_path: Path) -> None:
         assert lifetime_words(path) == ""
 
 
-def test_a_secret_that_cannot_be_read_is_told_with_its_setting_and_never_with_its_text(tmp_path: Path) -> None:
+def test_a_secret_that_cannot_be_read_is_reported_with_its_setting_and_never_with_its_text(tmp_path: Path) -> None:
     path = tmp_path / "password"
     for content, problem in ((b"", "is empty"), (b"\xff\xfe", "not UTF-8"), (b"x" * 70_000, "too long")):
         path.write_bytes(content)
@@ -119,9 +121,9 @@ def test_a_secret_behind_a_link_that_is_turned_is_another(tmp_path: Path) -> Non
     assert stamp_of(link / "password") != before
 
 
-def test_a_missing_right_is_told_once_for_all_topics() -> None:
+def test_a_missing_right_is_reported_once_for_all_topics() -> None:
     denied = [RequestProblem("TOPIC_AUTHORIZATION_FAILED", DESCRIBE, topic) for topic in ("b", "a", "c")]
-    (told,) = missing_right([*denied, RequestProblem("UNKNOWN_TOPIC_OR_PARTITION", DESCRIBE, "d")], "it waits")
-    assert "Allow it Describe on topic a (kafka-acls" in told
-    assert told.endswith("--operation Describe --topic a), and on 2 more; until then it waits")
+    (reported,) = missing_right([*denied, RequestProblem("UNKNOWN_TOPIC_OR_PARTITION", DESCRIBE, "d")], "it waits")
+    assert "Allow it Describe on topic a (kafka-acls" in reported
+    assert reported.endswith("--operation Describe --topic a), and on 2 more; until then it waits")
     assert missing_right([RequestProblem("UNKNOWN_TOPIC_OR_PARTITION", DESCRIBE)], "it waits") == ()

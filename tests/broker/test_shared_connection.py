@@ -175,7 +175,7 @@ def test_a_quota_makes_requests_wait_and_ends_none() -> None:
         assert list(pool.map(lambda _: ask(connection), range(4))) == [1] * 4
 
 
-def test_a_quota_that_takes_longer_than_a_request_may_is_told() -> None:
+def test_a_quota_that_takes_longer_than_a_request_may_is_reported() -> None:
     clock = ManualClock(0)
     with (
         FakeKafka(throttle_ms=10 * round(TIMEOUT_S * 1000)) as kafka,
@@ -213,7 +213,7 @@ class CountedLock:
         self._lock.release()
 
 
-def test_threads_that_wait_for_a_connection_share_what_the_one_that_tried_was_told(
+def test_threads_that_wait_for_a_connection_share_what_the_one_that_tried_learned(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with socket.create_server(("127.0.0.1", 0), backlog=128) as silent:

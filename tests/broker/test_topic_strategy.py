@@ -1,4 +1,4 @@
-"""KIP-280's topic configs, told by a broker that has them: asked for, believed, and shown with what wins over them."""
+"""KIP-280's topic configs, reported by a broker that has them: asked for, believed, and shown with what wins over them."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ class Fork:
         return SimpleNamespace(results=results)
 
 
-def told(source: int = 1) -> TopicPolicy:
+def reported(source: int = 1) -> TopicPolicy:
     found = ask_topics(cast("BrokerConnection", Fork(source)), ["orders"])
     return resolve_policy("orders", found.values["orders"], {}, ())
 
 
 def test_the_configs_are_asked_for_and_believed() -> None:
-    policy = told()
+    policy = reported()
     assert (policy.compaction_strategy, policy.compaction_strategy_header) == ("header", "seq")
     assert policy.origins["compaction_strategy"] == "topic"
     assert policy.origins["retention_ms"] == "not known"
@@ -65,7 +65,7 @@ def test_the_configs_are_asked_for_and_believed() -> None:
 )
 def test_what_a_broker_reports_as_its_own_default_counts_for_the_topic(source: int, name: str) -> None:
     """`log.cleaner.compaction.strategy` comes back under the topic config's name, with another source."""
-    policy = told(source)
+    policy = reported(source)
     settings = CompactionSettings.model_validate({"topics": ["orders"]})
     rule = topic_rule(settings, "orders", policy)
     assert rule.policy is not None
@@ -90,7 +90,7 @@ def test_the_effective_policy_names_what_wins(
     @contextmanager
     def facts(*_: Any) -> Iterator[Any]:
         yield SimpleNamespace(
-            refresh=lambda: None, policy=lambda _topic: told(), state=lambda: SimpleNamespace(away=None)
+            refresh=lambda: None, policy=lambda _topic: reported(), state=lambda: SimpleNamespace(away=None)
         )
 
     monkeypatch.setattr(shown, "open_facts", facts)
@@ -106,7 +106,7 @@ def test_the_effective_policy_names_what_wins(
 
 
 class Restarting(Fork):
-    """Says of topics what it is told to say instead of an answer, and counts how often it is asked for them."""
+    """Gives for topics what a test wants instead of an answer, and counts how often it is asked for them."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -77,7 +77,7 @@ def test_a_volume_that_is_mounted_elsewhere_is_the_same_by_what_lies_in_it(
 
 
 @pytest.mark.parametrize("is_there", [True, False])
-def test_an_empty_mount_is_told_with_both_directories(
+def test_an_empty_mount_is_reported_with_both_directories(
     is_there: bool, tmp_path: Path, kafka: FakeKafka, connection: BrokerConnection
 ) -> None:
     log_dir = tmp_path / "logs"
@@ -92,7 +92,7 @@ def test_an_empty_mount_is_told_with_both_directories(
     assert unseen_replicas(connection, NODE_ID, [log_dir], lambda _: False) == ""
 
 
-def test_a_disk_of_several_that_is_missing_here_is_told(
+def test_a_disk_of_several_that_is_missing_here_is_reported(
     tmp_path: Path, kafka: FakeKafka, connection: BrokerConnection
 ) -> None:
     log_dir = log_dir_with(tmp_path / "logs", kafka)
@@ -102,7 +102,7 @@ def test_a_disk_of_several_that_is_missing_here_is_told(
     assert DATA not in found
 
 
-def test_what_is_deleted_between_answer_and_listing_is_not_told(
+def test_what_is_deleted_between_answer_and_listing_is_not_reported(
     tmp_path: Path, kafka: FakeKafka, connection: BrokerConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log_dir = log_dir_with(tmp_path / "logs", kafka, without=2)
@@ -147,9 +147,9 @@ def test_run_warns_once_and_again_after_it_was_mended(tmp_path: Path, kafka: Fak
         assert facts.state().unseen_replicas == ""  # It was compared a moment ago.
         clock.sleep_s(LOG_DIRS_MAX_AGE_S)
         facts.refresh()
-    told = [entry for entry in logs if entry["event"] == "replicas_not_seen"]
-    assert [entry["log_level"] for entry in told] == ["warning"] * 2
-    assert "VOLUME" in told[0]["remedy"]
+    reported = [entry for entry in logs if entry["event"] == "replicas_not_seen"]
+    assert [entry["log_level"] for entry in reported] == ["warning"] * 2
+    assert "VOLUME" in reported[0]["remedy"]
 
 
 def test_a_comparison_that_fails_takes_no_finding_back(
@@ -173,7 +173,7 @@ def test_a_comparison_that_fails_takes_no_finding_back(
     assert [entry["event"] for entry in logs].count("replicas_not_seen") == 1
 
 
-def test_log_dirs_that_seem_unformatted_are_told_apart_from_another_volume(tmp_path: Path, kafka: FakeKafka) -> None:
+def test_log_dirs_that_seem_unformatted_are_distinguished_from_another_volume(tmp_path: Path, kafka: FakeKafka) -> None:
     empty = tmp_path / "logs"
     empty.mkdir()
     settings = settings_for(tmp_path, kafka, empty)

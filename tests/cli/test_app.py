@@ -168,7 +168,7 @@ def test_what_holds_for_a_topic_is_shown_without_an_archive_and_only_for_topics_
 
 
 @pytest.mark.parametrize("arguments", [["doctor", "--area", "moon"], ["k8s", "render", "--for", "moon"]])
-def test_a_value_that_is_none_of_a_few_is_told_in_our_words(arguments: list[str]) -> None:
+def test_a_value_that_is_none_of_a_few_is_reported_in_our_words(arguments: list[str]) -> None:
     outcome = in_this_process(*arguments)
     assert outcome.code == 2
     assert f"invalid value for '{arguments[-2]}': 'moon' is not one of" in outcome.err

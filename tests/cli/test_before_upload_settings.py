@@ -13,7 +13,7 @@ import pytest
 from sidecar.broker.files import FileBrokerFacts
 from sidecar.doctor.doctor import doctor
 from sidecar.doctor.findings import Area
-from sidecar.topic_policy import NOT_TOLD, TopicPolicy
+from sidecar.topic_policy import NOT_REPORTED, TopicPolicy
 from tests.cli.running import in_this_process
 from tests.cli.test_compaction_rules import BY_HEADER, HDR, Site, events
 from tests.doctor.examined import found_in, settings_for, troubles
@@ -50,7 +50,7 @@ def test_doctor_warns_of_topics_that_are_here() -> None:
     assert troubles(doctor(fine, areas=[Area.COMPACTION])) == {}
     in_vain = settings_for(LOGS, compaction={"topics": [entry], "engine": "local", "max_upload_delay_ms": 0})
     found = found_in(doctor(in_vain, areas=[Area.COMPACTION]), "before upload").outcome
-    assert "1 topics, such as orders: when: before_upload with max_upload_delay_ms 0" in found.detail
+    assert "1 topic, such as orders: when: before_upload with max_upload_delay_ms 0" in found.detail
     assert "after_upload" in found.advice
 
 
@@ -72,14 +72,14 @@ def test_backfill_names_the_topics_that_it_archives_without_compaction(tmp_path:
 
 
 def test_backfill_names_topics_of_which_the_rule_is_not_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(FileBrokerFacts, "policy", lambda _facts, _topic: TopicPolicy(unanswered=NOT_TOLD))
+    monkeypatch.setattr(FileBrokerFacts, "policy", lambda _facts, _topic: TopicPolicy(unanswered=NOT_REPORTED))
     entries = [{"pattern": "orders", "when": "before_upload"}, "compacted"]
     arguments = ["--config", str(written(tmp_path, topics=entries)), "--log-dir", str(LOGS), "--assume-leader"]
     topics = ["--topic", "orders", "--topic", "compacted", "--state-dir", str(tmp_path / "state")]
     done = in_this_process("backfill", *arguments, *topics, "--json", "--dry-run")
     assert json.loads(done.out)["without_compaction"] == ["orders"]
     (line,) = [line for line in map(json.loads, done.err.splitlines()) if line["event"] == "before_upload_not_applied"]
-    assert str(NOT_TOLD) in line["reason"]
+    assert str(NOT_REPORTED) in line["reason"]
 
 
 @pytest.mark.parametrize("by_file", [True, False])

@@ -79,7 +79,7 @@ def test_what_if_says_which_keys_have_another_winner(url: str, tmp_path: Path) -
 
 
 @pytest.mark.leaves_damage("checksum_mismatch", "corrupt_content")
-def test_a_damaged_partition_stays_as_it_is_and_is_told(url: str) -> None:
+def test_a_damaged_partition_stays_as_it_is_and_is_reported(url: str) -> None:
     damaged = sorted(Path(url).glob("*/orders/0/*/segments/*.log"))[1]
     content = damaged.read_bytes()
     damaged.write_bytes(content[:100] + b"\xff" + content[101:])
@@ -91,7 +91,7 @@ def test_a_damaged_partition_stays_as_it_is_and_is_told(url: str) -> None:
 
 
 @pytest.mark.leaves_damage("missing_object")
-def test_a_vanished_object_stops_its_partition_alone_and_is_told_with_what_to_do(url: str) -> None:
+def test_a_vanished_object_stops_its_partition_alone_and_is_reported_with_what_to_do(url: str) -> None:
     vanished = sorted(Path(url).glob("*/orders/0/*/segments/*.log"))[1]
     vanished.unlink()
     arguments = ("compact", "--archive", url, "--json", "--engine", "local")

@@ -196,7 +196,7 @@ def test_a_second_back_fill_has_no_progress_to_tell(archive: Path) -> None:
 
 
 @pytest.mark.leaves_damage("commit_log")
-def test_damage_is_told_once_with_what_to_do(archive: Path, tmp_path: Path) -> None:
+def test_damage_is_reported_once_with_what_to_do(archive: Path, tmp_path: Path) -> None:
     log_dir = golden_copy("3.9.1", tmp_path / "copy") / "logs"
     victim = min((log_dir / "orders-0").glob("*.log"))
     content = bytearray(victim.read_bytes())
@@ -218,9 +218,9 @@ def test_damage_is_told_once_with_what_to_do(archive: Path, tmp_path: Path) -> N
     for command, code in (("status", 3), ("verify", 4)):
         outcome = in_this_process(command, "--archive", copy)
         assert outcome.code == code
-        told = [line for line in errors(outcome.err) if commit.name in line]
-        assert [line.count(commit.name) for line in told] == [1]
-        assert "restore" in told[0]
+        reported = [line for line in errors(outcome.err) if commit.name in line]
+        assert [line.count(commit.name) for line in reported] == [1]
+        assert "restore" in reported[0]
 
 
 @pytest.mark.parametrize(

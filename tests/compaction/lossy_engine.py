@@ -15,7 +15,7 @@ from sidecar.rewriting.stages import ScannedShare, WinnerCounts
 class Lossy:
     """`first` or `second` of some stages, but one of the rows that `chosen` accepts comes `times` times. Goes through pickle.
 
-    Of the first call that yields such a row: no task or bucket has a number here, so it is told by the row itself.
+    Of the first call that yields such a row: no task or bucket has a number here, so the row itself shows it.
     """
 
     stage: Callable[..., Iterator[Row]]

@@ -1,4 +1,4 @@
-"""A partition told batch by batch, cleaned round by round by the reference in Kafka's way; each round by the engine as well."""
+"""A partition written batch by batch, cleaned round by round by the reference in Kafka's way; each round by the engine as well."""
 
 from __future__ import annotations
 
@@ -118,9 +118,9 @@ class Story:
 
     def partition(self) -> Partition:
         """What replay of everything ever appended says; the segments are the rolled ones and the active one."""
-        told = partition_of([(0, b"".join(self.history), 0)])
+        reported = partition_of([(0, b"".join(self.history), 0)])
         active = ReferenceSegment(self.active_base, self.next_offset, b"".join(self.active))
-        return replace(told, segments=(*self.segments, active))
+        return replace(reported, segments=(*self.segments, active))
 
     def clean(
         self,

@@ -52,7 +52,7 @@ def one(offset: int, key: bytes | None, value: bytes | None = b"v") -> bytes:
 
 
 @pytest.mark.parametrize("position", [70, 300])
-def test_a_damaged_batch_is_told_with_its_place_and_nothing_is_left(tmp_path: Path, position: int) -> None:
+def test_a_damaged_batch_is_reported_with_its_place_and_nothing_is_left(tmp_path: Path, position: int) -> None:
     log = damaged(tmp_path / "logs", f"{0:020d}.log", position)
     before = log.read_bytes()
     with pytest.raises(CorruptFile, match="checksum") as caught:
@@ -84,7 +84,7 @@ def test_damage_above_an_open_transaction_is_not_copied(tmp_path: Path) -> None:
     assert list((tmp_path / "out").iterdir()) == []
 
 
-def test_damage_in_a_producer_field_is_told_as_damage(tmp_path: Path) -> None:
+def test_damage_in_a_producer_field_is_reported_as_damage(tmp_path: Path) -> None:
     """Replay looks at headers before their checksums are: what it stumbles over is explained."""
     log = damaged(tmp_path / "logs", f"{0:020d}.log", 12 + 8 + 40)
     with pytest.raises(CorruptFile):
@@ -96,7 +96,7 @@ def test_damage_in_a_producer_field_is_told_as_damage(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-def test_a_full_disk_is_told_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_and_leaves_nothing(tmp_path: Path) -> None:
     source = golden(SOURCE[0]) / "logs" / SOURCE[1]
     # Compiled kernels are kept on disk, too: the limit is to hit the output, so they must be there already.
     with tempfile.TemporaryDirectory() as elsewhere:

@@ -116,7 +116,7 @@ def test_an_empty_segment_and_no_segment() -> None:
     assert compact([], RULES) == ([], [])
 
 
-def test_equal_hashes_of_different_keys_are_told_apart_with_exact_keys() -> None:
+def test_equal_hashes_of_different_keys_are_distinguished_with_exact_keys() -> None:
     def blob(key: bytes, ordinal: int, split: int = 0) -> bytes:
         return struct.pack("<QQQQqq", 1, 11, 22, split << 32 | ordinal + 1, 0, len(key)) + key
 
@@ -203,7 +203,7 @@ def test_a_segment_that_changes_between_scan_and_rewriting(codec: int) -> None:
                 required(rewritten(replace(run, results=(now,)), None)[0])
 
 
-def test_a_piece_that_ends_within_a_batch_is_told() -> None:
+def test_a_piece_that_ends_within_a_batch_is_reported() -> None:
     log = Story().put(1).put(2).roll().segments[0].log
     job = job_of([ReferenceSegment(0, 2, log)], RULES)
     ((piece,),) = job.pieces

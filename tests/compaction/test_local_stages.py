@@ -73,7 +73,7 @@ def test_an_interruption_says_that_running_tasks_end_first() -> None:
 
     is_said = threading.Event()
 
-    def told(_logger: object, _method: str, event: MutableMapping[str, Any]) -> Mapping[str, Any]:
+    def reported(_logger: object, _method: str, event: MutableMapping[str, Any]) -> Mapping[str, Any]:
         said.append(event)
         is_said.set()
         raise structlog.DropEvent
@@ -84,7 +84,7 @@ def test_an_interruption_says_that_running_tasks_end_first() -> None:
 
     said: list[MutableMapping[str, Any]] = []
     configured = structlog.get_config()
-    structlog.configure(processors=[told])
+    structlog.configure(processors=[reported])
     try:
         with pytest.raises(KeyboardInterrupt):
             _interrupted(waits, interrupts)

@@ -64,7 +64,7 @@ UNTIMED = {"wrapper of magic 0", "wrapper of an old cleaner"}
 
 @pytest.mark.parametrize("strategy", list(Strategy))
 @pytest.mark.parametrize("form", list(STRADDLING))
-def test_the_records_of_one_batch_are_told_apart_by_their_offsets(form: str, strategy: Strategy) -> None:
+def test_the_records_of_one_batch_are_distinguished_by_their_offsets(form: str, strategy: Strategy) -> None:
     """The deleted record of each key is the newest by its timestamp."""
     records = [record(offset, b"k%d" % (offset % 4), 10_000 - offset) for offset in range(100, 108)]
     log = STRADDLING[form](records) + build_batch([record(108, b"last", 0)])

@@ -155,7 +155,7 @@ class FullDisk(LocalParts):
             yield part
 
 
-def test_a_full_disk_is_told_for_each_partition_that_met_it(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_for_each_partition_that_met_it(tmp_path: Path) -> None:
     directory = next(path for path in partitions("4.3.0") if path.name == "compacted-0")
     jobs = jobs_of([directory, directory], wall_clock_ms("4.3.0"), tmp_path, 64 * MIB)
     with scanned(jobs, LocalStages()) as run:

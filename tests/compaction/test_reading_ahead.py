@@ -34,7 +34,7 @@ def test_a_survey_is_the_same(version: str, tmp_path: Path, monkeypatch: pytest.
         assert found[0] == found[1]
 
 
-def test_the_first_damage_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_damage_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(surveying, "_WORTH_BYTES", 0)
     source = next(path for path in partitions("4.3.0") if path.name == "compacted-0")
     path = broken(source, tmp_path / "logs" / source.name)

@@ -24,64 +24,70 @@ NOW_MS = 10 * RETENTION_MS
 HEADER = CompactionRules(NOW_MS, strategy=Strategy.HEADER, header=" v ", kafka_4_3=True)
 TIMESTAMP = replace(HEADER, strategy=Strategy.TIMESTAMP)
 
-Told = tuple[str, bytes | None, tuple[Header, ...]]
+Reported = tuple[str, bytes | None, tuple[Header, ...]]
 
 
 def v(*versions: int) -> tuple[Header, ...]:
     return tuple(("v", struct.pack(">q", version)) for version in versions)
 
 
-def told(key: str, value: str | None, headers: tuple[Header, ...] = ()) -> Told:
+def reported(key: str, value: str | None, headers: tuple[Header, ...] = ()) -> Reported:
     return key, None if value is None else value.encode(), headers
 
 
 A, B = "a", "b"
 # Clean part with its offsets, dirty part, values that stay by key and offset.
-EXAMPLES: dict[str, tuple[dict[int, Told], dict[int, Told], dict[int, Told]]] = {
-    "X1": ({}, {0: told(A, "1", v(5)), 1: told(A, "2", v(7)), 2: told(A, "3", v(6))}, {1: told(A, "2", v(7))}),
-    "X2": ({}, {0: told(A, "1", v(7)), 1: told(A, "2", v(7))}, {1: told(A, "2", v(7))}),
-    "X3": ({}, {0: told(A, "1", v(1)), 1: told(A, "2")}, {0: told(A, "1", v(1))}),
-    "X4": ({}, {0: told(A, "1"), 1: told(A, "2")}, {1: told(A, "2")}),
+EXAMPLES: dict[str, tuple[dict[int, Reported], dict[int, Reported], dict[int, Reported]]] = {
+    "X1": (
+        {},
+        {0: reported(A, "1", v(5)), 1: reported(A, "2", v(7)), 2: reported(A, "3", v(6))},
+        {1: reported(A, "2", v(7))},
+    ),
+    "X2": ({}, {0: reported(A, "1", v(7)), 1: reported(A, "2", v(7))}, {1: reported(A, "2", v(7))}),
+    "X3": ({}, {0: reported(A, "1", v(1)), 1: reported(A, "2")}, {0: reported(A, "1", v(1))}),
+    "X4": ({}, {0: reported(A, "1"), 1: reported(A, "2")}, {1: reported(A, "2")}),
     "X5": (
-        {3: told(A, "9", v(9))},
-        {10: told(A, "4", v(4)), 11: told(B, "1", v(1))},
-        {3: told(A, "9", v(9)), 11: told(B, "1", v(1))},
+        {3: reported(A, "9", v(9))},
+        {10: reported(A, "4", v(4)), 11: reported(B, "1", v(1))},
+        {3: reported(A, "9", v(9)), 11: reported(B, "1", v(1))},
     ),
     "X6": (
-        {3: told(A, "2", v(2))},
-        {10: told(A, "4", v(4)), 11: told(B, "1", v(1))},
-        {10: told(A, "4", v(4)), 11: told(B, "1", v(1))},
+        {3: reported(A, "2", v(2))},
+        {10: reported(A, "4", v(4)), 11: reported(B, "1", v(1))},
+        {10: reported(A, "4", v(4)), 11: reported(B, "1", v(1))},
     ),
     "X7": (
-        {2: told(A, "5", v(5)), 4: told(A, "6", v(6))},
-        {10: told(A, "1", v(1)), 11: told(B, "1")},
-        {4: told(A, "6", v(6)), 11: told(B, "1")},
+        {2: reported(A, "5", v(5)), 4: reported(A, "6", v(6))},
+        {10: reported(A, "1", v(1)), 11: reported(B, "1")},
+        {4: reported(A, "6", v(6)), 11: reported(B, "1")},
     ),
     "X9": (
-        {3: told(A, "7", v(7))},
-        {10: told(A, None, v(5)), 11: told(B, "1")},
-        {3: told(A, "7", v(7)), 11: told(B, "1")},
+        {3: reported(A, "7", v(7))},
+        {10: reported(A, None, v(5)), 11: reported(B, "1")},
+        {3: reported(A, "7", v(7)), 11: reported(B, "1")},
     ),
     "X10": (
-        {3: told(A, "7", v(7))},
-        {10: told(A, None, v(8)), 11: told(B, "1")},
-        {10: told(A, None, v(8)), 11: told(B, "1")},
+        {3: reported(A, "7", v(7))},
+        {10: reported(A, None, v(8)), 11: reported(B, "1")},
+        {10: reported(A, None, v(8)), 11: reported(B, "1")},
     ),
-    "X11": ({}, {0: told(A, "1", v(1, 9, 4)), 1: told(A, "2", v(3))}, {0: told(A, "1", v(1, 9, 4))}),
+    "X11": ({}, {0: reported(A, "1", v(1, 9, 4)), 1: reported(A, "2", v(3))}, {0: reported(A, "1", v(1, 9, 4))}),
     "X12": (
         {},
-        {0: told(A, "1", (("v", bytes.fromhex("00000009")),)), 1: told(A, "2", v(-5))},
-        {1: told(A, "2", v(-5))},
+        {0: reported(A, "1", (("v", bytes.fromhex("00000009")),)), 1: reported(A, "2", v(-5))},
+        {1: reported(A, "2", v(-5))},
     ),
     "X13": (
         {},
-        {0: told(A, "1", v(5)), 1: told(B, "1", v(1)), 2: told(A, "2", v(3))},
-        {0: told(A, "1", v(5)), 1: told(B, "1", v(1))},
+        {0: reported(A, "1", v(5)), 1: reported(B, "1", v(1)), 2: reported(A, "2", v(3))},
+        {0: reported(A, "1", v(5)), 1: reported(B, "1", v(1))},
     ),
 }
 
 
-def tell(rules: CompactionRules, clean_part: dict[int, Told], dirty: dict[int, Told], **options: int | bool) -> Story:
+def tell(
+    rules: CompactionRules, clean_part: dict[int, Reported], dirty: dict[int, Reported], **options: int | bool
+) -> Story:
     story = Story(rules, **options)  # type: ignore[arg-type]
     for part in (clean_part, dirty):
         for offset, (key, value, headers) in part.items():
@@ -92,7 +98,7 @@ def tell(rules: CompactionRules, clean_part: dict[int, Told], dirty: dict[int, T
     return story
 
 
-def left(story: Story) -> dict[int, Told]:
+def left(story: Story) -> dict[int, Reported]:
     return {
         record.offset: (record.key.decode(), record.value, record.headers) for record in story.records() if record.key
     }

@@ -108,7 +108,9 @@ def test_log_dirs_that_the_broker_formats_later_are_waited_for(
     assert store.objects
 
 
-def test_a_log_dir_whose_disk_was_unmounted_is_told_and_hides_nothing_else(tmp_path: Path, store: MemoryStore) -> None:
+def test_a_log_dir_whose_disk_was_unmounted_is_reported_and_hides_nothing_else(
+    tmp_path: Path, store: MemoryStore
+) -> None:
     log_dir = copy_partitions(tmp_path, "append-time-0")
     (tmp_path / "other").mkdir()
     other = copy_partitions(tmp_path / "other", "orders-0")
@@ -159,7 +161,7 @@ def test_with_nobody_to_say_who_leads_nothing_is_well(tmp_path: Path, store: Mem
         assert "All is well" not in headline(loop)
 
 
-def test_patterns_that_match_no_topic_are_told_until_they_match_one(tmp_path: Path, store: MemoryStore) -> None:
+def test_patterns_that_match_no_topic_are_reported_until_they_match_one(tmp_path: Path, store: MemoryStore) -> None:
     settings = settings_for(tmp_path)
     slip = settings.model_copy(update={"topics": settings.topics.model_copy(update={"include": ("order",)})})
     with structlog.testing.capture_logs() as logs, looping(settings) as loop:
@@ -185,16 +187,16 @@ def test_a_store_that_is_not_safe_is_not_waited_for(tmp_path: Path, store: Memor
         daemon.run(settings_for(tmp_path))
 
 
-def test_what_a_start_has_learned_is_told_once(tmp_path: Path, store: MemoryStore) -> None:
-    told: list[int] = []
+def test_what_a_start_has_learned_is_reported_once(tmp_path: Path, store: MemoryStore) -> None:
+    reported: list[int] = []
 
     def settled() -> None:
-        told.append(len(archived_states(store)))
+        reported.append(len(archived_states(store)))
         threading.Timer(3 * daemon.TICK_S, signal.raise_signal, (signal.SIGTERM,)).start()
 
     assert daemon.run(settings_for(tmp_path), settled=settled) == 0
-    assert told == [len(archived_states(store))]
-    assert told > [0]
+    assert reported == [len(archived_states(store))]
+    assert reported > [0]
 
 
 @pytest.mark.parametrize(
@@ -259,7 +261,7 @@ def test_no_wait_of_the_loop_is_longer_than_a_beat(tmp_path: Path) -> None:
     assert health.heartbeat_age_s() == run_loop.BEAT_S
 
 
-def test_a_container_that_is_too_small_for_the_settings_is_told_at_the_start(
+def test_a_container_that_is_too_small_for_the_settings_is_reported_at_the_start(
     tmp_path: Path, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(RunLoop, "run", lambda _loop: None)

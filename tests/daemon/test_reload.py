@@ -104,7 +104,7 @@ def test_compaction_begins_and_ends_with_settings_that_name_topics(tmp_path: Pat
 
 
 class HangsOnce:
-    """Engines of which the first works until it is told to stop, as a long job on Spark does."""
+    """Engines of which the first works until it is asked to stop, as a long job on Spark does."""
 
     def __init__(self) -> None:
         self.begun, self.stopped = threading.Event(), threading.Event()

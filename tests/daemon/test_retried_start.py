@@ -72,8 +72,8 @@ def test_every_failure_of_a_start_is_waited_for_and_the_next_start_knows_it() ->
         assert Supervisor(NO_HTTP, None, clock).run(attempts) == 0
     assert attempts.failures == ["", "no file", "not allowed", "away", "lock"]
     assert attempts.began_s == [0, 1, 3, 7, 15]
-    told = [(entry["error"], entry["next_try_s"]) for entry in logs if entry["event"] == "start_failed"]
-    assert told == [("no file", 1), ("not allowed", 2), ("away", 4), ("lock", 8)]
+    reported = [(entry["error"], entry["next_try_s"]) for entry in logs if entry["event"] == "start_failed"]
+    assert reported == [("no file", 1), ("not allowed", 2), ("away", 4), ("lock", 8)]
 
 
 def test_a_fault_of_the_program_is_waited_for_too() -> None:

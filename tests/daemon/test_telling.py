@@ -47,7 +47,7 @@ def test_a_partition_that_cannot_be_looked_at_has_a_row(tmp_path: Path, store: M
         assert headline(loop) == "Needs attention"
 
 
-def test_a_slip_in_the_patterns_is_told_before_the_process_is_ready(
+def test_a_slip_in_the_patterns_is_reported_before_the_process_is_ready(
     tmp_path: Path, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     is_asked, may_answer = threading.Event(), threading.Event()
@@ -68,7 +68,7 @@ def test_a_slip_in_the_patterns_is_told_before_the_process_is_ready(
         assert loop.health.not_ready() == {"topics": "no topic matches"}
 
 
-def test_a_right_that_is_missing_is_told_on_the_page_and_in_status(tmp_path: Path) -> None:
+def test_a_right_that_is_missing_is_reported_on_the_page_and_in_status(tmp_path: Path) -> None:
     loop = Loop(settings_for(tmp_path))
     loop.loop._reporter.cycle_ended(FactsState(0, None, ("allow it Describe on topic orders",)))
     (error,) = loop.status.figures().errors
@@ -211,12 +211,12 @@ def test_a_secret_in_a_librarys_words_is_on_no_page(
     secret = "hunter2-of-the-store"
     tree = settings_for(tmp_path).model_dump()
     tree["store"]["s3"] |= {"access_key_id": "someone", "secret_access_key": secret}
-    told: list[tuple[Health, StatusModel]] = []
+    reported: list[tuple[Health, StatusModel]] = []
 
     class Seen(StatusModel):
         def __init__(self, *arguments: Any) -> None:
             super().__init__(*arguments)
-            told.append((healths[0], self))
+            reported.append((healths[0], self))
 
     class SeenHealth(Health):
         def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -232,9 +232,9 @@ def test_a_secret_in_a_librarys_words_is_on_no_page(
             raise StoreUnavailable(f"refused, signed with {secret}")
 
     store.before = refuse
-    monkeypatch.setattr(RunLoop, "_pause", stop_when(lambda: "refused" in str(told[0][0].not_ready())))
+    monkeypatch.setattr(RunLoop, "_pause", stop_when(lambda: "refused" in str(reported[0][0].not_ready())))
     assert daemon.run(Settings.model_validate(tree)) == 0
-    ((health, board),) = told
+    ((health, board),) = reported
     texts = [json.dumps(status_json(board)), json.dumps(health.status()), json.dumps(dict(health.not_ready()))]
     assert "refused, signed with ****" in texts[0]
     assert status_json(board)["partitions"][0]["reason"].startswith("refused, signed with ****")

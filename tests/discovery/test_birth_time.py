@@ -13,8 +13,8 @@ def test_a_birth_is_what_the_system_says_and_survives_a_new_name_and_content(tmp
     made.mkdir()
     inode = made.stat().st_ino
     command = ["stat", "--format=%.9W", str(made)]
-    told = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300).stdout.strip()
-    expected = int(told.replace(".", "")) or None
+    reported = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300).stdout.strip()
+    expected = int(reported.replace(".", "")) or None
     assert birth_ns(made, inode) == expected
     (made / "file").touch()
     renamed = made.rename(tmp_path / "renamed")

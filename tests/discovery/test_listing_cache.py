@@ -159,7 +159,7 @@ def test_a_listing_is_made_anew_from_time_to_time(rig: Rig) -> None:
     assert rig.listings == 2
 
 
-def test_a_directory_that_vanishes_is_told_as_without_a_cache(rig: Rig) -> None:
+def test_a_directory_that_vanishes_is_reported_as_without_a_cache(rig: Rig) -> None:
     rig.read()
     rig.directory.rename(rig.directory.with_name("orders-0.deleted"))
     with pytest.raises(SegmentChanged):

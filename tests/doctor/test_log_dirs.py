@@ -49,7 +49,7 @@ def _of_two_clusters(log_dir: Path) -> None:
         (_of_two_clusters, "ids in meta.properties", "different brokers or clusters"),
     ],
 )
-def test_log_dirs_that_are_none_are_told_and_the_store_is_looked_at_all_the_same(
+def test_log_dirs_that_are_none_are_reported_and_the_store_is_looked_at_all_the_same(
     spoil: Callable[[Path], None], check: str, words: str, log_dir: Path
 ) -> None:
     spoil(log_dir)
@@ -81,8 +81,8 @@ def test_what_is_worth_knowing_of_log_dirs_is_a_warning(log_dir: Path) -> None:
 def test_patterns_that_match_no_topic_that_lies_here_are_a_warning(log_dir: Path) -> None:
     """Another broker may have the topic."""
     report = doctor(settings_for(log_dir, topics={"include": ["payments"]}), areas=[Area.LOG_DIRS])
-    (told,) = (text for text in troubles(report).values() if "no topic matches" in text)
-    assert "append-time" in told
+    (reported,) = (text for text in troubles(report).values() if "no topic matches" in text)
+    assert "append-time" in reported
     assert report.exit_code == 0
 
 
@@ -132,7 +132,7 @@ def test_topics_are_chosen_by_flags_as_backfill_takes_them(
     assert (found["verdict"], words in found["detail"]) == (verdict, True), found
 
 
-def test_files_that_may_not_be_read_are_told_with_what_to_do(log_dir: Path) -> None:
+def test_files_that_may_not_be_read_are_reported_with_what_to_do(log_dir: Path) -> None:
     arguments = ["doctor", "--json", "--area", "log_dirs", "--log-dir", str(log_dir)]
     arguments += ["--archive", str(log_dir.parent / "archive")]
     segment = min(log_dir.glob("append-time-0/*.log"))
@@ -177,7 +177,7 @@ def test_one_partition_that_cannot_be_looked_at_hides_nothing_of_the_others(log_
 
 
 @pytest.mark.parametrize(
-    ("left_ms", "told"),
+    ("left_ms", "reported"),
     [
         (-5, "any moment"),
         (0, "any moment"),
@@ -187,8 +187,8 @@ def test_one_partition_that_cannot_be_looked_at_hides_nothing_of_the_others(log_
         (7_200_000, "in 2.0 h"),
     ],
 )
-def test_what_goes_soon_is_told_in_minutes(left_ms: int, told: str) -> None:
-    assert log_dirs._left(left_ms) == told
+def test_what_goes_soon_is_reported_in_minutes(left_ms: int, reported: str) -> None:
+    assert log_dirs._left(left_ms) == reported
 
 
 def test_logs_that_are_idle_and_never_roll_are_a_warning_before_retention_deletes_them(log_dir: Path) -> None:

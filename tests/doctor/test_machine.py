@@ -43,7 +43,7 @@ def test_a_full_disk_a_place_that_is_none_and_too_few_descriptors(
         assert ("file descriptors" not in troubles(report)) == held, (soft, hard)
 
 
-def test_compaction_that_meets_no_topic_or_has_no_java_is_told(log_dir: Path) -> None:
+def test_compaction_that_meets_no_topic_or_has_no_java_is_reported(log_dir: Path) -> None:
     spark = {"java_home": log_dir.parent / "no-java"}
     settings = settings_for(log_dir, compaction={"topics": ["order"]}, spark=spark)
     report = doctor(settings, areas=[Area.COMPACTION])

@@ -90,7 +90,7 @@ class _Shifted(SystemClock):
 @pytest.mark.parametrize(
     ("ahead_s", "verdict"), [(-300, Verdict.WARNING), (300, Verdict.WARNING), (-1800, Verdict.PROBLEM), (0, Verdict.OK)]
 )
-def test_a_wrong_clock_is_told(ahead_s: int, verdict: Verdict, log_dir: Path) -> None:
+def test_a_wrong_clock_is_reported(ahead_s: int, verdict: Verdict, log_dir: Path) -> None:
     report = doctor(settings_for(log_dir), areas=[Area.STORE], clock=_Shifted(ahead_s))
     assert found_in(report, "clock").outcome.verdict is verdict
 

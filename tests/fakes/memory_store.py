@@ -113,15 +113,15 @@ class MemoryStore:
                         kind = fault.kind
                     self._hits[fault] += 1
         if kind is FaultKind.UNAVAILABLE:
-            raise StoreUnavailable(f"{key}: {operation} failed as told")
+            raise StoreUnavailable(f"{key}: {operation} failed on purpose")
         if kind is FaultKind.DENIED:
-            raise StoreDenied(f"{key}: {operation} denied as told")
+            raise StoreDenied(f"{key}: {operation} denied on purpose")
         if kind is FaultKind.UNSUPPORTED:
-            raise StoreUnsupported(f"{key}: {operation} not implemented as told")
+            raise StoreUnsupported(f"{key}: {operation} not implemented on purpose")
         if kind is FaultKind.REDIRECTED:
-            raise SettingsError(f"{key}: {operation} redirected as told")
+            raise SettingsError(f"{key}: {operation} redirected on purpose")
         if kind is FaultKind.LOST_REQUEST:
-            raise OutcomeUnknown(f"{key}: {operation} lost as told")
+            raise OutcomeUnknown(f"{key}: {operation} lost on purpose")
         return kind
 
     def _create(self, operation: str, key: str, body: bytes) -> None:
@@ -134,7 +134,7 @@ class MemoryStore:
             self.objects[key] = body
             self.modified_ms[key] = self.clock.now_ms()
         if kind is FaultKind.LOST_ANSWER:
-            raise OutcomeUnknown(f"{key}: the answer to {operation} was lost as told")
+            raise OutcomeUnknown(f"{key}: the answer to {operation} was lost on purpose")
 
     def put_if_absent(self, key: ObjectKey, body: bytes) -> None:
         """See `ObjectStore`."""

@@ -78,10 +78,10 @@ def test_the_chart_hands_it_on_unchanged() -> None:
 def test_an_alert_tells_its_story(name: str, fires: bool, tmp_path: Path) -> None:
     story = STORIES[name]
     path = tmp_path / "story.yaml"
-    told = _promtool_test(name, story, fires=fires)
+    reported = _promtool_test(name, story, fires=fires)
     for quiet in () if fires else story.also_quiet:
-        told["tests"] += _promtool_test(name, replace(story, quiet=quiet), fires=False)["tests"]
-    path.write_text(json.dumps(told))
+        reported["tests"] += _promtool_test(name, replace(story, quiet=quiet), fires=False)["tests"]
+    path.write_text(json.dumps(reported))
     check("test", "rules", path)
 
 

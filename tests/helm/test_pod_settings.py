@@ -96,7 +96,7 @@ def test_what_cannot_work_in_a_pod_or_is_secret_is_refused(text: str, message: s
 @pytest.mark.real
 @pytest.mark.parametrize("when", ["after_upload", "before_upload"])
 @pytest.mark.parametrize("engine", ["auto", "local"])
-def test_sizes_beyond_those_of_the_recipe_are_told_as_the_chart_reckons_them(
+def test_sizes_beyond_those_of_the_recipe_are_reported_as_the_chart_reckons_them(
     when: str, engine: str, tmp_path: Path
 ) -> None:
     assert not printed(tmp_path, ARCHIVE + BROKER).startswith("#")

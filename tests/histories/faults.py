@@ -118,7 +118,7 @@ class Link:
             self.is_dead = True
             raise Crash(f"{operation} {key}")
         raise ERRORS[fault.error](
-            f"{key}: {operation} failed as told, {'after' if fault.after else 'before'} it took hold"
+            f"{key}: {operation} failed on purpose, {'after' if fault.after else 'before'} it took hold"
         )
 
     def put_if_absent(self, key: ObjectKey, body: bytes) -> None:

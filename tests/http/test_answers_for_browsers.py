@@ -1,4 +1,4 @@
-"""What is answered without a token and with one, and what browsers are told to keep and to refuse."""
+"""What is answered without a token and with one, and what browsers have to keep and to refuse."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PATHS = ["/", "/page.css", "/page.js", "/status", "/metrics", "/readyz", "/nothi
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_without_the_token_nothing_is_told_but_health(guarded: HttpServer, path: str) -> None:
+def test_without_the_token_nothing_is_reported_but_health(guarded: HttpServer, path: str) -> None:
     for headers in ({}, {"Authorization": f"Bearer {TOKEN}x"}, {"Authorization": "Basic Og=="}):
         status, body, answered = request(guarded, path, **headers)
         assert status == 401

@@ -161,7 +161,7 @@ def _with_a_request(server: HttpServer) -> int:
         return clients._number(_Stage.WAITING) + clients._number(_Stage.SERVED)
 
 
-def test_many_wait_for_their_turn_more_are_turned_away_and_health_is_always_told(clock: ManualClock) -> None:
+def test_many_wait_for_their_turn_more_are_turned_away_and_health_is_always_reported(clock: ManualClock) -> None:
     source, metrics = _SlowSource(clock), Metrics()
     with HttpServer(a_setting(max_connections=1), source, metrics, SystemClock()) as server:
         with ThreadPoolExecutor(5) as viewers:

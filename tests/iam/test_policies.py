@@ -99,11 +99,11 @@ def test_a_reader_reads_and_nothing_else(guarded: GuardedGateway, tmp_path: Path
 
 
 def test_doctor_tells_more_with_the_rules_of_the_bucket(guarded: GuardedGateway) -> None:
-    told = as_user(guarded, "nurse", "doctor", "--area", "store")
-    assert told.code == 0, told.err
-    untold = as_user(guarded, "archiver", "doctor", "--area", "store")
+    reported = as_user(guarded, "nurse", "doctor", "--area", "store")
+    assert reported.code == 0, reported.err
+    unreported = as_user(guarded, "archiver", "doctor", "--area", "store")
     # This server has no encryption and no life-cycle rules to tell of.
-    assert ["GetBucketVersioning" in found.out for found in (told, untold)] == [False, True]
+    assert ["GetBucketVersioning" in found.out for found in (reported, unreported)] == [False, True]
     asked = guarded.asked("nurse")
     assert actions(policies()["Bucket rules"]) <= set(asked)
     assert not any(403 in statuses for statuses in asked.values())

@@ -54,7 +54,7 @@ def test_a_batch_and_its_commit_marker_become_two_rows() -> None:
     assert (scanner.end, scanner.problem, scanner.valid_bytes, scanner.batch_count) == (ScanEnd.EXACT, None, 175, 2)
 
 
-def test_an_abort_marker_is_told_from_a_commit() -> None:
+def test_an_abort_marker_is_distinguished_from_a_commit() -> None:
     (row,) = rows(scan_bytes(ABORT_MARKER))
     assert (row["marker_type"], row["coordinator_epoch"], row["crc"]) == (MARKER_ABORT, 9, 0x919F03BE)
 

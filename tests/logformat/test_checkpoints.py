@@ -33,7 +33,7 @@ def test_runs_of_blanks_and_windows_line_ends_are_accepted() -> None:
     [
         (b"1\n0\n", "checkpoint version 1"),
         (b"0", "the number of entries is missing"),
-        (b"0\n2\na 0 1\n", "1 entries, the file announces 2"),
+        (b"0\n2\na 0 1\n", "1 entry, the file announces 2"),
         (b"0\n1\na 0 1\nb 0 1\n", "2 entries, the file announces 1"),
         (b"0\n1\na 0\n", "line 3 has 2 tokens"),
         (b"0\n1\na 0 1 2\n", "line 3 has 4 tokens"),

@@ -121,7 +121,7 @@ def test_folding_is_used_only_where_the_target_has_all_of_it(
         ("+sse4.2,-sse4.2", set()),
     ],
 )
-def test_what_the_user_has_the_compiler_told_counts_instead_of_the_processor(
+def test_what_the_user_has_set_for_the_compiler_counts_instead_of_the_processor(
     asked: str | None, expected: set[str]
 ) -> None:
     features = kernel.usable_features(dict.fromkeys(folding.NEEDED, True), asked)

@@ -187,7 +187,7 @@ class Story:
         self.partitions.retain(name, 2)
         # At a high speed its first check would exceed the limit of 10 s, and show what it has not read as waiting.
         self.start(1.0, {})
-        self.until(f"{name} stops at a gap", lambda status: states(status)[name] == "hole")
+        self.until(f"{name} stops at a gap", lambda status: states(status)[name] == "gap")
         self.until_archived(but=name)
 
 

@@ -214,7 +214,7 @@ def test_a_page_whose_program_ended_says_that_it_is_old_and_recovers(chromium: B
 def test_nobody_is_asked_while_the_page_is_hidden(page: Page) -> None:
     page.clock.install(time=0)
     page.goto("/")
-    page.clock.pause_at(3_600)  # From here on time goes by only where it is told to.
+    page.clock.pause_at(3_600)  # From here on time goes by only where the test moves it.
     is_live = re.compile("live")
     expect(page.locator("#pulse")).to_have_class(is_live)
     asked: list[Request] = []

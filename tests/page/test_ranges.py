@@ -73,7 +73,7 @@ OFFSETS = st.integers(0, 10**12)
     uploads=st.lists(st.tuples(OFFSETS, OFFSETS), max_size=4),
     clean=st.none() | OFFSETS,
 )
-def test_whatever_is_told_a_bar_rises_without_overlap_and_fills_its_width(
+def test_whatever_is_reported_a_bar_rises_without_overlap_and_fills_its_width(
     archived: int | None,
     start: int,
     length: int,

@@ -55,7 +55,7 @@ def test_the_page_renders_before_anything_is_known(rig: Rig) -> None:
     assert "No partitions in the log directories yet" in rig.text()
 
 
-def test_nothing_that_is_told_becomes_markup(rig: Rig) -> None:
+def test_nothing_that_is_reported_becomes_markup(rig: Rig) -> None:
     rig.model.about(NASTY, NASTY)
     fill(rig.model, [a_look(f"{NASTY}-0", error="CorruptFile", pending_segments=1, error_text=NASTY)])
     rig.model.failed(NASTY, NASTY, NASTY)
@@ -136,7 +136,7 @@ def test_who_asks_while_the_pipeline_works_holds_nobody_up(rig: Rig) -> None:
             for number in range(6):
                 rig.clock.advance_ms(3_000)
                 assert "topic-" in rig.text(f"page={number % 5 + 1}")
-        except BaseException as error:  # noqa: BLE001 - told to the test's own thread
+        except BaseException as error:  # noqa: BLE001 - reported to the test's own thread
             failures.append(error)
 
     viewers = [Thread(target=view) for _ in range(3)]

@@ -82,7 +82,7 @@ def test_every_trouble_is_said_once_and_leads_to_where_it_is_shown() -> None:
     assert found.troubles[1].text == "log dirs: not mounted"
 
 
-def test_a_partition_that_does_not_get_on_is_told_and_one_that_catches_up_is_not() -> None:
+def test_a_partition_that_does_not_get_on_is_reported_and_one_that_catches_up_is_not() -> None:
     old = waiting(oldest_pending_ms=NOW_MS - 7 * HOUR_MS)
     stuck = summary(board(figures(old, stands_since_ms=NOW_MS - HOUR_MS - 1), figures(a_look("a-1"))))
     assert stuck.tone == "warn"
@@ -96,7 +96,7 @@ def test_a_partition_that_does_not_get_on_is_told_and_one_that_catches_up_is_not
         assert summary(board(busy)).tone == "good"
 
 
-def test_refused_settings_and_missing_rights_are_told() -> None:
+def test_refused_settings_and_missing_rights_are_reported() -> None:
     found = summary(
         board(figures(a_look())),
         config={"stale": True, "refused": {"reason": "these need a restart", "settings": ["store.url", "log.format"]}},
@@ -163,9 +163,9 @@ def test_totals_add_up_and_the_earliest_deadline_counts() -> None:
     assert shown["Unarchived data deleted in"][0] == duration_text(3 * 3600)
 
 
-def test_a_retention_that_nobody_has_told_threatens_for_all_we_know() -> None:
-    untold = figures(waiting(is_retention_known=False))
-    tiles = {tile.label: tile for tile in summary(board(untold)).tiles}
+def test_a_retention_that_no_broker_has_reported_threatens_for_all_we_know() -> None:
+    unreported = figures(waiting(is_retention_known=False))
+    tiles = {tile.label: tile for tile in summary(board(unreported)).tiles}
     assert tiles["Unarchived data deleted in"].figure == "unknown"
     assert tiles["Unarchived data deleted in"].note == "the retention of 1 partition is unknown: no broker reported it"
     tiles = {tile.label: tile for tile in summary(board(figures(waiting()))).tiles}

@@ -103,7 +103,7 @@ def reference_logs_of(
     """What the plain reference leaves of the archive, in so many segments each."""
     root = state.lineage.root
     logs = [(segment, store.read(below(root, segment.log_key))) for segment in state.segments]
-    told = partition_of([(segment.base_offset, log, 0) for segment, log in logs])
+    reported = partition_of([(segment.base_offset, log, 0) for segment, log in logs])
     count = sum(groups)
     last = state.segments[count - 1]
     indexes = store.read(below(root, last.indexes_key))
@@ -113,7 +113,7 @@ def reference_logs_of(
         rules,
         groups=list(groups),
         last_batches=LastBatches.of(table),
-        aborted=told.aborted,
+        aborted=reported.aborted,
         log_start_offset=state.deleted_before_offset,
     )
     return [group.log for group in cleaned.groups]

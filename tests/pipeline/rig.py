@@ -36,7 +36,7 @@ from tests.golden import golden, wall_clock_ms
 AT_ONCE = Settling(settle_ms=0, snapshot_grace_ms=0)
 
 
-class Told:
+class Reported:
     """All sinks of `run`, and what they show."""
 
     def __init__(self, clock: Clock, metrics: Metrics, memory: ArchiveCache) -> None:
@@ -50,7 +50,7 @@ class Told:
 
 def status_of(tools: RunContext) -> StatusModel:
     """What the status page would show of these tools' work."""
-    assert isinstance(tools.emit, Told)
+    assert isinstance(tools.emit, Reported)
     return tools.emit.status
 
 
@@ -69,8 +69,8 @@ def tools_for(
     # A machine whose own disk is nearly full must not decide what is held.
     journal, metrics = Journal(state_dir), Metrics(clock)
     memory = ArchiveCache()
-    told = Told(clock, metrics, memory)
-    held = PinnedFiles(pins, free=lambda _descriptor: 1.0, emit=told)
+    reported = Reported(clock, metrics, memory)
+    held = PinnedFiles(pins, free=lambda _descriptor: 1.0, emit=reported)
     metrics.broker.held_deleted.set_function(held.unlinked_bytes)
     try:
         yield RunContext(
@@ -81,7 +81,7 @@ def tools_for(
             journal=journal,
             policy=RunLimits(**{"settling": AT_ONCE, "workers": 1, **policy}),
             instance="test",
-            emit=told,
+            emit=reported,
             memory=memory,
             held=held,
         )

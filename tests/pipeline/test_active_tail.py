@@ -1,4 +1,4 @@
-"""What never rolls is never archived: when retention deletes an active segment that is idle, and who is told."""
+"""What never rolls is never archived: when retention deletes an active segment that is idle, and what is reported."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ def test_an_engine_that_fails_between_steps_leaves_no_uploads(story: Story, monk
                 story.compact()
         outcomes.append(len(story.committed))
         assert story.unnamed() == set(), f"the engine failed at step {step}"
-    # What was committed before the failure stays, and is told.
+    # What was committed before the failure stays, and is reported.
     assert outcomes == sorted(outcomes)
     assert outcomes.count(0) > 2
     assert outcomes.count(1) > 2

@@ -38,7 +38,7 @@ def site(tmp_path: Path) -> Site:
 
 @pytest.mark.parametrize("lists_etags", [True, False])
 def test_a_start_beside_what_is_archived_takes_one_request_or_two(site: Site, lists_etags: bool) -> None:
-    """The last commit is read where nothing of the store's has told of it yet: no process has listed it, or none can."""
+    """The last commit is read where nothing of the store's shows it yet: no process has listed it, or none can."""
     site.store.lists_etags = lists_etags
     first, _ = site.run()
     assert first.errors == []
@@ -56,7 +56,7 @@ def _last_commit(site: Site) -> str:
 
 
 def test_a_last_commit_whose_mark_is_another_is_read(site: Site) -> None:
-    """Copied there anew, or replaced: what it says is told by its bytes."""
+    """Copied there anew, or replaced: its bytes decide what it says."""
     site.run()
     site.run()
     site.store.modified_ms[_last_commit(site)] += 1
@@ -178,7 +178,7 @@ def _rewrite_last_checksum(log: Path) -> None:
         file.write(b"\x01\x02\x03\x04")
 
 
-def test_a_log_that_does_not_continue_what_is_remembered_is_told_so_at_once(site: Site) -> None:
+def test_a_log_that_does_not_continue_what_is_remembered_is_reported_at_once(site: Site) -> None:
     """Also where nothing has rolled that would be held against the archive before it is appended."""
     site.run()
     rolled = rolled_ranges(site.log_dir, PARTITION)

@@ -145,9 +145,9 @@ def test_a_topic_that_was_made_anew_under_the_same_leader_epoch_is_seen_by_what_
     assert ranges(archived_states(store)["orders-0"]) == spans[:2]
 
 
-@pytest.mark.parametrize("told_from_the_start", [True, False])
+@pytest.mark.parametrize("reported_from_the_start", [True, False])
 def test_a_directory_without_a_topic_id_is_archived_under_the_one_that_the_cluster_tells(
-    told_from_the_start: bool, tmp_path: Path
+    reported_from_the_start: bool, tmp_path: Path
 ) -> None:
     log_dir, store = golden_copy("4.3.0", tmp_path / "copy") / "logs", MemoryStore()
     metadata = log_dir / "orders-0" / "partition.metadata"
@@ -158,7 +158,7 @@ def test_a_directory_without_a_topic_id_is_archived_under_the_one_that_the_clust
         (log_dir / name / "partition.metadata").unlink()
     remove_offsets(log_dir / "orders-0", lambda offset: offset <= spans[1][1])
     facts = Leadership(FileBrokerFacts([log_dir], assume_leader=True))
-    facts.topic_id = topic_id if told_from_the_start else None
+    facts.topic_id = topic_id if reported_from_the_start else None
     with tools_for(log_dir, store, tmp_path / "state") as tools:
         rounds = rounds_of(replace(tools, facts=facts), log_dir)
         assert rounds.run_once().errors == []
@@ -168,7 +168,7 @@ def test_a_directory_without_a_topic_id_is_archived_under_the_one_that_the_clust
                 shutil.copy2(file, log_dir / "orders-0")
         assert rounds.run_once().errors == []
     state = archived_states(store)["orders-0"]
-    assert (state.lineage.incarnation, state.topic_id) == (topic_id if told_from_the_start else "0", topic_id)
+    assert (state.lineage.incarnation, state.topic_id) == (topic_id if reported_from_the_start else "0", topic_id)
     assert ranges(state) == spans
 
 
@@ -239,13 +239,13 @@ def test_what_no_replica_has_any_more_is_recorded_as_lost_and_archiving_goes_on(
         facts.cluster_start_offset = spans[3][0]
         with capture_logs() as logs:
             assert rounds.run_once().errors == []
-        (told,) = [event for event in logs if event["event"] == "offsets_lost"]
-        assert (told["log_level"], told["partition"]) == ("error", "orders-0")
-        assert (told["from_offset"], told["to_offset"]) == (spans[0][1], spans[3][0])
+        (reported,) = [event for event in logs if event["event"] == "offsets_lost"]
+        assert (reported["log_level"], reported["partition"]) == ("error", "orders-0")
+        assert (reported["from_offset"], reported["to_offset"]) == (spans[0][1], spans[3][0])
         metrics = tools.metrics.exposition()[0].decode()
         assert f"lost_offsets_total {spans[3][0] - spans[0][1]}.0" in metrics
-        (told_s,) = re.findall(r"^tiered_sidecar_last_loss_timestamp_seconds (\S+)$", metrics, re.MULTILINE)
-        assert float(told_s) == tools.clock.now_ms() / 1000
+        (reported_s,) = re.findall(r"^tiered_sidecar_last_loss_timestamp_seconds (\S+)$", metrics, re.MULTILINE)
+        assert float(reported_s) == tools.clock.now_ms() / 1000
     (hole,) = archived_states(store)["orders-0"].holes
     assert (hole.base_offset, hole.end_offset) == (spans[0][1], spans[3][0])
 

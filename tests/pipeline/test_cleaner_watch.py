@@ -205,7 +205,7 @@ def test_without_configurations_only_what_was_cleaned_before_is_watched(tmp_path
     assert broker.watch().look().partitions == 0
 
 
-def test_files_that_cannot_be_believed_are_told_and_looks_are_rare(tmp_path: Path) -> None:
+def test_files_that_cannot_be_believed_are_reported_and_looks_are_rare(tmp_path: Path) -> None:
     broker = Broker(tmp_path)
     (tmp_path / "cleaner-offset-checkpoint").write_text("7\n")
     watch = broker.watch()

@@ -19,7 +19,7 @@ from sidecar.topic_policy import TopicPolicy, Unanswered
 
 OF_HDR = "compaction.topics, entry hdr"
 HDR = {"pattern": "hdr", "strategy": "header", "header": "v"}
-TOLD = TopicPolicy(
+REPORTED = TopicPolicy(
     compaction_strategy="header",
     compaction_strategy_header="w",
     origins={"compaction_strategy": "topic", "compaction_strategy_header": "topic"},
@@ -27,27 +27,27 @@ TOLD = TopicPolicy(
 
 
 def resolved(
-    given: GivenRules, *entries: Any, told: TopicPolicy | None = None, forecast: bool = False, **values: Any
+    given: GivenRules, *entries: Any, reported: TopicPolicy | None = None, forecast: bool = False, **values: Any
 ) -> CommandRules:
     settings = CompactionSettings.model_validate({**values, "topics": entries})
-    return command_rules(settings, "hdr", told or TopicPolicy(), given, is_forecast=forecast)
+    return command_rules(settings, "hdr", reported or TopicPolicy(), given, is_forecast=forecast)
 
 
 @pytest.mark.parametrize(
-    ("given", "entries", "told", "in_use", "chosen_by"),
+    ("given", "entries", "reported", "in_use", "chosen_by"),
     [
         (GivenRules(), [], None, "offset", "default"),
         (GivenRules(), [HDR], None, "header 'v'", OF_HDR),
         (GivenRules(), ["hdr"], None, "offset", "default"),
         (GivenRules(Strategy.HEADER, "v"), ["hdr"], None, "header 'v'", "flag"),
-        (GivenRules(), [], TOLD, "header 'w'", "its config compaction.strategy (topic)"),
-        (GivenRules(), [HDR], TOLD, "header 'v'", OF_HDR),
-        (GivenRules(), ["hdr"], TOLD, "header 'w'", "compaction.topics, entry hdr (strategy: topic)"),
-        (GivenRules(), [{"pattern": "hdr", "strategy": "header"}], TOLD, "header 'w'", OF_HDR),
+        (GivenRules(), [], REPORTED, "header 'w'", "its config compaction.strategy (topic)"),
+        (GivenRules(), [HDR], REPORTED, "header 'v'", OF_HDR),
+        (GivenRules(), ["hdr"], REPORTED, "header 'w'", "compaction.topics, entry hdr (strategy: topic)"),
+        (GivenRules(), [{"pattern": "hdr", "strategy": "header"}], REPORTED, "header 'w'", OF_HDR),
         (
             GivenRules(),
             [{"pattern": "hdr", "strategy": "timestamp"}],
-            TOLD,
+            REPORTED,
             "timestamp",
             "compaction.topics, entry hdr",
         ),
@@ -57,14 +57,14 @@ def resolved(
     ],
 )
 def test_what_counts_where_no_flag_contradicts(
-    given: GivenRules, entries: list[Any], told: TopicPolicy | None, in_use: str, chosen_by: str
+    given: GivenRules, entries: list[Any], reported: TopicPolicy | None, in_use: str, chosen_by: str
 ) -> None:
-    found = resolved(given, *entries, told=told)
+    found = resolved(given, *entries, reported=reported)
     assert (str(found.in_use), found.chosen_by, found.contradictions) == (in_use, chosen_by, ())
 
 
 @pytest.mark.parametrize(
-    ("given", "entries", "told", "in_use", "contradiction"),
+    ("given", "entries", "reported", "in_use", "contradiction"),
     [
         (
             GivenRules(Strategy.TIMESTAMP),
@@ -90,7 +90,7 @@ def test_what_counts_where_no_flag_contradicts(
         (
             GivenRules(Strategy.OFFSET),
             [],
-            TOLD,
+            REPORTED,
             "offset",
             "--strategy offset means strategy offset, but its config compaction.strategy (topic) says header 'w'",
         ),
@@ -118,13 +118,13 @@ def test_what_counts_where_no_flag_contradicts(
     ],
 )
 def test_a_flag_that_contradicts_is_named_with_both_values(
-    given: GivenRules, entries: list[Any], told: TopicPolicy | None, in_use: str, contradiction: str
+    given: GivenRules, entries: list[Any], reported: TopicPolicy | None, in_use: str, contradiction: str
 ) -> None:
-    found = resolved(given, *entries, told=told)
+    found = resolved(given, *entries, reported=reported)
     assert (str(found.in_use), found.contradictions) == (in_use, (contradiction,))
     (objection,) = found.objections
     assert str(objection).startswith(f"topic hdr: {contradiction}. Nothing was compacted. ")
-    assert resolved(given, *entries, told=told, forecast=True).contradictions == ()
+    assert resolved(given, *entries, reported=reported, forecast=True).contradictions == ()
 
 
 def test_what_an_entry_leaves_open_no_flag_contradicts() -> None:
@@ -157,11 +157,11 @@ def test_a_header_without_the_strategy_is_refused_but_for_a_forecast() -> None:
 
 
 def test_a_strategy_that_this_release_does_not_know_leaves_the_topic_alone() -> None:
-    told = TopicPolicy(compaction_strategy="lexicographic")
-    found = resolved(GivenRules(), told=told)
+    reported = TopicPolicy(compaction_strategy="lexicographic")
+    found = resolved(GivenRules(), reported=reported)
     assert found.policy is None
     assert "'lexicographic' is not a compaction strategy" in found.why_not
-    assert str(resolved(GivenRules(), HDR, told=told).in_use) == "header 'v'"
+    assert str(resolved(GivenRules(), HDR, reported=reported).in_use) == "header 'v'"
 
 
 def state_by(strategy: str, **parameters: str) -> PartitionState:
@@ -186,7 +186,7 @@ def test_without_a_declaration_the_newest_compaction_decides() -> None:
 
 
 @pytest.mark.parametrize(
-    ("entries", "told", "may_change"),
+    ("entries", "reported", "may_change"),
     [
         ([{"pattern": "hdr", "strategy": "offset"}], None, True),
         ([], TopicPolicy(compaction_strategy="offset"), True),
@@ -196,18 +196,18 @@ def test_without_a_declaration_the_newest_compaction_decides() -> None:
     ],
 )
 def test_what_declares_a_strategy_may_change_it_and_a_default_may_not(
-    entries: list[Any], told: TopicPolicy | None, may_change: bool
+    entries: list[Any], reported: TopicPolicy | None, may_change: bool
 ) -> None:
-    change = resolved(GivenRules(), *entries, told=told).change_of(state_by("header", header="v"))
+    change = resolved(GivenRules(), *entries, reported=reported).change_of(state_by("header", header="v"))
     assert (change is None) == may_change
 
 
 def test_what_a_broker_has_not_reported_must_be_given() -> None:
-    told = TopicPolicy(unanswered=Unanswered("no right"))
+    reported = TopicPolicy(unanswered=Unanswered("no right"))
     ignoring = {"ignore_cleanup_policy": True, "min_compaction_lag_ms": 0}
-    alone = resolved(GivenRules(), told=told, **ignoring)
+    alone = resolved(GivenRules(), reported=reported, **ignoring)
     assert alone.policy is None
     assert "unknown configs: compaction.strategy, delete.retention.ms (no right)" in alone.why_not
     given = GivenRules(Strategy.HEADER, "v", delete_retention_ms=7)
-    assert str(resolved(given, told=told, **ignoring).in_use) == "header 'v'"
-    assert "compaction.strategy.header" in resolved(GivenRules(Strategy.HEADER), told=told, **ignoring).why_not
+    assert str(resolved(given, reported=reported, **ignoring).in_use) == "header 'v'"
+    assert "compaction.strategy.header" in resolved(GivenRules(Strategy.HEADER), reported=reported, **ignoring).why_not

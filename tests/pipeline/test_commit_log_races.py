@@ -56,7 +56,7 @@ class Archiver:
 
 
 def check_once_each(store: MemoryStore, archivers: list[Archiver], end_offset: int) -> None:
-    """Each offset is covered by one live segment, and whatever a writer was told is committed is there."""
+    """Each offset is covered by one live segment, and whatever a writer knows to be committed is there."""
     state = CommitLog(store, ROOT, ManualClock()).read_whole_chain()
     assert state.end_offset == end_offset
     assert [segment.base_offset for segment in state.segments[1:]] == [

@@ -96,23 +96,23 @@ def calls_go_by(store: MemoryStore, *hooks: Callable[[str, str], None]) -> Itera
 
 
 def test_a_group_that_took_too_long_goes_raw(tmp_path: Path) -> None:
-    with story(tmp_path, Strategy.TIMESTAMP, segments=8) as told:
-        store, gc = told.store, Gc(told.store)
+    with story(tmp_path, Strategy.TIMESTAMP, segments=8) as reported:
+        store, gc = reported.store, Gc(reported.store)
 
         def slow(operation: str, key: str) -> None:
             if operation == "upload" and key.endswith(".log"):
                 store.clock.advance_ms(9 * HOUR_MS)  # type: ignore[attr-defined]
-                told.held.tools.clock.sleep_s(9 * HOUR_MS / 1000)
+                reported.held.tools.clock.sleep_s(9 * HOUR_MS / 1000)
 
         with calls_go_by(store, slow, gc):
-            report = told.held.round()
+            report = reported.held.round()
         assert [type(error) for error in report.errors] == [UploadExpired]
         assert gc.commits == 0
-        assert told.held.tools.journal.count() == 0
+        assert reported.held.tools.journal.count() == 0
         require_sound(store)
         with calls_go_by(store, slow, gc):
-            told.finish()
-        assert told.generations() == {0}
+            reported.finish()
+        assert reported.generations() == {0}
         require_sound(store)
 
 

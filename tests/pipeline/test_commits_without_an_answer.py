@@ -1,4 +1,4 @@
-"""What a commit says is told once, also where the store's answer to it was lost."""
+"""What a commit says is reported once, also where the store's answer to it was lost."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ class LosingAnswers(MemoryStore):
 
 
 @pytest.mark.parametrize("starts_again", [False, True])
-def test_a_commit_without_an_answer_is_told_once_it_is_found_to_stand(starts_again: bool, tmp_path: Path) -> None:
+def test_a_commit_without_an_answer_is_reported_once_it_is_found_to_stand(starts_again: bool, tmp_path: Path) -> None:
     log_dir, store = copy_partitions(tmp_path, "orders-0"), LosingAnswers()
     bases = sorted(int(path.stem) for path in (log_dir / "orders-0").glob("*.log"))
     kept = next(base for base in bases if base > EPOCH_START_OFFSET)
     remove_offsets(log_dir / "orders-0", lambda offset: offset >= kept)
     facts = Leadership(FileBrokerFacts([log_dir], assume_leader=True), cluster_start_offset=kept + 5)
-    told_by_round: list[list[int]] = []
+    reported_by_round: list[list[int]] = []
     with ExitStack() as processes:
         rounds = None
         for silent_on in ("/commits/", "/none", "/none"):
@@ -53,13 +53,13 @@ def test_a_commit_without_an_answer_is_told_once_it_is_found_to_stand(starts_aga
             with capture_logs() as logs:
                 report = rounds.run_once()
             assert [type(error) for error in report.errors] == [OutcomeUnknown] * (silent_on != "/none")
-            told_by_round.append([log["before_offset"] for log in logs if log["event"] == "records_deleted"])
+            reported_by_round.append([log["before_offset"] for log in logs if log["event"] == "records_deleted"])
     assert archived_states(store)["orders-0"].deleted_before_offset == kept + 5
     assert commits_that_say_so(store) == [f"{0:020d}"]
-    assert told_by_round == [[], [kept + 5], []]
+    assert reported_by_round == [[], [kept + 5], []]
 
 
-def test_a_hole_of_whose_commit_nobody_heard_is_told(tmp_path: Path) -> None:
+def test_a_hole_of_whose_commit_nobody_heard_is_reported(tmp_path: Path) -> None:
     log_dir, store = copy_partitions(tmp_path, "orders-0"), LosingAnswers()
     spans = rolled_ranges(log_dir, "orders-0")
     facts = Leadership(FileBrokerFacts([log_dir], assume_leader=True))
@@ -68,12 +68,12 @@ def test_a_hole_of_whose_commit_nobody_heard_is_told(tmp_path: Path) -> None:
         assert rounds.run_once().errors == []
         remove_offsets(log_dir / "orders-0", lambda offset: offset >= spans[3][0])
         facts.cluster_start_offset = spans[3][0]
-        told: list[tuple[int, int]] = []
+        reported: list[tuple[int, int]] = []
         for silent_on in (f"/commits/{1:020d}", "/none", "/none"):
             store.silent_on = silent_on
             with capture_logs() as logs:
                 report = rounds.run_once()
             assert [type(error) for error in report.errors] == [OutcomeUnknown] * (silent_on != "/none")
-            told += [(log["from_offset"], log["to_offset"]) for log in logs if log["event"] == "offsets_lost"]
-    assert told == [(spans[0][1], spans[3][0])]
-    assert [(hole.base_offset, hole.end_offset) for hole in archived_states(store)["orders-0"].holes] == told
+            reported += [(log["from_offset"], log["to_offset"]) for log in logs if log["event"] == "offsets_lost"]
+    assert reported == [(spans[0][1], spans[3][0])]
+    assert [(hole.base_offset, hole.end_offset) for hole in archived_states(store)["orders-0"].holes] == reported

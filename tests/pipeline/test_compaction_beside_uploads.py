@@ -277,7 +277,7 @@ def test_without_topics_and_garbage_there_is_no_thread(tmp_path: Path) -> None:
 def test_what_a_round_has_archived_is_offered_and_compacted(tmp_path: Path) -> None:
     log_dir, store = copy_partitions(tmp_path, "orders-0", "compacted-0"), MemoryStore()
     seen: list[Compacting] = []
-    told: list[Any] = []
+    reported: list[Any] = []
 
     def compact(work: Sequence[Compacting]) -> Iterable[Any]:
         seen.extend(work)
@@ -287,7 +287,7 @@ def test_what_a_round_has_archived_is_offered_and_compacted(tmp_path: Path) -> N
     with tools_for(log_dir, store, tmp_path / "state") as tools:
         report = archive(tools, log_dir)
         running = replace(tools, clock=SystemClock())
-        with compaction_in_run(settings, running, LocalEngines(), told.append, compact=compact) as compaction:
+        with compaction_in_run(settings, running, LocalEngines(), reported.append, compact=compact) as compaction:
             compaction.offer(report.led)
             eventually(lambda: bool(seen))
     state: PartitionState = archived_states(store)["orders-0"]
@@ -295,7 +295,7 @@ def test_what_a_round_has_archived_is_offered_and_compacted(tmp_path: Path) -> N
     assert one.led.root == state.lineage.root
     assert (one.led.end_offset, one.assessment.first_uncleanable_offset) == (state.end_offset, state.end_offset)
     assert one.assessment.cleanable_bytes == sum(segment.parts[0].size_bytes for segment in state.segments)
-    assert told
+    assert reported
 
 
 def test_partitions_that_are_not_led_are_not_offered(tmp_path: Path) -> None:

@@ -114,7 +114,7 @@ def test_legacy_messages_have_timestamps_from_magic_1_on(
 
 @pytest.mark.parametrize("body", [b"short", bytes(16) + b"\x07" + bytes(60), bytes(16) + b"\x02" + bytes(10)])
 @pytest.mark.leaves_damage("size_mismatch")
-def test_what_is_no_batch_is_told_with_its_key(store: MemoryStore, body: bytes) -> None:
+def test_what_is_no_batch_is_reported_with_its_key(store: MemoryStore, body: bytes) -> None:
     partition, key = one_segment(store, body)
     with pytest.raises(CorruptFile, match="expected a batch") as refused:
         Look(store, ManualClock(0))(partition, CompactionPolicy(max_compaction_lag_ms=1))

@@ -1,4 +1,4 @@
-"""The worker with a compactor of the test's own: who is compacted together, who rests, and what is told."""
+"""The worker with a compactor of the test's own: who is compacted together, who rests, and what is reported."""
 
 from __future__ import annotations
 
@@ -268,7 +268,7 @@ def test_a_job_that_is_given_up_at_the_end_is_nobodys_fault() -> None:
     assert rig.sample("quarantined_partitions") == 0
 
 
-def test_what_runs_is_told_while_it_runs() -> None:
+def test_what_runs_is_reported_while_it_runs() -> None:
     rig = Rig({"a": 900, "b": 20})
     seen: list[tuple[bool, bool, float]] = []
 

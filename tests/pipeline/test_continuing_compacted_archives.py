@@ -65,7 +65,9 @@ def test_another_leader_goes_on_where_all_was_compacted(
         assert [found.problems for found in verify_archive(store, tools.clock, deep=True)] == [()]
 
 
-def test_a_topic_made_anew_is_told_from_a_compacted_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_topic_made_anew_is_distinguished_from_a_compacted_archive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     one, two = (copy_partitions(tmp_path / name, "orders-0", version=OLD) for name in "ab")
     cut_last(one, "orders-0", 3)
     store = MemoryStore()

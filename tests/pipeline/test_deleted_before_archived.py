@@ -34,7 +34,7 @@ def behind(tmp_path: Path) -> Iterator[Site]:
         yield found
 
 
-def told(found: Site) -> list[tuple[str, int, int]]:
+def reported(found: Site) -> list[tuple[str, int, int]]:
     """What a few rounds tell of the hole."""
     with capture_logs() as logs:
         for _ in range(3):
@@ -47,7 +47,7 @@ def require_hole(found: Site, end_offset: int, *, deleted: bool) -> None:
     event, reason = (
         ("deleted_before_archived", LossReason.DELETED_FIRST) if deleted else ("offsets_lost", LossReason.NOT_ON_DISK)
     )
-    assert told(found) == [(event, ARCHIVED, end_offset)]
+    assert reported(found) == [(event, ARCHIVED, end_offset)]
     sample = found.tools.metrics.registry.get_sample_value
     assert sample("tiered_sidecar_lost_offsets_total") == (0 if deleted else end_offset - ARCHIVED)
     assert (found.tools.memory.last_loss_ms() is None) == deleted
@@ -59,7 +59,7 @@ def require_hole(found: Site, end_offset: int, *, deleted: bool) -> None:
 def test_a_hole_below_a_start_inside_a_segment_is_no_loss(
     behind: Site, base_offset: int, start_offset: int, restarts: bool
 ) -> None:
-    behind.retention(base_offset, told=start_offset)
+    behind.retention(base_offset, reported=start_offset)
     if restarts:
         behind.rounds = rounds_of(behind.tools, behind.directory.parent)
     require_hole(behind, base_offset, deleted=True)
@@ -73,6 +73,6 @@ def test_a_start_at_a_segments_base_may_be_retentions(behind: Site, base_offset:
 
 def test_a_start_that_was_taken_over_from_another_leader_may_be_retentions(behind: Site) -> None:
     """Its segments had other borders."""
-    behind.retention(724, told=730)
+    behind.retention(724, reported=730)
     behind.facts.epoch = 9
     require_hole(behind, 724, deleted=False)

@@ -49,7 +49,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> tuple[PartitionFiles, Part
     return files, archived_states(store)["orders-0"]
 
 
-def told(start_offset: int | None, leader_epoch: int = EPOCH) -> PartitionFacts:
+def reported(start_offset: int | None, leader_epoch: int = EPOCH) -> PartitionFacts:
     return PartitionFacts(ORDERS, None, True, leader_epoch, 0, 0, cluster_start_offset=start_offset)
 
 
@@ -72,7 +72,7 @@ def test_a_deletion_that_no_commit_notes_yet_is_known_to_compaction(
     files, state = seen
     starts, end_offset = LogStarts(), state.end_offset or 0
     assert starts.unnoted_in(state) is None
-    starts = seen_at(starts, files, told(EPOCH_START_OFFSET + 1))
+    starts = seen_at(starts, files, reported(EPOCH_START_OFFSET + 1))
     assert starts.unnoted_in(state) == EPOCH_START_OFFSET + 1
     assert starts.unnoted_in(replace(state, deleted_before_offset=EPOCH_START_OFFSET)) == EPOCH_START_OFFSET + 1
     assert starts.unnoted_in(replace(state, deleted_before_offset=EPOCH_START_OFFSET + 1)) is None
@@ -89,23 +89,23 @@ def test_a_deletion_after_the_last_look_is_known_to_compaction(
     files, state = seen
     border = files.segments[1].base_offset
     starts = LogStarts()
-    starts = seen_at(starts, files, told(0))
+    starts = seen_at(starts, files, reported(0))
 
     def unnoted(facts: PartitionFacts, policy: TopicPolicy = TopicPolicy()) -> int | None:  # noqa: B008 - frozen
         return starts.unnoted_at(state, files, facts, policy)
 
-    assert unnoted(told(border + 5)) == border + 5
+    assert unnoted(reported(border + 5)) == border + 5
     assert starts.inside is None  # That is the business of the next look.
-    assert [unnoted(told(offset)) for offset in (None, 0, border)] == [None] * 3  # retention ends at a border
-    assert unnoted(told(border + 5, EPOCH + 1)) is None
-    assert unnoted(told(border + 5), TIERED) is None
-    assert starts.unnoted_at(state, replace(files, directory_id=(9, 9)), told(border + 5), TopicPolicy()) is None
+    assert [unnoted(reported(offset)) for offset in (None, 0, border)] == [None] * 3  # retention ends at a border
+    assert unnoted(reported(border + 5, EPOCH + 1)) is None
+    assert unnoted(reported(border + 5), TIERED) is None
+    assert starts.unnoted_at(state, replace(files, directory_id=(9, 9)), reported(border + 5), TopicPolicy()) is None
     noted = replace(state, deleted_before_offset=border + 5)
-    assert starts.unnoted_at(noted, files, told(border + 5), TopicPolicy()) is None
-    starts = seen_at(starts, files, told(border + 5))
-    assert unnoted(told(files.segments[2].base_offset)) == border + 5  # retention came after it
+    assert starts.unnoted_at(noted, files, reported(border + 5), TopicPolicy()) is None
+    starts = seen_at(starts, files, reported(border + 5))
+    assert unnoted(reported(files.segments[2].base_offset)) == border + 5  # retention came after it
     assert not starts.is_unknown
-    starts = starts.with_unknown(told(border + 5), border + 5, PartitionError("damaged"), ignored)
+    starts = starts.with_unknown(reported(border + 5), border + 5, PartitionError("damaged"), ignored)
     assert starts.is_unknown
 
 
@@ -116,42 +116,47 @@ def test_a_start_inside_a_segment_counts_above_what_this_leadership_has_written(
     borders = [segment.base_offset for segment in files.segments]
     assert len(borders) > 3
     for border in borders:
-        assert recorded(seen, told(border)) == []
+        assert recorded(seen, reported(border)) == []
         expected = [DeleteRecords(border + 1)] if border >= EPOCH_START_OFFSET else []
-        assert recorded(seen, told(border + 1)) == expected
-        assert recorded(seen, told(border + 1), policy=TIERED) == expected
-        assert recorded(seen, told(border + 1, EPOCH + 2)) == []  # nothing is written yet
+        assert recorded(seen, reported(border + 1)) == expected
+        assert recorded(seen, reported(border + 1), policy=TIERED) == expected
+        assert recorded(seen, reported(border + 1, EPOCH + 2)) == []  # nothing is written yet
     assert EPOCH_START_OFFSET not in borders
-    assert recorded(seen, told(EPOCH_START_OFFSET)) == []  # there another leader's log may have ended
-    assert recorded(seen, told(EPOCH_START_OFFSET + 1)) == [DeleteRecords(EPOCH_START_OFFSET + 1)]
-    assert recorded(seen, told((state.end_offset or 0) + 1)) == []  # in the active segment: told when that is archived
+    assert recorded(seen, reported(EPOCH_START_OFFSET)) == []  # there another leader's log may have ended
+    assert recorded(seen, reported(EPOCH_START_OFFSET + 1)) == [DeleteRecords(EPOCH_START_OFFSET + 1)]
+    assert (
+        recorded(seen, reported((state.end_offset or 0) + 1)) == []
+    )  # in the active segment: reported when that is archived
 
 
 def test_a_start_that_moved_under_this_leadership_counts(seen: tuple[PartitionFiles, PartitionState]) -> None:
     for border in (segment.base_offset for segment in seen[0].segments[1:4]):
         moved = [DeleteRecords(border + 5)]
-        assert recorded(seen, told(border + 5), told(0)) == moved
-        assert recorded(seen, told(border + 5), told(None), told(border), told(border + 1)) == moved
-        assert recorded(seen, told(border), told(0)) == []
+        assert recorded(seen, reported(border + 5), reported(0)) == moved
+        assert recorded(seen, reported(border + 5), reported(None), reported(border), reported(border + 1)) == moved
+        assert recorded(seen, reported(border), reported(0)) == []
         # Retention has moved it on since, or another request has.
-        assert recorded(seen, told(699), told(0), told(border + 5)) == [DeleteRecords(699)]
-        assert recorded(seen, told(seen[0].segments[5].base_offset), told(0), told(border + 5)) == moved
-        assert recorded(seen, told(border + 5), told(border + 5)) == []
+        assert recorded(seen, reported(699), reported(0), reported(border + 5)) == [DeleteRecords(699)]
+        assert recorded(seen, reported(seen[0].segments[5].base_offset), reported(0), reported(border + 5)) == moved
+        assert recorded(seen, reported(border + 5), reported(border + 5)) == []
         # It moved while another led, or nobody knows when.
-        assert recorded(seen, told(border + 5), told(0, EPOCH - 1)) == []
-        assert recorded(seen, told(border + 5), replace(told(0), leads=False)) == []
+        assert recorded(seen, reported(border + 5), reported(0, EPOCH - 1)) == []
+        assert recorded(seen, reported(border + 5), replace(reported(0), leads=False)) == []
         # Segments that earlier leaders uploaded have borders of their own.
-        assert recorded(seen, told(border + 5), told(0), policy=TIERED) == []
+        assert recorded(seen, reported(border + 5), reported(0), policy=TIERED) == []
         assert (
-            recorded(seen, told(border + 5), told(0), policy=TopicPolicy(unanswered=Unanswered("not authorized"))) == []
+            recorded(
+                seen, reported(border + 5), reported(0), policy=TopicPolicy(unanswered=Unanswered("not authorized"))
+            )
+            == []
         )
 
 
 def test_without_a_leader_that_is_asked_nothing_is_said(seen: tuple[PartitionFiles, PartitionState]) -> None:
     start_offset = seen[0].segments[-1].base_offset + 5
-    assert recorded(seen, replace(told(None), log_start_offset=start_offset)) == []
-    assert recorded(seen, told(start_offset, -1)) == []
-    assert recorded(seen, told(start_offset)) == [DeleteRecords(start_offset)]
+    assert recorded(seen, replace(reported(None), log_start_offset=start_offset)) == []
+    assert recorded(seen, reported(start_offset, -1)) == []
+    assert recorded(seen, reported(start_offset)) == [DeleteRecords(start_offset)]
 
 
 def commits_that_say_so(store: MemoryStore) -> list[str]:
@@ -159,7 +164,7 @@ def commits_that_say_so(store: MemoryStore) -> list[str]:
     return [key.rpartition("/")[2].removesuffix(".json") for key in said]
 
 
-def test_it_is_committed_with_the_next_segment_only_once_and_told(tmp_path: Path) -> None:
+def test_it_is_committed_with_the_next_segment_only_once_and_reported(tmp_path: Path) -> None:
     log_dir, store = copy_partitions(tmp_path, "orders-0"), MemoryStore()
     bases = sorted(int(path.stem) for path in (log_dir / "orders-0").glob("*.log"))
     kept = next(base for base in bases if base > EPOCH_START_OFFSET)
@@ -268,7 +273,7 @@ def test_retention_while_a_log_is_moved_to_another_log_dir_is_no_deletion(
     files, start_offset = moved
     starts, reads = LogStarts(), []
     if is_seen_to_move:
-        starts = seen_at(starts, files, told(0))  # the broker's answer of the moment before the swap
+        starts = seen_at(starts, files, reported(0))  # the broker's answer of the moment before the swap
 
     def whole() -> PartitionState:
         reads.append(1)
@@ -276,9 +281,9 @@ def test_retention_while_a_log_is_moved_to_another_log_dir_is_no_deletion(
 
     def said(start_offset: int, known: PartitionState) -> list[DeleteRecords]:
         nonlocal starts
-        starts = seen_at(starts, files, told(start_offset))
+        starts = seen_at(starts, files, reported(start_offset))
         end_offset = state.end_offset or 0
-        found, starts = deleted_on_purpose(told(start_offset), known, starts, end_offset, whole, ignored)
+        found, starts = deleted_on_purpose(reported(start_offset), known, starts, end_offset, whole, ignored)
         return found
 
     known = replace(state, segments=())
@@ -291,13 +296,13 @@ def test_a_start_in_another_directory_is_not_compared_with_the_one_before(
     seen: tuple[PartitionFiles, PartitionState],
 ) -> None:
     files, starts = seen[0], LogStarts()
-    starts = seen_at(starts, files, told(0))
-    starts = seen_at(starts, files, told(145))
-    assert starts.has_moved(told(145))
+    starts = seen_at(starts, files, reported(0))
+    starts = seen_at(starts, files, reported(145))
+    assert starts.has_moved(reported(145))
     assert starts.inside == 145
-    starts = seen_at(starts, replace(files, directory_id=(9, 9)), told(145))
-    assert not starts.has_moved(told(145))
-    assert starts.has_moved(told(146))
+    starts = seen_at(starts, replace(files, directory_id=(9, 9)), reported(145))
+    assert not starts.has_moved(reported(145))
+    assert starts.has_moved(reported(146))
     assert starts.inside is None
 
 
@@ -317,12 +322,14 @@ def test_a_start_where_the_archive_may_have_lost_a_border_is_no_deletion(
         ((alone,), (removed,), []),
     ):
         state = replace(seen[1], segments=segments, removed=gone)
-        assert recorded((files, state), told(start_offset)) == expected
+        assert recorded((files, state), reported(start_offset)) == expected
     up_to_it = replace(seen[1], segments=(), removed=(), end_offset=start_offset)
     starts = LogStarts()
-    starts = seen_at(starts, files, told(start_offset))
+    starts = seen_at(starts, files, reported(start_offset))
     assert starts.inside == start_offset
-    assert not deleted_on_purpose(told(start_offset), up_to_it, starts, last.end_offset, lambda: up_to_it, ignored)[0]
+    assert not deleted_on_purpose(reported(start_offset), up_to_it, starts, last.end_offset, lambda: up_to_it, ignored)[
+        0
+    ]
 
 
 def test_an_unreadable_segment_at_the_log_start_does_not_keep_the_next_from_the_archive(

@@ -36,7 +36,7 @@ def away(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Site]:
 
 
 def back(found: Site) -> list[tuple[str, int, int]]:
-    """The store is back, and all is archived: what is told of what is gone."""
+    """The store is back, and all is archived: what is reported of what is gone."""
     found.store.is_away = False
     clock = found.tools.clock
     assert isinstance(clock, ManualClock)
@@ -69,7 +69,7 @@ def test_what_retention_took_alone_is_archived_as_live(away: Site) -> None:
 
 def test_of_what_went_before_the_first_commit_only_what_retention_took_is_lost(away: Site) -> None:
     for directory_start, start_offset in ((248, 248), (248, 300), (504, 504)):
-        away.retention(directory_start, told=start_offset)
+        away.retention(directory_start, reported=start_offset)
         assert away.lost() == []
     away.tools.held.release()
     assert back(away) == [("offsets_lost", 0, 248), ("offsets_lost", 300, 504)]
@@ -101,8 +101,8 @@ def test_a_hole_is_deleted_up_to_there_and_lost_above(behind: Site) -> None:
     assert behind.lost() == []
     behind.tools.held.release()
     behind.retention(ACTIVE)
-    told = back(behind)
-    assert told == [("deleted_before_archived", base_offset, deleted_end), ("offsets_lost", deleted_end, ACTIVE)]
+    reported = back(behind)
+    assert reported == [("deleted_before_archived", base_offset, deleted_end), ("offsets_lost", deleted_end, ACTIVE)]
     state = archived_states(behind.store)[NAME]
     holes = Hole(base_offset, deleted_end, LossReason.DELETED_FIRST), Hole(deleted_end, ACTIVE, LossReason.NOT_ON_DISK)
     assert (state.holes, state.deleted_before_offset) == (holes, deleted_end)

@@ -138,7 +138,7 @@ def test_tombstones_and_markers_stay_in_copies_as_they_are(held: Rig) -> None:
     }
 
 
-def test_readers_of_committed_records_are_told_of_transactions_that_began_below(held: Rig) -> None:
+def test_readers_of_committed_records_learn_of_transactions_that_began_below(held: Rig) -> None:
     state = only_state(held.store)
     index = read_transaction_index(parts_of(held.store, state, state.segments[1])[PartName.TRANSACTION_INDEX])
     assert (index.producer_id.tolist(), index.first_offset.tolist(), index.last_offset.tolist()) == ([7], [0], [3])

@@ -103,38 +103,38 @@ def commits_of(store: MemoryStore) -> list[list[int]]:
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("seed", range(4))
 def test_one_commit_archives_the_group(seed: int, strategy: Strategy, tmp_path: Path) -> None:
-    with story(tmp_path, strategy, seed) as told:
-        assert told.held.round().errors == []
-        told.check()
-        assert commits_of(told.store) == [told.rolled]
-        assert 1 in told.generations()
-        assert told.kept() == winners(told.raw(), strategy)
-        assert list(told.held.copies.iterdir()) == []
-        assert told.held.tools.journal.count() == 0
+    with story(tmp_path, strategy, seed) as reported:
+        assert reported.held.round().errors == []
+        reported.check()
+        assert commits_of(reported.store) == [reported.rolled]
+        assert 1 in reported.generations()
+        assert reported.kept() == winners(reported.raw(), strategy)
+        assert list(reported.held.copies.iterdir()) == []
+        assert reported.held.tools.journal.count() == 0
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_death_at_any_call_of_the_store_loses_no_key(strategy: Strategy, tmp_path: Path) -> None:
-    with story(tmp_path / "count", strategy, 7) as told:
+    with story(tmp_path / "count", strategy, 7) as reported:
         before, count = dies_at(10**9, after=False)
-        told.store.before = before
-        told.held.round()
+        reported.store.before = before
+        reported.held.round()
         total = count()
     assert total > 10
     for call in range(0, total, 1 if strategy is Strategy.TIMESTAMP else 5):
         place = tmp_path / str(call)
-        with story(place, strategy, 7) as told:
-            told.store.before, _ = dies_at(call, after=False)
+        with story(place, strategy, 7) as reported:
+            reported.store.before, _ = dies_at(call, after=False)
             with pytest.raises(Killed):
-                told.held.round()
-            told.store.before = lambda _operation, _key: None
-            told.check()
-            log_dir, store = told.held.log_dir, told.store
+                reported.held.round()
+            reported.store.before = lambda _operation, _key: None
+            reported.check()
+            log_dir, store = reported.held.log_dir, reported.store
         with tools_for(log_dir, store, place / "state", producer_id_expiration_ms=None) as tools:
             assert archive(tools, log_dir).errors == []
             assert tools.journal.count() == 0
-        told.check()
-        assert only_state(store).end_offset == max(told.segments)
+        reported.check()
+        assert only_state(store).end_offset == max(reported.segments)
 
 
 @pytest.mark.parametrize("operation", ["upload", "put_if_absent", "head", "read"])
@@ -145,18 +145,18 @@ def test_a_store_that_fails_loses_no_key(kind: FaultKind, operation: str, tmp_pa
     for nth in range(4):
         # The first read asks an archive that seems empty for its first commit, before anything waits.
         store = MemoryStore(faults=[Fault(operation, nth + (operation == "read"), kind, key_part="orders")])
-        with story(tmp_path / str(nth), Strategy.TIMESTAMP, nth, store) as told:
-            told.held.round()
-            told.check()
-            told.finish()
+        with story(tmp_path / str(nth), Strategy.TIMESTAMP, nth, store) as reported:
+            reported.held.round()
+            reported.check()
+            reported.finish()
 
 
-def change_one(told: Story, how: str, base_offset: int) -> None:
-    path = told.path(base_offset)
+def change_one(reported: Story, how: str, base_offset: int) -> None:
+    path = reported.path(base_offset)
     if how == "gone":
         path.unlink()
     elif how == "shorter":
-        path.write_bytes(told.segments[base_offset][0][:-1])
+        path.write_bytes(reported.segments[base_offset][0][:-1])
     elif how == "another file":
         content = path.read_bytes()
         path.unlink()
@@ -169,84 +169,86 @@ def test_a_later_member_that_cannot_go_keeps_no_copy_of_the_others_in_the_archiv
     how: str, uploads: int, tmp_path: Path
 ) -> None:
     for seed in range(3):
-        with story(tmp_path / str(seed), Strategy.TIMESTAMP, seed) as told:
+        with story(tmp_path / str(seed), Strategy.TIMESTAMP, seed) as reported:
             left = [uploads]
 
-            def act(operation: str = "upload", _key: str = "", told: Story = told, left: list[int] = left) -> None:
+            def act(
+                operation: str = "upload", _key: str = "", reported: Story = reported, left: list[int] = left
+            ) -> None:
                 if operation != "upload":
                     return
                 left[0] -= 1
                 if left[0] == -1:
                     if how == "copy gone":
-                        max(told.held.copies.rglob("*.log")).unlink(missing_ok=True)
+                        max(reported.held.copies.rglob("*.log")).unlink(missing_ok=True)
                     elif how == "retention":
-                        for base_offset in told.rolled[:2]:
-                            told.path(base_offset).unlink()
+                        for base_offset in reported.rolled[:2]:
+                            reported.path(base_offset).unlink()
                     else:
-                        change_one(told, how, told.rolled[-1])
+                        change_one(reported, how, reported.rolled[-1])
 
             if uploads:
-                told.store.before = act
+                reported.store.before = act
             else:
                 act()
             for _ in range(4):
-                told.held.round()
-                told.check()
-                told.held.compactor.turn()
-            if archived_states(told.store):
+                reported.held.round()
+                reported.check()
+                reported.held.compactor.turn()
+            if archived_states(reported.store):
                 # Either the whole group went by one commit, or each segment by its own and as it was.
-                adds = [bases for bases in commits_of(told.store) if bases]
-                assert adds == [told.rolled] or all(len(bases) == 1 for bases in adds)
-                if adds != [told.rolled] and how != "another file":  # that one is compacted again, by itself
-                    assert told.generations() == {0}
+                adds = [bases for bases in commits_of(reported.store) if bases]
+                assert adds == [reported.rolled] or all(len(bases) == 1 for bases in adds)
+                if adds != [reported.rolled] and how != "another file":  # that one is compacted again, by itself
+                    assert reported.generations() == {0}
 
 
 def test_a_group_that_one_commit_cannot_hold_goes_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with story(tmp_path, Strategy.TIMESTAMP) as told:
+    with story(tmp_path, Strategy.TIMESTAMP) as reported:
         monkeypatch.setattr(commit_log, "COMMIT_BYTES_MAX", 4000)
-        assert [type(error).__name__ for error in told.held.round().errors] == ["CommitRefused"]
-        told.finish()
-        assert told.generations() == {0}
-        assert list(told.held.copies.iterdir()) == []
+        assert [type(error).__name__ for error in reported.held.round().errors] == ["CommitRefused"]
+        reported.finish()
+        assert reported.generations() == {0}
+        assert list(reported.held.copies.iterdir()) == []
 
 
 def test_a_group_is_no_larger_than_one_commit_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(before_upload, "GROUP_SEGMENTS_MAX", 2)
-    with story(tmp_path, Strategy.TIMESTAMP) as told:
-        told.finish()
-        assert [len(bases) for bases in commits_of(told.store)] == [2, 2, 1]
+    with story(tmp_path, Strategy.TIMESTAMP) as reported:
+        reported.finish()
+        assert [len(bases) for bases in commits_of(reported.store)] == [2, 2, 1]
 
 
 def test_a_round_that_is_over_does_not_cut_a_group(tmp_path: Path) -> None:
-    with story(tmp_path, Strategy.TIMESTAMP) as told:
-        clock, taken = told.held.tools.clock, []
+    with story(tmp_path, Strategy.TIMESTAMP) as reported:
+        clock, taken = reported.held.tools.clock, []
 
         def slow(operation: str, key: str) -> None:
             if operation == "upload":
                 taken.append(key)
                 clock.sleep_s(10_000)
 
-        told.store.before = slow
-        told.held.round()
-        assert commits_of(told.store) == [told.rolled]
+        reported.store.before = slow
+        reported.held.round()
+        assert commits_of(reported.store) == [reported.rolled]
 
 
 def test_who_is_asked_to_stop_during_a_group_commits_nothing_of_it(tmp_path: Path) -> None:
-    with story(tmp_path, Strategy.TIMESTAMP, segments=8) as told:
+    with story(tmp_path, Strategy.TIMESTAMP, segments=8) as reported:
 
         def stop(operation: str, _key: str) -> None:
             if operation == "upload":
-                told.held.tools.stop.set()
+                reported.held.tools.stop.set()
 
-        told.store.before = stop
-        told.held.round()
-        assert commits_of(told.store) == []
-        told.store.before = lambda _operation, _key: None
-        log_dir, store = told.held.log_dir, told.store
+        reported.store.before = stop
+        reported.held.round()
+        assert commits_of(reported.store) == []
+        reported.store.before = lambda _operation, _key: None
+        log_dir, store = reported.held.log_dir, reported.store
     with tools_for(log_dir, store, tmp_path / "state", producer_id_expiration_ms=None) as tools:
         assert archive(tools, log_dir).errors == []
         assert tools.journal.count() == 0
-    told.check()
+    reported.check()
 
 
 class LogStart(FileBrokerFacts):
@@ -277,16 +279,16 @@ def test_segments_with_deleted_records_take_part_in_no_decision(seed: int, strat
     with rig(tmp_path, "orders-0", topics=[topic]) as held:
         made = random_segments(Random(seed), 5)
         roll(held.log_dir, made, max(made))
-        told, (facts, run) = Story(held, made, strategy), led(held)
-        start_offset = facts.planned = facts.confirmed = told.rolled[1] + 1
+        reported, (facts, run) = Story(held, made, strategy), led(held)
+        start_offset = facts.planned = facts.confirmed = reported.rolled[1] + 1
         for _ in range(4):
             assert run() == []
             held.compactor.turn()
-        told.check(start_offset=start_offset)
+        reported.check(start_offset=start_offset)
         state = only_state(held.store)
         assert state.end_offset == max(made)
         assert [segment.generation for segment in state.segments][:2] == [0, 0]
-        assert 1 in told.generations()
+        assert 1 in reported.generations()
 
 
 @pytest.mark.parametrize("confirmed", [None, 1], ids=["the leader does not tell", "within the group"])
@@ -295,26 +297,26 @@ def test_records_deleted_after_the_decision_are_no_winners(
     strategy: Strategy, confirmed: int | None, tmp_path: Path
 ) -> None:
     for seed in range(3):
-        with story(tmp_path / str(seed), strategy, seed) as told:
-            facts, run = led(told.held)
-            facts.planned, facts.confirmed = 0, None if confirmed is None else told.rolled[1] + confirmed
+        with story(tmp_path / str(seed), strategy, seed) as reported:
+            facts, run = led(reported.held)
+            facts.planned, facts.confirmed = 0, None if confirmed is None else reported.rolled[1] + confirmed
             errors = run()
             assert [type(error).__name__ for error in errors] == ["SegmentChanged"]
             assert "Nothing was committed" in str(errors[0])
-            assert archived_states(told.store) == {}
+            assert archived_states(reported.store) == {}
             facts.confirmed = facts.planned = facts.confirmed or 0
             for _ in range(3):
                 assert run() == []
-                told.held.compactor.turn()
-            assert told.generations() == {0}
-            told.check(start_offset=facts.confirmed)
+                reported.held.compactor.turn()
+            assert reported.generations() == {0}
+            reported.check(start_offset=facts.confirmed)
 
 
 def test_a_log_start_that_moves_while_a_group_waits_breaks_it_up(tmp_path: Path) -> None:
-    with story(tmp_path, Strategy.TIMESTAMP) as told:
-        facts, run = led(told.held)
-        facts.planned = facts.confirmed = told.rolled[2] + 1
+    with story(tmp_path, Strategy.TIMESTAMP) as reported:
+        facts, run = led(reported.held)
+        facts.planned = facts.confirmed = reported.rolled[2] + 1
         assert run() == []
-        assert told.generations() == {0}
-        assert ranges(only_state(told.store))[-1][1] == max(told.segments)
-        told.check(start_offset=facts.planned)
+        assert reported.generations() == {0}
+        assert ranges(only_state(reported.store))[-1][1] == max(reported.segments)
+        reported.check(start_offset=facts.planned)

@@ -197,7 +197,7 @@ def test_what_retention_did_not_take_is_let_go(tmp_path: Path, change: Callable[
         assert open_deleted(directory.parent) == []
 
 
-def test_what_was_planned_as_the_first_of_an_archive_and_is_lost_is_told_once(tmp_path: Path) -> None:
+def test_what_was_planned_as_the_first_of_an_archive_and_is_lost_is_reported_once(tmp_path: Path) -> None:
     with after_an_outage(tmp_path, held=PinnedFiles(limit=0)) as (tools, rounds, outage, directory):
         remove_offsets(directory, lambda offset: offset >= 248)
         with capture_logs() as logs:

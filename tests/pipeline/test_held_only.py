@@ -1,4 +1,4 @@
-"""Segments of which only our descriptors are left: in danger as nothing else is, told as long as they wait, and when they go."""
+"""Segments of which only our descriptors are left: in danger as nothing else is, reported while they wait, and when they go."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_partition_that_rests_does_not_hide_what_is_only_held_open(tmp_path: P
         assert (row["error"], sample(tools, "data_at_risk_in_seconds")) == ("StoreUnavailable", 0.0)
 
 
-def test_what_ends_with_the_process_is_told_when_it_does(tmp_path: Path) -> None:
+def test_what_ends_with_the_process_is_reported_when_it_does(tmp_path: Path) -> None:
     with after_an_outage(tmp_path) as (tools, rounds, outage, directory):
         outage.left = 0
         rounds.run_once()

@@ -152,7 +152,7 @@ def test_it_is_archived_when_it_is_gone(only_tail: bool, tmp_path: Path) -> None
         assert sample("tiered_sidecar_data_at_risk_in_seconds") == math.inf
 
 
-def test_what_is_held_is_not_told_to_be_at_risk(tmp_path: Path) -> None:
+def test_what_is_held_is_not_reported_as_at_risk(tmp_path: Path) -> None:
     with idle_log(tmp_path) as idle:
         sample = idle.tools.metrics.registry.get_sample_value
         idle.at(HOLD_MS + 1)
@@ -184,7 +184,7 @@ def without_room(idle: Idle) -> None:
 
 
 @pytest.mark.parametrize("unheld", [without_broker, in_a_transaction, without_room])
-def test_what_is_not_held_is_told_to_be_at_risk_and_then_to_be_lost(
+def test_what_is_not_held_is_reported_as_at_risk_and_then_as_lost(
     unheld: Callable[[Idle], None], tmp_path: Path
 ) -> None:
     with idle_log(tmp_path) as idle:
@@ -254,7 +254,7 @@ def test_it_stays_held_while_the_broker_is_away_or_a_listing_met_its_end(
         assert idle.lost_above(3) == []
 
 
-def test_an_empty_archives_beginning_is_kept_while_the_leader_has_not_told_of_the_deletion(tmp_path: Path) -> None:
+def test_an_empty_archives_beginning_is_kept_while_the_leader_has_not_reported_the_deletion(tmp_path: Path) -> None:
     with idle_log(tmp_path, only_tail=True) as idle:
         idle.at(AT_RISK_MS)
         idle.row()
@@ -311,9 +311,11 @@ def test_where_another_leaders_segments_have_its_beginning_it_is_not_held(tmp_pa
         ((archiver, plan),) = idle.rounds.plan()[0]
         look = archiver.status(plan.files, plan, None)
         for archived_end_offset, is_expected in ((None, True), (BASE, True), (BASE + 1, False), (END, False)):
-            told = archiver.tail.told(replace(look, archived_end_offset=archived_end_offset), plan.files)
+            reported = archiver.tail.with_active_risk(
+                replace(look, archived_end_offset=archived_end_offset), plan.files
+            )
             assert (archiver.tail.expected(plan) is not None) == is_expected
-            assert (told.active_deadline_ms is None) == (archived_end_offset == END)
+            assert (reported.active_deadline_ms is None) == (archived_end_offset == END)
 
 
 @pytest.mark.parametrize(("retention_ms", "held"), [(7 * DAY_MS - 60_000, 302), (7 * DAY_MS + 60_000, BASE)])

@@ -63,7 +63,7 @@ def odd(logs: list[Any]) -> list[tuple[str, int, int]]:
     return [(line["log_level"], line["unkeyed_dropped"], line["malformed_versions"]) for line in found]
 
 
-def test_what_before_upload_drops_is_told_once_its_copies_are_committed(tmp_path: Path) -> None:
+def test_what_before_upload_drops_is_reported_once_its_copies_are_committed(tmp_path: Path) -> None:
     with observed(tmp_path) as (held, logs):
         held.round()
         held.compactor.turn()
@@ -97,10 +97,10 @@ def test_where_they_are_refused_the_segments_go_raw_with_the_reason(tmp_path: Pa
         held.compactor.turn()
         held.round()
         assert held.generations("orders-0") == [0, 0, 0]
-        told = [line for line in logs if line["event"] == "archived_without_compaction"]
-        assert {line["reason"] for line in told} == {"compaction_failed"}
-        assert all("a record without a key, and on_unkeyed is refuse" in line["detail"] for line in told)
-        assert all("offset 1" in line["detail"] for line in told)
+        reported = [line for line in logs if line["event"] == "archived_without_compaction"]
+        assert {line["reason"] for line in reported} == {"compaction_failed"}
+        assert all("a record without a key, and on_unkeyed is refuse" in line["detail"] for line in reported)
+        assert all("offset 1" in line["detail"] for line in reported)
         assert odd(logs) == []
 
 

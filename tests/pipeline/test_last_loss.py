@@ -1,4 +1,4 @@
-"""How long a loss of offsets is told."""
+"""How long a loss of offsets is reported."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def test_when_offsets_were_lost_last_outlives_the_process(tmp_path: Path) -> Non
 
     def shown(metrics: Metrics) -> float:
         text = metrics.exposition()[0].decode()
-        (told_s,) = re.findall(r"^tiered_sidecar_last_loss_timestamp_seconds (\S+)$", text, re.MULTILINE)
-        return float(told_s)
+        (reported_s,) = re.findall(r"^tiered_sidecar_last_loss_timestamp_seconds (\S+)$", text, re.MULTILINE)
+        return float(reported_s)
 
     with open_tools(settings, clock=clock) as tools:
         assert shown(tools.metrics) == 0

@@ -1,4 +1,4 @@
-"""What waits for the same reason for minutes is told in the log, once, and so is its end."""
+"""What waits for the same reason for minutes is reported in the log, once, and so is its end."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ class Looks:
         self.waits = LongWaits(self.clock)
 
     def plan(self, reason: WaitReason | None, waiting: int = 2, first: int = 0, **facts: Any) -> PartitionPlan:
-        told = PartitionFacts(self.files.topic_partition, None, **{"leads": True, **facts}, **EPOCH_AND_ENDS)
-        return PartitionPlan(self.files, told, (), self.files.segments[first : first + waiting], reason)
+        reported = PartitionFacts(self.files.topic_partition, None, **{"leads": True, **facts}, **EPOCH_AND_ENDS)
+        return PartitionPlan(self.files, reported, (), self.files.segments[first : first + waiting], reason)
 
     def look(
         self, after_s: float, *plans: PartitionPlan, away: Away | None = None, is_present: bool = True
@@ -79,7 +79,7 @@ def looks(files: PartitionFiles) -> Looks:
     return Looks(files)
 
 
-def test_it_is_told_once_when_it_has_lasted_and_once_when_it_is_over(looks: Looks) -> None:
+def test_it_is_reported_once_when_it_has_lasted_and_once_when_it_is_over(looks: Looks) -> None:
     waits = looks.plan(HELD)
     assert looks.look(0, waits) == []
     assert looks.look(LONG_WAIT_S - 1, waits) == []
@@ -134,18 +134,18 @@ def test_another_reason_is_waited_for_anew(looks: Looks) -> None:
     [
         {"facts": {"leads": False}},
         {"is_on_purpose": True},
-        {"error": CoverageHole("told by itself")},
+        {"error": CoverageHole("reported by itself")},
         {"reason": None},
         {"waiting": ()},
     ],
 )
-def test_what_is_right_at_rest_or_told_by_itself_is_not_told(changes: dict[str, Any], looks: Looks) -> None:
+def test_what_is_right_at_rest_or_reported_by_itself_is_not_reported(changes: dict[str, Any], looks: Looks) -> None:
     plan = looks.plan(HELD, **changes.pop("facts", {}))
     for _ in range(3):
         assert looks.look(LONG_WAIT_S, replace(plan, **changes)) == []
 
 
-def test_a_leader_that_does_not_answer_is_told(looks: Looks) -> None:
+def test_a_leader_that_does_not_answer_is_reported(looks: Looks) -> None:
     plan = looks.plan(NoStableOffset(4, "no answer"), leads=False, unanswered=True)
     assert looks.look(0, plan) == []
     assert looks.look(LONG_WAIT_S, plan) == [("segments_delayed", 300)]
@@ -175,11 +175,11 @@ class Refusing(Leadership):
 
 
 @pytest.mark.parametrize(
-    ("reason", "told"), [(NoStableOffset(4, "FENCED_LEADER_EPOCH"), 1), (Wait.LEADERSHIP_NOT_ON_DISK, 0)]
+    ("reason", "reported"), [(NoStableOffset(4, "FENCED_LEADER_EPOCH"), 1), (Wait.LEADERSHIP_NOT_ON_DISK, 0)]
 )
-def test_rounds_tell_it(reason: Any, told: int, tmp_path: Path) -> None:
+def test_rounds_tell_it(reason: Any, reported: int, tmp_path: Path) -> None:
     log_dir = copy_partitions(tmp_path, "orders-0")
-    facts = Refusing(FileBrokerFacts([log_dir], assume_leader=True), away=reason, leads=told > 0)
+    facts = Refusing(FileBrokerFacts([log_dir], assume_leader=True), away=reason, leads=reported > 0)
     with tools_for(log_dir, MemoryStore(), tmp_path / "state") as tools:
         tools = replace(tools, facts=facts)
         rounds = rounds_of(tools, log_dir)
@@ -190,11 +190,11 @@ def test_rounds_tell_it(reason: Any, told: int, tmp_path: Path) -> None:
         found = [line for line in logs if line["event"] in EVENTS]
         assert [(line["event"], line["from_offset"], line["reason"]) for line in found] == [
             ("segments_delayed", 0, render(reason))
-        ] * told
+        ] * reported
         facts.away, facts.leads = None, True
         with capture_logs() as logs:
             rounds.run_once()
-        assert [line["event"] for line in logs if line["event"] in EVENTS] == ["segments_wait_over"] * told
+        assert [line["event"] for line in logs if line["event"] in EVENTS] == ["segments_wait_over"] * reported
 
 
 def test_what_waits_to_be_compacted_first_waits_on_purpose(tmp_path: Path) -> None:

@@ -30,12 +30,12 @@ class Asked(Leadership):
     """A leader whose answers are those of the last time that it was asked."""
 
     starts: dict[str, int] = field(default_factory=dict)
-    told: dict[str, int] = field(default_factory=dict)
+    reported: dict[str, int] = field(default_factory=dict)
     stable: dict[str, int] = field(default_factory=dict)
 
     def refresh(self) -> None:
         super().refresh()
-        self.told = dict(self.starts)
+        self.reported = dict(self.starts)
 
     def partition(self, files: PartitionFiles) -> PartitionFacts:
         name = str(files.topic_partition)
@@ -45,7 +45,7 @@ class Asked(Leadership):
             leader_epoch=5,
             transactions_decided=True,
             transaction_open=stable < STABLE,
-            cluster_start_offset=self.told.get(name, 0),
+            cluster_start_offset=self.reported.get(name, 0),
             stable_end_offset=stable,
         )
 
@@ -165,7 +165,7 @@ def last_in_line(made: Site) -> Site:
     return made
 
 
-def test_what_waits_for_long_is_told_though_every_look_falls_into_its_turn(last_in_line: Site) -> None:
+def test_what_waits_for_long_is_reported_though_every_look_falls_into_its_turn(last_in_line: Site) -> None:
     with capture_logs() as logs:
         last_in_line.begin("upload")
         for _ in range(400 // LOOK_S):

@@ -103,7 +103,7 @@ class Site:
             self.rounds.__exit__(None, None, None)
 
     def pending(self, partition: str) -> int:
-        """As people are told."""
+        """As people read it."""
         looks = {
             str(found.status.topic_partition): found.status for found in status_of(self.tools).figures().partitions
         }

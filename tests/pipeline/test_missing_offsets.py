@@ -107,7 +107,7 @@ def test_a_log_that_is_empty_without_its_indexes_is_a_hole(tmp_path: Path) -> No
     assert (ranges(orders_of(store)), holes(orders_of(store))) == (ORDERS[:3] + ORDERS[4:], [LOST])
 
 
-def test_what_is_lost_before_the_archive_begins_is_told_and_the_archive_begins_behind_it(tmp_path: Path) -> None:
+def test_what_is_lost_before_the_archive_begins_is_reported_and_the_archive_begins_behind_it(tmp_path: Path) -> None:
     log_dir, store = copy_partitions(tmp_path, "orders-0"), MemoryStore()
     log_of(log_dir, 0).write_bytes(b"")
     for suffix in ("index", "timeindex"):
@@ -116,9 +116,9 @@ def test_what_is_lost_before_the_archive_begins_is_told_and_the_archive_begins_b
         with structlog.testing.capture_logs() as logs:
             assert archive(tools, log_dir).errors == []
         assert f"lost_offsets_total {ORDERS[0][1]}.0" in tools.metrics.exposition()[0].decode()
-    told = [line for line in logs if line["event"] == "offsets_lost"]
-    assert [(line["from_offset"], line["to_offset"]) for line in told] == [ORDERS[0]]
-    assert "its archive begins above them" in told[0]["reason"]
+    reported = [line for line in logs if line["event"] == "offsets_lost"]
+    assert [(line["from_offset"], line["to_offset"]) for line in reported] == [ORDERS[0]]
+    assert "its archive begins above them" in reported[0]["reason"]
     assert (ranges(orders_of(store)), holes(orders_of(store))) == (ORDERS[1:], [])
 
 
@@ -220,7 +220,7 @@ def test_markers_that_are_lost_hold_no_segment_back(tmp_path: Path) -> None:
     assert (outcome.reason.producer_id, outcome.reason.first_offset) == (11, 777)
 
 
-def test_a_first_segment_that_is_empty_is_told_once_however_often_the_next_one_is_tried(tmp_path: Path) -> None:
+def test_a_first_segment_that_is_empty_is_reported_once_however_often_the_next_one_is_tried(tmp_path: Path) -> None:
     away = [True]
 
     def no_answer(operation: str, _key: str) -> None:
@@ -239,7 +239,7 @@ def test_a_first_segment_that_is_empty_is_told_once_however_often_the_next_one_i
                 tools.clock.sleep_s(tools.policy.retry_wait_s)
             away[0] = False
             assert rounds.run_once().errors == []
-        told = [(line["from_offset"], line["to_offset"]) for line in logs if line["event"] == "offsets_lost"]
-        assert told == [ORDERS[0]]
+        reported = [(line["from_offset"], line["to_offset"]) for line in logs if line["event"] == "offsets_lost"]
+        assert reported == [ORDERS[0]]
         assert tools.metrics.registry.get_sample_value("tiered_sidecar_lost_offsets_total") == ORDERS[0][1]
     assert ranges(orders_of(store)) == ORDERS[1:]

@@ -12,9 +12,9 @@ import resource
 resource.setrlimit(resource.RLIMIT_NOFILE, ({soft}, {hard}))
 from sidecar.host.pinned_files import descriptors_to_hold
 from sidecar.host.limits import allow_open_files, allowed_open_files
-told = allowed_open_files()
+reported = allowed_open_files()
 allow_open_files()
-print(told, *resource.getrlimit(resource.RLIMIT_NOFILE), descriptors_to_hold())
+print(reported, *resource.getrlimit(resource.RLIMIT_NOFILE), descriptors_to_hold())
 """
 
 

@@ -97,16 +97,16 @@ def test_a_decided_transaction_lets_the_partition_go_on(reads: Counter[int], tmp
     assert reads[603] == 1
 
 
-def test_a_transaction_that_outlives_every_timeout_is_told_once(tmp_path: Path) -> None:
+def test_a_transaction_that_outlives_every_timeout_is_reported_once(tmp_path: Path) -> None:
     log_dir = copy_partitions(tmp_path, PARTITION)
     with tools_for(log_dir, MemoryStore(), tmp_path / "state") as tools, capture_logs() as logs:
         rounds = rounds_over(tools, log_dir)
         for _ in range(5):
             rounds.run_once()
             tools.clock.advance_ms(400_000)  # type: ignore[attr-defined]
-    (told,) = (entry for entry in logs if entry["event"] == "hanging_transaction")
-    assert (told["first_offset"], told["open_s"]) == (777, 1200)
-    assert "kafka-transactions.sh" in told["remedy"]
+    (reported,) = (entry for entry in logs if entry["event"] == "hanging_transaction")
+    assert (reported["first_offset"], reported["open_s"]) == (777, 1200)
+    assert "kafka-transactions.sh" in reported["remedy"]
 
 
 def files_of(log_dir: Path) -> PartitionFiles:

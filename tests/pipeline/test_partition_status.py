@@ -1,4 +1,4 @@
-"""What the board is told of partitions: before and after their turn, at risk, at a hole, and where they are not led."""
+"""What the status model shows of partitions: before and after their turn, at risk, at a hole, and where they are not led."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def test_a_hole_inside_the_local_log_is_drawn_where_it_is(log_dir: Path, tmp_pat
     assert [kind for kind, _, _ in kinds] == ["archived_raw", "local_only", "gap", "local_only"]
 
 
-def test_a_retention_that_nobody_has_told_is_not_taken_for_none(log_dir: Path, tmp_path: Path) -> None:
+def test_a_retention_that_no_broker_has_reported_is_not_taken_for_none(log_dir: Path, tmp_path: Path) -> None:
     def metric(tools: RunContext, name: str) -> float | None:
         return tools.metrics.registry.get_sample_value(f"tiered_sidecar_{name}")
 

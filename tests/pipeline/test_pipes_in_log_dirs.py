@@ -79,8 +79,10 @@ def test_a_pipe_in_one_partition_keeps_no_other_from_being_archived(name: str, t
     with capture_logs() as logs:
         in_time(lambda: one_round(log_dir, store, tmp_path / "state"))
     assert "append-time-0" in archived_states(store)
-    told = [str(line.get("error") or line.get("reason")) for line in logs if line["log_level"] in {"error", "warning"}]
-    assert [text for text in told if PIPE in text]
+    reported = [
+        str(line.get("error") or line.get("reason")) for line in logs if line["log_level"] in {"error", "warning"}
+    ]
+    assert [text for text in reported if PIPE in text]
     assert ("orders-0" in archived_states(store)) == (name == "restored-without-producers.json")
 
 
@@ -92,7 +94,7 @@ def test_a_pipe_in_a_log_dir_ends_no_round(name: str, tmp_path: Path) -> None:
     in_time(lambda: one_round(log_dir, store, tmp_path / "state"))
 
 
-def test_a_pipe_for_meta_properties_is_told(tmp_path: Path) -> None:
+def test_a_pipe_for_meta_properties_is_reported(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "meta.properties")
     found: list[str] = []
     in_time(lambda: found.append(read_log_dir_state(tmp_path).problem))

@@ -43,11 +43,11 @@ def observed(tmp_path: Path, *partitions: str, **settings: Any) -> Iterator[tupl
 
 def require(held: Rig, logs: list[dict[str, Any]], topic: str, reason: RawReason, segments: int) -> None:
     """Log and status say it, and say it once."""
-    told = [line for line in logs if line["event"] == "archived_without_compaction"]
-    assert {line["reason"] for line in told} == {str(reason)}
-    assert sum(line["segments"] for line in told) == segments
-    assert {line["log_level"] for line in told} == {"error" if reason is RawReason.COMPACTION_FAILED else "warning"}
-    assert all(line["detail"] and line["effect"] and line["remedy"] for line in told)
+    reported = [line for line in logs if line["event"] == "archived_without_compaction"]
+    assert {line["reason"] for line in reported} == {str(reason)}
+    assert sum(line["segments"] for line in reported) == segments
+    assert {line["log_level"] for line in reported} == {"error" if reason is RawReason.COMPACTION_FAILED else "warning"}
+    assert all(line["detail"] and line["effect"] and line["remedy"] for line in reported)
     assert held.waiting.raw.status() == {topic: {str(reason): segments}}
 
 
@@ -141,8 +141,8 @@ def test_a_segment_that_has_gone_while_its_group_was_compacted(tmp_path: Path, m
 
         monkeypatch.setattr(held.compactor, "_compact", late)
         held.compactor.turn()
-        told = {line["reason"]: line["segments"] for line in logs if line["event"] == "archived_without_compaction"}
-        assert told == {"retention_near": 1, "group_changed": sizes[0] - 1}
+        reported = {line["reason"]: line["segments"] for line in logs if line["event"] == "archived_without_compaction"}
+        assert reported == {"retention_near": 1, "group_changed": sizes[0] - 1}
         assert list(held.copies.iterdir()) == []
 
 

@@ -108,7 +108,7 @@ def test_a_change_is_read_when_the_file_has_been_left_alone_for_a_look(operator:
         ("run: [", "invalid"),
     ],
 )
-def test_what_cannot_be_taken_over_changes_nothing_and_is_told_until_it_is_corrected(
+def test_what_cannot_be_taken_over_changes_nothing_and_is_reported_until_it_is_corrected(
     text: str, result: str, operator: Operator
 ) -> None:
     before = operator.shown
@@ -116,11 +116,11 @@ def test_what_cannot_be_taken_over_changes_nothing_and_is_told_until_it_is_corre
     with structlog.testing.capture_logs() as logs:
         for _ in range(4):
             operator.reload.look()
-    (told,) = [entry for entry in logs if entry["event"] == "config_reload_refused"]
-    assert told["log_level"] == "error"
+    (reported,) = [entry for entry in logs if entry["event"] == "config_reload_refused"]
+    assert reported["log_level"] == "error"
     if result == "refused":
-        assert told["settings"] == ("run.state_dir",)
-        assert "restart to apply" in told["remedy"]
+        assert reported["settings"] == ("run.state_dir",)
+        assert "restart to apply" in reported["remedy"]
     assert (operator.adopted, operator.logged) == ([], [])
     assert operator.count(result) == 1
     assert operator.is_stale

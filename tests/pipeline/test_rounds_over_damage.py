@@ -183,8 +183,8 @@ def test_offsets_that_another_replica_compacted_away_are_no_hole_where_the_polic
             assert archive(tools, copy, "orders").errors == []
         counted = f"offsets_accepted_as_compacted_total {spans[3][1] - spans[3][0]}.0"
         assert counted in tools.metrics.exposition()[0].decode()
-    told = [line for line in logs if line["event"] == "missing_offsets_accepted_as_compacted"]
-    assert [(line["offsets"], line["reason"]) for line in told] == [
+    reported = [line for line in logs if line["event"] == "missing_offsets_accepted_as_compacted"]
+    assert [(line["offsets"], line["reason"]) for line in reported] == [
         (spans[3], "cleanup.policy has compact (topics.policies, entry orders)")
     ]
     state = archived_states(store)["orders-0"]

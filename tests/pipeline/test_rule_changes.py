@@ -28,7 +28,7 @@ from sidecar.logformat.bodies.building import build_batch
 from sidecar.logformat.bodies.record import Record
 from sidecar.rewriting.local_stages import LocalEngines, LocalStages
 from sidecar.runner.archive_loop import ArchiveLoop
-from sidecar.topic_policy import NOT_TOLD, TopicPolicy, Unanswered
+from sidecar.topic_policy import NOT_REPORTED, TopicPolicy, Unanswered
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.archives import only_state, sound, use
@@ -44,18 +44,18 @@ COMPACT = TopicPolicy(cleanup_policy=frozenset({"compact"}))
 BY_OFFSET = replace(COMPACT, compaction_strategy="offset")
 BY_HEADER = replace(COMPACT, compaction_strategy="header", compaction_strategy_header=VERSION)
 DELETE = TopicPolicy(cleanup_policy=frozenset({"delete"}))
-UNKNOWN = TopicPolicy(unanswered=NOT_TOLD)
+UNKNOWN = TopicPolicy(unanswered=NOT_REPORTED)
 DENIED = TopicPolicy(unanswered=Unanswered("TOPIC_AUTHORIZATION_FAILED"))
 
 
 @dataclass
 class Story:
     held: Rig
-    told: TopicPolicy
+    reported: TopicPolicy
     logs: list[Any]
 
     def policy(self, _topic: str) -> TopicPolicy:
-        return self.told
+        return self.reported
 
     def kept(self) -> set[bytes | None]:
         return {found.value for found in records_in(self.held.stored_logs("orders-0").values())}
@@ -73,50 +73,52 @@ def record(offset: int, value: bytes, number: int) -> Record:
 
 
 @contextmanager
-def story(tmp_path: Path, told: TopicPolicy) -> Iterator[Story]:
+def story(tmp_path: Path, reported: TopicPolicy) -> Iterator[Story]:
     """Version 9 of a key, then its version 1."""
     with structlog.testing.capture_logs() as logs, rig(tmp_path, "orders-0") as held:
         nine = build_batch([record(0, b"v9", 9)], leader_epoch=4)
         one = build_batch([record(1, b"v1", 1)], leader_epoch=4)
         roll(held.log_dir, {0: (nine,), 1: (one,), 2: ()}, 2)
-        found = Story(held, told, logs)
+        found = Story(held, reported, logs)
         settings = held.waiting.settings
         held.waiting.rule_of = TopicRules(settings, found.policy).rule_of
         yield found
 
 
 def test_by_one_rule_records_lose(tmp_path: Path) -> None:
-    with story(tmp_path, BY_OFFSET) as told:
-        told.held.round()
-        told.held.compactor.turn()
-        told.held.round()
-        assert told.kept() == {b"v1"}
+    with story(tmp_path, BY_OFFSET) as reported:
+        reported.held.round()
+        reported.held.compactor.turn()
+        reported.held.round()
+        assert reported.kept() == {b"v1"}
 
 
-@pytest.mark.parametrize("now", [DELETE, BY_HEADER, UNKNOWN, DENIED], ids=["delete", "header", "not told", "denied"])
+@pytest.mark.parametrize(
+    "now", [DELETE, BY_HEADER, UNKNOWN, DENIED], ids=["delete", "header", "not reported", "denied"]
+)
 @pytest.mark.parametrize("when", ["before the copies", "before the round", "at the last upload"])
 def test_copies_of_a_rule_that_does_not_hold_are_never_committed(when: str, now: TopicPolicy, tmp_path: Path) -> None:
-    with story(tmp_path, BY_OFFSET) as told:
-        held = told.held
+    with story(tmp_path, BY_OFFSET) as reported:
+        held = reported.held
         held.round()
         if when == "before the copies":
-            told.told = now
+            reported.reported = now
         held.compactor.turn()
-        told.told = now if when == "before the round" else told.told
+        reported.reported = now if when == "before the round" else reported.reported
         uploads: list[str] = []
 
         def change(operation: str, key: str) -> None:
             if operation == "upload" and "/segments/" in key:
                 uploads.append(key)
-                told.told = now if when == "at the last upload" and len(uploads) >= 2 else told.told
+                reported.reported = now if when == "at the last upload" and len(uploads) >= 2 else reported.reported
 
         held.store.before = change
         held.round()
         held.store.before = lambda _operation, _key: None
         held.round()
-        assert told.kept() == {b"v9", b"v1"}
+        assert reported.kept() == {b"v9", b"v1"}
         assert held.generations("orders-0") == [0, 0]
-        assert told.reasons() == {"rule_unknown" if now.unanswered else "rule_changed"}
+        assert reported.reasons() == {"rule_unknown" if now.unanswered else "rule_changed"}
         assert list(held.copies.iterdir()) == []
         assert held.tools.journal.count() == 0
         state = only_state(held.store)
@@ -131,8 +133,8 @@ def test_copies_of_a_rule_that_does_not_hold_are_never_committed(when: str, now:
 def test_copies_of_settings_that_are_replaced_during_their_upload_are_never_committed(
     topics: list[object], tmp_path: Path
 ) -> None:
-    with story(tmp_path, BY_OFFSET) as told:
-        held, met, opened = told.held, Event(), Event()
+    with story(tmp_path, BY_OFFSET) as reported:
+        held, met, opened = reported.held, Event(), Event()
         held.round()
         held.compactor.turn()
 
@@ -154,7 +156,7 @@ def test_copies_of_settings_that_are_replaced_during_their_upload_are_never_comm
         held.round()
         states = archived_states(held.store)
         assert not any(segment.generation for state in states.values() for segment in state.segments)
-        assert told.reasons() == {"rule_changed"}
+        assert reported.reasons() == {"rule_changed"}
         assert held.tools.journal.count() == 0
 
 
@@ -171,44 +173,44 @@ def test_what_does_not_change_which_records_stay_breaks_nothing_up() -> None:
         assert rule_change(policy, CompactionPolicy.model_validate(change))
 
 
-def test_at_a_start_segments_wait_until_the_broker_has_told_the_rule(tmp_path: Path) -> None:
-    with story(tmp_path, UNKNOWN) as told:
-        told.held.round()
-        assert told.held.rounds.due_in_s() == DELAY_MS / 1000
-        assert archived_states(told.held.store) == {}
-        assert not told.held.compactor.turn()
-        told.told = BY_HEADER
-        told.held.round()
-        assert told.held.compactor.turn()
-        told.held.round()
-        assert told.kept() == {b"v9"}
-        assert told.reasons() == set()
+def test_at_a_start_segments_wait_until_the_broker_has_reported_the_rule(tmp_path: Path) -> None:
+    with story(tmp_path, UNKNOWN) as reported:
+        reported.held.round()
+        assert reported.held.rounds.due_in_s() == DELAY_MS / 1000
+        assert archived_states(reported.held.store) == {}
+        assert not reported.held.compactor.turn()
+        reported.reported = BY_HEADER
+        reported.held.round()
+        assert reported.held.compactor.turn()
+        reported.held.round()
+        assert reported.kept() == {b"v9"}
+        assert reported.reasons() == set()
 
 
-@pytest.mark.parametrize("now", [UNKNOWN, DENIED], ids=["not told", "denied"])
+@pytest.mark.parametrize("now", [UNKNOWN, DENIED], ids=["not reported", "denied"])
 def test_segments_of_a_rule_that_stays_unknown_go_raw_and_not_in_silence(now: TopicPolicy, tmp_path: Path) -> None:
-    with story(tmp_path, now) as told:
+    with story(tmp_path, now) as reported:
         if now is UNKNOWN:
-            told.held.round()
-            clock = told.held.tools.clock
+            reported.held.round()
+            clock = reported.held.tools.clock
             assert isinstance(clock, ManualClock)
             clock.advance_ms(DELAY_MS)
-        told.held.round()
-        assert told.kept() == {b"v9", b"v1"}
-        assert told.reasons() == {"rule_unknown"}
-        assert told.held.waiting.raw.status() == {"orders": {str(RawReason.RULE_UNKNOWN): 2}}
+        reported.held.round()
+        assert reported.kept() == {b"v9", b"v1"}
+        assert reported.reasons() == {"rule_unknown"}
+        assert reported.held.waiting.raw.status() == {"orders": {str(RawReason.RULE_UNKNOWN): 2}}
         assert all(
             str(now.unanswered) in line["detail"]
-            for line in told.logs
+            for line in reported.logs
             if line["event"] == "archived_without_compaction"
         )
 
 
 def test_a_topic_that_the_broker_does_not_compact_is_no_fallback(tmp_path: Path) -> None:
-    with story(tmp_path, replace(DELETE, unanswered=None)) as told:
-        told.held.round()
-        assert told.kept() == {b"v9", b"v1"}
-        assert told.reasons() == set()
+    with story(tmp_path, replace(DELETE, unanswered=None)) as reported:
+        reported.held.round()
+        assert reported.kept() == {b"v9", b"v1"}
+        assert reported.reasons() == set()
 
 
 def test_run_asks_for_the_rule_and_counts_what_goes_raw_without_one(tmp_path: Path) -> None:
@@ -229,7 +231,7 @@ def test_run_asks_for_the_rule_and_counts_what_goes_raw_without_one(tmp_path: Pa
     assert re.search(rb'compaction_uncompacted_segments_total\{reason="rule_unknown"\} [1-9]', exposed)
 
 
-@pytest.mark.parametrize("now", [DELETE, BY_HEADER, UNKNOWN], ids=["delete", "header", "not told"])
+@pytest.mark.parametrize("now", [DELETE, BY_HEADER, UNKNOWN], ids=["delete", "header", "not reported"])
 def test_an_archive_compaction_of_a_rule_that_does_not_hold_is_never_committed(
     now: TopicPolicy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -237,14 +239,14 @@ def test_an_archive_compaction_of_a_rule_that_does_not_hold_is_never_committed(
     use(monkeypatch, store)
     compaction = {"topics": [".*"], "staging_dir": str(tmp_path / "work")}
     settings = Settings.model_validate({"store": {"url": str(tmp_path / "archive")}, "compaction": compaction})
-    told = [BY_OFFSET]
-    rules = TopicRules(settings.compaction, lambda _: told[0])
+    reported = [BY_OFFSET]
+    rules = TopicRules(settings.compaction, lambda _: reported[0])
 
     class Changes(LocalEngines):
         """The rule changes after the job has begun."""
 
         def for_bytes(self, size_bytes: int, *, local_files: bool = False) -> StageEngine:
-            told[0] = changes
+            reported[0] = changes
             return LocalStages()
 
     with tools_for(log_dir, store, tmp_path / "state") as tools, structlog.testing.capture_logs():
@@ -258,7 +260,7 @@ def test_an_archive_compaction_of_a_rule_that_does_not_hold_is_never_committed(
         assert isinstance(refused.error, RuleChanged)
         assert only_state(store) == before
         assert set(store.objects) == objects, "what was uploaded is removed"
-        told[0] = changes = BY_OFFSET
+        reported[0] = changes = BY_OFFSET
         (done,) = ArchiveJobs(settings, tools, Changes(), rules.policy_of)([work])
         assert done.error is None
     sound(store)

@@ -1,4 +1,4 @@
-"""Deep checks as tasks: the same findings as in threads, packed by bytes, and a store that is gone is told once."""
+"""Deep checks as tasks: the same findings as in threads, packed by bytes, and a store that is gone is reported once."""
 
 from __future__ import annotations
 

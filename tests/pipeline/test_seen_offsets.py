@@ -1,4 +1,4 @@
-"""What was seen of a log, and was gone before anything of it was archived, is told: no commit can say so."""
+"""What was seen of a log, and was gone before anything of it was archived, is reported: no commit can say so."""
 
 from __future__ import annotations
 
@@ -67,10 +67,10 @@ class Site:
         assert all(any(f"{base} to {end - 1} are lost" in text for text in texts) for base, end in found)
         return found
 
-    def retention(self, start_offset: int, told: int | None = None) -> None:
+    def retention(self, start_offset: int, reported: int | None = None) -> None:
         """The broker deletes segments up to one, and says so unless it says something else."""
         remove_offsets(self.directory, lambda offset: offset >= start_offset)
-        self.facts.cluster_start_offset = start_offset if told is None else told
+        self.facts.cluster_start_offset = start_offset if reported is None else reported
 
 
 @contextmanager
@@ -99,7 +99,7 @@ def roll_and_delete(directory: Path, new_base_offset: int) -> None:
     (directory / f"{new_base_offset:020d}.log").touch()
 
 
-def test_segments_that_retention_took_while_the_store_was_away_from_the_beginning_are_told(tmp_path: Path) -> None:
+def test_segments_that_retention_took_while_the_store_was_away_from_the_beginning_are_reported(tmp_path: Path) -> None:
     with site(tmp_path) as found:
         found.store.is_away = True
         assert found.lost(2) == []  # there may be an archive
@@ -118,18 +118,18 @@ def test_what_is_archived_before_the_broker_says_that_retention_took_the_rest_is
         found.store.is_away = True
         assert found.lost() == []
         found.store.is_away = False
-        found.retention(248, told=0)  # The broker was asked before its retention: this may be DeleteRecords yet.
+        found.retention(248, reported=0)  # The broker was asked before its retention: this may be DeleteRecords yet.
         assert found.lost() == []
         assert archived_states(found.store)[NAME].start_offset == 248
         found.retention(504)
         assert found.lost(2) == [(0, 248)]
 
 
-@pytest.mark.parametrize("told", [True, False], ids=["a leader is asked", "files only"])
-def test_an_active_segment_that_was_rolled_and_deleted_in_one_step_is_told(idle: Site, told: bool) -> None:
+@pytest.mark.parametrize("reported", [True, False], ids=["a leader is asked", "files only"])
+def test_an_active_segment_that_was_rolled_and_deleted_in_one_step_is_reported(idle: Site, reported: bool) -> None:
     for base_offset, new_base_offset in ((504, 700), (700, 900)):
         roll_and_delete(idle.directory, new_base_offset)
-        idle.facts.cluster_start_offset = new_base_offset if told else None
+        idle.facts.cluster_start_offset = new_base_offset if reported else None
         assert idle.lost(2) == [(base_offset, new_base_offset)]
     timestamp_s = idle.tools.metrics.registry.get_sample_value("tiered_sidecar_last_loss_timestamp_seconds")
     assert timestamp_s == idle.tools.clock.now_ms() / 1000
@@ -158,25 +158,25 @@ def test_segments_that_went_with_deleted_records_are_no_loss(tmp_path: Path) -> 
     with site(tmp_path) as found:
         found.store.is_away = True
         found.lost()
-        found.retention(504, told=510)
+        found.retention(504, reported=510)
         assert found.lost() == []
         found.store.is_away = False
         assert found.lost(2) == []
         assert ranges(archived_states(found.store)[NAME])[0][0] == 504
 
 
-@pytest.mark.parametrize(("told", "lost"), [(510, []), (504, [(0, 504)])], ids=["DeleteRecords", "retention"])
+@pytest.mark.parametrize(("reported", "lost"), [(510, []), (504, [(0, 504)])], ids=["DeleteRecords", "retention"])
 def test_an_answer_that_is_older_than_the_listing_is_not_trusted(
-    told: int, lost: list[tuple[int, int]], tmp_path: Path
+    reported: int, lost: list[tuple[int, int]], tmp_path: Path
 ) -> None:
     with site(tmp_path) as found:
         found.store.is_away = True
         found.lost()
         found.store.is_away = False
         found.tools.held.release()
-        found.retention(504, told=0)
+        found.retention(504, reported=0)
         assert found.lost() == []
-        found.facts.cluster_start_offset = told
+        found.facts.cluster_start_offset = reported
         assert found.lost(2) == lost
 
 
@@ -212,7 +212,7 @@ def test_what_the_broker_still_has_in_its_own_tier_is_not_lost(tmp_path: Path, m
         found.store.is_away = True
         found.lost()
         found.tools.held.release()
-        found.retention(504, told=248)
+        found.retention(504, reported=248)
         found.store.is_away = False
         assert found.lost(3) == [(0, 248)]
 

@@ -161,7 +161,7 @@ def test_attempts_that_are_left_take_a_turn(idle: Idle) -> None:
     assert idle.round() == IDLE
 
 
-def test_facts_that_cannot_be_read_are_told_each_time(idle: Idle, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_facts_that_cannot_be_read_are_reported_each_time(idle: Idle, monkeypatch: pytest.MonkeyPatch) -> None:
     def unreadable(_: FileBrokerFacts, files: PartitionFiles) -> PartitionFacts:
         raise PartitionError(f"{files.topic_partition}: a checkpoint cannot be read")
 

@@ -41,12 +41,12 @@ class Story:
     """Each wave is two segments with one key: its version 9, then its version 1, so that either may lose."""
 
     held: Rig
-    told: TopicPolicy
+    reported: TopicPolicy
     logs: list[Any]
     end_offset: int = 0
 
     def policy(self, _topic: str) -> TopicPolicy:
-        return self.told
+        return self.reported
 
     def roll_two(self) -> None:
         directory = self.held.log_dir / "orders-0"
@@ -96,46 +96,46 @@ class Story:
 
 
 @contextmanager
-def story(tmp_path: Path, told: TopicPolicy) -> Iterator[Story]:
+def story(tmp_path: Path, reported: TopicPolicy) -> Iterator[Story]:
     with structlog.testing.capture_logs() as logs, rig(tmp_path, "orders-0") as held:
         roll(held.log_dir, {0: ()}, 0)
-        found = Story(held, told, logs)
+        found = Story(held, reported, logs)
         held.waiting.rule_of = TopicRules(held.waiting.settings, found.policy).rule_of
         yield found
 
 
 def test_a_default_does_not_change_the_strategy_of_groups_before(tmp_path: Path) -> None:
     """Also when the segments that tell the strategy are older than those that the process remembers."""
-    with story(tmp_path, BY_HEADER) as told:
-        assert told.wave() == {0}
-        told.told = UNDECLARED
+    with story(tmp_path, BY_HEADER) as reported:
+        assert reported.wave() == {0}
+        reported.reported = UNDECLARED
         for number in range(1, SEGMENTS_KEPT):
-            assert told.wave() == {2 * number, 2 * number + 1}
-        assert set(told.reasons()) == {"strategy_differs"}
+            assert reported.wave() == {2 * number, 2 * number + 1}
+        assert set(reported.reasons()) == {"strategy_differs"}
         count = 2 * (SEGMENTS_KEPT - 1)
-        assert told.held.waiting.raw.status() == {"orders": {str(RawReason.STRATEGY_DIFFERS): count}}
-        details = {line["detail"] for line in told.logs if line["event"] == "archived_without_compaction"}
+        assert reported.held.waiting.raw.status() == {"orders": {str(RawReason.STRATEGY_DIFFERS): count}}
+        details = {line["detail"] for line in reported.logs if line["event"] == "archived_without_compaction"}
         assert all("strategy header 'version', this one would use offset" in detail for detail in details)
-        assert told.warned() == []
-        told.told = BY_HEADER
-        assert told.wave() == {told.end_offset - 2}
-        assert len(told.reasons()) == count
-    sound(told.held.store)
+        assert reported.warned() == []
+        reported.reported = BY_HEADER
+        assert reported.wave() == {reported.end_offset - 2}
+        assert len(reported.reasons()) == count
+    sound(reported.held.store)
 
 
 @pytest.mark.parametrize("when", ["before the round", "before the copies", "before the commit", "at the last upload"])
 def test_a_default_does_not_change_the_strategy_of_the_archive(
     when: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with story(tmp_path, UNDECLARED) as told:
-        use(monkeypatch, told.held.store)
-        assert told.wave() == {1}
+    with story(tmp_path, UNDECLARED) as reported:
+        use(monkeypatch, reported.held.store)
+        assert reported.wave() == {1}
 
         def compact(now: str) -> None:
             if now == when:
-                told.compact_archive()
+                reported.compact_archive()
             elif (now, when) == ("before the commit", "at the last upload"):
-                told.held.store.before = at_last
+                reported.held.store.before = at_last
 
         uploads: list[str] = []
 
@@ -143,14 +143,14 @@ def test_a_default_does_not_change_the_strategy_of_the_archive(
             if operation == "upload" and "/segments/" in key:
                 uploads.append(key)
                 if len(uploads) == 2:
-                    told.compact_archive()
+                    reported.compact_archive()
 
-        assert told.wave(compact) == {2, 3}
-        assert set(told.reasons()) == {"strategy_differs"}
-        assert told.wave() == {4, 5}
-        assert list(told.held.copies.iterdir()) == []
-        assert told.held.tools.journal.count() == 0
-    sound(told.held.store)
+        assert reported.wave(compact) == {2, 3}
+        assert set(reported.reasons()) == {"strategy_differs"}
+        assert reported.wave() == {4, 5}
+        assert list(reported.held.copies.iterdir()) == []
+        assert reported.held.tools.journal.count() == 0
+    sound(reported.held.store)
 
 
 @pytest.mark.parametrize("is_overtaken", [False, True])
@@ -172,9 +172,9 @@ def test_a_group_is_committed_to_the_archive_as_it_was_read_last(
             appended.append((log, opened[-1].opened()[1]))
         return append(log, *arguments)
 
-    with story(tmp_path, BY_HEADER) as told:
-        use(monkeypatch, told.held.store)
-        told.wave()
+    with story(tmp_path, BY_HEADER) as reported:
+        use(monkeypatch, reported.held.store)
+        reported.wave()
         uploads: list[str] = []
 
         def at_last(operation: str, key: str) -> None:
@@ -184,26 +184,26 @@ def test_a_group_is_committed_to_the_archive_as_it_was_read_last(
                     monkeypatch.setattr(ArchiveView, "newest_strategy", anew)
                     monkeypatch.setattr(CommitLog, "append", noted)
                     if is_overtaken:
-                        told.compact_archive()
+                        reported.compact_archive()
                         appended.clear()
 
         def between(now: str) -> None:
             if now == "before the commit":
-                told.held.store.before = at_last
+                reported.held.store.before = at_last
 
-        assert told.wave(between) in ({2}, {2, 3})
+        assert reported.wave(between) in ({2}, {2, 3})
         assert opened
         assert all(log is known for log, known in appended)
-        assert told.held.tools.journal.count() == 0
-        assert list(told.held.copies.iterdir()) == []
-    sound(told.held.store)
+        assert reported.held.tools.journal.count() == 0
+        assert list(reported.held.copies.iterdir()) == []
+    sound(reported.held.store)
 
 
 def test_a_process_that_remembers_only_the_newest_segments_reads_by_which_strategy_the_others_were_compacted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with story(tmp_path, UNDECLARED) as told:
-        held = told.held
+    with story(tmp_path, UNDECLARED) as reported:
+        held = reported.held
         use(monkeypatch, held.store)
 
         def restart() -> None:
@@ -211,65 +211,65 @@ def test_a_process_that_remembers_only_the_newest_segments_reads_by_which_strate
             held.rounds = ArchiveLoop(held.tools, rounds_scan(held.log_dir), held.waiting)
 
         restart()
-        told.wave()
-        told.compact_archive()
+        reported.wave()
+        reported.compact_archive()
         for _ in range(SEGMENTS_KEPT):
-            told.wave()
+            reported.wave()
         held.tools.memory.close()
         restart()
-        assert told.wave() == {told.end_offset - 2, told.end_offset - 1}
-        assert set(told.reasons()) == {"strategy_differs"}
+        assert reported.wave() == {reported.end_offset - 2, reported.end_offset - 1}
+        assert set(reported.reasons()) == {"strategy_differs"}
         held.tools.memory.close()
 
 
 def test_a_declared_strategy_is_used_and_the_change_is_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with story(tmp_path, BY_HEADER) as told:
-        use(monkeypatch, told.held.store)
-        assert told.wave() == {0}
-        told.compact_archive()
-        told.wave()  # Meets the commit of the compaction.
-        assert told.warned() == []
-        told.logs.clear()
-        told.told = BY_OFFSET
-        assert told.wave() == {5}
-        assert told.wave() == {7}
-        assert told.warned() == [("warning", "orders-0", "header 'version'", "offset")]
-        assert told.reasons() == []
-    sound(told.held.store)
+    with story(tmp_path, BY_HEADER) as reported:
+        use(monkeypatch, reported.held.store)
+        assert reported.wave() == {0}
+        reported.compact_archive()
+        reported.wave()  # Meets the commit of the compaction.
+        assert reported.warned() == []
+        reported.logs.clear()
+        reported.reported = BY_OFFSET
+        assert reported.wave() == {5}
+        assert reported.wave() == {7}
+        assert reported.warned() == [("warning", "orders-0", "header 'version'", "offset")]
+        assert reported.reasons() == []
+    sound(reported.held.store)
 
 
 @pytest.mark.parametrize(
     ("when", "reason"), [("before the copies", "strategy_differs"), ("at the last upload", "rule_changed")]
 )
 def test_a_strategy_that_is_not_declared_any_more_commits_no_copies(when: str, reason: str, tmp_path: Path) -> None:
-    with story(tmp_path, BY_HEADER) as told:
-        assert told.wave() == {0}
-        told.told = BY_OFFSET
+    with story(tmp_path, BY_HEADER) as reported:
+        assert reported.wave() == {0}
+        reported.reported = BY_OFFSET
         uploads: list[str] = []
 
         def at_last(operation: str, key: str) -> None:
             if operation == "upload" and "/segments/" in key:
                 uploads.append(key)
                 if len(uploads) == 2:
-                    told.told = UNDECLARED
+                    reported.reported = UNDECLARED
 
         def change(now: str) -> None:
             if now == when:
-                told.told = UNDECLARED
+                reported.reported = UNDECLARED
             elif (now, when) == ("before the commit", "at the last upload"):
-                told.held.store.before = at_last
+                reported.held.store.before = at_last
 
-        assert told.wave(change) == {2, 3}
-        assert set(told.reasons()) == {reason}
-        assert list(told.held.copies.iterdir()) == []
-        assert told.held.tools.journal.count() == 0
-    sound(told.held.store)
+        assert reported.wave(change) == {2, 3}
+        assert set(reported.reasons()) == {reason}
+        assert list(reported.held.copies.iterdir()) == []
+        assert reported.held.tools.journal.count() == 0
+    sound(reported.held.store)
 
 
-def rule(told: TopicPolicy, **compaction: Any) -> TopicRule:
-    return topic_rule(CompactionSettings.model_validate({"topics": ["orders"], **compaction}), "orders", told)
+def rule(reported: TopicPolicy, **compaction: Any) -> TopicRule:
+    return topic_rule(CompactionSettings.model_validate({"topics": ["orders"], **compaction}), "orders", reported)
 
 
 def test_only_a_declared_strategy_may_differ_from_that_of_the_newest_compaction() -> None:

@@ -31,18 +31,18 @@ from tests.pipeline.rig import copy_partitions, tools_for
 BY_OFFSET = TopicPolicy(cleanup_policy=frozenset({"compact"}), compaction_strategy="offset")
 
 
-class Told(FileBrokerFacts):
+class Reported(FileBrokerFacts):
     """A broker, or none, that reports this of each topic."""
 
-    told = TopicPolicy()
+    reported = TopicPolicy()
 
     def policy(self, topic: str) -> TopicPolicy:
         """See `BrokerFacts`."""
-        return self.told
+        return self.reported
 
 
 @pytest.mark.parametrize(
-    ("compaction", "told", "changes"),
+    ("compaction", "reported", "changes"),
     [
         ({"topics": ["orders"]}, TopicPolicy(), False),
         ({"topics": [{"pattern": "orders", "strategy": "header"}]}, TopicPolicy(), False),
@@ -52,7 +52,7 @@ class Told(FileBrokerFacts):
     ],
 )
 def test_a_default_does_not_change_the_strategy_of_an_archive(
-    compaction: dict[str, Any], told: TopicPolicy, changes: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    compaction: dict[str, Any], reported: TopicPolicy, changes: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log_dir, store = copy_partitions(tmp_path, "orders-0"), MemoryStore(ManualClock(NOW_MS))
     use(monkeypatch, store)
@@ -62,8 +62,8 @@ def test_a_default_does_not_change_the_strategy_of_an_archive(
             "compaction": {**compaction, "staging_dir": str(tmp_path / "work")},
         }
     )
-    facts = Told([log_dir], assume_leader=True)
-    facts.told = told
+    facts = Reported([log_dir], assume_leader=True)
+    facts.reported = reported
     with tools_for(log_dir, store, tmp_path / "state") as tools, capture_logs() as logs:
         tools = replace(tools, facts=facts)
         (led,) = ArchiveLoop(tools, partial(scan_log_dirs, [log_dir], TopicFilter(("orders",)))).run_once().led

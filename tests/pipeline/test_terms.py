@@ -41,7 +41,7 @@ def test_the_archive_is_read_again_in_another_term(archived: tuple[RunContext, P
     archiver = PartitionArchiver(tools, files)
     see(archiver, files, NOW)
     plan(archiver)
-    opened, archiver.known.told_lost_below = archiver.known.state, 7
+    opened, archiver.known.reported_lost_below = archiver.known.state, 7
     assert opened is not None
     see(archiver, files, NOW)
     plan(archiver)
@@ -50,8 +50,8 @@ def test_the_archive_is_read_again_in_another_term(archived: tuple[RunContext, P
     plan(archiver)
     assert archiver.known.state is not None
     assert archiver.known.state is not opened
-    is_told = other.since(NOW) is Change.LEADER_EPOCH
-    assert archiver.known.told_lost_below == (7 if is_told else 0), "a loss is reported once for each log"
+    is_reported = other.since(NOW) is Change.LEADER_EPOCH
+    assert archiver.known.reported_lost_below == (7 if is_reported else 0), "a loss is reported once for each log"
 
 
 def test_a_time_without_leadership_begins_no_term_but_the_archive_is_read_again(
@@ -61,13 +61,13 @@ def test_a_time_without_leadership_begins_no_term_but_the_archive_is_read_again(
     archiver = PartitionArchiver(tools, files)
     see(archiver, files, NOW)
     plan(archiver)
-    archiver.known.told_lost_below = 7
+    archiver.known.reported_lost_below = 7
     see(archiver, files, OTHERS[1], leads=False)
     plan(archiver)
     assert archiver.known.state is None
     assert archiver.known.end_offset is not None, "what it was is remembered, for people"
     see(archiver, files, NOW)
-    assert archiver.known.told_lost_below == 7
+    assert archiver.known.reported_lost_below == 7
 
 
 def test_a_new_topic_in_the_inode_of_a_deleted_one_is_another_log(archived: tuple[RunContext, PartitionFiles]) -> None:
@@ -76,12 +76,12 @@ def test_a_new_topic_in_the_inode_of_a_deleted_one_is_another_log(archived: tupl
     archiver = PartitionArchiver(tools, files)
     facts = PartitionFacts(TopicPartition("orders", 0), None, True, 0, 0, 0)
     archiver.see(files, facts)
-    archiver.starts, archiver.known.told_lost_below = replace(archiver.starts, inside=500), 7
+    archiver.starts, archiver.known.reported_lost_below = replace(archiver.starts, inside=500), 7
     for topic_id in (None, ANOTHER_ID):
         archiver.see(replace(files, topic_id=topic_id), facts)
         assert archiver.starts.inside is None, "what was deleted of one topic is not deleted of another"
     plan(archiver)
-    assert archiver.known.told_lost_below == 0
+    assert archiver.known.reported_lost_below == 0
 
 
 def see(archiver: PartitionArchiver, files: PartitionFiles, term: Term, *, leads: bool = True) -> None:

@@ -1,4 +1,4 @@
-"""Patterns that match no topic of the cluster are told; a broker without a replica of a chosen topic is none the worse."""
+"""Patterns that match no topic of the cluster are reported; a broker without a replica of a chosen topic is none the worse."""
 
 from __future__ import annotations
 

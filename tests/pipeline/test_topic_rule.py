@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 from sidecar.compactor.topic_rule import NOT_NAMED, TopicRules, topic_rule
 from sidecar.config.compaction import NEVER_MS, CompactionSettings
 from sidecar.partition.run_limits import RunLimits
-from sidecar.topic_policy import NOT_TOLD, TopicPolicy, Unanswered
+from sidecar.topic_policy import NOT_REPORTED, TopicPolicy, Unanswered
 
 DAY_MS = 86_400_000
 COMPACTED = TopicPolicy(
@@ -30,7 +30,7 @@ def settings(*topics: dict[str, Any], **values: Any) -> CompactionSettings:
 
 
 @pytest.mark.parametrize(
-    ("told", "why_not"),
+    ("reported", "why_not"),
     [
         (TopicPolicy(), ""),
         (COMPACTED, ""),
@@ -39,11 +39,11 @@ def settings(*topics: dict[str, Any], **values: Any) -> CompactionSettings:
     ],
 )
 def test_a_topic_that_keeps_every_record_is_left_alone_unless_its_entry_says_otherwise(
-    told: TopicPolicy, why_not: str
+    reported: TopicPolicy, why_not: str
 ) -> None:
-    found = topic_rule(settings({"pattern": "orders"}), "orders", told)
+    found = topic_rule(settings({"pattern": "orders"}), "orders", reported)
     assert (found.policy is None, found.why_not.partition(";")[0]) == (bool(why_not), why_not)
-    anyway = topic_rule(settings({"pattern": "orders", "ignore_cleanup_policy": True}), "orders", told)
+    anyway = topic_rule(settings({"pattern": "orders", "ignore_cleanup_policy": True}), "orders", reported)
     assert anyway.policy is not None
     assert topic_rule(settings(), "orders", COMPACTED).why_not == NOT_NAMED
 
@@ -69,28 +69,28 @@ def test_what_is_set_wins_over_the_broker_and_the_broker_over_defaults() -> None
     )
 
 
-def test_a_topic_that_is_named_and_left_alone_is_told_once_until_the_reason_changes() -> None:
-    told = {"orders": TopicPolicy(cleanup_policy=frozenset({"delete"}))}
-    rules = TopicRules(settings({"pattern": "orders"}), told.__getitem__)
+def test_a_topic_that_is_named_and_left_alone_is_reported_once_until_the_reason_changes() -> None:
+    reported = {"orders": TopicPolicy(cleanup_policy=frozenset({"delete"}))}
+    rules = TopicRules(settings({"pattern": "orders"}), reported.__getitem__)
     with capture_logs() as logs:
         assert rules.policy_of("orders") is None
         assert rules.policy_of("orders") is None
-        told["orders"] = COMPACTED
+        reported["orders"] = COMPACTED
         assert rules.policy_of("orders") is not None
-        told["orders"] = TopicPolicy(unanswered=Unanswered("no right"))
+        reported["orders"] = TopicPolicy(unanswered=Unanswered("no right"))
         assert rules.policy_of("orders") is None
     assert [log["event"] for log in logs] == ["topic_not_compacted"] * 2
 
 
 def test_producers_are_remembered_as_the_broker_does_unless_the_operator_says_otherwise() -> None:
-    told = TopicPolicy(producer_id_expiration_ms=5, origins={"producer_id_expiration_ms": "Kafka's default"})
+    reported = TopicPolicy(producer_id_expiration_ms=5, origins={"producer_id_expiration_ms": "Kafka's default"})
     override = TopicPolicy(producer_id_expiration_ms=6, overridden=frozenset({"producer_id_expiration_ms"}))
     silent, given = (
         RunLimits(producer_id_expiration_ms=9),
         RunLimits(producer_id_expiration_ms=9, expiration_is_given=True),
     )
-    assert [silent.expiration_ms(one) for one in (TopicPolicy(), told, override)] == [9, 5, 6]
-    assert [given.expiration_ms(one) for one in (TopicPolicy(), told, override)] == [9, 9, 6]
+    assert [silent.expiration_ms(one) for one in (TopicPolicy(), reported, override)] == [9, 5, 6]
+    assert [given.expiration_ms(one) for one in (TopicPolicy(), reported, override)] == [9, 9, 6]
 
 
 BY_HEADER = TopicPolicy(
@@ -130,11 +130,11 @@ def test_the_entry_wins_over_the_section_and_both_over_the_topics_own_strategy(
 
 
 def test_a_topic_whose_own_strategy_is_unknown_is_left_alone_unless_its_entry_has_one() -> None:
-    told = replace(BY_HEADER, compaction_strategy="newest")
-    found = topic_rule(settings({"pattern": "orders"}), "orders", told)
+    reported = replace(BY_HEADER, compaction_strategy="newest")
+    found = topic_rule(settings({"pattern": "orders"}), "orders", reported)
     assert found.policy is None
     assert "its config compaction.strategy: 'newest' is not a compaction strategy" in found.why_not
-    assert topic_rule(settings({"pattern": "orders", "strategy": "offset"}), "orders", told).policy is not None
+    assert topic_rule(settings({"pattern": "orders", "strategy": "offset"}), "orders", reported).policy is not None
 
 
 TIMES = {"delete_retention_ms": 5, "min_compaction_lag_ms": 6}
@@ -142,7 +142,7 @@ ANYWAY = {"ignore_cleanup_policy": True}
 SAFE = {**ANYWAY, **TIMES, "strategy": "offset"}
 
 
-@pytest.mark.parametrize("unanswered", [NOT_TOLD, Unanswered("TOPIC_AUTHORIZATION_FAILED")])
+@pytest.mark.parametrize("unanswered", [NOT_REPORTED, Unanswered("TOPIC_AUTHORIZATION_FAILED")])
 @pytest.mark.parametrize(
     ("entry", "missing"),
     [
@@ -160,37 +160,37 @@ def test_where_a_broker_has_not_reported_a_topics_configs_only_the_settings_coun
     unanswered: str, entry: dict[str, Any], missing: str
 ) -> None:
     """Whatever the topic keeps by its own configs: a default in their place would drop it."""
-    told = TopicPolicy(unanswered=unanswered)
-    found = topic_rule(settings({"pattern": "orders", **entry}), "orders", told)
+    reported = TopicPolicy(unanswered=unanswered)
+    found = topic_rule(settings({"pattern": "orders", **entry}), "orders", reported)
     assert (found.policy is None, found.why_not.rpartition(": ")[2]) == (bool(missing), missing)
     assert (f"({unanswered})" in found.why_not) == bool(missing)
     section = {name: value for name, value in entry.items() if name != "header"}
-    assert (topic_rule(settings({"pattern": "orders", **entry}, **section), "orders", told).policy is None) == bool(
+    assert (topic_rule(settings({"pattern": "orders", **entry}, **section), "orders", reported).policy is None) == bool(
         missing
     )
     assert topic_rule(settings({"pattern": "orders", **entry}), "orders", TopicPolicy()).policy is not None
 
 
 def test_what_topics_policies_gives_counts_although_the_broker_has_not_reported_it() -> None:
-    told = TopicPolicy(
+    reported = TopicPolicy(
         cleanup_policy=frozenset({"compact"}),
         delete_retention_ms=5,
         min_compaction_lag_ms=6,
         origins=dict.fromkeys(("delete_retention_ms", "min_compaction_lag_ms"), "topics.policies, entry .*"),
         unanswered=Unanswered("no right"),
     )
-    alone = topic_rule(settings({"pattern": "orders"}), "orders", told)
+    alone = topic_rule(settings({"pattern": "orders"}), "orders", reported)
     assert alone.why_not == (
         "unknown configs: compaction.strategy (no right). To compact it all the same, set these in "
         "`compaction` or in its entry of compaction.topics: strategy"
     )
-    found = topic_rule(settings({"pattern": "orders", "strategy": "offset"}), "orders", told).policy
+    found = topic_rule(settings({"pattern": "orders", "strategy": "offset"}), "orders", reported).policy
     assert found is not None
     assert (found.delete_retention_ms, found.min_compaction_lag_ms) == (5, 6)
 
 
 @pytest.mark.parametrize(
-    ("section", "entry", "told", "is_declared"),
+    ("section", "entry", "reported", "is_declared"),
     [
         ({}, {}, TopicPolicy(), False),
         ({}, {}, BY_HEADER, True),
@@ -201,12 +201,14 @@ def test_what_topics_policies_gives_counts_although_the_broker_has_not_reported_
     ],
 )
 def test_a_default_declares_no_strategy(
-    section: dict[str, Any], entry: dict[str, Any], told: TopicPolicy, is_declared: bool
+    section: dict[str, Any], entry: dict[str, Any], reported: TopicPolicy, is_declared: bool
 ) -> None:
-    assert topic_rule(settings({"pattern": "orders", **entry}, **section), "orders", told).is_declared == is_declared
+    assert (
+        topic_rule(settings({"pattern": "orders", **entry}, **section), "orders", reported).is_declared == is_declared
+    )
 
 
-def test_a_header_that_is_not_named_is_told_once() -> None:
+def test_a_header_that_is_not_named_is_reported_once() -> None:
     rules = TopicRules(settings({"pattern": "orders", "strategy": "header"}), lambda _topic: COMPACTED)
     with capture_logs() as logs:
         policies = [rules.policy_of("orders") for _ in range(3)]

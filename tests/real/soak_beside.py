@@ -81,7 +81,7 @@ FATAL_EVENTS = {
 """Log events that none of these happenings may cause."""
 
 
-def told(sidecars: Sequence[Daemon]) -> Counter[str]:
+def reported(sidecars: Sequence[Daemon]) -> Counter[str]:
     """What the sidecars logged in all of their runs, as counts; raises AssertionError for what they should never say."""
     counts: Counter[str] = Counter()
     for sidecar in sidecars:

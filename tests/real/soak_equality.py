@@ -23,7 +23,7 @@ from tests.oracle import Oracle
 from tests.pipeline.rig import ranges
 from tests.real.daemon import Daemon
 from tests.real.product import parts_of
-from tests.real.soak_beside import Archived, active_bases, told
+from tests.real.soak_beside import Archived, active_bases, reported
 from tests.real.soak_live_producers import producers_behind, remembered_at_rest
 from tests.real.topics import end_offset, wait_until
 from tests.servers.kafka import KafkaBroker
@@ -93,7 +93,7 @@ def assert_whole(
         raise AssertionError(f"{error}:\n{_behind(bases, archived, sidecars, brokers)}") from None
     assert [sidecar.process.stop() for sidecar, _ in sidecars] == [0] * len(sidecars)
     archived.look()
-    counts = told([sidecar for sidecar, _ in sidecars])
+    counts = reported([sidecar for sidecar, _ in sidecars])
     with Oracle() as oracle:
         for partition, (directory, _) in bases.items():
             state = archived.states[partition]
@@ -119,8 +119,10 @@ def _behind(
         end = (state.end_offset or 0) if state else 0
         if end < base:
             stable = end_offset(asked, partition.topic, partition.partition, committed=True)
-            told_by = [found.get(str(partition)) for found in rows]
-            lines.append(f"{partition}: archived to {end}, active segment from {base}, stable to {stable}: {told_by}")
+            reported_by = [found.get(str(partition)) for found in rows]
+            lines.append(
+                f"{partition}: archived to {end}, active segment from {base}, stable to {stable}: {reported_by}"
+            )
     waiting = [unfinished for _, state_dir in sidecars for unfinished in unfinished_attempts(state_dir)]
     newest = [line for sidecar, _ in sidecars for line in sidecar.process.output().splitlines()[-40:]]
     return "\n".join([*lines, f"in the journals: {waiting}", *newest])

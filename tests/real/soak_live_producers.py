@@ -43,12 +43,12 @@ def remembered(brokers: Sequence[KafkaBroker], topics: Sequence[str]) -> Produce
             BrokerConnectionSettings(bootstrap_servers=(broker.bootstrap,), request_timeout_s=60)
         )
         try:
-            told = ask_producers(connection, broker.node_id, own)
+            reported = ask_producers(connection, broker.node_id, own)
         finally:
             connection.close()
-        if told is None:
+        if reported is None:
             return None
-        found.update({partition: set(producers) for partition, producers in told.values.items()})
+        found.update({partition: set(producers) for partition, producers in reported.values.items()})
     return found
 
 

@@ -55,7 +55,7 @@ def rows(done: subprocess.CompletedProcess[str]) -> dict[str, dict[str, Any]]:
     return {row["topic"]: row for row in report["partitions"]}
 
 
-def as_told(entries: tuple[ProducerEntry, ...]) -> list[LiveProducer]:
+def as_reported(entries: tuple[ProducerEntry, ...]) -> list[LiveProducer]:
     """A snapshot's entries as DescribeProducers tells them."""
     return [
         LiveProducer(
@@ -119,10 +119,10 @@ def test_a_broker_that_falls_silent_in_the_middle_ends_it_with_nothing_lost_or_d
     eventually(lambda: list(archive.glob("*/slow/0/*/commits/*.json")) != [])
     broker.process.send_signal(signal.SIGSTOP)
     try:
-        told, errors = process.communicate(timeout=300)
+        reported, errors = process.communicate(timeout=300)
     finally:
         broker.process.send_signal(signal.SIGCONT)
-    (row,) = rows(subprocess.CompletedProcess([], process.returncode, told, errors)).values()
+    (row,) = rows(subprocess.CompletedProcess([], process.returncode, reported, errors)).values()
     assert (process.returncode != 0, row["error"]) == (True, "BrokerUnavailable")
     kept = row["end_offset"]
 
@@ -155,10 +155,10 @@ def test_the_producers_that_a_broker_tells_are_those_of_its_snapshot(version: st
         described = ask_producers(connection, broker.node_id, [orders])
         connection.close()
         assert described is not None
-        told = described.values[orders]
+        reported = described.values[orders]
         end = end_offset(broker, "orders")
         broker.stop()
         del held
     snapshot = broker.log_dirs[0] / "orders-0" / f"{end:020d}.snapshot"
-    assert as_told(read_snapshot(snapshot.read_bytes())) == sorted(told, key=lambda one: one.producer_id)
-    assert [one.transaction_start_offset for one in told if one.transaction_start_offset >= 0] == [52]
+    assert as_reported(read_snapshot(snapshot.read_bytes())) == sorted(reported, key=lambda one: one.producer_id)
+    assert [one.transaction_start_offset for one in reported if one.transaction_start_offset >= 0] == [52]

@@ -1,4 +1,4 @@
-"""A real broker behind a bad network: what is on its way ends and is kept, nothing is planned, and everybody is told."""
+"""A real broker behind a bad network: what is on its way ends and is kept, nothing is planned, and all of it is reported."""
 
 from __future__ import annotations
 
@@ -62,12 +62,12 @@ def test_uploads_end_and_are_kept_nothing_is_planned_and_a_slow_broker_counts_as
     produce(broker, "orders", 5 * RECORDS_PER_SEGMENT)
     with Daemon(tmp_path, settings) as daemon:
 
-        def is_told() -> bool:
+        def is_reported() -> bool:
             return "broker: the broker does not respond" in daemon.get("/readyz")[1]
 
         eventually(lambda: objects(archive, "commits/*.json") != set())
         proxy.set_enabled(False)
-        eventually(is_told)
+        eventually(is_reported)
         committed = objects(archive, "commits/*.json")
         eventually(lambda: daemon.metric("broker_metadata_age_seconds") > 6)
         uploaded = objects(archive, "segments/*.log")
@@ -85,7 +85,7 @@ def test_uploads_end_and_are_kept_nothing_is_planned_and_a_slow_broker_counts_as
         for kind, attributes in (("latency", {"latency": 9000}), ("timeout", {"timeout": 0})):
             eventually(daemon.is_ready)
             toxic = proxy.add_toxic(kind, **attributes)
-            eventually(is_told)
+            eventually(is_reported)
             end = daemon.archived_end("orders-0")
             assert (daemon.metric("broker_unreachable"), daemon.archived_end("orders-0")) == (1, end)
             proxy.remove_toxic(toxic)

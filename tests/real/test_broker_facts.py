@@ -130,14 +130,14 @@ def test_what_a_broker_says_is_what_is_believed_until_it_goes_away(broker: Kafka
         with facts_of(broker, other) as wrong, pytest.raises(SettingsError, match="belongs to cluster"):  # type: ignore[attr-defined]
             wrong.refresh()
         asked = ("broker", "--log-dir", str(broker.log_dirs[0]), "--bootstrap-server", broker.bootstrap)
-        told = json_lines(run_program({}, *asked, "--json"))[0]
-        (orders,) = (row for row in told["partitions"] if row["topic"] == "orders")
+        reported = json_lines(run_program({}, *asked, "--json"))[0]
+        (orders,) = (row for row in reported["partitions"] if row["topic"] == "orders")
         assert (orders["last_stable_offset"], orders["high_watermark"]) == (31, 31)
         shown = run_installed({}, *asked, "--producers")
-        told_producers = broker.version != "2.7.2"
+        reported_producers = broker.version != "2.7.2"
         assert ("last sequence" in shown.stdout, "brokers before 2.8" in shown.stderr) == (
-            told_producers,
-            not told_producers,
+            reported_producers,
+            not reported_producers,
         )
         read_ms = facts.state().read_ms
         broker.stop()
@@ -157,7 +157,7 @@ def test_what_a_broker_says_is_what_is_believed_until_it_goes_away(broker: Kafka
         assert facts.partition(files).leader_epoch >= 0
 
 
-def test_nothing_above_the_last_stable_offset_is_archived_and_a_broker_that_is_away_is_told(
+def test_nothing_above_the_last_stable_offset_is_archived_and_a_broker_that_is_away_is_reported(
     broker: KafkaBroker, tmp_path: Path
 ) -> None:
     create_topic(broker, "payments", 8192)

@@ -1,4 +1,4 @@
-"""A real broker with an authorizer: with exactly the documented rights all works, and each that is missing is told by its name."""
+"""A real broker with an authorizer: with exactly the documented rights all works, and each that is missing is reported by name."""
 
 from __future__ import annotations
 
@@ -147,14 +147,18 @@ def test_the_documented_rights_are_enough_and_each_missing_one_is_named(guarded:
     twice = run_program(guarded.settings, *by_hand, "--json", "--set", "compaction.ignore_cleanup_policy=true")
     assert [row["segments_left_alone"] for row in json_lines(twice)] == [0]
 
-    (told,) = json_lines(run_program(settings, "broker", "--json"))
-    assert [right.partition("--operation ")[2].partition(")")[0] for right in told["missing_rights"]] == [
+    (reported,) = json_lines(run_program(settings, "broker", "--json"))
+    assert [right.partition("--operation ")[2].partition(")")[0] for right in reported["missing_rights"]] == [
         "Read --topic orders",
         "Describe --cluster",
     ]
     guarded.allow(*NEEDED, TOPIC_READ, CLUSTER_DESCRIBE)
-    (told,) = json_lines(run_program(settings, "broker", "--json"))
-    assert (told["missing_rights"], len(told["partitions"][0]["producers"]), len(told["log_dirs"])) == ([], 1, 1)
+    (reported,) = json_lines(run_program(settings, "broker", "--json"))
+    assert (reported["missing_rights"], len(reported["partitions"][0]["producers"]), len(reported["log_dirs"])) == (
+        [],
+        1,
+        1,
+    )
     shown = run_program(settings, "broker", "--producers")
     assert "last sequence" in shown.stdout
 
@@ -163,8 +167,8 @@ def test_doctor_names_the_right_that_is_missing(guarded: Guarded, tmp_path: Path
     settings = {**guarded.settings, "store.url": (tmp_path / "archive").as_uri()}
 
     def troubles() -> dict[str, str]:
-        (told,) = json_lines(run_program(settings, "doctor", "--json", "--area", "broker"))
-        return {one["check"]: one["detail"] for one in told["checks"] if one["verdict"] in {"warning", "problem"}}
+        (reported,) = json_lines(run_program(settings, "doctor", "--json", "--area", "broker"))
+        return {one["check"]: one["detail"] for one in reported["checks"] if one["verdict"] in {"warning", "problem"}}
 
     guarded.allow()
     found = troubles()
@@ -173,8 +177,8 @@ def test_doctor_names_the_right_that_is_missing(guarded: Guarded, tmp_path: Path
     guarded.allow(*NEEDED)
     assert troubles() == {}
     wrong = {**settings, "broker.connection.sasl_username": "somebody"}
-    (told,) = json_lines(run_program(wrong, "doctor", "--json", "--area", "broker"))
-    (refused,) = [one for one in told["checks"] if one["verdict"] == "problem"]
-    assert (refused["check"], told["exit_code"]) == ("responds as the local broker", 1)
+    (reported,) = json_lines(run_program(wrong, "doctor", "--json", "--area", "broker"))
+    (refused,) = [one for one in reported["checks"] if one["verdict"] == "problem"]
+    assert (refused["check"], reported["exit_code"]) == ("responds as the local broker", 1)
     assert "user somebody is refused" in refused["detail"]
-    assert PLAIN_USERS[USER] not in str(told)
+    assert PLAIN_USERS[USER] not in str(reported)

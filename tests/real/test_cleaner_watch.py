@@ -41,7 +41,7 @@ def spoil(directory: Path) -> None:
         file.write(b"\xff" * 40)
 
 
-def test_a_partition_that_the_cleaner_gave_up_is_told_and_what_it_has_to_leave_alone_is_not(tmp_path: Path) -> None:
+def test_a_partition_that_the_cleaner_gave_up_is_reported_and_what_it_has_to_leave_alone_is_not(tmp_path: Path) -> None:
     with KafkaBroker("3.9.1", tmp_path / "broker", properties=EAGER) as broker:
         (log_dir,) = broker.log_dirs
         for topic in ("healthy", "spoilt", "held"):
@@ -72,19 +72,22 @@ def test_a_partition_that_the_cleaner_gave_up_is_told_and_what_it_has_to_leave_a
             eventually(lambda: daemon.metric("broker_cleaner_stalled") == 1)
             assert daemon.metric("broker_cleaner_stalled_seconds") >= 4
             assert daemon.metric("broker_cleaner_dirty_bytes") > 0
-            told = json.loads(daemon.get("/status")[1])["broker_cleaner"]
-            assert [found["topic"] for found in told["stalled"]] == ["spoilt"]
-            assert "the broker's log cleaner makes no progress: spoilt-0" in told["line"]
-            told_once = run_program(settings, "status")
-            assert "the broker's log cleaner: " in told_once.stderr or "makes no progress: spoilt-0" in told_once.stderr
+            reported = json.loads(daemon.get("/status")[1])["broker_cleaner"]
+            assert [found["topic"] for found in reported["stalled"]] == ["spoilt"]
+            assert "the broker's log cleaner makes no progress: spoilt-0" in reported["line"]
+            reported_once = run_program(settings, "status")
+            assert (
+                "the broker's log cleaner: " in reported_once.stderr
+                or "makes no progress: spoilt-0" in reported_once.stderr
+            )
             # The transaction ends: the cleaner goes on there, and nothing was its fault.
             assert "held" not in checkpoint.read_text()
             open_one.commit_transaction(60)
             eventually(lambda: "held" in checkpoint.read_text())
-            # A cleaner that took longer than those 4 s was right to be told of until then.
+            # A cleaner that took longer than those 4 s was rightly reported until then.
             eventually(lambda: daemon.metric("broker_cleaner_stalled") == 1)
-            told = json.loads(daemon.get("/status")[1])["broker_cleaner"]
-            assert [found["topic"] for found in told["stalled"]] == ["spoilt"]
+            reported = json.loads(daemon.get("/status")[1])["broker_cleaner"]
+            assert [found["topic"] for found in reported["stalled"]] == ["spoilt"]
             assert daemon.process.stop() == 0
             assert "broker_cleaner_stalled" in {event["event"] for event in daemon.events()}
         # The broker itself knows it, in one line of a log that nobody reads, and serves on.

@@ -139,7 +139,7 @@ def test_a_doctor_that_was_killed_is_cleared_up_after(tmp_path: Path, gateway: V
     client.close()
 
 
-def test_a_live_broker_is_green_and_one_that_is_away_is_told(tmp_path: Path, gateway: VersityGateway) -> None:
+def test_a_live_broker_is_green_and_one_that_is_away_is_reported(tmp_path: Path, gateway: VersityGateway) -> None:
     with KafkaBroker("4.3.0", tmp_path) as broker:
         producer = Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0})
         producer.produce("orders", b"one")
@@ -148,7 +148,7 @@ def test_a_live_broker_is_green_and_one_that_is_away_is_told(tmp_path: Path, gat
         settings = settings_for(tmp_path, gateway.endpoint, log_dirs=broker.log_dirs, connection=connection)
         report = doctor(settings)
         assert troubles(report) == {}
-        assert "leader of 1 of 1 partitions" in found_in(report, "reports leaders").outcome.detail
+        assert "leader of 1 of 1 partition of" in found_in(report, "reports leaders").outcome.detail
         assert f"cluster {broker.cluster_id}" in found_in(report, "responds as the local broker").outcome.detail
         mistyped = settings.model_copy(update={"topics": settings.topics.model_copy(update={"include": ["order"]})})
         slip = doctor(mistyped, areas=[Area.LOG_DIRS])

@@ -30,7 +30,7 @@ def open_logs(daemon: Daemon, log_dir: Path) -> list[str]:
     return sorted({link.removeprefix(f"{log_dir}/") for link in links if ".log" in link and str(log_dir) in link})
 
 
-def test_what_rolls_while_the_store_hangs_is_held_and_the_silence_is_told(tmp_path: Path) -> None:
+def test_what_rolls_while_the_store_hangs_is_held_and_the_silence_is_reported(tmp_path: Path) -> None:
     log_dir = tmp_path / "logs"
     logs = [GrowingLog(LOGS, log_dir, partition) for partition in PARTITIONS]
     with VersityGateway(tmp_path / "versitygw", options=["--quiet"]) as gateway:
@@ -65,8 +65,8 @@ def test_what_rolls_while_the_store_hangs_is_held_and_the_silence_is_told(tmp_pa
             eventually(daemon.is_ready)
             eventually(lambda: daemon.metric("pinned_deleted_bytes") == 0)
             assert daemon.process.stop() == 0
-            told = [event["event"] for event in daemon.events() if event["event"].startswith("store_")]
-            assert told == ["store_not_responding", "store_responding"]
+            reported = [event["event"] for event in daemon.events() if event["event"].startswith("store_")]
+            assert reported == ["store_not_responding", "store_responding"]
         with store_of(settings) as store:
             states = archived_states(store)
     for name in PARTITIONS:

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.real
 FIRST, SECOND = "first", "second"
 
 
-def test_idle_active_segments_go_in_one_step_and_what_was_held_open_is_archived_and_the_rest_told(
+def test_idle_active_segments_go_in_one_step_and_what_was_held_open_is_archived_and_the_rest_reported(
     tmp_path: Path,
 ) -> None:
     soon = {"log.retention.check.interval.ms": "500", "log.initial.task.delay.ms": "500"}
@@ -83,10 +83,10 @@ def test_idle_active_segments_go_in_one_step_and_what_was_held_open_is_archived_
             assert clock.now_ms() >= seen[1]["active_deadline_ms"]
 
             def lost() -> list[tuple[str, int, int]]:
-                told = (line for line in logs if line["event"] == "offsets_lost")
-                return [(line["partition"], line["from_offset"], line["to_offset"]) for line in told]
+                reported = (line for line in logs if line["event"] == "offsets_lost")
+                return [(line["partition"], line["from_offset"], line["to_offset"]) for line in reported]
 
-            # An answer that is older than the listing is asked for once more before anything is told.
+            # An answer that is older than the listing is asked for once more before anything is reported.
             eventually(lambda: bool(look()) and f"{FIRST}-0" in archived_states(store) and lost() != [])
             look()
         assert lost() == [(f"{SECOND}-0", 0, 10)]

@@ -19,7 +19,7 @@ from tests.real.daemon import Daemon, eventually, now_s
 from tests.real.leaders import CLUSTER_PROPERTIES, create_replicated, leader_of, move_leaders
 from tests.real.product import store_of
 from tests.real.soak import Fire
-from tests.real.soak_beside import Archived, archive_settings, sidecar_settings, told
+from tests.real.soak_beside import Archived, archive_settings, reported, sidecar_settings
 from tests.real.soak_equality import (
     Unfinished,
     assert_no_commit_of_a_deposed_leader,
@@ -166,7 +166,7 @@ def led_by_the_first(
             wait_until("the new leader goes on", lambda: archived.end(partition) > end and sleepy.is_idle())
             archived.look()
             state = archived.states[partition]
-            told([sleeper.sidecar])
+            reported([sleeper.sidecar])
             assert_no_commit_of_a_deposed_leader(store, ObjectKey(state.lineage.root))
             commits = list(commits_of(store, ObjectKey(state.lineage.root)))
             assert {commit.writer.leader_epoch for commit in commits if commit.writer.broker_id == 0} == {epoch}

@@ -175,7 +175,7 @@ def assert_end_is_reached(broker: KafkaBroker, topic: str, archived_end: int) ->
     checkpoint = broker.log_dirs[0] / CLEANER_CHECKPOINT
     partition = Partition(topic, 0)
     wait_until("cleaned", lambda: read_offset_checkpoint(checkpoint.read_bytes()).get(partition) == archived_end)
-    # Raises where the end is not told: no batch led there.
+    # Raises where the end is not reported: no batch led there.
     found = reads(broker, [(topic, 0)], "read_committed")[topic, 0]
     assert {read.offset for read in found} <= set(range(archived_end))
     bases = [batch.base_offset for batch in stored_batches(broker.log_dirs[0] / f"{topic}-0")]

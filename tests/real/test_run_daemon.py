@@ -154,7 +154,7 @@ def test_a_store_that_goes_away_in_the_middle_costs_nothing_but_time(tmp_path: P
         for _ in range(3):
             end = log.roll()
         eventually(lambda: daemon.archived_end("orders-0") == end)
-        # What is archived is told before the first round ends: until then it is not ready in any case.
+        # What is archived is reported before the first round ends: until then it is not ready in any case.
         eventually(daemon.is_ready)
         gateway.process.kill()
         for _ in range(3):

@@ -67,7 +67,7 @@ def test_a_configmap_is_taken_over_refused_and_corrected_without_a_restart(tmp_p
         daemon.process.send_signal(signal.SIGHUP)
         eventually(lambda: daemon.metric("config_reloads_total", result="unchanged") == 2)
 
-        # What a person is told by hand is what runs.
+        # What the command shows is what runs.
         variables = {name: value for name, value in daemon.environment.items() if name.startswith("TIERED_")}
         (by_hand,) = in_this_process("config", "show", "--json", variables=variables).lines()
         assert by_hand["fingerprint"] == shown(daemon)["fingerprint"]

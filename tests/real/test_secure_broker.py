@@ -260,10 +260,10 @@ def test_each_way_to_fail_has_one_sentence_of_its_own(newest: Secured, tmp_path:
     ]
     for settings, expected in cases:
         begun_s = time.monotonic()  # noqa: TID251
-        told = trouble_with(settings)
-        assert expected in told
-        assert "wrong" not in told
-        assert time.monotonic() - begun_s < 0.8 * settings.request_timeout_s, f"slow to tell: {told}"  # noqa: TID251
+        reported = trouble_with(settings)
+        assert expected in reported
+        assert "wrong" not in reported
+        assert time.monotonic() - begun_s < 0.8 * settings.request_timeout_s, f"slow to tell: {reported}"  # noqa: TID251
 
 
 def test_a_secret_that_is_replaced_is_used_for_the_next_request(newest: Secured) -> None:
@@ -319,11 +319,11 @@ def test_run_says_what_is_wrong_plans_nothing_and_goes_on_with_the_right_secret(
         newest.secret("SCRAM-SHA-256-password", SECRET)
         eventually(daemon.is_settled)
         eventually(lambda: (daemon.archived_end("orders-0") or 0) > 0)
-        told = run_program(settings, "broker", "--json")
-        assert json_lines(told)[0]["partitions"][0]["leads"]
+        reported = run_program(settings, "broker", "--json")
+        assert json_lines(reported)[0]["partitions"][0]["leads"]
         assert daemon.process.stop() == 0
         assert {"broker_unreachable", "broker_reachable"} <= {event["event"] for event in daemon.events()}
-        shown += [daemon.process.output(), refused.stderr, refused.stdout, told.stdout, told.stderr]
+        shown += [daemon.process.output(), refused.stderr, refused.stdout, reported.stdout, reported.stderr]
     for arguments in (["config", "show", "--json"], ["config", "show"], ["config", "show", "--topic", "orders"]):
         done = run_program(settings, *arguments)
         assert done.returncode == 0

@@ -98,7 +98,7 @@ class WatchedHealth(Health):
 
 
 @pytest.mark.parametrize("away", [None, BrokerAway("no answer")])
-def test_no_probe_sees_the_first_round_as_ready_before_all_it_met_is_told(away: BrokerAway | None) -> None:
+def test_no_probe_sees_the_first_round_as_ready_before_all_it_met_is_reported(away: BrokerAway | None) -> None:
     clock = ManualClock(0)
     health = WatchedHealth(clock, conditions_at_start("s3://bucket"))
     reporter = HealthReporter(clock, Metrics(clock), health)
@@ -109,7 +109,7 @@ def test_no_probe_sees_the_first_round_as_ready_before_all_it_met_is_told(away: 
     assert [ready for ready, _ in health.seen if ready] == ([] if away else [True])
 
 
-def test_a_silent_store_is_told_in_the_middle_of_a_round_and_met_again_with_the_first_answer() -> None:
+def test_a_silent_store_is_reported_in_the_middle_of_a_round_and_met_again_with_the_first_answer() -> None:
     clock = ManualClock(0)
     health, status = Health(clock), StatusModel(clock)
     reporter = HealthReporter(clock, Metrics(clock), health, status)

@@ -49,7 +49,7 @@ Samples = dict[str, float]
 Errors = list[tuple[str, str]]
 
 
-def told(*happened: events.DomainEvent) -> tuple[list[Any], Metrics, StatusModel]:
+def reported(*happened: events.DomainEvent) -> tuple[list[Any], Metrics, StatusModel]:
     clock = ManualClock(NOW_MS)
     metrics, status = Metrics(clock), StatusModel(clock)
     emit = fan_out(metrics.handle, status.handle, log_event)
@@ -148,7 +148,7 @@ NEVER_ARCHIVED = (
 def test_each_event_becomes_its_line_its_samples_and_its_error(
     event: events.DomainEvent, lines: Lines, samples: Samples, errors: Errors
 ) -> None:
-    logs, metrics, status = told(event)
+    logs, metrics, status = reported(event)
     assert [(line["log_level"], line["event"]) for line in logs] == lines
     for name, value in samples.items():
         series, _, labels = name.removesuffix("}").partition("{")
@@ -183,7 +183,7 @@ def test_a_commit_moves_the_risk_of_its_partition_and_of_no_other() -> None:
         (events.BacklogChanged(ORDERS, NOW_MS - 2_000, NOW_MS + 7_000, 0), 7, 1, 2),
         (events.BacklogChanged(ORDERS, None, None, 0), 9, 0, 0),
     ):
-        _, metrics, _ = told(checked, backlog)
+        _, metrics, _ = reported(checked, backlog)
         shown = [
             metrics.registry.get_sample_value(f"tiered_sidecar_{name}")
             for name in (
@@ -196,7 +196,7 @@ def test_a_commit_moves_the_risk_of_its_partition_and_of_no_other() -> None:
 
 
 def test_what_is_at_risk_is_unknown_before_the_first_check() -> None:
-    _, metrics, _ = told()
+    _, metrics, _ = reported()
     at_risk_in_s = "tiered_sidecar_data_at_risk_in_seconds"
     assert math.isnan(metrics.registry.get_sample_value(at_risk_in_s) or 0)
     metrics.handle(events.PartitionsChecked((), frozenset()))
@@ -205,12 +205,12 @@ def test_what_is_at_risk_is_unknown_before_the_first_check() -> None:
 
 def test_an_active_segment_is_at_risk_as_others_are() -> None:
     idle = PartitionStatus(ORDERS, True, 0, 10, active_deadline_ms=NOW_MS + 3_000)
-    _, metrics, _ = told(events.PartitionsChecked((idle,), frozenset()))
+    _, metrics, _ = reported(events.PartitionsChecked((idle,), frozenset()))
     assert metrics.registry.get_sample_value("tiered_sidecar_data_at_risk_in_seconds") == 3
 
 
 def test_the_lines_name_all_that_an_alert_or_a_person_needs() -> None:
-    (committed, lost), _, _ = told(
+    (committed, lost), _, _ = reported(
         events.SegmentCommitted(SEGMENT, ENTRY, "equal", ("index",)), events.OffsetsLost(ORDERS, 3, 8, 8)
     )
     assert committed == {

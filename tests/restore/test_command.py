@@ -45,8 +45,8 @@ def test_a_table_for_people_and_json_for_programs(archive: Path, tmp_path: Path)
     assert [path.name for path in log_dir.iterdir()] == ["meta.properties"]
     done = restoring(archive, log_dir, "--partition", "1", "--quiet")
     assert done.code == 0
-    (told,) = done.err.splitlines()
-    assert "retention of orders is not known here" in told
+    (reported,) = done.err.splitlines()
+    assert "retention of orders is not known here" in reported
     assert "orders-1" in done.out
     assert "orders-0" not in done.out
     done = restoring(archive, log_dir, "--partition", "0", "--json")
@@ -88,7 +88,7 @@ def _iso(milliseconds: int) -> str:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "reported"),
     [
         (["--offset-range", "5:5", "--partition", "0"], "FROM below TO"),
         (["--offset-range", "a:b", "--partition", "0"], "FROM below TO"),
@@ -101,12 +101,12 @@ def _iso(milliseconds: int) -> str:
         (["--partition", "9"], "has no match for"),
     ],
 )
-def test_wrong_usage_ends_with_2(arguments: list[str], told: str, archive: Path, tmp_path: Path) -> None:
+def test_wrong_usage_ends_with_2(arguments: list[str], reported: str, archive: Path, tmp_path: Path) -> None:
     log_dir = own_log_dir(tmp_path)
     done = restoring(archive, log_dir, *arguments, "--json")
     assert done.code == 2
-    assert told in done.err
-    assert told in done.lines()[0]["error"]
+    assert reported in done.err
+    assert reported in done.lines()[0]["error"]
     assert not list(log_dir.glob("orders*"))
 
 
@@ -120,7 +120,7 @@ def test_a_mistyped_topic_is_looked_for_in_the_archive_before_a_cluster_is_asked
 
 
 @pytest.mark.leaves_damage("size_mismatch")
-def test_a_partition_that_stopped_is_told(archive: Path, tmp_path: Path) -> None:
+def test_a_partition_that_stopped_is_reported(archive: Path, tmp_path: Path) -> None:
     copy = tmp_path / "archive"
     for path in archive.rglob("*"):
         if path.is_file():
@@ -165,12 +165,12 @@ def test_a_signal_ends_it_tidily(
         output, errors = process.communicate()
     assert process.returncode == code, errors
     assert b"Traceback" not in errors
-    told = errors.decode()
+    reported = errors.decode()
     assert (
         f"interrupted: orders-0.restoring, orders-1.restoring in {log_dir} stay, and no broker starts in a log dir with "
-        "unfinished directories" in told
+        "unfinished directories" in reported
     )
-    assert "Run the same command again" in told
+    assert "Run the same command again" in reported
     assert not list(log_dir.rglob("*.part"))
     # The third may have come to its end before the signal was heard.
     whole = list(log_dir.glob("orders-0.restoring/*.log"))

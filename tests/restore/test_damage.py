@@ -1,4 +1,4 @@
-"""An archive whose bytes were changed: told by key and position, nothing of it gets a name, the rest is restored."""
+"""An archive whose bytes were changed: reported by key and position, nothing of it gets a name, the rest is restored."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def flipped(position: int) -> Change:
 
 
 @pytest.mark.parametrize(
-    ("suffix", "change", "told"),
+    ("suffix", "change", "reported"),
     [
         (".log", flipped(3000), "at byte "),
         (".log", flipped(13), "a leader epoch or an offset was changed"),
@@ -43,8 +43,8 @@ def flipped(position: int) -> Change:
         (".indexes", lambda data: data + b"\0", "has more bytes"),
     ],
 )
-def test_damage_is_told_and_the_other_partition_is_restored(
-    suffix: str, change: Change, told: str, tmp_path: Path
+def test_damage_is_reported_and_the_other_partition_is_restored(
+    suffix: str, change: Change, reported: str, tmp_path: Path
 ) -> None:
     store, log_dir = archived(), own_log_dir(tmp_path)
     key = next(key for key in segment_keys(store)[4:] if key.endswith(suffix))
@@ -54,7 +54,7 @@ def test_damage_is_told_and_the_other_partition_is_restored(
     assert report.exit_code == 3
     bad, fine = report.outcomes
     assert key in bad.problem
-    assert told in bad.problem
+    assert reported in bad.problem
     assert "replica of the bucket" in bad.problem
     assert fine.log is not None
     assert not (log_dir / "orders-0").exists()
@@ -74,7 +74,7 @@ def test_damage_is_told_and_the_other_partition_is_restored(
 
 
 @pytest.mark.leaves_damage("missing_object")
-def test_a_missing_object_is_told(tmp_path: Path) -> None:
+def test_a_missing_object_is_reported(tmp_path: Path) -> None:
     store = archived()
     log_key, indexes_key = (
         next(key for key in segment_keys(store) if key.endswith(end)) for end in (".log", ".indexes")

@@ -108,9 +108,9 @@ def test_the_command_says_what_it_leaves_out_and_how_to_get_it(tmp_path: Path) -
         str(own_log_dir(tmp_path)),
     ]
     arguments += ["--topic-id", str(golden_topic_id("orders")), "--dry-run"]
-    told = in_this_process(*arguments)
-    assert told.code == 0, told.err
-    assert "records below offset 333 were deleted on purpose" in " ".join((told.out + told.err).split())
+    reported = in_this_process(*arguments)
+    assert reported.code == 0, reported.err
+    assert "records below offset 333 were deleted on purpose" in " ".join((reported.out + reported.err).split())
     (row, _) = in_this_process(*arguments, "--json").lines()[0]["partitions"]
     assert (row["start_offset"], row["deleted_before_offset"]) == (333, 333)
     (row, _) = in_this_process(*arguments, "--deleted-records", "restore", "--json").lines()[0]["partitions"]

@@ -78,7 +78,7 @@ def test_a_directory_that_a_broker_has_changed_is_not_done(change: Any, half: Pa
 
 
 @pytest.mark.parametrize(
-    ("wish", "told"),
+    ("wish", "reported"),
     [
         ({"offset_range": (0, 300), "partitions": (0,)}, r"another --offset-range \(none, now 0:300\)"),
         ({"until_timestamp_ms": 10**13}, "another --until-timestamp"),
@@ -89,8 +89,8 @@ def test_a_directory_that_a_broker_has_changed_is_not_done(change: Any, half: Pa
     ],
 )
 @pytest.mark.leaves_damage("missing_object")
-def test_another_wish_is_not_done(wish: dict[str, Any], told: str, half: Path) -> None:
-    with pytest.raises(LogDirRefused, match=told):
+def test_another_wish_is_not_done(wish: dict[str, Any], reported: str, half: Path) -> None:
+    with pytest.raises(LogDirRefused, match=reported):
         run(archived(), half, **wish)
     # It takes nothing from the first command, which still goes on.
     assert [outcome.state for outcome in run(archived(), half).outcomes] == ["done before", "restored"]
@@ -155,7 +155,7 @@ def test_another_commands_end_leaves_the_first_one_its_note(half: Path) -> None:
     assert [path.name for path in half.rglob(".restore*")] == [".restore-orders.json"]
 
 
-def test_a_command_that_is_through_is_told_from_a_foreign_directory(tmp_path: Path) -> None:
+def test_a_command_that_is_through_is_distinguished_from_a_foreign_directory(tmp_path: Path) -> None:
     log_dir, store = own_log_dir(tmp_path), archived()
     assert run(store, log_dir).exit_code == 0
     before, streams = files_of(log_dir / "orders-0"), store.calls["stream"]

@@ -32,7 +32,7 @@ def part_of(store: MemoryStore, state: PartitionState, segment: ArchivedSegment,
 def archived_anew(
     log_dir: Path, state_dir: Path, store: MemoryStore, topic: str, rounds: int = 1, **policy: Any
 ) -> list[CycleReport]:
-    """What the rounds report, each of a process of its own. Nobody is told that anything is wrong."""
+    """What the rounds report, each of a process of its own. Nothing is reported as wrong."""
     reports = []
     with capture_logs() as logs:
         for _ in range(rounds):

@@ -38,7 +38,7 @@ def test_all_of_it_however_little_is_done_at_once(path: Path, descriptor: int, m
     assert path.read_bytes() == bytes(range(20, 50)) + b"x" * 10
 
 
-def test_a_file_that_was_cut_meanwhile_is_told_and_waited_for_by_nobody(path: Path, descriptor: int) -> None:
+def test_a_file_that_was_cut_meanwhile_is_reported_and_holds_up_no_one(path: Path, descriptor: int) -> None:
     with pytest.raises(
         PartitionError, match=r"00000000000000000000.log: ends at byte 100, expected 140 bytes at least"
     ):

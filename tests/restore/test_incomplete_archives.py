@@ -1,4 +1,4 @@
-"""What the archive has not, or cannot tell, of some partitions: told, and never taken for success."""
+"""What the archive has not, or cannot tell, of some partitions: reported, and never taken for success."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def without(part: str) -> MemoryStore:
     return store
 
 
-def test_a_gap_in_the_numbers_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_gap_in_the_numbers_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     report = run(without("/orders/0/"), own_log_dir(tmp_path))
     assert (report.not_archived, report.exit_code) == ([0], 3)
     assert as_json(report)["not_archived"] == [0]
@@ -74,10 +74,10 @@ def test_a_partition_of_which_two_histories_may_be_meant_stops_alone(
     assert {"lineage": None, "state": "stopped"}.items() <= stopped.to_json().items()
     assert sorted(path.name for path in log_dir.glob("orders*")) == ["orders-0.restoring", "orders-1"]
     show(report, colors=False, dry_run=False)
-    told = capsys.readouterr().err
-    assert "orders-0: several histories are archived" in told
-    assert "--cluster-id ID, --incarnation ID, with --partition 0" in told
-    # As it was told.
+    reported = capsys.readouterr().err
+    assert "orders-0: several histories are archived" in reported
+    assert "--cluster-id ID, --incarnation ID, with --partition 0" in reported
+    # As it was reported.
     report = run(store, log_dir, partitions=(0,), cluster_id=str(manifest("4.3.0")["cluster_id"]))
     assert (report.exit_code, report.unfinished) == (0, [])
     assert sorted(path.name for path in log_dir.glob("orders*")) == ["orders-0", "orders-1"]
@@ -120,8 +120,8 @@ def test_a_damaged_commit_stops_only_its_partition(tmp_path: Path, capsys: pytes
     assert [row["state"] for row in as_json(report)["partitions"]] == ["restored", "stopped"]
     assert as_json(report)["partitions"][0].keys() == as_json(report)["partitions"][1].keys()
     show(report, colors=False, dry_run=False)
-    assert key in (told := capsys.readouterr().err)
-    assert "orders-1.restoring stays, and no broker starts while it is there" in told
+    assert key in (reported := capsys.readouterr().err)
+    assert "orders-1.restoring stays, and no broker starts while it is there" in reported
     assert (log_dir / "orders-1.restoring").is_dir()
     store.objects[key] = good
     again = run(store, log_dir)

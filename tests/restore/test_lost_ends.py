@@ -46,9 +46,9 @@ def assert_ends(log_dir: Path, outcome: PartitionOutcome, end_offset: int, lost:
     """The log ends there, whoever tells, one offset further where a batch leads over; and these holes are named."""
     assert outcome.log is not None
     end_offset += not outcome.log.aborted and outcome.log.start_offset < end_offset
-    told = outcome.to_json()
-    assert (outcome.log.end_offset, told["end_offset"]) == (end_offset, end_offset)
-    assert [(hole[0], hole[1]) for hole in told["lost"]] == lost  # type: ignore[attr-defined]
+    reported = outcome.to_json()
+    assert (outcome.log.end_offset, reported["end_offset"]) == (end_offset, end_offset)
+    assert [(hole[0], hole[1]) for hole in reported["lost"]] == lost  # type: ignore[attr-defined]
     partition = outcome.plan.topic_partition
     for name in (RECOVERY_POINT_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT):
         assert read_offset_checkpoint((log_dir / name).read_bytes())[partition] == end_offset
@@ -77,10 +77,10 @@ def test_a_log_ends_behind_what_is_lost_at_the_archives_end(tmp_path: Path, caps
     epochs = read_leader_epochs((directory / LEADER_EPOCH_CHECKPOINT).read_bytes())
     assert [(entry.epoch, entry.start_offset) for entry in epochs.entries] == [(0, 0), (2, 350), (4, 700)]
     show(RestoreReport(log_dir, 0, [outcome]), colors=False, dry_run=False)
-    told = " ".join(capsys.readouterr().err.split())
-    assert f"orders-0: not in the archive, recorded as lost: [{LOST_FROM}, {END}): damaged" in told
-    assert f"orders-0: its log continues at {END}, after the lost offsets" in told
-    assert f"orders-0: its last batch ends below {END}: an empty batch" in told
+    reported = " ".join(capsys.readouterr().err.split())
+    assert f"orders-0: not in the archive, recorded as lost: [{LOST_FROM}, {END}): damaged" in reported
+    assert f"orders-0: its log continues at {END}, after the lost offsets" in reported
+    assert f"orders-0: its last batch ends below {END}: an empty batch" in reported
 
 
 @pytest.mark.parametrize(
@@ -161,6 +161,6 @@ def test_what_an_earlier_run_finished_ends_where_it_ended_then(tmp_path: Path) -
     state = archived_states(store)["orders-0"]
     log = CommitLog(store, state.lineage.root, CLOCK)
     log.append([Lost(END, END + 50, "later")], Writer(1, state.leader_epoch, "test"), log.read())
-    told = restore(store, CLOCK, request).outcomes[0].to_json()
-    assert told["state"] == "done before"
-    assert (told["end_offset"], told["lost"]) == (END, [[LOST_FROM, END, "damaged"]])
+    reported = restore(store, CLOCK, request).outcomes[0].to_json()
+    assert reported["state"] == "done before"
+    assert (reported["end_offset"], reported["lost"]) == (END, [[LOST_FROM, END, "damaged"]])

@@ -81,8 +81,8 @@ def shown_to_clients(directory: Path) -> set[int]:
 
 
 def unsettled(outcome: PartitionOutcome) -> list[tuple[int, int, int]]:
-    told = outcome.to_json()["unsettled_transactions"]
-    return [tuple(found.values()) for found in told]  # type: ignore[attr-defined]
+    reported = outcome.to_json()["unsettled_transactions"]
+    return [tuple(found.values()) for found in reported]  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("own", [True, False])
@@ -110,15 +110,15 @@ def test_what_was_aborted_in_a_hole_is_not_shown(own: bool, tmp_path: Path, caps
     assert [found.first_open_transaction_offset() for found in states] == ([77, None, None] if own else [None] * 3)
     assert [len(found) > 0 for found in states] == [own] * 3
     show(RestoreReport(log_dir, 0, [outcome]), colors=False, dry_run=False)
-    told = " ".join(capsys.readouterr().err.split())
-    assert "1 transaction was open where offsets are lost" in told
-    assert "(of producer 11 since offset 77)" in told
+    reported = " ".join(capsys.readouterr().err.split())
+    assert "1 transaction was open where offsets are lost" in reported
+    assert "(of producer 11 since offset 77)" in reported
 
 
 def test_whatever_is_lost_nothing_else_is_hidden_and_nothing_aborted_shows(tmp_path: Path) -> None:
     committed = {read.offset for read in expected_reads(SOURCE, 603)[1]}
     bases = [segment.base_offset for segment in archived_states(archived())[TRANSACTIONS].segments]
-    told = 0
+    reported = 0
     for gone in (*combinations(bases[1:], 1), *combinations(bases[1:], 2)):
         outcome = restored(
             lost(*gone), log_dir := target(tmp_path, gone), "transactions", open_transactions=OpenTransactionMode.ABORT
@@ -130,7 +130,7 @@ def test_whatever_is_lost_nothing_else_is_hidden_and_nothing_aborted_shows(tmp_p
         assert shown <= committed
         everything = {read.offset for read in expected_reads(directory, outcome.log.end_offset)[0]}
         hidden = (everything & committed) - shown
-        told += len(unsettled(outcome))
+        reported += len(unsettled(outcome))
         assert not hidden or unsettled(outcome)
         writers = {
             int(columns.producer_id[row])
@@ -140,7 +140,7 @@ def test_whatever_is_lost_nothing_else_is_hidden_and_nothing_aborted_shows(tmp_p
             if hidden & set(range(int(columns.base_offset[row]), int(columns.last_offset[row]) + 1))
         }
         assert writers <= {found[0] for found in unsettled(outcome)}
-    assert told >= 2
+    assert reported >= 2
 
 
 @pytest.mark.parametrize("mode", ProducerStateMode)

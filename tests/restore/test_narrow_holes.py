@@ -1,4 +1,4 @@
-"""Lost offsets in which the markers find no room: told by a dry run, and before anything is fetched."""
+"""Lost offsets in which the markers find no room: reported by a dry run, and before anything is fetched."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.restore.hole_log import TOPIC_ID, archived_with_hole, archived_with_n
 WISH: dict[str, Any] = {"topic_id": TOPIC_ID, "leader_epochs": LeaderEpochMode.KEEP}
 
 
-def test_it_is_told_before_anything_is_fetched(tmp_path: Path) -> None:
+def test_it_is_reported_before_anything_is_fetched(tmp_path: Path) -> None:
     store, log_dir = archived_with_narrow_hole(tmp_path), own_log_dir(tmp_path)
     report = plan_restore(store, CLOCK, RestoreRequest("t", log_dir, **WISH))
     (planned,) = report.outcomes
@@ -38,7 +38,7 @@ def test_one_side_of_it_can_be_restored_then(offset_range: tuple[int, int], tmp_
     assert (outcome.log.start_offset, outcome.log.end_offset) == offset_range
 
 
-def test_where_there_is_room_nothing_is_told(tmp_path: Path) -> None:
+def test_where_there_is_room_nothing_is_reported(tmp_path: Path) -> None:
     store = archived_with_hole(tmp_path)
     (planned,) = plan_restore(store, CLOCK, RestoreRequest("t", own_log_dir(tmp_path), **WISH)).outcomes
     assert (planned.state, planned.problem) == ("planned", "")

@@ -167,7 +167,7 @@ def test_what_is_not_archived_cannot_be_asked_for(tmp_path: Path) -> None:
         restored(archived(), log_dir, "orders", offset_range=(90000, OPEN_END))
 
 
-def test_offsets_that_are_recorded_as_lost_are_a_gap_that_is_told(tmp_path: Path) -> None:
+def test_offsets_that_are_recorded_as_lost_are_a_gap_that_is_reported(tmp_path: Path) -> None:
     store, log_dir = archived(), own_log_dir(tmp_path)
     state = archived_states(store)["orders-0"]
     gone = state.segments[3]
@@ -236,7 +236,7 @@ def test_producers_at_an_end_know_what_lies_below_a_start_in_the_same_segment(to
     assert (open_at_ends > 0) == (topic == "transactions")
 
 
-def test_producers_below_the_archive_are_not_known_and_that_is_told(
+def test_producers_below_the_archive_are_not_known_and_that_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Those below a hole are: a retry of what one of them wrote last is no new record."""

@@ -184,7 +184,7 @@ def test_a_checkpoint_file_that_cannot_be_read_is_found_before_anything_is_fetch
     log_dir, asked = own_log_dir(tmp_path), []
     store = archived(before=lambda _operation, key: asked.append(key))
     (log_dir / name).write_text("0\n2\norders 0 5\n")
-    with pytest.raises(CorruptFile, match=f"{name}.*1 entries, the file announces 2"):
+    with pytest.raises(CorruptFile, match=f"{name}.*1 entry, the file announces 2"):
         restored(store, log_dir, "orders")
     (log_dir / name).unlink()
     (log_dir / name).mkdir()
@@ -194,7 +194,7 @@ def test_a_checkpoint_file_that_cannot_be_read_is_found_before_anything_is_fetch
     assert not list(log_dir.glob("orders*"))
 
 
-def test_several_histories_of_one_name_must_be_told_apart(tmp_path: Path) -> None:
+def test_several_histories_of_one_name_must_be_distinguished(tmp_path: Path) -> None:
     store = archived("4.3.0")
     store.objects |= archived("3.9.1").objects
     log_dir = own_log_dir(tmp_path)
@@ -204,7 +204,7 @@ def test_several_histories_of_one_name_must_be_told_apart(tmp_path: Path) -> Non
     assert outcome.plan.state.lineage.cluster_id == manifest("3.9.1")["cluster_id"]
 
 
-def test_a_full_disk_is_told_before_and_during(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported_before_and_during(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log_dir = own_log_dir(tmp_path)
     usage = shutil.disk_usage(log_dir)
     with monkeypatch.context() as patch:

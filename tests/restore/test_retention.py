@@ -1,4 +1,4 @@
-"""What the topic's retention would delete again is told before the broker starts; or how to see that it deletes nothing."""
+"""What the topic's retention would delete again is reported before the broker starts; or how to see that it deletes nothing."""
 
 from __future__ import annotations
 
@@ -128,9 +128,11 @@ def test_the_report_tells_what_will_be_deleted_and_how_to_prevent_it(
 ) -> None:
     report = planned(tmp_path, TopicPolicy(DELETE, -1, 0))
     show(report, colors=False, dry_run=True)
-    told = capsys.readouterr().err
-    assert "orders-0 below offset 964 (8 of 8 segments), orders-1 below offset " in told
-    assert "--alter --entity-type topics --entity-name orders --add-config retention.ms=-1,retention.bytes=-1" in told
+    reported = capsys.readouterr().err
+    assert "orders-0 below offset 964 (8 of 8 segments), orders-1 below offset " in reported
+    assert (
+        "--alter --entity-type topics --entity-name orders --add-config retention.ms=-1,retention.bytes=-1" in reported
+    )
     answer = as_json(report)
     assert answer["retention"] == {"cleanup_policy": ["delete"], "retention_ms": -1, "retention_bytes": 0}
     assert answer["partitions"][0]["retention_deletes_before_offset"] == 964
@@ -155,9 +157,9 @@ def test_where_nobody_tells_it_is_said_how_to_look(
 ) -> None:
     report = planned(tmp_path, policy)
     show(report, colors=False, dry_run=True)
-    told = capsys.readouterr().err
-    assert f"retention of orders is {why}" in told
-    assert "--describe --all --entity-type topics --entity-name orders" in told
+    reported = capsys.readouterr().err
+    assert f"retention of orders is {why}" in reported
+    assert "--describe --all --entity-type topics --entity-name orders" in reported
     assert as_json(report)["retention"] is None
 
 

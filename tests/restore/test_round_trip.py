@@ -141,7 +141,7 @@ def test_entries_of_other_partitions_stay_in_the_checkpoints(tmp_path: Path) -> 
         assert read_offset_checkpoint((log_dir / name).read_bytes()) == other
 
 
-def test_an_open_transaction_is_told_and_aborted_on_demand(tmp_path: Path) -> None:
+def test_an_open_transaction_is_reported_and_aborted_on_demand(tmp_path: Path) -> None:
     # What is archived ends below the one that is open in the golden log; so the end is cut right before the first marker.
     source = batches_of(golden("4.3.0") / "logs" / "transactions-0")
     store = archived()

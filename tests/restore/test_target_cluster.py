@@ -66,7 +66,7 @@ def test_a_cluster_that_leads_under_a_lower_epoch_makes_epochs_flat(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("found", "error", "told", "request_options"),
+    ("found", "error", "reported", "request_options"),
     [
         (cluster("3OtherClusterId0000000"), SettingsError, "correct --to or --bootstrap-server", {}),
         (cluster(topic_id=OTHER_ID), SettingsError, f"the topic has id {OTHER_ID}", {"topic_id": OWN_ID}),
@@ -74,9 +74,9 @@ def test_a_cluster_that_leads_under_a_lower_epoch_makes_epochs_flat(tmp_path: Pa
     ],
 )
 def test_contradictions_are_refused(
-    found: TargetCluster, error: type[SidecarError], told: str, request_options: dict[str, Any], tmp_path: Path
+    found: TargetCluster, error: type[SidecarError], reported: str, request_options: dict[str, Any], tmp_path: Path
 ) -> None:
-    with pytest.raises(error, match=told):
+    with pytest.raises(error, match=reported):
         decided(own_log_dir(tmp_path), found, **request_options)
 
 
@@ -112,11 +112,11 @@ def answer() -> Callable[[int], SimpleNamespace]:
 
 
 def configs(error_code: int = 0, **values: str) -> SimpleNamespace:
-    told = [
+    reported = [
         SimpleNamespace(name=name.replace("_", "."), value=text, config_source=5, is_sensitive=False)
         for name, text in values.items()
     ]
-    return SimpleNamespace(results=[SimpleNamespace(error_code=error_code, resource_name="orders", configs=told)])
+    return SimpleNamespace(results=[SimpleNamespace(error_code=error_code, resource_name="orders", configs=reported)])
 
 
 def test_the_cluster_is_asked_for_the_topic(answer: Callable[[int], SimpleNamespace]) -> None:

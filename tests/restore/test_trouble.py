@@ -21,10 +21,10 @@ def run(store: MemoryStore, log_dir: Path) -> RestoreReport:
     return restore(store, CLOCK, RestoreRequest("orders", log_dir, topic_id=golden_topic_id("orders")))
 
 
-def assert_only_the_first_stopped(report: RestoreReport, told: str) -> None:
+def assert_only_the_first_stopped(report: RestoreReport, reported: str) -> None:
     stopped, fine = report.outcomes
     assert report.exit_code == 3
-    assert told in stopped.problem
+    assert reported in stopped.problem
     assert (stopped.state, fine.state) == ("stopped", "restored")
     log_dir = report.log_dir
     assert (log_dir / "orders-1").is_dir()
@@ -118,7 +118,7 @@ def test_a_full_disk_is_an_exit_code_and_one_object(tmp_path: Path, monkeypatch:
     assert in_this_process(*arguments).code == 0
 
 
-def test_root_that_may_not_change_owners_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_root_that_may_not_change_owners_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It leaves no directory behind that neither the broker's user nor a later run could use."""
     log_dir = own_log_dir(tmp_path)
     (log_dir / ".lock").touch()

@@ -60,7 +60,7 @@ class FakeKafka:
         meanwhile: Callable[[Any], None] = lambda _: None,
         throttle_ms: int = 0,
     ) -> None:
-        """Args: meanwhile: called with each request before it is answered. throttle_ms: told with each list of offsets."""
+        """Args: meanwhile: called with each request before it is answered. throttle_ms: reported with each list of offsets."""
         self.topics = {f"team-a.orders-events.{number:05d}": partitions for number in range(topics)}
         self.log_dirs: dict[str, dict[str, int]] = {"/var/lib/kafka/data": self.topics}
         self.asked: Counter[int] = Counter()

@@ -149,8 +149,8 @@ class KafkaBroker(Server):
 
     def wait_ready(self) -> None:
         self.process.wait_until(lambda: _READY.search(self.process.output()) is not None, START_TIMEOUT_S)
-        # It says "started" before the controller has told it of any broker, itself included, with ZooKeeper for long, with KRaft
-        # for a moment. A librdkafka client that is answered "no brokers" may ask for its topic only minutes later
+        # It says "started" before the controller has reported any broker to it, itself included, with ZooKeeper for long, with
+        # KRaft for a moment. A librdkafka client that is answered "no brokers" may ask for its topic only minutes later
         # (topic.metadata.refresh.interval.ms).
         self.process.wait_until(self._names_itself, START_TIMEOUT_S)
 

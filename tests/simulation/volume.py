@@ -69,7 +69,7 @@ class MemoryCache(ArchiveCache):
     def __init__(self) -> None:
         """Begin with nothing."""
         self._archives: dict[TopicPartition, Remembered] = {}
-        self._untold: dict[TopicPartition, tuple[str, str]] = {}
+        self._unreported: dict[TopicPartition, tuple[str, str]] = {}
 
     @property
     def path(self) -> None:
@@ -88,13 +88,13 @@ class MemoryCache(ArchiveCache):
 
     def note_gone(self, topic_partition: TopicPartition, log: str, spans: str) -> None:
         """See `ArchiveCache`."""
-        self._untold.pop(topic_partition, None)
+        self._unreported.pop(topic_partition, None)
         if spans:
-            self._untold[topic_partition] = log, spans
+            self._unreported[topic_partition] = log, spans
 
     def gone(self, topic_partition: TopicPartition) -> tuple[str, str] | None:
         """See `ArchiveCache`."""
-        return self._untold.get(topic_partition)
+        return self._unreported.get(topic_partition)
 
     def close(self) -> None:
         """See `ArchiveCache`."""

@@ -270,7 +270,7 @@ class World:
 
     def _recreate(self, number: int) -> None:
         if not self.schedule.has_topic_id:
-            return  # Under one name, no two topics could be told apart.
+            return  # Under one name, no two topics could be distinguished.
         self.partitions[number].delete()
         self._reports.forget(self.partitions[number].topic_partition)
         self.partitions[number] = self._created(number, id_of(next(self._numbers).to_bytes(16, "big")))

@@ -62,7 +62,7 @@ def test_the_next_witness_decides(tmp_path: Path) -> None:
     assert (sorted(healing.created), healing.withheld, healing.verified) == ([2, 10], [6], [4])
 
 
-def test_a_wrong_snapshot_is_told_where_nothing_is_missing(tmp_path: Path) -> None:
+def test_a_wrong_snapshot_is_reported_where_nothing_is_missing(tmp_path: Path) -> None:
     log_dir = log_dir_of(tmp_path, segments=4)
     assert healed(log_dir).exit_code == 0
     put(log_dir, 6, WRONG)
@@ -120,7 +120,7 @@ def test_an_empty_snapshot_stays_where_every_producer_is_expired(tmp_path: Path)
     assert snapshots_in(log_dir / "t-0") == [2, 4]
 
 
-def test_wrong_empty_snapshots_are_told_on_every_run(tmp_path: Path) -> None:
+def test_wrong_empty_snapshots_are_reported_on_every_run(tmp_path: Path) -> None:
     log_dir = log_dir_of(tmp_path, segments=4)
     for offset in (2, 4, 6, 8):
         put(log_dir, offset, EMPTY)
@@ -159,7 +159,7 @@ def test_nothing_is_built_on_a_snapshot_above_the_start(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "content", [b"", b"\0" * 10, state_after(2)[:-1] + b"\1"], ids=["0 bytes", "zeros", "checksum"]
 )
-def test_a_file_that_is_no_snapshot_is_told_and_replaced_if_asked(tmp_path: Path, content: bytes) -> None:
+def test_a_file_that_is_no_snapshot_is_reported_and_replaced_if_asked(tmp_path: Path, content: bytes) -> None:
     log_dir = log_dir_of(tmp_path, segments=4)
     healed(log_dir)
     path = put(log_dir, 4, content)
@@ -198,7 +198,7 @@ def test_a_stray_inside_a_segment_is_left_and_stops_nothing(tmp_path: Path, offs
 
 
 @pytest.mark.parametrize("at_start", [None, EMPTY, b"corrupt", state_after(2)])
-def test_an_unknown_beginning_is_told(tmp_path: Path, at_start: bytes | None) -> None:
+def test_an_unknown_beginning_is_reported(tmp_path: Path, at_start: bytes | None) -> None:
     log_dir = log_dir_of(tmp_path, segments=5)
     for base in (0, 2):
         (log_dir / "t-0" / f"{base:020d}.log").unlink()

@@ -284,7 +284,7 @@ def test_the_snapshot_at_the_logs_start_tells_what_was_open_below_a_window(log_d
     assert right_at(log_dir, 20) == right
 
 
-def test_on_an_idle_topic_empty_snapshots_are_told_and_replaced(log_dir: Path) -> None:
+def test_on_an_idle_topic_empty_snapshots_are_reported_and_replaced(log_dir: Path) -> None:
     """All producers have expired but the one in a transaction."""
     later_ms = NOW_MS + 5 * DAY_MS
     for offset in range(2, 26, 2):
@@ -299,15 +299,15 @@ def test_on_an_idle_topic_empty_snapshots_are_told_and_replaced(log_dir: Path) -
     assert healed(log_dir, replay=Replay.FULL, now_ms=later_ms).exit_code == 0
 
 
-def test_what_is_not_compared_is_told_where_nothing_is_missing(tmp_path: Path) -> None:
+def test_what_is_not_compared_is_reported_where_nothing_is_missing(tmp_path: Path) -> None:
     log_dir = daily_log(tmp_path)
     healed(log_dir)
     snapshot_of(log_dir, 20).write_bytes(write_snapshot([ProducerEntry(999, 0, 99, 19, 1, NOW_MS)]))
     report = by_window(log_dir)
     assert (report.exit_code, report.healings[0].not_compared) == (0, list(range(2, 26, 2)))
     assert report.as_json()["counts"]["not_compared"] == SEGMENTS
-    told = in_this_process("snapshots", "heal", "--producer-id-expiration-ms", DAY_MS, log_dir)
-    assert "12 existing snapshots were not compared with the log; --replay full compares all" in told.err
+    reported = in_this_process("snapshots", "heal", "--producer-id-expiration-ms", DAY_MS, log_dir)
+    assert "12 existing snapshots were not compared with the log; --replay full compares all" in reported.err
     assert producers(log_dir, 20) == [999]
 
 

@@ -81,16 +81,16 @@ def test_a_wrong_index_or_a_damaged_batch_is_found_by_reading_the_whole(tmp_path
 
 def test_progress_ends_with_everything_read(tmp_path: Path) -> None:
     log_dir = log_dir_of(tmp_path, partitions=3)
-    told: list[Progress] = []
+    reported: list[Progress] = []
     rebuild(
         find_targets([log_dir], TopicFilter()),
         tmp_path / "out",
         LocalEngine(1),
         Forgetting(NOW_MS, None),
-        watcher=told.append,
+        watcher=reported.append,
     )
-    assert (told[0].segments_done, told[-1].segments_done, told[-1].segments_total) == (0, 9, 9)
-    assert told[-1].bytes_done == told[-1].bytes_total > 0
+    assert (reported[0].segments_done, reported[-1].segments_done, reported[-1].segments_total) == (0, 9, 9)
+    assert reported[-1].bytes_done == reported[-1].bytes_total > 0
 
 
 class Counted:

@@ -211,7 +211,7 @@ def test_what_may_be_written_is_the_filtered_full_replay(
             assert agrees(ours, expected, snapshots_used=bool(snapshots))
         witness = min((each for each in snapshots if each >= offset), default=None)
         if witness is not None and all(len(table) for table in snapshots.values()):
-            # Also of a transaction of which only deleted segments told.
+            # Also of a transaction of which only deleted segments reported.
             assert_names(ours, expected, snapshots[witness].in_transaction(), first)
     # Only damage inside of what a boundary needs keeps it from coming out.
     for offset in wanted:
@@ -264,7 +264,7 @@ def test_a_producer_that_comes_back_with_a_marker_alone_is_new() -> None:
     assert but_for_new_ones(state.table, full_replay(log, 5), log) == full_replay(log, 5)
 
 
-def test_what_only_deleted_segments_told_is_not_exact_whatever_is_recorded_of_the_snapshot_above() -> None:
+def test_what_only_deleted_segments_reported_is_not_exact_whatever_is_recorded_of_the_snapshot_above() -> None:
     """A transaction that began below the log's start has ended below that snapshot, which does not name it any more."""
     old_ms = NOW - 2 * WINDOW
     filler = [data(at, 2, sequence=at, ts=old_ms if at < 4 else NOW) for at in range(1, 6)]

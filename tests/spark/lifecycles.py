@@ -34,8 +34,8 @@ def works(spark: EmbeddedSpark) -> bool:
     return list(SparkEngine(spark).run(doubled, [1, 2])) == [b"2", b"4"]
 
 
-def told(spark: EmbeddedSpark, function: object, tasks: int = 1) -> str:
-    """How a failure is told."""
+def reported(spark: EmbeddedSpark, function: object, tasks: int = 1) -> str:
+    """How a failure is reported."""
     try:
         list(SparkEngine(spark).run(function, range(tasks)))  # type: ignore[arg-type]
     except SparkFailed as error:
@@ -60,8 +60,8 @@ def one_after_the_other(directory: Path) -> None:
         first[0].kill()
         print("gone", ended([*first, *below]))
         print("works", works(spark), java()[0].pid != first[0].pid, len(list(local.iterdir())))
-        print(told(spark, greedy))
-        print(told(spark, killed))
+        print(reported(spark, greedy))
+        print(reported(spark, killed))
         print("works", works(spark))
         processes: list[psutil.Process] = []
 
@@ -74,7 +74,7 @@ def one_after_the_other(directory: Path) -> None:
 
         killer = threading.Thread(target=kill)
         killer.start()
-        print(told(spark, Gated(doubled, gate)))
+        print(reported(spark, Gated(doubled, gate)))
         killer.join()
         print("gone", ended(processes), len(processes) > 1, len(list(local.iterdir())))
         print("works", works(spark))

@@ -48,7 +48,7 @@ class Gate:
 
     @property
     def waiting(self) -> list[int]:
-        """Processes that have come, in any order, and how often is not told."""
+        """Processes that have come, in any order, and how often is not reported."""
         return [int(path.name) for path in self.directory.iterdir() if path.name.isdecimal()]
 
     @property

@@ -51,7 +51,7 @@ def test_spark_writes_the_files_that_this_process_writes(spark: EmbeddedSpark, v
         assert any(len(segment.pieces) > 1 for segment in on_spark.survey.segments)
 
 
-def test_a_damaged_batch_is_told_with_its_place_and_nothing_is_left(spark: EmbeddedSpark, tmp_path: Path) -> None:
+def test_a_damaged_batch_is_reported_with_its_place_and_nothing_is_left(spark: EmbeddedSpark, tmp_path: Path) -> None:
     path = shutil.copytree(paths_of("4.3.0")[0], tmp_path / "logs" / "compacted-0")
     log = path / f"{0:020d}.log"
     data = bytearray(log.read_bytes())
@@ -103,14 +103,14 @@ with EmbeddedSpark(SparkSettings(master="local[1]", driver_memory_bytes=512 << 2
     try:
         compacted(source, out, CompactionRules(0), SparkStages(spark))
     except SparkFailed as error:
-        print("told:", error)
+        print("reported:", error)
 print(sorted(path.name for path in out.parent.iterdir()), children())
 """
 
 
-def test_a_jvm_that_is_killed_between_the_stages_is_told_and_leaves_nothing(tmp_path: Path) -> None:
-    told, left = python("-c", _KILLED, str(tmp_path / "out")).stdout.splitlines()
-    assert told.startswith("told: the Spark job failed")
+def test_a_jvm_that_is_killed_between_the_stages_is_reported_and_leaves_nothing(tmp_path: Path) -> None:
+    reported, left = python("-c", _KILLED, str(tmp_path / "out")).stdout.splitlines()
+    assert reported.startswith("reported: the Spark job failed")
     assert left == "[] []"
 
 

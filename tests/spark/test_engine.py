@@ -90,7 +90,7 @@ def test_snapshots_are_the_same_as_those_made_here(spark: EmbeddedSpark, tmp_pat
     assert len(tree(tmp_path / "spark")) > 80
 
 
-def test_a_failed_job_is_told_and_the_next_one_works(spark: EmbeddedSpark) -> None:
+def test_a_failed_job_is_reported_and_the_next_one_works(spark: EmbeddedSpark) -> None:
     with pytest.raises(SparkFailed, match="task three"):
         list(SparkEngine(spark).run(fails, range(9)))
     assert list(SparkEngine(spark).run(doubled, [4])) == [b"8"]

@@ -1,4 +1,4 @@
-"""What Spark says in many lines is told in one, which names the setting."""
+"""What Spark says in many lines is reported in one, which names the setting."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ Caused by: java.lang.Nothing: else
     ],
 )
 def test_the_cause(text: str, expected: str) -> None:
-    told = cause_of(RuntimeError(text))
-    assert expected in told
-    assert "\n" not in told
+    reported = cause_of(RuntimeError(text))
+    assert expected in reported
+    assert "\n" not in reported
 
 
 def test_a_jvm_that_ended_is_the_cause_of_everything() -> None:

@@ -52,7 +52,7 @@ def test_a_java_that_cannot_be_run(tmp_path: Path) -> None:
         java_home(home, {})
 
 
-def test_a_user_without_name_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_without_name_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     require_user_name()
 
     def unknown(user_id: int) -> pwd.struct_passwd:

@@ -1,4 +1,4 @@
-"""A JVM or a worker that is killed: told in words of the settings, nothing left behind, and the next use works."""
+"""A JVM or a worker that is killed: reported in words of the settings, nothing left behind, and the next use works."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def seen(scenario: str, directory: Path) -> list[str]:
     return python("-m", "tests.spark.lifecycles", scenario, str(directory)).stdout.splitlines()
 
 
-def test_what_is_killed_is_told_and_replaced_and_nothing_is_left(tmp_path: Path) -> None:
+def test_what_is_killed_is_reported_and_replaced_and_nothing_is_left(tmp_path: Path) -> None:
     facts = iter(seen("one_after_the_other", tmp_path))
     assert next(facts) == "works True"
     # While it was idle: another one, with the only directory.

@@ -18,8 +18,8 @@ class Requests:
 
     def __init__(self) -> None:
         self.clock = ManualClock(0)
-        self.told: list[str | None] = []
-        self.answers = StoreAnswers(self.clock, self.told.append)
+        self.reported: list[str | None] = []
+        self.answers = StoreAnswers(self.clock, self.reported.append)
 
     def send(self, took_ms: int, error: SidecarError | None = None) -> None:
         with suppress(SidecarError), self.answers.asked():
@@ -29,15 +29,17 @@ class Requests:
 
 
 @pytest.mark.parametrize("error", [StoreUnavailable("read timeout"), OutcomeUnknown("read timeout")])
-def test_the_first_attempt_that_waited_in_vain_is_told_once_and_the_first_answer_ends_it(error: SidecarError) -> None:
+def test_the_first_attempt_that_waited_in_vain_is_reported_once_and_the_first_answer_ends_it(
+    error: SidecarError,
+) -> None:
     requests = Requests()
     requests.send(60_000, error)
-    assert requests.told == ["read timeout"]
+    assert requests.reported == ["read timeout"]
     assert requests.answers.is_silent()
     requests.send(60_000, error)
-    assert len(requests.told) == 1
+    assert len(requests.reported) == 1
     requests.send(5)
-    assert requests.told == ["read timeout", None]
+    assert requests.reported == ["read timeout", None]
     assert not requests.answers.is_silent()
 
 
@@ -47,27 +49,27 @@ def test_a_store_that_refuses_for_a_moment_is_busy_and_not_away() -> None:
         requests.clock.advance_ms(3_600_000)
         requests.send(1, StoreUnavailable("slow down"))
         requests.send(LONG_MS - 2)
-    assert requests.told == []
+    assert requests.reported == []
 
 
 def test_a_store_that_throttles_answers_however_long_the_bytes_flowed() -> None:
     requests, busy = Requests(), StoreUnavailable("503 SlowDown")
     busy.is_answered = True
     requests.send(60_000, busy)
-    assert requests.told == []
+    assert requests.reported == []
     requests.send(60_000, StoreUnavailable("read timeout"))
     requests.send(1, busy)
-    assert requests.told == ["read timeout", None]
+    assert requests.reported == ["read timeout", None]
 
 
-def test_the_first_request_without_an_answer_is_told_and_not_the_clean_up_after_it() -> None:
+def test_the_first_request_without_an_answer_is_reported_and_not_the_clean_up_after_it() -> None:
     requests = Requests()
     requests.send(LONG_MS - 1, StoreUnavailable("PutObject: read timeout"))
     requests.send(1, StoreUnavailable("DeleteObject: read timeout"))
-    assert requests.told == ["PutObject: read timeout"]
+    assert requests.reported == ["PutObject: read timeout"]
     requests.send(1)
     requests.send(2 * LONG_MS, StoreUnavailable("ListObjectsV2: read timeout"))
-    assert requests.told[2:] == ["ListObjectsV2: read timeout"]
+    assert requests.reported[2:] == ["ListObjectsV2: read timeout"]
 
 
 def test_what_failed_long_ago_is_no_silence() -> None:
@@ -75,7 +77,7 @@ def test_what_failed_long_ago_is_no_silence() -> None:
     for _ in range(2):
         requests.send(1, StoreUnavailable("refused"))
         requests.clock.advance_ms(int(FORGOTTEN_S * 1000))
-    assert requests.told == []
+    assert requests.reported == []
 
 
 def test_many_short_refusals_are_one_long_silence() -> None:
@@ -83,7 +85,7 @@ def test_many_short_refusals_are_one_long_silence() -> None:
     for _ in range(11):
         requests.send(1, StoreUnavailable("refused"))
         requests.clock.advance_ms(LONG_MS // 10)
-    assert requests.told == ["refused"]
+    assert requests.reported == ["refused"]
 
 
 @pytest.mark.parametrize("error", [ObjectMissing("no such object"), StoreDenied("no right")])
@@ -91,7 +93,7 @@ def test_a_no_is_an_answer(error: SidecarError) -> None:
     requests = Requests()
     requests.send(60_000, StoreUnavailable("read timeout"))
     requests.send(1, error)
-    assert requests.told == ["read timeout", None]
+    assert requests.reported == ["read timeout", None]
 
 
 def test_an_answer_to_another_request_counts_for_those_that_wait() -> None:
@@ -101,9 +103,9 @@ def test_an_answer_to_another_request_counts_for_those_that_wait() -> None:
         requests.send(1)
         requests.clock.advance_ms(LONG_MS - 1)
         raise StoreUnavailable("read timeout")
-    assert requests.told == []
+    assert requests.reported == []
     requests.send(2, StoreUnavailable("read timeout"))
-    assert requests.told == ["read timeout"]
+    assert requests.reported == ["read timeout"]
 
 
 def test_what_ends_a_request_on_this_side_says_nothing_of_the_store() -> None:
@@ -117,4 +119,4 @@ def test_what_ends_a_request_on_this_side_says_nothing_of_the_store() -> None:
 def test_a_segment_that_changed_is_not_the_stores_silence() -> None:
     requests = Requests()
     requests.send(60_000, SegmentChanged("changed"))
-    assert requests.told == []
+    assert requests.reported == []

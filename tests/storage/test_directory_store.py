@@ -54,7 +54,7 @@ print([facts.key for facts in store.list("")])
 
 
 def filled(command: list[str], **variables: str) -> tuple[str, str]:
-    """What two writes were told that had no room; nothing is left of them, and a smaller one goes."""
+    """What two writes got that had no room; nothing is left of them, and a smaller one goes."""
     environment = {**os.environ, **variables}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr

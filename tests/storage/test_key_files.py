@@ -89,9 +89,9 @@ def test_the_old_keys_go_on_while_a_file_cannot_be_read(secret: Secret, tmp_path
     (tmp_path / "..data" / "secret").unlink()
     with structlog.testing.capture_logs() as logs:
         assert files.keys() == files.keys() == Keys("key-1", "secret-1", "token-1")
-    (told,) = logs
-    assert (told["event"], told["log_level"]) == ("store_keys_not_read", "warning")
-    assert "secret_access_key_file" in told["error"]
+    (reported,) = logs
+    assert (reported["event"], reported["log_level"]) == ("store_keys_not_read", "warning")
+    assert "secret_access_key_file" in reported["error"]
     secret.write("key-2", "secret-2", "token-2")
     assert files.keys().secret_access_key == "secret-2"
 

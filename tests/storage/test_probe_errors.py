@@ -175,7 +175,7 @@ class WrongChecksums(MemoryStore):
         return ObjectFacts(facts.key, facts.size_bytes, facts.modified_ms, 0xBAD)
 
 
-def test_a_store_with_wrong_checksums_of_multipart_uploads_is_told_from_one_that_changes_bytes() -> None:
+def test_a_store_with_wrong_checksums_of_multipart_uploads_is_distinguished_from_one_that_changes_bytes() -> None:
     with pytest.raises(StoreUnsafe, match=r"set store\.s3\.checksum: none") as caught:
         probe_store(WrongChecksums(), clock=ManualClock())
     assert "the store reports 00000bad" in str(caught.value)

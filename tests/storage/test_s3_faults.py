@@ -112,7 +112,7 @@ def test_a_refusal_of_a_later_attempt_leaves_a_put_in_doubt(store: S3Store, prox
 
 
 @pytest.mark.parametrize("status", [400, 403])
-def test_a_multipart_upload_is_complete_whatever_a_repeated_completion_is_told(
+def test_a_multipart_upload_is_complete_whatever_a_repeated_completion_answers(
     store: S3Store, proxy: FaultProxy, status: int
 ) -> None:
     proxy.faults = [

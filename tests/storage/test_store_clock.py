@@ -29,7 +29,7 @@ STORE_MS = 1_700_000_000_000
 
 
 @pytest.mark.parametrize(
-    ("told", "expected"),
+    ("reported", "expected"),
     [
         (datetime.fromtimestamp(STORE_MS / 1000, UTC), STORE_MS),
         (datetime.fromtimestamp(STORE_MS / 1000, UTC).replace(tzinfo=None), STORE_MS),
@@ -42,10 +42,10 @@ STORE_MS = 1_700_000_000_000
         (None, None),
     ],
 )
-def test_a_time_or_none_and_none_is_never_old(told: object, expected: int | None) -> None:
+def test_a_time_or_none_and_none_is_never_old(reported: object, expected: int | None) -> None:
     """1970 and year 1 are what stores without times say. Both were "infinitely old"."""
-    assert milliseconds_of(told) == expected
-    assert is_old(milliseconds_of(told), 2 * STORE_MS) is (expected is not None)
+    assert milliseconds_of(reported) == expected
+    assert is_old(milliseconds_of(reported), 2 * STORE_MS) is (expected is not None)
 
 
 def test_a_file_system_without_times_says_none(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -172,7 +172,7 @@ def _show(
         if result.error is not None:
             state = "may have been compacted" if result.is_unknown else "was not compacted"
             see = ". `tiered-sidecar status` shows in `compacted` whether it was" if result.is_unknown else ""
-            remark(f"{lineage.topic_partition} {state}: {_told(result.error)}{see}")
+            remark(f"{lineage.topic_partition} {state}: {_text_of(result.error)}{see}")
             continue
         if result.strategy_before is not None:
             was = "would change" if dry_run else "changed"
@@ -195,7 +195,7 @@ def _exit_code(error: SidecarError) -> int:
     return PartitionError.exit_code if isinstance(error, ObjectMissing | ObjectDamaged) else error.exit_code
 
 
-def _told(error: SidecarError) -> str:
+def _text_of(error: SidecarError) -> str:
     if isinstance(error, ObjectMissing | ObjectDamaged):
         return (
             f"{error}. `tiered-sidecar verify` lists all objects that are missing or damaged. Restore them from a "
@@ -220,7 +220,7 @@ def as_json(lineage: Lineage, result: PartitionCompaction) -> dict[str, Any]:
         "segments_left_alone": result.left_alone,
         "segments": [output.to_json() for output in result.outputs],
         "commit": result.commit_number,
-        "problem": None if result.error is None else _told(result.error),
+        "problem": None if result.error is None else _text_of(result.error),
     }
 
 
@@ -246,9 +246,9 @@ def _forecast(
             job = compactor.job_of(request)
             outlooks = () if job is None else tuple(what_if(job, strategies, runner))
         except (PartitionError, StoreError) as error:
-            remark(f"{name}: {_told(error)}")
+            remark(f"{name}: {_text_of(error)}")
             if options.json:
-                print_answer("compaction_what_if", {**place, "problem": _told(error)})
+                print_answer("compaction_what_if", {**place, "problem": _text_of(error)})
             code = max(code, _exit_code(error))
             continue
         everything += ((name, outlook) for outlook in outlooks)

@@ -186,9 +186,11 @@ def _time_left(deadline_ms: int | None, unknown: int, now_ms: int, *, is_checked
 
     `unknown`: partitions with an unknown retention. `is_checked`: whether the first check of all partitions is over.
     """
-    untold = f"the retention of {plural(unknown, 'partition')} is unknown: no broker reported it" if unknown else ""
+    why_unknown = (
+        f"the retention of {plural(unknown, 'partition')} is unknown: no broker reported it" if unknown else ""
+    )
     if deadline_ms is not None:
-        return duration_text((deadline_ms - now_ms) / 1000), untold or "time left for the first segment"
+        return duration_text((deadline_ms - now_ms) / 1000), why_unknown or "time left for the first segment"
     if unknown or not is_checked:
-        return "unknown", untold or "the first check of all partitions is not over"
+        return "unknown", why_unknown or "the first check of all partitions is not over"
     return "never", "nothing at risk"

@@ -19,7 +19,9 @@ OPEN_SINCE, END = (431, 443), 603
 """Of what is archived of transactions-0."""
 
 
-def told(log_dir: Path, outcome: PartitionOutcome, capsys: pytest.CaptureFixture[str], *, dry_run: bool = False) -> str:
+def reported(
+    log_dir: Path, outcome: PartitionOutcome, capsys: pytest.CaptureFixture[str], *, dry_run: bool = False
+) -> str:
     show(RestoreReport(log_dir, 0, [outcome]), colors=False, dry_run=dry_run)
     return " ".join(capsys.readouterr().err.split())
 
@@ -41,8 +43,9 @@ def test_how_many_were_ended_is_said(tmp_path: Path, capsys: pytest.CaptureFixtu
     outcome = restored(archived(), log_dir, "transactions", open_transactions=OpenTransactionMode.ABORT)
     assert outcome.log is not None
     assert (outcome.log.open_transactions, outcome.log.end_offset) == (OPEN_SINCE, END + 2)
-    assert f"2 transactions were open at the end, ended by abort markers, one offset each: {END} to {END + 1}" in told(
-        log_dir, outcome, capsys
+    assert (
+        f"2 transactions were open at the end, ended by abort markers, one offset each: {END} to {END + 1}"
+        in reported(log_dir, outcome, capsys)
     )
 
 
@@ -56,7 +59,7 @@ def test_an_end_that_cannot_be_read_stops_its_partition_as_ever(tmp_path: Path) 
     assert [outcome.state for outcome in report.outcomes] == ["stopped", "restored"]
 
 
-def test_an_archive_that_goes_on_above_a_log_of_the_same_topic_is_told(
+def test_an_archive_that_goes_on_above_a_log_of_the_same_topic_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     store, log_dir = archived(), own_log_dir(tmp_path)
@@ -66,8 +69,8 @@ def test_an_archive_that_goes_on_above_a_log_of_the_same_topic_is_told(
     words = "orders-0: the archive of this topic reaches to 964, this log ends below"
     planned = plan_restore(store, CLOCK, request).outcomes[0]
     assert planned.to_json()["archive_end_offset"] == 964
-    assert words in told(log_dir, planned, capsys, dry_run=True)
-    assert words in told(log_dir, restore(store, CLOCK, request).outcomes[0], capsys)
+    assert words in reported(log_dir, planned, capsys, dry_run=True)
+    assert words in reported(log_dir, restore(store, CLOCK, request).outcomes[0], capsys)
 
 
 @pytest.mark.parametrize(
@@ -79,4 +82,4 @@ def test_an_archive_that_does_not_is_not(
     wish: dict[str, object], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     log_dir = own_log_dir(tmp_path)
-    assert "reaches to" not in told(log_dir, restored(archived(), log_dir, "orders", **wish), capsys)
+    assert "reaches to" not in reported(log_dir, restored(archived(), log_dir, "orders", **wish), capsys)

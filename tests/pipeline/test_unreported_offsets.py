@@ -1,4 +1,4 @@
-"""What was seen to go stays to be told: over leaders in between, restarts, and what descriptors still have of it."""
+"""What was seen to go stays to be reported: over leaders in between, restarts, and what descriptors still have of it."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_look_without_leadership_forgets_nothing_that_was_seen_to_go(epoch: in
         assert found.lost(2) == []
 
 
-def test_nothing_is_told_while_another_broker_leads(tmp_path: Path) -> None:
+def test_nothing_is_reported_while_another_broker_leads(tmp_path: Path) -> None:
     with site(tmp_path) as found:
         see_the_beginning_go(found)
         found.facts.leads, found.store.is_away = False, False
@@ -95,15 +95,15 @@ def test_a_restart_forgets_nothing_that_was_seen_to_go(kind: type[Away], tmp_pat
         assert (found.tools.held.unlinked_bytes() > 0) == (kind is Full)
     with process(log_dir, store, state_dir) as found:
         found.facts.cluster_start_offset = 504
-        told = found.lost()
+        reported = found.lost()
         store.is_away = False
-        assert told + found.lost() == [(0, 504)]
+        assert reported + found.lost() == [(0, 504)]
     with process(log_dir, store, state_dir) as found:
         assert found.lost(2) == []
         assert found.tools.memory.gone(TopicPartition("orders", 0)) is None
 
 
-def test_what_is_archived_from_descriptors_is_told_by_no_later_process(tmp_path: Path) -> None:
+def test_what_is_archived_from_descriptors_is_reported_by_no_later_process(tmp_path: Path) -> None:
     log_dir, store, state_dir = copy_partitions(tmp_path, NAME), Full(), tmp_path / "state"
     with process(log_dir, store, state_dir) as found:
         see_the_beginning_go(found)
@@ -126,7 +126,7 @@ def test_a_topic_that_was_made_anew_has_lost_nothing(tmp_path: Path) -> None:
         assert found.lost(2) == []
 
 
-def test_losses_under_two_leaderships_are_told_apart(tmp_path: Path) -> None:
+def test_losses_under_two_leaderships_are_distinguished(tmp_path: Path) -> None:
     with site(tmp_path) as found:
         see_the_beginning_go(found)
         found.facts.leads = False
