@@ -19,6 +19,19 @@ def test_idle(tmp_path: Path) -> None:
     assert all(0 < row["walk_cpu_s"] < row["start_cpu_s"] for row in rows)
 
 
+def test_growth(tmp_path: Path) -> None:
+    lines = result_of("growth", tmp_path)["lines"]
+    assert [(line["axis"]["name"], line["command"]) for line in lines] == [
+        ("bytes", "backfill"),
+        ("bytes", "verify --deep"),
+        ("partitions", "backfill"),
+        ("partitions", "backfill, nothing to do"),
+        ("partitions", "status"),
+        ("keys", "compact"),
+    ]
+    assert all(point["run"]["cpu_s"] > 0 and point["run"]["peak_mb"] > 30 for line in lines for point in line["points"])
+
+
 def test_latency(tmp_path: Path) -> None:
     result = result_of("latency", tmp_path)
     assert result["roll_to_commit_s"]["count"] >= 4
