@@ -52,7 +52,7 @@ test-fast: setup check kernels
 test-apart: setup
 	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m apart
 
-# The part of the gate that needs a real Kubernetes API server, which Go builds: the chart and the recipes (tests/kube).
+# The chart and the recipes on a real Kubernetes API server, which Go builds (tests/kube). All but Helm 4 is part of the gate.
 kube-test: setup
 	$(BIN)/pytest -n 2 --dist loadfile tests/kube
 

@@ -16,6 +16,7 @@ import yaml
 
 from tests.helm.charts import CHART, ROOT, HelmFailed
 from tests.helm.tools import go_tool
+from tests.servers.dist import go_binary
 from tests.servers.kubernetes import KubernetesApi
 
 RESTRICTED = {
@@ -36,10 +37,13 @@ class Namespace:
     api: KubernetesApi
     name: str
     release: str = "archive"
+    helm_version: int = 3
+    """The tests' own is 3. 4 applies on the server's side."""
 
     def helm(self, command: str, *arguments: str) -> str:
         """What a command prints. Raises HelmFailed, also where the API server warns."""
-        full = [str(go_tool("helm")), command, *arguments, "--namespace", self.name]
+        program = go_tool("helm") if self.helm_version == 3 else go_binary("helm-4")
+        full = [str(program), command, *arguments, "--namespace", self.name]
         environment = {**os.environ, **self.api.client_environment}
         done = subprocess.run(
             full, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False, cwd=ROOT, env=environment

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import urllib.error
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,15 +13,19 @@ import pytest
 from tests.helm.charts import CHART
 from tests.kube.cluster import Namespace
 from tests.kube.kubelet import LOG, Node
+from tests.kube.test_releases import HELM_VERSIONS
 
 pytestmark = pytest.mark.real
 
 TEST_POD = "demo-tiered-sidecar-demo-test"
 
 
-def test_helm_reads_the_log_of_the_test_whenever_it_runs(namespace: Namespace, tmp_path: Path) -> None:
+@pytest.mark.parametrize("helm_version", HELM_VERSIONS)
+def test_helm_reads_the_log_of_the_test_whenever_it_runs(
+    helm_version: int, namespace: Namespace, tmp_path: Path
+) -> None:
     """The pod must still be there when Helm reads its log, and not in the way of the next test."""
-    demo = Namespace(namespace.api, namespace.name, release="demo")
+    demo = replace(namespace, release="demo", helm_version=helm_version)
     demo.install("--values", str(CHART / "ci" / "demo-values.yaml"))
     ids = set()
     with Node(demo.api, f"node-of-{demo.name}", tmp_path) as node, ThreadPoolExecutor() as pool:

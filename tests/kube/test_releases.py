@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,14 @@ from tests.kube.cluster import Namespace, pod_templates
 pytestmark = pytest.mark.real
 
 CASE_IDS = [path.name.removesuffix("-values.yaml") for path in CASES]
+HELM_VERSIONS = [3, pytest.param(4, marks=pytest.mark.apart)]
 FULL, RECIPES = (str(CHART / "ci" / f"{name}-values.yaml") for name in ("full", "recipes"))
 
 
+@pytest.mark.parametrize("helm_version", HELM_VERSIONS)
 @pytest.mark.parametrize("case", CASES, ids=CASE_IDS)
-def test_a_release_comes_changes_goes_and_comes_again(case: Path, namespace: Namespace) -> None:
+def test_a_release_comes_changes_goes_and_comes_again(case: Path, helm_version: int, namespace: Namespace) -> None:
+    namespace = replace(namespace, helm_version=helm_version)
     values = ("--values", str(case))
     namespace.install(*values)
     installed = contents(namespace)
@@ -38,6 +42,19 @@ def test_a_release_comes_changes_goes_and_comes_again(case: Path, namespace: Nam
     assert len(kept) == has_recipes
     namespace.install(*values)
     assert contents(namespace) == installed
+
+
+@pytest.mark.apart
+@pytest.mark.parametrize("case", CASES, ids=CASE_IDS)
+def test_a_release_of_helm_3_goes_on_with_helm_4(case: Path, namespace: Namespace) -> None:
+    values = ("--values", str(case))
+    namespace.install(*values)
+    installed = contents(namespace)
+    newer = replace(namespace, helm_version=4)
+    newer.install(*values, "--set", "image.tag=next,image.digest=", command="upgrade")
+    newer.helm("rollback", namespace.release)
+    assert contents(namespace) == installed
+    newer.helm("uninstall", namespace.release)
 
 
 def test_monitoring_objects_come_where_the_cluster_knows_them(namespace: Namespace) -> None:
