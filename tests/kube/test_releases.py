@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.helm.charts import CASES, CHART, HelmFailed
+from tests.helm.charts import CASES, CHART, MONITORING, HelmFailed, rendered
 from tests.kube.cluster import Namespace, pod_templates
 
 pytestmark = pytest.mark.real
@@ -55,6 +55,17 @@ def test_a_release_of_helm_3_goes_on_with_helm_4(case: Path, namespace: Namespac
     newer.helm("rollback", namespace.release)
     assert contents(namespace) == installed
     newer.helm("uninstall", namespace.release)
+
+
+@pytest.mark.parametrize("case", CASES, ids=CASE_IDS)
+def test_rendered_objects_are_applied_without_helm_and_do_not_drift(case: Path, namespace: Namespace) -> None:
+    """As tools for GitOps do: a field that the API server changes, or drops, would differ for ever."""
+    text = yaml.safe_dump_all(rendered(files=[case], apis=MONITORING))
+    namespace.apply(text)
+    # It fails on a difference.
+    namespace.kubectl("diff", "--server-side", "--field-manager=kubectl", "-f", "-", stdin=text)
+    # What is not in the namespace would be there for other tests.
+    namespace.kubectl("delete", "--wait=false", "-f", "-", stdin=text)
 
 
 def test_monitoring_objects_come_where_the_cluster_knows_them(namespace: Namespace) -> None:
