@@ -92,6 +92,18 @@ def test_the_recipe_of_a_stateful_set_owns_no_field_of_others(options: str, name
     assert after["spec"] == before["spec"]
 
 
+def test_the_image_of_a_pod_that_runs_can_be_changed(namespace: Namespace) -> None:
+    """So that a new version needs no roll of the brokers."""
+    (pod,) = pod_templates(brokers_for(Host.PLAIN, "least"))
+    added = added_to_the_pod(Host.PLAIN, render(Host.PLAIN, "least"))
+    pod["spec"]["initContainers"] = added["initContainers"]
+    pod["spec"]["volumes"] += added["volumes"]
+    namespace.apply(yaml.safe_dump({**pod, "metadata": {"name": "kafka-0"}}))
+    namespace.kubectl("set", "image", "pod/kafka-0", "tiered-sidecar=example/sidecar:10")
+    (changed,) = namespace.objects()["Pod/kafka-0"]["spec"]["initContainers"]
+    assert changed["image"] == "example/sidecar:10"
+
+
 def test_settings_are_applied_and_applied_again(namespace: Namespace) -> None:
     settings = ("--set", "store.url=s3://bucket/prefix", "--set", "broker.assume_leader=true")
     text = printed("k8s", "settings", "--name", "archive", *settings)
