@@ -13,7 +13,7 @@ WORKERS ?= $(shell expr 2 \* $$(nproc 2>/dev/null || echo 2))
 # Where this is set, every process under test compiles the program again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: python setup servers demo test test-fast test-apart check prose docs conformance histories simulate format lock clean image image-test sbom notice dist release-check chart soak matrix restore-matrix store-matrix screenshots kernels collected
+.PHONY: python setup servers demo test test-fast test-apart kube-test check prose docs conformance histories simulate format lock clean image image-test sbom notice dist release-check chart soak matrix restore-matrix store-matrix screenshots kernels collected
 
 setup: $(STAMP)
 
@@ -51,6 +51,10 @@ test-fast: setup check kernels
 # Long tests that add little to the gate: benchmarks run small, the test servers by themselves, a broker behind a bad network.
 test-apart: setup
 	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m apart
+
+# The chart and the recipes on a real Kubernetes API server, which Go builds (tests/kube). All but Helm 4 is part of the gate.
+kube-test: setup
+	$(BIN)/pytest -n 2 --dist loadfile tests/kube
 
 # The tests' workers and the processes that they start would else compile the same kernels, each for itself.
 kernels: setup $(KERNELS)

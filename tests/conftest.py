@@ -46,6 +46,7 @@ LONGEST_FILES = (
     "tests/real/test_backfill_live.py",
     "tests/real/test_disaster_recovery_page.py",
     "tests/helm/test_demo.py",
+    "tests/kube/test_releases.py",
     "tests/histories/test_histories.py",
     "tests/spark/test_engine_of_commands.py",
     "tests/real/test_secure_broker.py",

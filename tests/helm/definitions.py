@@ -27,12 +27,17 @@ def require_valid(found: dict[str, Any]) -> None:
     jsonschema.Draft202012Validator(schema).validate(found)
 
 
-@cache
-def _schema(name: str, version: str) -> dict[str, Any]:
+def definition(name: str) -> str:
+    """The text of a CustomResourceDefinition, by the name of its file."""
     with zipfile.ZipFile(_module()) as archive:
         (path,) = (entry for entry in archive.namelist() if entry.endswith(f"/example/prometheus-operator-crd/{name}"))
-        definition = yaml.safe_load(archive.read(path))
-    (schema,) = (one["schema"] for one in definition["spec"]["versions"] if one["name"] == version)
+        return archive.read(path).decode()
+
+
+@cache
+def _schema(name: str, version: str) -> dict[str, Any]:
+    versions = yaml.safe_load(definition(name))["spec"]["versions"]
+    (schema,) = (one["schema"] for one in versions if one["name"] == version)
     strict: dict[str, Any] = _strict(schema["openAPIV3Schema"])
     # An API server knows what metadata holds, whatever the definition says.
     strict["properties"]["metadata"] = {"type": "object"}

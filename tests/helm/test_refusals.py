@@ -57,6 +57,8 @@ def test_an_archive_must_be_named() -> None:
         ({"settings.http.bind": "127.0.0.1:9308"}, "settings.http.bind is 127.0.0.1:9308, which the liveness probe"),
         ({"settings.http.bind": "0.0.0.0:0"}, "settings.http.bind is 0.0.0.0:0, which the liveness probe"),
         ({"settings.http.bind": "null"}, "settings.http.bind is null, so there is no server"),
+        ({"sidecar.extraEnv[0].name": "NUMBA_CACHE_DIR"}, "the variable NUMBA_CACHE_DIR is already set"),
+        ({"sidecar.extraEnv[0].name": "A", "sidecar.extraEnv[1].name": "A"}, "the variable A is already set"),
     ],
 )
 def test_settings_that_cannot_work_in_a_pod_are_refused(values: dict[str, str], message: str) -> None:

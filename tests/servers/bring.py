@@ -15,6 +15,7 @@ from tests.servers import class_archives
 from tests.servers.chromium import chromium
 from tests.servers.dist import KAFKA_VERSIONS, go_binary, go_module_programs, kafka_libs, python_program, server_libs
 from tests.servers.kafka_java import archive_options
+from tests.servers.kubernetes import kubernetes_program
 from tests.servers.process import ServerError
 
 
@@ -24,6 +25,7 @@ def _by_go() -> None:
     go_binary("versitygw")
     go_module_programs("versitygw-racy")
     go_binary("toxiproxy-server")
+    kubernetes_program("kube-apiserver")
 
 
 def _by_maven() -> None:

@@ -32,6 +32,7 @@ _GO_PACKAGES = {
     "gofakes3": "github.com/johannesboyne/gofakes3/cmd/gofakes3@v1.2.0",
     "minio": "github.com/minio/minio@v0.0.0-20260212201848-7aac2a2c5b7c",
     "rclone": "github.com/rclone/rclone@v1.76.0",
+    "helm-4": "helm.sh/helm/v4/cmd/helm@v4.2.4",
 }
 _GO_MODULES = Path(__file__).parent / "gomodules"
 # They are compiled on every fresh machine: without optimising them that takes half the time. What servers compute much is

@@ -4,6 +4,7 @@ What the schema of the values cannot say, refused when Helm renders instead of w
 {{- define "tiered-sidecar.requireSettings" -}}
 {{- include "tiered-sidecar.requireArchive" (default "" .Values.settings.store.url) -}}
 {{- include "tiered-sidecar.requireLeadership" . -}}
+{{- include "tiered-sidecar.requireOtherVariables" . -}}
 {{- $topics := default dict .Values.settings.topics -}}
 {{- $compaction := default dict .Values.settings.compaction -}}
 {{- $lists := dict "topics.include" $topics.include "topics.exclude" $topics.exclude "topics.policies" $topics.policies "compaction.topics" $compaction.topics -}}
@@ -47,6 +48,23 @@ What the schema of the values cannot say, refused when Helm renders instead of w
 {{- end -}}
 {{- if not $said -}}
 {{- fail "nothing says which partitions the broker leads, so nothing would be archived: set settings.broker.connection.bootstrap_servers, the broker next to the sidecar first (such as {localhost:9092,kafka:9092}); or settings.broker.assume_leader=true where each partition has one replica, or for the back-fill of a copy" -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Server-side apply (Helm 4, Argo CD) refuses a container with a variable twice; else the order decides which one holds. */}}
+{{- define "tiered-sidecar.requireOtherVariables" -}}
+{{- $seen := list "TIERED_SIDECAR_CONFIG" "TIERED_SIDECAR__BROKER__LOG_DIRS" "TIERED_SIDECAR__HTTP__BIND" "NUMBA_CACHE_DIR" -}}
+{{- if .Values.s3.existingSecret -}}
+{{- $seen = concat $seen (list "TIERED_SIDECAR__STORE__S3__ACCESS_KEY_ID_FILE" "TIERED_SIDECAR__STORE__S3__SECRET_ACCESS_KEY_FILE") -}}
+{{- end -}}
+{{- if .Values.statusPage.existingSecret -}}
+{{- $seen = append $seen "TIERED_SIDECAR__HTTP__TOKEN_FILE" -}}
+{{- end -}}
+{{- range .Values.sidecar.extraEnv -}}
+{{- if has .name $seen -}}
+{{- fail (printf "sidecar.extraEnv: the variable %s is already set, by the chart or by another entry: remove this one" .name) -}}
+{{- end -}}
+{{- $seen = append $seen .name -}}
 {{- end -}}
 {{- end -}}
 

@@ -1,0 +1,112 @@
+"""What `k8s render` and `k8s settings` print, given to the API server as the recipes say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+
+from sidecar.cli.kubernetes import Host
+from tests.cli.running import in_this_process
+from tests.helm.test_recipes import added_to_the_pod
+from tests.kube.cluster import Namespace, pod_templates
+
+pytestmark = pytest.mark.real
+
+OPTIONS = {"least": (), "most": ("--heal", "--secret", "archive-keys", "--token", "page")}
+SECURITY = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "runAsNonRoot": True,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+
+
+def render(host: Host, options: str) -> str:
+    arguments = ("--for", host.value, "--image", "example/sidecar:9", "--name", "archive", *OPTIONS[options])
+    return printed("k8s", "render", *arguments)
+
+
+def printed(*arguments: str) -> str:
+    done = in_this_process(*arguments)
+    assert done.code == 0, done.err
+    return done.out
+
+
+def brokers(volume: str, path: str) -> dict[str, Any]:
+    """A StatefulSet `kafka` as its owner has it."""
+    mounts = [{"name": volume, "mountPath": path}]
+    container = {"name": "kafka", "image": "kafka", "securityContext": SECURITY, "volumeMounts": mounts}
+    pod = {"containers": [container], "volumes": [{"name": volume, "emptyDir": {}}]}
+    labels = {"app": "kafka"}
+    template = {"metadata": {"labels": labels}, "spec": pod}
+    spec = {"serviceName": "kafka", "selector": {"matchLabels": labels}, "template": template}
+    return {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "kafka"}, "spec": spec}
+
+
+def brokers_for(host: Host, options: str) -> dict[str, Any]:
+    *_, sidecar = added_to_the_pod(host, render(host, options))["initContainers"]
+    return brokers(sidecar["volumeMounts"][0]["name"], sidecar["volumeMounts"][0]["mountPath"])
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("host", Host)
+def test_brokers_take_the_recipe(host: Host, options: str, namespace: Namespace) -> None:
+    """By a patch, as a chart or an operator would: no field is unknown, and the pod keeps to the standard `restricted`."""
+    added = added_to_the_pod(host, render(host, options))
+    # Volumes have this name in the pod, whatever the host's values call them.
+    patch = {"spec": {"template": {"spec": {name: added[name] for name in ("initContainers", "volumes")}}}}
+    namespace.apply(yaml.safe_dump(brokers_for(host, options)))
+    namespace.kubectl("patch", "statefulset", "kafka", "--patch", yaml.safe_dump(patch))
+    again = namespace.kubectl("patch", "statefulset", "kafka", "--patch", yaml.safe_dump(patch))
+    assert "no change" in again
+    (stateful_set,) = namespace.objects().values()
+    namespace.admit(pod_templates(stateful_set))
+    pod = stateful_set["spec"]["template"]["spec"]
+    assert [one["name"] for one in pod["initContainers"]] == [one["name"] for one in added["initContainers"]]
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_a_patch_file_and_an_overlay_are_taken_as_they_are(options: str, namespace: Namespace) -> None:
+    namespace.apply(yaml.safe_dump(brokers_for(Host.PLAIN, options)))
+    namespace.kubectl("patch", "statefulset", "kafka", "--patch-file=/dev/stdin", stdin=render(Host.PLAIN, options))
+    namespace.apply(render(Host.CFK, options))
+    assert set(namespace.objects()) == {"StatefulSet/kafka", "ConfigMap/archive-overlay"}
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_the_recipe_of_a_stateful_set_owns_no_field_of_others(options: str, namespace: Namespace) -> None:
+    """Whoever applies the brokers may go on with that, and without the recipe they are as before."""
+    owned = yaml.safe_dump(brokers_for(Host.PLAIN, options))
+    namespace.apply(owned, manager="owner-of-the-brokers")
+    (before,) = namespace.objects().values()
+    recipe = render(Host.PLAIN, options)
+    namespace.apply(recipe, manager="sidecar")
+    namespace.apply(owned, manager="owner-of-the-brokers")
+    (with_sidecar,) = namespace.objects().values()
+    assert "tiered-sidecar" in {one["name"] for one in with_sidecar["spec"]["template"]["spec"]["initContainers"]}
+    empty = {name: part for name, part in yaml.safe_load(recipe).items() if name != "spec"}
+    namespace.apply(yaml.safe_dump(empty), manager="sidecar")
+    (after,) = namespace.objects().values()
+    assert after["spec"] == before["spec"]
+
+
+def test_the_image_of_a_pod_that_runs_can_be_changed(namespace: Namespace) -> None:
+    """So that a new version needs no roll of the brokers."""
+    (pod,) = pod_templates(brokers_for(Host.PLAIN, "least"))
+    added = added_to_the_pod(Host.PLAIN, render(Host.PLAIN, "least"))
+    pod["spec"]["initContainers"] = added["initContainers"]
+    pod["spec"]["volumes"] += added["volumes"]
+    namespace.apply(yaml.safe_dump({**pod, "metadata": {"name": "kafka-0"}}))
+    namespace.kubectl("set", "image", "pod/kafka-0", "tiered-sidecar=example/sidecar:10")
+    (changed,) = namespace.objects()["Pod/kafka-0"]["spec"]["initContainers"]
+    assert changed["image"] == "example/sidecar:10"
+
+
+def test_settings_are_applied_and_applied_again(namespace: Namespace) -> None:
+    settings = ("--set", "store.url=s3://bucket/prefix", "--set", "broker.assume_leader=true")
+    text = printed("k8s", "settings", "--name", "archive", *settings)
+    namespace.apply(text)
+    again = namespace.apply(text)
+    assert again == "configmap/archive-settings serverside-applied\n"
