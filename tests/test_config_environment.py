@@ -56,6 +56,20 @@ def test_a_secret_given_twice_is_refused(tmp_path: Path) -> None:
     assert "give access_key_id or access_key_id_file, not both" in text
 
 
+def test_of_a_secret_and_its_file_the_stronger_source_holds(tmp_path: Path) -> None:
+    in_file = "store: {url: /archive, s3: {access_key_id: old, secret_access_key: old}}\n"
+    names = [variable_of(f"store.s3.{name}_file") for name in ("access_key_id", "secret_access_key")]
+    loaded = load_settings(config_file=a_file(tmp_path, in_file), environment=dict.fromkeys(names, "/keys/file"))
+    s3 = loaded.settings.store.s3
+    assert (s3.access_key_id, s3.secret_access_key) == (None, None)
+    assert set(map(str, s3.key_files.values())) == {"/keys/file"}
+    assert loaded.shown()["store.s3.access_key_id"] == {"value": None, "source": "default"}
+    in_file = "store: {url: /archive, s3: {access_key_id_file: /keys/file, secret_access_key_file: /keys/file}}\n"
+    names = [variable_of(f"store.s3.{name}") for name in ("access_key_id", "secret_access_key")]
+    loaded = load_settings(config_file=a_file(tmp_path, in_file), environment=dict.fromkeys(names, "new-value"))
+    assert loaded.settings.store.s3.key_files == {}
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [("a,b", ("a", "b")), ('["a{1,2}", "b"]', ("a{1,2}", "b")), ("a", ("a",)), ("a, b", ("a", "b"))],

@@ -16,7 +16,7 @@ from sidecar.archive.fold import fold
 from sidecar.archive.keys import CHECKPOINTS, COMMITS, below, checkpoint_key, commit_key, parse_root
 from sidecar.archive.state import CommitId, PartitionState, empty_state
 from sidecar.clock import Clock
-from sidecar.commits.stored_commits import RESTORE_COMMIT, SETTLE_S, StoredCommits, Witness, mark_of, put_once
+from sidecar.commits.stored_commits import RESTORE_COMMIT, SETTLE_S, StoredCommits, mark_of, put_once
 from sidecar.errors import (
     CommitRefused,
     CorruptFile,
@@ -104,7 +104,6 @@ class CommitLog:
         self._known = known
         self._require_going_on = require_going_on
         self._newest_seen = -1
-        self._newest_checkpointed = -1
         self._lost_in_a_row = 0
         self._newest_checkpoint = -1
         self._is_resumed = False
@@ -129,9 +128,7 @@ class CommitLog:
     def _read(self) -> PartitionState:
         self.passed_over = []
         numbers, commits = self._stored.listed_together()
-        self._newest_checkpointed = max(
-            self._newest_checkpointed, *numbers, -1
-        )  # A checkpoint is written after its commit.
+        self._newest_seen = max(self._newest_seen, *numbers, -1)  # A checkpoint is written after its commit.
         for number in sorted(numbers, reverse=True)[:CHECKPOINTS_TRIED]:
             try:
                 state = self._stored.checkpoint(number, numbers[number])
@@ -193,31 +190,15 @@ class CommitLog:
 
     def require_commit(self, number: int, sha256: str | None) -> None:
         """Raise CorruptFile unless the store has this commit with this SHA-256. It is read by key: listings may be stale."""
-        witness = self._witness(number)
-        _, found = self._stored.commit_below(number, number, witness)
+        _, found = self._stored.commit_below(number, number)
         self._newest_seen = max(self._newest_seen, number)
         if found != sha256:
-            said = (
-                f"a checkpoint says {sha256}" if witness is Witness.CHECKPOINT else f"the sidecar read {sha256} before"
-            )
             raise CorruptFile(
-                f"commit {number} has SHA-256 {found}, but {said}. One of them was replaced",
+                f"commit {number} has SHA-256 {found}, but this sidecar read, or a checkpoint includes, {sha256}. One of them "
+                "was replaced",
                 file=self._stored.key(number),
                 advice=RESTORE_COMMIT,
             )
-
-    @property
-    def _newest_known(self) -> int:
-        return max(self._newest_seen, self._newest_checkpointed)
-
-    def _witness(self, number: int) -> Witness:
-        return Witness.CHECKPOINT if self._newest_seen < number <= self._newest_checkpointed else Witness.SIDECAR
-
-    def _require_up_to_newest(self, next_number: int) -> None:
-        """Raise CorruptFile if this commit, or a later one, is known to exist, and this one is missing."""
-        newest = self._newest_known
-        if next_number <= newest:
-            self._stored.commit_below(next_number, newest, self._witness(newest))
 
     @property
     def newest_checkpoint(self) -> int:
@@ -254,7 +235,7 @@ class CommitLog:
         try:
             state = self._fold(state, tail)
             # An archive that seems empty is asked for its first commit: a stale listing would hide all of it, and what is lost.
-            if state.next_number <= max(self._newest_known, 0):
+            if state.next_number <= max(self._newest_seen, 0):
                 state = fold(state, self._stored.commits_by_key(state.next_number))
         except (CommitRefused, CoverageHole, Fenced) as error:
             raise CorruptFile(
@@ -263,7 +244,8 @@ class CommitLog:
                 advice="nothing is appended to it; restore the altered commit from a replica of the bucket or an earlier object "
                 "version",
             ) from error
-        self._require_up_to_newest(state.next_number)
+        if state.next_number <= self._newest_seen:
+            self._stored.commit_below(state.next_number, self._newest_seen)
         if known is not None and known != state.last_commit:
             self.require_commit(known.number, known.sha256)
         self._newest_seen = state.next_number - 1
@@ -313,7 +295,8 @@ class CommitLog:
             if self._stored.listed(CHECKPOINTS, start_after=checkpoint_key(known) if known >= 0 else ""):
                 self.read()
             self._is_resumed = False
-        self._require_up_to_newest(expected.next_number)
+        if expected.next_number <= self._newest_seen:
+            self._stored.commit_below(expected.next_number, self._newest_seen)
 
     def _require_readable(self) -> None:
         if self._unreadable is not None:

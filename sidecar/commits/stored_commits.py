@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from enum import StrEnum
 from itertools import count, islice
 from typing import Final
 
@@ -32,18 +31,6 @@ WAIT_S_FIRST: Final = 0.2
 WAIT_S_MAX: Final = 10.0
 _CONFIRMED: Final = "confirmed the put"
 _EXISTS: Final = "says that it exists"
-
-
-class Witness(StrEnum):
-    """What says that a commit was written, as a text about it."""
-
-    SIDECAR = "the sidecar read {} before"
-    CHECKPOINT = "a checkpoint includes {}"
-    LISTING = "the store lists {}"
-
-    def of(self, number: int, newest: int) -> str:
-        """What it says of commit `newest`, in an error about commit `number`."""
-        return self.value.format("it" if number == newest else f"commit {newest}")
 
 
 class StoredCommits:
@@ -93,12 +80,12 @@ class StoredCommits:
             _require_size(facts.key, facts.size_bytes, COMMIT_BYTES_MAX)
         newest = max(listed, default=-1)
         if first == newest:
-            yield self.commit_below(first, newest, Witness.LISTING)
+            yield self.commit_below(first, newest)
         elif first < newest:
             with ThreadPoolExecutor(READERS, thread_name_prefix="commits") as pool:
                 for begin in range(first, newest + 1, READ_AHEAD):
                     some = range(begin, min(begin + READ_AHEAD, newest + 1))
-                    yield from pool.map(lambda number: self.commit_below(number, newest, Witness.LISTING), some)
+                    yield from pool.map(lambda number: self.commit_below(number, newest), some)
 
     def commits_by_key(self, first: int) -> Iterator[tuple[Commit, str]]:
         """The same without a listing, up to the first number under which the store has none."""
@@ -108,12 +95,14 @@ class StoredCommits:
                 return
             yield found
 
-    def commit_below(self, number: int, newest: int, witness: Witness = Witness.SIDECAR) -> tuple[Commit, str]:
-        """A commit that must exist, because a witness knows of `newest`. Raises CorruptFile."""
+    def commit_below(self, number: int, newest: int) -> tuple[Commit, str]:
+        """A commit that must be there, because `newest` was seen. Raises CorruptFile."""
         found = self.commit(number)
         if found is None:
+            seen = "it" if number == newest else f"commit {newest}"
             raise CorruptFile(
-                f"commit {number} is missing, although {witness.of(number, newest)}. Commits are never deleted",
+                f"commit {number} is missing, although this sidecar, a checkpoint or the listing shows {seen}. "
+                "Commits are never deleted",
                 file=self.key(number),
                 advice=RESTORE_COMMIT,
             )

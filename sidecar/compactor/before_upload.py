@@ -140,7 +140,7 @@ class BeforeUpload:
     rule_of: Callable[[str], TopicRule]
     wake: Callable[[], None] = lambda: None
     raw: RawUploads = field(default_factory=RawUploads)
-    odd: InvalidRecords = field(default_factory=InvalidRecords)
+    invalid: InvalidRecords = field(default_factory=InvalidRecords)
     _lock: threading.RLock = field(default_factory=threading.RLock)
     _held: dict[TopicPartition, dict[_Name, _Held]] = field(default_factory=dict)
     _groups: dict[TopicPartition, RolledGroup] = field(default_factory=dict)
@@ -373,7 +373,7 @@ class BeforeUpload:
         for group in {found.group for found in held if found is not None and found.group is not None}:
             group.discard()
             partition = group.segments[0].topic_partition
-            self.odd.note(partition, group.unkeyed, group.malformed_versions, OF_COPIES)
+            self.invalid.note(partition, group.unkeyed, group.malformed_versions, OF_COPIES)
 
 
 def _change(group: CopyGroup, rule: TopicRule) -> tuple[RawReason, str] | None:

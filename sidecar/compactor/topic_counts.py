@@ -1,4 +1,4 @@
-"""What compaction counts and logs by topic: odd records that it met, and segments that were archived without it."""
+"""What compaction counts and logs by topic: invalid records that it met, and segments that were archived without it."""
 
 from __future__ import annotations
 

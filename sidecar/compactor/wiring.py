@@ -246,8 +246,8 @@ def compaction_in_run(
     rules, measured = TopicRules(settings.compaction, tools.facts.policy), tools.metrics.compaction
     for reason in RawReason:  # A counter that begins with its first case shows no increase.
         measured.went_uncompacted(reason, 0)
-    raw, odd = RawUploads(show, measured.went_uncompacted), InvalidRecords(show, measured.invalid_records)
-    waiting = BeforeUpload(settings.compaction, tools.clock, rules.rule_of, wake, raw, odd)
+    raw, invalid = RawUploads(show, measured.went_uncompacted), InvalidRecords(show, measured.invalid_records)
+    waiting = BeforeUpload(settings.compaction, tools.clock, rules.rule_of, wake, raw, invalid)
 
     def compacted(work: Sequence[Compacting]) -> Iterable[PartitionCompaction]:
         from sidecar.compactor.archive_job import ArchiveJobs  # loads numba, 70 MB
@@ -263,7 +263,7 @@ def compaction_in_run(
         is_stopping,
         show,
         rules.policy_of,
-        odd,
+        invalid,
     )
     clearing = GcTask(tools, settings.gc.grace_period_ms, is_stopping)
     chores: tuple[Chore, ...] = ()

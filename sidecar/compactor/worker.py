@@ -70,7 +70,7 @@ class CompactionWorker:
     is_stopping: Callable[[], bool]
     show: Callable[[Mapping[str, Any]], None]
     policy_of: Callable[[str], CompactionPolicy | None]
-    odd: InvalidRecords
+    invalid: InvalidRecords
     _list: CandidateQueue = field(init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _offered: Sequence[LedPartition] | None = None
@@ -205,7 +205,7 @@ class CompactionWorker:
                 records_before=result.records_before,
                 records_after=result.records_after,
             )
-            self.odd.note(partition, result.unkeyed, result.new_malformed_versions, OF_ARCHIVE)
+            self.invalid.note(partition, result.unkeyed, result.new_malformed_versions, OF_ARCHIVE)
 
     def _failed(self, partition: TopicPartition, error: SidecarError) -> None:
         self.metrics.failed(type(error).__name__)
@@ -245,7 +245,7 @@ class CompactionWorker:
         self.metrics.compaction.weighed(self._list.weighed())
         names = {compacting.led.topic_partition for compacting in running}
         rows = [_row(name, entry, is_running=name in names) for name, entry in sorted(self._list.entries.items())]
-        self.show({"reported_ms": self.clock.now_ms(), "partitions": rows, "invalid_records": self.odd.status()})
+        self.show({"reported_ms": self.clock.now_ms(), "partitions": rows, "invalid_records": self.invalid.status()})
 
 
 def _row(name: TopicPartition, entry: Waiting, *, is_running: bool) -> dict[str, Any]:

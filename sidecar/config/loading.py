@@ -21,6 +21,7 @@ from sidecar.config.section import REDACTED, without_credentials
 from sidecar.errors import SettingsError
 
 DEFAULT = "default"
+_FILE = "_file"
 _SHORTEST_SECRET_ENTRY = 8
 """Shorter values, such as `true` and `60s`, are no secrets; to blot them out would spoil other text."""
 _EXPECTED = {
@@ -74,8 +75,7 @@ class LoadedSettings:
         connection = self.settings.broker.connection
         files = (connection.ssl_key_password_file, connection.ssl_ca_password_file, connection.sasl_password_file)
         tokens = (connection.sasl_oauth_token_file, self.settings.http.token_file)
-        s3 = self.settings.store.s3
-        keys = (s3.access_key_id_file, s3.secret_access_key_file, s3.session_token_file)
+        keys = self.settings.store.s3.key_files.values()
         return Secrets(given, [file for file in (*files, *tokens, *keys) if file is not None])
 
 
@@ -154,6 +154,11 @@ def _merge(tree: dict[str, Any], sources: dict[str, str], values: Mapping[str, A
             place = inner
         place[name] = value
         sources[path] = names.get(path) or names[""]
+        # A secret and a file with it are one setting in two forms: that of the stronger source holds.
+        other = name.removesuffix(_FILE) if name.endswith(_FILE) else name + _FILE
+        other_path = ".".join([*sections, other])
+        if other_path in sources and other_path not in values:
+            del sources[other_path], place[other]
 
 
 def _problem(details: ErrorDetails, sources: Mapping[str, str]) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from sidecar.archive.keys import is_id
 from sidecar.errors import LineageUnknown, SettingsError
+from sidecar.plurals import plural
 from sidecar.restore.plan import PartitionPlan
 from sidecar.restore.request import (
     NO_TOPIC_ID_WANTED,
@@ -108,8 +109,8 @@ def _require_cluster_agrees(plan: PartitionPlan, request: RestoreRequest) -> Non
         )
     if number not in cluster.leader_epochs:
         raise SettingsError(
-            f"{plan.topic_partition}: in the cluster of {cluster.servers} the topic has only {len(cluster.leader_epochs)} "
-            f"partitions: add the others first, or give --partition"
+            f"{plan.topic_partition}: in the cluster of {cluster.servers} the topic has only "
+            f"{plural(len(cluster.leader_epochs), 'partition')}: add the others first, or give --partition"
         )
 
 

@@ -112,7 +112,7 @@ def _note_slow_probe(uploads: BandwidthLimit) -> None:
             "store_probe_limited",
             upload_bytes=UPLOAD_BYTES,
             bandwidth_bytes_per_s=limit,
-            at_least_s=round(UPLOAD_BYTES / limit, 1),
+            about_s=round(UPLOAD_BYTES / limit, 1),
             effect="archiving begins when this probe of the store ends",
         )
 

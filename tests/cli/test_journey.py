@@ -71,7 +71,7 @@ def test_a_start_says_that_its_probe_waits_for_the_upload_limit(
 ) -> None:
     outcome = in_this_process(*backfill(log_dir, tmp_path), "--set", f"store.bandwidth_bytes_per_s={limit_mib << 20}")
     lines = [json.loads(line) for line in outcome.err.splitlines() if line.startswith("{")]
-    assert [line["at_least_s"] for line in lines if line["event"] == "store_probe_limited"] == waits_s
+    assert [line["about_s"] for line in lines if line["event"] == "store_probe_limited"] == waits_s
 
 
 def test_progress_is_logged_where_there_is_no_terminal_and_quiet_silences_it(log_dir: Path, tmp_path: Path) -> None:

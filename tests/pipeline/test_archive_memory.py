@@ -95,7 +95,7 @@ def test_an_archive_that_lost_its_newest_commits_is_not_continued(site: Site) ->
     for key in lost:
         del site.store.objects[key]
     for _ in range(2):
-        assert "is missing, although the sidecar read it before" in str(_stopped(site))
+        assert "is missing, although this sidecar, a checkpoint or" in str(_stopped(site))
     site.store.objects.update(lost)
     assert site.run()[0].errors == []
 
@@ -112,7 +112,7 @@ def test_nor_does_a_process_continue_it_that_forgot_what_it_knew(site: Site) -> 
         for key in [key for key in site.store.objects if "/checkpoints/" in key]:
             del site.store.objects[key]
         for _ in range(2):
-            with pytest.raises(CorruptFile, match="is missing, although the sidecar read it before"):
+            with pytest.raises(CorruptFile, match="is missing, although this sidecar, a checkpoint or"):
                 known.open(files)
             known.forget()
         site.store.objects[last] = commit
@@ -359,7 +359,7 @@ def test_a_running_process_appends_nothing_on_top_of_a_commit_that_is_gone(site:
             assert isinstance(error, CorruptFile)
             assert error.file == last
             assert [outcome.archived for outcome in report.outcomes] == [[]]
-    assert "is missing, although the sidecar read it before" in str(_stopped(site)) or lost == "replaced"
+    assert "is missing, although this sidecar, a checkpoint or" in str(_stopped(site)) or lost == "replaced"
     assert {key for key in site.store.objects if "/commits/" in key} == left
 
 
@@ -376,7 +376,7 @@ def test_a_start_sees_by_a_checkpoint_that_newer_commits_than_it_remembers_are_m
     assert last.replace("/commits/", "/checkpoints/") in site.store.objects
     commit = site.store.objects.pop(last)
     for _ in range(2):
-        assert "is missing, although a checkpoint includes it" in str(_stopped(site))
+        assert "is missing, although this sidecar, a checkpoint or" in str(_stopped(site))
         assert last not in site.store.objects
     site.store.objects[last] = commit
     assert site.run()[0].errors == []

@@ -310,7 +310,7 @@ def test_a_resumed_writer_sees_by_a_checkpoint_that_newer_commits_are_missing() 
     assert log.resume(state, -1) == state
     left = dict(store.objects)
     for _ in range(2):
-        with pytest.raises(CorruptFile, match="commit 9 is missing, although a checkpoint includes it") as caught:
+        with pytest.raises(CorruptFile, match="commit 9 is missing, although this sidecar, a checkpoint or") as caught:
             log.append([Add(a_segment(500))], WRITER, state)
         assert proves_not_committed(caught.value)
     assert store.objects == left

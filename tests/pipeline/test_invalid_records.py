@@ -77,7 +77,7 @@ def test_what_before_upload_drops_is_reported_once_its_copies_are_committed(tmp_
         assert odd(logs) == [("warning", 1, 2)]
         (line,) = [line for line in logs if line["event"] == "compaction_unkeyed_or_malformed"]
         assert "no undo brings them back" in line["effect"]
-        assert held.waiting.odd.status() == {"orders": {"unkeyed": 1, "malformed_versions": 2}}
+        assert held.waiting.invalid.status() == {"orders": {"unkeyed": 1, "malformed_versions": 2}}
 
 
 def test_a_group_that_is_not_committed_drops_nothing_and_tells_nothing(tmp_path: Path) -> None:

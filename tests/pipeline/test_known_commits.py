@@ -115,10 +115,10 @@ def test_compaction_in_run_neither_weighs_nor_plans_nor_commits_below_a_commit_t
     before = only_state(store)
     lost = lose(running)
     objects = dict(store.objects)
-    with pytest.raises(CorruptFile, match=r"the sidecar read .* before"):
+    with pytest.raises(CorruptFile, match=r"this sidecar(?: read)?,"):
         Look(store, store.clock)(led, CompactionPolicy())
     request = CompactionRequest(led.root, RULES, WRITER, newest_commit=led.newest_commit)
-    with pytest.raises(CorruptFile, match=r"the sidecar read .* before"):
+    with pytest.raises(CorruptFile, match=r"this sidecar(?: read)?,"):
         plan_archive(store, request, store.clock)
     at = {"url": str(tmp_path / "archive")}
     settings = Settings.model_validate({"store": at, "compaction": {"staging_dir": str(tmp_path / "work")}})
@@ -236,7 +236,7 @@ def test_gc_by_hand_stops_where_a_checkpoint_shows_that_the_newest_commit_is_mis
     newest = running.newest
     commit = store.objects.pop(newest)
     objects = dict(store.objects)
-    with pytest.raises(CorruptFile, match="is missing, although a checkpoint includes it"):
+    with pytest.raises(CorruptFile, match="is missing, although this sidecar, a checkpoint or"):
         collect(store, dry_run=dry_run)
     assert store.objects == objects
     store.objects[newest] = commit

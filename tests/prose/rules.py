@@ -23,7 +23,7 @@ _BANNED = {
     r"lost answers?": "unknown outcome",
     r"stands": "exists, is",
     r"(?:an?|the|its|each|every|next|this|that|one|last) turns?": "task, cycle",
-    r"rounds?(?! trip)": "cycle, scan",
+    r"(?<!compression )(?<!finalisation )rounds?(?! trip)": "cycle, scan",
     r"rests": "backs off",
     r"nobody|who leads": "no leader, the leader",
     r"anew": "again, re-created",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -94,6 +96,30 @@ def test_the_old_keys_go_on_while_a_file_cannot_be_read(secret: Secret, tmp_path
     assert "secret_access_key_file" in reported["error"]
     secret.write("key-2", "secret-2", "token-2")
     assert files.keys().secret_access_key == "secret-2"
+
+
+def test_what_is_mended_without_another_write_is_read_again(secret: Secret, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its mode, or descriptors that are free again: the file itself stays as it was."""
+    files = KeyFiles(secret.settings())
+    read, failures = key_files.read_secret, [OSError(errno.EMFILE, "Too many open files")] * 2
+
+    def failing(file: Path) -> str:
+        if failures:
+            raise failures.pop()
+        return read(file)
+
+    monkeypatch.setattr(key_files, "read_secret", failing)
+    secret.write("key-2", "secret-2", "token-2")
+    with structlog.testing.capture_logs() as logs:
+        found = [files.keys().access_key_id for _ in range(3)]
+    assert found == ["key-1", "key-1", "key-2"]
+    assert [entry["event"] for entry in logs] == ["store_keys_not_read", "store_keys_changed"]
+
+
+def test_a_pipe_is_refused_since_it_cannot_be_read_again(secret: Secret, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(SettingsError, match="is a pipe, which cannot be read again"):
+        KeyFiles(secret.settings(access_key_id_file=tmp_path / "pipe"))
 
 
 @pytest.mark.parametrize("content", [b"", b" \n", b"\xff\xfe", b"x" * 70_000, None])

@@ -1,6 +1,6 @@
 """SipHash-1-3 with 128 bits of output: the identity of a key, under a new secret for each run.
 
-Source: Aumasson and Bernstein, "SipHash: a fast short-input PRF". One compression step, three finalisation steps.
+Source: Aumasson and Bernstein, "SipHash: a fast short-input PRF". One compression round, three finalisation rounds.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ from sidecar.errors import (
     StoreUnsupported,
 )
 
-_KEYS = "check the credentials (environment, profile, service account, s3.access_key_id)"
+_KEYS = "check the credentials (environment, profile, service account, s3.access_key_id or its file)"
 _RIGHTS = "allow s3:GetObject, PutObject, DeleteObject, AbortMultipartUpload, ListBucket and ListBucketMultipartUploads"
 _CLOCK = "set this machine's clock"
 _REGION = "set s3.region and s3.endpoint_url to those of the bucket"

@@ -1,17 +1,22 @@
-"""The store's access keys in files, which may be replaced while clients sign with them (a Kubernetes Secret, Vault's agent)."""
+"""The store's access keys in files, which may be replaced while clients sign with them.
+
+Files that are replaced together, as the kubelet replaces those of a Secret, are never mixed. Of files that are written one by one,
+a request between the two writes may have one of each: the store refuses it, and it is tried again later.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 from threading import Lock
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Self
 
 import structlog
-from botocore.credentials import CredentialProvider, CredentialResolver, Credentials, ReadOnlyCredentials
+from botocore.credentials import Credentials, ReadOnlyCredentials
 
 from sidecar.config.secrets import read_secret
 from sidecar.errors import SettingsError
 from sidecar.logformat.files import FileStamp, stamp_of
+from sidecar.reporting.advice import advised
 from sidecar.storage.s3.requests import given_keys
 from sidecar.store_settings import S3Settings
 
@@ -34,6 +39,7 @@ class KeyFiles:
         self._files: Final = settings.key_files
         self._given: Final = given_keys(settings)
         self._lock = Lock()
+        self._failure = ""
         self._stamps = self._seen()
         self._keys = self._read()
 
@@ -49,9 +55,12 @@ class KeyFiles:
         try:
             found = self._read()
         except SettingsError as error:
-            _log.warning("store_keys_not_read", error=str(error))
-            self._stamps = before
+            # The stamps stay: what was mended without another write (its mode, free descriptors) is read again, too.
+            if self._failure != (failure := advised(error)):
+                _log.warning("store_keys_not_read", error=failure)
+            self._failure = failure
             return
+        self._failure = ""
         # Else one key may be from before the replacement, and its secret from after: the next request reads both again.
         if self._seen() == before:
             self._stamps = before
@@ -68,26 +77,16 @@ class KeyFiles:
         return Keys(keys["access_key_id"], keys["secret_access_key"], keys.get("session_token"))
 
 
-def resolver_of(files: KeyFiles) -> CredentialResolver:
-    """For a session of botocore: its clients sign each request with the keys of that moment, and use no other source of keys."""
-    return CredentialResolver([_FromFiles(files)])
+class FileCredentials(Credentials):
+    """For a session of botocore, as its `credential_provider`: each request is signed with the keys of that moment."""
 
-
-class _FromFiles(CredentialProvider):
-    METHOD = CANONICAL_NAME = "tiered-sidecar-files"
-
-    def __init__(self, files: KeyFiles) -> None:
-        super().__init__()
-        self._files = files
-
-    def load(self) -> Any:
-        return _FileCredentials(self._files)
-
-
-class _FileCredentials(Credentials):
     def __init__(self, files: KeyFiles) -> None:
         super().__init__(*files.keys())
         self._files = files
+
+    def load_credentials(self) -> Self:
+        """Called once for each client."""
+        return self
 
     def get_frozen_credentials(self) -> Any:
         """Called for each signature."""
@@ -95,11 +94,11 @@ class _FileCredentials(Credentials):
 
 
 def _text_of(setting: str, file: Path) -> str:
+    if file.is_fifo():
+        raise SettingsError(f"store.s3.{setting}: {file} is a pipe, which cannot be read again; name a regular file")
     try:
         return read_secret(file)
     except OSError as error:
-        raise SettingsError(
-            f"store.s3.{setting}: {file} cannot be read: {error.strerror or error}; mount it, or correct the setting"
-        ) from error
+        raise SettingsError(f"store.s3.{setting}: {file} cannot be read: {error.strerror or error}") from error
     except ValueError as error:
         raise SettingsError(f"store.s3.{setting}: {file} {error}; write the key into it") from error

@@ -117,9 +117,9 @@ def make_client(settings: S3Settings) -> S3Client:
         if settings.profile is not None:
             core.set_config_variable("profile", settings.profile)
         if settings.key_files:
-            from sidecar.storage.s3.key_files import KeyFiles, resolver_of  # Spark's workers do without `config`
+            from sidecar.storage.s3.key_files import FileCredentials, KeyFiles  # loads `config`
 
-            core.register_component("credential_provider", resolver_of(KeyFiles(settings)))
+            core.register_component("credential_provider", FileCredentials(KeyFiles(settings)))
         elif keys := given_keys(settings):
             core.set_credentials(keys["access_key_id"], keys["secret_access_key"], keys.get("session_token"))
         client = core.create_client(
