@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import itertools
-import json
 import os
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping
@@ -70,8 +69,13 @@ class Namespace:
 
     def objects(self) -> dict[str, dict[str, Any]]:
         """All objects of the namespace by `kind/name`, but for events, and what Helm and every namespace have."""
-        found = json.loads(self.kubectl("get", ",".join(_kinds(self.api)), "--output=json"))["items"]
-        named = {f"{one['kind']}/{one['metadata']['name']}": one for one in found}
+        kinds = _kinds(self.api)
+        lists = self.api.get_all(f"{version}/namespaces/{self.name}/{plural}" for version, plural, _ in kinds)
+        named = {
+            f"{kind}/{one['metadata']['name']}": {"kind": kind, **one}
+            for (_, _, kind), found in zip(kinds, lists, strict=True)
+            for one in found["items"]
+        }
         return {name: one for name, one in named.items() if not name.startswith(_NOT_OURS)}
 
     def admit(self, pods: Iterable[Mapping[str, Any]]) -> None:
@@ -84,11 +88,16 @@ class Namespace:
 
 
 @cache
-def _kinds(api: KubernetesApi) -> list[str]:
-    """All kinds of objects that are in namespaces."""
-    kinds = api.kubectl("api-resources", "--namespaced", "--verbs=list", "--output=name").split()
-    # The API server warns of Endpoints, which are deprecated.
-    return [kind for kind in kinds if kind not in {"endpoints", "events", "events.events.k8s.io"}]
+def _kinds(api: KubernetesApi) -> list[tuple[str, str, str]]:
+    """All that is in namespaces: the path of its version, its plural and its kind."""
+    lines = api.kubectl("api-resources", "--namespaced", "--verbs=list", "--no-headers").splitlines()
+    # plural, short names if it has any, version, `true`, kind
+    found = [
+        (words[-3], words[0], words[-1]) for words in map(str.split, lines) if words[0] not in {"events", "endpoints"}
+    ]
+    return [
+        (f"/apis/{version}" if "/" in version else f"/api/{version}", plural, kind) for version, plural, kind in found
+    ]
 
 
 def new_namespace(api: KubernetesApi, labels: Mapping[str, str] | None = None) -> Namespace:

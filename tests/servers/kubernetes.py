@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import ssl
 import subprocess
 import urllib.error
 import urllib.request
+from collections.abc import Iterable
+from contextlib import closing
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from tests.servers.certificates import Authority
 from tests.servers.dist import go_module_programs
-from tests.servers.process import Server, ServerProcess, free_port
+from tests.servers.process import Server, ServerError, ServerProcess, free_port
 
 KUBERNETES_VERSION = "1.36.2"
 """Of `gomodules/kubernetes/go.mod`. It serves both forms of admission policies, v1 and v1beta1."""
@@ -143,6 +146,21 @@ class KubernetesApi(Server):
         context = ssl.create_default_context(cafile=str(self.ca_file))
         with urllib.request.urlopen(request, timeout=_COMMAND_TIMEOUT_S, context=context) as answer:
             found: bytes = answer.read()
+        return found
+
+    def get_all(self, paths: Iterable[str]) -> list[Any]:
+        """The objects that these paths have, over one connection: kubectl needs a quarter of a second of CPU for 30 lists."""
+        context = ssl.create_default_context(cafile=str(self.ca_file))
+        connection = http.client.HTTPSConnection("127.0.0.1", self._port, timeout=_COMMAND_TIMEOUT_S, context=context)
+        found = []
+        with closing(connection):
+            for path in paths:
+                connection.request("GET", path, headers={"Authorization": f"Bearer {_TOKEN}"})
+                answer = connection.getresponse()
+                text = answer.read()
+                if answer.status != 200:
+                    raise ServerError(f"kube-apiserver: GET {path}: {answer.status} {text.decode()}")
+                found.append(json.loads(text))
         return found
 
     def define(self, *definitions: str) -> None:
