@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 import threading
 from pathlib import Path
@@ -58,11 +59,11 @@ def webhook(
     if not host or not port.isdecimal():
         raise SettingsError(f"--bind {bind}: expected HOST:PORT")
     options.set_up_logs(options.load_early({}))
+    stop = threading.Event()
+    signal.signal(signal.SIGTERM, lambda _number, _frame: stop.set())
     with WebhookServer((host.strip("[]"), int(port)), WebhookFiles(injection, certificate, key)):
-        try:
-            threading.Event().wait()
-        finally:
-            SystemClock().sleep_s(DRAIN_S)
+        stop.wait()
+        SystemClock().sleep_s(DRAIN_S)
     return 0
 
 

@@ -47,13 +47,16 @@ def strimzi_pod(
     }
     mounts = [{"name": volume, "mountPath": f"/var/lib/kafka/{volume}"} for volume in volumes]
     mounts += [
+        {"name": "kube-api-access", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount", "readOnly": True},
         {"name": "strimzi-tmp", "mountPath": "/tmp"},
         {"name": "kafka-metrics-and-logging", "mountPath": "/opt/kafka/custom-config/"},
         {"name": "ready-files", "mountPath": "/var/opt/kafka"},
     ]
     mounts += [{"name": "rack-volume", "mountPath": "/opt/kafka/init"}] * rack
     kept = [{"name": volume, "persistentVolumeClaim": {"claimName": f"{volume}-{name}"}} for volume in volumes]
+    token = {"serviceAccountToken": {"path": "token"}}
     kept += [
+        {"name": "kube-api-access", "projected": {"defaultMode": 420, "sources": [token]}},
         {"name": "strimzi-tmp", "emptyDir": {"medium": "Memory", "sizeLimit": "5Mi"}},
         {"name": "kafka-metrics-and-logging", "configMap": {"name": name}},
         {"name": "ready-files", "emptyDir": {"medium": "Memory", "sizeLimit": "1Ki"}},

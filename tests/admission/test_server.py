@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import signal
 import socket
 import ssl
 import urllib.error
@@ -18,7 +19,9 @@ import pytest
 from sidecar.admission.server import REVIEW_BYTES_MAX, WebhookFiles, WebhookServer
 from sidecar.errors import SettingsError
 from tests.admission.strimzi_pods import strimzi_pod
+from tests.cli.running import command
 from tests.servers.certificates import Authority
+from tests.servers.process import ServerProcess, free_port, port_answers
 
 pytestmark = pytest.mark.real
 
@@ -144,3 +147,19 @@ def test_files_that_cannot_be_used_end_the_start(tmp_path: Path) -> None:
             path.write_text(content)
         with pytest.raises(SettingsError, match="Address already in use"):
             WebhookServer(("127.0.0.1", hook.port), hook.files)
+
+
+def test_the_command_serves_for_a_while_after_sigterm(tmp_path: Path) -> None:
+    """API servers may still have the address of a pod that ends."""
+    hook = Hook(tmp_path)
+    hook.server.__exit__()
+    hook.port = free_port()
+    files = [f"--{name}={getattr(hook.files, name)}" for name in ("injection", "certificate", "key")]
+    process = ServerProcess(
+        "webhook", command("k8s", "webhook", *files, f"--bind=127.0.0.1:{hook.port}"), tmp_path / "log"
+    )
+    process.launch()
+    process.wait_until(lambda: port_answers(hook.port), 60.0)
+    process.send_signal(signal.SIGTERM)
+    assert hook.call("/healthz") == b""
+    assert process.stop() == 0
