@@ -124,6 +124,7 @@ def test_an_uninstalled_release_injects_no_more(kubernetes_api: KubernetesApi) -
     namespace = new_namespace(kubernetes_api, RESTRICTED)
     namespace.install("--values", str(VALUES))
     _in_force(namespace)
+    assert "strimzi.io/manual-rolling-update=true" in namespace.helm("get", "notes", namespace.release)
     namespace.helm("uninstall", namespace.release)
     probe = strimzi_pod("pool", 0, ["data"])
     wait_until("the policy is gone", lambda: "initContainers" not in admitted(namespace, probe)["spec"], _STARTED_S)
