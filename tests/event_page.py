@@ -136,6 +136,10 @@ MEANINGS: dict[str, tuple[str, str]] = {
         "Correct `http.bind`, or free the port.",
     ),
     "http_token_not_read": ("The token file cannot be read. Every request is refused.", "Correct `http.token_file`."),
+    "injection_failed": (
+        "The webhook could not read a review or what it injects. The pod is created without the sidecar.",
+        "Correct what `error` says, and roll the pod. `k8s missing` lists such pods.",
+    ),
     "interrupted_waits_for_tasks": (
         "Ctrl-C or SIGTERM came during a compaction. Its running tasks end first; nothing else is committed.",
         "Wait, or end the process with SIGKILL: the next compaction removes what it leaves.",
@@ -250,6 +254,14 @@ MEANINGS: dict[str, tuple[str, str]] = {
         "See `error`.",
     ),
     "waiting_for_store": ("`backfill` waits for the store's first answer.", "Check the network and the store."),
+    "webhook_certificate_unreadable": (
+        "The webhook's new certificate or key cannot be read. The loaded one stays in use.",
+        "None if it happens once, while the files are replaced. Else check the Secret.",
+    ),
+    "webhook_connection_failed": (
+        "A TLS connection to the webhook failed.",
+        "If brokers lack the sidecar, check that `caBundle` fits the certificate.",
+    ),
 }
 """By name: what it means for the data, and what to do."""
 

@@ -47,8 +47,10 @@ OTHERS_OPTIONS = {
     "--lifecycle-configuration",
     "--logs",
     "--mebibytes",
+    "--feature-gates",
     "--namespace",
     "--podoverlay-enabled",
+    "--runtime-config",
     "--rounds",
 }
 KAFKAS_SETTINGS = {

@@ -148,8 +148,13 @@ COMMANDS: Final[Mapping[str, str | Group]] = {
         {name: f"configuring:{name}" for name in ("show", "validate", "schema")},
     ),
     "k8s": Group(
-        "Kubernetes: render the manifests that run the sidecar next to brokers.",
-        {name: f"kubernetes:{name}" for name in ("render", "settings")},
+        "Kubernetes: render the manifests that run the sidecar next to brokers, and find brokers without it.",
+        {
+            "render": "kubernetes:render",
+            "settings": "kubernetes:settings",
+            "missing": "admission:missing",
+            "webhook": "admission:webhook",
+        },
     ),
 }
 """In the order of the help."""

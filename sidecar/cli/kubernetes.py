@@ -33,6 +33,7 @@ class Host(StrEnum):
     KOPERATOR = "koperator"
     CFK = "cfk"
     PLAIN = "plain"
+    STRIMZI = "strimzi"
 
 
 def render(
@@ -40,7 +41,7 @@ def render(
     host: Annotated[
         Host,
         typer.Option(
-            "--for", metavar="HOST", help="bitnami: chart; koperator, cfk: operators; plain: any StatefulSet."
+            "--for", metavar="HOST", help="bitnami: chart; koperator, cfk, strimzi: operators; plain: any StatefulSet."
         ),
     ],
     image: Annotated[
@@ -69,15 +70,23 @@ def render(
     heal: Annotated[
         bool, typer.Option("--heal", help="Add the init container that creates missing producer snapshots.")
     ] = False,
+    namespace: Annotated[
+        str | None, typer.Option(metavar="NAMESPACE", help="Namespace of the brokers. Only --for strimzi needs it.")
+    ] = None,
 ) -> int:
     """Print values, a patch or a resource that runs the sidecar next to a host's brokers. The Helm chart's notes have
     the same text. Volumes, directories and user are the host's defaults.
     """
     require_name("--name", name)
-    for option, value in (("--image", image), ("--secret", secret), ("--token", token)):
+    if host is Host.STRIMZI and namespace is None:
+        raise SettingsError(
+            "--for strimzi needs --namespace: its policy selects pods of the whole cluster by namespace"
+        )
+    names = (("--image", image), ("--secret", secret), ("--token", token), ("--namespace", namespace))
+    for option, value in names:
         if value is not None and (not value or any(character.isspace() for character in value)):
             raise SettingsError(f"{option} {value!r}: expected a name without spaces")
-    text = recipe(host, image=image, name=name, secret=secret, token=token, heals=heal)
+    text = recipe(host, image=image, name=name, secret=secret, token=token, heals=heal, namespace=namespace)
     if options.json:
         print_answer("kubernetes_recipe", {"for": host.value, "text": text})
     else:
@@ -96,12 +105,27 @@ def require_name(option: str, name: str) -> None:
         raise SettingsError(f"{option} {name}: expected at most {_NAME_CHARACTERS_MAX} characters, the chart's limit")
 
 
-def recipe(host: Host, *, image: str, name: str, secret: str | None, token: str | None, heals: bool) -> str:
+def recipe(
+    host: Host,
+    *,
+    image: str,
+    name: str,
+    secret: str | None,
+    token: str | None,
+    heals: bool,
+    namespace: str | None = None,
+) -> str:
     """The text for a host."""
     texts = json.loads(RECIPES_FILE.read_text(encoding="utf-8"))
     text = str(texts[host][variant(heals=heals, has_secret=secret is not None, has_token=token is not None)])
-    for mark, word in (("@NAME@", name), ("@IMAGE@", image), ("@SECRET@", secret or ""), ("@TOKEN@", token or "")):
-        text = text.replace(mark, word)
+    for mark, word in (
+        ("@NAME@", name),
+        ("@IMAGE@", image),
+        ("@SECRET@", secret),
+        ("@TOKEN@", token),
+        ("@NAMESPACE@", namespace),
+    ):
+        text = text.replace(mark, word or "")
     return text
 
 

@@ -47,7 +47,9 @@ def environment(**variables: str) -> dict[str, str]:
     return {**kept, "COLUMNS": "120", "AWS_EC2_METADATA_DISABLED": "true", **variables}
 
 
-def in_this_process(*arguments: str | Path, variables: Mapping[str, str] | None = None) -> Outcome:
+def in_this_process(
+    *arguments: str | Path, variables: Mapping[str, str] | None = None, stdin: str | None = None
+) -> Outcome:
     """The same without a process of its own: much faster. What it does to the logs of this process is undone.
 
     Of the environment it sees no settings but those of `variables`.
@@ -57,7 +59,7 @@ def in_this_process(*arguments: str | Path, variables: Mapping[str, str] | None 
     try:
         ours: dict[str, str | None] = {name: None for name in os.environ if name.startswith("TIERED_")}
         ours.update(variables or {})
-        result = CliRunner().invoke(app, [str(argument) for argument in arguments], env=ours)
+        result = CliRunner().invoke(app, [str(argument) for argument in arguments], input=stdin, env=ours)
     finally:
         logging.captureWarnings(capture=False)
         root.handlers[:], root.level = handlers, level

@@ -34,6 +34,10 @@ UP = "up{{T}}"
 BUILD = 'tiered_sidecar_build_info{{T}, version="0.1.0", python="3.11"}'
 
 
+BROKER = 'kube_pod_labels{{T}, namespace="kafka", label_strimzi_io_broker_role="true"}'
+OTHER_SIDECAR = 'kube_pod_init_container_info{namespace="kafka", pod="other", container="tiered-sidecar"}'
+
+
 def _errors(kind: str) -> str:
     return f'tiered_sidecar_errors_total{{{{T}}, kind="{kind}"}}'
 
@@ -216,5 +220,11 @@ STORIES: dict[str, Story] = {
         firing={_errors("StagingFull"): "0x115 1x85"},
         quiet={_errors("StagingFull"): "4x200"},
         summary="kafka-0: no space for work files",
+    ),
+    "TieredSidecarMissing": Story(
+        firing={BROKER: "1x200", OTHER_SIDECAR: "1x200"},
+        quiet={BROKER: "1x200", OTHER_SIDECAR.replace("other", "kafka-0"): "1x200"},
+        summary="kafka-0: this broker of Strimzi has no sidecar",
+        labels={"namespace": "kafka", "label_strimzi_io_broker_role": "true"},
     ),
 }

@@ -65,15 +65,23 @@ def rendered(
     kubernetes: str = "1.37",
     apis: Sequence[str] = (),
     release: str = "release",
+    namespace: str = "default",
 ) -> list[dict[str, Any]]:
     """The objects that the chart makes, with values by path. Raises HelmFailed."""
-    arguments = ["template", release, str(CHART), "--kube-version", f"{kubernetes}.0"]
+    arguments = ["template", release, str(CHART), "--kube-version", f"{kubernetes}.0", "--namespace", namespace]
     arguments += [argument for path in files for argument in ("--values", str(path))]
-    arguments += [argument for api in apis for argument in ("--api-versions", api)]
+    arguments += [argument for api in (*apis, *_admission(kubernetes)) for argument in ("--api-versions", api)]
     for path, value in (values or {}).items():
         arguments += ["--set", f"{path}={value}"]
     text = _rendered(tuple(arguments), tuple(path.read_bytes() for path in files))
     return [document for document in yaml.load_all(text, _Loader) if document]
+
+
+def _admission(kubernetes: str) -> list[str]:
+    """The kinds of admission that a cluster of a version serves; in 1.34 and 1.35 behind a gate, which is taken as open."""
+    minor = int(kubernetes.partition(".")[2])
+    versions = ["v1"] if minor >= 36 else ["v1beta1"] if minor >= 34 else []
+    return [f"admissionregistration.k8s.io/{version}/MutatingAdmissionPolicy" for version in versions]
 
 
 @cache
@@ -151,7 +159,8 @@ def recipes() -> dict[str, dict[str, str]]:
             values["s3.existingSecret"] = "name-of-the-secret"
         if has_token:
             values["statusPage.existingSecret"] = "name-of-the-token"
-        (config_map,) = (found for found in rendered(values) if found["metadata"]["name"].endswith("-recipes"))
+        objects = rendered(values, namespace="namespace-of-the-brokers")
+        (config_map,) = (found for found in objects if found["metadata"]["name"].endswith("-recipes"))
         for host in Host:
             text = config_map["data"][f"{host}.yaml"].rstrip("\n") + "\n"
             for placeholder, mark in (
@@ -159,6 +168,7 @@ def recipes() -> dict[str, dict[str, str]]:
                 ("image-of-the-sidecar:tag", "@IMAGE@"),
                 ("name-of-the-secret", "@SECRET@"),
                 ("name-of-the-token", "@TOKEN@"),
+                ("namespace-of-the-brokers", "@NAMESPACE@"),
             ):
                 text = text.replace(placeholder, mark)
             found[host][variant(heals=heals, has_secret=has_secret, has_token=has_token)] = text

@@ -80,6 +80,10 @@ def test_linters_have_nothing_to_say_against_it() -> None:
 @pytest.mark.parametrize("kubernetes", KUBERNETES_VERSIONS)
 def test_objects_are_valid_on_every_version_of_kubernetes(kubernetes: str) -> None:
     for case in CASES:
+        if case.name == "strimzi-values.yaml" and int(kubernetes.partition(".")[2]) < 34:
+            with pytest.raises(HelmFailed, match="this cluster does not serve MutatingAdmissionPolicy: set"):
+                rendered(files=[case], kubernetes=kubernetes)
+            continue
         objects = rendered(files=[case], kubernetes=kubernetes, apis=MONITORING)
         names = [(found["kind"], found["metadata"]["name"]) for found in objects]
         assert len(set(names)) == len(names)
@@ -141,7 +145,7 @@ def test_settings_of_every_container_are_settings_of_the_program(case: Path, tmp
                 assert any(
                     settings.run.state_path.is_relative_to(mount) for mount, locked in mounts.items() if not locked
                 )
-    assert seen or "recipes" in case.name or "full" in case.name
+    assert seen or "recipes" in case.name or "full" in case.name or "strimzi" in case.name
 
 
 def pods_of(objects: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -65,7 +65,13 @@ def test_the_notes_hold_what_the_command_line_prints(host: Host, api: str, tmp_p
     notes = printed.partition("NOTES:\n")[2]
     assert (
         recipe(
-            host, image="tiered-sidecar:0.1.0", name="archive-tiered-sidecar", secret="keys", token=None, heals=False
+            host,
+            image="tiered-sidecar:0.1.0",
+            name="archive-tiered-sidecar",
+            secret="keys",
+            token=None,
+            heals=False,
+            namespace="default",
         )
         in notes
     )

@@ -16,6 +16,7 @@ from sidecar.errors import SettingsError
 from sidecar.ports import MIB
 from tests.cli.running import in_this_process
 from tests.helm.charts import NEEDED, rendered
+from tests.helm.test_recipes import IN_POD_TEMPLATES
 
 ARCHIVE = "store: {url: s3://bucket/prefix}\n"
 BROKER = "broker: {connection: {bootstrap_servers: ['localhost:9092']}}\n"
@@ -57,7 +58,7 @@ def test_it_is_what_the_chart_makes_of_the_same(tmp_path: Path) -> None:
     assert yaml.safe_load(content(text, tmp_path).read_text()) == yaml.safe_load(chart["data"]["settings.yaml"])
 
 
-@pytest.mark.parametrize("host", Host)
+@pytest.mark.parametrize("host", IN_POD_TEMPLATES)
 def test_the_recipes_name_it_and_have_the_port_and_memory_that_it_is_checked_against(host: Host) -> None:
     text = recipe(host, image="example/sidecar:9", name="archive", secret=None, token=None, heals=False)
     assert "name: archive-settings\n" in text

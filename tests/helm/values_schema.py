@@ -57,7 +57,8 @@ _STRONGER: dict[str, Any] = {
     "networkPolicy.storeTo": _OBJECTS,
     "networkPolicy.brokerPorts": _PORTS,
     "networkPolicy.brokerTo": _OBJECTS,
-    "inject.engine": {"enum": ["none"]},
+    "inject.engine": {"enum": ["policy", "webhook"]},
+    "inject.webhook.replicas": {"type": "integer", "minimum": 1},
     "extraObjects": _OBJECTS,
 }
 _OPEN = {"resources", "labels"}

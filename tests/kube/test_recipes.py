@@ -9,7 +9,7 @@ import yaml
 
 from sidecar.cli.kubernetes import Host
 from tests.cli.running import in_this_process
-from tests.helm.test_recipes import added_to_the_pod
+from tests.helm.test_recipes import IN_POD_TEMPLATES, added_to_the_pod
 from tests.kube.cluster import Namespace, pod_templates
 
 pytestmark = pytest.mark.real
@@ -51,7 +51,7 @@ def brokers_for(host: Host, options: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("options", OPTIONS)
-@pytest.mark.parametrize("host", Host)
+@pytest.mark.parametrize("host", IN_POD_TEMPLATES)
 def test_brokers_take_the_recipe(host: Host, options: str, namespace: Namespace) -> None:
     """By a patch, as a chart or an operator would: no field is unknown, and the pod keeps to the standard `restricted`."""
     added = added_to_the_pod(host, render(host, options))

@@ -41,7 +41,10 @@ def test_a_release_comes_changes_goes_and_comes_again(case: Path, helm_version: 
     has_recipes = yaml.safe_load(case.read_text()).get("recipes", {}).get("enabled", True)
     assert len(kept) == has_recipes
     namespace.install(*values)
-    assert contents(namespace) == installed
+    again = contents(namespace)
+    # Each installation makes a certificate of its own; an upgrade and a rollback kept it.
+    certificate = "Secret/archive-tiered-sidecar-webhook"
+    assert {**again, **({certificate: installed[certificate]} if certificate in again else {})} == installed
 
 
 @pytest.mark.apart

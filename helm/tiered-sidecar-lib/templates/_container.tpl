@@ -3,7 +3,7 @@ The containers. Each takes a dict:
   root       the root context
   logDirs    list: the broker's log.dirs as the container sees them
   mounts     list of {name, mountPath}: the broker's data volumes
-  runAsUser, runAsGroup  numbers: the broker's, so that files of mode 0600 can be read
+  runAsUser, runAsGroup  numbers: the broker's, so that files of mode 0600 can be read; left out where OpenShift assigns them
 */}}
 
 {{/*
@@ -96,8 +96,11 @@ volumeMounts:
 {{- end -}}
 
 {{- define "tiered-sidecar-lib.securityContext" -}}
-runAsUser: {{ .runAsUser }}
-runAsGroup: {{ .runAsGroup }}
+{{- range $field := list "runAsUser" "runAsGroup" -}}
+{{- if hasKey $ $field -}}
+{{ $field }}: {{ get $ $field }}
+{{ end -}}
+{{- end -}}
 runAsNonRoot: true
 allowPrivilegeEscalation: false
 readOnlyRootFilesystem: true

@@ -109,3 +109,11 @@ spec:
     spec:
 {{- include "tiered-sidecar-lib.podSpecPatch" . | trim | nindent 6 }}
 {{- end -}}
+
+{{- define "tiered-sidecar-lib.recipe.strimzi" -}}
+# A policy that adds the sidecar to Strimzi's broker pods when they are created, for Kubernetes 1.36 and newer; 1.34 and 1.35 have
+# version v1beta1, behind a feature gate. Strimzi changes no existing pod: roll the brokers, then search for pods without the sidecar:
+#   kubectl annotate strimzipodset CLUSTER-POOL strimzi.io/manual-rolling-update=true
+#   kubectl get pods -l strimzi.io/broker-role=true -o json | tiered-sidecar k8s missing
+{{ include "tiered-sidecar-lib.strimzi.policy" (dict "root" .root "version" "v1") }}
+{{- end -}}

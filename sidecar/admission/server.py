@@ -1,0 +1,143 @@
+"""The webhook that adds the sidecar to pods: HTTPS, which only API servers call."""
+
+from __future__ import annotations
+
+import base64
+import json
+import socket
+import ssl
+import sys
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, Final, Self
+
+import structlog
+
+from sidecar.admission.patch import patch
+from sidecar.errors import SettingsError
+
+_log = structlog.get_logger(__name__)
+REQUEST_TIMEOUT_S: Final = 10.0
+"""API servers wait for 5 s, the chart's `timeoutSeconds`."""
+_POLL_S: Final = 0.1
+REVIEW_BYTES_MAX: Final = 8 << 20
+"""An object of Kubernetes has 1.5 MiB at most, and a review of an update has two."""
+
+
+def review_answer(review: Mapping[str, Any], injection: Mapping[str, Any]) -> dict[str, Any]:
+    """The AdmissionReview that answers one. Every pod is allowed, with a patch or without."""
+    request = review["request"]
+    response: dict[str, Any] = {"uid": request["uid"], "allowed": True}
+    operations = patch(request["object"], injection)
+    if operations:
+        encoded = base64.b64encode(json.dumps(operations).encode()).decode()
+        response |= {"patchType": "JSONPatch", "patch": encoded}
+        _log.info("sidecar_injected", pod=request["object"]["metadata"]["name"], namespace=request.get("namespace"))
+    return {"apiVersion": review["apiVersion"], "kind": "AdmissionReview", "response": response}
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookFiles:
+    """Files that Kubernetes mounts and replaces while the server runs: what is injected, and the PEM certificate and key."""
+
+    injection: Path
+    certificate: Path
+    key: Path
+
+
+class WebhookServer(ThreadingHTTPServer):
+    """Serves in a thread of its own until it is closed. A context manager."""
+
+    daemon_threads = True
+
+    def __init__(self, address: tuple[str, int], files: WebhookFiles) -> None:
+        """Bind and begin to serve. Raises SettingsError if a file cannot be used or the address cannot be listened on."""
+        self.files = files
+        self._loaded: tuple[int, int] | None = None
+        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        try:
+            self._load_certificate()
+            self.injection()
+            if ":" in address[0]:
+                self.address_family = socket.AF_INET6
+            super().__init__(address, _Handler)
+        except (OSError, ValueError) as error:
+            raise SettingsError(f"cannot serve with {files} at {address[0]}:{address[1]}: {error}") from error
+        self._thread = threading.Thread(target=self.serve_forever, args=(_POLL_S,), name="webhook", daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.shutdown()
+        self.server_close()
+        self._thread.join()
+
+    def injection(self) -> dict[str, Any]:
+        """What pods get now. Raises OSError or ValueError."""
+        found: dict[str, Any] = json.loads(self.files.injection.read_text(encoding="utf-8"))
+        return found
+
+    def finish_request(self, request: Any, client_address: Any) -> None:
+        """Serve one connection; the handshake is on its thread, so that a silent client blocks no other."""
+        request.settimeout(REQUEST_TIMEOUT_S)
+        try:
+            self._load_certificate()
+        except OSError as error:  # while the kubelet replaces them; ssl.SSLError is one
+            _log.warning("webhook_certificate_unreadable", error=str(error), remedy="the loaded certificate stays")
+        with self._context.wrap_socket(request, server_side=True) as secured:
+            super().finish_request(secured, client_address)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that went away or does not trust the certificate; a failed review is logged by the handler."""
+        _log.warning("webhook_connection_failed", error=str(sys.exception()))
+
+    def _load_certificate(self) -> None:
+        changed = self.files.certificate.stat().st_mtime_ns, self.files.key.stat().st_mtime_ns
+        if changed != self._loaded:
+            self._context.load_cert_chain(self.files.certificate, self.files.key)
+            self._loaded = changed
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: WebhookServer
+
+    def do_GET(self) -> None:
+        self._send(HTTPStatus.OK if self.path == "/healthz" else HTTPStatus.NOT_FOUND, b"")
+
+    def do_POST(self) -> None:
+        """Answer a review. An API server takes any other status for a failure, and creates the pod as it was."""
+        length = int(self.headers.get("Content-Length") or 0)
+        # Read also where it is refused: closing with unread data resets the connection, and the answer with it.
+        body = self.rfile.read(length) if length <= REVIEW_BYTES_MAX else b""
+        if self.path.partition("?")[0] != "/mutate" or not body:
+            self._send(HTTPStatus.BAD_REQUEST, b"")
+            return
+        try:
+            answer = review_answer(json.loads(body), self.server.injection())
+        except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+            _log.error(
+                "injection_failed", error=repr(error), remedy="the pod is created without the sidecar; roll it later"
+            )
+            self._send(HTTPStatus.INTERNAL_SERVER_ERROR, b"")
+            return
+        self._send(HTTPStatus.OK, json.dumps(answer).encode())
+
+    def version_string(self) -> str:
+        """The name without versions."""
+        return "tiered-sidecar"
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class names it so
+        _log.debug("http_request", line=format % args)
+
+    def _send(self, status: HTTPStatus, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)

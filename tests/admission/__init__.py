@@ -1,0 +1,1 @@
+"""Tests of injection into pods."""

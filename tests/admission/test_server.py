@@ -1,0 +1,165 @@
+"""The webhook's server: reviews, what it refuses, and certificates that are replaced while it runs."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import signal
+import socket
+import ssl
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sidecar.admission.server import REVIEW_BYTES_MAX, WebhookFiles, WebhookServer
+from sidecar.errors import SettingsError
+from tests.admission.strimzi_pods import strimzi_pod
+from tests.cli.running import command
+from tests.servers.certificates import Authority
+from tests.servers.process import ServerProcess, free_port, port_answers
+
+pytestmark = pytest.mark.real
+
+INJECTION = {"initContainers": [{"name": "tiered-sidecar", "args": ["~LOG_DIRS~"]}], "volumes": []}
+
+
+def review(pod: object) -> dict[str, Any]:
+    request = {"uid": "u-1", "namespace": "kafka", "operation": "CREATE", "object": pod}
+    return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+
+
+class Hook:
+    """A server, and an API server's side of it."""
+
+    def __init__(self, directory: Path) -> None:
+        self.authority = Authority(directory / "pki")
+        self.files = WebhookFiles(directory / "injection.json", directory / "tls.crt", directory / "tls.key")
+        self.files.injection.write_text(json.dumps(INJECTION))
+        self.issue("first")
+        self.server = WebhookServer(("127.0.0.1", 0), self.files)
+        self.port = self.server.server_address[1]
+
+    def issue(self, name: str) -> None:
+        made = self.authority.issue(name, "IP:127.0.0.1")
+        for source, target in ((made.chain, self.files.certificate), (made.key, self.files.key)):
+            target.write_bytes(source.read_bytes())
+
+    def call(self, path: str = "/mutate", body: bytes | None = None) -> Any:
+        context = ssl.create_default_context(cafile=str(self.authority.ca_file))
+        request = urllib.request.Request(f"https://127.0.0.1:{self.port}{path}", body)
+        with urllib.request.urlopen(request, timeout=30, context=context) as answer:
+            return answer.read()
+
+    def subject(self) -> str:
+        context = ssl.create_default_context(cafile=str(self.authority.ca_file))
+        with (
+            socket.create_connection(("127.0.0.1", self.port), timeout=30) as plain,
+            context.wrap_socket(plain, server_hostname="127.0.0.1") as secured,
+        ):
+            return str(dict(part[0] for part in secured.getpeercert()["subject"])["commonName"])  # type: ignore[index, misc]
+
+
+@pytest.fixture(name="hook")
+def _hook(tmp_path: Path) -> Iterator[Hook]:
+    hook = Hook(tmp_path)
+    with hook.server:
+        yield hook
+
+
+def test_a_review_is_answered_with_the_patch(hook: Hook) -> None:
+    answer = json.loads(hook.call("/mutate?timeout=5s", json.dumps(review(strimzi_pod("pool", 3, ["data"]))).encode()))
+    assert (answer["apiVersion"], answer["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
+    response = answer["response"]
+    assert (response["uid"], response["allowed"], response["patchType"]) == ("u-1", True, "JSONPatch")
+    *_, added = json.loads(base64.b64decode(response["patch"]))
+    assert added["value"] == {"name": "tiered-sidecar", "args": ["/var/lib/kafka/data/kafka-log3"]}
+
+
+def test_a_pod_that_needs_nothing_is_allowed_without_a_patch(hook: Hook) -> None:
+    answer = json.loads(hook.call(body=json.dumps(review(strimzi_pod("pool", 3, []))).encode()))
+    assert answer["response"] == {"uid": "u-1", "allowed": True}
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "code"),
+    [
+        ("/mutate", b"no json", 500),
+        ("/mutate", b"[]", 500),
+        ("/mutate", b"{}", 500),
+        ("/mutate", json.dumps(review(None)).encode(), 500),
+        ("/mutate", b"", 400),
+        ("/other", b"{}", 400),
+        ("/other", None, 404),
+    ],
+)
+def test_whatever_else_comes_is_a_failure_that_the_api_server_ignores(
+    hook: Hook, path: str, body: bytes | None, code: int
+) -> None:
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        hook.call(path, body)
+    refused.value.close()
+    assert refused.value.code == code
+    assert hook.call("/healthz") == b""
+
+
+def test_a_huge_body_is_not_read(hook: Hook) -> None:
+    context = ssl.create_default_context(cafile=str(hook.authority.ca_file))
+    with (
+        socket.create_connection(("127.0.0.1", hook.port), timeout=30) as plain,
+        context.wrap_socket(plain, server_hostname="127.0.0.1") as secured,
+    ):
+        secured.sendall(f"POST /mutate HTTP/1.0\r\nContent-Length: {REVIEW_BYTES_MAX + 1}\r\n\r\n".encode())
+        assert b" 400 " in secured.recv(100)
+
+
+def test_replaced_files_are_used_from_the_next_connection_on(hook: Hook) -> None:
+    assert hook.subject() == "first"
+    hook.issue("second")
+    assert hook.subject() == "second"
+    # Half of a replacement: key and certificate do not match.
+    hook.files.key.write_bytes(hook.authority.issue("third").key.read_bytes())
+    os.utime(hook.files.key, ns=(1, 1))
+    assert hook.subject() == "second"
+    changed = {**INJECTION, "volumes": [{"name": "late"}]}
+    hook.files.injection.write_text(json.dumps(changed))
+    response = json.loads(hook.call(body=json.dumps(review(strimzi_pod("pool", 3, ["data"]))).encode()))["response"]
+    assert json.loads(base64.b64decode(response["patch"]))[-1]["value"] == {"name": "late"}
+
+
+def test_a_silent_client_blocks_no_other(hook: Hook) -> None:
+    with socket.create_connection(("127.0.0.1", hook.port), timeout=30):
+        assert hook.call("/healthz") == b""
+
+
+def test_files_that_cannot_be_used_end_the_start(tmp_path: Path) -> None:
+    hook = Hook(tmp_path)
+    with hook.server:
+        for path in (hook.files.injection, hook.files.certificate):
+            content = path.read_text()
+            path.write_text("damaged")
+            with pytest.raises(SettingsError, match=path.name):
+                WebhookServer(("127.0.0.1", 0), hook.files)
+            path.write_text(content)
+        with pytest.raises(SettingsError, match="Address already in use"):
+            WebhookServer(("127.0.0.1", hook.port), hook.files)
+
+
+def test_the_command_serves_for_a_while_after_sigterm(tmp_path: Path) -> None:
+    """API servers may still have the address of a pod that ends."""
+    hook = Hook(tmp_path)
+    hook.server.__exit__()
+    hook.port = free_port()
+    files = [f"--{name}={getattr(hook.files, name)}" for name in ("injection", "certificate", "key")]
+    process = ServerProcess(
+        "webhook", command("k8s", "webhook", *files, f"--bind=127.0.0.1:{hook.port}"), tmp_path / "log"
+    )
+    process.launch()
+    process.wait_until(lambda: port_answers(hook.port), 60.0)
+    process.send_signal(signal.SIGTERM)
+    assert hook.call("/healthz") == b""
+    assert process.stop() == 0
