@@ -201,9 +201,9 @@ def test_entries_before_a_damaged_place_are_shown_and_the_place_is_named(site: S
             6,
             "Unable to locate credentials; check the credentials",
         ),
-        (f"copy/{PARTITION}/{0:020d}.log", {"endpoint_url": "http://127.0.0.1:1"}, 6, "check s3.endpoint_url"),
+        (f"copy/{PARTITION}/{0:020d}.log", {"endpoint_url": "http://127.0.0.1:1"}, 6, "check store.s3.endpoint_url"),
         (f"copy/{PARTITION}/{0:020d}.log", {"profile": "nobody"}, 2, "profile (nobody) could not be found"),
-        (f"copy/{PARTITION}/{0:020d}.log", {"ca_file": "/none.pem"}, 2, "s3.ca_file /none.pem does not exist"),
+        (f"copy/{PARTITION}/{0:020d}.log", {"ca_file": "/none.pem"}, 2, "store.s3.ca_file /none.pem does not exist"),
     ],
 )
 def test_an_error_says_what_to_do(site: Site, path: str, s3: dict[str, Any], code: int, says: str) -> None:
@@ -235,7 +235,7 @@ def test_the_store_s_authority_is_trusted_and_no_other(site: Site, tmp_path: Pat
     assert trusted.code == unchecked.code == 0, trusted.err + unchecked.err
     assert trusted.out == unchecked.out == in_this_process("inspect", log, "--json").out
     assert refused.code == 6
-    assert "set s3.ca_file" in refused.err
+    assert "set store.s3.ca_file" in refused.err
 
 
 @pytest.mark.parametrize(

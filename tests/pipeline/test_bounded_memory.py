@@ -221,7 +221,7 @@ def test_what_landed_unheard_and_was_compacted_since_stays_for_its_readers(
 def test_a_checkpoint_that_the_store_refuses_for_its_settings_stops_nothing(tmp_path: Path) -> None:
     def refuse(operation: str, key: str) -> None:
         if operation == "put_if_absent" and "/checkpoints/" in key:
-            raise SettingsError("PutObject: KMS.NotFoundException (400); correct s3.kms_key_id")
+            raise SettingsError("PutObject: KMS.NotFoundException (400); correct store.s3.kms_key_id")
 
     copy, store = copy_partitions(tmp_path, "orders-0"), MemoryStore(before=refuse)
     with tools_for(copy, store, tmp_path / "state") as tools, structlog.testing.capture_logs() as logs:

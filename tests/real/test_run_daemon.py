@@ -139,7 +139,7 @@ def test_a_store_that_is_not_there_at_the_start_is_waited_for(tmp_path: Path, ga
         status, body = daemon.get("/readyz")
         assert status == 503
         assert "store: " in body
-        assert "check s3.endpoint_url" in body
+        assert "check store.s3.endpoint_url" in body
         gateway.start()
         eventually(daemon.is_settled)
         assert daemon.process.stop() == 0

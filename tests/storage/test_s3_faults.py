@@ -271,7 +271,7 @@ def test_wrong_keys_wrong_bucket_and_nobody_there(versitygw_endpoint: str) -> No
                 use()
     with (
         s3_store("http://127.0.0.1:9", bucket, attempts=2) as store,
-        pytest.raises(StoreUnavailable, match=r"127\.0\.0\.1:9.*check s3.endpoint_url"),
+        pytest.raises(StoreUnavailable, match=r"127\.0\.0\.1:9.*check store.s3.endpoint_url"),
     ):
         store.put_if_absent(KEY, BODY)
 

@@ -43,19 +43,21 @@ from sidecar.errors import (
     StoreUnsupported,
 )
 
-_KEYS = "check the credentials (environment, profile, service account, s3.access_key_id or its file)"
+_KEYS = "check the credentials (environment, profile, service account, store.s3.access_key_id or its file)"
 _RIGHTS = "allow s3:GetObject, PutObject, DeleteObject, AbortMultipartUpload, ListBucket and ListBucketMultipartUploads"
 _CLOCK = "set this machine's clock"
-_REGION = "set s3.region and s3.endpoint_url to those of the bucket"
+_REGION = "set store.s3.region and store.s3.endpoint_url to those of the bucket"
 _BUCKET = "create the bucket or correct the store's url"
-_PLACE = "check s3.endpoint_url and the bucket's name"
-_TRANSIT = "bytes changed on the way to the store, or the store computes checksums in another way (s3.checksum: none)"
+_PLACE = "check store.s3.endpoint_url and the bucket's name"
+_TRANSIT = (
+    "bytes changed on the way to the store, or the store computes checksums in another way (store.s3.checksum: none)"
+)
 _UNSUPPORTED = "the store does not offer this function"
-_FEATURE = f"{_UNSUPPORTED}; check s3.checksum, s3.storage_class and the encryption settings"
-_BUSY = "the store is busy: if it stays so, lower s3.concurrency or check the store"
+_FEATURE = f"{_UNSUPPORTED}; check store.s3.checksum, store.s3.storage_class and the encryption settings"
+_BUSY = "the store is busy: if it stays so, lower store.s3.concurrency or check the store"
 _FAILING = "the store failed: if it stays so, read the store's own log"
-_NETWORK = "check s3.endpoint_url and the network between here and the store"
-_NO_TLS = "the endpoint does not use TLS: begin s3.endpoint_url with http://, or give the TLS port"
+_NETWORK = "check store.s3.endpoint_url and the network between here and the store"
+_NO_TLS = "the endpoint does not use TLS: begin store.s3.endpoint_url with http://, or give the TLS port"
 _LOST = "the outcome is unknown: no response arrived, and the request may have taken effect"
 _OTHER = "the store refused the request; see its documentation for the code"
 _TAKEN = "the key exists already"
@@ -83,8 +85,8 @@ _CODES: dict[str, tuple[type[SidecarError], str]] = {
     "ExpiredToken": (StoreDenied, _KEYS),
     "InvalidToken": (StoreDenied, _KEYS),
     "TokenRefreshRequired": (StoreDenied, _KEYS),
-    "KMS.DisabledException": (StoreDenied, "enable the key of s3.kms_key_id"),
-    "KMS.NotFoundException": (SettingsError, "correct s3.kms_key_id"),
+    "KMS.DisabledException": (StoreDenied, "enable the key of store.s3.kms_key_id"),
+    "KMS.NotFoundException": (SettingsError, "correct store.s3.kms_key_id"),
     "XAdminUserNotFound": (StoreDenied, _KEYS),  # versitygw, with status 404
     "RequestTimeTooSkewed": (StoreDenied, _CLOCK),
     "BadDigest": (ObjectDamaged, _TRANSIT),
@@ -95,7 +97,7 @@ _CODES: dict[str, tuple[type[SidecarError], str]] = {
     "InvalidPartOrder": (StoreUnsafe, "the store lost a part of a multipart upload, or cannot complete one"),
     "NotImplemented": (StoreUnsupported, _FEATURE),
     "MethodNotAllowed": (StoreUnsupported, _FEATURE),
-    "InvalidStorageClass": (SettingsError, "correct s3.storage_class"),
+    "InvalidStorageClass": (SettingsError, "correct store.s3.storage_class"),
     "InvalidObjectState": (StoreDenied, "the object's storage class has no immediate reads; restore it first"),
     "QuotaExceeded": (StoreDenied, "the store's quota is used up"),
     "RequestTimeout": (StoreUnavailable, _FAILING),
@@ -216,7 +218,9 @@ def failure(error: BotoCoreError | HTTPError, request: StoreRequest) -> SidecarE
     if isinstance(error, ParamValidationError):
         return SettingsError(f"{request}: {error}")
     if isinstance(error, SSLError) and "CERTIFICATE_VERIFY_FAILED" in str(error):
-        return StoreDenied(f"{request}: {error}; set s3.ca_file to the authority that signed the store's certificate")
+        return StoreDenied(
+            f"{request}: {error}; set store.s3.ca_file to the authority that signed the store's certificate"
+        )
     if isinstance(error, SSLError) and any(reason in str(error) for reason in _NOT_TLS):
         return StoreError(f"{request}: {error}; {_NO_TLS}")
     if isinstance(error, _NOTHING_SENT):

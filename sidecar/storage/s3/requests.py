@@ -52,7 +52,7 @@ class S3Requests:
 
     def send(self, operation: str, key: str, call: Callable[[], Answer], *, creates: bool = False) -> Answer:
         """One attempt. Raises our errors."""
-        where = f"{self.client.meta.endpoint_url}/{self.bucket}"
+        where = f"{self.client.meta.endpoint_url}/{self.bucket}/{self.prefix.path}".rstrip("/")
         with self.answers.asked(), translating(StoreRequest(operation, key, where, creates)):
             return call()
 
@@ -148,7 +148,9 @@ def tls_verification(settings: S3Settings) -> str | bool | None:
     if settings.ca_file is not None:
         if not settings.ca_file.is_file():
             # Found at the first request otherwise, as a TLS error that does not name the setting.
-            raise SettingsError(f"s3.ca_file {settings.ca_file} does not exist: correct the path, or mount the file")
+            raise SettingsError(
+                f"store.s3.ca_file {settings.ca_file} does not exist: correct the path, or mount the file"
+            )
         return str(settings.ca_file)
     # None lets AWS_CA_BUNDLE decide, and so does True in botocore's resolution of `verify`.
     return None if settings.verify_tls else False
