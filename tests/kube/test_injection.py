@@ -23,7 +23,8 @@ from tests.servers.kubernetes import KubernetesApi
 
 pytestmark = pytest.mark.real
 
-VALUES = CHART / "ci" / "strimzi-values.yaml"
+VALUES = [CHART / "ci" / "strimzi-values.yaml", Path(__file__).parent / "odd-values.yaml"]
+GIVEN = [word for path in VALUES for word in ("--values", str(path))]
 _STARTED_S = 30.0
 
 
@@ -46,11 +47,9 @@ def _policy(request: pytest.FixtureRequest, kubernetes_api: KubernetesApi) -> Na
     """By Helm where the version is the server's, else what Helm renders for a cluster of that version."""
     namespace = new_namespace(kubernetes_api, RESTRICTED)
     if request.param == "1.36":
-        namespace.install("--values", str(VALUES))
+        namespace.install(*GIVEN)
     else:
-        objects = rendered(
-            files=[VALUES], kubernetes=request.param, namespace=namespace.name, release=namespace.release
-        )
+        objects = rendered(files=VALUES, kubernetes=request.param, namespace=namespace.name, release=namespace.release)
         policies = [one for one in objects if one["kind"].startswith("MutatingAdmissionPolicy")]
         assert {one["apiVersion"] for one in policies} == {"admissionregistration.k8s.io/v1beta1"}
         namespace.apply(yaml.safe_dump_all(policies))
@@ -61,7 +60,7 @@ def _policy(request: pytest.FixtureRequest, kubernetes_api: KubernetesApi) -> Na
 def _webhook(kubernetes_api: KubernetesApi, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Namespace]:
     """The chart's objects, but for the address: no node runs the Deployment, so the server runs here."""
     namespace = new_namespace(kubernetes_api, RESTRICTED)
-    namespace.install("--values", str(VALUES), "--set", "inject.engine=webhook")
+    namespace.install(*GIVEN, "--set", "inject.engine=webhook")
     directory = tmp_path_factory.mktemp("webhook")
     authority = Authority(directory / "pki")
     certificate = authority.issue("webhook", "IP:127.0.0.1")
@@ -87,8 +86,10 @@ def test_both_engines_make_the_same_pod(case: Case, policy: Namespace, webhook: 
     assert ("tiered-sidecar" in names) is bool(case.log_dirs)
     if case.log_dirs:
         (sidecar,) = (one for one in made["spec"]["initContainers"] if one["name"] == "tiered-sidecar")
-        (text,) = (one["value"] for one in sidecar["env"] if one["name"] == "TIERED_SIDECAR__BROKER__LOG_DIRS")
-        assert json.loads(text) == case.log_dirs
+        environment = {one["name"]: one.get("value", "") for one in sidecar["env"]}
+        assert json.loads(environment["TIERED_SIDECAR__BROKER__LOG_DIRS"]) == case.log_dirs
+        odd = yaml.safe_load(VALUES[1].read_text(encoding="utf-8"))["sidecar"]["extraEnv"]
+        assert {one["name"]: one.get("value", "") for one in odd}.items() <= environment.items()
 
 
 def test_an_injected_pod_is_admitted_as_it_is(policy: Namespace, webhook: Namespace) -> None:
@@ -99,7 +100,7 @@ def test_an_injected_pod_is_admitted_as_it_is(policy: Namespace, webhook: Namesp
 
 def test_a_webhook_that_does_not_answer_keeps_no_broker_from_starting(kubernetes_api: KubernetesApi) -> None:
     namespace = new_namespace(kubernetes_api, RESTRICTED)
-    namespace.install("--values", str(VALUES), "--set", "inject.engine=webhook")
+    namespace.install(*GIVEN, "--set", "inject.engine=webhook")
     made = admitted(namespace, strimzi_pod("pool", 0, ["data"]))
     assert "initContainers" not in made["spec"]
 
@@ -121,7 +122,7 @@ def test_other_namespaces_are_left_alone(policy: Namespace, kubernetes_api: Kube
 
 def test_an_uninstalled_release_injects_no_more(kubernetes_api: KubernetesApi) -> None:
     namespace = new_namespace(kubernetes_api, RESTRICTED)
-    namespace.install("--values", str(VALUES))
+    namespace.install(*GIVEN)
     _in_force(namespace)
     assert "strimzi.io/manual-rolling-update=true" in namespace.helm("get", "notes", namespace.release)
     namespace.helm("uninstall", namespace.release)
