@@ -11,8 +11,9 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+from socketserver import ThreadingTCPServer
 from typing import Any, Final, Self
 
 import structlog
@@ -49,10 +50,15 @@ class WebhookFiles:
     key: Path
 
 
-class WebhookServer(ThreadingHTTPServer):
-    """Serves in a thread of its own until it is closed. A context manager."""
+class WebhookServer(ThreadingTCPServer):
+    """Serves in a thread of its own until it is closed. A context manager.
+
+    No `HTTPServer`: that looks up the name of its address, which may hang.
+    """
 
     daemon_threads = True
+    allow_reuse_address = True
+    request_queue_size = 64
 
     def __init__(self, address: tuple[str, int], files: WebhookFiles) -> None:
         """Bind and begin to serve. Raises SettingsError if a file cannot be used or the address cannot be listened on."""

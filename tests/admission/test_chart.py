@@ -71,6 +71,15 @@ def test_both_engines_select_the_same_pods_and_keep_no_broker_from_starting(engi
     assert rules == [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}]
 
 
+@pytest.mark.parametrize(
+    ("bind", "expected"), [({}, "0.0.0.0:9443"), ({"settings.http.bind": "[::]:9400"}, "[::]:9443")]
+)
+def test_the_webhook_listens_where_the_sidecar_does(bind: dict[str, str], expected: str) -> None:
+    (container,) = by_kind(WEBHOOK, bind)["Deployment"]["spec"]["template"]["spec"]["containers"]
+    assert container["args"][-1] == f"--bind={expected}"
+    assert container["ports"] == [{"name": "https", "containerPort": 9443}]
+
+
 def test_users_can_be_left_to_openshift() -> None:
     nothing = {f"recipes.hosts.strimzi.{name}": "null" for name in ("runAsUser", "runAsGroup")}
     (text,) = (

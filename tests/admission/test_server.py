@@ -155,9 +155,7 @@ def test_the_command_serves_for_a_while_after_sigterm(tmp_path: Path) -> None:
     hook.server.__exit__()
     hook.port = free_port()
     files = [f"--{name}={getattr(hook.files, name)}" for name in ("injection", "certificate", "key")]
-    process = ServerProcess(
-        "webhook", command("k8s", "webhook", *files, f"--bind=127.0.0.1:{hook.port}"), tmp_path / "log"
-    )
+    process = ServerProcess("webhook", command("k8s", "webhook", *files, f"--bind=[::]:{hook.port}"), tmp_path / "log")
     process.launch()
     process.wait_until(lambda: port_answers(hook.port), 60.0)
     process.send_signal(signal.SIGTERM)
