@@ -203,6 +203,8 @@ class StoreSettings(StoreSection):
             raise ValueError(
                 f"{given} lacks the two slashes of a URL: {corrected}. A directory of this name is ./{given}"
             )
+        if value.startswith("s3//"):  # Else a directory, and `backfill` would begin an archive in it.
+            raise ValueError(f"{value} lacks the colon of a URL: s3:{value[2:]}. A directory of this name is ./{value}")
         if parts.scheme == "s3" and (parts.query or parts.fragment):
             raise ValueError(
                 "an s3:// url has a bucket and a prefix only; endpoint and region are settings of their own"

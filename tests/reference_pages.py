@@ -132,7 +132,7 @@ def metrics_page() -> str:
 
 _EXIT_CODES = {
     0: ("Success", ""),
-    1: ("Failure, for example the broker does not answer", "Read the message"),
+    1: ("Failure, for example the broker does not answer, or nothing is committed in the archive", "Read the message"),
     2: ("A wrong option, argument or setting", "Correct the command or the settings"),
     3: (
         "Partial: some partitions stopped or are incomplete. The others are done",
@@ -144,7 +144,7 @@ _EXIT_CODES = {
     ),
     5: ("Fenced: a writer with a higher leader epoch owns the partition", "None: the other sidecar continues"),
     6: (
-        "The store does not answer, refuses, or is not fit for an archive",
+        "The store does not answer, refuses, or is not fit for an archive. A missing directory counts as such a store",
         "Check the store with `doctor --area store`",
     ),
     130: ("Interrupted by Ctrl-C", "Run it again"),
@@ -152,6 +152,17 @@ _EXIT_CODES = {
     143: ("Ended by SIGTERM before it was drained", "None: the next start continues"),
 }
 """What each code means, and what to do."""
+
+_MISTYPED_ARCHIVE = (
+    "`status`, `verify`, `gc`, `compact --archive` and `restore` end with the same code, also with `--dry-run`. They write "
+    "nothing:\n\n"
+    "| `--archive` | Code | Message |\n|---|---|---|\n"
+    "| Nothing is committed below the bucket's prefix, or in the directory | 1 | `no archive at …: nothing is committed there` |\n"
+    "| The directory or the bucket does not exist | 6 | `there is no such directory`, or the store's own words |\n"
+    "| Not a URL, such as `s3//bucket` or `s3:bucket` | 2 | `lacks the colon of a URL`, `lacks the two slashes of a URL` |\n"
+    "| The archive has other topics only | 2 | The topics that it has |\n\n"
+    "A new archive is empty until the first commit. A scheduled `gc` or `compact` fails until then."
+)
 
 
 def exit_codes_page() -> str:
@@ -166,6 +177,7 @@ def exit_codes_page() -> str:
         names = ", ".join(f"`{found.__name__}`" for found in raised if found.exit_code == code)
         lines.append(f"| {code} | {meaning} | {action or '-'} | {names or '-'} |")
     assert {found.exit_code for found in raised} <= _EXIT_CODES.keys()
+    lines += ["", "## A mistyped archive", "", _MISTYPED_ARCHIVE]
     return "\n".join(lines) + "\n"
 
 

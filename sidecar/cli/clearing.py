@@ -44,7 +44,7 @@ def gc(
     code 6 if the store has no modification times. Exit code 3 if a partition could not be read; nothing is deleted
     there.
     """
-    from sidecar.cli.options import is_chosen, require_chosen, with_chosen
+    from sidecar.cli.options import is_chosen, refuse_empty, with_chosen
 
     settings = options.settings({"store.url": archive, "gc.grace_period_ms": grace_ms}, calm=True)
     settings = with_chosen(settings, topic, exclude)
@@ -60,7 +60,7 @@ def gc(
     grace_period_ms = settings.gc.grace_period_ms
     lineages = list(find_all_lineages(store, is_chosen(settings)))
     if not lineages:
-        require_chosen(store, settings)
+        refuse_empty(store, settings)
     store_now_ms = read_store_clock(store, clock).store_ms
     until_ms = orphaned_until_ms(store_now_ms, grace_period_ms)
     parts = collect_parts(store, until_ms, dry_run=dry_run)

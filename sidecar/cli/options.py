@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, get_type_hints
 
 import typer
 
@@ -249,10 +249,11 @@ def with_chosen(settings: Settings, include: Sequence[str] | None, exclude: Sequ
     return settings.model_copy(update={"topics": settings.topics.model_copy(update=chosen)})
 
 
-def require_chosen(store: ObjectStore, settings: Settings) -> None:
-    """Where nothing was found: raise SettingsError if it was only not asked for."""
-    from sidecar.commits.lineages import find_all_lineages
+def refuse_empty(store: ObjectStore, settings: Settings) -> NoReturn:
+    """Where no chosen topic was found. Raises SettingsError if the archive has others, else SidecarError."""
+    from sidecar.commits.lineages import find_all_lineages, no_archive
     from sidecar.runner.topic_choice import require_topic
 
     topics = {lineage.topic_partition.topic for lineage in find_all_lineages(store)}
     require_topic(topics, settings, internal=True)
+    raise no_archive(store)

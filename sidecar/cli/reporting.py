@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from sidecar.cli.archiving import Archive, Excluded, Topics
 from sidecar.cli.engines import Engine, Master, Work, WorkKind, embedded_spark, spark_flags, takes_spark
-from sidecar.cli.options import GlobalOptions, is_chosen, require_chosen, with_chosen
+from sidecar.cli.options import GlobalOptions, is_chosen, refuse_empty, with_chosen
 from sidecar.cli.output import print_answer, print_table, remark, size, utc
 from sidecar.clock import SystemClock
-from sidecar.errors import PartitionError, SettingsError, SidecarError, StoreError, VerificationMismatch
+from sidecar.errors import PartitionError, SettingsError, StoreError, VerificationMismatch
 from sidecar.model import EngineName
 from sidecar.plurals import plural
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from sidecar.config import Settings
-    from sidecar.ports import ObjectStore
     from sidecar.verify.segments import Checks
     from sidecar.verify.verify import PartitionVerification
 
@@ -70,18 +69,10 @@ def status(options: GlobalOptions, archive: Archive = None, topic: Topics = None
     if settings.broker.log_dirs:
         _show_cleaner(options, settings)
     if not rows:
-        _refuse_empty(store, settings)
+        refuse_empty(store, settings)
     if all(row.store_failed for row in rows):
         return StoreError.exit_code
     return PartitionError.exit_code if any(row.problem for row in rows) else 0
-
-
-def _refuse_empty(store: ObjectStore, settings: Settings) -> NoReturn:
-    """A URL with nothing below is more often mistyped than new. Raises SettingsError where only the chosen topics are missing."""
-    require_chosen(store, settings)
-    raise SidecarError(
-        f"no archive at {store.url}: nothing is committed there; correct the URL, or wait for the first commit if it is new"
-    )
 
 
 def _show_cleaner(options: GlobalOptions, settings: Settings) -> None:
@@ -137,7 +128,7 @@ def verify(
             if options.json:
                 print_answer("partition_verification", partition.to_json())
     if table.is_empty:
-        _refuse_empty(store, settings)
+        refuse_empty(store, settings)
     if not options.json:
         table.show(store.url, colors=options.colors)
     if table.has_mismatch:

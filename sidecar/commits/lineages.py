@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from sidecar.archive.keys import Lineage, is_incarnation_folder, is_name, is_partition_folder, partition_prefix
+from sidecar.errors import SidecarError
 from sidecar.model import TopicPartition
 from sidecar.ports import ObjectStore
 
@@ -41,6 +42,13 @@ def find_all_lineages(store: ObjectStore, include: Callable[[str], bool] = lambd
         clusters = filter(is_name, store.list_folders(""))
         all_partitions = _flat_map(pool, partitions, _flat_map(pool, topics, clusters))
         return tuple(sorted(_flat_map(pool, lineages, all_partitions)))
+
+
+def no_archive(store: ObjectStore) -> SidecarError:
+    """The error of a store without any lineage: its URL is more often mistyped than new."""
+    return SidecarError(
+        f"no archive at {store.url}: nothing is committed there; correct the URL, or wait for the first commit if it is new"
+    )
 
 
 def _flat_map(

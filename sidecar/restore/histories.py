@@ -12,7 +12,7 @@ from sidecar.archive.keys import Lineage
 from sidecar.archive.state import PartitionState
 from sidecar.clock import Clock
 from sidecar.commits.commit_log import CommitLog
-from sidecar.commits.lineages import find_all_lineages
+from sidecar.commits.lineages import find_all_lineages, no_archive
 from sidecar.errors import LineageUnknown, PartitionError, SettingsError
 from sidecar.model import TopicPartition
 from sidecar.ports import ObjectStore
@@ -139,13 +139,18 @@ def _require_all(store: ObjectStore, request: RestoreRequest, numbers: set[int])
 
 
 def require_archived(store: ObjectStore, topic: str) -> tuple[Lineage, ...]:
-    """The topic's histories. Raises SettingsError, with the names that come nearest, if the archive has no such topic."""
+    """The topic's histories.
+
+    Raises SettingsError, with the names that come nearest, if the archive has no such topic; SidecarError if it has none.
+    """
     if every := find_all_lineages(store, lambda name: name == topic):
         return every
     topics = sorted({found.topic_partition.topic for found in find_all_lineages(store)})
+    if not topics:
+        raise no_archive(store)
     near = get_close_matches(topic, topics, n=NEAR_MAX)
     more = f" and {len(topics) - TOPICS_SHOWN_MAX} more" if len(topics) > TOPICS_SHOWN_MAX else ""
-    there = f"there are: {_joined(topics[:TOPICS_SHOWN_MAX])}{more}" if topics else "it is empty"
+    there = f"there are: {_joined(topics[:TOPICS_SHOWN_MAX])}{more}"
     advice = f"did you mean {' or '.join(near)}?" if near else there
     raise SettingsError(f"the archive at {store.url} has no topic {topic}; {advice}")
 

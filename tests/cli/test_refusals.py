@@ -120,17 +120,31 @@ def test_one_unreadable_commit_stops_only_its_own_partition(archive: Path, tmp_p
     assert kinds == [["unreadable"], []]
 
 
-@pytest.mark.parametrize("command", ["status", "verify"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "status",
+        "verify",
+        "gc",
+        "gc --dry-run",
+        "compact --dry-run",
+        "compact --topic .*",
+        "compact --topic .* --undo",
+        "restore --topic orders --to OUT",
+    ],
+)
 def test_an_archive_that_is_not_there_is_not_an_empty_one(command: str, tmp_path: Path) -> None:
-    missing = in_this_process(command, "--archive", tmp_path / "typo")
+    command_and_flags = command.replace("OUT", str(tmp_path / "out")).split()
+    missing = in_this_process(*command_and_flags, "--archive", tmp_path / "typo")
     assert (missing.code, missing.out) == (6, "")
     assert "there is no such directory" in missing.err
     (tmp_path / "empty").mkdir()
-    empty = in_this_process(command, "--archive", tmp_path / "empty")
+    empty = in_this_process(*command_and_flags, "--archive", tmp_path / "empty")
     assert (empty.code, empty.out) == (1, "")
     (line,) = errors(empty.err)
     assert line.startswith("error: no archive at ")
     assert "correct the URL" in line
+    assert not list((tmp_path / "empty").iterdir())
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1/x", "https://127.0.0.1:1/x", "zip:///a.zip"])

@@ -31,6 +31,10 @@ from tests.storage.s3_servers import new_bucket, s3_store
             {"url": "s3:/bucket/p"},
             "lacks the two slashes of a URL: s3://bucket/p. A directory of this name is ./s3:/bucket/p",
         ),
+        (
+            {"url": "s3//bucket/p"},
+            "lacks the colon of a URL: s3://bucket/p. A directory of this name is ./s3//bucket/p",
+        ),
         ({"url": "gs:bucket/p"}, "lacks the two slashes of a URL: gs://bucket/p"),
         ({"url": "s3://bucket/p?region=x"}, "settings of their own"),
         ({"url": "s3://key:secret@bucket/p"}, "must not carry credentials"),

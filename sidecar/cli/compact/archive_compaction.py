@@ -44,7 +44,7 @@ def compact_archive(
     keys_file: Path | None,
 ) -> int:
     """Compact the chosen topics. 0, or 3 if a partition could not be; 6 if the store failed. Raises SettingsError."""
-    from sidecar.cli.options import is_chosen, require_chosen
+    from sidecar.cli.options import is_chosen, refuse_empty
     from sidecar.commits.lineages import find_all_lineages
     from sidecar.compactor.archive.compactor import ArchiveCompactor
     from sidecar.storage.opening import open_existing
@@ -52,9 +52,7 @@ def compact_archive(
     store = open_existing(settings.store)
     lineages = find_all_lineages(store, is_chosen(settings))
     if not lineages:
-        require_chosen(store, settings)
-        remark("no archive there: nothing to compact")
-        return 0
+        refuse_empty(store, settings)
     lineages, requests, rules = _requests(options, settings, store, lineages, wanted)
     if not requests:
         return 0
@@ -269,7 +267,7 @@ def undo_archive(options: GlobalOptions, settings: Settings, partitions: frozens
     Args:
         partitions: only these; empty for all of the chosen topics.
     """
-    from sidecar.cli.options import is_chosen, require_chosen
+    from sidecar.cli.options import is_chosen, refuse_empty
     from sidecar.commits.lineages import find_all_lineages
     from sidecar.compactor.archive.undo import Undone, undo_compaction
     from sidecar.storage.opening import open_existing
@@ -277,9 +275,7 @@ def undo_archive(options: GlobalOptions, settings: Settings, partitions: frozens
     store, code = open_existing(settings.store), 0
     lineages = find_all_lineages(store, is_chosen(settings))
     if not lineages:
-        require_chosen(store, settings)
-        remark("no archive there: nothing to undo")
-        return 0
+        refuse_empty(store, settings)
     if partitions:
         lineages = tuple(found for found in lineages if found.topic_partition.partition in partitions)
     if not lineages:
