@@ -34,6 +34,8 @@ class ArchivedLog:
 
     offset_index: ClassVar = None
     """See `SegmentSource`: it lies in the bundle, and the segment is read whole."""
+    remedy: ClassVar = "restore the object from a replica of the bucket or an earlier version"
+    """See `SegmentSource`."""
 
     def opened(self) -> AbstractContextManager[ReadAt]:
         """See `SegmentSource`. Reading raises StoreError."""

@@ -12,7 +12,7 @@ from producer_state.facts import Int64Column
 from sidecar.errors import SidecarError
 from sidecar.model import TopicPartition
 from sidecar.plurals import plural
-from sidecar.snapshots.tasks import SegmentTask
+from sidecar.snapshots.tasks import FETCH_AGAIN, SegmentTask
 
 if TYPE_CHECKING:
     from sidecar.logformat.batches import BatchColumns
@@ -35,7 +35,7 @@ def describe_gap(topic_partition: TopicPartition, task: SegmentTask, digest: Seg
     what = what or f"offsets are missing between {covered.start_offset} and {covered.end_offset}"
     return (
         f"{task.source.name}: {what}, and according to the broker's cleaner-offset-checkpoint its cleaner has never "
-        "cleaned this partition. If a part of the log is lost, restore this partition from another replica. If it "
+        f"cleaned this partition. If a part of the log is lost and another replica has it, {FETCH_AGAIN}. If it "
         "was compacted elsewhere (fetched from a leader that had compacted it, or restored from a compacted "
         "archive), nothing is lost. It may also have been restored over offsets that its archive records as lost, "
         "which `restore` named. In both of these cases run again with --compacted "

@@ -112,7 +112,7 @@ def heal(
             writer.finish()
             for healing, job in work:
                 healing.read_bytes = counting.read_bytes(job)
-    problems = (*(str(problem.error) for problem in found.problems), *badly_named)
+    problems = (*(advised(problem.error) for problem in found.problems), *badly_named)
     warnings = unmatched_patterns(topics, compacted_elsewhere, topics_of(found.partitions, found.problems))
     return HealReport(tuple(healings), problems, dry_run, replay, warnings)
 

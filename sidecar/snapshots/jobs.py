@@ -81,7 +81,7 @@ class StateAt:
         return (
             f"snapshots whose replay began at offset {self.start.offset} are not written: a transaction that began "
             "below it may be open there. Damage in the log hides it, or the snapshot above that would name it was "
-            "not reached or has vanished. Restore this partition from another replica. --replay full creates the "
+            "not reached or has vanished. If no damage is reported, run the command again. --replay full creates the "
             "snapshots below the damage"
         )
 
@@ -104,12 +104,9 @@ class Stopped:
 
     @property
     def problem(self) -> str:
-        """For people: why, of which boundaries there is no state, and what to do."""
+        """For people: of which boundaries there is no state, why, and what to do, which the reason ends with."""
         end = "" if self.resumes_at is None else f" and below {self.resumes_at}"
-        return (
-            f"{self.reason}; snapshots above offset {self.offset}{end} cannot be created. Restore the damaged file from "
-            "another replica, then run the command again"
-        )
+        return f"snapshots above offset {self.offset}{end} cannot be created: {self.reason}"
 
 
 @dataclass(frozen=True, slots=True)

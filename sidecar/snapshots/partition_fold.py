@@ -36,8 +36,10 @@ class PartitionFold:
         self._known: StateAt | None = None
         self._damaged: set[int] = set()
         self._unused: dict[int, DigestedSegment] = {}
+        self._remedy = ""
 
     def take(self, task: SegmentTask, result: DigestedSegment) -> Iterator[Event]:
+        self._remedy = task.source.remedy
         if self._position != task.base_offset:
             yield from self._flush()
             if self._state is not None and self._state.transactions_known:
@@ -56,7 +58,7 @@ class PartitionFold:
             try:
                 yield from self._follow(piece)
             except ProducerStateError as error:
-                yield from self._stop(f"{task.source.name}: {error}", task)
+                yield from self._stop(f"{task.source.name}: {error}; {self._remedy}", task)
                 return
         if result.problem:
             yield from self._stop(result.problem, task)
@@ -159,13 +161,15 @@ class PartitionFold:
             state, unresolved = self._resolved(window)
         except ProducerStateError as error:
             # Its own batches contradict one another; a broker would refuse this log.
-            yield Stopped(window.start.offset, str(error), self._next_boundary(window.end_offset))
+            yield Stopped(window.start.offset, f"{error}; {self._remedy}", self._next_boundary(window.end_offset))
             return
         for digest in window.digests:
             try:
                 state = _after(state, digest)
             except ProducerStateError as error:
-                yield Stopped(state.table.end_offset, str(error), self._next_boundary(window.end_offset))
+                yield Stopped(
+                    state.table.end_offset, f"{error}; {self._remedy}", self._next_boundary(window.end_offset)
+                )
                 return
             offset = state.table.end_offset
             if self._is_wanted(offset, state):

@@ -27,6 +27,9 @@ _CHUNK_BATCHES: Final = 16_384
 """So that the bytes are still in the processor's cache when they are used: larger ones are a tenth slower."""
 
 
+FETCH_AGAIN: Final = "stop the broker and move the partition's directory away: the broker fetches it when it starts"
+
+
 class SegmentSource(Protocol):
     """Where a segment's bytes are; goes to other processes by pickle."""
 
@@ -41,6 +44,10 @@ class SegmentSource(Protocol):
     @property
     def offset_index(self) -> Path | None:
         """Where its offset index would be as a local file; None if it is nowhere near."""
+
+    @property
+    def remedy(self) -> str:
+        """For people: what to do about damage in it."""
 
     def opened(self) -> AbstractContextManager[ReadAt]:
         """A positional reader, as long as the block lasts."""
@@ -57,6 +64,10 @@ class LocalSegment:
     @property
     def offset_index(self) -> Path:
         return Path(self.name).with_suffix(f".{Suffix.OFFSET_INDEX}")
+
+    @property
+    def remedy(self) -> str:
+        return f"if another replica is whole, {FETCH_AGAIN}"
 
     @contextmanager
     def opened(self) -> Iterator[ReadAt]:
@@ -191,9 +202,10 @@ def digest_segment(task: SegmentTask) -> DigestedSegment:
         with task.source.opened() as read_at:
             _walk(task, read_at, pieces)
     except CorruptFile as error:
-        return pieces.result(advised(error if error.file else error.within(task.source.name)))
+        found = error if error.file else error.within(task.source.name)
+        return pieces.result(str(found) if found.advice else f"{found}; {task.source.remedy}")
     except ProducerStateError as error:
-        return pieces.result(f"{task.source.name}: {error}")
+        return pieces.result(f"{task.source.name}: {error}; {task.source.remedy}")
     except SidecarError as error:
         return pieces.result(advised(error))
     return pieces.result()

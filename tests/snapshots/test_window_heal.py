@@ -83,7 +83,10 @@ def test_nothing_is_made_above_damage_where_no_snapshot_tells_of_open_transactio
     report = healed(log_dir, replay=Replay.WINDOW)
     (healing,) = report.healings
     assert (report.exit_code, sorted(healing.created), snapshots_in(log_dir / "t-0")) == (3, [2, 4], [2, 4])
-    assert "snapshots above offset 4 cannot be created. Restore" in healing.problem
+    assert healing.problem.startswith(f"snapshots above offset 4 cannot be created: {log_dir}")
+    assert healing.problem.count("another replica") == 1
+    assert "move the partition's directory away: the broker fetches it when it starts" in healing.problem
+    assert "then the partition continues" not in healing.problem
 
 
 def test_damage_below_the_window_keeps_nothing_above_it_from_being_made(tmp_path: Path) -> None:
