@@ -247,7 +247,7 @@ def _show(report: BackfillReport, *, colors: bool) -> None:
     if not report.dry_run and any(row.error for row in report.rows):
         remark("some partitions stopped: correct what the errors above name, then run backfill again")
     elif not report.dry_run and any(row.segments_waiting for row in report.rows):
-        remark("segments wait: run backfill again to archive them")
+        remark("segments wait for the reasons above: run backfill again when these are over")
     for problem in report.problems:
         remark(f"problem: {problem}")
 

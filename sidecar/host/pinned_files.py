@@ -132,8 +132,9 @@ class PinnedFiles:
                 size_bytes=sum(file.size_bytes for file in deleted),
                 partitions=sorted({file.path.parent.name for file in deleted}),
                 reason="the process ends; the broker deleted them before they were archived",
-                effect="the next start with the same run.state_dir reports the offsets as offsets_lost. Without a connection "
-                "to the broker, a partition that has an archive stops at the gap instead",
+                effect="unless another replica has them, their records are lost; the next start with the same "
+                "run.state_dir reports the offsets as offsets_lost. Without a connection to the broker, a partition that "
+                "has an archive stops at the gap instead",
             )
 
     def _close(self, files: Iterable[FileIdentity]) -> None:

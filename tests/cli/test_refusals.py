@@ -266,6 +266,8 @@ def test_tables_are_as_wide_as_asked_for_and_reasons_stand_below(tmp_path: Path)
     assert max(len(line) for line in outcome.out.splitlines()) <= 80
     assert "…" not in outcome.out
     assert any(" waits: " in line for line in outcome.err.splitlines())
+    archived = in_this_process(*backfill(log_dir, tmp_path, "--assume-leader", "--quiet"), *settling)
+    assert errors(archived.err)[-1] == ("segments wait for the reasons above: run backfill again when these are over")
 
 
 class _Plain(BaseHTTPRequestHandler):

@@ -82,6 +82,22 @@ def test_every_trouble_is_said_once_and_leads_to_where_it_is_shown() -> None:
     assert found.troubles[1].text == "log dirs: not mounted"
 
 
+def test_segments_that_only_this_process_has_are_not_called_at_risk() -> None:
+    found = summary(
+        board(
+            figures(waiting(at_risk_end_offset=90)),
+            figures(waiting("a-1", at_risk_end_offset=90, pinned_deleted_bytes=7)),
+        )
+    )
+    assert [trouble.text for trouble in found.troubles] == [
+        (
+            "1 partition: the broker deleted unarchived segments. Only this process has their bytes: restart neither the "
+            "sidecar nor the broker"
+        ),
+        "1 partition at risk: the broker deletes unarchived segments within the hour",
+    ]
+
+
 def test_a_partition_that_does_not_get_on_is_reported_and_one_that_catches_up_is_not() -> None:
     old = waiting(oldest_pending_ms=NOW_MS - 7 * HOUR_MS)
     stuck = summary(board(figures(old, stands_since_ms=NOW_MS - HOUR_MS - 1), figures(a_look("a-1"))))

@@ -87,6 +87,7 @@ def test_what_ends_with_the_process_is_reported_when_it_does(tmp_path: Path) -> 
         (line,) = [line for line in logs if line["event"] == "pinned_segments_released"]
         assert (line["log_level"], line["segments"], line["size_bytes"]) == ("warning", 2, size_bytes)
         assert line["partitions"] == ["orders-0"]
+        assert line["effect"].startswith("unless another replica has them, their records are lost; ")
         assert "reports the offsets as offsets_lost. Without a connection to the broker," in line["effect"]
         assert open_deleted(directory.parent) == []
 

@@ -59,7 +59,7 @@ def summary_of(
     waits = (f"{name}: {why}" for name, why in not_ready.items() if name != "first_round" and name in awaited)
     troubles = [
         *_process_troubles(faults, stalled_s),
-        *_partition_troubles(states),
+        *_partition_troubles(rows, states),
         *_late(rows, now_ms),
         *_broker_troubles(figures, status),
         *_settings_troubles(status.get("config", {})),
@@ -103,16 +103,29 @@ def _process_troubles(faults: Mapping[str, str], stalled_s: float | None) -> lis
     return [*troubles, *(Trouble(text, "#errors") for text in texts)]
 
 
-def _partition_troubles(states: Counter[State]) -> list[Trouble]:
-    texts = {
-        State.AT_RISK: "at risk: the broker deletes unarchived segments within the hour",
-        State.GAP: "stopped at a gap",
-        State.STOPPED: "stopped",
-    }
+def _partition_troubles(rows: Sequence[Row], states: Counter[State]) -> list[Trouble]:
+    only_here = sum(row.state is State.AT_RISK and row.status.pinned_deleted_bytes > 0 for row in rows)
+    counted = (
+        (
+            only_here,
+            (
+                ": the broker deleted unarchived segments. Only this process has their bytes: restart neither the sidecar "
+                "nor the broker"
+            ),
+            State.AT_RISK,
+        ),
+        (
+            states[State.AT_RISK] - only_here,
+            " at risk: the broker deletes unarchived segments within the hour",
+            State.AT_RISK,
+        ),
+        (states[State.GAP], " stopped at a gap", State.GAP),
+        (states[State.STOPPED], " stopped", State.STOPPED),
+    )
     return [
-        Trouble(f"{plural(states[state], 'partition')} {texts[state]}", f"?state={state}#partitions")
-        for state in TROUBLE
-        if states[state]
+        Trouble(f"{plural(count, 'partition')}{text}", f"?state={state}#partitions")
+        for count, text, state in counted
+        if count
     ]
 
 
