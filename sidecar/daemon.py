@@ -116,7 +116,7 @@ def run(
                 health,
                 clock,
                 # Later it may be the only one that has a deleted segment, as an open file.
-                lambda: flags.may_restart and "first_round" in health.not_ready(),
+                lambda: flags.may_restart and "first_check" in health.not_ready(),
             )
         )
         worker = _Worker(loop)

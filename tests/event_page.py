@@ -19,6 +19,10 @@ MEANINGS: dict[str, tuple[str, str]] = {
         "Nothing of this cluster is in the archive yet. The first upload begins a new one.",
         "If the cluster has an archive already, stop, and correct `store.url` or the cluster id.",
     ),
+    "archived_without_compaction": (
+        "Segments of a topic with `before_upload` were archived as the broker wrote them. Nothing is lost.",
+        "See `detail` and `remedy`.",
+    ),
     "before_upload_not_applied": (
         "`backfill` archives segments of this topic as they are.",
         "Run the command in `remedy` afterwards.",
@@ -275,16 +279,43 @@ class LogEvent:
     fields: tuple[str, ...]
 
 
-def log_events() -> list[LogEvent]:
-    """All at WARNING and above, by name."""
+BELOW_WARNING: dict[str, tuple[str, str]] = {
+    "all_segments_pinned": ("The shortage that `segments_not_pinned` reported is over.", "None."),
+    "broker_reachable": ("The broker answers again.", "None."),
+    "compaction_strategy_changed": (
+        "A compaction by another strategy than before is committed.",
+        "None if it was intended.",
+    ),
+    "compaction_waits": ("A partition is not compacted for now.", "See `reason`."),
+    "segment_committed": (
+        "A segment is in the archive. It also has `topic`, `partition`, `base_offset`, `end_offset` and `size_bytes`.",
+        "None.",
+    ),
+    "segments_wait_over": ("The wait that `segments_delayed` reported is over.", "None. `now` has what follows."),
+    "store_keys_changed": (
+        "The files of the store's keys have new content. The next request is signed with it.",
+        "None.",
+    ),
+    "store_probe_limited": (
+        "The upload limit makes the probe of the store last longer than a second.",
+        "Wait for `about_s` seconds, or raise `store.bandwidth_bytes_per_s`.",
+    ),
+    "store_responding": ("The store answers again.", "None."),
+}
+"""Those at INFO that other pages name: what it means for the data, and what to do."""
+
+
+def log_events(shown_levels: tuple[str, ...] = LEVELS) -> list[LogEvent]:
+    """All of these levels, by name."""
     levels: dict[str, set[str]] = {}
     fields: dict[str, dict[str, None]] = {}
     for path in sorted(SIDECAR.rglob("*.py")):
-        for name, level, names in _logged(ast.parse(path.read_text(encoding="utf-8"))):
+        for name, level, names in _logged(ast.parse(path.read_text(encoding="utf-8")), shown_levels):
             levels.setdefault(name, set()).add(level)
             fields.setdefault(name, {}).update(dict.fromkeys(names))
     return [
-        LogEvent(name, tuple(sorted(levels[name], key=LEVELS.index)), tuple(fields[name])) for name in sorted(levels)
+        LogEvent(name, tuple(sorted(levels[name], key=shown_levels.index)), tuple(fields[name]))
+        for name in sorted(levels)
     ]
 
 
@@ -298,18 +329,30 @@ def events_page(note: str) -> str:
         meaning, action = MEANINGS[event.name]
         shown = ", ".join(f"`{field}`" for field in event.fields)
         lines.append(f"| `{event.name}` | {', '.join(event.levels)} | {meaning} | {action} | {shown} |")
+    lines += ["", "## Below WARNING", "", "These are at INFO. Other pages name them.", ""]
+    lines += ["| Event | Meaning | What to do | Fields |", "|---|---|---|---|"]
+    at_info = {event.name: event for event in log_events(("info",))}
+    for name, (meaning, action) in BELOW_WARNING.items():
+        shown = ", ".join(f"`{field}`" for field in at_info[name].fields) or "-"
+        lines.append(f"| `{name}` | {meaning} | {action} | {shown} |")
     return "\n".join(lines) + "\n"
 
 
-def _logged(tree: ast.Module) -> Iterator[tuple[str, str, list[str]]]:
+def _logged(tree: ast.Module, shown_levels: tuple[str, ...]) -> Iterator[tuple[str, str, list[str]]]:
     """Name, level and fields of each call that logs with a constant name; of helpers that take the name, what is given to them."""
     for node in ast.walk(tree):
-        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or not node.args:
+        if not isinstance(node, ast.Call) or not node.args:
             continue
         first = node.args[0]
         if not isinstance(first, ast.Constant) or not isinstance(first.value, str):
             continue
-        if node.func.attr in LEVELS and first.value.isidentifier():
-            yield first.value, node.func.attr, [word.arg for word in node.keywords if word.arg]
-        elif node.func.attr == "_report_once":
+        fields = [word.arg for word in node.keywords if word.arg]
+        if isinstance(node.func, ast.Name) and node.func.id == "tell" and shown_levels == LEVELS:
+            yield first.value, "warning", fields  # topic_counts: the level depends on the reason.
+            yield first.value, "error", fields
+        elif not isinstance(node.func, ast.Attribute):
+            continue
+        elif node.func.attr in shown_levels and first.value.isidentifier():
+            yield first.value, node.func.attr, fields
+        elif node.func.attr == "_report_once" and "warning" in shown_levels:
             yield first.value, "warning", ["reason", "effect"]

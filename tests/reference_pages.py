@@ -16,11 +16,15 @@ from pydantic_core import PydanticUndefined
 from sidecar import errors
 from sidecar.cli.app import app
 from sidecar.cli.options import OPTION_NAMES
+from sidecar.compactor.topic_counts import RawReason
 from sidecar.config.environment import variable_of
 from sidecar.config.model import Settings
 from sidecar.config.paths import Setting, alternatives, section_of, walk
 from sidecar.metrics import Metrics
+from sidecar.metrics.registry import Stage
 from sidecar.partition.copy_task import MEANINGS, TRANSITIONS, Phase
+from sidecar.partition.status import PartitionCondition
+from sidecar.reporting.health_reporter import ALL_CONDITIONS
 from tests.event_page import events_page
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -126,9 +130,52 @@ def metrics_page() -> str:
     for family in Metrics().families:
         labels = ", ".join(f"`{label}`" for label in family.labels) or "-"
         lines.append(f"| `{family.name}` | {family.kind} | {labels} | {_cell(family.text)} |")
+    lines += ["", "## Label values", "", *_label_values()]
     lines += ["", "The Prometheus client library adds metrics of the process: `process_*` and `python_info`."]
     return "\n".join(lines) + "\n"
 
+
+def _label_values() -> list[str]:
+    """Tables of the values that the code can give. Fails where a value has no text."""
+    assert _STATES.keys() == set(PartitionCondition)
+    assert _CONDITIONS.keys() == set(ALL_CONDITIONS)
+    lines = [
+        "`tiered_sidecar_partitions` counts what a check found to do. `/status` and the status page show the worst"
+    ]
+    lines += ["that is true of a partition; there, `at_risk` comes before all others.", ""]
+    lines += ["| `state` | Meaning | State in `/status` |", "|---|---|---|"]
+    lines += [f"| `{state}` | {meaning} | {shown} |" for state, (meaning, shown) in _STATES.items()]
+    lines += ["", "| `condition` of `tiered_sidecar_not_ready` | 1 while |", "|---|---|"]
+    lines += [f"| `{condition}` | {_CONDITIONS[condition]} |" for condition in ALL_CONDITIONS]
+    lines += ["", "| `reason` of `tiered_sidecar_compaction_uncompacted_segments_total` | Meaning |", "|---|---|"]
+    lines += [f"| `{reason}` | {reason.what[0].upper()}{reason.what[1:]} |" for reason in RawReason]
+    stages = " and ".join(f"`{stage}`" for stage in Stage)
+    lines += ["", "| Label | Values |", "|---|---|"]
+    lines.append(f"| `stage` | {stages}: both objects of the segment are in the store; a commit names them |")
+    lines.append(
+        "| `kind` of `tiered_sidecar_errors_total` | The class of the error; [Exit codes](exit-codes.md) lists them |"
+    )
+    lines.append("| `kind` of `tiered_sidecar_compaction_invalid_records_total` | `unkeyed`, `malformed_version` |")
+    return lines
+
+
+_STATES: dict[PartitionCondition, tuple[str, str]] = {
+    PartitionCondition.READY: ("Segments can be archived now", "`uploading` or `waiting`"),
+    PartitionCondition.WAITING: ("Segments have rolled, and wait for the reason in `/status`", "`waiting`"),
+    PartitionCondition.IDLE: ("Nothing to do", "`archived`, or `nothing_rolled` if nothing was archived yet"),
+    PartitionCondition.NOT_LED: ("Another broker is the leader", "`not_led`"),
+    PartitionCondition.STOPPED: ("An error stops the partition", "`stopped`, or `gap` if offsets are missing"),
+}
+_CONDITIONS = {
+    "store": "the store does not answer, refuses, or is not fit for an archive",
+    "first_check": "the first check of all partitions is not over",
+    "log_dirs": "a log directory cannot be read, or is not formatted",
+    "broker": "the broker does not answer, or refuses the connection",
+    "leadership": "nothing says which partitions this broker leads",
+    "topics": "the patterns match no topic",
+    "state_dir": "`run.state_dir` has no room for the journal",
+    "start": "the last start failed (`--retry-start`)",
+}
 
 _EXIT_CODES = {
     0: ("Success", ""),

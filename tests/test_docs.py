@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sidecar.cli.options import OPTION_NAMES
-from tests.event_page import MEANINGS, log_events
+from tests.event_page import BELOW_WARNING, MEANINGS, log_events
 from tests.reference_pages import commands, pages, with_diagram
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -21,6 +21,12 @@ def test_the_page_is_what_the_code_would_write(name: str) -> None:
 
 def test_every_event_has_a_text() -> None:
     assert {event.name for event in log_events()} == set(MEANINGS)
+
+
+def test_every_event_that_another_page_names_is_listed() -> None:
+    pages = [path.read_text(encoding="utf-8") for path in DOCS.rglob("*.md") if path.name != "events.md"]
+    at_info = {event.name for event in log_events(("info",)) if any(f"`{event.name}`" in page for page in pages)}
+    assert at_info - set(MEANINGS) - {"stopped"} == set(BELOW_WARNING)  # Pages have that word as a state.
 
 
 def test_the_diagram_of_the_copy_task_is_what_the_code_would_write() -> None:

@@ -74,7 +74,7 @@ class Metrics(Declarations):
             "Unix time of the last success: a check ended with no partition stopped and a store that responds, or "
             "a segment was archived while no partition was stopped. 0 before the first.",
         )
-        self._errors = self.counter("errors_total", "Errors by class name, as documented in sidecar/errors.py.", "kind")
+        self._errors = self.counter("errors_total", "Errors by class name, as in docs/reference/exit-codes.md.", "kind")
         self._snapshots = self.counter(
             "snapshots_total",
             "Producer snapshots archived: the broker's own, or rebuilt because it was missing or wrong.",

@@ -10,7 +10,15 @@ from typing import Any
 import structlog
 
 from sidecar.clock import Clock
-from sidecar.errors import BrokerUnavailable, SettingsError, SidecarError, StagingFull, StoreError, StoreUnavailable
+from sidecar.errors import (
+    BrokerUnavailable,
+    SettingsError,
+    SidecarError,
+    StagingFull,
+    StoreDenied,
+    StoreError,
+    StoreUnavailable,
+)
 from sidecar.metrics import Metrics
 from sidecar.partition.domain_events import Emit
 from sidecar.partition.wait_reason import render
@@ -24,12 +32,13 @@ CLEANER_STALLED = "CleanerStalled"
 RIGHT_MISSING = "RightMissing"
 REPLICAS_NOT_SEEN = "ReplicasNotSeen"
 START_FAILED = "StartFailed"
-ALL_CONDITIONS = ("store", "first_round", "log_dirs", "broker", "leadership", "topics", "state_dir", "start")
+ALL_CONDITIONS = ("store", "first_check", "log_dirs", "broker", "leadership", "topics", "state_dir", "start")
 """The first two hold `run` back from its start on, see `conditions_at_start`; the others once it finds that they fail."""
 _NOTHING_IS_PINNED = (
     "nothing in the archive changed. Nothing is pinned until the store has responded once, and retention may "
-    "delete segments until then. Bring the store back, or raise the retention of the topics"
+    "delete segments until then. {}, or raise the retention of the topics"
 )
+_BRING_BACK = "Bring the store back"
 _IS_PINNED = "uploads wait. New segments of partitions whose archive was read are planned and pinned in the meantime"
 
 
@@ -154,7 +163,7 @@ def conditions_at_start(url: str) -> dict[str, str]:
     """What `run` waits for at its start, and why. `url`: the store's."""
     return {
         "store": f"waiting for the first response of {url}",
-        "first_round": "archiving begins when the store responds; until then no partition is listed, planned or pinned",
+        "first_check": "archiving begins when the store responds; until then no partition is listed, planned or pinned",
     }
 
 
@@ -226,14 +235,16 @@ class HealthReporter:
         self.health.met("log_dirs")
         self._not_usable("store", error)
         if next_try_s is not None:
-            _log.error("store_not_usable", error=advised(error), effect=_NOTHING_IS_PINNED, next_try_s=next_try_s)
+            remedy = "Correct the keys or permissions" if isinstance(error, StoreDenied) else _BRING_BACK
+            effect = _NOTHING_IS_PINNED.format(remedy)
+            _log.error("store_not_usable", error=advised(error), effect=effect, next_try_s=next_try_s)
 
     def store_usable(self) -> None:
         """The log dirs are formatted, and the store passed its probe."""
         self._is_store_usable = True
         self.health.met("log_dirs")
         self.health.met("store")
-        self.health.unmet("first_round", "the first check of all partitions is still running")
+        self.health.unmet("first_check", "the first check of all partitions is still running")
 
     def store_silent(self, why: str | None) -> None:
         """Requests wait for the store, and this is what one of them met; None once it answers again. For any thread."""
@@ -247,7 +258,9 @@ class HealthReporter:
             return
         self._failed("store", StoreUnavailable.__name__, why)
         _log.warning(
-            "store_not_responding", error=why, effect=_IS_PINNED if self._is_store_usable else _NOTHING_IS_PINNED
+            "store_not_responding",
+            error=why,
+            effect=_IS_PINNED if self._is_store_usable else _NOTHING_IS_PINNED.format(_BRING_BACK),
         )
 
     def cycle_failed(self, error: SidecarError, refused: SettingsError | None) -> None:
@@ -284,7 +297,7 @@ class HealthReporter:
         )
         self.health.met("start")
         # Last: between two conditions a probe would see a process ready that is not, or a ready one without a status.
-        self.health.met("first_round")
+        self.health.met("first_check")
 
     def cleaner(self, report: CleanerReport) -> None:
         was_stalled, self._cleaner_stalled = self._cleaner_stalled, bool(report.stalled)

@@ -155,7 +155,7 @@ def test_with_nobody_to_say_who_leads_nothing_is_well(tmp_path: Path, store: Mem
     alone = settings.model_copy(update={"broker": settings.broker.model_copy(update={"assume_leader": False})})
     with looping(alone) as loop:
         loop.metrics.watch_readiness(loop.health.not_ready, health_reporter.ALL_CONDITIONS)
-        eventually(lambda: "first_round" not in loop.health.not_ready())
+        eventually(lambda: "first_check" not in loop.health.not_ready())
         assert "--assume-leader" in loop.health.not_ready()["leadership"]
         assert not_ready(loop) == {"leadership"}
         assert "All is well" not in headline(loop)
@@ -220,7 +220,7 @@ def test_a_store_that_comes_later_is_waited_for(
     store.before = refuse
     with looping(settings_for(tmp_path)) as loop:
         eventually(lambda: "not yet" in loop.health.not_ready().get("store", ""))
-        assert set(loop.health.not_ready()) == {"store", "first_round"}
+        assert set(loop.health.not_ready()) == {"store", "first_check"}
         assert loop.status.figures().archive == str(tmp_path / "archive")
         assert loop.thread.is_alive()
         assert "single_writer" not in loop.health.not_ready()["store"]

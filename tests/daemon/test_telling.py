@@ -62,9 +62,9 @@ def test_a_slip_in_the_patterns_is_reported_before_the_process_is_ready(
     topics = settings.topics.model_copy(update={"include": ("append",)})
     with looping(settings.model_copy(update={"topics": topics})) as loop:
         assert is_asked.wait(WAIT_S)
-        assert "first_round" in loop.health.not_ready()
+        assert "first_check" in loop.health.not_ready()
         may_answer.set()
-        eventually(lambda: "first_round" not in loop.health.not_ready())
+        eventually(lambda: "first_check" not in loop.health.not_ready())
         assert loop.health.not_ready() == {"topics": "no topic matches"}
 
 

@@ -191,11 +191,11 @@ STORIES: dict[str, Story] = {
     ),
     "TieredSidecarNotReady": Story(
         # A log directory is lost after a quiet hour, while others go on.
-        firing={_not_ready("log_dirs"): "0x60 1x140", _not_ready("first_round"): "0x200", COMMITTED: "0+1x200"},
+        firing={_not_ready("log_dirs"): "0x60 1x140", _not_ready("first_check"): "0x200", COMMITTED: "0+1x200"},
         # The first round of a large backlog: what is reported after a round is not known yet.
         quiet={
             _not_ready("log_dirs"): "1x200",
-            _not_ready("first_round"): "1x200",
+            _not_ready("first_check"): "1x200",
             _not_ready("broker"): "1x200",
             _not_ready("store"): "0x200",
             # One start that failed, as where the settings came late.

@@ -43,8 +43,8 @@ def summary(figures: StatusFigures, **changes: object) -> Summary:
         (summary(board()), "busy", "No partitions"),
         (summary(board(), not_ready=AT_START, awaited=AT_START), "busy", f"Starting: store: {WAITS}"),
         (summary(board(), not_ready=AT_START), "bad", "Needs attention"),
-        (summary(board(), not_ready={"first_round": "not over"}), "busy", "Starting: the first check"),
-        (summary(board(), not_ready={"first_round": "", "store": "no answer"}), "bad", "Needs attention"),
+        (summary(board(), not_ready={"first_check": "not over"}), "busy", "Starting: the first check"),
+        (summary(board(), not_ready={"first_check": "", "store": "no answer"}), "bad", "Needs attention"),
         (summary(board(figures(a_look()))), "good", "Every rolled segment is archived"),
         (summary(board(figures(a_look(archived_end_offset=None), segments=()))), "good", "No segment has rolled yet"),
         (summary(board(figures(waiting()))), "good", "1 partition uploads segments"),
@@ -70,7 +70,7 @@ def test_every_trouble_is_said_once_and_leads_to_where_it_is_shown() -> None:
             figures(waiting("a-1", hole=(80, 90), error="CoverageHole")),
             wrong=1,
         ),
-        not_ready={"log_dirs": "not mounted", "first_round": "not known yet"},
+        not_ready={"log_dirs": "not mounted", "first_check": "not known yet"},
         broker_cleaner=STALLED,
         stalled_s=300.0,
     )
@@ -188,7 +188,7 @@ def test_a_retention_that_no_broker_has_reported_threatens_for_all_we_know() -> 
     assert tiles["Unarchived data deleted in"].figure == "never"
 
 
-@pytest.mark.parametrize("condition", ["first_round", "start"])
+@pytest.mark.parametrize("condition", ["first_check", "start"])
 def test_before_the_first_check_it_is_unknown_what_is_at_risk(condition: str) -> None:
     tiles = {tile.label: tile for tile in summary(board(), not_ready={condition: "not over"}).tiles}
     tile = tiles["Unarchived data deleted in"]

@@ -21,10 +21,10 @@ def test_a_condition_that_is_lost_again_makes_the_process_unready() -> None:
 
 
 def test_a_condition_is_awaited_until_something_is_known_of_it() -> None:
-    health = Health(ManualClock(), conditions={"store": "waiting", "first_round": "waiting"})
-    assert health.awaited() == {"store", "first_round"}
+    health = Health(ManualClock(), conditions={"store": "waiting", "first_check": "waiting"})
+    assert health.awaited() == {"store", "first_check"}
     health.unmet("store", "no answer")
-    health.met("first_round")
+    health.met("first_check")
     assert health.awaited() == frozenset()
 
 

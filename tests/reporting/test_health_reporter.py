@@ -10,7 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from sidecar.broker.files import FileBrokerFacts
-from sidecar.errors import BrokerUnavailable, SettingsError, SidecarError, StagingFull, StoreUnavailable
+from sidecar.errors import BrokerUnavailable, SettingsError, SidecarError, StagingFull, StoreDenied, StoreUnavailable
 from sidecar.metrics import Metrics
 from sidecar.partition.wait_reason import BrokerAway, WrongCluster
 from sidecar.ports import FactsState
@@ -98,7 +98,7 @@ class WatchedHealth(Health):
 
 
 @pytest.mark.parametrize("away", [None, BrokerAway("no answer")])
-def test_no_probe_sees_the_first_round_as_ready_before_all_it_met_is_reported(away: BrokerAway | None) -> None:
+def test_no_probe_sees_the_first_check_as_ready_before_all_it_met_is_reported(away: BrokerAway | None) -> None:
     clock = ManualClock(0)
     health = WatchedHealth(clock, conditions_at_start("s3://bucket"))
     reporter = HealthReporter(clock, Metrics(clock), health)
@@ -134,21 +134,25 @@ def test_before_the_first_answer_the_log_says_that_nothing_is_pinned() -> None:
     clock = ManualClock(0)
     health = Health(clock, conditions=conditions_at_start("s3://bucket/archive"))
     reporter = HealthReporter(clock, Metrics(clock), health)
-    waits = {"store": "waiting for the first response of s3://bucket/archive", "first_round": ANY}
+    waits = {"store": "waiting for the first response of s3://bucket/archive", "first_check": ANY}
     assert health.not_ready() == waits
     with capture_logs() as logs:
         reporter.store_silent("PutObject: read timeout")
         reporter.store_not_usable(StoreUnavailable("PutObject: read timeout"), 4.0)
-        assert health.not_ready() == {"store": "PutObject: read timeout", "first_round": ANY}
+        assert health.not_ready() == {"store": "PutObject: read timeout", "first_check": ANY}
         reporter.store_silent(None)
         assert health.not_ready()["store"] == "the store responds again; the sidecar tests its functions"
         reporter.store_usable()
-    assert health.not_ready() == {"first_round": "the first check of all partitions is still running"}
+    assert health.not_ready() == {"first_check": "the first check of all partitions is still running"}
     assert [line["event"] for line in logs] == ["store_not_responding", "store_not_usable", "store_responding"]
     for line in logs[:2]:
         assert "Nothing is pinned until the store has responded once" in line["effect"]
         assert "nothing in the archive changed" in line["effect"]
+        assert line["effect"].endswith("Bring the store back, or raise the retention of the topics")
     assert logs[1]["next_try_s"] == 4.0
+    with capture_logs() as logs:
+        reporter.store_not_usable(StoreDenied("PutObject: 403"), 4.0)
+    assert logs[0]["effect"].endswith("Correct the keys or permissions, or raise the retention of the topics")
 
 
 def test_that_no_topic_is_chosen_is_logged_once_and_only_a_slip_keeps_from_being_ready() -> None:

@@ -54,9 +54,9 @@ def summary_of(
     """`status`: as /status shows it. `awaited`: see `Health`. `stalled_s`: how long the loop has stood still, None if it works."""
     not_ready: Mapping[str, str] = status["not_ready"]
     states = Counter(row.state for row in rows)
-    is_starting = "first_round" in not_ready
-    faults = {name: why for name, why in not_ready.items() if name != "first_round" and name not in awaited}
-    waits = (f"{name}: {why}" for name, why in not_ready.items() if name != "first_round" and name in awaited)
+    is_starting = "first_check" in not_ready
+    faults = {name: why for name, why in not_ready.items() if name != "first_check" and name not in awaited}
+    waits = (f"{name}: {why}" for name, why in not_ready.items() if name != "first_check" and name in awaited)
     troubles = [
         *_process_troubles(faults, stalled_s),
         *_partition_troubles(rows, states),
@@ -72,7 +72,7 @@ def summary_of(
     nothing_chosen = status.get("topics", {}).get("nothing_chosen")
     if tone == "busy" and nothing_chosen and not states:
         headline = f"Nothing to do: {nothing_chosen}"
-    is_checked = not {"first_round", "start"} & not_ready.keys()
+    is_checked = not {"first_check", "start"} & not_ready.keys()
     return Summary(tone, headline, tuple(troubles), _tiles(rows, states, figures, now_ms, is_checked=is_checked))
 
 
