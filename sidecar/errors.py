@@ -235,7 +235,7 @@ class StoreUnavailable(StoreError):
 
     def after(self, attempts: int) -> StoreUnavailable:
         """The same, with how often the store was asked."""
-        error = type(self)(f"{self} (asked {attempts} times)" if attempts > 1 else str(self))
+        error = type(self)(f"{self} ({attempts} attempts)" if attempts > 1 else str(self))
         error.is_answered = self.is_answered
         return error
 

@@ -34,15 +34,11 @@ def gc(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Report what would be deleted; delete nothing.")] = False,
 ) -> int:
     """Delete objects of replaced segments, and of abandoned uploads, after their grace period. Objects that a live
-    segment names are never deleted: the command reads all commits, without checkpoints. It has no cache of the archive.
-    A missing commit stops it if a later commit or a checkpoint shows that it existed. If the newest commits are missing
-    and no checkpoint shows them, it deletes their segments as objects that no commit names. After the bucket lost
-    objects or was rolled back, wait until `run` or `backfill`, with its old state directory, has finished without an
-    error. Work files of killed compactions and objects of killed probes are deleted too, for all topics. Unfinished
-    multipart uploads are aborted if the store lists them. All of these must be at least a day old. Ages are measured by
-    the store's clock: the command puts a small object below _probe/, reads and deletes it, also with --dry-run. Exit
-    code 6 if the store has no modification times. Exit code 3 if a partition could not be read; nothing is deleted
-    there.
+    segment names are never deleted: the command reads all commits. After the bucket lost objects or was rolled back, first
+    wait until `run` or `backfill`, with its old state directory, has finished without an error: newest commits can be
+    missing unnoticed. Ages are measured by the store's clock: the command puts a small object below _probe/ and deletes
+    it, also with --dry-run. Exit code 1 if nothing is committed there, 3 if a partition could not be read (nothing of it
+    is deleted), 6 if the store has no modification times.
     """
     from sidecar.cli.options import is_chosen, refuse_empty, with_chosen
 

@@ -11,7 +11,6 @@ import typer
 
 from sidecar.cli.archiving import (
     Archive,
-    AssumeLeader,
     Bootstrap,
     CommandConfig,
     Excluded,
@@ -51,7 +50,10 @@ def doctor(
     exclude: Excluded = None,
     bootstrap_server: Bootstrap = None,
     command_config: CommandConfig = None,
-    assume_leader: AssumeLeader = False,
+    assume_leader: Annotated[
+        bool,
+        typer.Option("--assume-leader", help="Check for `run --assume-leader`, which queries no broker for leaders."),
+    ] = False,
     state_dir: StateDir = None,
     single_writer: SingleWriter = False,
     area: Annotated[

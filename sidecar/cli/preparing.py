@@ -35,6 +35,7 @@ def prepare(
 
     settings = options.settings({"store.url": NO_ARCHIVE}, calm=True)
     preloaded.warm_up()
+    remark("all kernels are compiled; next, the classes that Spark loads")
     home = java_home(settings.spark.java_home, os.environ)
     archive = archive_path(home, os.environ)
     made = force or not archive.exists()
@@ -54,7 +55,10 @@ def _build_libraries() -> None:
 
     for kernels in (kernel_library.LIBRARY, library.LIBRARY):
         try:
-            if kernel_build.build(kernels) is None:
+            path = kernel_build.build(kernels)
+            if path is not None:
+                remark(f"{path}: library of kernels, {path.stat().st_size // 1000} kB")
+            else:
                 remark(
                     f"there is no linker ({' or '.join(kernel_build.LINKERS)}), so each process loads the "
                     "compiler of the kernels"

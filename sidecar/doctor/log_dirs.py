@@ -91,7 +91,8 @@ class _Look:
         if self.found.problems:
             first = self.found.problems[0]
             more = f", and {len(self.found.problems) - 1} more" if len(self.found.problems) > 1 else ""
-            return problem(f"{first.error}{more}", exit_code=first.error.exit_code)
+            advice = _AS_THE_BROKER if isinstance(first.error.__cause__, PermissionError) else ""
+            return problem(f"{first.error}{more}", advice, first.error.exit_code)
         if not self.found.partitions:
             return self._nothing_here()
         rolled = sum(len(files.segments) for files in self.found.partitions)

@@ -175,8 +175,9 @@ class HttpServer(ThreadingHTTPServer):
         try:
             super().__init__(address, _Handler)
         except (OSError, UnicodeError) as error:
+            why = getattr(error, "strerror", None) or error
             raise SettingsError(
-                f"http.bind: cannot listen on {settings.bind}: {error}; free the port, or set another address"
+                f"http.bind: cannot listen on {settings.bind}: {why}; free the port, or set another address"
             ) from error
         self._thread = threading.Thread(target=self.serve_forever, args=(POLL_S,), name="http", daemon=True)
         self._thread.start()

@@ -72,9 +72,10 @@ def find_targets(
     problems += [advised(problem.error) for problem in found.problems]
     problems += misnamed_directories(log_dirs)
     if not partitions and not problems:
+        selected = " whose topic is selected" if topics != TopicFilter() else ""
         raise SettingsError(
-            f"{', '.join(map(str, paths))}: not a partition directory, and contains none whose topic is selected "
-            "(internal topics are skipped)"
+            f"{', '.join(map(str, paths))}: not a partition directory, and contains none{selected} (internal topics are "
+            "skipped)"
         )
     ascending = sorted(partitions, key=lambda files: files.topic_partition)
     return Targets(

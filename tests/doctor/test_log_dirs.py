@@ -152,6 +152,21 @@ def test_files_that_may_not_be_read_are_reported_with_what_to_do(log_dir: Path) 
     assert [check["verdict"] for check in answer["checks"]] == ["problem", *["not_checked"] * 8]
 
 
+def test_a_partition_that_may_not_be_listed_is_reported_with_what_to_do(log_dir: Path) -> None:
+    arguments = ["doctor", "--json", "--area", "log_dirs", "--log-dir", str(log_dir)]
+    (log_dir / "orders-0").chmod(0)
+    try:
+        (answer,) = unprivileged.tiered_sidecar(*arguments).lines()
+        healed = unprivileged.tiered_sidecar("snapshots", "heal", "--dry-run", str(log_dir))
+    finally:
+        (log_dir / "orders-0").chmod(0o755)
+    (denied,) = [check for check in answer["checks"] if check["verdict"] == "problem"]
+    assert denied["check"] == "partitions"
+    assert "broker's user" in denied["advice"]
+    (said,) = [line for line in healed.err.splitlines() if line.startswith("problem: orders-0: ")]
+    assert "broker's user" in said
+
+
 @pytest.mark.parametrize("suffix", ["log", "index", "timeindex", "snapshot"])
 def test_one_file_of_a_rolled_segment_that_may_not_be_read_is_found(log_dir: Path, suffix: str) -> None:
     """Also where it is not the newest segment of its partition."""

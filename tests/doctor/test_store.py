@@ -130,7 +130,7 @@ def test_throttling_is_no_problem_of_create_only_puts(log_dir: Path, memory: Mem
     report = doctor(settings_for(log_dir), areas=[Area.STORE])
     asked = found_in(report, "create-only put").outcome
     assert (asked.verdict, asked.advice) == (Verdict.NOT_CHECKED, "")
-    assert "asked 2 times" in asked.detail
+    assert "(2 attempts)" in asked.detail
     answers = found_in(report, "every test responded").outcome
     assert (answers.verdict, answers.exit_code) == (Verdict.PROBLEM, 6)
     assert "'create-only put'" in answers.detail

@@ -281,3 +281,18 @@ def test_what_heal_has_to_say_of_a_partition_stands_below_the_table(tmp_path: Pa
     assert done.code == 4
     assert "t-0: corrupt: 2 4" in done.err.splitlines()
     assert "corrupt" not in done.out
+
+
+def test_only_a_chosen_topic_is_said_to_be_missing(tmp_path: Path) -> None:
+    done = in_this_process("snapshots", "check", tmp_path)
+    assert done.code == 2
+    assert "contains none (internal topics are skipped)" in done.err
+    done = in_this_process("snapshots", "check", tmp_path, "--topic", "t")
+    assert "contains none whose topic is selected" in done.err
+
+
+def test_a_dry_run_shows_no_start_of_a_replay_that_it_does_not_do(tmp_path: Path) -> None:
+    log_dir = log_dir_of(tmp_path)
+    done = in_this_process("snapshots", "heal", "--dry-run", log_dir)
+    (row,) = [line for line in done.out.splitlines() if line.lstrip().startswith("t-0 ")]
+    assert row.split() == ["t-0", "2", "4", "6", *["-"] * 5]

@@ -196,10 +196,11 @@ def show_rebuilt(report: RebuildReport, *, colors: bool) -> None:
 def show_checked(report: CheckReport, *, colors: bool) -> None:
     """One row per snapshot that is not equal, and a count of those that are."""
     rows: list[tuple[str, int | None, str, int | None, str]] = []
-    equal = 0
+    equal = existing = 0
     for partition in report.partitions:
         name = str(partition.log.topic_partition)
         for snapshot in partition.snapshots:
+            existing += snapshot.result != "missing"
             if snapshot.result == "equal":
                 equal += 1
             else:
@@ -209,7 +210,8 @@ def show_checked(report: CheckReport, *, colors: bool) -> None:
     if rows:
         columns = ["partition", "offset#", "result", "producers#", "what"]
         print_table("Producer snapshots that are not equal to the replay", columns, rows, colors=colors)
-    remark(plural(equal, "snapshot equals the replay of its log", "snapshots equal the replay of their log"))
+    of_all = "" if equal == existing else f" (of {existing} that exist)"
+    remark(plural(equal, "snapshot equals the replay of its log", "snapshots equal the replay of their log") + of_all)
     if report.missing:
         remark(
             f"{plural(report.missing, 'snapshot is', 'snapshots are')} missing: tiering fails there; stop the "
@@ -225,7 +227,7 @@ def show_healed(report: HealReport, *, colors: bool) -> None:
             _offsets(healing.plan.missing),
             None if report.dry_run else len(healing.created),
             None if report.dry_run else len(healing.replaced),
-            _starts(healing),
+            _starts(healing) or None,
             len(healing.verified) if healing.replayed else None,
             healing.exact if healing.replayed else None,
         )
