@@ -49,7 +49,10 @@ OTHERS_OPTIONS = {
     "--mebibytes",
     "--feature-gates",
     "--namespace",
+    "--no-deps",
+    "--now",
     "--podoverlay-enabled",
+    "--require-hashes",
     "--runtime-config",
     "--rounds",
 }
