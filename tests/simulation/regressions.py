@@ -10,6 +10,7 @@ from tests.simulation.schedule import (
     Append,
     Collect,
     Compact,
+    CompactArchive,
     Jump,
     Meanwhile,
     NewLeader,
@@ -140,5 +141,21 @@ REGRESSIONS: Final[dict[str, Schedule]] = {
         ),
         shape=LogShape(roll_batches=(1, 1), transactions=False, idempotent=False),
         max_queue=1,
+    ),
+    # Of the model: a compaction goes by the marker of an aborted transaction that is archived, and that the new leader's log lacks.
+    "a compaction after an unclean election that has lost an archived marker": Schedule(
+        seed=8076911,
+        steps=(
+            Append(seed=3232378161, batches=3),
+            Append(seed=1031317404, batches=3),
+            Append(seed=792610427, batches=3, lags=True),
+            Shrink(),
+            Round(),
+            UncleanLeader(),
+            Append(seed=2887659419),
+            Round(),
+            CompactArchive(seed=1652282011),
+        ),
+        shape=LogShape(roll_batches=(1, 3)),
     ),
 }
