@@ -13,7 +13,7 @@ WORKERS ?= $(shell expr 2 \* $$(nproc 2>/dev/null || echo 2))
 # Where this is set, every process under test compiles the program again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: python setup servers demo test test-fast test-apart kube-test check prose docs conformance histories simulate format lock clean image image-test sbom notice dist release-check chart soak matrix restore-matrix store-matrix screenshots kernels collected
+.PHONY: python setup servers demo test test-fast test-apart kube-test check prose docs conformance histories simulate format lock clean image image-test kube-node-test sbom notice dist release-check chart soak matrix restore-matrix store-matrix screenshots kernels collected
 
 setup: $(STAMP)
 
@@ -43,7 +43,7 @@ test:
 	@echo "Left to make test-apart, tests of: $$(grep -rl 'mark[.]apart' tests --include='*.py' | sort | tr '\n' ' ')"
 	@$(BIN)/python -m tests.servers.stores
 	@$(BIN)/python -m tests.stores.fault_modes
-	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not apart" $(if $(CI),-p no:randomly)
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not apart and not node" $(if $(CI),-p no:randomly)
 
 test-fast: setup check kernels
 	$(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder -m "not real and not apart"
@@ -135,6 +135,12 @@ image:
 
 image-test: setup
 	$(BIN)/python -m tests.image.check --compressed
+
+# The chart and the image on a Kubernetes node that runs pods, in namespaces of its own: 12 minutes after the first time. It needs root
+# and Debian packages, which it names. KUBE_NODE is for pytest, such as `-k demo`; `up` keeps the node, and reads such lines.
+KUBE_NODE ?=
+kube-node-test: setup
+	$(BIN)/python -m tests.kube_node $(KUBE_NODE)
 
 # What the image has, into build/sbom: Python packages and Spark's jars; with root, buildah and mmdebstrap also Debian's packages.
 sbom: setup

@@ -9,7 +9,7 @@ import ssl
 import subprocess
 import urllib.error
 import urllib.request
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 from functools import cache
 from pathlib import Path
@@ -44,13 +44,20 @@ def kubernetes_program(name: str) -> Path:
     return go_module_programs("kubernetes", _LINKER_FLAGS) / ("server" if name == "etcd" else name)
 
 
+@cache
+def node_program(name: str) -> Path:
+    """The path of `kubelet`, `kube-controller-manager`, `kube-proxy` or `kube-scheduler`. Raises ServerError."""
+    return go_module_programs("kubernetes-node", _LINKER_FLAGS) / name
+
+
 class KubernetesApi(Server):
     """etcd and an API server on free ports of 127.0.0.1, with an authority of their own; a context manager.
 
-    The one user is an administrator. With `client_environment` kubectl and Helm find the server.
+    The one user is an administrator. With `client_environment` kubectl and Helm find the server; `accounts_key` signs tokens of
+    service accounts.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, extra_flags: Sequence[str] = ()) -> None:
         self._port, etcd_port, peer_port = free_port(), free_port(), free_port()
         self.url = f"https://127.0.0.1:{self._port}"
         kubeconfig = directory / "kubeconfig"
@@ -58,6 +65,7 @@ class KubernetesApi(Server):
         self.ca_file = authority.ca_file
         server = authority.issue("kube-apiserver", "IP:127.0.0.1,DNS:localhost")
         accounts = authority.issue("service-accounts")
+        self.accounts_key = accounts.key
         users = directory / "users.csv"
         users.write_text(f'{_TOKEN},admin,admin,"system:masters"\n')
         # They end before collecting garbage pays; what they know of this server is kept beside it, not in the user's home.
@@ -103,6 +111,7 @@ class KubernetesApi(Server):
                 f"--service-account-signing-key-file={accounts.key}",
                 "--runtime-config=admissionregistration.k8s.io/v1beta1=true",
                 "--profiling=false",
+                *extra_flags,
             ],
             directory / "kube-apiserver.log",
         )
