@@ -64,7 +64,6 @@ class WebhookServer(ThreadingTCPServer):
         """Bind and begin to serve. Raises SettingsError if a file cannot be used or the address cannot be listened on."""
         self.files = files
         self._loaded: tuple[int, int] | None = None
-        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         try:
             self._load_certificate()
             self.injection()
@@ -106,8 +105,10 @@ class WebhookServer(ThreadingTCPServer):
     def _load_certificate(self) -> None:
         changed = self.files.certificate.stat().st_mtime_ns, self.files.key.stat().st_mtime_ns
         if changed != self._loaded:
-            self._context.load_cert_chain(self.files.certificate, self.files.key)
-            self._loaded = changed
+            # A context of its own: one that has refused a pair that does not match has lost the pair before.
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(self.files.certificate, self.files.key)
+            self._context, self._loaded = context, changed
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -119,8 +120,8 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         """Answer a review. An API server takes any other status for a failure, and creates the pod as it was."""
         length = int(self.headers.get("Content-Length") or 0)
-        # Read also where it is refused: closing with unread data resets the connection, and the answer with it.
-        body = self.rfile.read(length) if length <= REVIEW_BYTES_MAX else b""
+        # A small one is read also where it is refused: closing with unread data resets the connection, and the answer with it.
+        body = self.rfile.read(length) if 0 < length <= REVIEW_BYTES_MAX else b""
         if self.path.partition("?")[0] != "/mutate" or not body:
             self._send(HTTPStatus.BAD_REQUEST, b"")
             return

@@ -107,13 +107,14 @@ def test_whatever_else_comes_is_a_failure_that_the_api_server_ignores(
     assert hook.call("/healthz") == b""
 
 
-def test_a_huge_body_is_not_read(hook: Hook) -> None:
+@pytest.mark.parametrize("length", [REVIEW_BYTES_MAX + 1, -1])
+def test_a_body_of_another_length_than_reviews_have_is_not_read(length: int, hook: Hook) -> None:
     context = ssl.create_default_context(cafile=str(hook.authority.ca_file))
     with (
         socket.create_connection(("127.0.0.1", hook.port), timeout=30) as plain,
         context.wrap_socket(plain, server_hostname="127.0.0.1") as secured,
     ):
-        secured.sendall(f"POST /mutate HTTP/1.0\r\nContent-Length: {REVIEW_BYTES_MAX + 1}\r\n\r\n".encode())
+        secured.sendall(f"POST /mutate HTTP/1.0\r\nContent-Length: {length}\r\n\r\n".encode())
         assert b" 400 " in secured.recv(100)
 
 
@@ -124,6 +125,9 @@ def test_replaced_files_are_used_from_the_next_connection_on(hook: Hook) -> None
     # Half of a replacement: key and certificate do not match.
     hook.files.key.write_bytes(hook.authority.issue("third").key.read_bytes())
     os.utime(hook.files.key, ns=(1, 1))
+    assert hook.subject() == "second"
+    hook.files.certificate.write_bytes(hook.authority.issue("fourth").chain.read_bytes())
+    os.utime(hook.files.certificate, ns=(2, 2))
     assert hook.subject() == "second"
     changed = {**INJECTION, "volumes": [{"name": "late"}]}
     hook.files.injection.write_text(json.dumps(changed))

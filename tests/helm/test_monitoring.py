@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -67,12 +68,25 @@ def test_the_metrics_follow_the_conventions_of_prometheus() -> None:
     assert (done.returncode, done.stdout + done.stderr) == (0, b"")
 
 
-def test_the_chart_limits_it_to_its_namespace() -> None:
-    objects = rendered(NEEDED, apis=MONITORING, namespace="kafka")
-    (rule,) = (found for found in objects if found["kind"] == "PrometheusRule")
+@pytest.mark.parametrize("cluster", ["", "my-cluster"])
+def test_brokers_without_a_sidecar_are_reported_where_the_chart_injects_it(cluster: str) -> None:
     text = ALERTS.read_text(encoding="utf-8")
-    assert text.count('namespace=~".+"') == 1
-    assert rule["spec"] == yaml.safe_load(text.replace('namespace=~".+"', 'namespace="kafka"'))
+    matcher = 'namespace=~".+", label_strimzi_io_broker_role="true"'
+    assert text.count(matcher) == 1
+    of_chart = 'namespace="kafka", label_strimzi_io_broker_role="true"'
+    of_chart += f', label_strimzi_io_cluster="{cluster}"' if cluster else ""
+    with_injection = yaml.safe_load(text.replace(matcher, of_chart))
+    injected = {"inject.engine": "webhook", "inject.strimzi.enabled": "true", "inject.strimzi.cluster": cluster}
+    assert _rules_of({**NEEDED, **injected}) == with_injection
+    for group in with_injection["groups"]:
+        group["rules"] = [rule for rule in group["rules"] if rule.get("alert") != "TieredSidecarMissing"]
+    assert _rules_of(NEEDED) == with_injection
+
+
+def _rules_of(values: Mapping[str, Any]) -> Any:
+    objects = rendered(values, apis=MONITORING, namespace="kafka")
+    (rule,) = (found for found in objects if found["kind"] == "PrometheusRule")
+    return rule["spec"]
 
 
 @pytest.mark.parametrize("fires", [True, False], ids=["fires", "quiet"])

@@ -225,7 +225,11 @@ def test_a_store_that_lets_two_writers_win_is_refused_unless_there_is_one_writer
 @pytest.mark.parametrize(
     ("change", "exit_code", "words"),
     [
-        ({"store.s3.endpoint_url": "http://127.0.0.1:1", "store.retry.attempts": "2"}, 6, "check s3.endpoint_url"),
+        (
+            {"store.s3.endpoint_url": "http://127.0.0.1:1", "store.retry.attempts": "2"},
+            6,
+            "check store.s3.endpoint_url",
+        ),
         ({"store.s3.secret_access_key": "wrong"}, 6, "check the credentials"),
         ({"store.url": "s3://no-such-bucket/archive"}, 6, "create the bucket"),
         ({"store.s3.regoin": "us-east-1"}, 2, "did you mean store.s3.region?"),

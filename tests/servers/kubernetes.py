@@ -7,6 +7,7 @@ import json
 import os
 import ssl
 import subprocess
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterable, Sequence
@@ -30,6 +31,7 @@ _LINKER_FLAGS = (
 )
 _TOKEN = "token-of-the-tests"
 _START_TIMEOUT_S = 180.0
+_TRIES = 60
 _COMMAND_TIMEOUT_S = 300.0
 
 
@@ -161,16 +163,8 @@ class KubernetesApi(Server):
         """The objects that these paths have, over one connection: kubectl needs a quarter of a second of CPU for 30 lists."""
         context = ssl.create_default_context(cafile=str(self.ca_file))
         connection = http.client.HTTPSConnection("127.0.0.1", self._port, timeout=_COMMAND_TIMEOUT_S, context=context)
-        found = []
         with closing(connection):
-            for path in paths:
-                connection.request("GET", path, headers={"Authorization": f"Bearer {_TOKEN}"})
-                answer = connection.getresponse()
-                text = answer.read()
-                if answer.status != 200:
-                    raise ServerError(f"kube-apiserver: GET {path}: {answer.status} {text.decode()}")
-                found.append(json.loads(text))
-        return found
+            return [_listed(connection, path) for path in paths]
 
     def define(self, *definitions: str) -> None:
         """Adds CustomResourceDefinitions, given as YAML, and returns when their objects can be created. Raises KubectlFailed."""
@@ -211,3 +205,17 @@ def _write_kubeconfig(path: Path, url: str, ca_file: Path) -> None:
     }
     path.write_text(json.dumps(config))
     path.chmod(0o600)
+
+
+def _listed(connection: http.client.HTTPSConnection, path: str) -> Any:
+    """Kinds that have just been defined are refused for a moment: "storage is (re)initializing", with status 429."""
+    for _ in range(_TRIES):
+        connection.request("GET", path, headers={"Authorization": f"Bearer {_TOKEN}"})
+        answer = connection.getresponse()
+        text = answer.read()
+        if answer.status == 200:
+            return json.loads(text)
+        if answer.status != 429:
+            break
+        time.sleep(1.0)  # noqa: TID251 - a real server has no other clock
+    raise ServerError(f"kube-apiserver: GET {path}: {answer.status} {text.decode()}")

@@ -60,7 +60,8 @@ volumeMounts:
 
 {{/*
 Creates missing producer snapshots before the broker starts. It must never keep the broker from starting, so it ends with 0
-whatever happened: after an unclean stop `heal` refuses, and only the broker itself can repair that.
+whatever happened: after an unclean stop `heal` refuses, and only the broker itself can repair that. A kill for its memory takes the
+shell along, and the kubelet starts the container again: the file tells that start to do nothing.
 */}}
 {{- define "tiered-sidecar-lib.healContainer" -}}
 {{- $values := .root.Values -}}
@@ -70,8 +71,14 @@ imagePullPolicy: {{ $values.image.pullPolicy }}
 command: [/bin/sh, -c]
 args:
   - |
+    if [ -e /tmp/healing ]; then
+      echo "the last heal was killed, the broker starts without it" >&2
+      exit 0
+    fi
+    : > /tmp/healing
     tiered-sidecar --json --quiet snapshots heal "$@" ||
       echo "not all healed (exit code $?), the broker starts all the same" >&2
+    rm -f /tmp/healing
   - heal
 {{- range $values.heal.arguments }}
   - {{ . | quote }}
