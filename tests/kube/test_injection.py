@@ -33,6 +33,7 @@ def admitted(namespace: Namespace, pod: dict[str, Any]) -> dict[str, Any]:
     made: dict[str, Any] = namespace.api.request("POST", f"/api/v1/namespaces/{namespace.name}/pods?dryRun=All", pod)
     for name in ("uid", "creationTimestamp", "namespace"):
         del made["metadata"][name]
+    made["metadata"].pop("managedFields", None)  # They have the second of the request.
     return made
 
 
