@@ -134,7 +134,7 @@ def test_a_doctor_that_was_killed_is_cleared_up_after(tmp_path: Path, gateway: V
     for file in (gateway.objects / gateway.bucket).rglob("*"):
         os.utime(file, (an_hour_ago_s, an_hour_ago_s))
     report = of_the_store(settings)
-    assert f"{len(names)} objects" in found_in(report, "leftovers of probes").outcome.detail
+    assert f"earlier probes removed: {len(names)}" in found_in(report, "leftovers of probes").outcome.detail
     assert "Contents" not in client.list_objects_v2(Bucket=gateway.bucket)
     client.close()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from tests.golden import golden_copy
 from tests.real.daemon import Daemon, eventually
 from tests.real.test_run_reload import ConfigMap
 from tests.servers.process import ServerProcess
+from tests.servers.versitygw import VersityGateway
 
 pytestmark = pytest.mark.real
 
@@ -34,20 +36,25 @@ def readiness(daemon: Daemon) -> str:
         return ""
 
 
-def test_settings_and_keys_that_come_late_start_it_and_it_drains_as_always(tmp_path: Path) -> None:
+def test_settings_and_keys_that_come_late_start_it_and_it_drains_as_always(
+    tmp_path: Path, gateway: VersityGateway
+) -> None:
     log_dir = golden_copy("4.3.0", tmp_path / "logs") / "logs"
-    key = tmp_path / "key"
-    keys = {f"TIERED_SIDECAR__STORE__S3__{name}_FILE": str(key) for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY")}
-    with retried(tmp_path, **keys) as daemon:
+    contents = {"ACCESS_KEY_ID": gateway.access_key, "SECRET_ACCESS_KEY": gateway.secret_key}
+    keys = {name: tmp_path / name for name in contents}
+    variables = {f"TIERED_SIDECAR__STORE__S3__{name}_FILE": str(key) for name, key in keys.items()}
+    with retried(tmp_path, **variables) as daemon:
         eventually(lambda: "start: " in readiness(daemon))
-        archive = (tmp_path / "archive").as_uri()
-        text = f"store: {{url: {archive}}}\nbroker: {{log_dirs: [{log_dir}]}}\ntopics: {{include: [orders]}}\n"
+        s3 = {"endpoint_url": gateway.endpoint, "region": gateway.region, "addressing_style": "path"}
+        store = json.dumps({"url": f"s3://{gateway.bucket}/archive", "s3": s3})
+        text = f"store: {store}\nbroker: {{log_dirs: [{log_dir}]}}\ntopics: {{include: [orders]}}\n"
         ConfigMap(tmp_path / "etc" / "volume", text)
-        eventually(lambda: f"{key}" in readiness(daemon))
+        eventually(lambda: str(keys["ACCESS_KEY_ID"]) in readiness(daemon))
         # The wait has just begun, and lasts for seconds by now.
         assert daemon.get("/healthz") == (200, "ok\n")
         assert daemon.metric("not_ready", condition="start") == 1
-        key.write_text("a secret of the store")
+        for name, key in keys.items():
+            key.write_text(contents[name])
         daemon.process.send_signal(signal.SIGHUP)
         eventually(lambda: readiness(daemon) == "ok\n" and daemon.is_settled())
         assert set(daemon.partitions()) == {"orders-0", "orders-1"}
