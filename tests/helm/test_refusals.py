@@ -25,6 +25,7 @@ ARCHIVE = {"settings.store.url": NEEDED["settings.store.url"]}
         "settings.store.s3.part_bytes=many",
         "settings.run.workers=0",
         "recipes.for=strimsi",
+        "recipes.hosts.strimzi.runAsUser=0",
         "inject.engine=none",
         "inject.strimzi.enabled=maybe",
         "sidecar.extraEnv[0].vaule=x",

@@ -92,6 +92,8 @@ _STRONGER: dict[str, Any] = {
     "heal.arguments": _TEXTS,
     "recipes.for": {"enum": list(Host)},
     **{f"recipes.hosts.{host}.logDirs": _TEXTS for host in Host},
+    # With `runAsNonRoot` the kubelet starts no container as root, and the broker of a native sidecar waits.
+    **{f"recipes.hosts.{host}.runAsUser": {"type": "integer", "minimum": 1} for host in Host},
     **{f"recipes.hosts.{host}.mounts": _MOUNTS for host in Host},
     "backfill.arguments": _TEXTS,
     "backfill.brokers": {
