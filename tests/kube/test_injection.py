@@ -33,7 +33,7 @@ _STARTED_S = 30.0
 def admitted(namespace: Namespace, pod: dict[str, Any]) -> dict[str, Any]:
     """What the API server makes of a pod, without keeping it, and without what is of its own."""
     made: dict[str, Any] = namespace.api.request("POST", f"/api/v1/namespaces/{namespace.name}/pods?dryRun=All", pod)
-    for name in ("uid", "creationTimestamp", "managedFields", "namespace"):
+    for name in ("uid", "creationTimestamp", "namespace"):
         del made["metadata"][name]
     made["metadata"].pop("managedFields", None)  # They have the second of the request.
     return made
