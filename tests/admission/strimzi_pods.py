@@ -108,6 +108,13 @@ def without_labels(pod: dict[str, Any]) -> dict[str, Any]:
     return {**pod, "metadata": {"name": pod["metadata"]["name"]}}
 
 
+def with_container(pod: dict[str, Any], name: str) -> dict[str, Any]:
+    """The same pod with one more ordinary container, as another webhook may add it."""
+    (kafka,) = pod["spec"]["containers"]
+    other = {"name": name, "image": "other", "securityContext": kafka["securityContext"]}
+    return {**pod, "spec": {**pod["spec"], "containers": [kafka, other]}}
+
+
 WORK_CLAIM = {"name": "tiered-sidecar-work", "persistentVolumeClaim": {"claimName": "work-my-cluster-jbod-12"}}
 """Of `template.pod.templatedVolumes` of a pool."""
 _DIRECTORY = "/var/lib/kafka/data"
@@ -137,5 +144,6 @@ CASES = (
     ),
     Case("a controller", strimzi_pod("controllers", 5, ["data"], broker=False, controller=True)),
     Case("another cluster", strimzi_pod("pool", 6, ["data"], cluster="other")),
+    Case("an ordinary container of that name", with_container(strimzi_pod("pool", 8, ["data"]), "tiered-sidecar")),
     Case("not Strimzi's", without_labels(strimzi_pod("pool", 7, ["data"]))),
 )

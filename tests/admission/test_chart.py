@@ -46,7 +46,13 @@ def test_helm_s_certificate_is_for_the_service_and_trusted_by_the_api_server() -
 def test_cert_manager_makes_the_certificate_where_it_is_asked_to() -> None:
     objects = by_kind(WEBHOOK, {"inject.webhook.certManager": "true"})
     assert "Secret" not in objects
-    configuration, certificate = objects["MutatingWebhookConfiguration"], objects["Certificate"]
+    made = rendered({"inject.webhook.certManager": "true"}, [WEBHOOK], namespace="kafka")
+    authority, certificate = (one for one in made if one["kind"] == "Certificate")
+    issuers = {one["metadata"]["name"]: one["spec"] for one in made if one["kind"] == "Issuer"}
+    assert issuers[certificate["spec"]["issuerRef"]["name"]] == {"ca": {"secretName": authority["spec"]["secretName"]}}
+    assert issuers[authority["spec"]["issuerRef"]["name"]] == {"selfSigned": {}}
+    assert authority["spec"]["isCA"] is True
+    configuration = objects["MutatingWebhookConfiguration"]
     name = certificate["metadata"]["name"]
     assert configuration["metadata"]["annotations"] == {"cert-manager.io/inject-ca-from": f"kafka/{name}"}
     assert "caBundle" not in configuration["webhooks"][0]["clientConfig"]

@@ -20,6 +20,59 @@ _MOUNTS = {
 }
 _PORTS = {"type": "array", "items": {"type": "integer", "minimum": 1, "maximum": 65535}}
 _OBJECTS = {"type": "array", "items": {"type": "object"}}
+_TEXT = {"type": "string", "minLength": 1}
+_SWITCH = {"type": "boolean"}
+
+
+def _of_a_pod(*required: str, **properties: Any) -> dict[str, Any]:
+    """A closed type of Kubernetes: the API server would refuse the pods of brokers for an unknown name in injection."""
+    closed: dict[str, Any] = {"type": "object", "additionalProperties": False, "properties": properties}
+    return {**closed, "required": list(required)} if required else closed
+
+
+# Sources that Kubernetes 1.29 or a newer version mounts.
+_VOLUME = [
+    "awsElasticBlockStore",
+    "azureDisk",
+    "azureFile",
+    "cephfs",
+    "cinder",
+    "configMap",
+    "csi",
+    "downwardAPI",
+    "emptyDir",
+    "ephemeral",
+    "fc",
+    "flexVolume",
+    "gcePersistentDisk",
+    "gitRepo",
+    "hostPath",
+    "image",
+    "iscsi",
+    "nfs",
+    "persistentVolumeClaim",
+    "portworxVolume",
+    "projected",
+    "rbd",
+    "secret",
+    "vsphereVolume",
+]
+_QUANTITIES = {"type": "object", "additionalProperties": {"type": ["string", "number", "null"]}}
+_RESOURCES = _of_a_pod(limits=_QUANTITIES, requests=_QUANTITIES, claims=_OBJECTS)
+_EXTRA_ENV = _of_a_pod(
+    "name", name={"type": "string", "pattern": "^[^=]+$"}, value={"type": "string"}, valueFrom={"type": "object"}
+)
+_EXTRA_MOUNT = _of_a_pod(
+    "name",
+    "mountPath",
+    name=_TEXT,
+    mountPath=_TEXT,
+    mountPropagation=_TEXT,
+    readOnly=_SWITCH,
+    recursiveReadOnly=_TEXT,
+    subPath=_TEXT,
+    subPathExpr=_TEXT,
+)
 _WHERE_KNOWN = {"enum": ["auto", True, False]}
 _NAME = {"type": "string", "pattern": "^([a-z]([-a-z0-9]*[a-z0-9])?)?$"}
 _STRONGER: dict[str, Any] = {
@@ -28,12 +81,19 @@ _STRONGER: dict[str, Any] = {
     "image.digest": {"type": "string", "pattern": "^(sha256:[0-9a-f]{64})?$"},
     "image.pullPolicy": {"enum": ["Always", "IfNotPresent", "Never"]},
     "imagePullSecrets": _OBJECTS,
-    "sidecar.extraEnv": _OBJECTS,
-    "sidecar.extraVolumes": _OBJECTS,
-    "sidecar.extraVolumeMounts": _OBJECTS,
+    **{f"{part}.resources": _RESOURCES for part in ("sidecar", "heal", "backfill", "inject.webhook")},
+    "sidecar.workVolume": {"type": "object", "propertyNames": {"enum": _VOLUME}},
+    "sidecar.extraEnv": {"type": "array", "items": _EXTRA_ENV},
+    "sidecar.extraVolumes": {
+        "type": "array",
+        "items": {"type": "object", "required": ["name"], "propertyNames": {"enum": ["name", *_VOLUME]}},
+    },
+    "sidecar.extraVolumeMounts": {"type": "array", "items": _EXTRA_MOUNT},
     "heal.arguments": _TEXTS,
     "recipes.for": {"enum": list(Host)},
     **{f"recipes.hosts.{host}.logDirs": _TEXTS for host in Host},
+    # With `runAsNonRoot` the kubelet starts no container as root, and the broker of a native sidecar waits.
+    **{f"recipes.hosts.{host}.runAsUser": {"type": "integer", "minimum": 1} for host in Host},
     **{f"recipes.hosts.{host}.mounts": _MOUNTS for host in Host},
     "backfill.arguments": _TEXTS,
     "backfill.brokers": {
@@ -61,8 +121,8 @@ _STRONGER: dict[str, Any] = {
     "inject.webhook.replicas": {"type": "integer", "minimum": 1},
     "extraObjects": _OBJECTS,
 }
-_OPEN = {"resources", "labels"}
-"""Sections that Kubernetes defines: their default is a mapping, and any other may be given."""
+_OPEN = {"labels"}
+"""Sections whose default is a mapping, and any other may be given."""
 
 
 def values_schema(values: Mapping[str, Any]) -> dict[str, Any]:

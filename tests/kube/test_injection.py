@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import copy
 import json
+import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,11 +17,11 @@ import yaml
 from sidecar.admission.server import WebhookFiles, WebhookServer
 from tests.admission.strimzi_pods import CASES, Case, strimzi_pod
 from tests.cli.running import in_this_process
-from tests.helm.charts import CHART, rendered
+from tests.helm.charts import CHART, ROOT, HelmFailed, rendered
 from tests.kube.cluster import RESTRICTED, Namespace, new_namespace
 from tests.real.topics import wait_until
 from tests.servers.certificates import Authority
-from tests.servers.kubernetes import KubernetesApi
+from tests.servers.kubernetes import KubernetesApi, kubernetes_program
 
 pytestmark = pytest.mark.real
 
@@ -104,6 +106,56 @@ def test_a_webhook_that_does_not_answer_keeps_no_broker_from_starting(kubernetes
     namespace.install(*GIVEN, "--set", "inject.engine=webhook")
     made = admitted(namespace, strimzi_pod("pool", 0, ["data"]))
     assert "initContainers" not in made["spec"]
+
+
+INVALID = {
+    "resources.limits.cpu=100m": "must be less than or equal to cpu limit",
+    "extraVolumeMounts[2].name=a,sidecar.extraVolumeMounts[2].mountPath=/a": 'Not found: "a"',
+    "extraVolumes[2].name=kafka-ca": 'Duplicate value: "kafka-ca"',
+    "tmpSizeLimit=much": "quantities must match the regular expression",
+}
+"""By a value of the container, what the API server says of it."""
+
+
+@pytest.mark.parametrize("engine", ["policy", "webhook"])
+def test_a_container_that_would_keep_brokers_from_starting_is_refused(
+    engine: str, kubernetes_api: KubernetesApi
+) -> None:
+    namespace = new_namespace(kubernetes_api, RESTRICTED)
+    chosen = (*GIVEN[:2], "--set", f"inject.engine={engine}")
+    (first, *_) = INVALID
+    with pytest.raises(HelmFailed, match=INVALID[first]):
+        namespace.install(*chosen, "--set", f"sidecar.{first}")
+    assert not namespace.objects()
+    namespace.install(*chosen, "--install", command="upgrade")
+    before = namespace.objects()
+    for value, message in INVALID.items():
+        with pytest.raises(HelmFailed, match=message):
+            namespace.install(*chosen, "--set", f"sidecar.{value}", command="upgrade")
+    assert namespace.objects() == before
+
+
+def test_the_documented_dry_run_shows_what_a_broker_would_get(kubernetes_api: KubernetesApi) -> None:
+    page = (ROOT / "docs" / "how-to" / "install-on-kubernetes.md").read_text(encoding="utf-8")
+    (command,) = (block for block in page.split("```") if "--dry-run=server" in block)
+    namespace = new_namespace(kubernetes_api, RESTRICTED)
+    pod = strimzi_pod("pool", 1, ["data"], rack=True)
+    pod["spec"]["nodeName"] = "node-1"
+    namespace.kubectl("create", "-f", "-", stdin=json.dumps(pod))
+    namespace.install(*GIVEN)
+    _in_force(namespace)
+    path = f"{kubernetes_program('kubectl').parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, **kubernetes_api.client_environment, "PATH": path}
+
+    def tried() -> subprocess.CompletedProcess[str]:
+        text = command.replace("-n kafka", f"-n {namespace.name}").replace("pool-0", "pool-1")
+        return subprocess.run(["bash", "-c", text], env=environment, capture_output=True, text=True, check=False)
+
+    assert tried().stdout == "kafka-init heal-producer-snapshots tiered-sidecar"
+    limits = [{"type": "Container", "max": {"memory": "768Mi"}}]
+    limit_range = {"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "small"}, "spec": {"limits": limits}}
+    namespace.apply(json.dumps(limit_range))
+    wait_until("the limit holds", lambda: "maximum memory usage per Container is 768Mi" in tried().stderr, _STARTED_S)
 
 
 def test_the_printed_policy_injects(kubernetes_api: KubernetesApi) -> None:

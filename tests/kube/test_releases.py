@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +47,26 @@ def test_a_release_comes_changes_goes_and_comes_again(case: Path, helm_version: 
     # Each installation makes a certificate of its own; an upgrade and a rollback kept it.
     certificate = "Secret/archive-tiered-sidecar-webhook"
     assert {**again, **({certificate: installed[certificate]} if certificate in again else {})} == installed
+
+
+@pytest.mark.parametrize(("years", "is_replaced"), [(4, False), (6, True)])
+def test_an_upgrade_replaces_a_certificate_before_it_expires(
+    years: int, is_replaced: bool, namespace: Namespace
+) -> None:
+    values = ("--values", str(CHART / "ci" / "strimzi-webhook-values.yaml"))
+    namespace.install(*values)
+    name, hook = "archive-tiered-sidecar-webhook", f"archive-tiered-sidecar-{namespace.name}"
+    before = namespace.objects()[f"Secret/{name}"]
+    issued = date.fromisoformat(before["metadata"]["annotations"]["tiered-sidecar/issued-on"])
+    earlier = issued - timedelta(days=years * 365 + 1)
+    namespace.kubectl("annotate", "secret", name, f"tiered-sidecar/issued-on={earlier}", "--overwrite")
+    namespace.install(*values, command="upgrade")
+    after = namespace.objects()[f"Secret/{name}"]
+    assert (after["data"] != before["data"]) is is_replaced
+    if is_replaced:
+        assert after["metadata"]["annotations"] == before["metadata"]["annotations"]
+    configuration = json.loads(namespace.kubectl("get", "mutatingwebhookconfiguration", hook, "-o", "json"))
+    assert configuration["webhooks"][0]["clientConfig"]["caBundle"] == after["data"]["ca.crt"]
 
 
 @pytest.mark.apart

@@ -43,7 +43,7 @@ spec:
   matchConditions:
     - name: not-injected
       expression: >-
-        !has(object.spec.initContainers) || !object.spec.initContainers.exists(c, c.name == "tiered-sidecar")
+        !(object.spec.containers + (has(object.spec.initContainers) ? object.spec.initContainers : [])).exists(c, c.name == "tiered-sidecar")
     - name: has-data
       expression: >-
         object.spec.containers.exists(c, c.name == "kafka" && has(c.volumeMounts) && c.volumeMounts.exists(m,
