@@ -11,6 +11,7 @@ import io
 import os
 import pickle
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
 from pydantic import SecretStr
@@ -51,13 +52,20 @@ def keep_keys_here() -> None:
 
 
 def secret_variables(settings: S3Settings) -> dict[str, str]:
-    """The variables in which a worker of this machine finds the keys or their files; none where the SDK finds them itself."""
+    """The variables in which a worker of this machine finds the keys or their files; none where the SDK finds them itself.
+
+    The others are empty, which counts as not set: this process may have inherited one that a flag has overridden.
+    """
     given = {variable: getattr(settings, name) for name, variable in _VARIABLES.items()}
-    return {
-        variable: value.get_secret_value() if isinstance(value, SecretStr) else str(value.absolute())
-        for variable, value in given.items()
-        if value is not None
-    }
+    if not any(given.values()):
+        return {}
+    return {variable: _text_of(value) for variable, value in given.items()}
+
+
+def _text_of(value: SecretStr | Path | None) -> str:
+    if value is None:
+        return ""
+    return value.get_secret_value() if isinstance(value, SecretStr) else str(value.absolute())
 
 
 def _reduced(settings: S3Settings) -> tuple[Callable[[dict[str, Any]], S3Settings], tuple[dict[str, Any]]]:

@@ -316,7 +316,7 @@ class FsspecStore(FsspecReader):
     def _create(self, key: ObjectKey, chunks: Iterable[bytes]) -> None:
         path = self._path(key)
         try:
-            # One of the two is what file systems of fsspec raise for an open mode that they do not have.
+            # fsspec raises one of the two where a file system lacks the open mode "xb": they are its answers, not gaps of ours.
             with translating("create", key, self.url, OutcomeUnknown, passes=(NotImplementedError, ValueError)):
                 if isinstance(self._files, MemoryFileSystem):
                     # A file being written is visible there, so it is put in one piece; it lies in memory anyway.

@@ -17,7 +17,7 @@ from sidecar.errors import CorruptFile, PartitionError, SegmentChanged
 from sidecar.model import TopicPartition
 from tests.discovery.made_up import ALL, HEX, a_partition, names, only
 
-NOBODY: Final = 65534
+OTHER_USER_ID: Final = 65534
 
 
 def test_a_partition_live_in_two_log_dirs_is_a_problem_of_that_partition(tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ def without_rights() -> Iterator[None]:
     """As another user than root, who may read everything."""
     user_id = os.geteuid()
     if user_id == 0:
-        os.seteuid(NOBODY)
+        os.seteuid(OTHER_USER_ID)
     try:
         yield
     finally:

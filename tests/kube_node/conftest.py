@@ -20,7 +20,9 @@ from tests.servers.kubernetes_node import KubernetesNode
 def node() -> Iterator[KubernetesNode]:
     """With all images. Outside of namespaces of its own it would change the machine's network."""
     if DIRECTORY not in os.environ:
-        pytest.skip("only by `make kube-node-test`")
+        pytest.skip(
+            "a node changes networks and mounts, so it runs in namespaces of its own: only by `make kube-node-test`"
+        )
     with started_node() as started:
         yield started
 

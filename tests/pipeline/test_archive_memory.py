@@ -56,7 +56,7 @@ def _last_commit(site: Site) -> str:
 
 
 def test_a_last_commit_whose_mark_is_another_is_read(site: Site) -> None:
-    """Copied there anew, or replaced: its bytes decide what it says."""
+    """Copied there again, or replaced: its bytes decide what it says."""
     site.run()
     site.run()
     site.store.modified_ms[_last_commit(site)] += 1

@@ -1,4 +1,4 @@
-"""What the leader has reported as stable need not settle; what is not stable yet is looked at again soon."""
+"""What the leader has reported as stable need not settle; what is not stable yet is checked again soon."""
 
 from __future__ import annotations
 

@@ -75,6 +75,18 @@ def test_a_worker_takes_the_keys_of_its_environment(monkeypatch: pytest.MonkeyPa
     )
 
 
+def test_a_worker_follows_a_flag_that_has_overridden_a_variable(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(PLACE + name, "inherited")
+    files = {f"{name}_file": str(tmp_path / name) for name in ("access_key_id", "secret_access_key")}
+    for variable, text in secret_variables(a_task(**files).store.s3).items():
+        monkeypatch.setenv(variable, text)
+    found = arrived(a_task(**files)).store.s3
+    assert (found.access_key_id, {name: str(file) for name, file in found.key_files.items()}) == (None, files)
+
+
 def test_without_keys_the_sdk_looks_for_them() -> None:
     assert arrived(a_task()) == a_task()
     assert secret_variables(a_task().store.s3) == {}
