@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -52,7 +53,8 @@ def committed(snapshot_result: str) -> events.SegmentCommitted:
 
 
 def checked(*statuses: PartitionStatus) -> events.PartitionsChecked:
-    return events.PartitionsChecked(statuses, frozenset())
+    named = (replace(status, topic_partition=TopicPartition("orders", n)) for n, status in enumerate(statuses))
+    return events.PartitionsChecked(tuple(named), frozenset())
 
 
 def values(metrics: Metrics) -> dict[str, float]:
@@ -79,6 +81,7 @@ def test_a_segments_journey_is_counted(metrics: Metrics) -> None:
     metrics.handle(checked(a_status(2, age_s=60)))
     metrics.handle(events.SegmentUploaded(SEGMENT, 108, 1.5))
     metrics.handle(committed("equal"))
+    metrics.handle(events.BacklogChanged(ORDERS, 1, 100, NOW_MS, None, 0))
     found = values(metrics)
     assert found[f"{PREFIX}_segments_total,result=ok,stage=uploaded"] == 1
     assert found[f"{PREFIX}_bytes_total,stage=committed"] == 108
@@ -96,7 +99,7 @@ def test_ages_grow_while_nothing_happens(metrics: Metrics, clock: ManualClock) -
     found = values(metrics)
     assert found[f"{PREFIX}_oldest_pending_segment_age_seconds"] == pytest.approx(100, abs=0.01)
     assert found[f"{PREFIX}_broker_metadata_age_seconds"] == 40
-    metrics.handle(committed("absent"))
+    metrics.handle(events.BacklogChanged(ORDERS, 0, 0, None, None, 0))
     assert values(metrics)[f"{PREFIX}_oldest_pending_segment_age_seconds"] == 0
 
 
@@ -211,9 +214,9 @@ def test_the_age_of_what_is_due_grows_until_it_is_done(metrics: Metrics, clock: 
 
 def test_the_oldest_pending_segment_is_reported_while_others_are_archived(metrics: Metrics) -> None:
     metrics.handle(checked(a_status(2, age_s=100)))
-    metrics.handle(events.BacklogChanged(ORDERS, NOW_MS - 40_000, None, 0))
+    metrics.handle(events.BacklogChanged(ORDERS, 1, 100, NOW_MS - 40_000, None, 0))
     assert values(metrics)[f"{PREFIX}_oldest_pending_segment_age_seconds"] == pytest.approx(40, abs=0.01)
-    metrics.handle(events.BacklogChanged(ORDERS, None, None, 0))
+    metrics.handle(events.BacklogChanged(ORDERS, 0, 0, None, None, 0))
     assert values(metrics)[f"{PREFIX}_oldest_pending_segment_age_seconds"] == 0
 
 

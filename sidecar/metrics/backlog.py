@@ -21,7 +21,7 @@ class Backlog:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._segments = 0
+        self._segments: dict[TopicPartition, int] = {}
         self._oldest_ms: dict[TopicPartition, int] = {}
         self._deadlines_ms: dict[TopicPartition, int] = {}
         self._unknown: set[TopicPartition] = set()
@@ -32,37 +32,34 @@ class Backlog:
         """These are all partitions."""
         with self._lock:
             self._is_checked = True
-            self._segments, self._oldest_ms, self._deadlines_ms = 0, {}, {}
+            self._segments, self._oldest_ms, self._deadlines_ms = {}, {}, {}
             self._unknown, self._active_ms = set(), []
             for status in statuses:
-                self._segments += status.pending_segments
-                self._waits(status.topic_partition, status.oldest_pending_ms, status.deadline_ms)
+                self._waits(status)
                 if status.active_deadline_ms is not None:
                     self._active_ms.append(status.active_deadline_ms)
                 if not status.is_retention_known:
                     self._unknown.add(status.topic_partition)
 
-    def committed(self) -> None:
-        """One more segment is in the archive."""
-        with self._lock:
-            self._segments = max(0, self._segments - 1)
-            if not self._segments:
-                self._oldest_ms = {}
-
     def changed(self, backlog: BacklogChanged) -> None:
         with self._lock:
-            self._waits(backlog.topic_partition, backlog.oldest_pending_ms, backlog.deadline_ms)
-            if backlog.oldest_pending_ms is None:
+            self._waits(backlog)
+            if not backlog.pending_segments:
                 self._unknown.discard(backlog.topic_partition)
 
-    def _waits(self, topic_partition: TopicPartition, oldest_ms: int | None, deadline_ms: int | None) -> None:
-        for known, at_ms in ((self._oldest_ms, oldest_ms), (self._deadlines_ms, deadline_ms)):
-            known.pop(topic_partition, None)
-            if at_ms is not None:
-                known[topic_partition] = at_ms
+    def _waits(self, what: PartitionStatus | BacklogChanged) -> None:
+        for known, figure in (
+            (self._segments, what.pending_segments or None),
+            (self._oldest_ms, what.oldest_pending_ms),
+            (self._deadlines_ms, what.deadline_ms),
+        ):
+            known.pop(what.topic_partition, None)
+            if figure is not None:
+                known[what.topic_partition] = figure
 
     def segments(self) -> int:
-        return self._segments
+        with self._lock:
+            return sum(self._segments.values())
 
     def oldest_age_s(self) -> float:
         """0 if nothing waits."""

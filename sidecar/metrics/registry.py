@@ -126,7 +126,6 @@ class Metrics(Declarations):
                 self._came_through(Stage.COMMITTED, entry.size_bytes)
                 self._snapshots.labels(entry.snapshot.origin).inc()
                 self._conformance.labels(snapshot_result).inc()
-                self._backlog.committed()
             case events.CommitFailed():
                 self._segments.labels(Stage.COMMITTED, "failed").inc()
             case events.OffsetsLost():

@@ -173,6 +173,8 @@ class BacklogChanged(DomainEvent):
     """A commit has shortened a partition's backlog. The fields are those of `PartitionStatus`."""
 
     topic_partition: TopicPartition
+    pending_segments: int
+    pending_bytes: int
     oldest_pending_ms: int | None
     deadline_ms: int | None
     pinned_deleted_bytes: int

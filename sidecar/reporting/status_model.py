@@ -194,23 +194,23 @@ class StatusModel:
         self._archived_bytes += entry.size_bytes
         status = self._statuses.get(name)
         if status is not None:
-            self._statuses[name] = replace(
-                status,
-                archived_end_offset=entry.end_offset,
-                pending_segments=max(0, status.pending_segments - 1),
-                pending_bytes=max(0, status.pending_bytes - event.segment.size_bytes),
-            )
+            self._statuses[name] = replace(status, archived_end_offset=entry.end_offset)
 
     def _shorten(self, event: events.BacklogChanged) -> bool:
         status = self._statuses.get(event.topic_partition)
         if status is None:
             return False
-        deadline_ms, pinned_deleted_bytes = event.deadline_ms, event.pinned_deleted_bytes
-        if (status.deadline_ms, status.pinned_deleted_bytes) == (deadline_ms, pinned_deleted_bytes):
-            return False
-        self._statuses[event.topic_partition] = replace(
-            status, deadline_ms=deadline_ms, pinned_deleted_bytes=pinned_deleted_bytes
+        shortened = replace(
+            status,
+            pending_segments=event.pending_segments,
+            pending_bytes=event.pending_bytes,
+            oldest_pending_ms=event.oldest_pending_ms,
+            deadline_ms=event.deadline_ms,
+            pinned_deleted_bytes=event.pinned_deleted_bytes,
         )
+        if shortened == status:
+            return False
+        self._statuses[event.topic_partition] = shortened
         return True
 
     def failed(self, where: str, kind: str, text: str) -> None:

@@ -386,9 +386,15 @@ class PartitionArchiver:
 
     def backlog(self, files: PartitionFiles) -> BacklogChanged:
         """What is left to archive of these files, after a commit."""
-        pinned_deleted_bytes = sum(gone.size_bytes for gone in self.held.gone)
-        oldest_pending_ms = oldest_ms(self.pending(files))
-        return BacklogChanged(self.topic_partition, oldest_pending_ms, self.deadline_ms(files), pinned_deleted_bytes)
+        pending = self.pending(files)
+        return BacklogChanged(
+            self.topic_partition,
+            pending_segments=len(pending),
+            pending_bytes=sum(segment.size_bytes for segment in pending),
+            oldest_pending_ms=oldest_ms(pending),
+            deadline_ms=self.deadline_ms(files),
+            pinned_deleted_bytes=sum(gone.size_bytes for gone in self.held.gone),
+        )
 
     def status(
         self, files: PartitionFiles, plan: PartitionPlan | None, outcome: PartitionOutcome | None

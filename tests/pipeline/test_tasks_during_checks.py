@@ -214,6 +214,7 @@ def test_what_is_archived_does_not_stay_waiting_after_a_check_that_ended_without
         restarted.drive(within(WAIT_S, lambda: not restarted.tasks.plannings))
         (read,) = status_of(tools).figures().partitions
         assert (read.status.pending_segments, sample(tools, "data_at_risk_in_seconds")) == (0, math.inf)
+        assert sample(tools, "pending_segments") == 0
 
 
 def test_a_check_that_found_partitions_has_not_found_nothing(tmp_path: Path) -> None:

@@ -180,8 +180,8 @@ def test_a_commit_moves_the_risk_of_its_partition_and_of_no_other() -> None:
         (WAITS, PartitionStatus(other, True, 0, 10, deadline_ms=NOW_MS + 9_000)), frozenset()
     )
     for backlog, at_risk_in_s, unknown, age_s in (
-        (events.BacklogChanged(ORDERS, NOW_MS - 2_000, NOW_MS + 7_000, 0), 7, 1, 2),
-        (events.BacklogChanged(ORDERS, None, None, 0), 9, 0, 0),
+        (events.BacklogChanged(ORDERS, 1, 100, NOW_MS - 2_000, NOW_MS + 7_000, 0), 7, 1, 2),
+        (events.BacklogChanged(ORDERS, 0, 0, None, None, 0), 9, 0, 0),
     ):
         _, metrics, _ = reported(checked, backlog)
         shown = [

@@ -71,6 +71,7 @@ def test_a_commit_shows_at_once_before_the_next_check() -> None:
     model.handle(SegmentUploaded(files(0), 100, 1.0))
     model.handle(EXTENT)
     model.handle(SegmentCommitted(files(0), archived_segment(0, 10), "equal"))
+    model.handle(BacklogChanged(ORDERS, 1, 100, None, None, 0))
     (found,) = model.figures().partitions
     assert (found.uploads, found.segments_archived, found.extent.end_offset) == ((), 1, 10)
     assert (found.status.pending_segments, found.status.pending_bytes, found.status.archived_end_offset) == (1, 100, 10)
@@ -89,15 +90,16 @@ def test_of_a_partition_that_is_gone_from_the_disk_nothing_is_kept_unless_it_may
 
 
 def test_when_the_broker_deletes_is_shown_again_after_each_commit() -> None:
-    model = fed(checked(status(deadline_ms=1_000)), BacklogChanged(ORDERS, None, 9_000, 7))
+    model = fed(checked(status(deadline_ms=1_000)), BacklogChanged(ORDERS, 1, 100, None, 9_000, 7))
     found = model.figures().partitions[0].status
     assert (found.deadline_ms, found.pinned_deleted_bytes) == (9_000, 7)
+    assert (found.pending_segments, found.pending_bytes) == (1, 100)
     version = model.version
-    model.handle(BacklogChanged(ORDERS, None, 9_000, 7))
-    model.handle(BacklogChanged(TopicPartition("gone", 0), None, 5, 0))
+    model.handle(BacklogChanged(ORDERS, 1, 100, None, 9_000, 7))
+    model.handle(BacklogChanged(TopicPartition("gone", 0), 1, 100, None, 5, 0))
     model.handle(CommitFailed(ORDERS))
     assert model.version == version
-    model.handle(BacklogChanged(ORDERS, None, None, 0))
+    model.handle(BacklogChanged(ORDERS, 0, 0, None, None, 0))
     assert model.figures().partitions[0].status.deadline_ms is None
 
 
