@@ -142,6 +142,9 @@ RECIPE_MEMORY_BYTES: Final = 1024 * MIB
 """Memory limit of the container in the recipes. A test compares."""
 RECIPE_WORK_BYTES: Final = 10240 * MIB
 """Size of the volume for work files in the recipes. A test compares."""
+RECIPE_WORK_REQUESTED_BYTES: Final = 1024 * MIB
+RECIPE_EPHEMERAL_BYTES: Final = RECIPE_WORK_REQUESTED_BYTES + 1536 * MIB
+"""Request of ephemeral storage in the recipes: work files, /tmp and logs. A test compares."""
 RECIPE_PORT: Final = 9308
 """Port of the container in the recipes. A test compares."""
 _ALL_ADDRESSES: Final = ("0.0.0.0", "::")  # noqa: S104 - in a pod
@@ -253,5 +256,12 @@ def _size_remarks(settings: Settings) -> str:
             f"# With these settings compaction may write {work_mebibytes} MiB: raise the sizeLimit of tiered-sidecar-work, "
             f"{RECIPE_WORK_BYTES // MIB}Mi in the recipe,\n"
             "# beyond which the broker's pod is evicted, or make it an ephemeral claim.\n"
+        )
+    if work_mebibytes > RECIPE_WORK_REQUESTED_BYTES // MIB:
+        requested_mebibytes = (RECIPE_EPHEMERAL_BYTES - RECIPE_WORK_REQUESTED_BYTES) // MIB + work_mebibytes
+        remarks += (
+            f"# Unless that volume is a claim, request {requested_mebibytes}Mi of ephemeral-storage for the container instead of "
+            f"{RECIPE_EPHEMERAL_BYTES // MIB}Mi. A node whose\n"
+            "# disk fills evicts pods that use more than they request first.\n"
         )
     return remarks

@@ -9,7 +9,15 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from sidecar.cli.kubernetes import RECIPE_MEMORY_BYTES, RECIPE_PORT, RECIPE_WORK_BYTES, Host, config_map, recipe
+from sidecar.cli.kubernetes import (
+    RECIPE_EPHEMERAL_BYTES,
+    RECIPE_MEMORY_BYTES,
+    RECIPE_PORT,
+    RECIPE_WORK_BYTES,
+    Host,
+    config_map,
+    recipe,
+)
 from sidecar.cli.options import GlobalOptions
 from sidecar.config import load_settings
 from sidecar.errors import SettingsError
@@ -64,6 +72,7 @@ def test_the_recipes_name_it_and_have_the_port_and_memory_that_it_is_checked_aga
     assert "name: archive-settings\n" in text
     assert f"containerPort: {RECIPE_PORT}\n" in text
     assert text.count(f"memory: {RECIPE_MEMORY_BYTES // MIB}Mi\n") == 2
+    assert text.count(f"ephemeral-storage: {RECIPE_EPHEMERAL_BYTES // MIB}Mi\n") == 1
     assert re.search(rf"tiered-sidecar-work\n +emptyDir:\n +sizeLimit: {RECIPE_WORK_BYTES // MIB}Mi\n", text)
 
 
@@ -112,6 +121,8 @@ def test_sizes_beyond_those_of_the_recipe_are_reported_as_the_chart_reckons_them
     (recipes,) = (found for found in objects if found["metadata"]["name"].endswith("-recipes"))
     size = re.findall(r"tiered-sidecar-work\n +emptyDir:\n +sizeLimit: ([0-9]+)Mi", recipes["data"]["plain.yaml"])
     assert re.findall(r"compaction may write ([0-9]+) MiB", text) == size
+    requested = re.findall(r"ephemeral-storage: ([0-9]+)Mi", recipes["data"]["plain.yaml"])
+    assert re.findall(r"request ([0-9]+)Mi of ephemeral-storage", text) == requested
     assert ("# With these settings the container needs 2368 MiB: raise its memory" in text) == (engine == "auto")
 
 

@@ -1,4 +1,7 @@
-"""The volume for work files: as large as compaction may need, for an emptyDir that is overrun gets the broker's pod evicted."""
+"""The volume for work files: as large as compaction may need, for an emptyDir that is overrun gets the broker's pod evicted.
+
+And the request of ephemeral storage: a node whose disk fills evicts pods that use more than they request first.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,8 @@ import yaml
 from sidecar.config import CompactionSettings, load_settings
 from sidecar.doctor.machine import work_needed_bytes
 from sidecar.ports import MIB
-from tests.helm.charts import NEEDED, HelmFailed, rendered
+from tests.helm.charts import CHART, NEEDED, HelmFailed, rendered
+from tests.helm.test_charts import pods_of
 
 pytestmark = pytest.mark.real
 
@@ -80,3 +84,60 @@ def test_a_volume_of_its_own_takes_its_place() -> None:
     given = {f"{claim}.resources.requests.storage": "64Gi", f"{claim}.accessModes[0]": "ReadWriteOnce"}
     template = {"spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "64Gi"}}}}
     assert work_volume({**COMPACTING, **given}) == {"ephemeral": {"volumeClaimTemplate": template}}
+
+
+def requests(pod: dict[str, Any]) -> dict[str, str]:
+    """Ephemeral storage that the containers of a pod request, by name; none may have a limit."""
+    containers = [*pod.get("initContainers", ()), *pod.get("containers", ())]
+    assert not any("ephemeral-storage" in found["resources"].get("limits", {}) for found in containers)
+    return {found["name"]: found["resources"]["requests"].get("ephemeral-storage", "") for found in containers}
+
+
+def of_the_recipe(values: dict[str, str]) -> dict[str, str]:
+    (config_map,) = (
+        found for found in rendered({**NEEDED, **values}) if found["metadata"]["name"].endswith("-recipes")
+    )
+    return requests(yaml.safe_load(config_map["data"]["plain.yaml"])["spec"]["template"]["spec"])
+
+
+OWN_CLAIM = {"sidecar.workVolume.ephemeral.volumeClaimTemplate.spec.resources.requests.storage": "64Gi"}
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({}, "2560Mi"),
+        (COMPACTING, f"{2560 + 2 * JOB_MEBIBYTES}Mi"),
+        ({**COMPACTING, "settings.compaction.max_job_bytes": str(1024 * MIB)}, "4608Mi"),
+        ({**COMPACTING, **OWN_CLAIM}, "1536Mi"),
+        ({"sidecar.workVolume.emptyDir.sizeLimit": "64Gi"}, "2560Mi"),
+        ({"sidecar.tmpSizeLimit": "256Mi"}, "1792Mi"),
+        ({"sidecar.native": "false"}, "2560Mi"),
+        ({"sidecar.resources.requests.ephemeral-storage": "20Gi"}, "20Gi"),
+        ({"sidecar.resources.requests.ephemeral-storage": "0"}, "0"),
+        ({"sidecar.resources": "null"}, "2560Mi"),
+    ],
+)
+def test_a_pod_requests_the_ephemeral_storage_that_it_may_use(values: dict[str, str], expected: str) -> None:
+    assert str(of_the_recipe(values)["tiered-sidecar"]) == expected
+
+
+def test_every_container_with_work_files_requests_it(tmp_path: Path) -> None:
+    heal = "heal-producer-snapshots"
+    assert of_the_recipe({"heal.enabled": "true"}) == {heal: "1536Mi", "tiered-sidecar": "2560Mi"}
+    case = CHART / "ci" / "strimzi-values.yaml"
+    (template,) = (one["template"] for one in rendered(files=[case]) if one["kind"] == "PodTemplate")
+    injected = requests({"initContainers": template["spec"]["initContainers"]})
+    assert injected[heal] == "1536Mi"
+    assert injected["tiered-sidecar"].endswith("Mi")
+    (job,) = (pod for pod in pods_of(rendered(files=[CHART / "ci" / "backfill-once-values.yaml"])) if pod["containers"])
+    assert requests(job) == {"backfill": "2560Mi"}
+    demo = [requests(pod) for pod in pods_of(rendered(files=[CHART / "ci" / "demo-values.yaml"]))]
+    assert {"tiered-sidecar": "2560Mi", "kafka": "1Gi"} in demo
+
+
+def test_a_limit_that_would_evict_the_broker_is_refused() -> None:
+    limit = "sidecar.resources.limits.ephemeral-storage"
+    with pytest.raises(HelmFailed, match=re.escape("limits.ephemeral-storage is 2Gi, and 2560 MiB may be needed")):
+        rendered({**NEEDED, limit: "2Gi"})
+    rendered({**NEEDED, limit: "2560Mi"})

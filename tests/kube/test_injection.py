@@ -112,7 +112,7 @@ INVALID = {
     "resources.limits.cpu=100m": "must be less than or equal to cpu limit",
     "extraVolumeMounts[2].name=a,sidecar.extraVolumeMounts[2].mountPath=/a": 'Not found: "a"',
     "extraVolumes[2].name=kafka-ca": 'Duplicate value: "kafka-ca"',
-    "tmpSizeLimit=much": "quantities must match the regular expression",
+    "workVolume.emptyDir.sizeLimit=much": "quantities must match the regular expression",
 }
 """By a value of the container, what the API server says of it."""
 

@@ -90,7 +90,7 @@ env:
   - name: NUMBA_CACHE_DIR
     value: /tmp/kernels
 resources:
-{{- toYaml $values.heal.resources | nindent 2 }}
+{{- include "tiered-sidecar-lib.withEphemeralStorage" (dict "root" .root "resources" $values.heal.resources "work" false) | nindent 2 }}
 securityContext:
 {{- include "tiered-sidecar-lib.securityContext" . | nindent 2 }}
 volumeMounts:

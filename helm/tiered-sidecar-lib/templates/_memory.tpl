@@ -4,8 +4,8 @@ heap and what it needs besides, and a Python process for each core of a local ma
 */}}
 
 {{/*
-`resources` of the sidecar with a memory limit and an equal request. Less than is needed is refused; without a limit there is room
-besides, in steps of 256 MiB. Takes the root context.
+`resources` of the sidecar with a memory limit and an equal request, and a request of ephemeral storage. Less memory than is needed is
+refused; without a limit there is room besides, in steps of 256 MiB. Takes the root context.
 */}}
 {{- define "tiered-sidecar-lib.resources" -}}
 {{- $resources := deepCopy (default dict .Values.sidecar.resources) -}}
@@ -29,7 +29,8 @@ besides, in steps of 256 MiB. Takes the root context.
 {{- $limits = merge (dict "memory" (ternary $requests.memory (printf "%dMi" $limit) (gt $requested (int $limit)))) $limits -}}
 {{- end -}}
 {{- $requests = merge $requests (dict "memory" $limits.memory) -}}
-{{- toYaml (merge (dict "limits" $limits "requests" $requests) $resources) -}}
+{{- $resources = merge (dict "limits" $limits "requests" $requests) $resources -}}
+{{- include "tiered-sidecar-lib.withEphemeralStorage" (dict "root" . "resources" $resources) -}}
 {{- end -}}
 
 {{- define "tiered-sidecar-lib.neededMebibytes" -}}

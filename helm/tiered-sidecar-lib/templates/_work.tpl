@@ -1,6 +1,8 @@
 {{/*
 The volume for journal, compiled kernels and work files of compaction. The kubelet evicts a whole pod, the broker with it, when more lies in
 an emptyDir than its sizeLimit; so the limit is what the settings need, and less is refused. Sizes: docs/reference/sizing.md.
+When the node's disk fills, the kubelet first evicts pods that use more ephemeral storage than they request. So each container requests what
+the settings need, and has no limit: beyond one, its pod is evicted, too.
 */}}
 
 {{/* The source of the volume. Takes the root context. */}}
@@ -47,4 +49,27 @@ emptyDir:
 {{- end -}}
 {{- end -}}
 {{- add 1024 (div $staging 1048576) (mul $jobs (div $jobBytes 1048576)) -}}
+{{- end -}}
+
+{{/*
+`resources` with a request of ephemeral storage: work files, unless a volume of its own has them, /tmp, and 512 MiB for the logs of the pod's
+containers. Takes a dict: root, resources, work (false where that volume is not mounted).
+*/}}
+{{- define "tiered-sidecar-lib.withEphemeralStorage" -}}
+{{- $resources := deepCopy (default dict .resources) -}}
+{{- $requests := default dict $resources.requests -}}
+{{- if not (hasKey $requests "ephemeral-storage") -}}
+{{- $needed := add 512 (int (include "tiered-sidecar-lib.mebibytes" .root.Values.sidecar.tmpSizeLimit)) -}}
+{{- $other := .root.Values.sidecar.workVolume -}}
+{{- if and (not (eq .work false)) (or (not $other) (hasKey $other "emptyDir")) -}}
+{{- $needed = add $needed (int (include "tiered-sidecar-lib.workMebibytes" (include "tiered-sidecar-lib.settings" .root | fromYaml))) -}}
+{{- end -}}
+{{- $limit := get (default dict $resources.limits) "ephemeral-storage" -}}
+{{- if and $limit (lt (int (include "tiered-sidecar-lib.mebibytes" $limit)) (int $needed)) -}}
+{{- fail (printf "resources.limits.ephemeral-storage is %v, and %d MiB may be needed; beyond the limit the kubelet evicts the pod, the broker with it: leave it out" $limit $needed) -}}
+{{- end -}}
+{{- $_ := set $requests "ephemeral-storage" (printf "%dMi" $needed) -}}
+{{- end -}}
+{{- $_ := set $resources "requests" $requests -}}
+{{- toYaml $resources -}}
 {{- end -}}
