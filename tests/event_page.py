@@ -128,7 +128,7 @@ MEANINGS: dict[str, tuple[str, str]] = {
         "`kafka-transactions.sh find-hanging`, then `abort`.",
     ),
     "http_connections_refused": (
-        "Too many connections to the HTTP port.",
+        "Too many connections to the HTTP port, or to the webhook.",
         "Find the client, or raise `http.max_connections`.",
     ),
     "http_request_failed": (

@@ -44,6 +44,7 @@ def patch(pod: Json, injection: Json) -> list[dict[str, Any]]:
         _add("/metadata/labels/tiered-sidecar~1scrape", "true"),
         *([] if spec.get("initContainers") else [_add("/spec/initContainers", [])]),
         *(_add("/spec/initContainers/-", _filled(one, facts, mounts)) for one in injection["initContainers"]),
+        *([] if spec.get("volumes") else [_add("/spec/volumes", [])]),
         *(_add("/spec/volumes/-", one) for one in injection["volumes"] if one["name"] not in known),
     ]
 

@@ -4,29 +4,29 @@ from __future__ import annotations
 
 import base64
 import json
-import socket
 import ssl
 import sys
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from socketserver import ThreadingTCPServer
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import structlog
 
 from sidecar.admission.patch import patch
+from sidecar.clock import Clock, SystemClock
 from sidecar.errors import SettingsError
+from sidecar.http.bounded_server import BoundedServer, Clients
 
 _log = structlog.get_logger(__name__)
-REQUEST_TIMEOUT_S: Final = 10.0
-"""API servers wait for 5 s, the chart's `timeoutSeconds`."""
-_POLL_S: Final = 0.1
-REVIEW_BYTES_MAX: Final = 8 << 20
-"""An object of Kubernetes has 1.5 MiB at most, and a review of an update has two."""
+CLIENT_TIMEOUT_S: Final = 5.0
+"""From the connection to the answer, with the handshake. API servers wait as long, the chart's `timeoutSeconds`."""
+REVIEWS_MAX: Final = 8
+"""Answered at once. Only these have their bodies in memory, of which the chart gives 128 MiB."""
+REVIEW_BYTES_MAX: Final = 4 << 20
+"""An object of Kubernetes has 1.5 MiB at most, and a request to an API server 3 MiB."""
 
 
 def review_answer(review: Mapping[str, Any], injection: Mapping[str, Any]) -> dict[str, Any]:
@@ -50,53 +50,48 @@ class WebhookFiles:
     key: Path
 
 
-class WebhookServer(ThreadingTCPServer):
-    """Serves in a thread of its own until it is closed. A context manager.
+class WebhookServer(BoundedServer):
+    """Answers reviews until it is closed.
 
-    No `HTTPServer`: that looks up the name of its address, which may hang.
+    A refused connection is a failure for the API server, which then creates the pod as it was, and at once.
     """
 
-    daemon_threads = True
-    allow_reuse_address = True
-    request_queue_size = 64
-
-    def __init__(self, address: tuple[str, int], files: WebhookFiles) -> None:
+    def __init__(self, address: tuple[str, int], files: WebhookFiles, clock: Clock | None = None) -> None:
         """Bind and begin to serve. Raises SettingsError if a file cannot be used or the address cannot be listened on."""
         self.files = files
         self._loaded: tuple[int, int] | None = None
         try:
             self._load_certificate()
-            self.injection()
-            if ":" in address[0]:
-                self.address_family = socket.AF_INET6
-            super().__init__(address, _Handler)
         except (OSError, ValueError) as error:
-            raise SettingsError(f"cannot serve with {files} at {address[0]}:{address[1]}: {error}") from error
-        self._thread = threading.Thread(target=self.serve_forever, args=(_POLL_S,), name="webhook", daemon=True)
-        self._thread.start()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_exception: object) -> None:
-        self.shutdown()
-        self.server_close()
-        self._thread.join()
+            raise SettingsError(
+                f"--certificate {files.certificate} and --key {files.key}: no PEM certificate with its key ({error})"
+            ) from error
+        try:
+            self.injection()
+        except (OSError, ValueError) as error:
+            raise SettingsError(f"--injection {files.injection}: no JSON of the Helm chart ({error})") from error
+        remedy = "find the client that sends so many; roll the pods that `k8s missing` lists"
+        clients = Clients(REVIEWS_MAX, CLIENT_TIMEOUT_S, clock or SystemClock(), remedy)
+        super().__init__(address, _Handler, clients, "--bind")
 
     def injection(self) -> dict[str, Any]:
         """What pods get now. Raises OSError or ValueError."""
         found: dict[str, Any] = json.loads(self.files.injection.read_text(encoding="utf-8"))
         return found
 
-    def finish_request(self, request: Any, client_address: Any) -> None:
-        """Serve one connection; the handshake is on its thread, so that a silent client blocks no other."""
-        request.settimeout(REQUEST_TIMEOUT_S)
+    def get_request(self) -> tuple[Any, Any]:
+        """A client. Raises OSError if it went away already."""
+        plain, client_address = super().get_request()
         try:
             self._load_certificate()
         except OSError as error:  # while the kubelet replaces them; ssl.SSLError is one
             _log.warning("webhook_certificate_unreadable", error=str(error), remedy="the loaded certificate stays")
-        with self._context.wrap_socket(request, server_side=True) as secured:
-            super().finish_request(secured, client_address)
+        return self._context.wrap_socket(plain, server_side=True, do_handshake_on_connect=False), client_address
+
+    def finish_request(self, request: Any, client_address: Any) -> None:
+        """Serve one connection; the handshake is on its thread, so that a silent client blocks no other."""
+        request.do_handshake()
+        super().finish_request(request, client_address)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that went away or does not trust the certificate; a failed review is logged by the handler."""
@@ -119,7 +114,11 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         """Answer a review. An API server takes any other status for a failure, and creates the pod as it was."""
-        length = int(self.headers.get("Content-Length") or 0)
+        if not self.server.clients.has_turn(self.request):
+            self._send(HTTPStatus.SERVICE_UNAVAILABLE, b"")
+            return
+        given = self.headers.get("Content-Length") or ""
+        length = int(given) if given.isdecimal() and len(given) < 10 else 0
         # A small one is read also where it is refused: closing with unread data resets the connection, and the answer with it.
         body = self.rfile.read(length) if 0 < length <= REVIEW_BYTES_MAX else b""
         if self.path.partition("?")[0] != "/mutate" or not body:
@@ -127,7 +126,7 @@ class _Handler(BaseHTTPRequestHandler):
             return
         try:
             answer = review_answer(json.loads(body), self.server.injection())
-        except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             _log.error(
                 "injection_failed", error=repr(error), remedy="the pod is created without the sidecar; roll it later"
             )

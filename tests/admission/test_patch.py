@@ -85,3 +85,11 @@ def test_a_pod_without_data_stays_as_it_is(injection: dict[str, Any]) -> None:
     other = strimzi_pod("pool", 0, ["data"])
     other["spec"]["containers"][0]["name"] = "connect"
     assert patch(other, injection) == []
+
+
+def test_a_pod_without_volumes_gets_all_of_them(injection: dict[str, Any]) -> None:
+    """The API server could not apply the patch otherwise, and answered with an internal error."""
+    pod = strimzi_pod("pool", 0, ["data"])
+    del pod["spec"]["volumes"]
+    made = injected(pod, injection)
+    assert made["spec"]["volumes"] == injection["volumes"]

@@ -11,15 +11,21 @@ import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sidecar.admission.server import REVIEW_BYTES_MAX, WebhookFiles, WebhookServer
+from sidecar.admission import server
+from sidecar.admission.server import CLIENT_TIMEOUT_S, REVIEW_BYTES_MAX, WebhookFiles, WebhookServer
+from sidecar.clock import Clock, SystemClock
 from sidecar.errors import SettingsError
+from sidecar.http.bounded_server import WAITING_PER_SERVED
 from tests.admission.strimzi_pods import strimzi_pod
 from tests.cli.running import command
+from tests.fakes.manual_clock import ManualClock
+from tests.http.asking import with_a_request
 from tests.servers.certificates import Authority
 from tests.servers.process import ServerProcess, free_port, port_answers
 
@@ -36,13 +42,13 @@ def review(pod: object) -> dict[str, Any]:
 class Hook:
     """A server, and an API server's side of it."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, clock: Clock | None = None) -> None:
         self.authority = Authority(directory / "pki")
         self.files = WebhookFiles(directory / "injection.json", directory / "tls.crt", directory / "tls.key")
         self.files.injection.write_text(json.dumps(INJECTION))
         self.issue("first")
-        self.server = WebhookServer(("127.0.0.1", 0), self.files)
-        self.port = self.server.server_address[1]
+        self.server = WebhookServer(("127.0.0.1", 0), self.files, clock)
+        self.port = self.server.port
 
     def issue(self, name: str) -> None:
         made = self.authority.issue(name, "IP:127.0.0.1")
@@ -55,12 +61,16 @@ class Hook:
         with urllib.request.urlopen(request, timeout=30, context=context) as answer:
             return answer.read()
 
-    def subject(self) -> str:
+    def connected(self, text: str = "") -> ssl.SSLSocket:
+        """A connection on which this was sent."""
         context = ssl.create_default_context(cafile=str(self.authority.ca_file))
-        with (
-            socket.create_connection(("127.0.0.1", self.port), timeout=30) as plain,
-            context.wrap_socket(plain, server_hostname="127.0.0.1") as secured,
-        ):
+        plain = socket.create_connection(("127.0.0.1", self.port), timeout=30)
+        secured = context.wrap_socket(plain, server_hostname="127.0.0.1")
+        secured.sendall(text.encode())
+        return secured
+
+    def subject(self) -> str:
+        with self.connected() as secured:
             return str(dict(part[0] for part in secured.getpeercert()["subject"])["commonName"])  # type: ignore[index, misc]
 
 
@@ -90,6 +100,7 @@ def test_a_pod_that_needs_nothing_is_allowed_without_a_patch(hook: Hook) -> None
     [
         ("/mutate", b"no json", 500),
         ("/mutate", b"[]", 500),
+        ("/mutate", b"[" * 100_000, 500),
         ("/mutate", b"{}", 500),
         ("/mutate", json.dumps(review(None)).encode(), 500),
         ("/mutate", b"", 400),
@@ -107,15 +118,10 @@ def test_whatever_else_comes_is_a_failure_that_the_api_server_ignores(
     assert hook.call("/healthz") == b""
 
 
-@pytest.mark.parametrize("length", [REVIEW_BYTES_MAX + 1, -1])
-def test_a_body_of_another_length_than_reviews_have_is_not_read(length: int, hook: Hook) -> None:
-    context = ssl.create_default_context(cafile=str(hook.authority.ca_file))
-    with (
-        socket.create_connection(("127.0.0.1", hook.port), timeout=30) as plain,
-        context.wrap_socket(plain, server_hostname="127.0.0.1") as secured,
-    ):
-        secured.sendall(f"POST /mutate HTTP/1.0\r\nContent-Length: {length}\r\n\r\n".encode())
-        assert b" 400 " in secured.recv(100)
+@pytest.mark.parametrize("length", [str(REVIEW_BYTES_MAX + 1), "-1", "many", "9" * 5000])
+def test_a_body_of_another_length_than_reviews_have_is_not_read(length: str, hook: Hook) -> None:
+    with hook.connected(f"POST /mutate HTTP/1.0\r\nContent-Length: {length}\r\n\r\n") as client:
+        assert b" 400 " in client.recv(100)
 
 
 def test_replaced_files_are_used_from_the_next_connection_on(hook: Hook) -> None:
@@ -135,9 +141,64 @@ def test_replaced_files_are_used_from_the_next_connection_on(hook: Hook) -> None
     assert json.loads(base64.b64decode(response["patch"]))[-1]["value"] == {"name": "late"}
 
 
-def test_a_silent_client_blocks_no_other(hook: Hook) -> None:
-    with socket.create_connection(("127.0.0.1", hook.port), timeout=30):
+HALF = "POST /mutate HTTP/1.0\r\nContent-Length: 2\r\n\r\n{"
+"""A review whose end is still to come."""
+
+
+def ended(client: socket.socket) -> bool:
+    """Waits until the server sends something or closes; whether it closed without an answer."""
+    try:
+        return client.recv(1) == b""
+    except (ConnectionError, ssl.SSLError):
+        return True
+
+
+def test_a_slow_client_is_cut_off_wherever_it_is_and_blocks_no_other(tmp_path: Path) -> None:
+    clock = ManualClock()
+    hook = Hook(tmp_path, clock)
+    with (
+        hook.server,
+        socket.create_connection(("127.0.0.1", hook.port), timeout=30) as before_the_handshake,
+        hook.connected("POST /mu") as in_its_request,
+        hook.connected(HALF) as in_its_body,
+    ):
+        assert hook.call("/healthz") == b""  # so all of them, who came before, were accepted
+        clock.advance_ms(round(CLIENT_TIMEOUT_S * 1000))
+        assert all(map(ended, (before_the_handshake, in_its_request, in_its_body)))
         assert hook.call("/healthz") == b""
+
+
+def test_few_are_answered_at_once_some_wait_and_others_are_refused_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "REVIEWS_MAX", 1)
+    hook = Hook(tmp_path, ManualClock())
+    with hook.server, ExitStack() as stack:
+        clients: list[ssl.SSLSocket] = []
+        # One by one: of many whose request is still to come one would be cut off.
+        for _ in range(1 + WAITING_PER_SERVED):
+            clients.append(stack.enter_context(hook.connected(HALF)))
+            while with_a_request(hook.server) < len(clients):
+                SystemClock().sleep_s(0.005)
+        with hook.connected(HALF) as refused:
+            assert b" 503 " in refused.recv(100)
+        assert hook.call("/healthz") == b""
+        for client in clients:
+            client.sendall(b"}")
+        assert all(b" 500 " in client.recv(100) for client in clients)
+
+
+def test_idle_connections_keep_no_review_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "REVIEWS_MAX", 1)
+    hook = Hook(tmp_path)
+    with hook.server, ExitStack() as stack:
+        address = ("127.0.0.1", hook.port)
+        idle = [
+            stack.enter_context(socket.create_connection(address, timeout=30)) for _ in range(2 * WAITING_PER_SERVED)
+        ]
+        body = json.dumps(review(strimzi_pod("pool", 3, ["data"]))).encode()
+        assert json.loads(hook.call(body=body))["response"]["patchType"] == "JSONPatch"
+        assert idle[0].recv(100).startswith(b"HTTP/1.0 503 ")
 
 
 def test_files_that_cannot_be_used_end_the_start(tmp_path: Path) -> None:
@@ -149,7 +210,8 @@ def test_files_that_cannot_be_used_end_the_start(tmp_path: Path) -> None:
             with pytest.raises(SettingsError, match=path.name):
                 WebhookServer(("127.0.0.1", 0), hook.files)
             path.write_text(content)
-        with pytest.raises(SettingsError, match="Address already in use"):
+        in_use = rf"^--bind: cannot listen on 127.0.0.1:{hook.port}: Address already in use; free the port"
+        with pytest.raises(SettingsError, match=in_use):
             WebhookServer(("127.0.0.1", hook.port), hook.files)
 
 

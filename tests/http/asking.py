@@ -6,6 +6,7 @@ import http.client
 
 from sidecar.config import HttpSettings
 from sidecar.http import HttpServer
+from sidecar.http.bounded_server import BoundedServer, _Stage
 
 
 def request(server: HttpServer, path: str, method: str = "GET", **headers: str) -> tuple[int, bytes, dict[str, str]]:
@@ -22,3 +23,10 @@ def a_setting(**changes: object) -> HttpSettings:
     # As long as our own requests wait: on a busy machine an answer may take longer than people would let it.
     patient = {"bind": "127.0.0.1:0", "heartbeat_timeout_s": 30, "request_timeout_s": 60}
     return HttpSettings.model_validate({**patient, **changes})
+
+
+def with_a_request(server: BoundedServer) -> int:
+    """How many clients wait for their turn or are served."""
+    clients = server.clients
+    with clients._changed:
+        return clients._number(_Stage.WAITING) + clients._number(_Stage.SERVED)

@@ -17,12 +17,11 @@ import pytest
 from sidecar.clock import SystemClock
 from sidecar.errors import SettingsError
 from sidecar.http import HttpServer
-from sidecar.http.server import _Stage
 from sidecar.metrics import Metrics
 from sidecar.reporting.health_reporter import Health
 from sidecar.reporting.status_model import StatusModel
 from tests.fakes.manual_clock import ManualClock
-from tests.http.asking import a_setting, request
+from tests.http.asking import a_setting, request, with_a_request
 
 
 def test_metrics_are_prometheus_text(server: HttpServer) -> None:
@@ -154,13 +153,6 @@ class _SlowSource(Health):
         return super().status()
 
 
-def _with_a_request(server: HttpServer) -> int:
-    """How many clients wait for their turn or are served."""
-    clients = server.clients
-    with clients._changed:
-        return clients._number(_Stage.WAITING) + clients._number(_Stage.SERVED)
-
-
 def test_many_wait_for_their_turn_more_are_turned_away_and_health_is_always_reported(clock: ManualClock) -> None:
     source, metrics = _SlowSource(clock), Metrics()
     with HttpServer(a_setting(max_connections=1), source, metrics, SystemClock()) as server:
@@ -169,7 +161,7 @@ def test_many_wait_for_their_turn_more_are_turned_away_and_health_is_always_repo
             # One is served, four wait. They come one by one: of five whose request is still to come one would be cut off.
             for _ in range(5):
                 asked.append(viewers.submit(request, server, "/status"))
-                while _with_a_request(server) < len(asked) and not asked[-1].done():
+                while with_a_request(server) < len(asked) and not asked[-1].done():
                     SystemClock().sleep_s(0.005)
             assert [request(server, "/status")[:2] for _ in range(3)] == 3 * [(503, b"too many concurrent requests\n")]
             assert request(server, "/healthz")[0] == 200

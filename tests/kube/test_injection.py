@@ -7,7 +7,9 @@ import copy
 import json
 import os
 import subprocess
+import urllib.error
 from collections.abc import Iterator
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +101,16 @@ def test_an_injected_pod_is_admitted_as_it_is(policy: Namespace, webhook: Namesp
     pod = admitted(policy, strimzi_pod("pool", 1, ["data-0", "data-1"], rack=True))
     for namespace in (policy, webhook):
         assert admitted(namespace, copy.deepcopy(pod))["spec"] == pod["spec"]
+
+
+def test_a_pod_without_volumes_gets_the_error_of_the_api_server(policy: Namespace, webhook: Namespace) -> None:
+    pod = strimzi_pod("pool", 1, ["data"])
+    del pod["spec"]["volumes"]
+    for namespace in (policy, webhook):
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            admitted(namespace, copy.deepcopy(pod))
+        assert refused.value.code == HTTPStatus.UNPROCESSABLE_ENTITY
+        assert 'volumeMounts[0].name: Not found: "data"' in json.load(refused.value)["message"]
 
 
 def test_a_webhook_that_does_not_answer_keeps_no_broker_from_starting(kubernetes_api: KubernetesApi) -> None:

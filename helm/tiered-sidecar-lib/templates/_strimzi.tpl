@@ -71,11 +71,12 @@ spec:
             },
 {{- end }}
           ].map(c, JSONPatch{op: "add", path: "/spec/initContainers/-", value: c})
+          + (has(object.spec.volumes) ? [] : [JSONPatch{op: "add", path: "/spec/volumes", value: []}])
           + [
 {{- range $injection.volumes }}
             {{ include "tiered-sidecar-lib.cel" . }},
 {{- end }}
-          ].filter(v, !object.spec.volumes.exists(o, o.name == v.name)).map(v, JSONPatch{op: "add", path: "/spec/volumes/-", value: v})
+          ].filter(v, !has(object.spec.volumes) || !object.spec.volumes.exists(o, o.name == v.name)).map(v, JSONPatch{op: "add", path: "/spec/volumes/-", value: v})
 ---
 apiVersion: admissionregistration.k8s.io/{{ .version }}
 kind: MutatingAdmissionPolicyBinding
