@@ -17,6 +17,7 @@ from pathlib import Path
 from tests.image.build import require_tools
 from tests.kube_node.build import build_images
 from tests.kube_node.node import DIRECTORY, hold
+from tests.servers.dist import go_module_programs
 from tests.servers.kubernetes import kubernetes_program, node_program
 from tests.servers.kubernetes_node import NODE_ADDRESS
 
@@ -25,6 +26,7 @@ PACKAGES = {
     "runc": "runc",
     "iptables": "iptables",
     "conntrack": "conntrack",
+    "ipset": "ipset",
     "unshare": "util-linux",
     "ip": "iproute2",
     "/usr/lib/cni/bridge": "containernetworking-plugins",
@@ -46,6 +48,7 @@ def main() -> int:
     for program in ("etcd", "kubectl"):
         kubernetes_program(program)
     node_program("kubelet")
+    go_module_programs("kube-router")
     build_images()
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     own = ["unshare", "--net", "--mount", "--uts", "--ipc", "--pid", "--fork", "--kill-child", "--mount-proc"]

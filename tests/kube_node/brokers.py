@@ -225,11 +225,16 @@ class Brokers:
                 addresses.append(self.pod(number)["status"].get("podIP"))
         return ",".join(f"{address}:9092" for address in addresses if address)
 
-    def produce(self, records: int, topic: str = TOPIC) -> None:
-        """Returns when all brokers in sync have all records, which have `RECORD_BYTES` each. Raises KafkaException."""
+    def produce(self, records: int, topic: str = TOPIC, keys: int | None = None) -> None:
+        """Returns when all brokers in sync have all records, which have `RECORD_BYTES` each. Raises KafkaException.
+
+        Args: keys: so many keys take turns; without, the records have none.
+        """
         producer, deliveries = self.producer(), Deliveries()
-        for _ in range(records):
-            producer.produce(topic, SystemRandomness().random_bytes(RECORD_BYTES), on_delivery=deliveries.count)
+        for number in range(records):
+            key = None if keys is None else str(number % keys)
+            value = SystemRandomness().random_bytes(RECORD_BYTES)
+            producer.produce(topic, value, key, on_delivery=deliveries.count)
             producer.poll(0)
         left = producer.flush(_COMMAND_TIMEOUT_S)
         if deliveries.acknowledged != records:
@@ -250,10 +255,10 @@ class Brokers:
 
     def base_offsets(self, number: int = 0, topic: str = TOPIC) -> dict[int, list[int]]:
         """By partition: the first offsets of the segment files on a broker's volume. The last is that of the active segment."""
-        logs = self.directory / f"data-{number}" / "logs"
+        logs = self.directory / f"data-{number}"
         return {
             int(place.name.rpartition("-")[2]): sorted(int(path.stem) for path in place.glob("*.log"))
-            for place in logs.glob(f"{topic}-*")
+            for place in logs.glob(f"*/{topic}-*")
         }
 
     def archived(self, topic: str = TOPIC) -> dict[int, tuple[int, int]]:

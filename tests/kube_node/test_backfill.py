@@ -24,6 +24,8 @@ def test_a_job_archives_the_volume_of_a_stopped_broker(start_brokers: Callable[[
         "backfill.runAsUser=1000",
         "backfill.runAsGroup=1000",
         "backfill.resources.requests.cpu=100m",
+        "networkPolicy.enabled=true",
+        "networkPolicy.storePorts={7070}",
     ]
     broker.install_chart(*job, leaders="settings.broker.assume_leader=true")
     broker.namespace.kubectl("wait", "--for=condition=Complete", "job", "--all", "--timeout=240s")

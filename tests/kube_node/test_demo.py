@@ -12,8 +12,10 @@ import pytest
 
 from tests.helm.charts import CHART
 from tests.kube.cluster import Namespace
-from tests.kube_node.brokers import wait_until
+from tests.kube_node.brokers import SIDECAR, wait_until
 from tests.kube_node.build import KAFKA_IMAGE, S3_IMAGE
+from tests.kube_node.client import PORT as CLIENT_PORT
+from tests.kube_node.client import address_of, can_connect, start_client
 from tests.servers.kubernetes import kubernetes_program
 
 pytestmark = [pytest.mark.real, pytest.mark.node]
@@ -28,7 +30,11 @@ PORT = 19308
 
 def test_the_demo_archives_and_its_test_succeeds(namespace: Namespace) -> None:
     demo = Namespace(namespace.api, namespace.name, release="demo")
-    values = [word for value in ("recipes.enabled=false", "demo.enabled=true", *IMAGES) for word in ("--set", value)]
+    values = [
+        word
+        for value in ("recipes.enabled=false", "demo.enabled=true", "networkPolicy.enabled=true", *IMAGES)
+        for word in ("--set", value)
+    ]
     demo.helm("install", demo.release, str(CHART), *values, "--wait", "--timeout", "180s")
     said = demo.helm("test", demo.release, "--logs", "--timeout", "240s")
     assert "Phase:          Succeeded" in said
@@ -50,6 +56,25 @@ def test_the_demo_archives_and_its_test_succeeds(namespace: Namespace) -> None:
             assert partition["archived_segments"] > 0
         finally:
             forwarding.terminate()
+    only_the_policy_lets_through(demo, pod)
+
+
+def only_the_policy_lets_through(demo: Namespace, pod: str) -> None:
+    """What `helm test` needs is open, and the rest is closed as long as there is the policy."""
+    client, broker = start_client(demo), address_of(demo, pod)
+
+    def connections() -> dict[str, bool]:
+        return {
+            "client to sidecar": can_connect(demo, "client", "client", broker, 9308),
+            "client to broker": can_connect(demo, "client", "client", broker, 9092),
+            "sidecar to client": can_connect(demo, pod, SIDECAR, client, CLIENT_PORT),
+            "sidecar to store": can_connect(demo, pod, SIDECAR, "demo-tiered-sidecar-demo-s3", 7070),
+        }
+
+    closed = {"client to sidecar": False, "client to broker": False, "sidecar to client": False}
+    assert connections() == {**closed, "sidecar to store": True}
+    demo.kubectl("delete", "networkpolicy", "demo-tiered-sidecar")
+    wait_until(lambda: all(connections().values()), 60, "everything is open without the policy")
 
 
 def forwarded_status() -> dict[str, Any]:

@@ -109,6 +109,56 @@ def test_a_sidecar_that_is_killed_for_its_memory_starts_again_alone(archived_bro
     archived_broker.verify()
 
 
+COMPACTING = (
+    "settings.compaction.topics[0].pattern=orders",
+    "settings.compaction.topics[0].ignore_cleanup_policy=true",
+    # So that all segments are archived before the first compaction begins.
+    "settings.compaction.topics[0].min_compaction_lag_ms=30000",
+    "settings.compaction.check_interval_s=1",
+    "settings.spark.engine=local",
+    # It takes long enough to be killed in it.
+    "settings.store.read_bytes_per_s=1048576",
+)
+KEYS = 100
+
+
+def test_a_sidecar_that_is_killed_while_it_compacts_compacts_after_its_start(
+    start_brokers: Callable[[int], Brokers],
+) -> None:
+    broker = start_brokers(1)
+    broker.install_chart(*COMPACTING)
+    broker.add_sidecar()
+    broker.wait_ready()
+    broker.produce(10500, keys=KEYS)
+    broker.wait_archived()
+    memory = control_group_of(broker.container(SIDECAR)["containerID"])
+    before = broker.container(BROKER)
+
+    def is_killed() -> bool:
+        if broker.container(SIDECAR)["restartCount"]:
+            return True
+        if "\ntiered_sidecar_compaction_running 1.0\n" in broker.http("/metrics")[1]:
+            squeeze(memory)
+        return False
+
+    wait_until(is_killed, 120, "the sidecar is killed")
+    assert broker.container(SIDECAR)["lastState"]["terminated"]["reason"] == "OOMKilled"
+    lines = broker.namespace.kubectl("logs", "kafka-0", "-c", SIDECAR, "--previous").splitlines()
+    assert json.loads(lines[-1])["event"] == "compaction_started", lines
+    broker.wait_ready()
+
+    def is_compacted() -> bool:
+        (found,) = broker.command("status")
+        return bool(found["clean_end_offset"] == found["end_offset"])
+
+    wait_until(is_compacted, 120, "the whole archive is compacted")
+    broker.wait_archived()
+    assert broker.container(SIDECAR)["restartCount"] == 1
+    after = broker.container(BROKER)
+    assert (after["containerID"], after["restartCount"]) == (before["containerID"], 0)
+    broker.verify()
+
+
 def squeeze(memory: Path) -> None:
     """Limits a control group to what it uses just now, and hardly any more: less the kernel refuses."""
     used_bytes = int((memory / "memory.usage_in_bytes").read_text())

@@ -1,4 +1,4 @@
-"""A Kubernetes cluster of one node that runs pods: containerd, kubelet, controllers, scheduler and services.
+"""A Kubernetes cluster of one node that runs pods: containerd, kubelet, controllers, scheduler, services and network policies.
 
 It needs root, and must be started in network, mount and process namespaces of its own (`tests.kube_node.namespaces`): it changes
 routes, firewall rules and mounts.
@@ -7,12 +7,14 @@ routes, firewall rules and mounts.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from pathlib import Path
 
 import yaml
 
 from tests.servers.cluster_dns import ClusterDns
+from tests.servers.dist import go_module_programs
 from tests.servers.kubernetes import KubectlFailed, KubernetesApi, node_program
 from tests.servers.process import Server, ServerProcess
 
@@ -20,6 +22,9 @@ NODE_ADDRESS = "10.77.0.1"
 """Of the node itself: services' addresses are 10.96.0.0/24, those of pods are below."""
 POD_NETWORK = "10.77.1.0/24"
 PAUSE_IMAGE = "localhost/pause:1"
+DISK_BYTES = 128 << 30
+"""Of the disk of pods. They are evicted before `PRESSURE_BYTES` are used."""
+PRESSURE_BYTES = DISK_BYTES // 100
 _START_TIMEOUT_S = 180.0
 _CONTAINERD_TIMEOUT_S = 60.0
 
@@ -36,6 +41,7 @@ class KubernetesNode(Server):
         self._directory = directory
         self.api = KubernetesApi(directory / "api", ("--kubelet-preferred-address-types=InternalIP",))
         self._socket = directory / "containerd.sock"
+        self._disk = directory / "kubelet"
         kubeconfig = self.api.client_environment["KUBECONFIG"]
         client = f"--kubeconfig={kubeconfig}"
         programs = {
@@ -62,10 +68,23 @@ class KubernetesNode(Server):
                 f"--config={self._kubelet_settings()}",
                 "--hostname-override=node1",
                 f"--node-ip={NODE_ADDRESS}",
-                f"--root-dir={directory / 'kubelet'}",
+                f"--root-dir={self._disk}",
                 f"--cert-dir={directory / 'kubelet-pki'}",
             ],
         }
+        # Of its three parts only the one that enforces NetworkPolicies.
+        router = [
+            str(go_module_programs("kube-router") / "kube-router"),
+            client,
+            "--hostname-override=node1",
+            "--run-firewall=true",
+            "--run-router=false",
+            "--run-service-proxy=false",
+            "--enable-cni=false",
+            "--service-cluster-ip-range=10.96.0.0/24",
+            "--health-port=0",
+        ]
+        self._policies = self._process("kube-router", router)
         self._containerd = self._process("containerd", ["containerd", f"--config={self._containerd_settings(images)}"])
         self._programs = {
             name: self._process(name, [str(node_program(name)), *flags]) for name, flags in programs.items()
@@ -75,6 +94,7 @@ class KubernetesNode(Server):
     def start(self) -> None:
         """See Server."""
         (self._directory / "resolv.conf").write_text(f"nameserver {NODE_ADDRESS}\n")
+        self._mount_disk()
         self.api.start()
         self._dns.start()
         self._containerd.launch()
@@ -82,10 +102,12 @@ class KubernetesNode(Server):
         for process in self._programs.values():
             process.launch()
         self._programs["kubelet"].wait_until(self._is_ready, _START_TIMEOUT_S)
+        # It ends where there is no node.
+        self._policies.launch()
 
     def close(self) -> None:
         """See Server. What runs in pods goes on until the process namespace ends."""
-        for process in [*self._programs.values(), self._containerd]:
+        for process in [self._policies, *self._programs.values(), self._containerd]:
             process.kill()
         self._dns.close()
         self.api.close()
@@ -93,6 +115,17 @@ class KubernetesNode(Server):
     def load_image(self, archive: Path) -> None:
         """Brings an image from a `docker save` archive into the node."""
         self._containerd_client("images", "import", "--no-unpack", str(archive))
+
+    def _mount_disk(self) -> None:
+        """A file with holes: the machine's disk has only what pods write. It goes with the mount namespace."""
+        image = self._directory / "disk.img"
+        image.touch()
+        os.truncate(image, DISK_BYTES)
+        # Few inodes: the tables of inodes are written.
+        options = ["-N", "65536", "-m", "0", "-O", "^has_journal", "-E", "lazy_itable_init=0,nodiscard"]
+        subprocess.run(["mkfs.ext4", "-q", *options, str(image)], check=True)
+        self._disk.mkdir()
+        subprocess.run(["mount", "-o", "loop", str(image), str(self._disk)], check=True)
 
     def _process(self, name: str, command: list[str]) -> ServerProcess:
         return ServerProcess(name, command, self._directory / f"{name}.log")
@@ -174,8 +207,14 @@ state = "{self._directory / "containerd"}"
             "clusterDNS": [NODE_ADDRESS],
             "clusterDomain": "cluster.local",
             "resolvConf": str(self._directory / "resolv.conf"),
-            # The disk is that of the machine, and often nearly full.
+            # Images are on the disk of the machine, which is often nearly full.
             "evictionHard": {"memory.available": "100Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
+            # A hard limit would take away from what pods may request.
+            "evictionSoft": {"nodefs.available": str(DISK_BYTES - PRESSURE_BYTES)},
+            "evictionSoftGracePeriod": {"nodefs.available": "1s"},
+            "evictionMaxPodGracePeriod": 10,
+            "evictionPressureTransitionPeriod": "5s",
+            "volumeStatsAggPeriod": "5s",
             "imageGCHighThresholdPercent": 100,
             "imageGCLowThresholdPercent": 99,
             # Changed ConfigMaps and Secrets come sooner than after a minute.
