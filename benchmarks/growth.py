@@ -31,12 +31,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.compaction_input import Shape, write_partition
-from benchmarks.measuring import Run, measured
+from benchmarks.measuring import Run, measured, put_on_page
 from benchmarks.product_runs import PROGRAM, options, variables_of
 from benchmarks.segments import CLUSTER_ID, MIB, TOPIC, write_log_dir
 
-PAGE, CHART = Path(__file__).parent / "README.md", Path(__file__).parent / "growth.svg"
-BEGINS, ENDS = "<!-- growth: written by `python -m benchmarks.growth --write`. -->", "<!-- growth ends. -->"
+CHART = Path(__file__).parent / "growth.svg"
 EXPONENT_MAX, PEAK_RATIO_MAX, PARTITION_MB_MAX = 1.1, 1.25, 0.04
 _RECORDS_PER_KEY = 1.3
 
@@ -252,11 +251,7 @@ def _path(line: Line, field: str, decades: float) -> str:
 def write(lines: Sequence[Line], about: str) -> None:
     """Put chart and table into their places."""
     CHART.write_text(chart(lines))
-    before, _, rest = PAGE.read_text().partition(BEGINS)
-    _, found, after = rest.partition(ENDS)
-    if not found:
-        raise RuntimeError(f"{PAGE} has no place for this")
-    PAGE.write_text(f"{before}{BEGINS}\n\n{about}\n\n{table(lines)}\n\n![Growth]({CHART.name})\n\n{ENDS}{after}")
+    put_on_page("growth", f"{about}\n\n{table(lines)}\n\n![Growth]({CHART.name})")
 
 
 def main() -> int:

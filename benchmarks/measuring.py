@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 import resource
 import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
 
 from benchmarks.memory import peak_pss_mb
 from benchmarks.product_runs import process_cpu_s
@@ -79,6 +82,18 @@ def measured_server(pid: int, begin: Callable[[], object], until: Callable[[], b
     begin()
     peak_mb = peak_pss_mb(pid, until)
     return Run(time.perf_counter() - started_s, process_cpu_s(pid) - before_s, 0.0, peak_mb, load)
+
+
+PAGE: Final = Path(__file__).parent / "README.md"
+
+
+def put_on_page(name: str, content: str, page: Path = PAGE) -> None:
+    """Replace what is between the marks of this name. Raises RuntimeError if there are none."""
+    marks = re.compile(rf"(<!-- {name}: [^>]* -->\n).*?(<!-- {name} ends\. -->)", re.DOTALL)
+    text, found = marks.subn(lambda match: f"{match[1]}\n{content}\n\n{match[2]}", page.read_text())
+    if found != 1:
+        raise RuntimeError(f"{page} has no place for {name}")
+    page.write_text(text)
 
 
 def _children_cpu_s() -> float:

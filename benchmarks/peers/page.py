@@ -11,11 +11,10 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from benchmarks.measuring import Run
+from benchmarks.measuring import PAGE, Run, put_on_page
 from benchmarks.peers.bench import OURS, Road, Traffic
 from sidecar.clock import SystemClock
 
-BENCHMARKS = Path(__file__).parents[1]
 _HEAD = (
     "contestant", "s, median", "least to most", "MB/s", "CPU s", "servers' CPU s", "peak MB", "requests", "MB sent", "MB received",
 )  # fmt: skip
@@ -101,22 +100,13 @@ def _bar(y: int, width: float, color: str) -> str:
     return f'<rect x="{_LEFT}" y="{y}" width="{width:.1f}" height="{_BAR_HEIGHT}" fill="{color}"/>'
 
 
-def write(road: Road, rows: Sequence[Row], directory: Path = BENCHMARKS) -> None:
+def write(road: Road, rows: Sequence[Row], directory: Path = PAGE.parent) -> None:
     """Put a road's chart and table into their places."""
     (directory / f"peers-{road.name}.svg").write_text(chart(road, rows))
-    page = directory / "README.md"
-    begins, ends = (
-        f"<!-- peers {road.name}: written by `python -m benchmarks.peers --write`. -->",
-        f"<!-- peers {road.name} ends. -->",
-    )
-    before, _, rest = page.read_text().partition(begins)
-    _, found, after = rest.partition(ends)
-    if not found:
-        raise RuntimeError(f"{page} has no place for {road.name}")
     loads = [run.load for row in rows for run in row.runs]
     rounds = max(len(row.runs) for row in rows)
     day = datetime.fromtimestamp(SystemClock().now_ms() / 1000, UTC).date()
     size, load = f"{road.size_bytes / 1e6:,.0f} MB, {rounds} round(s)", f"load {min(loads):.0f} to {max(loads):.0f}"
     about = f"{day}, {os.cpu_count()} cores, {size}, {load}."
-    image = f"![{road.title}](peers-{road.name}.svg)"
-    page.write_text(f"{before}{begins}\n\n{about}\n\n{table(road, rows)}\n\n{image}\n\n{ends}{after}")
+    content = f"{about}\n\n{table(road, rows)}\n\n![{road.title}](peers-{road.name}.svg)"
+    put_on_page(f"peers {road.name}", content, directory / PAGE.name)

@@ -63,10 +63,11 @@ class Toxiproxy(Server):
         command = [str(go_binary("toxiproxy-server")), "-host", "127.0.0.1", "-port", str(self.port), "-proxy-metrics"]
         self.process = ServerProcess("toxiproxy", command, directory / "toxiproxy.log")
 
-    def proxy(self, name: str, upstream_port: int) -> Proxy:
-        """A new proxy on a free port in front of 127.0.0.1:`upstream_port`."""
-        proxy = Proxy(self, name, free_port())
-        addresses = {"listen": f"127.0.0.1:{proxy.port}", "upstream": f"127.0.0.1:{upstream_port}"}
+    def proxy(self, name: str, upstream_port: int, listen: tuple[str, int] | None = None) -> Proxy:
+        """A new proxy in front of 127.0.0.1:`upstream_port`, on a free port or at another loopback address."""
+        host, port = listen or ("127.0.0.1", free_port())
+        proxy = Proxy(self, name, port)
+        addresses = {"listen": f"{host}:{port}", "upstream": f"127.0.0.1:{upstream_port}"}
         self.request("POST", "/proxies", {"name": name, "enabled": True, **addresses})
         return proxy
 
