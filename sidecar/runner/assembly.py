@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from hashlib import sha256
@@ -35,7 +35,7 @@ from sidecar.runner.context import RunContext
 from sidecar.segment.reading import ReadSegment, read_segment
 from sidecar.storage.bandwidth import BandwidthLimit, IoBudget
 from sidecar.storage.opening import open_store
-from sidecar.storage.probe import UPLOAD_BYTES, probe_store
+from sidecar.storage.probe import UPLOAD_BYTES, probe_store, probing_store
 from sidecar.storage.retry import StoreAnswers
 
 _log = structlog.get_logger(__name__)
@@ -132,7 +132,7 @@ def open_tools(
     answers: StoreAnswers | None = None,
     reader: ReadSegment = read_segment,
 ) -> Iterator[RunContext]:
-    """Everything that archiving works with; the store has shown that it can do what the archive needs.
+    """Everything that archiving works with. The store has shown that it can do what the archive needs, but see `probing_store`.
 
     Args:
         sinks: get domain events, besides the log, the metrics and the archive cache.
@@ -144,7 +144,7 @@ def open_tools(
     """
     clock = clock or SystemClock()
     changing = changing or ChangingSettings(settings, clock)
-    answers = answers or StoreAnswers(clock)
+    answers, stop = answers or StoreAnswers(clock), stop or Event()
     with ExitStack() as resources:
         facts = resources.enter_context(open_facts(settings, clock, changing.policies))
         metrics = metrics or Metrics(clock)
@@ -154,17 +154,24 @@ def open_tools(
         store = MeteredStore(open_store(settings.store, clock, changing.budget, answers), metrics.store)
         resources.callback(store.close)
         resources.enter_context(process_store.lent(settings.store, store, changing.budget))
+        require_safe_store: Callable[[], object] | None = None
         if read_only:
             directory = resources.enter_context(work_directory("dry-run")) / "journal"
         else:
             # One state directory may serve several archives, one after the other.
             directory = settings.run.state_path / sha256(settings.store.url.encode()).hexdigest()[:16]
-            # `run` may have nothing to do for hours: there the first segment loads them.
-            with nullcontext() if repeats else warming_up():
-                # `run` reports what it waits for, and tries again itself.
-                patience_s = 0.0 if repeats else PATIENCE_S
-                _note_slow_probe(uploads)
-                probe_store(store, single_writer=settings.store.single_writer, clock=clock, patience_s=patience_s)
+            _note_slow_probe(uploads)
+            single_writer = settings.store.single_writer
+            if repeats:
+                # `run` reports what it waits for, and tries again itself. It may have nothing to do for hours: its first segment
+                # loads the kernels.
+                probe_store(store, single_writer=single_writer, clock=clock)
+            else:
+                probing = probing_store(
+                    store, single_writer=single_writer, clock=clock, patience_s=PATIENCE_S, refused=stop.set
+                )
+                with warming_up():
+                    require_safe_store = resources.enter_context(probing)
         _note_if_new(store, facts.cluster_id())
         journal = Journal(directory)
         resources.callback(journal.close)
@@ -185,11 +192,12 @@ def open_tools(
             policy=policy_of(settings, repeats=repeats),
             instance=f"{socket.gethostname()}/{os.getpid()}",
             emit=emit,
-            stop=stop or Event(),
+            stop=stop,
             beat=beat,
             is_store_silent=answers.is_silent,
             held=held,
             memory=memory,
             budget=changing.budget,
             read_segment=reader,
+            require_safe_store=require_safe_store or (lambda: None),
         )

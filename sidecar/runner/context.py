@@ -32,6 +32,7 @@ class RunContext:
     `metrics`: of compaction.
     `memory`: what is known of archives across restarts. `is_store_silent`: see `StoreAnswers`.
     `budget`: for reads of the broker's disks; the store has it already.
+    `require_safe_store`: called before each commit, and before objects are deleted; see `probing_store`.
     `read_segment`: reads a segment that is to be archived, here or on an engine. `disk`: the broker's directories.
     """
 
@@ -47,6 +48,7 @@ class RunContext:
     randomness: Randomness = field(default_factory=SystemRandomness)
     beat: Callable[[], None] = lambda: None
     is_store_silent: Callable[[], bool] = lambda: False
+    require_safe_store: Callable[[], object] = lambda: None
     held: PinnedFiles = field(default_factory=PinnedFiles)
     memory: ArchiveCache = field(default_factory=ArchiveCache)
     budget: IoBudget = field(default_factory=lambda: IoBudget.unlimited(SystemClock()))

@@ -265,7 +265,10 @@ class CopyExecutor:
     # Steps, on other threads.
 
     def _settle(self, segments: Sequence[SegmentFiles]) -> None:
-        self._resumed = settle_attempts(self._tools, self._known.opened()[0], segments)
+        state = self._known.opened()[0]
+        if self._tools.journal.attempts(state.lineage.root):
+            self._tools.require_safe_store()
+        self._resumed = settle_attempts(self._tools, state, segments)
 
     def _check_continuity(self) -> None:
         self._known.require_alone(self.plan.files)
@@ -274,6 +277,7 @@ class CopyExecutor:
             self._find_position()
 
     def _confirm(self, pieces: Sequence[_Piece]) -> PartitionFacts:
+        self._tools.require_safe_store()
         for piece in pieces:
             self._tools.disk.require_unchanged(piece.prepared.segment, self.plan.files)
         return self._tools.facts.confirm(self.plan.files)
@@ -286,6 +290,7 @@ class CopyExecutor:
 
     def _record_loss(self, effect: effects.RecordLoss, starts: LogStarts) -> tuple[PartitionState, LogStarts]:
         known, lost = self._known, (effect.from_offset, effect.to_offset)
+        self._tools.require_safe_store()
         if effect.segment is None:
             _, starts = record_lost(self._tools, known, self.plan, starts, lost)
             self._find_position()

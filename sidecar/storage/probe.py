@@ -9,8 +9,9 @@ are put to the store at hand.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import count
 from typing import Final, Protocol, runtime_checkable
@@ -42,6 +43,7 @@ from sidecar.storage.source import BytesSource
 from sidecar.storage.store_clock import PROBE_FOLDER, new_probe_folder
 
 _BODY = b"tiered-sidecar capability probe"
+_RACE: Final = "create-only put under a race"
 _PART_BYTES = 5 * MIB
 """S3's smallest part."""
 UPLOAD_BYTES: Final = _PART_BYTES + 1024
@@ -122,7 +124,7 @@ class StoreProbe:
         return (
             Question("write", self.write),
             Question("create-only put", self.create_only, is_shared, _CREATE_ONLY_ADVICE),
-            Question("create-only put under a race", self.race, is_shared, _CREATE_ONLY_ADVICE),
+            Question(_RACE, self.race, is_shared, _CREATE_ONLY_ADVICE),
             *((Question("create in one step", self.in_one_step, True, _IN_ONE_STEP_ADVICE),) if may_show else ()),
             Question("read", self.read),
             Question("range read", self.read_range),
@@ -266,49 +268,97 @@ def probe_store(
     Raises StoreUnsafe naming what is missing; StoreDenied, StoreMissing, StoreUnavailable, OutcomeUnknown or SettingsError where
     nothing is known.
     """
-    clock = clock or SystemClock()
-    deadline_s, wait_s = clock.monotonic_s() + patience_s, _AGAIN_S_FIRST
-    while True:
-        try:
-            found = _refused(store, clock, single_writer=single_writer)
-            break
-        except NOT_ANSWERED as error:
-            if clock.monotonic_s() + wait_s > deadline_s:
-                raise
-            _log.warning("waiting_for_store", error=str(error), next_try_s=wait_s)
-        clock.sleep_s(wait_s)
-        wait_s = min(2 * wait_s, _AGAIN_S_MAX)
-    missing = [f"{question.name} ({finding})" for question, finding in found if question.required]
-    if missing:
-        raise StoreUnsafe(f"{store.url}: not fit for an archive: {'; '.join(missing)}")
-    for question, finding in found:
-        _log.warning("store_function_missing", function=question.name, finding=finding)
-    return {question.name: finding for question, finding in found}
+    return _Examination(store, single_writer, clock or SystemClock(), patience_s).ask(lambda _: True)
 
 
-def _refused(store: ObjectStore, clock: Clock, *, single_writer: bool) -> list[tuple[Question, str]]:
-    """Ask everything once: the questions that got a no, and what was found.
+@contextmanager
+def probing_store(
+    store: ObjectStore,
+    *,
+    single_writer: bool = False,
+    clock: Clock | None = None,
+    patience_s: float = 0.0,
+    refused: Callable[[], None],
+) -> Iterator[Callable[[], object]]:
+    """As `probe_store`, but the races go on while the block runs: they last longest, and only commits depend on them.
 
-    The probe's objects are removed on every way out, where that is allowed.
+    Yields what waits for their end, and raises what they raise. To be called before each commit, and before anything is deleted.
+    Leaving the block waits too, and raises that rather than an error of the block.
 
-    Raises StoreDenied, StoreMissing, StoreUnavailable, OutcomeUnknown or SettingsError: then nothing is known.
+    Args:
+        refused: called as soon as the races have failed.
     """
-    found: list[tuple[Question, str]] = []
-    probe = StoreProbe(store, clock)
-    try:
-        for question in probe.questions(single_writer=single_writer):
+    examination = _Examination(store, single_writer, clock or SystemClock(), patience_s)
+    examination.ask(lambda name: name != _RACE)
+
+    def ended(races: Future[dict[str, str]]) -> None:
+        if races.exception() is not None:
+            refused()
+
+    with ThreadPoolExecutor(1, thread_name_prefix="probe") as pool:
+        races = pool.submit(examination.ask, lambda name: name == _RACE)
+        races.add_done_callback(ended)
+        try:
+            yield races.result
+        finally:
+            races.result()
+
+
+@dataclass(frozen=True, slots=True)
+class _Examination:
+    """See `probe_store`."""
+
+    store: ObjectStore
+    single_writer: bool
+    clock: Clock
+    patience_s: float
+
+    def ask(self, is_asked: Callable[[str], bool]) -> dict[str, str]:
+        """Ask the questions of these names. Raises StoreError, SettingsError."""
+        store, clock = self.store, self.clock
+        deadline_s, wait_s = clock.monotonic_s() + self.patience_s, _AGAIN_S_FIRST
+        while True:
             try:
-                ask(question, clock)
-            except StoreError as error:
-                if not is_answer(question, error):
-                    # Each try has a folder of its own, and each time the words are the same: who counts errors knows them again.
-                    raise type(error)(str(error).replace(probe.folder, PROBE_FOLDER)) from error
-                found.append((question, "; ".join(filter(None, (str(error), advice_on(question, error))))))
-    finally:
-        # What stays now, `gc` and `run` remove a day later.
-        with suppress(SidecarError):
-            probe.clear()
-    return found
+                found = self._refused(is_asked)
+                break
+            except NOT_ANSWERED as error:
+                if clock.monotonic_s() + wait_s > deadline_s:
+                    raise
+                _log.warning("waiting_for_store", error=str(error), next_try_s=wait_s)
+            clock.sleep_s(wait_s)
+            wait_s = min(2 * wait_s, _AGAIN_S_MAX)
+        missing = [f"{question.name} ({finding})" for question, finding in found if question.required]
+        if missing:
+            raise StoreUnsafe(f"{store.url}: not fit for an archive: {'; '.join(missing)}")
+        for question, finding in found:
+            _log.warning("store_function_missing", function=question.name, finding=finding)
+        return {question.name: finding for question, finding in found}
+
+    def _refused(self, is_asked: Callable[[str], bool]) -> list[tuple[Question, str]]:
+        """Ask once: the questions that got a no, and what was found.
+
+        The probe's objects are removed on every way out, where that is allowed.
+
+        Raises StoreDenied, StoreMissing, StoreUnavailable, OutcomeUnknown or SettingsError: then nothing is known.
+        """
+        found: list[tuple[Question, str]] = []
+        probe = StoreProbe(self.store, self.clock)
+        try:
+            for question in probe.questions(single_writer=self.single_writer):
+                if not is_asked(question.name):
+                    continue
+                try:
+                    ask(question, self.clock)
+                except StoreError as error:
+                    if not is_answer(question, error):
+                        # Each try has a folder of its own, and the same words each time: who counts errors knows them again.
+                        raise type(error)(str(error).replace(probe.folder, PROBE_FOLDER)) from error
+                    found.append((question, "; ".join(filter(None, (str(error), advice_on(question, error))))))
+        finally:
+            # What stays now, `gc` and `run` remove a day later.
+            with suppress(SidecarError):
+                probe.clear()
+        return found
 
 
 def is_answer(question: Question, error: SidecarError) -> bool:

@@ -22,6 +22,7 @@ from sidecar.model import SegmentFiles
 from sidecar.partition import copy_task
 from sidecar.runner import copy_executor
 from sidecar.segment.bundle import PreparedSegment
+from tests.simulation.link import SimLink
 from tests.simulation.volume import MemoryJournal
 
 
@@ -110,6 +111,8 @@ KNOWN_BUGS: Final[dict[str, Bug]] = {
         100,
         24,
     ),
+    # A commit was sent while it was not known whether the store lets two writers win.
+    "commit-before-proof": Bug("commit-unproven", ((SimLink, "require_safe_store", _nothing),), 5),
     # A descriptor was kept for each segment.
     "descriptor-kept": Bug("descriptor-leak", ((PreparedSegment, "close", _nothing),), 5),
 }

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from sidecar.archive.keys import LOG_SUFFIX
-from sidecar.errors import ObjectExists, OutcomeUnknown, StoreMissing, StoreUnavailable
+from sidecar.errors import ObjectExists, OutcomeUnknown, StoreMissing, StoreUnavailable, StoreUnsafe
 from sidecar.model import ObjectKey
 from sidecar.ports import UnfinishedUpload, UploadReceipt, UploadSource
 from tests.histories.faults import Answer, Crash, Link
+from tests.simulation.findings import Finding
 
 Late = list[Callable[[], None]]
 """Requests that are still on their way, though their senders heard of errors."""
@@ -22,12 +23,15 @@ class SimLink(Link):
     """`late`: those of all processes. `is_late`: a small put that fails before it takes hold does so later, if it still can.
 
     `lies`: the store confirms so many commits that it does not keep. `operation`: of the newest call.
+    `is_unsafe`: the races of puts would find two winners. `is_proven`: they have found none since the process began.
     `interrupt_operation`: only such calls count for `interrupt_at`; "" for all.
     """
 
     late: Late = field(default_factory=list)
     is_late: bool = False
     lies: int = 0
+    is_unsafe: bool = False
+    is_proven: bool = True
     operation: str = ""
     interrupt_operation: str = ""
 
@@ -50,8 +54,16 @@ class SimLink(Link):
             self.interrupt_at = None
             self.interrupt()
 
+    def require_safe_store(self) -> None:
+        """See `RunContext`."""
+        if self.is_unsafe and not self.is_proven:
+            raise StoreUnsafe("two puts of one key succeeded")
+        self.is_proven = True
+
     def put_if_absent(self, key: ObjectKey, body: bytes) -> None:
-        """See `ObjectStore`."""
+        """See `ObjectStore`. Raises Finding for a commit before the store has proven that it can keep one."""
+        if not self.is_proven and "/commits/" in key:
+            raise Finding("commit-unproven", key)
         is_sent = False
 
         def put() -> None:

@@ -268,6 +268,17 @@ def _with_lies(random: Random, schedule: Schedule) -> Schedule:
     return replace(schedule, steps=mapped(schedule.steps, lied_to))
 
 
+def _with_unsafe_stores(random: Random, schedule: Schedule) -> Schedule:
+    """The probe's races find two winners, where they have not ended well since the process began."""
+    if random.random() < 0.8:
+        return schedule
+
+    def refused(step: Step) -> Step:
+        return replace(step, is_unsafe=True) if isinstance(step, Round) and random.random() < 0.4 else step
+
+    return replace(schedule, steps=mapped(schedule.steps, refused))
+
+
 MORE_FAULTS: Final[dict[str, Add]] = {
     "groups": _with_groups,
     "limits": _with_limits,
@@ -284,5 +295,6 @@ MORE_FAULTS: Final[dict[str, Add]] = {
     "reloads": _with_reloads,
     "no times": _with_no_times,
     "lies": _with_lies,
+    "unsafe stores": _with_unsafe_stores,
 }
 """By the name of the stream."""

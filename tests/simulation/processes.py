@@ -176,7 +176,7 @@ class Sidecar:
         """Start the process."""
         self.link.is_dead = False
         self.link.arm()
-        self.link.is_late = False
+        self.link.is_late = self.link.is_proven = False
         self.disk = SimDisk(self._host, self.clock.time.now_ms)
         self.held = PinnedFiles(limit=64, emit=self._emit, files=self.disk)
         self.tools = RunContext(
@@ -193,6 +193,7 @@ class Sidecar:
             memory=self.volume.memory,
             read_segment=SimReader(self.disk, self.link.pause),
             disk=self.disk,
+            require_safe_store=self.link.require_safe_store,
         )
         self.steps = SimSteps()
         self._process = ExitStack()

@@ -157,7 +157,7 @@ class Round:
 
     `is_asleep`: its broker says what it said at the last round, perhaps that it leads. `is_late`: see `SimLink`. `moves`: it
     gets no further than that, and goes on in a later round; None: to the end. `order`, `checks`: see `Sidecar.run`.
-    `lies`: see `SimLink`.
+    `lies`, `is_unsafe`: see `SimLink`.
     """
 
     broker: int | None = None
@@ -170,6 +170,7 @@ class Round:
     order: int | None = None
     checks: bool = True
     lies: int = 0
+    is_unsafe: bool = False
 
 
 @dataclass(frozen=True, slots=True)

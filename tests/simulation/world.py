@@ -323,6 +323,7 @@ class World:
         link.arm(step.faults, is_stale=step.is_stale and self.store.gives_times)
         link.is_late = step.is_late
         link.lies = step.lies if isinstance(step, Round) else 0
+        link.is_unsafe = isinstance(step, Round) and step.is_unsafe
         meanwhile = step.meanwhile
         if meanwhile is not None:
             link.interrupt_operation = meanwhile.operation
