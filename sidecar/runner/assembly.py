@@ -113,7 +113,7 @@ def _note_slow_probe(uploads: BandwidthLimit) -> None:
             upload_bytes=UPLOAD_BYTES,
             bandwidth_bytes_per_s=limit,
             about_s=round(UPLOAD_BYTES / limit, 1),
-            effect="archiving begins when this probe of the store ends",
+            effect="nothing is committed before this probe of the store ends",
         )
 
 

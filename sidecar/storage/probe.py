@@ -43,7 +43,6 @@ from sidecar.storage.source import BytesSource
 from sidecar.storage.store_clock import PROBE_FOLDER, new_probe_folder
 
 _BODY = b"tiered-sidecar capability probe"
-_RACE: Final = "create-only put under a race"
 _PART_BYTES = 5 * MIB
 """S3's smallest part."""
 UPLOAD_BYTES: Final = _PART_BYTES + 1024
@@ -124,7 +123,7 @@ class StoreProbe:
         return (
             Question("write", self.write),
             Question("create-only put", self.create_only, is_shared, _CREATE_ONLY_ADVICE),
-            Question(_RACE, self.race, is_shared, _CREATE_ONLY_ADVICE),
+            Question("create-only put under a race", self.race, is_shared, _CREATE_ONLY_ADVICE),
             *((Question("create in one step", self.in_one_step, True, _IN_ONE_STEP_ADVICE),) if may_show else ()),
             Question("read", self.read),
             Question("range read", self.read_range),
@@ -268,7 +267,7 @@ def probe_store(
     Raises StoreUnsafe naming what is missing; StoreDenied, StoreMissing, StoreUnavailable, OutcomeUnknown or SettingsError where
     nothing is known.
     """
-    return _Examination(store, single_writer, clock or SystemClock(), patience_s).ask(lambda _: True)
+    return _Examination(store, single_writer, clock or SystemClock(), patience_s).ask()
 
 
 @contextmanager
@@ -280,28 +279,28 @@ def probing_store(
     patience_s: float = 0.0,
     refused: Callable[[], None],
 ) -> Iterator[Callable[[], object]]:
-    """As `probe_store`, but the races go on while the block runs: they last longest, and only commits depend on them.
+    """As `probe_store`, while the block runs. Before it, only whether the store takes an object: that shows wrong settings.
 
-    Yields what waits for their end, and raises what they raise. To be called before each commit, and before anything is deleted.
-    Leaving the block waits too, and raises that rather than an error of the block.
+    Yields what waits for the end of the probe, and raises what `probe_store` raises. It is to be called before each commit, and
+    before anything is deleted. Leaving the block waits too, and raises that rather than an error of the block.
 
     Args:
-        refused: called as soon as the races have failed.
+        refused: called as soon as the probe has failed.
     """
     examination = _Examination(store, single_writer, clock or SystemClock(), patience_s)
-    examination.ask(lambda name: name != _RACE)
+    examination.ask(1)
 
-    def ended(races: Future[dict[str, str]]) -> None:
-        if races.exception() is not None:
+    def ended(probe: Future[dict[str, str]]) -> None:
+        if probe.exception() is not None:
             refused()
 
     with ThreadPoolExecutor(1, thread_name_prefix="probe") as pool:
-        races = pool.submit(examination.ask, lambda name: name == _RACE)
-        races.add_done_callback(ended)
+        probe = pool.submit(examination.ask)
+        probe.add_done_callback(ended)
         try:
-            yield races.result
+            yield probe.result
         finally:
-            races.result()
+            probe.result()
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,13 +312,13 @@ class _Examination:
     clock: Clock
     patience_s: float
 
-    def ask(self, is_asked: Callable[[str], bool]) -> dict[str, str]:
-        """Ask the questions of these names. Raises StoreError, SettingsError."""
+    def ask(self, questions: int | None = None) -> dict[str, str]:
+        """Args: questions: only the first ones, so many. Raises StoreError, SettingsError."""
         store, clock = self.store, self.clock
         deadline_s, wait_s = clock.monotonic_s() + self.patience_s, _AGAIN_S_FIRST
         while True:
             try:
-                found = self._refused(is_asked)
+                found = self._refused(questions)
                 break
             except NOT_ANSWERED as error:
                 if clock.monotonic_s() + wait_s > deadline_s:
@@ -334,7 +333,7 @@ class _Examination:
             _log.warning("store_function_missing", function=question.name, finding=finding)
         return {question.name: finding for question, finding in found}
 
-    def _refused(self, is_asked: Callable[[str], bool]) -> list[tuple[Question, str]]:
+    def _refused(self, questions: int | None) -> list[tuple[Question, str]]:
         """Ask once: the questions that got a no, and what was found.
 
         The probe's objects are removed on every way out, where that is allowed.
@@ -344,9 +343,7 @@ class _Examination:
         found: list[tuple[Question, str]] = []
         probe = StoreProbe(self.store, self.clock)
         try:
-            for question in probe.questions(single_writer=self.single_writer):
-                if not is_asked(question.name):
-                    continue
+            for question in probe.questions(single_writer=self.single_writer)[:questions]:
                 try:
                     ask(question, self.clock)
                 except StoreError as error:

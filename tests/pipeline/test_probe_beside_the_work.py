@@ -1,4 +1,4 @@
-"""`backfill` uploads while the races of its probe go on, and commits only when they have found no second winner."""
+"""`backfill` uploads while its probe goes on, and commits only when that has passed."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _attempts(state_dir: Path, root: str) -> list[str]:
         journal.close()
 
 
-def test_a_commit_waits_for_the_races(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_commit_waits_for_the_probe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store, log_dir = RacyStore(is_unsafe=False), copy_partitions(tmp_path, PARTITION)
     assert _backfill(store, log_dir, tmp_path / "state", monkeypatch).exit_code == 0
     assert not store.committed_before
