@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from threading import Event
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from sidecar.errors import SettingsError
 from sidecar.model import FileIdentity, ObjectKey, PartitionFiles
-from sidecar.partition.domain_events import Emit
-from sidecar.partition.facts import PartitionFacts
-from sidecar.partition.wait_reason import Away
-from sidecar.topic_policy import TopicPolicy
+
+if TYPE_CHECKING:  # Commands that only read an archive need none of these.
+    from sidecar.partition.domain_events import Emit
+    from sidecar.partition.facts import PartitionFacts
+    from sidecar.partition.wait_reason import Away
+    from sidecar.topic_policy import TopicPolicy
 
 MIB = 1024 * 1024
 LISTED_AT_FIRST: Final = 50

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from sidecar.config import Settings
+from sidecar.config.meanings import settings_schema
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -84,7 +85,7 @@ def test_commands_and_options_exist(name: str) -> None:
 def test_settings_exist(name: str) -> None:
     unknown = set()
     for path in re.findall(rf"`(?:settings\.)?((?:{SECTIONS})\.[a-z0-9_.]+)", page(name)):
-        model = Settings.model_json_schema()
+        model = settings_schema()
         definitions = model["$defs"]
         for part in path.split("."):
             reference = model.get("$ref") or next(

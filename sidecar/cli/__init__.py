@@ -6,6 +6,7 @@ Data goes to stdout, everything else to stderr. Whatever is slow to import is im
 from __future__ import annotations
 
 import gc
+import os
 from typing import Final
 
 START_OBJECTS: Final = 150_000
@@ -15,6 +16,8 @@ START_OBJECTS: Final = 150_000
 def main() -> None:
     """Entry point of `tiered-sidecar`; ends the process with one of the documented exit codes."""
     collect_after_start()
+    # pydantic would read the metadata of every installed package to find its plugins.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     from sidecar.cli.app import app
 
     app(prog_name="tiered-sidecar")

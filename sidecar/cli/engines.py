@@ -17,7 +17,6 @@ import typer
 
 from sidecar.errors import SettingsError
 from sidecar.model import EngineName
-from sidecar.rewriting.local_stages import LocalStages
 
 if TYPE_CHECKING:
     from sidecar.config import Settings
@@ -140,6 +139,7 @@ def stage_engine(settings: Settings, work: Work) -> Iterator[StageEngine]:
     """Threads of this process, or Spark, for work in three stages. Raises SettingsError."""
     if not takes_spark(settings, work):
         from sidecar.host.limits import memory_limit_bytes, processors, workers_that_fit
+        from sidecar.rewriting.local_stages import LocalStages
 
         threads = workers_that_fit(processors(), memory_limit_bytes(), THREAD_BYTES)
         yield LocalStages(threads, settings.compaction.staging_path)
@@ -176,6 +176,8 @@ class RunEngines:
 
     def for_bytes(self, size_bytes: int, *, local_files: bool = False) -> StageEngine:
         """See `CompactionEngines`. A cluster does not see the files of this machine."""
+        from sidecar.rewriting.local_stages import LocalStages
+
         has_cluster = not self._settings.spark.is_local
         here = LocalStages(place=self._settings.compaction.staging_path)
         if has_cluster and local_files:

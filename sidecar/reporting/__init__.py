@@ -1,8 +1,12 @@
 """Sinks of domain events: log lines, and the status model that `sidecar.http` renders. So is `Metrics`. They decide nothing."""
 
-from contextlib import suppress
+from __future__ import annotations
 
-from sidecar.partition.domain_events import DomainEvent, Emit
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sidecar.partition.domain_events import DomainEvent, Emit
 
 
 def fan_out(*sinks: Emit) -> Emit:

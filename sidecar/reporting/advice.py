@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import errno
+from typing import TYPE_CHECKING
 
 from sidecar.archive.actions import LossReason
 from sidecar.archive.keys import CHECKPOINTS, COMMITS, INDEXES_SUFFIX, SEGMENTS
 from sidecar.errors import CommitRefused, CorruptFile, SidecarError
 from sidecar.logformat.names import LEADER_EPOCH_CHECKPOINT, META_PROPERTIES, PARTITION_METADATA, Suffix
-from sidecar.partition.domain_events import OffsetsLost
+
+if TYPE_CHECKING:
+    from sidecar.partition.domain_events import OffsetsLost
 
 _OBJECT = "restore the object from a replica of the bucket or an earlier version; then the partition continues"
 _BY_PART_OF_NAME = (
