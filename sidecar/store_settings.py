@@ -29,7 +29,7 @@ _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,61}[A-Za-z0-9]\Z|arn:[A-Za-z0
 class StoreSection(BaseModel):
     """Base of the sections below: unknown keys are refused, values do not change after the start."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
 class ChecksumMode(StrEnum):

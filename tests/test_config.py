@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from sidecar.config import load_settings, read_assignments
+from sidecar.config import Settings, load_settings, read_assignments
 from sidecar.config.environment import variable_of
-from sidecar.config.meanings import meaning_of, settings_schema
 from sidecar.config.paths import all_sections, all_settings
 from sidecar.errors import SettingsError
 from tests.loading_settings import URL, a_file, refusal
@@ -143,8 +142,8 @@ def test_settings_do_not_change() -> None:
 
 def test_every_setting_says_what_it_means_and_the_schema_is_closed() -> None:
     for path, setting in all_settings().items():
-        assert meaning_of(setting), path
-    schema = settings_schema()
+        assert setting.field.description, path
+    schema = Settings.model_json_schema()
     for definition in [schema, *schema["$defs"].values()]:
         if definition["type"] == "object":
             assert definition["additionalProperties"] is False

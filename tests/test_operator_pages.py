@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from sidecar.config import Settings
-from sidecar.config.meanings import settings_schema
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -85,7 +84,7 @@ def test_commands_and_options_exist(name: str) -> None:
 def test_settings_exist(name: str) -> None:
     unknown = set()
     for path in re.findall(rf"`(?:settings\.)?((?:{SECTIONS})\.[a-z0-9_.]+)", page(name)):
-        model = settings_schema()
+        model = Settings.model_json_schema()
         definitions = model["$defs"]
         for part in path.split("."):
             reference = model.get("$ref") or next(

@@ -128,9 +128,9 @@ def schema(options: GlobalOptions) -> int:
     """Print the JSON Schema of the settings file."""
     import sys
 
-    from sidecar.config.meanings import settings_schema
+    from sidecar.config import Settings
 
-    sys.stdout.write(json.dumps(settings_schema(), indent=None if options.json else 2) + "\n")
+    sys.stdout.write(json.dumps(Settings.model_json_schema(), indent=None if options.json else 2) + "\n")
     return 0
 
 

@@ -33,7 +33,7 @@ class SecretEntries:
 class Section(BaseModel):
     """Base of the sections: unknown keys are refused, values do not change after the start."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
 
     @field_validator("*", mode="before")
     @classmethod

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sidecar.cli.kubernetes import Host
-from sidecar.config.meanings import settings_schema
+from sidecar.config import Settings
 
 _TEXTS = {"type": "array", "items": {"type": "string", "minLength": 1}}
 _MOUNTS = {
@@ -127,7 +127,7 @@ _OPEN = {"labels"}
 
 def values_schema(values: Mapping[str, Any]) -> dict[str, Any]:
     """The schema, refusing what the chart does not know."""
-    settings = _of_the_chart(settings_schema())
+    settings = _of_the_chart(Settings.model_json_schema())
     definitions = settings.pop("$defs")
     schema = _of_value({name: value for name, value in values.items() if name != "settings"}, "")
     schema["properties"]["settings"] = settings
