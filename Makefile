@@ -13,7 +13,7 @@ WORKERS ?= $(shell expr 2 \* $$(nproc 2>/dev/null || echo 2))
 # Where this is set, every process under test compiles the program again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: python setup servers demo test test-fast test-apart kube-test check prose docs conformance histories simulate format lock clean image image-test kube-node-test sbom notice dist release-check chart soak matrix restore-matrix store-matrix screenshots kernels collected
+.PHONY: python setup servers demo test test-fast test-apart kube-test kube-strimzi-test check prose docs conformance histories simulate format lock clean image image-test kube-node-test sbom notice dist release-check chart soak matrix restore-matrix store-matrix screenshots kernels collected
 
 setup: $(STAMP)
 
@@ -141,6 +141,10 @@ image-test: setup
 KUBE_NODE ?=
 kube-node-test: setup
 	$(BIN)/python -m tests.kube_node $(KUBE_NODE)
+
+# Strimzi's operator and the injection on an API server. STRIMZI_OPERATOR_LIBS: the directory of its jars (docs/contributing/testing.md).
+kube-strimzi-test: setup
+	$(BIN)/pytest -k operator tests/kube/test_strimzi.py
 
 # What the image has, into build/sbom: Python packages and Spark's jars; with root, buildah and mmdebstrap also Debian's packages.
 sbom: setup

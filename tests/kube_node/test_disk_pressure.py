@@ -20,7 +20,7 @@ OTHER_BYTES = PRESSURE_BYTES * 5 // 10
 
 def test_the_pod_of_the_broker_is_not_the_first_that_is_evicted(start_brokers: Callable[[int], Brokers]) -> None:
     broker = start_brokers(1)
-    broker.install_chart("sidecar.resources.requests.ephemeral-storage=2Gi")
+    broker.install_chart()
     broker.add_sidecar()
     broker.wait_ready()
     namespace, before = broker.namespace, broker.pod()["metadata"]["uid"]
