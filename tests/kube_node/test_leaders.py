@@ -26,7 +26,7 @@ def test_nothing_is_lost_while_leaders_move(start_brokers: Callable[[int], Broke
     brokers.add_sidecar()
     brokers.wait_ready(timeout_s=START_LIMIT_S)
     brokers.produce(3 * 2100)
-    led_before = leaders(brokers)
+    led = [leaders(brokers)]
     with producing(brokers) as deliveries:
         for number in range(brokers.replicas):
             uid = brokers.pod(number)["metadata"]["uid"]
@@ -34,10 +34,12 @@ def test_nothing_is_lost_while_leaders_move(start_brokers: Callable[[int], Broke
             wait_until(partial(is_another_pod, brokers, number, uid), 120, "another pod")
             brokers.wait_ready([number])
             wait_until(lambda: all_in_sync(brokers), 180, "all replicas are in sync")
+            led.append(leaders(brokers))
     assert deliveries.failed == 0
     ends = end_offsets(brokers)
     assert sum(ends.values()) == deliveries.acknowledged + 3 * 2100
-    assert leaders(brokers) != led_before
+    # In the end they may be as at first.
+    assert any(found != led[0] for found in led)
     wait_until(
         lambda: {p: end for p, (_, end) in brokers.archived().items()} == active_segments(brokers), 240, "archived"
     )

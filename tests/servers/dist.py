@@ -84,7 +84,7 @@ def kafka_libs(version: str) -> Path:
 
 @cache
 def server_libs(name: str) -> Path:
-    """The directory with the jars of `s3proxy` or `s3mock`. Raises ServerError."""
+    """The directory with the jars of `s3proxy`, `s3mock` or `strimzi` (its definitions). Raises ServerError."""
     return _maven_libs(name, POMS / f"{name}.xml", cache_directory() / name / "libs")
 
 
