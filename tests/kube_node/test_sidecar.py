@@ -112,51 +112,67 @@ def test_a_sidecar_that_is_killed_for_its_memory_starts_again_alone(archived_bro
 COMPACTING = (
     "settings.compaction.topics[0].pattern=orders",
     "settings.compaction.topics[0].ignore_cleanup_policy=true",
-    # So that all segments are archived before the first compaction begins.
-    "settings.compaction.topics[0].min_compaction_lag_ms=30000",
     "settings.compaction.check_interval_s=1",
     "settings.spark.engine=local",
     # It takes long enough to be killed in it.
     "settings.store.read_bytes_per_s=1048576",
 )
-KEYS = 100
+BY_WHEN = {
+    # So that all segments are archived before the first compaction begins.
+    "after_upload": "settings.compaction.topics[0].min_compaction_lag_ms=30000",
+    "before_upload": "settings.compaction.topics[0].when=before_upload",
+}
 
 
+@pytest.mark.parametrize("when", BY_WHEN)
 def test_a_sidecar_that_is_killed_while_it_compacts_compacts_after_its_start(
-    start_brokers: Callable[[int], Brokers],
+    when: str, start_brokers: Callable[[int], Brokers]
 ) -> None:
     broker = start_brokers(1)
-    broker.install_chart(*COMPACTING)
+    broker.install_chart(*COMPACTING, BY_WHEN[when])
     broker.add_sidecar()
     broker.wait_ready()
-    broker.produce(10500, keys=KEYS)
-    broker.wait_archived()
-    memory = control_group_of(broker.container(SIDECAR)["containerID"])
     before = broker.container(BROKER)
+    memory = control_group_of(broker.container(SIDECAR)["containerID"])
+    broker.produce(10500, keys=100)
+    if when == "after_upload":
+        broker.wait_archived()
 
     def is_killed() -> bool:
         if broker.container(SIDECAR)["restartCount"]:
             return True
-        if "\ntiered_sidecar_compaction_running 1.0\n" in broker.http("/metrics")[1]:
+        if is_compacting(broker, when):
             squeeze(memory)
         return False
 
     wait_until(is_killed, 120, "the sidecar is killed")
     assert broker.container(SIDECAR)["lastState"]["terminated"]["reason"] == "OOMKilled"
-    lines = broker.namespace.kubectl("logs", "kafka-0", "-c", SIDECAR, "--previous").splitlines()
-    assert json.loads(lines[-1])["event"] == "compaction_started", lines
+    log = broker.namespace.kubectl("logs", "kafka-0", "-c", SIDECAR, "--previous")
+    events = [json.loads(line)["event"] for line in log.splitlines()]
+    if when == "after_upload":
+        assert events[-1] == "compaction_started"
+    else:
+        assert "group_compacted" not in events
     broker.wait_ready()
 
     def is_compacted() -> bool:
         (found,) = broker.command("status")
         return bool(found["clean_end_offset"] == found["end_offset"])
 
-    wait_until(is_compacted, 120, "the whole archive is compacted")
     broker.wait_archived()
+    wait_until(is_compacted, 60, "the whole archive is compacted")
     assert broker.container(SIDECAR)["restartCount"] == 1
     after = broker.container(BROKER)
     assert (after["containerID"], after["restartCount"]) == (before["containerID"], 0)
     broker.verify()
+
+
+def is_compacting(broker: Brokers, when: str) -> bool:
+    """By its metric; before the upload by the directory of the running job."""
+    if when == "after_upload":
+        return "\ntiered_sidecar_compaction_running 1.0\n" in broker.http("/metrics")[1]
+    find = ("find", "/var/lib/tiered-sidecar/staging", "-name", "0*")
+    return bool(broker.namespace.kubectl("exec", "kafka-0", "-c", SIDECAR, "--", *find))
 
 
 def squeeze(memory: Path) -> None:
