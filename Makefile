@@ -136,7 +136,7 @@ image:
 image-test: setup
 	$(BIN)/python -m tests.image.check --compressed
 
-# The chart and the image on a Kubernetes node that runs pods, in namespaces of its own: 12 minutes after the first time. It needs root
+# The chart and the image on a Kubernetes node that runs pods, in namespaces of its own: 20 minutes after the first time. It needs root
 # and Debian packages, which it names. KUBE_NODE is for pytest, such as `-k demo`; `up` keeps the node, and reads such lines.
 KUBE_NODE ?=
 kube-node-test: setup

@@ -27,6 +27,7 @@ PACKAGES = {
     "iptables": "iptables",
     "conntrack": "conntrack",
     "ipset": "ipset",
+    "mkfs.ext4": "e2fsprogs",
     "unshare": "util-linux",
     "ip": "iproute2",
     "/usr/lib/cni/bridge": "containernetworking-plugins",
