@@ -49,6 +49,7 @@ class Flags:
     """`stop`: drain and end. `wake`: scan the disks now. `reload`: read the settings again.
 
     `signal_number`: what set `stop`, 0 if no signal did. `may_restart`: the caller starts again after RestartDue.
+    `starts`: how often `run` was called with these flags.
     """
 
     stop: threading.Event = field(default_factory=threading.Event)
@@ -56,6 +57,7 @@ class Flags:
     reload: threading.Event = field(default_factory=threading.Event)
     signal_number: int = 0
     may_restart: bool = False
+    starts: int = 0
 
     def is_ending(self) -> bool:
         """Whether a signal has set `stop`."""
@@ -90,6 +92,8 @@ def run(
     clock = clock or SystemClock()
     redact = Redaction(LoadedSettings(settings, {}).secrets()).text
     metrics, flags = Metrics(clock), flags or Flags()
+    flags.starts += 1
+    metrics.started(flags.starts)
     health = Health(clock, conditions=conditions_at_start(settings.store.url), redact=redact)
     status = StatusModel(clock, redact)
     reporter = HealthReporter(clock, metrics, health, status)

@@ -93,7 +93,7 @@ class Supervisor:
         )
         until_s, seen = clock.monotonic_s() + wait_s, read
         with ExitStack() as resources:
-            health = self._serve(failure, resources)
+            health = self._serve(failure, flags.starts, resources)
             while clock.monotonic_s() < until_s and not (flags.is_ending() or flags.reload.is_set()):
                 health.beat()
                 clock.sleep_s(TICK_S)
@@ -103,10 +103,11 @@ class Supervisor:
                     break
         flags.reload.clear()
 
-    def _serve(self, failure: str, resources: ExitStack) -> Health:
+    def _serve(self, failure: str, starts: int, resources: ExitStack) -> Health:
         clock, redact = self._clock, redacted
         health, metrics, status = Health(clock, redact=redact), Metrics(clock), StatusModel(clock, redact)
         HealthReporter(clock, metrics, health, status).start_failed(failure)
+        metrics.started(starts)
         metrics.watch_readiness(health.not_ready, ALL_CONDITIONS)
         if self.http.address is None:
             return health

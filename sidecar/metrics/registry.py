@@ -52,6 +52,11 @@ class Metrics(Declarations):
 
         info = self.gauge("build_info", "Version of the sidecar and of Python; always 1.", "version", "python")
         info.labels(__version__, platform.python_version()).set(1)
+        self._starts = self.counter(
+            "starts_total",
+            "Starts in this process whose settings could be read. More than 1 only with --retry-start: a start, or the "
+            "work after it, failed.",
+        )
         self._segments = self.counter(
             "segments_total", "Segments that passed a stage (ok) or failed in it.", "stage", "result"
         )
@@ -113,6 +118,10 @@ class Metrics(Declarations):
         """Show the conditions that block the process, read at each scrape. `conditions`: all that there are."""
         for condition in conditions:
             self._not_ready.labels(condition).set_function(partial(lambda name: float(name in not_ready()), condition))
+
+    def started(self, count: int) -> None:
+        """How often this process has started, this time included: each start has metrics of its own."""
+        self._starts.inc(count)
 
     def handle(self, event: events.DomainEvent) -> None:
         """Count an event. An `Emit`."""

@@ -269,17 +269,24 @@ class HealthReporter:
         _log.error("cycle_failed", error=advised(error))
 
     def cycle_ended(
-        self, broker: FactsState, *, store_error: str = "", log_dir_error: str = "", problems: Sequence[str] = ()
+        self,
+        broker: FactsState,
+        *,
+        store_error: str = "",
+        log_dir_error: str = "",
+        state_dir_error: str = "",
+        problems: Sequence[str] = (),
     ) -> None:
         """A cycle over all partitions has ended.
 
         Args:
-            store_error, log_dir_error: the first of a partition, and of a log directory that cannot be read; "" for none.
+            store_error, state_dir_error: the first of a partition; "" for none. Without room for the journal nothing is archived.
+            log_dir_error: the first of a log directory that cannot be read; "" for none.
             problems: all directories that cannot be read.
         """
-        self.health.met("state_dir")
         store, away = store_error or self._silence, render(broker.away)
-        for condition, reason in (("log_dirs", log_dir_error), ("store", store), ("broker", away)):
+        found = (("log_dirs", log_dir_error), ("store", store), ("broker", away), ("state_dir", state_dir_error))
+        for condition, reason in found:
             if reason:
                 self.health.unmet(condition, reason)
             else:

@@ -13,7 +13,7 @@ from sidecar.compactor.wiring import BesideUploads, CompactionInRun, compaction_
 from sidecar.config import Settings
 from sidecar.discovery.watch import Hint
 from sidecar.engine_ports import CompactionEngines
-from sidecar.errors import LogDirsUnformatted, SidecarError, StoreError, StoreUnsafe
+from sidecar.errors import LogDirsUnformatted, SidecarError, StagingFull, StoreError, StoreUnsafe
 from sidecar.metrics import Metrics
 from sidecar.partition.wait_reason import Wait, render
 from sidecar.reporting.health_reporter import HealthReporter
@@ -230,9 +230,14 @@ class RunLoop:
         elif report.is_complete:
             self._reporter.no_topic("", is_slip=False)
         outcomes = sorted([*report.outcomes, *report.backed_off], key=lambda outcome: outcome.files.topic_partition)
+
+        def first(kind: type[SidecarError]) -> str:
+            return next((str(found.error) for found in outcomes if isinstance(found.error, kind)), "")
+
         self._reporter.cycle_ended(
             report.broker,
-            store_error=next((str(found.error) for found in outcomes if isinstance(found.error, StoreError)), ""),
+            store_error=first(StoreError),
+            state_dir_error=first(StagingFull),
             log_dir_error=next((str(found.error) for found in report.problems if found.topic_partition is None), ""),
             problems=[str(found.error) for found in report.problems],
         )

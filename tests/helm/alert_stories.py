@@ -20,6 +20,8 @@ class Story:
     """Those that the alert has besides the target's and the severity."""
     eval_minute: int = 2 * HOUR_MIN
     also_quiet: tuple[dict[str, str], ...] = ()
+    also_firing: tuple[dict[str, str], ...] = ()
+    """With the same summary."""
 
 
 COMMITTED = 'tiered_sidecar_segments_total{{T}, stage="committed", result="ok"}'
@@ -30,6 +32,7 @@ MISSING = 'tiered_sidecar_store_requests_total{{T}, operation="read", result="Ob
 STORED = 'tiered_sidecar_store_requests_total{{T}, operation="upload", result="ok"}'
 SUCCESS = "tiered_sidecar_last_success_timestamp_seconds{{T}}"
 STARTED = "process_start_time_seconds{{T}}"
+STARTS = "tiered_sidecar_starts_total{{T}}"
 UP = "up{{T}}"
 BUILD = 'tiered_sidecar_build_info{{T}, version="0.1.0", python="3.11"}'
 
@@ -169,6 +172,9 @@ STORIES: dict[str, Story] = {
         # Restarted twice, as a change of settings may need; and another program that restarts over and over.
         quiet={STARTED: "0x60 60x20 120x100", BUILD: "1x200", 'process_start_time_seconds{job="other"}': "0+60x200"},
         summary="kafka-0: the sidecar started 3 times within an hour",
+        # In one process, with --retry-start.
+        also_firing=({STARTED: "0x200", STARTS: "1x60 2x20 3x20 4x100", BUILD: "1x200"},),
+        also_quiet=({STARTED: "0x200", STARTS: "1x60 2x20 3x120", BUILD: "1x200"},),
     ),
     "TieredSidecarNoSuccess": Story(
         firing={SUCCESS: "60x600", STARTED: "0x600"},
@@ -218,12 +224,21 @@ STORIES: dict[str, Story] = {
     ),
     "TieredSidecarStagingFull": Story(
         firing={_errors("StagingFull"): "0x115 1x85"},
-        quiet={_errors("StagingFull"): "4x200"},
+        quiet={_errors("StagingFull"): "4x200", _not_ready("state_dir"): "0x200", _not_ready("store"): "1x200"},
+        # The journal, for longer than the wait between two tries.
+        also_firing=({_errors("StagingFull"): "0x60 1x140", _not_ready("state_dir"): "0x60 1x140"},),
         summary="kafka-0: no space for work files",
     ),
     "TieredSidecarMissing": Story(
         firing={BROKER: "1x200", OTHER_SIDECAR: "1x200"},
         quiet={BROKER: "1x200", OTHER_SIDECAR.replace("other", "kafka-0"): "1x200"},
+        # An ordinary container.
+        also_quiet=(
+            {
+                BROKER: "1x200",
+                OTHER_SIDECAR.replace("other", "kafka-0").replace("init_container", "container"): "1x200",
+            },
+        ),
         summary="kafka-0: this broker of Strimzi has no sidecar",
         labels={"namespace": "kafka", "label_strimzi_io_broker_role": "true"},
     ),

@@ -95,8 +95,9 @@ def test_an_alert_tells_its_story(name: str, fires: bool, tmp_path: Path) -> Non
     story = STORIES[name]
     path = tmp_path / "story.yaml"
     reported = _promtool_test(name, story, fires=fires)
-    for quiet in () if fires else story.also_quiet:
-        reported["tests"] += _promtool_test(name, replace(story, quiet=quiet), fires=False)["tests"]
+    for series in story.also_firing if fires else story.also_quiet:
+        other = replace(story, firing=series, quiet=series)
+        reported["tests"] += _promtool_test(name, other, fires=fires)["tests"]
     path.write_text(json.dumps(reported))
     check("test", "rules", path)
 
