@@ -11,6 +11,8 @@ from typing import Final, Self
 
 _PERIOD_US: Final = 20_000
 """Short: a group that has used its part waits for the next period."""
+_WEIGHT: Final = 10
+"""Times that of other work, which then takes nothing of the part. About that of a process at nice -10."""
 _TRIES, _WAIT_S = 100, 0.1
 
 
@@ -20,7 +22,7 @@ class NoCpuGroups(RuntimeError):
 
 @dataclass(frozen=True)
 class _Files:
-    """Of a group, and what is written into them. Weight: so large that other work on the machine takes nothing of the part."""
+    """Of a group, and what is written into them."""
 
     quota: str
     quota_text: str
@@ -33,14 +35,14 @@ def _parent_and_files(quota_us: int, mounts: Path) -> tuple[Path, _Files]:
     for line in mounts.read_text().splitlines():
         _, place, kind, options, *_ = line.split()
         if kind == "cgroup" and "cpu" in options.split(","):
-            return Path(place), _Files("cpu.cfs_quota_us", str(quota_us), "cpu.shares", "100000")
+            return Path(place), _Files("cpu.cfs_quota_us", str(quota_us), "cpu.shares", str(1024 * _WEIGHT))
     for line in mounts.read_text().splitlines():
         _, place, kind, *_ = line.split()
         if kind == "cgroup2" and "cpu" in (Path(place) / "cgroup.controllers").read_text().split():
             subtree = Path(place) / "cgroup.subtree_control"
             if "cpu" not in subtree.read_text().split():
                 subtree.write_text("+cpu")
-            return Path(place), _Files("cpu.max", f"{quota_us} {_PERIOD_US}", "cpu.weight", "10000")
+            return Path(place), _Files("cpu.max", f"{quota_us} {_PERIOD_US}", "cpu.weight", str(100 * _WEIGHT))
     raise OSError("no CPU controller is mounted")
 
 

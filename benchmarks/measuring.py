@@ -19,13 +19,17 @@ from benchmarks.product_runs import process_cpu_s
 
 @dataclass(frozen=True)
 class Run:
-    """What one command used, start and end of its process included. `load`: average of the minute before."""
+    """What one command used, start and end of its process included. `load`: average of the minute before.
+
+    `transfer_s`: of `wall_s`, how long it moved bytes as it says itself; None if it does not.
+    """
 
     wall_s: float
     cpu_s: float
     server_cpu_s: float
     peak_mb: float
     load: float
+    transfer_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,7 @@ def measured(
     *,
     until: Callable[[], bool] = lambda: False,
     finish: Callable[[], object] = lambda: None,
+    transfer_s: Callable[[str], float | None] = lambda _output: None,
 ) -> Run:
     """Run a command to its end.
 
@@ -53,6 +58,7 @@ def measured(
         servers: process ids of the servers that it uses, asked before and after.
         until: ends a command that would go on for ever, and with it the measured time.
         finish: what else belongs to the measured time. CPU of processes that it waits for counts as the command's.
+        transfer_s: of the run, by the command's output.
 
     Raises RuntimeError with the end of the output where the command fails.
     """
@@ -65,15 +71,15 @@ def measured(
         peak_mb = peak_pss_mb(child.pid, lambda: child.poll() is not None or until())
         finish()
         wall_s = time.perf_counter() - started_s
-        if child.poll() is None:
+        if goes_on := child.poll() is None:
             child.terminate()
             child.wait()
-        elif child.returncode:
-            output.seek(0)
-            said = output.read().decode(errors="replace")[-2000:]
-            raise RuntimeError(f"{' '.join(command[:3])} ended with {child.returncode}: {said}")
+        output.seek(0)
+        said = output.read().decode(errors="replace")
+        if child.returncode and not goes_on:
+            raise RuntimeError(f"{' '.join(command[:3])} ended with {child.returncode}: {said[-2000:]}")
     server_cpu_s = sum(process_cpu_s(pid) - before.get(pid, 0.0) for pid in servers())
-    return Run(wall_s, _children_cpu_s() - own_before_s, server_cpu_s, peak_mb, load)
+    return Run(wall_s, _children_cpu_s() - own_before_s, server_cpu_s, peak_mb, load, transfer_s(said))
 
 
 def measured_server(pid: int, begin: Callable[[], object], until: Callable[[], bool]) -> Run:

@@ -5,15 +5,17 @@ Input       Archives in versitygw on the same machine: S bytes in one partition,
             2.4 GB in real format (`benchmarks/segments.py`). compact: S is 0.7 GB, of which each key comes 2.5 times.
 Unit        Seconds of the work: from the begin of Spark's first task to the end of its last one, by Spark's event log, for 4 S less
             those for S. The log leaves out the start of the process and of executors. The difference leaves out that of Python in
-            the first tasks. Efficiency: seconds with one worker / (n x seconds with n). Bytes of the driver: all that its ports and
-            its connections to the store carry, both ways, for 4 S, in % of the input. JVM: its part of the workers' CPU seconds.
+            the first tasks. CPU seconds of all workers, by the same difference. Medians of the rounds. Efficiency: seconds with one
+            worker / (n x seconds with n). Bytes of the driver: all that its ports and its connections to the store carry, both
+            ways, for 4 S, in % of the input.
 Peer        The same command with one worker.
 Promise     Efficiency >= 0.8; bytes of the driver <= 1 % of the input.
-Run         python -m benchmarks.scale_out [--only verify compact] [--write] [--json result.json]       (--tiny: two minutes)
-            Needs 20 GB of disk, and root for control groups. --write puts the chart beside this file, and the table into README.md.
+Run         python -m benchmarks.scale_out [--rounds 5] [--only verify compact] [--write] [--json result.json]
+            --write puts the chart beside this file, and the table into README.md. --tiny: two minutes. A round takes 15 minutes.
+            Needs 20 GB of disk, and root for control groups.
 
 Workers are processes of one machine. Each has a control group that gets 15 % of a core, so that four of them, the driver and the
-store need less than two cores. These groups have precedence over other work on the machine.
+store need less than two cores. All of these have precedence over other work on the machine.
 """
 
 from __future__ import annotations
@@ -21,13 +23,14 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -77,20 +80,22 @@ class Job:
 
 @dataclass(frozen=True)
 class Point:
-    """A command with so many workers: on S bytes, and on 4 S."""
+    """A command with so many workers: pairs of runs, on S bytes and on 4 S."""
 
     workers: int
-    runs: tuple[Job, Job]
+    pairs: list[tuple[Job, Job]] = field(default_factory=list)
 
     def more(self, field_name: str) -> float:
-        """What 4 S takes more than S."""
-        small, large = self.runs
-        return float(getattr(large, field_name) - getattr(small, field_name))
+        """What 4 S takes more than S, the median of all pairs."""
+        return statistics.median(getattr(large, field_name) - getattr(small, field_name) for small, large in self.pairs)
+
+    def whole(self, field_name: str) -> float:
+        """What 4 S takes, the median."""
+        return float(statistics.median(getattr(large, field_name) for _, large in self.pairs))
 
     @property
     def driver_percent(self) -> float:
-        large = self.runs[1]
-        return 100 * large.driver_bytes / large.size_bytes
+        return 100 * self.whole("driver_bytes") / self.whole("size_bytes")
 
 
 @dataclass(frozen=True)
@@ -328,36 +333,36 @@ def tasks_of(events: Path) -> Iterator[tuple[float, float]]:
                 yield info["Launch Time"] / 1000, info["Finish Time"] / 1000
 
 
-def measure(scale: Scale, names: Sequence[str]) -> list[Line]:
+def measure(scale: Scale, names: Sequence[str], rounds: int) -> list[Line]:
     """All runs. Raises NoCpuGroups."""
-    lines: list[Line] = []
+    lines = {name: Line(_COMMANDS[name], [Point(workers) for workers in scale.workers]) for name in names}
     with tempfile.TemporaryDirectory(prefix="scale-out-") as directory, ExitStack() as stack:
         bench = Bench(stack, Path(directory), scale)
-        for name in names:
-            size_bytes, points = bench.archive(name), list[Point]()
+        for name, line in lines.items():
+            size_bytes = bench.archive(name)
             os.sync()
-            for workers in scale.workers:
-                with bench.cluster(workers) as cluster:
-                    small, large = (cluster.run(name, topics, size_bytes) for topics in _TOPICS)
-                points.append(Point(workers, (small, large)))
-            lines.append(Line(_COMMANDS[name], points))
-    return lines
+            for turn in range(rounds):
+                at = turn % len(line.points)
+                for point in (*line.points[at:], *line.points[:at]):
+                    with bench.cluster(point.workers) as cluster:
+                        small, large = (cluster.run(name, topics, size_bytes) for topics in _TOPICS)
+                    point.pairs.append((small, large))
+    return list(lines.values())
 
 
 def table(lines: Sequence[Line]) -> str:
     """Markdown: a row for each command and number of workers."""
     rows = [
-        "| command, 4 S | workers | s of 4 S less S | efficiency | process, s | JVM, % of CPU | driver, MB | driver, % of input |",
-        "|---" * 8 + "|",
+        "| command, 4 S | workers | s | efficiency | Python CPU s | JVM CPU s | whole process, s | driver, MB | driver, % |",
+        "|---" * 9 + "|",
     ]
     for line in lines:
         for point in line.points:
-            large, jvm_cpu_s = point.runs[1], point.more("jvm_cpu_s")
-            jvm_percent = 100 * jvm_cpu_s / max(jvm_cpu_s + point.more("python_cpu_s"), 0.01)
+            jvm_cpu_s, python_cpu_s = point.more("jvm_cpu_s"), point.more("python_cpu_s")
             rows.append(
-                f"| `{line.command}`, {large.size_bytes / 1e9:.1f} GB | {point.workers} | {point.more('work_s'):.1f} "
-                f"| {line.efficiency(point):.2f} | {large.process_s:.0f} | {jvm_percent:.0f} "
-                f"| {large.driver_bytes / 1e6:.1f} | {point.driver_percent:.2f} |"
+                f"| `{line.command}`, {point.whole('size_bytes') / 1e9:.1f} GB | {point.workers} | {point.more('work_s'):.1f} "
+                f"| {line.efficiency(point):.2f} | {python_cpu_s:.1f} | {jvm_cpu_s:.1f} | {point.whole('process_s'):.0f} "
+                f"| {point.whole('driver_bytes') / 1e6:.1f} | {point.driver_percent:.2f} |"
             )
     return "\n".join(rows)
 
@@ -403,15 +408,18 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", choices=list(_COMMANDS), default=list(_COMMANDS))
     parser.add_argument("--write", action="store_true")
     arguments = parser.parse_args()
-    scale, load = TINY if arguments.tiny else FULL, os.getloadavg()[0]
+    scale, rounds = (TINY, 1) if arguments.tiny else (FULL, arguments.rounds)
+    load = os.getloadavg()[0]
+    with suppress(PermissionError):
+        os.nice(-10)  # driver and store inherit it
     try:
-        lines = measure(scale, arguments.only)
+        lines = measure(scale, arguments.only, rounds)
     except NoCpuGroups as error:
         print(error)
         return 2
     about = (
         f"{os.cpu_count()} cores, {100 * scale.cores:g} % of one for each worker, "
-        f"load {load:.0f} before and {os.getloadavg()[0]:.0f} after, one run each."
+        f"load {load:.0f} before and {os.getloadavg()[0]:.0f} after, {rounds} round(s)."
     )
     print(f"{about}\n\n{table(lines)}")
     if arguments.write:

@@ -15,17 +15,18 @@ from pathlib import Path
 from benchmarks.measuring import Run, Store
 from benchmarks.peers.bench import OURS, Bench, Road, Traffic
 from benchmarks.peers.compacting import compact_road
-from benchmarks.peers.files import archive_road, restore_road
-from benchmarks.peers.page import Row, table, write
+from benchmarks.peers.files import archive_road, restore_road, verify_road
+from benchmarks.peers.page import Row, outcome, table, write
 from tests.servers.process import ServerError
 
-ROADS = ("archive", "restore", "topic", "compact")
+ROADS = ("archive", "restore", "verify", "topic", "compact")
 
 
 def _roads(bench: Bench, only: tuple[str, ...]) -> Mapping[str, Callable[[], Road]]:
     roads: dict[str, Callable[[], Road]] = {
         "archive": lambda: archive_road(bench),
         "restore": lambda: restore_road(bench),
+        "verify": lambda: verify_road(bench),
         "compact": lambda: compact_road(bench),
     }
     if not bench.tiny:
@@ -69,7 +70,7 @@ def measure(bench: Bench, road: Road, rounds: int) -> list[Row]:
 
 
 def main() -> int:
-    """Measure, print the tables."""
+    """Measure, print the tables; 1 if a promise is broken (never with --tiny: that measures nothing)."""
     parser = argparse.ArgumentParser(prog="benchmarks.peers", description="Others beside us, on the same roads.")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", nargs="+", choices=ROADS, default=ROADS)
@@ -80,17 +81,19 @@ def main() -> int:
     arguments = parser.parse_args()
     rounds = 1 if arguments.tiny else arguments.rounds
     found: dict[str, object] = {}
+    is_kept = True
     with tempfile.TemporaryDirectory(dir=arguments.dir) as scratch, Bench(Path(scratch), arguments.tiny) as bench:
         for name, prepare in _roads(bench, arguments.only).items():
             road = prepare()
             rows = measure(bench, road, rounds)
             print(f"\n{road.title}, {road.size_bytes / 1e6:,.0f} MB, {rounds} round(s)\n\n{table(road, rows)}")
             found[name] = {row.name: row.summary() for row in rows}
+            is_kept = is_kept and all(outcome(promise, rows)[0] for promise in road.promises)
             if arguments.write:
                 write(road, rows)
     if arguments.json:
         arguments.json.write_text(json.dumps(found, indent=2) + "\n")
-    return 0
+    return 0 if is_kept or arguments.tiny else 1
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -37,6 +37,16 @@ class Traffic:
 
 
 @dataclass(frozen=True)
+class Promise:
+    """Of `ours`: at least `ratio` of the MB/s of the fastest among `peers`, and never more memory than `peak_mb`."""
+
+    ours: str
+    peers: Sequence[str]
+    ratio: float
+    peak_mb: float
+
+
+@dataclass(frozen=True)
 class Road:
     """One task, and who does it. A contestant runs it once, checks the outcome, and leaves nothing behind.
 
@@ -48,6 +58,7 @@ class Road:
     size_bytes: int
     contestants: Mapping[str, Callable[[Store], Run]]
     uses_store: frozenset[str]
+    promises: Sequence[Promise] = ()
 
 
 @dataclass

@@ -3,26 +3,43 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from benchmarks.segments import MIB
+
 
 def main() -> None:
-    """Copy what the argument names: `upload` or download, `transfer` for TransferConfig, and `sign` for signed payloads."""
+    """Copy what the argument names: `upload` or download, `transfer` for TransferConfig, and `sign` for signed payloads.
+
+    `keys`: of a download, instead of all below `prefix`. Without `directory`, what is downloaded is thrown away. `upload_bytes`: so
+    many bytes of a download go back. Prints how many seconds the copies took.
+    """
     import boto3
     from boto3.s3.transfer import TransferConfig
     from botocore.config import Config
 
-    task: dict[str, Any] = json.loads(sys.argv[1])
+    task: dict[str, Any] = {"transfer": {}, "sign": True, "upload": False, **json.loads(sys.argv[1])}
     config = Config(
         s3={"addressing_style": "path", **({} if task["sign"] else {"payload_signing_enabled": False})},
         request_checksum_calculation="when_supported" if task["sign"] else "when_required",
         max_pool_connections=50,
     )
     client = boto3.client("s3", config=config, **task["client"])
-    transfer, bucket, directory = TransferConfig(**task["transfer"]), task["bucket"], Path(task["directory"])
+    transfer, bucket, directory = (
+        TransferConfig(**task["transfer"]),
+        task["bucket"],
+        Path(task.get("directory", os.devnull)),
+    )
+
+    def read(key: str) -> None:
+        body = client.get_object(Bucket=bucket, Key=key)["Body"]
+        while body.read(MIB):
+            continue
 
     def copy(key: str) -> None:
         path = str(directory / key.rpartition("/")[2])
@@ -34,11 +51,19 @@ def main() -> None:
     if task["upload"]:
         keys = [f"{task['prefix']}/{path.name}" for path in sorted(directory.iterdir())]
     else:
-        keys = [
+        keys = task.get("keys") or [
             found["Key"] for found in client.list_objects_v2(Bucket=bucket, Prefix=f"{task['prefix']}/")["Contents"]
         ]
+    begun_s = time.perf_counter()
     with ThreadPoolExecutor(task["files_at_once"]) as pool:
-        list(pool.map(copy, keys))
+        list(pool.map(copy if "directory" in task else read, keys))
+    print(time.perf_counter() - begun_s)
+    if left := task.get("upload_bytes"):
+        back = directory / "back"
+        with back.open("wb") as file:
+            for key in keys:
+                left -= file.write((directory / key.rpartition("/")[2]).read_bytes()[:left])
+        client.upload_file(str(back), bucket, f"{task['prefix']}/back", Config=transfer)
 
 
 if __name__ == "__main__":

@@ -9,9 +9,12 @@ from collections.abc import Callable
 from benchmarks.compaction_input import TOPIC, Shape, write_partition
 from benchmarks.hosting import cleaning_broker
 from benchmarks.measuring import Run, Store, measured, measured_server
-from benchmarks.peers.bench import OURS, Bench, Road
+from benchmarks.peers.bench import OURS, Bench, Promise, Road
+from benchmarks.peers.copiers import boto3_command
 from benchmarks.product_runs import PROGRAM, process_cpu_s
 from benchmarks.segments import MIB, write_checkpoints
+
+_FLOOR = "boto3 download and upload"
 
 
 def compact_road(bench: Bench) -> Road:
@@ -22,6 +25,8 @@ def compact_road(bench: Bench) -> Road:
     write_checkpoints(log_dir, shape.records)
     segments = len(list(partition.glob("*.log"))) - 1  # the last one is active
     size_bytes = sum(path.stat().st_size for path in partition.glob("*.log"))
+
+    uploaded: list[int] = []
 
     def directory(_: Store) -> Run:
         command = [str(PROGRAM), "compact", str(partition), "--out", str(out / partition.name), "--quiet"]
@@ -43,8 +48,21 @@ def compact_road(bench: Bench) -> Road:
             "--quiet",
         ]
         run = measured(command, bench.ours(store, "uncompacted"), bench.store_pids)
-        if len([key for key, _ in bench.sizes("uncompacted/") if "/commits/" in key]) <= segments:
+        sizes = dict(bench.sizes("uncompacted/"))
+        if len([key for key in sizes if "/commits/" in key]) <= segments:
             raise RuntimeError("no compaction was committed")
+        uploaded.append(sum(size for key, size in sizes.items() if key.endswith(".log")) - size_bytes)
+        bench.delete("uncompacted/")
+        return run
+
+    def moved(store: Store) -> Run:
+        bench.backfill("uncompacted", log_dir)
+        keys = [key for key, _ in bench.sizes("uncompacted/") if key.endswith(".log")]
+        out.mkdir()
+        # Our compaction was the first to run: as many bytes go back as it has uploaded.
+        task = {"keys": keys, "directory": str(out), "files_at_once": 4, "prefix": "uncompacted"}
+        run = measured(boto3_command(store, {**task, "upload_bytes": uploaded[-1]}), {}, bench.store_pids)
+        shutil.rmtree(out)
         bench.delete("uncompacted/")
         return run
 
@@ -58,7 +76,10 @@ def compact_road(bench: Bench) -> Road:
     contestants: dict[str, Callable[[Store], Run]] = {
         f"{OURS} compact DIR": directory,
         f"{OURS} compact --archive": archive,
+        _FLOOR: moved,
     }
     if not bench.tiny:
         contestants["Kafka's LogCleaner"] = cleaner
-    return Road("compact", "Compaction", size_bytes, contestants, frozenset({f"{OURS} compact --archive"}))
+    promises = [Promise(f"{OURS} compact --archive", [_FLOOR], ratio=0.7, peak_mb=700)]
+    uses_store = frozenset({f"{OURS} compact --archive", _FLOOR})
+    return Road("compact", "Compaction", size_bytes, contestants, uses_store, promises)

@@ -27,6 +27,14 @@ class Copier:
     variables: Callable[[Store], dict[str, str]]
 
 
+def boto3_command(store: Store, task: dict[str, Any]) -> list[str]:
+    """For a task of `boto3_copy`, with how to reach the store."""
+    client = {"endpoint_url": store.endpoint, "region_name": store.region}
+    client |= {"aws_access_key_id": store.access_key, "aws_secret_access_key": store.secret_key}
+    whole = json.dumps({**task, "bucket": store.bucket, "client": client})
+    return [sys.executable, "-m", "benchmarks.peers.boto3_copy", whole]
+
+
 @dataclass(frozen=True)
 class _Boto3:
     """`transfer`: of TransferConfig. Files wait for one another where a completed upload is assembled: hence several at once."""
@@ -42,11 +50,7 @@ class _Boto3:
         return self._command(store, prefix, directory, upload=False)
 
     def _command(self, store: Store, prefix: str, directory: Path, *, upload: bool) -> list[str]:
-        client = {"endpoint_url": store.endpoint, "region_name": store.region}
-        client |= {"aws_access_key_id": store.access_key, "aws_secret_access_key": store.secret_key}
-        task: dict[str, Any] = {**asdict(self), "upload": upload, "bucket": store.bucket, "prefix": prefix}
-        task |= {"directory": str(directory), "client": client}
-        return [sys.executable, "-m", "benchmarks.peers.boto3_copy", json.dumps(task)]
+        return boto3_command(store, {**asdict(self), "upload": upload, "prefix": prefix, "directory": str(directory)})
 
 
 def _rclone(*paths: str) -> list[str]:

@@ -1,22 +1,24 @@
-"""The two roads that end in files: archive finished segments, and get them back."""
+"""The roads of segments as they are: archive them, get them back, and read them to prove that they are whole."""
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 from collections.abc import Callable
+from datetime import datetime
 from filecmp import cmp
 from functools import partial
 from pathlib import Path
 
 from benchmarks.measuring import Run, Store, measured
-from benchmarks.peers.bench import OURS, Bench, Road
-from benchmarks.peers.copiers import COPIERS, Copier
+from benchmarks.peers.bench import OURS, Bench, Promise, Road
+from benchmarks.peers.copiers import COPIERS, Copier, boto3_command
 from benchmarks.product_runs import PROGRAM
 from benchmarks.segments import TOPIC
 from tests.servers.kafka_format import new_uuid
 
-_SOURCE = "source"
+_CP, _SOURCE = "cp from a directory", "source"
 """Prefix below which the copiers find what they download."""
 
 
@@ -48,28 +50,85 @@ def restore_road(bench: Bench) -> Road:
     upload = COPIERS["boto3, tuned"]
     measured(upload.upload(bench.store, _SOURCE, bench.finished), {}, bench.store_pids)
     target = bench.scratch / "restored"
+    directory = bench.gateway.objects / bench.store.bucket / "archive"
 
-    def ours(store: Store) -> Run:
+    def ours(store: Store, archive: str) -> Run:
         target.mkdir()
         shutil.copy(bench.log_dir / "meta.properties", target)
-        command = [str(PROGRAM), "restore", "--topic", TOPIC, "--to", str(target), "--topic-id", new_uuid(), "--quiet"]
-        return restored(measured(command, bench.ours(store, "archive"), bench.store_pids), target / f"{TOPIC}-0")
+        command = [str(PROGRAM), "restore", "--topic", TOPIC, "--to", str(target), "--topic-id", new_uuid()]
+        variables = {**bench.ours(store, "archive"), "TIERED_SIDECAR__STORE__URL": archive}
+        return restored(measured(command, variables, bench.store_pids, transfer_s=_fetching_s), target / f"{TOPIC}-0")
 
     def copied(copier: Copier, store: Store) -> Run:
+        return synced(copier.download(store, _SOURCE, target), copier.variables(store))
+
+    def cp(_: Store) -> Run:
+        return synced(["cp", "--reflink=never", *map(str, directory.rglob("*.log")), str(target)], {})
+
+    def synced(command: list[str], variables: dict[str, str]) -> Run:
         target.mkdir()
-        command = copier.download(store, _SOURCE, target)
-        variables = copier.variables(store)
-        return restored(measured(command, variables, bench.store_pids, finish=partial(_sync, target)), target)
+        finish = partial(_sync, target)
+        return restored(measured(command, variables, bench.store_pids, finish=finish, transfer_s=_printed_s), target)
 
     def restored(run: Run, directory: Path) -> Run:
         for source in bench.finished.glob("*.log"):
-            if not cmp(source, directory / source.name, shallow=False):
+            found = next(directory.glob(f"{source.stem}*.log"))  # an object's name has more behind the offset
+            if not cmp(source, found, shallow=False):
                 raise RuntimeError(f"{source.name} did not come back as it was")
         shutil.rmtree(target)
         return run
 
-    contestants = {f"{OURS} restore": ours, **_copiers(bench, copied)}
-    return Road("restore", "Files on disk again", bench.size_bytes, contestants, frozenset(contestants))
+    from_store: dict[str, Callable[[Store], Run]] = {
+        f"{OURS} restore": partial(ours, archive=f"s3://{bench.store.bucket}/archive"),
+        **_copiers(bench, copied),
+    }
+    of_directory = f"{OURS} restore, archive in a directory"
+    contestants = {**from_store, of_directory: partial(ours, archive=str(directory)), _CP: cp}
+    boto3 = [name for name in from_store if name.startswith("boto3")]
+    promises = [
+        Promise(f"{OURS} restore", boto3, ratio=0.9, peak_mb=200),
+        Promise(of_directory, [_CP], ratio=0.0, peak_mb=200),
+    ]
+    return Road("restore", "Files on disk again", bench.size_bytes, contestants, frozenset(from_store), promises)
+
+
+def verify_road(bench: Bench) -> Road:
+    """Every byte of the archive read and checked; the peers only read."""
+    bench.backfill("verified", bench.log_dir)
+    keys = [key for key, _ in bench.sizes("verified/") if key.endswith(".log")]
+
+    def ours(store: Store) -> Run:
+        command = [str(PROGRAM), "verify", "--deep", "--engine", "local", "--quiet"]
+        return measured(command, bench.ours(store, "verified"), bench.store_pids)
+
+    def read(store: Store, objects_at_once: int) -> Run:
+        command = boto3_command(store, {"keys": keys, "files_at_once": objects_at_once})
+        return measured(command, {}, bench.store_pids, transfer_s=_printed_s)
+
+    peers: dict[str, Callable[[Store], Run]] = {
+        f"boto3 get_object, {count} at once": partial(read, objects_at_once=count)
+        for count in ((1,) if bench.tiny else (1, 2, 4))
+    }
+    contestants = {f"{OURS} verify --deep": ours, **peers}
+    promises = [Promise(f"{OURS} verify --deep", list(peers), ratio=0.9, peak_mb=200)]
+    return Road(
+        "verify", "Prove that an archive is whole", bench.size_bytes, contestants, frozenset(contestants), promises
+    )
+
+
+def _fetching_s(output: str) -> float:
+    """Between the first progress line of the log and the last."""
+    events = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
+    stamps = [datetime.fromisoformat(event["timestamp"]) for event in events if event.get("event") == "progress"]
+    return (stamps[-1] - stamps[0]).total_seconds()
+
+
+def _printed_s(output: str) -> float | None:
+    """By `boto3_copy`; the other copiers do not print it."""
+    try:
+        return float(output)
+    except ValueError:
+        return None
 
 
 def _copiers(bench: Bench, copied: Callable[[Copier, Store], Run]) -> dict[str, Callable[[Store], Run]]:

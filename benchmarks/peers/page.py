@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.measuring import PAGE, Run, put_on_page
-from benchmarks.peers.bench import OURS, Road, Traffic
+from benchmarks.peers.bench import OURS, Promise, Road, Traffic
 from sidecar.clock import SystemClock
 
 _HEAD = (
-    "contestant", "s, median", "least to most", "MB/s", "CPU s", "servers' CPU s", "peak MB", "requests", "MB sent", "MB received",
+    "contestant", "s, median", "least to most", "MB/s", "of transfer",
+    "CPU s", "servers' CPU s", "peak MB", "requests", "MB sent", "MB received",
 )  # fmt: skip
 _BAR_WIDTH, _BAR_HEIGHT, _LEFT, _STEP = 460, 12, 250, 40
 
@@ -44,7 +45,21 @@ def table(road: Road, rows: Sequence[Row]) -> str:
     lines = [f"| {' | '.join(_HEAD)} |", "|---" * len(_HEAD) + "|"]
     lines += [f"| {' | '.join(_cells(road, row))} |" for row in rows if row.runs]
     failed = [f"* {row.name} did not run:\n\n  ```\n  {_indented(row.error)}\n  ```" for row in rows if row.error]
-    return "\n".join([*lines, *(["", *failed] if failed else [])])
+    promises = [f"* {outcome(promise, rows)[1]}" for promise in road.promises]
+    return "\n".join([*lines, *(["", *failed, *promises] if failed or promises else [])])
+
+
+def outcome(promise: Promise, rows: Sequence[Row]) -> tuple[bool, str]:
+    """Whether a promise is kept, by medians and by the most memory of any run; and the figures."""
+    medians_s = {row.name: row.median("wall_s") for row in rows if row.runs}
+    fastest = min((name for name in promise.peers if name in medians_s), key=lambda name: medians_s[name])
+    ratio = medians_s[fastest] / medians_s[promise.ours]
+    peak_mb = max(run.peak_mb for row in rows if row.name == promise.ours for run in row.runs)
+    text = (
+        f"{promise.ours}: {ratio:.2f} times as fast as {fastest}{f' (promised {promise.ratio:g})' if promise.ratio else ''}, "
+        f"{peak_mb:.0f} MB (promised {promise.peak_mb:g})"
+    )
+    return ratio >= promise.ratio and peak_mb <= promise.peak_mb, text
 
 
 def _cells(road: Road, row: Row) -> list[str]:
@@ -61,6 +76,7 @@ def _cells(road: Road, row: Row) -> list[str]:
         f"{row.median('wall_s'):.1f}",
         f"{min(seconds):.1f} to {max(seconds):.1f}",
         f"{road.size_bytes / 1e6 / row.median('wall_s'):,.0f}",
+        "" if row.runs[0].transfer_s is None else f"{road.size_bytes / 1e6 / row.median('transfer_s'):,.0f}",
         f"{row.median('cpu_s'):.1f}",
         f"{row.median('server_cpu_s'):.1f}",
         f"{peak_mb:,.0f}",

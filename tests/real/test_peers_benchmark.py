@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from benchmarks.measuring import Run
 from benchmarks.peers.__main__ import measure
-from benchmarks.peers.bench import OURS, Bench, Road, Traffic
-from benchmarks.peers.page import Row, write
+from benchmarks.peers.bench import OURS, Bench, Promise, Road, Traffic
+from benchmarks.peers.page import Row, outcome, write
 from tests.servers.process import ServerError
 from tests.servers.versitygw import VersityGateway
 from tests.tiny_benchmarks import result_of
 
 BOTO3 = ["boto3, defaults", "boto3, tuned"]
+DIRECTORY = f"{OURS} restore, archive in a directory"
 INPUT_MB = 18.9
 
 
@@ -24,36 +26,51 @@ def test_the_peers_benchmark_runs(tmp_path: Path) -> None:
     roads = result_of("peers", tmp_path)
     assert {name: list(rows) for name, rows in roads.items()} == {
         "archive": [f"{OURS} backfill", *BOTO3],
-        "restore": [f"{OURS} restore", *BOTO3],
-        "compact": [f"{OURS} compact DIR", f"{OURS} compact --archive"],
+        "restore": [f"{OURS} restore", *BOTO3, DIRECTORY, "cp from a directory"],
+        "verify": [f"{OURS} verify --deep", "boto3 get_object, 1 at once"],
+        "compact": [f"{OURS} compact DIR", f"{OURS} compact --archive", "boto3 download and upload"],
     }
     for rows in roads.values():
-        for row in rows.values():
+        for name, row in rows.items():
             assert row["error"] is None
-            assert all(run["wall_s"] > 0 and run["cpu_s"] > 0 and 20 < run["peak_mb"] <= 300 for run in row["runs"])
+            assert all(run["wall_s"] > 0 and run["cpu_s"] > 0 and run["peak_mb"] <= 300 for run in row["runs"])
+            assert all(run["peak_mb"] > 20 for run in row["runs"] if not name.startswith("cp "))
+    for name in (f"{OURS} restore", DIRECTORY):
+        assert all(run["wall_s"] > run["transfer_s"] > 0 for run in roads["restore"][name]["runs"])
+    assert all(run["peak_mb"] <= 200 for run in roads["verify"][f"{OURS} verify --deep"]["runs"])
     assert all(row["traffic"]["sent_mb"] > INPUT_MB for row in roads["archive"].values())
-    assert all(row["traffic"]["received_mb"] > INPUT_MB for row in roads["restore"].values())
+    read = [roads["restore"][name] for name in (f"{OURS} restore", *BOTO3)] + list(roads["verify"].values())
+    assert all(row["traffic"]["received_mb"] > INPUT_MB for row in read)
     assert roads["compact"][f"{OURS} compact DIR"]["traffic"] is None
 
 
 def test_a_table_and_a_chart_replace_those_of_their_road(tmp_path: Path) -> None:
-    road = Road("archive", "Archive", 10_000_000, {}, frozenset())
+    promises = [Promise(f"{OURS} backfill", ["other", "slower", "faster"], ratio=0.9, peak_mb=100)]
+    road = Road("archive", "Archive", 10_000_000, {}, frozenset(), promises)
     places = "".join(
         f"<!-- peers {name}: written by `python -m benchmarks.peers --write`. -->\nold\n<!-- peers {name} ends. -->\n"
         for name in ("archive", "restore")
     )
     (tmp_path / "README.md").write_text(f"before\n{places}after\n")
-    runs = [Run(wall_s, 1.0, 0.5, 100.0, 2.0) for wall_s in (4.0, 2.0, 1.0)]
+    runs = [Run(wall_s, 1.0, 0.5, 100.0, 2.0, wall_s / 2) for wall_s in (4.0, 2.0, 1.0)]
     rows = [
         Row(f"{OURS} backfill", runs, Traffic(7, 10.5, 0.25), None),
         Row("other", [], None, "cannot be built:\nwhy"),
+        *(
+            Row(name, [Run(wall_s, 1.0, 0.5, 90.0, 2.0)], None, None)
+            for name, wall_s in (("slower", 3.0), ("faster", 1.9))
+        ),
     ]
     write(road, rows, tmp_path)
     page = (tmp_path / "README.md").read_text()
     assert page.startswith("before\n")
     assert page.endswith("-->\nold\n<!-- peers restore ends. -->\nafter\n")
-    assert f"| **{OURS} backfill** | 2.0 | 1.0 to 4.0 | 5 | 1.0 | 0.5 | 100 | 7 | 10 | 0 |" in page
+    assert f"| **{OURS} backfill** | 2.0 | 1.0 to 4.0 | 5 | 10 | 1.0 | 0.5 | 100 | 7 | 10 | 0 |" in page
     assert "* other did not run:\n\n  ```\n  cannot be built:\n  why\n  ```" in page
+    assert f"* {OURS} backfill: 0.95 times as fast as faster (promised 0.9), 100 MB (promised 100)" in page
+    assert outcome(promises[0], rows)[0]
+    assert not outcome(replace(promises[0], peak_mb=99), rows)[0]
+    assert not outcome(replace(promises[0], ratio=0.96), rows)[0]
     assert "![Archive](peers-archive.svg)" in page
     assert f">{OURS} backfill</text>" in (tmp_path / "peers-archive.svg").read_text()
 
