@@ -42,6 +42,7 @@ def test_the_peers_benchmark_runs(tmp_path: Path) -> None:
     read = [roads["restore"][name] for name in (f"{OURS} restore", *BOTO3)] + list(roads["verify"].values())
     assert all(row["traffic"]["received_mb"] > INPUT_MB for row in read)
     assert roads["compact"][f"{OURS} compact DIR"]["traffic"] is None
+    assert roads["compact"]["boto3 download and upload"]["traffic"]["requests"] < 50
 
 
 def test_a_table_and_a_chart_replace_those_of_their_road(tmp_path: Path) -> None:
