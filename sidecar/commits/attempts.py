@@ -90,6 +90,14 @@ def discard_quietly(tools: UploadPorts, attempt: Attempt) -> None:
         tools.journal.end(attempt.segment_id)
 
 
+def discard_uncommitted(tools: UploadPorts) -> None:
+    """Remove what no commit was ever sent for, of all lineages: for a store in which nothing may be committed."""
+    for root in tools.journal.roots():
+        for attempt in tools.journal.attempts(root):
+            if attempt.commit_number is None:
+                discard_quietly(tools, attempt)
+
+
 class AttemptPorts(UploadPorts, HasRandomness, Protocol):
     """What this takes of the world."""
 

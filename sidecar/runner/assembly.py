@@ -14,9 +14,11 @@ from threading import Event
 import structlog
 
 from sidecar.clock import Clock, SystemClock
+from sidecar.commits.attempts import discard_uncommitted
 from sidecar.config import Settings
 from sidecar.discovery.partition_directory import ListingCache
 from sidecar.discovery.scan import ScanResult, TopicFilter, scan_log_dirs
+from sidecar.errors import StoreUnsafe
 from sidecar.host import process_store
 from sidecar.host.archive_cache import ArchiveCache
 from sidecar.host.journal import Journal
@@ -117,6 +119,15 @@ def _note_slow_probe(uploads: BandwidthLimit) -> None:
         )
 
 
+def _clear_if_unsafe(tools: RunContext) -> None:
+    """Where the probe refused the store, nothing was committed: what was uploaded meanwhile is removed. Raises StoreError."""
+    try:
+        tools.require_safe_store()
+    except StoreUnsafe:
+        discard_uncommitted(tools)
+        raise
+
+
 @contextmanager
 def open_tools(
     settings: Settings,
@@ -183,7 +194,7 @@ def open_tools(
         resources.callback(memory.close)
         if (lost_ms := memory.last_loss_ms()) is not None:
             metrics.broker.last_loss(lost_ms)
-        yield RunContext(
+        tools = RunContext(
             store=store,
             facts=facts,
             clock=clock,
@@ -201,3 +212,7 @@ def open_tools(
             read_segment=reader,
             require_safe_store=require_safe_store or (lambda: None),
         )
+        try:
+            yield tools
+        finally:
+            _clear_if_unsafe(tools)
