@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from typing import Final, Protocol, runtime_checkable
 
@@ -257,27 +258,45 @@ _log = structlog.get_logger(__name__)
 
 
 def probe_store(
-    store: ObjectStore, *, single_writer: bool = False, clock: Clock | None = None, patience_s: float = 0.0
-) -> dict[str, str]:
-    """Examine the store and refuse it if something required is missing. What else it lacks is logged, once, and returned.
-
-    Args:
-        patience_s: for so long a store that does not answer is asked again, after waits that grow.
-
-    Raises StoreUnsafe naming what is missing; StoreDenied, StoreMissing, StoreUnavailable, OutcomeUnknown or SettingsError where
-    nothing is known.
-    """
-    return _Examination(store, single_writer, clock or SystemClock(), patience_s).ask()
-
-
-@contextmanager
-def probing_store(
     store: ObjectStore,
     *,
     single_writer: bool = False,
     clock: Clock | None = None,
     patience_s: float = 0.0,
-    refused: Callable[[], None],
+    questions: int | None = None,
+) -> dict[str, str]:
+    """Examine the store and refuse it if something required is missing. What else it lacks is logged, once, and returned.
+
+    Args:
+        patience_s: for so long a store that does not answer is asked again, after waits that grow.
+        questions: only the first ones. Default: all.
+
+    Raises StoreUnsafe naming what is missing; StoreDenied, StoreMissing, StoreUnavailable, OutcomeUnknown or SettingsError where
+    nothing is known.
+    """
+    clock = clock or SystemClock()
+    deadline_s, wait_s = clock.monotonic_s() + patience_s, _AGAIN_S_FIRST
+    while True:
+        try:
+            found = _refused(store, clock, questions, single_writer=single_writer)
+            break
+        except NOT_ANSWERED as error:
+            if clock.monotonic_s() + wait_s > deadline_s:
+                raise
+            _log.warning("waiting_for_store", error=str(error), next_try_s=wait_s)
+        clock.sleep_s(wait_s)
+        wait_s = min(2 * wait_s, _AGAIN_S_MAX)
+    missing = [f"{question.name} ({finding})" for question, finding in found if question.required]
+    if missing:
+        raise StoreUnsafe(f"{store.url}: not fit for an archive: {'; '.join(missing)}")
+    for question, finding in found:
+        _log.warning("store_function_missing", function=question.name, finding=finding)
+    return {question.name: finding for question, finding in found}
+
+
+@contextmanager
+def probing_store(
+    store: ObjectStore, *, single_writer: bool, clock: Clock, patience_s: float, refused: Callable[[], None]
 ) -> Iterator[Callable[[], object]]:
     """As `probe_store`, while the block runs. Before it, only whether the store takes an object: that shows wrong settings.
 
@@ -287,75 +306,47 @@ def probing_store(
     Args:
         refused: called as soon as the probe has failed.
     """
-    examination = _Examination(store, single_writer, clock or SystemClock(), patience_s)
-    examination.ask(1)
 
-    def ended(probe: Future[dict[str, str]]) -> None:
-        if probe.exception() is not None:
+    def ended(found: Future[dict[str, str]]) -> None:
+        if found.exception() is not None:
             refused()
 
+    probe = partial(probe_store, store, single_writer=single_writer, clock=clock, patience_s=patience_s)
+    probe(questions=1)
     with ThreadPoolExecutor(1, thread_name_prefix="probe") as pool:
-        probe = pool.submit(examination.ask)
-        probe.add_done_callback(ended)
+        found = pool.submit(probe)
+        found.add_done_callback(ended)
         try:
-            yield probe.result
+            yield found.result
         finally:
-            probe.result()
+            found.result()
 
 
-@dataclass(frozen=True, slots=True)
-class _Examination:
-    """See `probe_store`."""
+def _refused(
+    store: ObjectStore, clock: Clock, questions: int | None, *, single_writer: bool
+) -> list[tuple[Question, str]]:
+    """Ask once: the questions that got a no, and what was found.
 
-    store: ObjectStore
-    single_writer: bool
-    clock: Clock
-    patience_s: float
+    The probe's objects are removed on every way out, where that is allowed.
 
-    def ask(self, questions: int | None = None) -> dict[str, str]:
-        """Args: questions: only the first ones, so many. Raises StoreError, SettingsError."""
-        store, clock = self.store, self.clock
-        deadline_s, wait_s = clock.monotonic_s() + self.patience_s, _AGAIN_S_FIRST
-        while True:
+    Raises StoreDenied, StoreMissing, StoreUnavailable, OutcomeUnknown or SettingsError: then nothing is known.
+    """
+    found: list[tuple[Question, str]] = []
+    probe = StoreProbe(store, clock)
+    try:
+        for question in probe.questions(single_writer=single_writer)[:questions]:
             try:
-                found = self._refused(questions)
-                break
-            except NOT_ANSWERED as error:
-                if clock.monotonic_s() + wait_s > deadline_s:
-                    raise
-                _log.warning("waiting_for_store", error=str(error), next_try_s=wait_s)
-            clock.sleep_s(wait_s)
-            wait_s = min(2 * wait_s, _AGAIN_S_MAX)
-        missing = [f"{question.name} ({finding})" for question, finding in found if question.required]
-        if missing:
-            raise StoreUnsafe(f"{store.url}: not fit for an archive: {'; '.join(missing)}")
-        for question, finding in found:
-            _log.warning("store_function_missing", function=question.name, finding=finding)
-        return {question.name: finding for question, finding in found}
-
-    def _refused(self, questions: int | None) -> list[tuple[Question, str]]:
-        """Ask once: the questions that got a no, and what was found.
-
-        The probe's objects are removed on every way out, where that is allowed.
-
-        Raises StoreDenied, StoreMissing, StoreUnavailable, OutcomeUnknown or SettingsError: then nothing is known.
-        """
-        found: list[tuple[Question, str]] = []
-        probe = StoreProbe(self.store, self.clock)
-        try:
-            for question in probe.questions(single_writer=self.single_writer)[:questions]:
-                try:
-                    ask(question, self.clock)
-                except StoreError as error:
-                    if not is_answer(question, error):
-                        # Each try has a folder of its own, and the same words each time: who counts errors knows them again.
-                        raise type(error)(str(error).replace(probe.folder, PROBE_FOLDER)) from error
-                    found.append((question, "; ".join(filter(None, (str(error), advice_on(question, error))))))
-        finally:
-            # What stays now, `gc` and `run` remove a day later.
-            with suppress(SidecarError):
-                probe.clear()
-        return found
+                ask(question, clock)
+            except StoreError as error:
+                if not is_answer(question, error):
+                    # Each try has a folder of its own, and each time the words are the same: who counts errors knows them again.
+                    raise type(error)(str(error).replace(probe.folder, PROBE_FOLDER)) from error
+                found.append((question, "; ".join(filter(None, (str(error), advice_on(question, error))))))
+    finally:
+        # What stays now, `gc` and `run` remove a day later.
+        with suppress(SidecarError):
+            probe.clear()
+    return found
 
 
 def is_answer(question: Question, error: SidecarError) -> bool:
