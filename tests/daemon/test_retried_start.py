@@ -184,10 +184,21 @@ class Retried:
     def is_ready(self) -> bool:
         return get(self.port, "/readyz")[0] == 200
 
+    @staticmethod
+    def metric(text: str, name: str) -> float:
+        """From what `/metrics` shows; -1 between two servers."""
+        return next((float(line.rpartition(" ")[2]) for line in text.splitlines() if line.startswith(name + " ")), -1.0)
+
     def starts(self) -> float:
-        """As Prometheus reads them; 0 between two servers."""
-        lines = get(self.port, "/metrics")[1].splitlines()
-        return sum(float(line.split()[1]) for line in lines if line.startswith("tiered_sidecar_starts_total "))
+        return self.metric(get(self.port, "/metrics")[1], "tiered_sidecar_starts_total")
+
+    def waits_with_starts(self) -> float:
+        """The starts that are shown while it waits for the next one; -1 while it does not wait."""
+        text = get(self.port, "/metrics")[1]
+        shown = [
+            self.metric(text, f'tiered_sidecar_not_ready{{condition="{one}"}}') for one in ("start", "first_check")
+        ]
+        return self.metric(text, "tiered_sidecar_starts_total") if shown == [1, 0] else -1.0
 
     def is_alive(self) -> bool:
         return get(self.port, "/healthz") == (200, "ok\n")
@@ -300,7 +311,7 @@ def test_a_fault_in_the_first_check_shows_until_a_check_succeeds(
         eventually(lambda: "start: a fault of the program" in retried.ready())
         assert retried.is_alive()
         # While it waits, too: a counter that falls would look like a restart of the process.
-        eventually(lambda: retried.starts() >= 1)
+        eventually(lambda: retried.waits_with_starts() >= 1)
         eventually(retried.is_ready)
         assert retried.starts() == 3
     assert not faults
