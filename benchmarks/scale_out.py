@@ -12,7 +12,7 @@ Peer        The same command with one worker.
 Promise     Efficiency >= 0.8; bytes of the driver <= 1 % of the input.
 Run         python -m benchmarks.scale_out [--rounds 5] [--only verify compact] [--write] [--json result.json]
             --write puts the chart beside this file, and the table into README.md. --tiny: two minutes. A round takes 15 minutes.
-            Needs 20 GB of disk, and root for control groups.
+            Needs 20 GB of disk, root for control groups, and `tiered-sidecar prepare` before: else the first run compiles kernels.
 
 Workers are processes of one machine. Each has a control group that gets 15 % of a core, so that four of them, the driver and the
 store need less than two cores. All of these have precedence over other work on the machine.
