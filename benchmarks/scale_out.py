@@ -87,7 +87,8 @@ class Point:
 
     def more(self, field_name: str) -> float:
         """What 4 S takes more than S, the median of all pairs."""
-        return statistics.median(getattr(large, field_name) - getattr(small, field_name) for small, large in self.pairs)
+        differences = (getattr(large, field_name) - getattr(small, field_name) for small, large in self.pairs)
+        return float(statistics.median(differences))
 
     def whole(self, field_name: str) -> float:
         """What 4 S takes, the median."""

@@ -83,7 +83,8 @@ def restore_road(bench: Bench) -> Road:
         **_copiers(bench, copied),
     }
     of_directory = f"{OURS} restore, archive in a directory"
-    contestants = {**from_store, of_directory: partial(ours, archive=str(directory)), _CP: cp}
+    in_directory: dict[str, Callable[[Store], Run]] = {of_directory: partial(ours, archive=str(directory)), _CP: cp}
+    contestants = {**from_store, **in_directory}
     boto3 = [name for name in from_store if name.startswith("boto3")]
     promises = [
         Promise(f"{OURS} restore", boto3, ratio=0.9, peak_mb=200),
