@@ -179,7 +179,7 @@ def open_tools(
                 probe_store(store, single_writer=single_writer, clock=clock)
             else:
                 probing = probing_store(
-                    store, single_writer=single_writer, clock=clock, patience_s=PATIENCE_S, refused=stop.set
+                    store, single_writer=single_writer, clock=clock, patience_s=PATIENCE_S, stop=stop
                 )
                 with warming_up():
                     require_safe_store = resources.enter_context(probing)
@@ -214,5 +214,7 @@ def open_tools(
         )
         try:
             yield tools
-        finally:
+        except Exception:
             _clear_if_unsafe(tools)
+            raise
+        _clear_if_unsafe(tools)

@@ -32,7 +32,7 @@ class RunContext:
     `metrics`: of compaction.
     `memory`: what is known of archives across restarts. `is_store_silent`: see `StoreAnswers`.
     `budget`: for reads of the broker's disks; the store has it already.
-    `require_safe_store`: called before each commit, and before objects are deleted; see `probing_store`.
+    `require_safe_store`: called before each commit, and before what another process uploaded is deleted; see `probing_store`.
     `read_segment`: reads a segment that is to be archived, here or on an engine. `disk`: the broker's directories.
     """
 

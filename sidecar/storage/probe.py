@@ -10,11 +10,12 @@ are put to the store at hand.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
+from threading import Event, Thread
 from typing import Final, Protocol, runtime_checkable
 
 import structlog
@@ -264,12 +265,14 @@ def probe_store(
     clock: Clock | None = None,
     patience_s: float = 0.0,
     questions: int | None = None,
+    is_stopping: Callable[[], bool] = lambda: False,
 ) -> dict[str, str]:
     """Examine the store and refuse it if something required is missing. What else it lacks is logged, once, and returned.
 
     Args:
         patience_s: for so long a store that does not answer is asked again, after waits that grow.
         questions: only the first ones. Default: all.
+        is_stopping: ends the patience.
 
     Raises StoreUnsafe naming what is missing; StoreDenied, StoreMissing, StoreUnavailable, OutcomeUnknown or SettingsError where
     nothing is known.
@@ -281,7 +284,7 @@ def probe_store(
             found = _refused(store, clock, questions, single_writer=single_writer)
             break
         except NOT_ANSWERED as error:
-            if clock.monotonic_s() + wait_s > deadline_s:
+            if is_stopping() or clock.monotonic_s() + wait_s > deadline_s:
                 raise
             _log.warning("waiting_for_store", error=str(error), next_try_s=wait_s)
         clock.sleep_s(wait_s)
@@ -296,30 +299,38 @@ def probe_store(
 
 @contextmanager
 def probing_store(
-    store: ObjectStore, *, single_writer: bool, clock: Clock, patience_s: float, refused: Callable[[], None]
+    store: ObjectStore, *, single_writer: bool, clock: Clock, patience_s: float, stop: Event
 ) -> Iterator[Callable[[], object]]:
     """As `probe_store`, while the block runs. Before it, only whether the store takes an object: that shows wrong settings.
 
     Yields what waits for the end of the probe, and raises what `probe_store` raises. It is to be called before each commit, and
-    before anything is deleted. Leaving the block waits too, and raises that rather than an error of the block.
+    before what another process uploaded is deleted. Leaving the block waits too, and raises that rather than an error of the block.
+    An interrupt (KeyboardInterrupt, SystemExit) leaves it at once.
 
     Args:
-        refused: called as soon as the probe has failed.
+        stop: set as soon as the probe has failed. Where it is set, a store that does not answer is not asked again.
     """
+    found: Future[dict[str, str]] = Future()
+    probe = partial(
+        probe_store, store, single_writer=single_writer, clock=clock, patience_s=patience_s, is_stopping=stop.is_set
+    )
 
-    def ended(found: Future[dict[str, str]]) -> None:
-        if found.exception() is not None:
-            refused()
-
-    probe = partial(probe_store, store, single_writer=single_writer, clock=clock, patience_s=patience_s)
-    probe(questions=1)
-    with ThreadPoolExecutor(1, thread_name_prefix="probe") as pool:
-        found = pool.submit(probe)
-        found.add_done_callback(ended)
+    def ask() -> None:
         try:
-            yield found.result
-        finally:
-            found.result()
+            found.set_result(probe())
+        except BaseException as error:  # noqa: BLE001 - who waits raises it
+            found.set_exception(error)
+            stop.set()
+
+    probe(questions=1)
+    # A pool would be waited for at the interpreter's end, too.
+    Thread(target=ask, name="probe", daemon=True).start()
+    try:
+        yield found.result
+    except Exception:
+        found.result()
+        raise
+    found.result()
 
 
 def _refused(

@@ -8,11 +8,13 @@ from threading import Event
 import pytest
 
 from sidecar.config import Settings
-from sidecar.errors import StoreDenied, StoreUnsafe
+from sidecar.errors import StoreDenied, StoreUnavailable, StoreUnsafe
 from sidecar.host.journal import Journal
 from sidecar.model import ObjectKey
 from sidecar.runner import assembly
 from sidecar.runner.backfill import BackfillReport, backfill
+from sidecar.storage.probe import probing_store
+from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_store import Fault, FaultKind, MemoryStore
 from tests.pipeline.rig import archived_states, copy_partitions, ranges, rolled_ranges
 
@@ -95,3 +97,50 @@ def test_what_the_store_refuses_is_said_before_anything_is_uploaded(
     with pytest.raises(StoreDenied):
         _backfill(store, copy_partitions(tmp_path, PARTITION), tmp_path / "state", monkeypatch)
     assert not any("/segments/" in key for key in store.objects)
+
+
+class SilentStore(MemoryStore):
+    """Its races get no answer until `answers` is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked, self.answers = Event(), Event()
+
+    def put_if_absent(self, key: ObjectKey, body: bytes) -> None:
+        """See `ObjectStore`."""
+        if "/race-" in key:
+            self.asked.set()
+            assert self.answers.wait(WAIT_S)
+            raise StoreUnavailable("no answer")
+        super().put_if_absent(key, body)
+
+
+def _interrupted(store: SilentStore, interrupt: BaseException, stop: Event) -> None:
+    with probing_store(store, single_writer=False, clock=ManualClock(), patience_s=WAIT_S, stop=stop):
+        assert store.asked.wait(WAIT_S)
+        raise interrupt
+
+
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt(), SystemExit(143)])
+def test_an_interrupt_does_not_wait_for_the_probe(interrupt: BaseException) -> None:
+    store, stop = SilentStore(), Event()
+    with pytest.raises(type(interrupt)) as raised:
+        _interrupted(store, interrupt, stop)
+    assert raised.value is interrupt
+    assert not store.answers.is_set()
+    stop.set()
+    store.answers.set()
+
+
+def _stopped(store: SilentStore, clock: ManualClock, stop: Event) -> None:
+    with probing_store(store, single_writer=False, clock=clock, patience_s=WAIT_S, stop=stop):
+        assert store.asked.wait(WAIT_S)
+        stop.set()
+        store.answers.set()
+
+
+def test_once_it_is_stopped_a_store_that_does_not_answer_is_not_asked_again() -> None:
+    clock = ManualClock()
+    with pytest.raises(StoreUnavailable, match="no answer"):
+        _stopped(SilentStore(), clock, Event())
+    assert clock.monotonic_s() < WAIT_S / 2
