@@ -25,9 +25,9 @@ _log = structlog.get_logger(__name__)
 CLIENT_TIMEOUT_S: Final = 5.0
 """From the connection to the answer, with the handshake. API servers wait as long, the chart's `timeoutSeconds`."""
 REVIEWS_MAX: Final = 8
-"""Answered at once. Only these have their bodies in memory, of which the chart gives 128 MiB."""
-REVIEW_BYTES_MAX: Final = 2 << 20
-"""An object of Kubernetes has 1.5 MiB at most, which is the limit of etcd. A pod of Strimzi has some 10 KiB."""
+"""Answered at once. With those that send a body and those that wait, at most nine times as many bodies are in memory."""
+REVIEW_BYTES_MAX: Final = 512 << 10
+"""A pod of Strimzi has some 10 KiB. The memory limit of the chart, 128 MiB, must suffice for bodies of this length (tested)."""
 
 
 def review_answer(review: Mapping[str, Any], injection: Mapping[str, Any]) -> dict[str, Any]:
@@ -117,26 +117,30 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         """Answer a review. An API server takes any other status for a failure, and creates the pod as it was."""
+        given = self.headers.get("Content-Length") or ""
+        length = int(given) if given.isdecimal() and len(given) < 10 else 0
+        # Before its turn, so that a slow client takes no turn from others; and also where it is refused: closing with unread
+        # data resets the connection, and the answer with it.
+        body = self.rfile.read(length) if 0 < length <= REVIEW_BYTES_MAX else b""
+        if self.path.partition("?")[0] != "/mutate" or not body or len(body) < length:
+            self._send(HTTPStatus.BAD_REQUEST, b"")
+            return
         if not self.server.clients.has_turn(self.request):
             self._send(HTTPStatus.SERVICE_UNAVAILABLE, b"")
             return
-        given = self.headers.get("Content-Length") or ""
-        length = int(given) if given.isdecimal() and len(given) < 10 else 0
-        # A small one is read also where it is refused: closing with unread data resets the connection, and the answer with it.
-        body = self.rfile.read(length) if 0 < length <= REVIEW_BYTES_MAX else b""
-        if self.path.partition("?")[0] != "/mutate" or not body:
-            self._send(HTTPStatus.BAD_REQUEST, b"")
-            return
-        try:
-            with self.server.parsing:
-                answer = review_answer(json.loads(body), self.server.injection())
-        except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-            _log.error(
-                "injection_failed", error=repr(error), remedy="the pod is created without the sidecar; roll it later"
-            )
+        answer = problem = ""
+        with self.server.parsing:
+            try:
+                answer = json.dumps(review_answer(json.loads(body), self.server.injection()))
+            except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+                # The error itself has the parsed review, by its traceback: outside of the lock there would be several.
+                problem = repr(error)
+        if problem:
+            remedy = "the pod is created without the sidecar; roll it later"
+            _log.error("injection_failed", error=problem, remedy=remedy)
             self._send(HTTPStatus.INTERNAL_SERVER_ERROR, b"")
             return
-        self._send(HTTPStatus.OK, json.dumps(answer).encode())
+        self._send(HTTPStatus.OK, answer.encode())
 
     def version_string(self) -> str:
         """The name without versions."""

@@ -14,11 +14,14 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 import pytest
+import yaml
+from structlog.testing import capture_logs
 
 from sidecar.admission import server
-from sidecar.admission.server import REVIEW_BYTES_MAX, WebhookFiles, WebhookServer
+from sidecar.admission.server import REVIEW_BYTES_MAX, REVIEWS_MAX, WebhookFiles, WebhookServer
 from sidecar.clock import Clock
 from sidecar.errors import SettingsError
 from sidecar.http.bounded_server import WAITING_PER_SERVED
@@ -26,6 +29,7 @@ from tests.admission.strimzi_pods import strimzi_pod
 from tests.cli.running import command
 from tests.daemon.looping import eventually
 from tests.fakes.manual_clock import ManualClock
+from tests.helm.charts import CHART
 from tests.http.asking import with_a_request
 from tests.servers.certificates import Authority
 from tests.servers.process import ServerProcess, free_port, port_answers
@@ -179,16 +183,53 @@ def test_few_are_answered_at_once_some_wait_and_others_are_refused_at_once(
     hook = Hook(tmp_path, ManualClock())
     with hook.server, ExitStack() as stack:
         clients: list[ssl.SSLSocket] = []
-        # One by one: of many whose request is still to come one would be cut off.
-        for _ in range(1 + WAITING_PER_SERVED):
-            clients.append(stack.enter_context(hook.connected(HALF)))
-            eventually(lambda: with_a_request(hook.server) == len(clients))
-        with hook.connected(HALF) as refused:
-            assert b" 503 " in refused.recv(100)
-        assert hook.call("/healthz") == b""
-        for client in clients:
-            client.sendall(b"}")
+        with hook.server.parsing:
+            # One by one: of many whose request is still to come one would be cut off.
+            for _ in range(1 + WAITING_PER_SERVED):
+                clients.append(stack.enter_context(hook.connected(HALF + "}")))
+                eventually(lambda: with_a_request(hook.server) == len(clients))
+            with hook.connected(HALF + "}") as refused:
+                assert b" 503 " in refused.recv(100)
+            assert hook.call("/healthz") == b""
         assert all(b" 500 " in client.recv(100) for client in clients)
+
+
+def test_half_a_body_keeps_no_review_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "REVIEWS_MAX", 1)
+    monkeypatch.setattr(server, "CLIENT_TIMEOUT_S", 3600.0)
+    hook = Hook(tmp_path, ManualClock())
+    with hook.server, hook.connected(HALF):
+        body = json.dumps(review(strimzi_pod("pool", 3, ["data"]))).encode()
+        assert json.loads(hook.call(body=body))["response"]["patchType"] == "JSONPatch"
+
+
+def test_a_failed_review_is_freed_before_the_next_one_is_parsed(hook: Hook, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Parsed:
+        pass
+
+    alive: WeakSet[Parsed] = WeakSet()
+    at_the_end: list[int] = []
+
+    def fails(*_: object) -> None:
+        parsed = Parsed()
+        alive.add(parsed)
+        raise ValueError(len(alive))
+
+    lock = ExitStack()
+    lock.callback(lambda: at_the_end.append(len(alive)))
+    monkeypatch.setattr(hook.server, "parsing", lock)
+    monkeypatch.setattr(server, "review_answer", fails)
+    with hook.connected(HALF + "}") as client:
+        assert b" 500 " in client.recv(100)
+    assert at_the_end == [0]
+
+
+def test_a_client_that_ends_within_its_body_is_no_failed_injection(hook: Hook) -> None:
+    with capture_logs() as logs, hook.connected(HALF) as client:
+        socket.socket.shutdown(client, socket.SHUT_WR)
+        assert ended(client)
+        eventually(lambda: any(one["event"] == "webhook_connection_failed" for one in logs))
+    assert not any(one["event"] == "injection_failed" for one in logs)
 
 
 def test_idle_connections_keep_no_review_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,8 +259,9 @@ def test_files_that_cannot_be_used_end_the_start(tmp_path: Path) -> None:
             WebhookServer(("127.0.0.1", hook.port), hook.files)
 
 
-def test_the_command_serves_for_a_while_after_sigterm(tmp_path: Path) -> None:
-    """API servers may still have the address of a pod that ends."""
+@pytest.fixture(name="command_of")
+def _command_of(tmp_path: Path) -> Iterator[tuple[Hook, ServerProcess]]:
+    """The command, which serves what `hook` would."""
     hook = Hook(tmp_path)
     hook.server.__exit__()
     hook.port = free_port()
@@ -227,6 +269,31 @@ def test_the_command_serves_for_a_while_after_sigterm(tmp_path: Path) -> None:
     process = ServerProcess("webhook", command("k8s", "webhook", *files, f"--bind=[::]:{hook.port}"), tmp_path / "log")
     process.launch()
     process.wait_until(lambda: port_answers(hook.port), 60.0)
+    yield hook, process
+    process.stop()
+
+
+def test_the_command_serves_for_a_while_after_sigterm(command_of: tuple[Hook, ServerProcess]) -> None:
+    """API servers may still have the address of a pod that ends."""
+    hook, process = command_of
     process.send_signal(signal.SIGTERM)
     assert hook.call("/healthz") == b""
     assert process.stop() == 0
+
+
+def test_the_largest_reviews_fit_the_memory_limit_of_the_chart(command_of: tuple[Hook, ServerProcess]) -> None:
+    """Those that take most memory when they are parsed, with as many unfinished ones as the server accepts."""
+    hook, process = command_of
+    body = ("[" + ",".join(['{"":0}'] * (REVIEW_BYTES_MAX // 7 - 1)) + "]").ljust(REVIEW_BYTES_MAX)
+    text = f"POST /mutate HTTP/1.0\r\nContent-Length: {len(body)}\r\n\r\n{body}"
+    values = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
+    limit = values["inject"]["webhook"]["resources"]["limits"]["memory"]
+    with ExitStack() as stack:
+        unfinished = REVIEWS_MAX * WAITING_PER_SERVED
+        clients = [stack.enter_context(hook.connected(text[:-1])) for _ in range(unfinished)]
+        for client in clients:
+            client.sendall(text[-1:].encode())
+        answered = sum(b" 500 " in client.recv(100) for client in clients)
+    peak = Path(f"/proc/{process.pid}/status").read_text().partition("VmHWM:")[2].split()[0]
+    assert answered == unfinished
+    assert int(peak) << 10 < int(limit.removesuffix("Mi")) << 20
