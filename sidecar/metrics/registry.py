@@ -55,7 +55,7 @@ class Metrics(Declarations):
         self._starts = self.counter(
             "starts_total",
             "Starts in this process whose settings could be read. More than 1 only with --retry-start: a start, or the "
-            "work after it, failed.",
+            "work after it, failed, or a setting changed that needs a restart.",
         )
         self._segments = self.counter(
             "segments_total", "Segments that passed a stage (ok) or failed in it.", "stage", "result"

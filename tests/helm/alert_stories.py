@@ -168,13 +168,13 @@ STORIES: dict[str, Story] = {
         summary="kafka-0: the sidecar does not respond, or only sometimes",
     ),
     "TieredSidecarRestarting": Story(
-        firing={STARTED: "0x60 60x20 120x20 180x20", BUILD: "1x200"},
+        firing={STARTED: "0x70 60x10 120x20 180x20", BUILD: "1x200"},
         # Restarted twice, as a change of settings may need; and another program that restarts over and over.
-        quiet={STARTED: "0x60 60x20 120x100", BUILD: "1x200", 'process_start_time_seconds{job="other"}': "0+60x200"},
+        quiet={STARTED: "0x70 60x20 120x100", BUILD: "1x200", 'process_start_time_seconds{job="other"}': "0+60x200"},
         summary="kafka-0: the sidecar started 3 times within an hour",
         # In one process, with --retry-start.
-        also_firing=({STARTED: "0x200", STARTS: "1x60 2x20 3x20 4x100", BUILD: "1x200"},),
-        also_quiet=({STARTED: "0x200", STARTS: "1x60 2x20 3x120", BUILD: "1x200"},),
+        also_firing=({STARTED: "0x200", STARTS: "1x70 2x10 3x20 4x100", BUILD: "1x200"},),
+        also_quiet=({STARTED: "0x200", STARTS: "1x70 2x20 3x120", BUILD: "1x200"},),
     ),
     "TieredSidecarNoSuccess": Story(
         firing={SUCCESS: "60x600", STARTED: "0x600"},

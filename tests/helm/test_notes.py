@@ -51,9 +51,7 @@ def _api() -> Iterator[str]:
     server.server_close()
 
 
-@pytest.mark.parametrize("host", Host)
-def test_the_notes_hold_what_the_command_line_prints(host: Host, api: str, tmp_path: Path) -> None:
-    values = {**NEEDED, "recipes.for": host, "s3.existingSecret": "keys"}
+def notes_of(values: dict[str, str], api: str, tmp_path: Path) -> str:
     arguments = [word for path, value in values.items() for word in ("--set", f"{path}={value}")]
     configuration = tmp_path / "kubeconfig"
     configuration.write_text("{}")
@@ -62,7 +60,21 @@ def test_the_notes_hold_what_the_command_line_prints(host: Host, api: str, tmp_p
         *("--kubeconfig", str(configuration), "--kube-apiserver", api),
         *arguments,
     )
-    notes = printed.partition("NOTES:\n")[2]
+    return printed.partition("NOTES:\n")[2]
+
+
+def test_the_notes_say_what_compaction_needs_of_the_nodes(api: str, tmp_path: Path) -> None:
+    compacting = {**NEEDED, "settings.compaction.topics[0].pattern": "accounts"}
+    need = "Nodes need 35328Mi of allocatable ephemeral-storage"
+    assert need in notes_of(compacting, api, tmp_path)
+    claim = "sidecar.workVolume.ephemeral.volumeClaimTemplate.spec.resources.requests.storage"
+    for values in (NEEDED, {**compacting, claim: "64Gi"}):
+        assert "ephemeral-storage" not in notes_of(values, api, tmp_path).partition("The text\nbelow")[0]
+
+
+@pytest.mark.parametrize("host", Host)
+def test_the_notes_hold_what_the_command_line_prints(host: Host, api: str, tmp_path: Path) -> None:
+    notes = notes_of({**NEEDED, "recipes.for": host, "s3.existingSecret": "keys"}, api, tmp_path)
     assert (
         recipe(
             host,

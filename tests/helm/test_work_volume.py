@@ -15,7 +15,7 @@ import yaml
 from sidecar.config import CompactionSettings, load_settings
 from sidecar.doctor.machine import work_needed_bytes
 from sidecar.ports import MIB
-from tests.helm.charts import CHART, NEEDED, HelmFailed, rendered
+from tests.helm.charts import CHART, NEEDED, ROOT, HelmFailed, rendered
 from tests.helm.test_charts import pods_of
 
 pytestmark = pytest.mark.real
@@ -130,7 +130,8 @@ def test_every_container_with_work_files_requests_it(tmp_path: Path) -> None:
     injected = requests({"initContainers": template["spec"]["initContainers"]})
     assert injected[heal] == "1536Mi"
     assert injected["tiered-sidecar"].endswith("Mi")
-    (job,) = (pod for pod in pods_of(rendered(files=[CHART / "ci" / "backfill-once-values.yaml"])) if pod["containers"])
+    backfill = [CHART / "ci" / "backfill-once-values.yaml"]
+    (job,) = (pod for pod in pods_of(rendered(COMPACTING, backfill)) if pod["containers"])
     assert requests(job) == {"backfill": "2560Mi"}
     demo = [requests(pod) for pod in pods_of(rendered(files=[CHART / "ci" / "demo-values.yaml"]))]
     assert {"tiered-sidecar": "2560Mi", "kafka": "1Gi"} in demo
@@ -140,4 +141,17 @@ def test_a_limit_that_would_evict_the_broker_is_refused() -> None:
     limit = "sidecar.resources.limits.ephemeral-storage"
     with pytest.raises(HelmFailed, match=re.escape("limits.ephemeral-storage is 2Gi, and 2560 MiB may be needed")):
         rendered({**NEEDED, limit: "2Gi"})
+    with pytest.raises(HelmFailed, match=re.escape("limits.ephemeral-storage is 2Gi, and 2560 MiB may be needed")):
+        rendered({**NEEDED, limit: "2Gi", "sidecar.resources.requests.ephemeral-storage": "1Gi"})
     rendered({**NEEDED, limit: "2560Mi"})
+
+
+def test_the_docs_set_before_compaction_what_it_needs() -> None:
+    text = (ROOT / "docs" / "how-to" / "install-on-kubernetes.md").read_text(encoding="utf-8")
+    step = text.partition("**To turn compaction on, roll the pods.**")[2].partition("\n2. ")[0]
+    values = dict(re.findall(r"`(sidecar[.a-z-]+[A-Za-z.-]*): ([0-9]+[GM]i)`", step))
+    assert len(values) == 3
+    assert of_the_recipe(values) == of_the_recipe(COMPACTING) == of_the_recipe({**COMPACTING, **values})
+    with_a_claim = of_the_recipe({**COMPACTING, **OWN_CLAIM})["tiered-sidecar"]
+    state_on_a_claim = text.partition("**State on a claim.**")[2].partition("\n\n")[0]
+    assert f"`sidecar.resources.requests.ephemeral-storage: {with_a_claim}`" in state_on_a_claim

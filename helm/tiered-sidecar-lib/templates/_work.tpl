@@ -51,23 +51,29 @@ emptyDir:
 {{- add 1024 (div $staging 1048576) (mul $jobs (div $jobBytes 1048576)) -}}
 {{- end -}}
 
+{{/* Whether work files lie on the node's disk, "" if a volume of its own has them. Takes the root context. */}}
+{{- define "tiered-sidecar-lib.workIsOnNode" -}}
+{{- $other := .Values.sidecar.workVolume -}}
+{{- if or (not $other) (hasKey $other "emptyDir") }}true{{ end -}}
+{{- end -}}
+
 {{/*
 `resources` with a request of ephemeral storage: work files, unless a volume of its own has them, /tmp, and 512 MiB for the logs of the pod's
-containers. Takes a dict: root, resources, work (false where that volume is not mounted).
+containers. Takes a dict: root, resources, work (false where that volume is not mounted), compacts (false where nothing is compacted).
 */}}
 {{- define "tiered-sidecar-lib.withEphemeralStorage" -}}
 {{- $resources := deepCopy (default dict .resources) -}}
 {{- $requests := default dict $resources.requests -}}
-{{- if not (hasKey $requests "ephemeral-storage") -}}
 {{- $needed := add 512 (int (include "tiered-sidecar-lib.mebibytes" .root.Values.sidecar.tmpSizeLimit)) -}}
-{{- $other := .root.Values.sidecar.workVolume -}}
-{{- if and (not (eq .work false)) (or (not $other) (hasKey $other "emptyDir")) -}}
-{{- $needed = add $needed (int (include "tiered-sidecar-lib.workMebibytes" (include "tiered-sidecar-lib.settings" .root | fromYaml))) -}}
+{{- if and (not (eq .work false)) (include "tiered-sidecar-lib.workIsOnNode" .root) -}}
+{{- $settings := ternary dict (include "tiered-sidecar-lib.settings" .root | fromYaml) (eq .compacts false) -}}
+{{- $needed = add $needed (int (include "tiered-sidecar-lib.workMebibytes" $settings)) -}}
 {{- end -}}
 {{- $limit := get (default dict $resources.limits) "ephemeral-storage" -}}
 {{- if and $limit (lt (int (include "tiered-sidecar-lib.mebibytes" $limit)) (int $needed)) -}}
 {{- fail (printf "resources.limits.ephemeral-storage is %v, and %d MiB may be needed; beyond the limit the kubelet evicts the pod, the broker with it: leave it out" $limit $needed) -}}
 {{- end -}}
+{{- if not (hasKey $requests "ephemeral-storage") -}}
 {{- $_ := set $requests "ephemeral-storage" (printf "%dMi" $needed) -}}
 {{- end -}}
 {{- $_ := set $resources "requests" $requests -}}

@@ -54,7 +54,7 @@ template:
         env:
 {{- include "tiered-sidecar-lib.env" $arguments | nindent 10 }}
         resources:
-{{- include "tiered-sidecar-lib.withEphemeralStorage" (dict "root" .root "resources" $backfill.resources) | nindent 10 }}
+{{- include "tiered-sidecar-lib.withEphemeralStorage" (dict "root" .root "resources" $backfill.resources "compacts" false) | nindent 10 }}
         securityContext:
 {{- include "tiered-sidecar-lib.securityContext" $arguments | nindent 10 }}
         volumeMounts:
