@@ -259,6 +259,15 @@ def test_files_that_cannot_be_used_end_the_start(tmp_path: Path) -> None:
             WebhookServer(("127.0.0.1", hook.port), hook.files)
 
 
+PATIENT = """
+from sidecar import cli
+from sidecar.admission import server
+server.CLIENT_TIMEOUT_S = 3600.0
+cli.main()
+"""
+"""The program, with which a client may take longer on a busy machine."""
+
+
 @pytest.fixture(name="command_of")
 def _command_of(tmp_path: Path) -> Iterator[tuple[Hook, ServerProcess]]:
     """The command, which serves what `hook` would."""
@@ -266,7 +275,8 @@ def _command_of(tmp_path: Path) -> Iterator[tuple[Hook, ServerProcess]]:
     hook.server.__exit__()
     hook.port = free_port()
     files = [f"--{name}={getattr(hook.files, name)}" for name in ("injection", "certificate", "key")]
-    process = ServerProcess("webhook", command("k8s", "webhook", *files, f"--bind=[::]:{hook.port}"), tmp_path / "log")
+    python, *arguments = command("k8s", "webhook", *files, f"--bind=[::]:{hook.port}")
+    process = ServerProcess("webhook", [python, "-c", PATIENT, *arguments[2:]], tmp_path / "log")
     process.launch()
     process.wait_until(lambda: port_answers(hook.port), 60.0)
     yield hook, process
