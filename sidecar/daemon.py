@@ -49,7 +49,7 @@ class Flags:
     """`stop`: drain and end. `wake`: scan the disks now. `reload`: read the settings again.
 
     `signal_number`: what set `stop`, 0 if no signal did. `may_restart`: the caller starts again after RestartDue.
-    `starts`: how often `run` was called with these flags.
+    `starts`: how many starts with these flags became ready.
     """
 
     stop: threading.Event = field(default_factory=threading.Event)
@@ -92,7 +92,6 @@ def run(
     clock = clock or SystemClock()
     redact = Redaction(LoadedSettings(settings, {}).secrets()).text
     metrics, flags = Metrics(clock), flags or Flags()
-    flags.starts += 1
     metrics.started(flags.starts)
     health = Health(clock, conditions=conditions_at_start(settings.store.url), redact=redact)
     status = StatusModel(clock, redact)
@@ -100,6 +99,12 @@ def run(
     metrics.watch_readiness(health.not_ready, ALL_CONDITIONS)
     metrics.work_dirs.watch("state", settings.run.state_path)
     metrics.work_dirs.watch("staging", settings.compaction.staging_dir or Path(tempfile.gettempdir()))
+
+    def begun() -> None:
+        flags.starts += 1
+        metrics.started(1)
+        settled()
+
     if failure:
         reporter.start_failed(failure)
     if lacking := lacks_memory(settings):
@@ -125,7 +130,7 @@ def run(
         )
         worker = _Worker(loop)
         worker.start()
-        _supervise(worker, health, metrics, status, flags, settings.run.drain_timeout_s, clock, reload, settled)
+        _supervise(worker, health, metrics, status, flags, settings.run.drain_timeout_s, clock, reload, begun)
         if worker.is_alive():
             _log.error(
                 "drain_timed_out",

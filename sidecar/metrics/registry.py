@@ -54,8 +54,8 @@ class Metrics(Declarations):
         info.labels(__version__, platform.python_version()).set(1)
         self._starts = self.counter(
             "starts_total",
-            "Starts in this process whose settings could be read. More than 1 only with --retry-start: a start, or the "
-            "work after it, failed, or a setting changed that needs a restart.",
+            "Starts in this process that became ready. More than 1 only with --retry-start: the work failed after a "
+            "start, or a setting changed that needs a restart.",
         )
         self._segments = self.counter(
             "segments_total", "Segments that passed a stage (ok) or failed in it.", "stage", "result"
@@ -120,7 +120,7 @@ class Metrics(Declarations):
             self._not_ready.labels(condition).set_function(partial(lambda name: float(name in not_ready()), condition))
 
     def started(self, count: int) -> None:
-        """How often this process has started, this time included: each start has metrics of its own."""
+        """This many more starts became ready. Each start has metrics of its own, which begin with the count of those before."""
         self._starts.inc(count)
 
     def handle(self, event: events.DomainEvent) -> None:
