@@ -79,7 +79,7 @@ def run(
     `engines`: where compactions happen. Default: in this process. `source`: where changed settings are read from; by default
     they never change. `reader`: reads the segments that are archived.
     `settled`: called once, as soon as a start has learned what there is to learn. `flags`: of a caller that starts again.
-    `failure`: why the start before this one failed; shown until the first check is over.
+    `failure`: why the start before this one failed; shown until this one waits for something, or its first check is over.
     Where work had to be abandoned the process ends here, with 143: threads that wait for a store must not hold it.
 
     Raises:

@@ -44,7 +44,7 @@ def lacks_memory(settings: Settings) -> str:
         return ""
     return (
         f"these settings may take {needed // MIB} MiB, this container has {limit // MIB} MiB: raise its limit, "
-        "which restarts the pod (with the chart, change its values: it does both)"
+        "which restarts the pod (with the chart, change its values, and apply the recipe to the brokers again)"
     )
 
 

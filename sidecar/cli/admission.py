@@ -20,6 +20,7 @@ from sidecar.errors import SettingsError
 DRAIN_S: Final = 5.0
 """How long API servers may still have the address of a pod that ends."""
 _ENDED = {"Succeeded", "Failed"}
+_NO_PODS = "stdin: expected pods as kubectl get pods -o json prints them"
 
 
 def missing(options: GlobalOptions) -> int:
@@ -70,10 +71,12 @@ def webhook(
 def _pods() -> list[dict[str, Any]]:
     try:
         found = json.load(sys.stdin)
-        pods = found.get("items", [found])
+        pods = list(found.get("items", [found]))
         kinds = {pod["kind"] for pod in pods}
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise SettingsError(f"stdin: expected pods as kubectl get pods -o json prints them: {error!r}") from error
-    if kinds - {"Pod"}:
-        raise SettingsError(f"stdin: expected pods, found {', '.join(sorted(kinds))}")
-    return list(pods)
+        if kinds <= {"Pod"} and all(pod["metadata"]["name"] for pod in pods):
+            return pods
+    except ValueError as error:
+        raise SettingsError(f"{_NO_PODS}, but this is no JSON: {error}") from error
+    except (TypeError, KeyError, AttributeError) as error:
+        raise SettingsError(f"{_NO_PODS}, but something in it has no kind or no name") from error
+    raise SettingsError(f"stdin: expected pods, found {', '.join(sorted(kinds))}")

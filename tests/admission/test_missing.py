@@ -52,6 +52,8 @@ def test_where_all_have_it_nothing_is_listed() -> None:
         (json.dumps(pod(0, has_sidecar=True, phase="Succeeded")), "the input has no pods"),
         ("", "expected pods as kubectl get pods -o json prints them"),
         ("[]", "expected pods as kubectl get pods -o json prints them"),
+        ("{}", "something in it has no kind or no name"),
+        ('{"kind": "Pod", "metadata": {}}', "something in it has no kind or no name"),
         ('{"kind": "List", "items": [{"kind": "Service"}]}', "expected pods, found Service"),
     ],
 )

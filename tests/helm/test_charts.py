@@ -134,6 +134,7 @@ def test_settings_of_every_container_are_settings_of_the_program(case: Path, tmp
                 environment = {
                     entry["name"]: entry["value"].replace("/etc/tiered-sidecar-keys", str(tmp_path))
                     for entry in container["env"]
+                    if "value" in entry
                 }
                 mounts = {mount["mountPath"]: mount.get("readOnly", False) for mount in container["volumeMounts"]}
                 if "TIERED_SIDECAR_CONFIG" not in environment:

@@ -30,6 +30,7 @@ pytestmark = [pytest.mark.real, pytest.mark.slow]
 
 _OF_THE_NETWORK = ("CLUSTER", "NODE", "PROCESS", "LISTENER", "ADVERTISED", "CONTROLLER", "LOG_DIRS", "HEAP", "INTER")
 TIMEOUT_S = 300
+POD_ID = {"name": "POD_UID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}}
 
 
 class Demo:
@@ -45,6 +46,7 @@ class Demo:
         }
         self._keys = {"access-key-id": gateway.access_key, "secret-access-key": gateway.secret_key}
         self.http_port = free_port()
+        self.test_pod_id = "3f2c6b8e-5d0a-4c1f-9e37-0a8b1c2d3e4f"
         self.log_dir = directory / "logs-0"
         (settings,) = (found["data"]["settings.yaml"] for found in objects if "settings.yaml" in found.get("data", {}))
         tree = yaml.safe_load(settings)
@@ -67,7 +69,8 @@ class Demo:
     def command(self, name: str) -> list[str]:
         """Of a container; our image's entry point is the program."""
         container = self.containers[name]
-        named = [self._here(word) for word in [*container.get("command", ()), *container.get("args", ())]]
+        words = [word.replace("$(POD_UID)", self.test_pod_id) for word in _words_of(container)]
+        named = [self._here(word) for word in words]
         return [str(PROGRAM), *named] if is_ours(container) and "command" not in container else named
 
     def environment(self, name: str) -> dict[str, str]:
@@ -77,6 +80,9 @@ class Demo:
         for entry in self.containers[name]["env"]:
             if "value" in entry:
                 found[entry["name"]] = self._here(entry["value"])
+            elif "fieldRef" in entry["valueFrom"]:
+                assert entry == POD_ID
+                found[entry["name"]] = self.test_pod_id
             else:
                 reference = entry["valueFrom"]["secretKeyRef"]
                 assert self._secrets[reference["name"]][reference["key"]]
@@ -128,7 +134,7 @@ def test_the_demo_archives_what_is_written_to_its_broker(tmp_path: Path) -> None
                 _produce(broker, demo.command("produce"))
                 verified = demo.run("verify")
                 assert verified.returncode == 0, verified.stdout + verified.stderr + sidecar.tail()
-                assert "helm-test" in verified.stdout
+                assert f"helm-test-{demo.test_pod_id}" in verified.stdout
                 assert "create-only put under a race" in verified.stdout
                 examined = demo.run("tiered-sidecar", "doctor", "--json")
                 assert examined.returncode == 0, examined.stdout + examined.stderr
@@ -136,9 +142,24 @@ def test_the_demo_archives_what_is_written_to_its_broker(tmp_path: Path) -> None
                 assert {"ok", "not_checked"} == set(verdicts.values())
             finally:
                 sidecar.kill()
+            # Nothing archives now, but the archive has what the test before wrote.
+            demo.test_pod_id = "b7a1d9c4-8e26-4f53-a0d8-6c5b4a39281f"
+            _produce(broker, demo.command("produce"))
+            demo.containers["verify"]["args"] = [
+                word.replace("seq 60", "seq 2") for word in demo.containers["verify"]["args"]
+            ]
+            refused = demo.run("verify")
+            assert refused.returncode == 1, refused.stdout + refused.stderr
+            assert (
+                f"nothing of topic helm-test-{demo.test_pod_id}, which this test wrote, was archived" in refused.stderr
+            )
         stopped = demo.run("heal-producer-snapshots")
         assert stopped.returncode == 0, stopped.stderr
         assert '"exit_code": 0' in stopped.stdout
+
+
+def _words_of(container: Mapping[str, Any]) -> list[str]:
+    return [*container.get("command", ()), *container.get("args", ())]
 
 
 def _produce(broker: KafkaBroker, command: list[str]) -> None:

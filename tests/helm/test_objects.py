@@ -158,3 +158,17 @@ def _millicores(cpu: str) -> int:
 def test_the_test_s_pod_is_there_when_helm_reads_its_logs() -> None:
     (pod,) = [one for one in rendered(files=[CHART / "ci" / "demo-values.yaml"]) if one["kind"] == "Pod"]
     assert pod["metadata"]["annotations"]["helm.sh/hook-delete-policy"] == "before-hook-creation"
+
+
+def test_every_pod_of_the_chart_has_the_secrets_of_its_images() -> None:
+    values = {
+        **NEEDED,
+        **BACKFILL,
+        "demo.enabled": "true",
+        "inject.strimzi.enabled": "true",
+        "inject.engine": "webhook",
+        "imagePullSecrets[0].name": "registry",
+    }
+    pods = pods_of(rendered(values))
+    assert len(pods) == 5
+    assert all(pod["imagePullSecrets"] == [{"name": "registry"}] for pod in pods)

@@ -21,6 +21,7 @@ ARCHIVE = {"settings.store.url": NEEDED["settings.store.url"]}
         "settings.stores.url=x",
         "images.tag=1",
         "image.tags=1",
+        "image.tag=1:2",
         "settings.store.s3.secret_access_key=abc",
         "settings.store.s3.part_bytes=many",
         "settings.run.workers=0",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,8 +11,10 @@ import yaml
 
 from sidecar.cli.kubernetes import Host
 from tests.cli.running import in_this_process
+from tests.helm.charts import ROOT
 from tests.helm.test_recipes import IN_POD_TEMPLATES, added_to_the_pod
 from tests.kube.cluster import Namespace, pod_templates
+from tests.servers.kubernetes import KubectlFailed
 
 pytestmark = pytest.mark.real
 
@@ -73,6 +77,76 @@ def test_a_patch_file_and_an_overlay_are_taken_as_they_are(options: str, namespa
     namespace.kubectl("patch", "statefulset", "kafka", "--patch-file=/dev/stdin", stdin=render(Host.PLAIN, options))
     namespace.apply(render(Host.CFK, options))
     assert set(namespace.objects()) == {"StatefulSet/kafka", "ConfigMap/archive-overlay"}
+
+
+def documented_removal(directory: Path) -> Path:
+    """The patch without the sidecar that the page gives."""
+    page = (ROOT / "docs" / "how-to" / "install-on-kubernetes.md").read_text()
+    (patch,) = [block for block in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL) if "$patch: delete" in block]
+    file = directory / "without-sidecar.yaml"
+    file.write_text(patch)
+    return file
+
+
+def test_the_documented_patch_takes_the_recipe_back(namespace: Namespace, tmp_path: Path) -> None:
+    namespace.apply(yaml.safe_dump(brokers_for(Host.PLAIN, "most")))
+    (before,) = namespace.objects().values()
+    namespace.kubectl("patch", "statefulset", "kafka", "--patch-file=/dev/stdin", stdin=render(Host.PLAIN, "most"))
+    # Also where it was taken back already.
+    for _ in range(2):
+        namespace.kubectl("patch", "statefulset", "kafka", f"--patch-file={documented_removal(tmp_path)}")
+        (after,) = namespace.objects().values()
+        added = {name: after["spec"]["template"].pop(name) for name in ["metadata"]}
+        assert "tiered-sidecar/scrape" not in added["metadata"]["labels"]
+        pod = after["spec"]["template"]["spec"]
+        assert not pod.get("initContainers")
+        assert pod["volumes"] == before["spec"]["template"]["spec"]["volumes"]
+
+
+def test_the_documented_command_replaces_a_recipe_at_once(namespace: Namespace, tmp_path: Path) -> None:
+    """A patch alone keeps what the new recipe leaves out, and a volume cannot have two sources."""
+    claim = {
+        "volumeClaimTemplate": {
+            "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "64Gi"}}}
+        }
+    }
+    tree = yaml.safe_load(render(Host.PLAIN, "least"))
+    volumes = tree["spec"]["template"]["spec"]["volumes"]
+    (work,) = [volume for volume in volumes if volume["name"] == "tiered-sidecar-work"]
+    work.pop("emptyDir")
+    work["ephemeral"] = claim
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(yaml.safe_dump(tree))
+    namespace.apply(yaml.safe_dump(brokers_for(Host.PLAIN, "most")))
+    namespace.kubectl("patch", "statefulset", "kafka", "--patch-file=/dev/stdin", stdin=render(Host.PLAIN, "most"))
+    with pytest.raises(KubectlFailed, match="may not specify more than 1 volume type"):
+        namespace.kubectl("patch", "statefulset", "kafka", f"--patch-file={recipe}")
+    text = namespace.kubectl("get", "statefulset", "kafka", "-o", "yaml")
+    for patch in (documented_removal(tmp_path), recipe):
+        text = namespace.kubectl("patch", "--local", "-f", "-", f"--patch-file={patch}", "-o", "yaml", stdin=text)
+    namespace.kubectl("replace", "-f", "-", stdin=text)
+    (changed,) = namespace.objects().values()
+    namespace.admit(pod_templates(changed))
+    pod = changed["spec"]["template"]["spec"]
+    assert [one["name"] for one in pod["initContainers"]] == ["tiered-sidecar"]
+    assert {variable["name"] for variable in pod["initContainers"][0]["env"]} == {
+        variable["name"] for variable in tree["spec"]["template"]["spec"]["initContainers"][0]["env"]
+    }
+    assert {volume["name"] for volume in pod["volumes"]} == {"data", *(volume["name"] for volume in volumes)}
+    (work,) = [volume for volume in pod["volumes"] if volume["name"] == "tiered-sidecar-work"]
+    assert set(work) == {"name", "ephemeral"}
+    # The other way, with the one addition that makes a plain patch do.
+    volumes[volumes.index({"name": "tiered-sidecar-work", "ephemeral": claim})] = {
+        "name": "tiered-sidecar-work",
+        "emptyDir": {"sizeLimit": "10Gi"},
+        "ephemeral": None,
+    }
+    recipe.write_text(yaml.safe_dump(tree))
+    namespace.kubectl("patch", "statefulset", "kafka", f"--patch-file={recipe}")
+    (changed,) = namespace.objects().values()
+    assert {"name": "tiered-sidecar-work", "emptyDir": {"sizeLimit": "10Gi"}} in changed["spec"]["template"]["spec"][
+        "volumes"
+    ]
 
 
 @pytest.mark.parametrize("options", OPTIONS)

@@ -196,7 +196,10 @@ def test_compaction_is_not_begun_in_a_container_that_is_too_small_for_it(
     operator.reload.look(asked=True)
     assert operator.adopted == []
     assert operator.count("refused") == 1
-    assert "this container has 1024 MiB: raise its limit" in operator.shown["refused"]["reason"]
+    reason = operator.shown["refused"]["reason"]
+    assert "this container has 1024 MiB: raise its limit" in reason
+    # The chart changes no broker's pod.
+    assert "and apply the recipe to the brokers again" in reason
     # Less memory than before is never refused, and neither is anything where there is enough.
     operator.write(workers=5)
     operator.reload.look(asked=True)

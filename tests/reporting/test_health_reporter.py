@@ -155,6 +155,26 @@ def test_before_the_first_answer_the_log_says_that_nothing_is_pinned() -> None:
     assert logs[0]["effect"].endswith("Correct the keys or permissions, or raise the retention of the topics")
 
 
+@pytest.mark.parametrize("waits_for", ["the store", "a response", "log dirs"])
+def test_why_the_last_start_failed_is_shown_until_the_next_one_waits_for_something(waits_for: str) -> None:
+    clock = ManualClock(0)
+    health = Health(clock, conditions=conditions_at_start("s3://bucket/archive"))
+    reporter = HealthReporter(clock, Metrics(clock), health)
+    reporter.start_failed("keys/access-key-id: no such file")
+    error = StoreDenied("PutObject: 403")
+    reporter.store_not_usable(error, None)
+    assert "start" in health.not_ready(), "this start ends, too"
+    match waits_for:
+        case "the store":
+            reporter.store_not_usable(error, 4.0)
+        case "a response":
+            reporter.store_silent("PutObject: read timeout")
+        case "log dirs":
+            reporter.log_dirs_unformatted(error, 4.0)
+    assert "start" not in health.not_ready()
+    assert {"store", "first_check"} <= set(health.not_ready())
+
+
 def test_that_no_topic_is_chosen_is_logged_once_and_only_a_slip_keeps_from_being_ready() -> None:
     clock = ManualClock()
     health, status = Health(clock), StatusModel(clock)

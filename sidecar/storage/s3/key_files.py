@@ -98,6 +98,10 @@ def _text_of(setting: str, file: Path) -> str:
         raise SettingsError(f"store.s3.{setting}: {file} is a pipe, which cannot be read again; name a regular file")
     try:
         return read_secret(file)
+    except FileNotFoundError as error:
+        raise SettingsError(
+            f"store.s3.{setting}: {file} does not exist; correct the path, or, in Kubernetes, create the Secret with this key"
+        ) from error
     except OSError as error:
         raise SettingsError(f"store.s3.{setting}: {file} cannot be read: {error.strerror or error}") from error
     except ValueError as error:
