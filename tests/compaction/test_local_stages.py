@@ -61,14 +61,14 @@ def test_what_a_task_raises_ends_the_run(threads: int) -> None:
 
 
 def test_an_interruption_says_that_running_tasks_end_first() -> None:
-    running = threading.Barrier(3, timeout=60)
+    running = threading.Barrier(3, timeout=600)
     begun: list[int] = []
 
     def waits(task: int) -> Iterator[Row]:
         begun.append(task)
         running.wait()
         # Not before: what the interruption says must not come too late to be read.
-        is_said.wait(60)
+        is_said.wait(600)
         yield TO_DRIVER, task
 
     is_said = threading.Event()
