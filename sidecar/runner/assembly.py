@@ -18,7 +18,7 @@ from sidecar.commits.attempts import discard_uncommitted
 from sidecar.config import Settings
 from sidecar.discovery.partition_directory import ListingCache
 from sidecar.discovery.scan import ScanResult, TopicFilter, scan_log_dirs
-from sidecar.errors import StoreUnsafe
+from sidecar.errors import SidecarError, StoreUnsafe
 from sidecar.host import process_store
 from sidecar.host.archive_cache import ArchiveCache
 from sidecar.host.journal import Journal
@@ -214,7 +214,7 @@ def open_tools(
         )
         try:
             yield tools
-        except Exception:
+        except SidecarError:
             _clear_if_unsafe(tools)
             raise
         _clear_if_unsafe(tools)

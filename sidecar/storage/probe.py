@@ -304,8 +304,8 @@ def probing_store(
     """As `probe_store`, while the block runs. Before it, only whether the store takes an object: that shows wrong settings.
 
     Yields what waits for the end of the probe, and raises what `probe_store` raises. It is to be called before each commit, and
-    before what another process uploaded is deleted. Leaving the block waits too, and raises that rather than an error of the block.
-    An interrupt (KeyboardInterrupt, SystemExit) leaves it at once.
+    before what another process uploaded is deleted. Leaving the block waits too, and raises that rather than a SidecarError of the
+    block. An interrupt (KeyboardInterrupt, SystemExit) and a fault of the program leave it at once.
 
     Args:
         stop: set as soon as the probe has failed. Where it is set, a store that does not answer is not asked again.
@@ -327,7 +327,7 @@ def probing_store(
     Thread(target=ask, name="probe", daemon=True).start()
     try:
         yield found.result
-    except Exception:
+    except SidecarError:
         found.result()
         raise
     found.result()

@@ -121,8 +121,8 @@ def _interrupted(store: SilentStore, interrupt: BaseException, stop: Event) -> N
         raise interrupt
 
 
-@pytest.mark.parametrize("interrupt", [KeyboardInterrupt(), SystemExit(143)])
-def test_an_interrupt_does_not_wait_for_the_probe(interrupt: BaseException) -> None:
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt(), SystemExit(143), ZeroDivisionError("a bug")])
+def test_an_interrupt_or_a_fault_does_not_wait_for_the_probe(interrupt: BaseException) -> None:
     store, stop = SilentStore(), Event()
     with pytest.raises(type(interrupt)) as raised:
         _interrupted(store, interrupt, stop)
