@@ -73,6 +73,7 @@ def main() -> int:
     """Measure, print the tables; 1 if a promise is broken (never with --tiny: that measures nothing)."""
     parser = argparse.ArgumentParser(prog="benchmarks.peers", description="Others beside us, on the same roads.")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--segments", type=int, default=6, help="of 256 MiB each; default: 6")
     parser.add_argument("--only", nargs="+", choices=ROADS, default=ROADS)
     parser.add_argument("--dir", help="where to work, with 12 GB free; default: the directory for temporary files")
     parser.add_argument("--tiny", action="store_true", help="shows that the benchmark runs")
@@ -82,7 +83,10 @@ def main() -> int:
     rounds = 1 if arguments.tiny else arguments.rounds
     found: dict[str, object] = {}
     is_kept = True
-    with tempfile.TemporaryDirectory(dir=arguments.dir) as scratch, Bench(Path(scratch), arguments.tiny) as bench:
+    with (
+        tempfile.TemporaryDirectory(dir=arguments.dir) as scratch,
+        Bench(Path(scratch), arguments.tiny, arguments.segments) as bench,
+    ):
         for name, prepare in _roads(bench, arguments.only).items():
             road = prepare()
             rows = measure(bench, road, rounds)

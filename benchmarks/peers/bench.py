@@ -63,10 +63,14 @@ class Road:
 
 @dataclass
 class Bench:
-    """A context manager. `tiny`: a few MiB, and nothing that must be compiled or brought first."""
+    """A context manager. `tiny`: a few MiB, and nothing that must be compiled or brought first.
+
+    `segments`: how many of 256 MiB, unless it is tiny.
+    """
 
     scratch: Path
     tiny: bool
+    segments: int = 6
     stack: ExitStack = field(default_factory=ExitStack)
     _numbers: Iterator[int] = field(default_factory=count)
     _uncounted: int = 0
@@ -98,7 +102,9 @@ class Bench:
     @cached_property
     def log_dir(self) -> Path:
         """A log directory with rolled segments of one partition, and an empty active one."""
-        log_dir = write_log_dir(self.scratch / "logs", *((2, 9 * MIB) if self.tiny else (6, 256 * MIB)), leader_epoch=0)
+        log_dir = write_log_dir(
+            self.scratch / "logs", *((2, 9 * MIB) if self.tiny else (self.segments, 256 * MIB)), leader_epoch=0
+        )
         (log_dir / ".kafka_cleanshutdown").touch()
         heal = [
             str(PROGRAM),

@@ -17,13 +17,15 @@ def main() -> None:
     """Copy what the argument names: `upload` or download, `transfer` for TransferConfig, and `sign` for signed payloads.
 
     `keys`: of a download, instead of all below `prefix`. Without `directory`, what is downloaded is thrown away. `upload_bytes`: so
-    many bytes of a download go back. Prints how many seconds the copies took.
+    many bytes of a download go back. `checksums`: how often each byte that is thrown away enters a CRC-32C before.
+    Prints how many seconds the copies took.
     """
     import boto3
     from boto3.s3.transfer import TransferConfig
     from botocore.config import Config
+    from crc32c import crc32c
 
-    task: dict[str, Any] = {"transfer": {}, "sign": True, "upload": False, **json.loads(sys.argv[1])}
+    task: dict[str, Any] = {"transfer": {}, "sign": True, "upload": False, "checksums": 0, **json.loads(sys.argv[1])}
     config = Config(
         s3={"addressing_style": "path", **({} if task["sign"] else {"payload_signing_enabled": False})},
         request_checksum_calculation="when_supported" if task["sign"] else "when_required",
@@ -38,8 +40,9 @@ def main() -> None:
 
     def read(key: str) -> None:
         body = client.get_object(Bucket=bucket, Key=key)["Body"]
-        while body.read(MIB):
-            continue
+        while block := body.read(MIB):
+            for _ in range(task["checksums"]):
+                crc32c(block)
 
     def copy(key: str) -> None:
         path = str(directory / key.rpartition("/")[2])

@@ -102,15 +102,17 @@ def verify_road(bench: Bench) -> Road:
         command = [str(PROGRAM), "verify", "--deep", "--engine", "local", "--quiet"]
         return measured(command, bench.ours(store, "verified"), bench.store_pids)
 
-    def read(store: Store, objects_at_once: int) -> Run:
-        command = boto3_command(store, {"keys": keys, "files_at_once": objects_at_once})
+    def read(store: Store, objects_at_once: int, checksums: int = 0) -> Run:
+        command = boto3_command(store, {"keys": keys, "files_at_once": objects_at_once, "checksums": checksums})
         return measured(command, {}, bench.store_pids, transfer_s=_printed_s)
 
     peers: dict[str, Callable[[Store], Run]] = {
         f"boto3 get_object, {count} at once": partial(read, objects_at_once=count)
         for count in ((1,) if bench.tiny else (1, 2, 4))
     }
-    contestants = {f"{OURS} verify --deep": ours, **peers}
+    # The least that a proof needs: a checksum of the object, and one of each batch.
+    floor = {"boto3 get_object, 2 at once, two checksums": partial(read, objects_at_once=2, checksums=2)}
+    contestants = {f"{OURS} verify --deep": ours, **peers, **floor}
     promises = [Promise(f"{OURS} verify --deep", list(peers), ratio=0.9, peak_mb=200)]
     return Road(
         "verify", "Prove that an archive is whole", bench.size_bytes, contestants, frozenset(contestants), promises

@@ -18,6 +18,8 @@ def main() -> None:
     collect_after_start()
     # pydantic would read the metadata of every installed package to find its plugins.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    # numpy's linear algebra, which nothing here uses, would start a thread for each core, and those spin while they wait.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from sidecar.cli.app import app
 
     app(prog_name="tiered-sidecar")

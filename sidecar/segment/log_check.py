@@ -25,7 +25,8 @@ from sidecar.model import ArchivedSegment, PartName
 from sidecar.ports import MIB
 from sidecar.storage.checksums import hex_text
 
-WINDOW_BYTES: Final = 8 * MIB
+WINDOW_BYTES: Final = MIB
+"""What was read is hashed and decoded while it is in the processor's cache."""
 
 
 @dataclass(frozen=True, slots=True)

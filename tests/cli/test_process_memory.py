@@ -59,3 +59,16 @@ def test_the_collector_begins_after_the_start_and_is_then_as_usual() -> None:
     )
     done = _run(program, {})
     assert done.split() == ["True", "True", "True", "[]"]
+
+
+def test_numpy_starts_no_threads_of_its_own() -> None:
+    """They spin while they wait: a twentieth of a CPU second of each start."""
+    program = (
+        "import sys; sys.argv = ['tiered-sidecar', '--version']\n"
+        "from sidecar.cli import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "import numpy, os; print(len(os.listdir('/proc/self/task')))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=300)
+    assert done.stdout.splitlines()[-1] == "1"
