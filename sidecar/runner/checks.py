@@ -85,7 +85,8 @@ class Check:
     """A check that is not over.
 
     `awaited`: partitions whose plan is still being made; `planned`: those whose plan is made. `relisted`: those whose directory is
-    listed again after their task, under what the leader said before this check.
+    listed again after their task, under what the leader said before this check. `cut_off`: those without a plan through no fault
+    of their own, such as an outage of the store: what has rolled is pinned until it is over.
     """
 
     began_s: float
@@ -95,6 +96,7 @@ class Check:
     statuses: list[PartitionStatus] = field(default_factory=list)
     planned: set[PartitionArchiver] = field(default_factory=set)
     awaited: set[PartitionArchiver] = field(default_factory=set)
+    cut_off: set[PartitionArchiver] = field(default_factory=set)
     is_listed: bool = False
 
     def plan_of(self, archiver: PartitionArchiver) -> PartitionPlan | None:
@@ -241,6 +243,8 @@ class Checks:
             files = present[tp] if is_listed else archiver.files
             if archiver not in self._tasks and archiver.rests(files, is_listed=is_listed):
                 check.statuses.append(archiver.status(files, None, outcome))
+                if is_listed and _is_outage(outcome.error):
+                    check.cut_off.add(archiver)
         return left_alone
 
     # Planning.
@@ -302,6 +306,8 @@ class Checks:
             self._tasks.replan(archiver, plan)
         else:
             self._not_planned(check, archiver, archiver.files, plan)
+            if _is_outage(plan):
+                check.cut_off.add(archiver)
         self._end_if_whole(check)
         return True
 
@@ -322,14 +328,17 @@ class Checks:
     def _end(self, check: Check) -> None:
         """All plans are made, or it is late: show them, and hand them on."""
         tools, report = self._tools, check.report
-        work: list[Work] = []
-        ready: set[PartitionArchiver] = set()
+        work, pinned, ready = list[Work](), list[Work](), set[PartitionArchiver]()
         for tp, archiver in self._archivers.items():
             is_busy = archiver in self._tasks or archiver in self._tasks.plannings
-            plan = archiver.provisional_plan() if is_busy else check.plan_of(archiver)
-            if plan is not None:
-                check.statuses.append(archiver.status(check.present.get(tp, plan.files), plan, None))
+            is_cut_off = archiver in check.cut_off and not is_busy
+            plan = archiver.provisional_plan() if is_busy or is_cut_off else check.plan_of(archiver)
+            if plan is None:
+                continue
+            pinned.append((archiver, archiver.worth_pinning(plan)))
+            if not is_cut_off:  # Else its status has the error.
                 work.append((archiver, plan))
+                check.statuses.append(archiver.status(check.present.get(tp, plan.files), plan, None))
                 ready |= set() if is_busy else {archiver}
         tools.emit(PartitionsChecked(tuple(check.statuses), frozenset(self._archivers)))
         report.broker = tools.facts.state()
@@ -342,7 +351,7 @@ class Checks:
         self._outcomes.checked(len(report.problems))
         self.work = [item for item in work if item[0] in ready]
         if not self.only_plans:
-            self.take_on(report, self.work, work)
+            self.take_on(report, self.work, pinned)
             self.show(report)
 
     def take_on(self, report: CycleReport, work: list[Work], pinned: list[Work]) -> None:
@@ -356,3 +365,8 @@ class Checks:
         """A check is over, or what came of it."""
         tools, report.led = self._tools, self.led()
         tools.emit(CycleEnded(self._outcomes.stopped, tools.journal.count(), tools.is_store_silent()))
+
+
+def _is_outage(error: SidecarError | None) -> bool:
+    """Whether an error says nothing of the partition itself: its segments can be archived as soon as it is over."""
+    return error is not None and not isinstance(error, PartitionError)

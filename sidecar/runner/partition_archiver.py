@@ -25,7 +25,7 @@ from sidecar.partition.facts import Change, PartitionFacts, Term
 from sidecar.partition.leadership import effective_log_start
 from sidecar.partition.plan import PartitionPlan, plan_partition
 from sidecar.partition.status import PartitionOutcome, PartitionStatus
-from sidecar.partition.wait_reason import LineageUndecided, NotLeader, Wait
+from sidecar.partition.wait_reason import LineageUndecided, NotContiguous, NotLeader, Wait
 from sidecar.retention.active_tail import ActiveTail
 from sidecar.retention.log_starts import LogStarts
 from sidecar.retention.pinned_log import LOOK_AGAIN_MS, PinnedLog
@@ -214,10 +214,16 @@ class PartitionArchiver:
             return None
         return replace(busy, files=files, segments=above(busy.segments, self.end_offset))
 
+    def worth_pinning(self, plan: PartitionPlan) -> PartitionPlan:
+        """The plan with what has rolled above a gap: between what only pins have, and what is left in the directory."""
+        if not isinstance(plan.reason, NotContiguous):
+            return plan
+        return replace(plan, segments=(*plan.segments, *self._rolled(plan.files, plan.facts, plan.waiting).segments))
+
     def _rolled(self, files: PartitionFiles, facts: PartitionFacts, pending: tuple[SegmentFiles, ...]) -> PartitionPlan:
         now_ms, settling = self._tools.clock.now_ms(), self._tools.policy.settling
         found = plan_partition(replace(files, segments=pending), facts, None, now_ms=now_ms, settling=settling)
-        return replace(found, files=files, is_provisional=True)
+        return self.worth_pinning(replace(found, files=files, is_provisional=True))
 
     def planning(self, *, lists: bool = False) -> Planning:
         """What could be archived of what was seen last, and until when. Raises SidecarError. Not while a task is under way.

@@ -9,7 +9,9 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
-from sidecar.errors import StoreUnavailable
+import pytest
+
+from sidecar.errors import StoreDenied, StoreUnavailable
 from sidecar.runner.checks import CycleReport
 from sidecar.runner.context import RunContext
 from tests.fakes.manual_clock import ManualClock
@@ -72,19 +74,23 @@ class Site:
                 path.rename(self.log_dir / partition / path.name)
             aside.rmdir()
 
+    def open(self) -> None:
+        """Begin the loop's threads."""
+        self.rounds.__enter__()
+        self.is_open = True
+
     def begin(self, due_at: str = "upload") -> None:
         """A check, and tasks of which one hangs from such an operation on."""
         self.hang.due_at = due_at
-        self.rounds.__enter__()
-        self.is_open = True
+        self.open()
         self.rounds.begin_check()
         self.rounds.drive(within(WAIT_S, self.hang.is_met.is_set))
         assert self.hang.is_met.is_set()
 
-    def look(self) -> CycleReport:
+    def look(self, after_s: int = LOOK_S) -> CycleReport:
         """Another check, while the task hangs."""
         assert isinstance(self.tools.clock, ManualClock)
-        self.tools.clock.advance_ms(LOOK_S * 1000)
+        self.tools.clock.advance_ms(after_s * 1000)
         return self.rounds.cycle()
 
     def end(self) -> CycleReport:
@@ -209,6 +215,59 @@ def test_what_rolls_before_an_archive_could_be_read_is_pinned_where_the_store_is
 
 def _fails(_operation: str, _key: str) -> None:
     raise StoreUnavailable("no answer")
+
+
+def test_what_rolls_above_a_gap_is_pinned_though_what_lies_below_waits(tmp_path: Path) -> None:
+    name = PARTITIONS[0]
+    with site(tmp_path) as made:
+        made.hang.store.before = _takes_no_upload
+        made.open()
+        made.look()
+        made.rounds.finish()
+        made.roll(name)
+        made.roll(name)
+        *_, lost, last = spans = rolled_ranges(made.log_dir, name)
+        remove_offsets(made.log_dir / name, lambda offset: offset >= last[0])
+        for _ in range(2):  # Only the leader's next answer shows that retention took what is gone.
+            made.look()
+            made.rounds.finish()
+        remove_offsets(made.log_dir / name, lambda offset: offset >= last[1])
+        made.hang.store.before = made.hang.before
+        for _ in range(4):
+            made.look()
+            assert made.rounds.finish().errors == []
+    state = archived_states(made.hang.store)[name]
+    assert ranges(state) == [span for span in spans if span != lost]
+    assert [(hole.base_offset, hole.end_offset) for hole in state.holes] == [lost]
+
+
+def _takes_no_upload(operation: str, _key: str) -> None:
+    if operation == "upload":
+        raise StoreUnavailable("no answer")
+
+
+def _denies(_operation: str, _key: str) -> None:
+    raise StoreDenied("the key has expired")
+
+
+@pytest.mark.parametrize("retry_wait_s", [0, 3_600], ids=["each check tries again", "all back off"])
+def test_what_rolls_while_the_store_denies_is_pinned(tmp_path: Path, retry_wait_s: int) -> None:
+    with site(tmp_path, retry_wait_s=retry_wait_s) as made:
+        assert made.rounds.run_once().errors == []
+        made.hang.store.before = _denies
+        made.open()
+        for _ in range(2):
+            made.roll(*PARTITIONS)
+            made.look()
+            made.rounds.finish()
+        for partition, start in zip(PARTITIONS, (964, 302, 1650), strict=True):
+            remove_offsets(made.log_dir / partition, lambda offset, start=start: offset >= start)
+        made.hang.store.before = made.hang.before
+        for _ in range(2):
+            made.look(1 + retry_wait_s)
+            assert made.rounds.finish().errors == []
+        made.close()
+        made.assert_whole()
 
 
 def test_a_process_that_is_to_end_looks_no_more_and_lets_go(tmp_path: Path) -> None:
