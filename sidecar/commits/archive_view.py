@@ -200,6 +200,8 @@ class ArchiveView:
         """Another writer has committed, and this is the state now."""
         self._grow(ArchiveExtent(), state)
         self._knows_strategy = False  # It may have undone a compaction.
+        if state.topic_id is not None:
+            self.adopt_topic_id = None  # An archive adopts an id once.
         self.keep(state, files)
         self.position, self._reached = None, None
 

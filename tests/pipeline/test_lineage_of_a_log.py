@@ -193,6 +193,35 @@ def test_an_upgraded_topic_with_nothing_rolled_left_goes_on_with_its_lineage(
     assert state.topic_id is not None
 
 
+def test_a_topic_id_that_another_writer_has_adopted_is_not_adopted_again(
+    original: Path, log_dir: Path, tmp_path: Path
+) -> None:
+    """The leader of before commits first: both sidecars have seen the topic's id, and the archive has none yet."""
+    store, directory = MemoryStore(), log_dir / PARTITION
+    metadata = (directory / METADATA).read_bytes()
+    (directory / METADATA).unlink()
+    with tools_for(log_dir, store, tmp_path / "state") as tools:
+        assert archive(tools, log_dir).errors == []
+    (directory / METADATA).write_bytes(metadata)
+    spans = rolled_ranges(original.parent, PARTITION)
+    other = copy_partitions(tmp_path / "other", PARTITION)
+    remove_offsets(other / PARTITION, lambda offset: offset <= spans[3][1])
+    uploads: list[str] = []
+
+    def overtake(operation: str, key: str) -> None:
+        if operation == "upload" and not uploads:
+            uploads.append(key)
+            with tools_for(other, store, tmp_path / "other-state") as others:
+                assert archive(others, other).errors == []
+
+    with tools_for(original.parent, store, tmp_path / "state") as tools:
+        store.before = overtake
+        assert archive(tools, original.parent).errors == []
+    (state,) = archived_states(store).values()
+    assert ranges(state) == spans
+    assert state.topic_id is not None
+
+
 def test_an_active_segment_above_the_archive_is_a_hole_before_it_rolls(
     original: Path, log_dir: Path, tmp_path: Path
 ) -> None:
