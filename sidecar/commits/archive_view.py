@@ -84,8 +84,10 @@ class ArchiveView:
     def reset(self, change: Change) -> None:
         """The partition's term is another one, or this broker does not lead: the next `open` reads the archive again."""
         self.forget()
-        if change is Change.LOG:
+        if change >= Change.LOG:
             self.reported_lost_below = 0
+        if change is Change.TOPIC:
+            self.last_end_offset = None
 
     def open(self, files: PartitionFiles) -> PartitionState:
         """The state of the lineage that these files continue. Reads the archive only where nothing is known of it.

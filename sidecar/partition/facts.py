@@ -17,7 +17,9 @@ class Change(IntEnum):
     """Only that the topic got its id: an upgrade of the cluster writes `partition.metadata` of a running log (KIP-516)."""
     LEADER_EPOCH = 2
     LOG = 3
-    """Another copy of the log, or another topic's; also at the first time."""
+    """Another copy of the log; also at the first time."""
+    TOPIC = 4
+    """Another topic of that name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +38,14 @@ class Term:
 
     def since(self, before: Term | None) -> Change:
         """What has changed since an earlier term; None: there was none."""
-        if before is None or self.directory_id != before.directory_id:
+        if before is None:
             return Change.LOG
         ids = self.topic_id, before.topic_id
         if ids[0] != ids[1] and before.topic_id is not None:
             # Also where it has none now: no log loses its id. A new topic's directory may get the inode of a deleted one's, and
             # is without an id until the broker has written `partition.metadata`.
+            return Change.TOPIC
+        if self.directory_id != before.directory_id:
             return Change.LOG
         if self.leader_epoch != before.leader_epoch:
             return Change.LEADER_EPOCH

@@ -47,7 +47,7 @@ class LossTracker:
 
         Source: UnifiedLog.deleteOldSegments, UnifiedLog.maybeIncrementLogStartOffset.
         """
-        if change is Change.LOG:
+        if change >= Change.LOG:
             self._begin(files)
         elif change is Change.LEADER_EPOCH:
             self._set_aside()

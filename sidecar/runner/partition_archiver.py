@@ -129,6 +129,8 @@ class PartitionArchiver:
         change, self._term = term.since(self._term), term
         self._unread, self._pending_change = max(self._unread, change), max(self._pending_change, change)
         self.starts = self.starts.in_term(term, change)
+        if self._unread is Change.TOPIC:
+            self.end_offset = None  # What `known` says is of the topic before.
         return self._pending_change
 
     def rests(self, files: PartitionFiles, *, is_listed: bool) -> bool:
@@ -149,7 +151,7 @@ class PartitionArchiver:
     def _learn_archive(self) -> None:
         """What others may ask of the archive while a step has `known`."""
         known = self.known
-        self.end_offset = known.end_offset
+        self.end_offset = None if self._unread is Change.TOPIC else known.end_offset
         if known.state is not None:
             self._newest_commit = known.state.lineage.root, known.state.last_commit
 

@@ -70,6 +70,20 @@ def test_a_time_without_leadership_begins_no_term_but_the_archive_is_read_again(
     assert archiver.known.reported_lost_below == 7
 
 
+def test_of_a_new_topic_all_that_has_rolled_is_pending_before_its_archive_is_read(
+    archived: tuple[RunContext, PartitionFiles],
+) -> None:
+    tools, files = archived
+    archiver = PartitionArchiver(tools, files)
+    see(archiver, files, NOW)
+    plan(archiver)
+    assert archiver.pending(files) == (), "all of the topic before is archived"
+    see(archiver, files, OTHERS[1])
+    assert archiver.pending(files) == (), "a log that was moved has the same archive"
+    see(archiver, files, replace(OTHERS[1], topic_id=ANOTHER_ID))
+    assert archiver.pending(files) == files.segments
+
+
 def test_a_new_topic_in_the_inode_of_a_deleted_one_is_another_log(archived: tuple[RunContext, PartitionFiles]) -> None:
     """Its directory has no id before the broker has written `partition.metadata`, and its first leader epoch is the same."""
     tools, files = archived
@@ -131,11 +145,16 @@ def test_a_topic_that_gets_its_id_keeps_what_is_known_of_its_deleted_records(
 
 
 def test_what_changes_with_a_term() -> None:
-    assert [other.since(NOW) for other in (*OTHERS, NOW)] == [Change.LEADER_EPOCH, Change.LOG, Change.LOG, Change.NONE]
+    assert [other.since(NOW) for other in (*OTHERS, NOW)] == [
+        Change.LEADER_EPOCH,
+        Change.LOG,
+        Change.TOPIC,
+        Change.NONE,
+    ]
     assert (NOW.since(None), NOW.since(replace(NOW, topic_id=None))) == (Change.LOG, Change.TOPIC_ID)
     assert not any(other.is_one_with(NOW) for other in OTHERS)
     nameless = replace(NOW, topic_id=None)
-    assert nameless.since(NOW) is Change.LOG, "no log loses its id"
+    assert nameless.since(NOW) is Change.TOPIC, "no log loses its id"
     assert nameless.is_one_with(NOW)
     assert NOW.is_one_with(nameless)
 
