@@ -13,12 +13,12 @@ from sidecar.clock import Clock
 from sidecar.config import Settings
 from sidecar.config.changes import SettingsSource, changes_between, fingerprint
 from sidecar.config.loading import LoadedSettings
-from sidecar.config.section import MIB
 from sidecar.doctor.machine import memory_needed_bytes
 from sidecar.errors import SettingsError
 from sidecar.host.limits import memory_limit_bytes, processors
 from sidecar.metrics import Metrics
 from sidecar.metrics.process import ReloadResult
+from sidecar.ports import MIB
 from sidecar.reporting.health_reporter import Health
 
 _log = structlog.get_logger(__name__)
@@ -110,12 +110,8 @@ class SettingsReload:
         try:
             loaded = self._source.read()
         except SettingsError as error:
-            _log.error(
-                "config_reload_refused",
-                reason=str(error),
-                remedy="correct the settings; the old settings stay in effect",
-            )
-            self._refuse(ReloadResult.INVALID, reason=str(error))
+            remedy = "correct the settings; the old settings stay in effect"
+            self._refuse(ReloadResult.INVALID, str(error), remedy)
             return
         wanted = self._running if self._pending is None else self._pending.loaded
         changes = changes_between(wanted, loaded)
@@ -124,20 +120,10 @@ class SettingsReload:
             _log.info("config_restart", why=why, settings=changes.fixed)
             self.restart_due = True
         elif changes.fixed:
-            _log.error(
-                "config_reload_refused",
-                settings=changes.fixed,
-                remedy="restart to apply; the old settings stay in effect",
-            )
-            self._refuse(ReloadResult.REFUSED, reason="these need a restart", settings=changes.fixed)
+            remedy = "restart to apply; the old settings stay in effect"
+            self._refuse(ReloadResult.REFUSED, "these need a restart", remedy, changes.fixed)
         elif lacking:
-            _log.error(
-                "config_reload_refused",
-                settings=changes.reloadable,
-                reason=lacking,
-                remedy="the old settings stay in effect",
-            )
-            self._refuse(ReloadResult.REFUSED, reason=lacking, settings=changes.reloadable)
+            self._refuse(ReloadResult.REFUSED, lacking, "the old settings stay in effect", changes.reloadable)
         elif changes.reloadable:
             _log.info("config_reload_pending", why=why, settings=changes.reloadable)
             self._source.set_up_logs(loaded)
@@ -151,9 +137,11 @@ class SettingsReload:
             self._refused = None
             self._publish()
 
-    def _refuse(self, result: ReloadResult, **refused: Any) -> None:
+    def _refuse(self, result: ReloadResult, reason: str, remedy: str, settings: tuple[str, ...] = ()) -> None:
+        _log.error("config_reload_refused", reason=reason, settings=settings, remedy=remedy)
         self._metrics.config.reloaded(result)
-        self._refused = {"at_ms": self._clock.now_ms(), **refused}
+        which = {"settings": settings} if settings else {}
+        self._refused = {"at_ms": self._clock.now_ms(), "reason": reason, **which}
         self._publish()
 
     def _publish(self) -> None:
