@@ -13,7 +13,7 @@ import structlog
 from structlog.typing import Processor
 
 from sidecar.config.model import LogFormat, LogSettings
-from sidecar.config.section import REDACTED, without_credentials
+from sidecar.config.secrets import REDACTED, without_credentials
 
 _SECRET_NAME = re.compile(r"secret|password|passwd|token|credential|authorization|access_key|signature", re.IGNORECASE)
 _QUERY = re.compile(r"((?i:X-Amz-(?:Signature|Credential|Security-Token)|AWSAccessKeyId|Signature)=)[^&\s\"']+")

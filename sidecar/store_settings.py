@@ -1,16 +1,16 @@
-"""Settings of the archive's store. A section of the settings model; knows nothing but pydantic."""
+"""Settings of the archive's store, and the base of all sections of the settings model. Knows nothing but pydantic."""
 
 from __future__ import annotations
 
 import re
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Self, TypeVar
+from typing import Annotated, Any, Self, TypeVar
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
-_MIB = 1024 * 1024
+MIB = 1024 * 1024
 Value = TypeVar("Value")
 
 READ_LATER_CLASSES = frozenset({"GLACIER", "DEEP_ARCHIVE"})
@@ -26,10 +26,18 @@ Reloadable = Annotated[Value, ReloadMark()]
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,61}[A-Za-z0-9]\Z|arn:[A-Za-z0-9:/_.-]+\Z")
 
 
-class StoreSection(BaseModel):
-    """Base of the sections below: unknown keys are refused, values do not change after the start."""
+class Section(BaseModel):
+    """Base of the sections: unknown keys are refused, values do not change after the start."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_text_has_a_nul(cls, value: Any) -> Any:
+        texts = value if isinstance(value, list | tuple) else (value,)
+        if any(isinstance(text, str) and "\0" in text for text in texts):
+            raise ValueError("it contains a NUL character, which no file name and no setting may have")
+        return value
 
 
 class ChecksumMode(StrEnum):
@@ -54,7 +62,7 @@ class ServerSideEncryption(StrEnum):
     AWS_KMS = "aws:kms"
 
 
-class RetrySettings(StoreSection):
+class RetrySettings(Section):
     """Retries of requests. Waits are random; their upper bound doubles from `wait_s_first` on."""
 
     attempts: Annotated[int, Field(ge=1, le=20)] = 6
@@ -65,7 +73,7 @@ class RetrySettings(StoreSection):
     """Upper bound of any wait."""
 
 
-class S3Settings(StoreSection):
+class S3Settings(Section):
     """Settings of an S3-compatible store beyond the URL."""
 
     endpoint_url: str | None = None
@@ -97,7 +105,7 @@ class S3Settings(StoreSection):
     """How long to wait for a connection."""
     read_timeout_s: Annotated[float, Field(gt=0, le=3600)] = 60.0
     """How long to wait for the next bytes of a response."""
-    part_bytes: Annotated[int, Field(ge=5 * _MIB, le=512 * _MIB)] = 16 * _MIB
+    part_bytes: Annotated[int, Field(ge=5 * MIB, le=512 * MIB)] = 16 * MIB
     """Size of a multipart part; objects up to this size go in one request. Increases automatically for objects of more
     than 10,000 parts."""
     concurrency: Annotated[int, Field(ge=1, le=64)] = 4
@@ -120,12 +128,8 @@ class S3Settings(StoreSection):
     @property
     def key_files(self) -> dict[str, Path]:
         """Those of the keys' files that are given, by setting."""
-        files = {
-            "access_key_id_file": self.access_key_id_file,
-            "secret_access_key_file": self.secret_access_key_file,
-            "session_token_file": self.session_token_file,
-        }
-        return {name: file for name, file in files.items() if file is not None}
+        names = ("access_key_id_file", "secret_access_key_file", "session_token_file")
+        return {name: file for name in names if (file := getattr(self, name)) is not None}
 
     @field_validator("endpoint_url")
     @classmethod
@@ -140,34 +144,24 @@ class S3Settings(StoreSection):
         return value.rstrip("/")
 
     @model_validator(mode="after")
-    def _keys_come_in_pairs(self) -> Self:
+    def _settings_agree(self) -> Self:
         for name in self.key_files:
             if getattr(self, name.removesuffix("_file")) is not None:
                 raise ValueError(f"give {name.removesuffix('_file')} or {name}, not both")
-        has_key, has_secret = (
-            self.access_key_id or self.access_key_id_file,
-            self.secret_access_key or self.secret_access_key_file,
-        )
-        if (has_key is None) != (has_secret is None):
+        key = self.access_key_id or self.access_key_id_file
+        secret = self.secret_access_key or self.secret_access_key_file
+        if (key is None) != (secret is None):
             raise ValueError("access_key_id and secret_access_key must be given together")
-        if (self.session_token or self.session_token_file) is not None and has_key is None:
+        if (self.session_token or self.session_token_file) is not None and key is None:
             raise ValueError("session_token needs access_key_id and secret_access_key")
-        return self
-
-    @model_validator(mode="after")
-    def _a_kms_key_needs_kms(self) -> Self:
         if self.kms_key_id is not None and self.server_side_encryption is not ServerSideEncryption.AWS_KMS:
             raise ValueError("kms_key_id needs server_side_encryption: aws:kms")
-        return self
-
-    @model_validator(mode="after")
-    def _a_ca_file_needs_verification(self) -> Self:
         if self.ca_file is not None and not self.verify_tls:
             raise ValueError("ca_file has no effect with verify_tls: false; leave one of them out")
         return self
 
 
-class StoreSettings(StoreSection):
+class StoreSettings(Section):
     """Where the archive is, and how to access it."""
 
     url: str
@@ -192,7 +186,7 @@ class StoreSettings(StoreSection):
     @classmethod
     def _url_names_a_place(cls, value: str) -> str:
         parts = urlsplit(value)
-        if not value.strip() or "\0" in value:
+        if not value.strip():
             raise ValueError("url must name a bucket or a directory")
         if parts.username or parts.password:
             raise ValueError("url must not carry credentials")

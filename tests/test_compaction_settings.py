@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from sidecar.compaction_strategy import Strategy
-from sidecar.config import CompactionPolicy, TopicCompaction, load_settings
+from sidecar.config import CompactionPolicy, load_settings
+from sidecar.config.compaction import TopicCompaction
 from sidecar.errors import SettingsError
 
 

@@ -54,7 +54,13 @@ def test_aliases_that_end_are_welcome(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ['broker: {log_dirs: ["a\\0b"]}', 'run: {state_dir: "a\\0b"}', 'http: {bind: "\\0:1"}']
+    "text",
+    [
+        'broker: {log_dirs: ["a\\0b"]}',
+        'run: {state_dir: "a\\0b"}',
+        'http: {bind: "\\0:1"}',
+        'store: {s3: {ca_file: "a\\0b"}}',
+    ],
 )
 def test_a_nul_is_refused_where_it_stands(text: str, tmp_path: Path) -> None:
     file = a_file(tmp_path, text)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import structlog
 
-from sidecar.config import LogSettings
+from sidecar.config.model import LogSettings
 from sidecar.config.secrets import Secrets
 from sidecar.logs import Redaction, configure_logging
 

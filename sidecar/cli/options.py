@@ -235,7 +235,7 @@ def with_chosen(settings: Settings, include: Sequence[str] | None, exclude: Sequ
     The flags choose among what the archive has. They do not say what `run` archives: entries of `compaction.topics` for
     other topics stay valid.
     """
-    from sidecar.config.section import require_pattern
+    from sidecar.config.topic_policy import require_pattern
 
     for flag, patterns in (("--topic", include), ("--exclude", exclude)):
         for pattern in patterns or ():

@@ -3,39 +3,20 @@
 Values only. Components are built from them elsewhere, each from its own section.
 """
 
-from sidecar.config.compaction import (
-    CompactionPolicy,
-    CompactionSettings,
-    CompactionWhen,
-    GarbageSettings,
-    TopicCompaction,
-)
+from sidecar.config.compaction import CompactionPolicy, CompactionSettings, CompactionWhen
 from sidecar.config.environment import read_assignments
 from sidecar.config.loading import LoadedSettings, load_settings
-from sidecar.config.model import (
-    BrokerSettings,
-    HttpSettings,
-    LogSettings,
-    RunSettings,
-    Settings,
-    TopicSettings,
-)
+from sidecar.config.model import HttpSettings, Settings
 from sidecar.config.spark import SparkSettings
 
 __all__ = [
-    "BrokerSettings",
     "CompactionPolicy",
     "CompactionSettings",
     "CompactionWhen",
-    "GarbageSettings",
     "HttpSettings",
     "LoadedSettings",
-    "LogSettings",
-    "RunSettings",
     "Settings",
     "SparkSettings",
-    "TopicCompaction",
-    "TopicSettings",
     "load_settings",
     "read_assignments",
 ]

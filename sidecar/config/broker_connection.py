@@ -9,7 +9,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from sidecar.config.section import Section
+from sidecar.store_settings import Section
 
 _SERVER = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^:\s/@]+):[0-9]{1,5}")
 _PORT_MAX = 65_535

@@ -11,9 +11,9 @@ from typing import Annotated, Any, Self
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from sidecar.compaction_strategy import Strategy, header_name, strategy_of
-from sidecar.config.section import MIB, Pattern, Section
+from sidecar.config.topic_policy import Pattern
 from sidecar.model import EngineName
-from sidecar.store_settings import Reloadable
+from sidecar.store_settings import MIB, Reloadable, Section
 from sidecar.topic_policy import OnUnkeyed
 
 NEVER_MS = 2**63 - 1

@@ -16,8 +16,7 @@ from sidecar.config.environment import read_environment, variable_of
 from sidecar.config.file import read_settings_file
 from sidecar.config.model import Settings
 from sidecar.config.paths import all_sections, all_settings, did_you_mean, value_at
-from sidecar.config.secrets import Secrets
-from sidecar.config.section import REDACTED, without_credentials
+from sidecar.config.secrets import REDACTED, Secrets, without_credentials
 from sidecar.errors import SettingsError
 
 DEFAULT = "default"

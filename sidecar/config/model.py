@@ -13,11 +13,10 @@ from pydantic import Field, field_validator, model_validator
 
 from sidecar.config.broker_connection import BrokerConnectionSettings
 from sidecar.config.compaction import CompactionSettings, GarbageSettings
-from sidecar.config.section import Pattern, Section
 from sidecar.config.spark import SparkSettings
-from sidecar.config.topic_policy import TopicPolicySettings
+from sidecar.config.topic_policy import Pattern, TopicPolicySettings
 from sidecar.model import EngineName
-from sidecar.store_settings import Reloadable, StoreSettings
+from sidecar.store_settings import Reloadable, Section, StoreSettings
 
 HTTP_PORT = 9308
 

@@ -13,7 +13,7 @@ from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
 from sidecar.config.model import Settings
-from sidecar.config.section import REDACTED, SecretEntries
+from sidecar.config.secrets import REDACTED, SecretEntries
 from sidecar.store_settings import ReloadMark
 
 

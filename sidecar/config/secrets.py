@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 from typing import Final
 
 from sidecar.logformat.files import FileStamp, stamp_of
 
+REDACTED: Final = "********"
+_URL_CREDENTIALS = re.compile(r"(?<=://)[^/\s:@]+:[^/\s@]+(?=@)")
 SECRET_BYTES_MAX: Final = 64 * 1024
 EARLIER_MAX: Final = 16
 """Of each file: a connection may go on with the token of some hours ago."""
+
+
+def without_credentials(text: str) -> str:
+    """The text with user and password of each URL in it redacted."""
+    return _URL_CREDENTIALS.sub(REDACTED, text)
+
+
+@dataclass(frozen=True, slots=True)
+class SecretEntries:
+    """Mark of a list of `name=value` texts, some of which hold a secret. `example`: an entry, for messages."""
+
+    is_secret: Callable[[str], bool]
+    example: str
 
 
 class Secrets:

@@ -8,8 +8,9 @@ from typing import Annotated
 
 from pydantic import Field, field_validator
 
-from sidecar.config.section import MIB, SecretEntries, Section
+from sidecar.config.secrets import SecretEntries
 from sidecar.model import EngineName
+from sidecar.store_settings import MIB, Section
 
 _SPARK_PROPERTIES_OF_SETTINGS = {
     "spark.master": "master",
