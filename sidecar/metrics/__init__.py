@@ -3,7 +3,7 @@
 No series has a partition or topic label: a broker with ten thousand partitions must not cost ten thousand series.
 """
 
-from sidecar.metrics.registry import Metrics, Stage
+from sidecar.metrics.registry import Metrics
 from sidecar.metrics.store import MeteredStore
 
-__all__ = ["MeteredStore", "Metrics", "Stage"]
+__all__ = ["MeteredStore", "Metrics"]

@@ -63,25 +63,25 @@ class CompactionMetrics:
             "Unix time when a partition was last compacted; 0 before the first.",
         )
         self._partitions = declare.counter(
-            "compaction_partitions_total", "Compactions of partitions, by result.", "result"
+            "compaction_partitions_total", "Compactions of partitions, by result.", result=("ok", "failed")
         )
         self._bytes = declare.counter(
-            "compaction_bytes_total", "Bytes of logs that compaction has read, and retained.", "side"
+            "compaction_bytes_total", "Bytes of logs that compaction has read, and retained.", side=("before", "after")
         )
         self._records = declare.counter(
-            "compaction_records_total", "Records that compaction has read, and retained.", "side"
+            "compaction_records_total", "Records that compaction has read, and retained.", side=("before", "after")
         )
         self._invalid_records = declare.counter(
             "compaction_invalid_records_total",
             "Records that compaction dropped because they have no key (unkeyed), and records with a malformed version, which lose "
             "to each record of their key that has a valid one (malformed_version). The log and /status name the topics.",
-            "kind",
+            kind=("unkeyed", "malformed_version"),
         )
         self._uncompacted = declare.counter(
             "compaction_uncompacted_segments_total",
             "Segments of topics with `before_upload` that were archived without compaction. The log has the "
             "reason, /status the reasons by topic.",
-            "reason",
+            reason=(),
         )
         self._duration = declare.histogram(
             "compaction_job_duration_seconds", "Duration of compaction jobs, of one partition or of several."
@@ -93,13 +93,6 @@ class CompactionMetrics:
         self._gc_success = declare.gauge(
             "gc_last_success_timestamp_seconds", "Unix time when gc in `run` last ended without an error; 0 before."
         )
-        for result in ("ok", "failed"):
-            self._partitions.labels(result)
-        for kind in ("unkeyed", "malformed_version"):
-            self._invalid_records.labels(kind)
-        for side in ("before", "after"):
-            self._bytes.labels(side)
-            self._records.labels(side)
 
     def went_uncompacted(self, reason: str, segments: int) -> None:
         self._uncompacted.labels(reason).inc(segments)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import product
+from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 
 from sidecar.clock import Clock
 
+Metric = TypeVar("Metric", Counter, Gauge, Histogram)
 PREFIX = "tiered_sidecar"
 DURATION_BUCKETS_S = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 60, 120, 300, 600)
 
@@ -37,26 +40,33 @@ class Since:
 
 
 class Declarations:
-    """A registry of its own, and the families declared in it, in order."""
+    """A registry of its own, and the families declared in it, in order.
+
+    Labels have their values that are known beforehand: a series that begins at its first event hides that event from `rate()`.
+    """
 
     def __init__(self) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]  # A second series per counter, unused and undocumented.
         self.registry = CollectorRegistry(auto_describe=True)
         self.families: list[MetricFamily] = []
 
-    def counter(self, name: str, text: str, *labels: str) -> Counter:
+    def counter(self, name: str, text: str, **labels: Iterable[str]) -> Counter:
         """Declare a counter; its name ends in `_total`."""
-        return Counter(self._declared(name, "counter", text, labels), text, labels, registry=self.registry)
+        return self._declared(Counter, name, text, labels)
 
-    def gauge(self, name: str, text: str, *labels: str) -> Gauge:
-        return Gauge(self._declared(name, "gauge", text, labels), text, labels, registry=self.registry)
+    def gauge(self, name: str, text: str, **labels: Iterable[str]) -> Gauge:
+        return self._declared(Gauge, name, text, labels)
 
-    def histogram(self, name: str, text: str, *labels: str) -> Histogram:
+    def histogram(self, name: str, text: str) -> Histogram:
         """Declare a histogram of seconds."""
-        full_name = self._declared(name, "histogram", text, labels)
-        return Histogram(full_name, text, labels, registry=self.registry, buckets=DURATION_BUCKETS_S)
+        return self._declared(Histogram, name, text, {}, buckets=DURATION_BUCKETS_S)
 
-    def _declared(self, name: str, kind: str, text: str, labels: Iterable[str]) -> str:
+    def _declared(
+        self, kind: type[Metric], name: str, text: str, labels: Mapping[str, Iterable[str]], **options: Any
+    ) -> Metric:
         full_name = f"{PREFIX}_{name}"
-        self.families.append(MetricFamily(full_name, kind, tuple(labels), text))
-        return full_name
+        self.families.append(MetricFamily(full_name, kind.__name__.lower(), tuple(labels), text))
+        metric = kind(full_name, text, tuple(labels), registry=self.registry, **options)
+        for values in product(*labels.values()) if labels else ():
+            metric.labels(*values)
+        return metric

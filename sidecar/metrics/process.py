@@ -29,7 +29,7 @@ class ConfigMetrics:
         self._reloads = declare.counter(
             "config_reloads_total",
             "Attempts to apply changed settings, by result: applied, unchanged, refused (needs a restart), invalid.",
-            "result",
+            result=ReloadResult,
         )
         self._stale = declare.gauge(
             "config_stale",
@@ -43,8 +43,6 @@ class ConfigMetrics:
         self._loaded = declare.gauge(
             "config_loaded_timestamp_seconds", "Unix time when the settings in effect were applied."
         )
-        for result in ReloadResult:
-            self._reloads.labels(result)
         self._loaded.set(clock.now_ms() / 1000)
 
     def shown(self, *, stale: bool, pending: bool) -> None:
@@ -65,7 +63,7 @@ class WorkDirMetrics:
             "work_dir_free_ratio",
             "Free fraction, 0 to 1, of the file system of a work directory: state (journal of uploads) or staging "
             "(compaction). Does not include the sizeLimit of a Kubernetes emptyDir.",
-            "directory",
+            directory=(),
         )
 
     def watch(self, directory: str, path: Path) -> None:

@@ -50,7 +50,7 @@ class Metrics(Declarations):
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
 
-        info = self.gauge("build_info", "Version of the sidecar and of Python; always 1.", "version", "python")
+        info = self.gauge("build_info", "Version of the sidecar and of Python; always 1.", version=(), python=())
         info.labels(__version__, platform.python_version()).set(1)
         self._starts = self.counter(
             "starts_total",
@@ -58,9 +58,12 @@ class Metrics(Declarations):
             "start, or a setting changed that needs a restart.",
         )
         self._segments = self.counter(
-            "segments_total", "Segments that passed a stage (ok) or failed in it.", "stage", "result"
+            "segments_total",
+            "Segments that passed a stage (ok) or failed in it.",
+            stage=Stage,
+            result=("ok", "failed"),
         )
-        self._bytes = self.counter("bytes_total", "Bytes of segments, with their indexes, that passed.", "stage")
+        self._bytes = self.counter("bytes_total", "Bytes of segments, with their indexes, that passed.", stage=Stage)
         self._upload_duration = self.histogram(
             "upload_duration_seconds",
             "Seconds from the first byte sent of a segment until the sidecar has checked its objects.",
@@ -73,23 +76,29 @@ class Metrics(Declarations):
             "Seconds since the last write to the oldest unarchived segment; 0 if there is none. Must stay well "
             "below the topics' retention.",
         ).set_function(backlog.oldest_age_s)
-        self._partitions = self.gauge("partitions", "Partitions by state, as of the last check.", "state")
+        self._partitions = self.gauge(
+            "partitions", "Partitions by state, as of the last check.", state=PartitionCondition
+        )
         self._last_success = self.gauge(
             "last_success_timestamp_seconds",
             "Unix time of the last success: a check ended with no partition stopped and a store that responds, or "
             "a segment was archived while no partition was stopped. 0 before the first.",
         )
-        self._errors = self.counter("errors_total", "Errors by class name, as in docs/reference/exit-codes.md.", "kind")
+        self._errors = self.counter(
+            "errors_total",
+            "Errors by class name, as in docs/reference/exit-codes.md.",
+            kind=[error.__name__ for error in (CoverageHole, StagingFull, StagingTooSmall)],
+        )
         self._snapshots = self.counter(
             "snapshots_total",
             "Producer snapshots archived: the broker's own, or rebuilt because it was missing or wrong.",
-            "origin",
+            origin=SnapshotOrigin,
         )
         self._conformance = self.counter(
             "snapshot_conformance_total",
             "Archived segments by how the broker's snapshot compares with the replayed state: equal, permissible, "
             "wrong, corrupt or absent. For the last three the archive has the rebuilt snapshot.",
-            "result",
+            result=SNAPSHOT_RESULTS,
         )
         self._unfinished = self.gauge(
             "unfinished_attempts",
@@ -100,9 +109,8 @@ class Metrics(Declarations):
             "not_ready",
             "1 while this condition blocks the process, as /readyz reports. Alert when one stays 1: little or "
             "nothing is archived meanwhile. /readyz, the status page and the log have the reason.",
-            "condition",
+            condition=(),
         )
-        self._show_zeros()
         self.broker = BrokerMetrics(self, self._clock, backlog)
         self.compaction = CompactionMetrics(self, self._clock)
         self.store = StoreMetrics(self)
@@ -182,24 +190,7 @@ class Metrics(Declarations):
         encoder, content_type = choose_encoder(accept)
         return encoder(self.registry), content_type
 
-    def _show_zeros(self) -> None:
-        """A series that begins at its first event hides that event from `rate()`."""
-        for stage in Stage:
-            self._bytes.labels(stage)
-            for result in ("ok", "failed"):
-                self._segments.labels(stage, result)
-        for origin in SnapshotOrigin:
-            self._snapshots.labels(origin)
-        for condition in PartitionCondition:
-            self._partitions.labels(condition)
-        for result in SNAPSHOT_RESULTS:
-            self._conformance.labels(result)
-        for error in (CoverageHole, StagingFull, StagingTooSmall):
-            self._errors.labels(error.__name__)
-
 
 class HasMetrics(Protocol):
-    """Gives the metrics of this process."""
-
     @property
     def metrics(self) -> Metrics: ...

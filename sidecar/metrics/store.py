@@ -21,8 +21,8 @@ class StoreMetrics:
         self._requests = declare.counter(
             "store_requests_total",
             "Calls to the object store; result is ok or the class of the error.",
-            "operation",
-            "result",
+            operation=(),
+            result=(),
         )
         declare.gauge("store_calls_in_progress", "Calls to the object store in progress.").set_function(
             self.calls_in_progress
@@ -30,18 +30,18 @@ class StoreMetrics:
         self._limit = declare.gauge(
             "io_limit_bytes_per_second",
             "Configured limit of uploads (store.bandwidth_bytes_per_s) and of reads (store.read_bytes_per_s); 0: none.",
-            "direction",
+            direction=(),
         )
         self._io_bytes = declare.counter(
             "io_bytes_total",
             "Bytes that count towards the limit: sent to the store; read from it and from the broker's disks. "
             "Spark's workers are not included.",
-            "direction",
+            direction=(),
         )
         self._io_wait = declare.counter(
             "io_throttle_wait_seconds_total",
             "Seconds that uploads and reads waited for their limit; threads add up.",
-            "direction",
+            direction=(),
         )
 
     def watch(self, direction: str, bytes_per_s: Callable[[], int | None]) -> Callable[[int, float], None]:

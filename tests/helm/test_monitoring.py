@@ -15,7 +15,8 @@ import yaml
 
 from producer_state.compare import Conformance
 from sidecar import errors
-from sidecar.metrics import Metrics, Stage
+from sidecar.metrics import Metrics
+from sidecar.metrics.registry import Stage
 from sidecar.metrics.registry import SNAPSHOT_RESULTS
 from sidecar.partition.status import PartitionCondition
 from sidecar.reporting.health_reporter import ALL_CONDITIONS
