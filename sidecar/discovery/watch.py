@@ -73,16 +73,13 @@ class NewNames:
         """Let `wait` return. From any thread."""
         os.write(self._interrupt, b"\0")
 
-    def wait(self, timeout_s: float | None = None) -> list[NewName] | None:
-        """The names that came, at least one, as soon as there are any; [] after the timeout, None when interrupted."""
-        timeout_ms = None if timeout_s is None else round(timeout_s * 1000)
+    def wait(self) -> list[NewName] | None:
+        """The names that came, as soon as there are any; None when interrupted."""
         poll = select.poll()
         poll.register(self._descriptor, select.POLLIN)
         poll.register(self._interrupted, select.POLLIN)
-        ready = {descriptor for descriptor, _ in poll.poll(timeout_ms)}
-        if self._interrupted in ready:
-            return None
-        return self._read() if ready else []
+        ready = {descriptor for descriptor, _ in poll.poll()}
+        return None if self._interrupted in ready else self._read()
 
     def _read(self) -> list[NewName]:
         try:

@@ -80,10 +80,6 @@ class ArchiveCache:
         self._connection = _open(None if directory is None else directory / "archives.sqlite")
         # sqlite's row of the one database: its number, its name, its file or "".
         _, _, self._file = self._connection.execute("PRAGMA database_list").fetchone()
-        self._gone: dict[TopicPartition, tuple[str, str]] = {}
-        with suppress(sqlite3.Error):
-            for topic, partition, log, spans in self._connection.execute("SELECT * FROM gone"):
-                self._gone[TopicPartition(topic, partition)] = log, spans
 
     @property
     def path(self) -> Path | None:
@@ -143,17 +139,15 @@ class ArchiveCache:
             log: what it is known by later, in the caller's words; and so `spans`.
         """
         name = topic_partition.topic, topic_partition.partition
-        with self._guard, suppress(sqlite3.Error):
-            if spans:
-                self._gone[topic_partition] = log, spans
-                self._connection.execute("INSERT OR REPLACE INTO gone VALUES (?,?,?,?)", (*name, log, spans))
-            elif self._gone.pop(topic_partition, None) is not None:
-                self._connection.execute("DELETE FROM gone WHERE topic = ? AND partition = ?", name)
+        if spans:
+            self._run("INSERT OR REPLACE INTO gone VALUES (?,?,?,?)", (*name, log, spans))
+        else:
+            self._run("DELETE FROM gone WHERE topic = ? AND partition = ?", name)
 
     def gone(self, topic_partition: TopicPartition) -> tuple[str, str] | None:
         """The log and the offsets that were noted last, None where nothing is left to report."""
-        with self._guard:
-            return self._gone.get(topic_partition)
+        name = topic_partition.topic, topic_partition.partition
+        return next(iter(self._run("SELECT log, spans FROM gone WHERE topic = ? AND partition = ?", name)), None)
 
     def close(self) -> None:
         with self._guard:
@@ -198,7 +192,5 @@ def _open(path: Path | None) -> sqlite3.Connection:
 
 
 class HasMemory(Protocol):
-    """Gives what is known of archives across restarts."""
-
     @property
     def memory(self) -> ArchiveCache: ...
