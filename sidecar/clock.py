@@ -33,7 +33,5 @@ class SystemClock:
 
 
 class HasClock(Protocol):
-    """Gives the clock."""
-
     @property
     def clock(self) -> Clock: ...

@@ -24,7 +24,7 @@ from sidecar.config.changes import SettingsSource
 from sidecar.config.loading import LoadedSettings
 from sidecar.engine_ports import CompactionEngines
 from sidecar.errors import SettingsError, SidecarError
-from sidecar.http import HttpServer
+from sidecar.http.server import HttpServer
 from sidecar.logs import Redaction
 from sidecar.metrics import Metrics
 from sidecar.reload import SettingsReload, lacks_memory

@@ -190,22 +190,16 @@ class BrokerFacts(Protocol):
 
 
 class HasStore(Protocol):
-    """Gives the archive's store."""
-
     @property
     def store(self) -> ObjectStore: ...
 
 
 class HasFacts(Protocol):
-    """Gives what the broker says."""
-
     @property
     def facts(self) -> BrokerFacts: ...
 
 
 class HasEmit(Protocol):
-    """Gives where domain events go."""
-
     @property
     def emit(self) -> Emit: ...
 

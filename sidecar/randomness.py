@@ -30,7 +30,5 @@ class SystemRandomness:
 
 
 class HasRandomness(Protocol):
-    """Gives random names."""
-
     @property
     def randomness(self) -> Randomness: ...

@@ -5,9 +5,10 @@ In a broker's pod this process must not end by itself: a container that ends mak
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Protocol
+from typing import TypeAlias
 
 import structlog
 
@@ -15,7 +16,7 @@ from sidecar.clock import Clock, SystemClock
 from sidecar.config import HttpSettings
 from sidecar.daemon import EXIT_CRASHED, TICK_S, Flags, RestartDue, signals
 from sidecar.errors import SettingsError, SidecarError
-from sidecar.http import HttpServer
+from sidecar.http.server import HttpServer
 from sidecar.logformat.files import FileStamp, stamp_of
 from sidecar.logs import redacted
 from sidecar.metrics import Metrics
@@ -30,17 +31,12 @@ LASTED_S = 600.0
 """A start that lasted so long succeeded: after it, the waits begin again with the shortest. As the kubelet does."""
 
 
-class Attempt(Protocol):
-    """Loads the settings, starts, and runs to the end."""
+Attempt: TypeAlias = Callable[[Flags, str], int]
+"""Loads the settings, starts, and runs to the end. Raises SidecarError, RestartDue.
 
-    def __call__(self, flags: Flags, failure: str) -> int:
-        """The exit code: EXIT_CRASHED after a fault of the program, another one after a signal.
-
-        Args:
-            flags: see `daemon.run`. failure: why the last start failed, "" if it did not.
-
-        Raises SidecarError, RestartDue.
-        """
+Takes the flags of `daemon.run`, and why the last start failed, "" if it did not. Returns the exit code: EXIT_CRASHED after a fault
+of the program, another one after a signal.
+"""
 
 
 def retry_wait_s(failures: int) -> float:

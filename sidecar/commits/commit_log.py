@@ -70,7 +70,8 @@ class CommitLog:
     """The commit log of one lineage. Not for use by two threads at once; any number of processes may race.
 
     Listings may be stale: a commit that was seen once is read by its key.
-    `passed_over`: why `read` did not take a checkpoint; empty if it took the newest.
+    `passed_over`: why `read` did not take a checkpoint; empty if it took the newest. `newest_checkpoint`: number of the newest one
+    that is known to be there, -1 for none.
     """
 
     def __init__(
@@ -105,7 +106,7 @@ class CommitLog:
         self._require_going_on = require_going_on
         self._newest_seen = -1
         self._lost_in_a_row = 0
-        self._newest_checkpoint = -1
+        self.newest_checkpoint = -1
         self._is_resumed = False
         self._unreadable: CorruptFile | None = None
         self._newest_listed = (-1, "")
@@ -137,7 +138,7 @@ class CommitLog:
                 self.passed_over.append(error)
                 continue
             state = self._followed(state, commits)
-            self._newest_checkpoint = max(self._newest_checkpoint, number)
+            self.newest_checkpoint = max(self.newest_checkpoint, number)
             return state
         return self._followed(empty_state(self.lineage), commits)
 
@@ -184,7 +185,7 @@ class CommitLog:
         listed = self._stored_from(last)
         if not (mark and last in listed and mark_of(listed[last]) == mark):
             self.require_commit(last, state.last_sha256)
-        self._newest_checkpoint = newest_checkpoint
+        self.newest_checkpoint = newest_checkpoint
         self._is_resumed = True
         return self._folded(state, listed)
 
@@ -199,11 +200,6 @@ class CommitLog:
                 file=self._stored.key(number),
                 advice=RESTORE_COMMIT,
             )
-
-    @property
-    def newest_checkpoint(self) -> int:
-        """Number of the newest checkpoint that is known to be there, -1 for none."""
-        return self._newest_checkpoint
 
     def mark(self, number: int) -> str:
         """What identifies this commit among others under its key; empty unless it was the newest one listed."""
@@ -291,7 +287,7 @@ class CommitLog:
             self.require_commit(expected.next_number - 1, expected.last_sha256)
         if self._is_resumed:
             # `resume` saves this request for the many partitions that append nothing after a start.
-            known = self._newest_checkpoint
+            known = self.newest_checkpoint
             if self._stored.listed(CHECKPOINTS, start_after=checkpoint_key(known) if known >= 0 else ""):
                 self.read()
             self._is_resumed = False
@@ -363,7 +359,7 @@ class CommitLog:
         Damage is kept for `_require_readable` until the archive can be read again. After a commit it must not be raised: it would
         seem to prove that nothing was committed.
         """
-        if number < max(self._newest_checkpoint + every, self._next_checkpoint_try):
+        if number < max(self.newest_checkpoint + every, self._next_checkpoint_try):
             return
         try:
             self._write_checkpoint(state if state.is_whole else self.read())
@@ -385,4 +381,4 @@ class CommitLog:
             raise PartitionError(f"{key}: {len(body)} bytes, readers take at most {CHECKPOINT_BYTES_MAX}")
         with suppress(ObjectExists):
             self._store.put_if_absent(key, body)
-        self._newest_checkpoint = number
+        self.newest_checkpoint = number

@@ -108,7 +108,5 @@ class DiskTurns:
 
 
 class HasTurns(Protocol):
-    """Gives turns to read from a disk."""
-
     @property
     def turns(self) -> DiskTurns: ...

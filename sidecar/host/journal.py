@@ -230,7 +230,5 @@ def sound_database(name: str, pragmas: Sequence[str], schema: str, version: int 
 
 
 class HasJournal(Protocol):
-    """Gives the journal of unfinished uploads."""
-
     @property
     def journal(self) -> Journal: ...

@@ -145,7 +145,5 @@ class PinnedFiles:
 
 
 class HasPins(Protocol):
-    """Gives pinned files."""
-
     @property
     def held(self) -> PinnedFiles: ...

@@ -2,7 +2,3 @@
 
 It renders a `Health` and a `StatusModel`; it calls nothing else, least of all the object store.
 """
-
-from sidecar.http.server import HttpServer
-
-__all__ = ["HttpServer"]

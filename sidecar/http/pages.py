@@ -20,8 +20,8 @@ from sidecar import __version__
 from sidecar.clock import Clock
 from sidecar.config.model import HttpSettings
 from sidecar.errors import SettingsError
-from sidecar.http.page import StatusPage
 from sidecar.http.page.ranges import ranges_of
+from sidecar.http.page.rendering import StatusPage
 from sidecar.http.page.rows import state_of
 from sidecar.metrics import Metrics
 from sidecar.reporting.health_reporter import Health

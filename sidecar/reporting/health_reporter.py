@@ -170,7 +170,7 @@ def conditions_at_start(url: str) -> dict[str, str]:
 class HealthReporter:
     """Conditions of readiness, errors for people, and lines in the log. For one loop's thread, but for `store_silent`.
 
-    `health`: what the probes see. `show`: shows what happens to partitions on the status page.
+    `health`: what the probes see. `show`, `about`: show on the status page what happens to partitions, and whose page it is.
     """
 
     def __init__(self, clock: Clock, metrics: Metrics, health: Health, status: StatusModel | None = None) -> None:
@@ -180,14 +180,11 @@ class HealthReporter:
         self._status = status or StatusModel(clock)
         self.health = health
         self.show: Emit = self._status.handle
+        self.about = self._status.about
         self._cleaner_stalled = False
         self._silence: str | None = None
         self._is_store_usable = False
         self._topics_slip: bool | None = None
-
-    def about(self, archive: str, instance: str) -> None:
-        """Where the archive is, without credentials, and which process this is."""
-        self._status.about(archive, instance)
 
     def start_failed(self, reason: str) -> None:
         """The last start failed. It counts until this one waits for something, or the first check is over."""

@@ -187,10 +187,8 @@ class CopyTasks:
         executor = self._tasks.pop(archiver)
         outcome, plan = executor.outcome, executor.plan
         archiver.task_ended(plan, outcome, executor.blocker)
-        is_conflict, is_stopping = (
-            isinstance(outcome.error, CommitConflict),
-            self.is_stopping or self._tools.stop.is_set(),
-        )
+        is_conflict = isinstance(outcome.error, CommitConflict)
+        is_stopping = self.is_stopping or self._tools.stop.is_set()
         # One more than that is a failure, and the next one the first again.
         archiver.conflicts = archiver.conflicts + 1 if is_conflict and archiver.conflicts < CONFLICTS_IN_A_ROW else 0
         if archiver.conflicts and not is_stopping:

@@ -5,23 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Container
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import structlog
 
-from sidecar.clock import HasClock
 from sidecar.model import TopicPartition
 from sidecar.partition.domain_events import CycleProgressed, PartitionFailed
-from sidecar.partition.run_limits import HasLimits
 from sidecar.partition.status import PartitionOutcome
 from sidecar.partition.wait_reason import render
-from sidecar.ports import HasEmit
+from sidecar.runner.context import RunContext
 
 _log = structlog.get_logger(__name__)
-
-
-class OutcomePorts(HasClock, HasEmit, HasLimits, Protocol):
-    """What this takes of the world."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +28,7 @@ class Backoff:
 class Outcomes:
     """Of the loop's thread. `problems`: what the last check could not list. `due_s`: on the monotonic clock."""
 
-    def __init__(self, tools: OutcomePorts) -> None:
+    def __init__(self, tools: RunContext) -> None:
         self._tools = tools
         self._found: dict[TopicPartition, PartitionOutcome] = {}
         self.backoffs: dict[TopicPartition, Backoff] = {}
@@ -63,7 +56,7 @@ class Outcomes:
         if wait_ms:
             self.due(self._tools.clock.monotonic_s() + wait_ms / 1000)
 
-    def add(self, outcome: PartitionOutcome) -> PartitionOutcome:
+    def add(self, outcome: PartitionOutcome) -> None:
         """Of a partition that goes on; with what came of it before."""
         tp = outcome.files.topic_partition
         before = self._found.get(tp)
@@ -71,7 +64,6 @@ class Outcomes:
             archived = [*before.archived, *outcome.archived]
             outcome = replace(outcome, archived=archived, conformance=before.conformance + outcome.conformance)
         self._found[tp] = outcome
-        return outcome
 
     def settle(self, outcome: PartitionOutcome) -> None:
         """Of a partition that had nothing to do, as before: no reader hears of it."""

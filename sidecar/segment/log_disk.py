@@ -87,8 +87,5 @@ class LogDisk(OpenFiles, Protocol):
 
 
 class HasDisk(Protocol):
-    """Gives the broker's directories."""
-
     @property
-    def disk(self) -> LogDisk:
-        """See the class."""
+    def disk(self) -> LogDisk: ...

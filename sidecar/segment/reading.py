@@ -261,8 +261,5 @@ def _opened(segment: SegmentFiles, open_file: str) -> int:
 
 
 class HasReader(Protocol):
-    """Gives what reads a segment that is to be archived."""
-
     @property
-    def read_segment(self) -> ReadSegment:
-        """See the class."""
+    def read_segment(self) -> ReadSegment: ...

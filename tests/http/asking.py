@@ -5,8 +5,8 @@ from __future__ import annotations
 import http.client
 
 from sidecar.config import HttpSettings
-from sidecar.http import HttpServer
 from sidecar.http.bounded_server import BoundedServer, _Stage
+from sidecar.http.server import HttpServer
 
 
 def request(server: HttpServer, path: str, method: str = "GET", **headers: str) -> tuple[int, bytes, dict[str, str]]:

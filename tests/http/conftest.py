@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from sidecar.clock import SystemClock
-from sidecar.http import HttpServer
+from sidecar.http.server import HttpServer
 from sidecar.metrics import Metrics
 from sidecar.reporting.health_reporter import Health
 from tests.fakes.manual_clock import ManualClock

@@ -16,7 +16,7 @@ import pytest
 
 from sidecar.clock import SystemClock
 from sidecar.errors import SettingsError
-from sidecar.http import HttpServer
+from sidecar.http.server import HttpServer
 from sidecar.metrics import Metrics
 from sidecar.reporting.health_reporter import Health
 from sidecar.reporting.status_model import StatusModel

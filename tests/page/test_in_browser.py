@@ -11,7 +11,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Error, Page, Request, expect
 
 from sidecar.config import HttpSettings
-from sidecar.http import HttpServer
+from sidecar.http.server import HttpServer
 from sidecar.metrics import Metrics
 from sidecar.partition.domain_events import PartitionChecked
 from sidecar.partition.wait_reason import OpenTransaction

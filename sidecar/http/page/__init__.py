@@ -3,7 +3,3 @@
 Everything but `rendering` is pure. Markup, style and script are next to the modules; there is no build step, and the page works
 without its script.
 """
-
-from sidecar.http.page.rendering import StatusPage
-
-__all__ = ["StatusPage"]
