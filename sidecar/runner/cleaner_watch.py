@@ -101,6 +101,8 @@ class CleanerWatch:
                     files = read_partition_directory(topic_partition, log_dir, log_dir / str(topic_partition))
                 except PartitionError as error:
                     problems.append(str(error))
+                    if topic_partition in self._seen:
+                        seen[topic_partition] = self._seen[topic_partition]
                     continue
                 backlog, standing_ms = self._weigh(files, checkpoint, seen)
                 backlogs.append(backlog)

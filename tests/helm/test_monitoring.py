@@ -16,8 +16,7 @@ import yaml
 from producer_state.compare import Conformance
 from sidecar import errors
 from sidecar.metrics import Metrics
-from sidecar.metrics.registry import Stage
-from sidecar.metrics.registry import SNAPSHOT_RESULTS
+from sidecar.metrics.registry import SNAPSHOT_RESULTS, Stage
 from sidecar.partition.status import PartitionCondition
 from sidecar.reporting.health_reporter import ALL_CONDITIONS
 from tests.fakes.manual_clock import ManualClock

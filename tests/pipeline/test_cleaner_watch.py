@@ -184,6 +184,21 @@ def test_nothing_stands_still_while_the_broker_is_down(tmp_path: Path) -> None:
     assert stalled(watch.look()) == [100]
 
 
+def test_a_directory_that_cannot_be_read_for_a_moment_begins_no_new_count(tmp_path: Path) -> None:
+    broker = Broker(tmp_path)
+    broker.cleans(0)
+    watch = broker.watch()
+    watch.look()
+    broker.clock.advance_ms(50_000)
+    odd = tmp_path / "orders-0" / f"{99:020d}.log"
+    odd.mkdir()
+    (problem,) = watch.look().problems
+    assert "is not a regular file" in problem
+    odd.rmdir()
+    broker.clock.advance_ms(11_000)
+    assert stalled(watch.look()) == [61]
+
+
 def test_others_progress_does_not_hide_the_one_that_was_given_up(tmp_path: Path) -> None:
     broker = Broker(tmp_path)
     watch = broker.watch()
