@@ -25,11 +25,11 @@ from sidecar.segment.bundle import PreparedSegment
 from sidecar.storage.leftovers import list_uploads
 
 
-class UploadPorts(HasStore, HasJournal, HasClock, HasEmit, Protocol):
+class AttemptPorts(HasStore, HasJournal, HasClock, HasEmit, HasRandomness, Protocol):
     """What this takes of the world."""
 
 
-def upload_segment(tools: UploadPorts, prepared: PreparedSegment) -> ArchivedSegment:
+def upload_segment(tools: AttemptPorts, prepared: PreparedSegment) -> ArchivedSegment:
     """Upload `.log`, then `.indexes`, under the attempt's fresh keys, and check both.
 
     Until a commit names them, the objects belong to no segment; the journal lists them, so that a crash leaves none unlisted.
@@ -45,7 +45,7 @@ def upload_segment(tools: UploadPorts, prepared: PreparedSegment) -> ArchivedSeg
     return entry
 
 
-def _upload(tools: UploadPorts, prepared: PreparedSegment) -> ArchivedSegment:
+def _upload(tools: AttemptPorts, prepared: PreparedSegment) -> ArchivedSegment:
     attempt = prepared.attempt
     log_crc32c = attempt.log_crc32c
     if log_crc32c is None:
@@ -75,7 +75,7 @@ def resumable(attempt: Attempt, ages: AgeCheck) -> bool:
         return False
 
 
-def discard_quietly(tools: UploadPorts, attempt: Attempt) -> None:
+def discard_quietly(tools: AttemptPorts, attempt: Attempt) -> None:
     """Remove what an attempt left in the store; it was never committed, so no reader can know it.
 
     The attempt stays in the journal for the next start if store or journal cannot do it now.
@@ -90,16 +90,12 @@ def discard_quietly(tools: UploadPorts, attempt: Attempt) -> None:
         tools.journal.end(attempt.segment_id)
 
 
-def discard_uncommitted(tools: UploadPorts) -> None:
+def discard_uncommitted(tools: AttemptPorts) -> None:
     """Remove what no commit was ever sent for, of all lineages: for a store in which nothing may be committed."""
     for root in tools.journal.roots():
         for attempt in tools.journal.attempts(root):
             if attempt.commit_number is None:
                 discard_quietly(tools, attempt)
-
-
-class AttemptPorts(UploadPorts, HasRandomness, Protocol):
-    """What this takes of the world."""
 
 
 def settle_attempts(tools: AttemptPorts, state: PartitionState, planned: Sequence[SegmentFiles]) -> dict[int, Attempt]:

@@ -27,12 +27,16 @@ from sidecar.segment.reading import HasReader, ReadingTask, SegmentReading
 from sidecar.storage.bandwidth import HasBudget
 
 
-class MissingPorts(HasDisk, HasFacts, HasEmit, HasLimits, Protocol):
+class PositionPorts(HasStore, HasDisk, HasClock, Protocol):
+    """What finds where a segment begins."""
+
+
+class PreparePorts(PositionPorts, HasFacts, HasEmit, HasLimits, HasPins, HasBudget, HasRandomness, HasReader, Protocol):
     """What this takes of the world."""
 
 
 def lost_tail(
-    tools: MissingPorts, segment: SegmentFiles, descriptor: int, reading: SegmentReading
+    tools: PreparePorts, segment: SegmentFiles, descriptor: int, reading: SegmentReading
 ) -> tuple[int, int] | None:
     """The offsets that are missing before the next segment, where no compaction explains it: a `.log` is gone between them.
 
@@ -72,14 +76,6 @@ def _what_is_there(segment: SegmentFiles, missing_from: int) -> str:
     if segment.start_position:
         return f"{segment.log.path} has no batch from offset {missing_from} on, where the archive ends"
     return f"{segment.log.path} is empty"
-
-
-class PositionPorts(HasStore, HasDisk, HasClock, Protocol):
-    """What finds where a segment begins."""
-
-
-class PreparePorts(MissingPorts, HasStore, HasClock, HasPins, HasBudget, HasRandomness, HasReader, Protocol):
-    """What this takes of the world."""
 
 
 @dataclass(frozen=True, slots=True)
