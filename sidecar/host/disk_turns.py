@@ -30,7 +30,7 @@ def io_pressure_percent(path: Path = PRESSURE_FILE) -> float:
 
 
 class DiskTurns:
-    """Who may read from which device now. Thread-safe."""
+    """Who may read from which device now. Thread-safe. `pause_above_percent`: may be changed; None never pauses."""
 
     def __init__(
         self,
@@ -39,20 +39,15 @@ class DiskTurns:
         pause_above_percent: float | None = None,
         pressure: Callable[[], float] = io_pressure_percent,
     ) -> None:
-        """Args: pause_above_percent: None never pauses."""
         self._clock = clock
         self._readers = readers_per_disk
-        self._pause_above = pause_above_percent
+        self.pause_above_percent = pause_above_percent
         self._pressure = pressure
         self._changed = threading.Condition()
         self._reading: Counter[int] = Counter()
         self._giving_way: Counter[int] = Counter()
         self._waiting: Counter[int] = Counter()
         """By device. Readers that give way are in `_reading` too, and never in `_waiting`."""
-
-    def pause_above(self, percent: float | None) -> None:
-        """Another bound for the machine's pressure; None never pauses."""
-        self._pause_above = percent
 
     @contextmanager
     def reading(
@@ -98,9 +93,10 @@ class DiskTurns:
 
     def _pause(self, beat: Callable[[], None]) -> None:
         begun_s = self._clock.monotonic_s()
+        # Read once each time: a reload on another thread may take the bound away.
         while (
-            self._pause_above is not None
-            and self._pressure() > self._pause_above
+            (limit := self.pause_above_percent) is not None
+            and self._pressure() > limit
             and self._clock.monotonic_s() - begun_s < PAUSE_S_MAX
         ):
             beat()

@@ -63,4 +63,4 @@ class RunContext:
     def adopt(self, policy: RunLimits) -> None:
         """Other numbers, between checks. How many read from one disk stays as it was."""
         self.policy = policy
-        self.turns.pause_above(policy.pause_above_percent)
+        self.turns.pause_above_percent = policy.pause_above_percent

@@ -121,6 +121,18 @@ def test_who_gives_way_gets_on_after_a_while() -> None:
         assert clock.monotonic_s() == PAUSE_S_MAX
 
 
+def test_a_bound_of_pressure_that_is_taken_away_meanwhile_ends_the_pause() -> None:
+    clock = ManualClock()
+
+    def pressure() -> float:
+        turns.pause_above_percent = None
+        return 99.0
+
+    turns = DiskTurns(clock, 1, 50.0, pressure)
+    with turns.reading(7, beat=lambda: None, is_urgent=False):
+        assert clock.monotonic_s() < 1
+
+
 def test_pressure_holds_a_reader_up_for_a_while_but_not_where_retention_is_near() -> None:
     clock, pressures = ManualClock(), iter([90.0, 80.0, 20.0])
     turns = DiskTurns(clock, 1, 50.0, lambda: next(pressures))
