@@ -137,7 +137,9 @@ def run(
                 drain_timeout_s=settings.run.drain_timeout_s,
                 effect="the journal has it; it resumes at the next start",
             )
-            _end_at_once(EXIT_NOT_DRAINED)
+            # Without the interpreter's wait for its pools' threads.
+            sys.stderr.flush()
+            os._exit(EXIT_NOT_DRAINED)
     if isinstance(worker.failure, SidecarError):
         raise worker.failure
     if worker.failure is not None:
@@ -189,12 +191,6 @@ def _supervise(
     deadline_s = clock.monotonic_s() + drain_timeout_s
     while worker.is_alive() and (left_s := deadline_s - clock.monotonic_s()) > 0:
         wait(min(TICK_S, left_s))
-
-
-def _end_at_once(code: int) -> None:
-    """End without the interpreter's wait for its pools' threads."""
-    sys.stderr.flush()
-    os._exit(code)
 
 
 @contextmanager

@@ -115,7 +115,9 @@ class SettingsReload:
             return
         wanted = self._running if self._pending is None else self._pending.loaded
         changes = changes_between(wanted, loaded)
-        lacking = lacks_memory(loaded.settings) if _needs_more(wanted.settings, loaded.settings) else ""
+        cores = processors()
+        needs_more = memory_needed_bytes(loaded.settings, cores) > memory_needed_bytes(wanted.settings, cores)
+        lacking = lacks_memory(loaded.settings) if needs_more else ""
         if changes.fixed and self._may_restart():
             _log.info("config_restart", why=why, settings=changes.fixed)
             self.restart_due = True
@@ -157,9 +159,3 @@ class SettingsReload:
                 "pending": pending and {"since_ms": pending.since_ms, "fingerprint": fingerprint(pending.loaded)},
             }
         )
-
-
-def _needs_more(old: Settings, new: Settings) -> bool:
-    """Whether the new settings may take more memory than the old ones."""
-    cores = processors()
-    return memory_needed_bytes(new, cores) > memory_needed_bytes(old, cores)
