@@ -72,19 +72,18 @@ def newest_segments(state: PartitionState) -> PartitionState:
 
 
 class ArchiveCache:
-    """One lineage per partition. Thread-safe. A file that cannot be used is re-created, or not used."""
+    """One lineage per partition. Thread-safe. A file that cannot be used is re-created, or not used.
+
+    `path`: the file, None where nothing outlives the process.
+    """
 
     def __init__(self, directory: Path | None = None) -> None:
         """Args: directory: ours alone, as that of the journal. Default: nothing outlives the process."""
         self._guard = threading.Lock()
         self._connection = _open(None if directory is None else directory / "archives.sqlite")
         # sqlite's row of the one database: its number, its name, its file or "".
-        _, _, self._file = self._connection.execute("PRAGMA database_list").fetchone()
-
-    @property
-    def path(self) -> Path | None:
-        """The file, None where nothing outlives the process."""
-        return Path(self._file) if self._file else None
+        _, _, file = self._connection.execute("PRAGMA database_list").fetchone()
+        self.path = Path(file) if file else None
 
     def _run(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
         """Rows of a statement. A file that fails is no error: then there are none."""
