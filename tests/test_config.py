@@ -176,3 +176,9 @@ def test_links_in_a_circle_are_no_crash(tmp_path: Path) -> None:
     (tmp_path / "a").symlink_to(tmp_path / "b")
     (tmp_path / "b").symlink_to(tmp_path / "a")
     assert load_settings(flags={"store.url": str(tmp_path / "a"), "broker.log_dirs": [tmp_path / "b"]})
+
+
+def test_settings_choose_no_topic_that_no_archive_may_have() -> None:
+    topics = load_settings(flags={**URL, "topics.internal": True}).settings.topics
+    chosen = [name for name in ("__consumer_offsets", "__cluster_metadata") if topics.filter.accepts(name)]
+    assert chosen == ["__consumer_offsets"]

@@ -224,7 +224,7 @@ def _parameters(callee: Callable[..., Any]) -> list[inspect.Parameter]:
 
 def is_chosen(settings: Settings) -> Callable[[str], bool]:
     """Which topics are wanted. Internal ones are as good as others here: they are archived only where that was asked."""
-    from sidecar.discovery.scan import TopicFilter
+    from sidecar.config.topic_filter import TopicFilter
 
     return TopicFilter(settings.topics.include, settings.topics.exclude, internal=True).accepts
 
@@ -235,7 +235,7 @@ def with_chosen(settings: Settings, include: Sequence[str] | None, exclude: Sequ
     The flags choose among what the archive has. They do not say what `run` archives: entries of `compaction.topics` for
     other topics stay valid.
     """
-    from sidecar.config.topic_policy import require_pattern
+    from sidecar.config.topic_filter import require_pattern
 
     for flag, patterns in (("--topic", include), ("--exclude", exclude)):
         for pattern in patterns or ():

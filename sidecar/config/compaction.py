@@ -11,7 +11,7 @@ from typing import Annotated, Any, Self
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from sidecar.compaction_strategy import Strategy, header_name, strategy_of
-from sidecar.config.topic_policy import Pattern
+from sidecar.config.topic_filter import Pattern
 from sidecar.model import EngineName
 from sidecar.store_settings import MIB, Reloadable, Section
 from sidecar.topic_policy import OnUnkeyed

@@ -14,7 +14,8 @@ from pydantic import Field, field_validator, model_validator
 from sidecar.config.broker_connection import BrokerConnectionSettings
 from sidecar.config.compaction import CompactionSettings, GarbageSettings
 from sidecar.config.spark import SparkSettings
-from sidecar.config.topic_policy import Pattern, TopicPolicySettings
+from sidecar.config.topic_filter import Pattern, TopicFilter
+from sidecar.config.topic_policy import TopicPolicySettings
 from sidecar.model import EngineName
 from sidecar.store_settings import Reloadable, Section, StoreSettings
 
@@ -96,10 +97,9 @@ class TopicSettings(Section):
     """Topic configs that override the broker's, or replace them without `broker.connection`. Entries with a `pattern`;
     the first match applies. `config show --topic` shows the effective values of a topic."""
 
-    def accepts(self, topic: str) -> bool:
-        included = any(re.fullmatch(pattern, topic) for pattern in self.include)
-        excluded = any(re.fullmatch(pattern, topic) for pattern in self.exclude)
-        return included and not excluded and (self.internal or not topic.startswith("__"))
+    @property
+    def filter(self) -> TopicFilter:
+        return TopicFilter(self.include, self.exclude, self.internal)
 
 
 class RunSettings(Section):
@@ -255,7 +255,7 @@ class Settings(Section):
     def _compacted_topics_are_archived(self) -> Self:
         for entry in self.compaction.topics:
             name = entry.pattern.replace("\\.", ".")
-            if re.fullmatch(r"[A-Za-z0-9._-]+", name) and not self.topics.accepts(name):
+            if re.fullmatch(r"[A-Za-z0-9._-]+", name) and not self.topics.filter.accepts(name):
                 raise ValueError(
                     f"compaction.topics names {name}, which topics.include, topics.exclude and topics.internal exclude"
                 )

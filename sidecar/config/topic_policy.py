@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from enum import StrEnum
 from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, model_validator
 
+from sidecar.config.topic_filter import Pattern
 from sidecar.store_settings import Section
 
 UNLIMITED = -1
@@ -17,18 +17,6 @@ _MAX = 2**63 - 1
 _Limit = Annotated[int, Field(ge=UNLIMITED, le=_MAX)]
 _LocalLimit = Annotated[int, Field(ge=AS_RETENTION, le=_MAX)]
 _Lag = Annotated[int, Field(ge=0, le=_MAX)]
-
-
-def require_pattern(pattern: str) -> str:
-    """The pattern. Raises ValueError if it is not a regular expression."""
-    try:
-        re.compile(pattern)
-    except re.error as error:
-        raise ValueError(f"{pattern!r} is not a regular expression: {error}") from error
-    return pattern
-
-
-Pattern = Annotated[str, AfterValidator(require_pattern)]
 
 
 class CleanupPolicy(StrEnum):

@@ -3,56 +3,16 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from sidecar.config.topic_filter import TopicFilter
 from sidecar.discovery.partition_directory import ListingCache, read_partition_directory
-from sidecar.errors import PartitionError, SettingsError
-from sidecar.logformat.names import (
-    CLUSTER_METADATA_TOPIC,
-    META_PROPERTIES,
-    REMOTE_LOG_METADATA_TOPIC,
-    DirectoryState,
-    is_internal_topic,
-    parse_directory_name,
-)
+from sidecar.errors import PartitionError
+from sidecar.logformat.names import META_PROPERTIES, DirectoryState, parse_directory_name
 from sidecar.model import PartitionFiles, TopicPartition
-
-NEVER = frozenset({CLUSTER_METADATA_TOPIC, REMOTE_LOG_METADATA_TOPIC})
-"""Kafka's own bookkeeping, which no archive may hold: the KRaft log, and the metadata of tiered segments."""
-
-
-@dataclass(frozen=True, slots=True)
-class TopicFilter:
-    """A topic passes if an include pattern matches its whole name and no exclude pattern does.
-
-    Topics that begin with `__` pass only with `internal`, and those of `NEVER` never.
-
-    Raises SettingsError for a pattern that is not a regular expression.
-    """
-
-    include: tuple[str, ...] = (".*",)
-    exclude: tuple[str, ...] = ()
-    internal: bool = False
-
-    def __post_init__(self) -> None:
-        for what, patterns in (("include", self.include), ("exclude", self.exclude)):
-            for pattern in patterns:
-                try:
-                    re.compile(pattern)
-                except re.error as error:
-                    raise SettingsError(
-                        f"topic {what} pattern {pattern!r} is not a regular expression: {error}"
-                    ) from error
-
-    def accepts(self, topic: str) -> bool:
-        if topic in NEVER or (is_internal_topic(topic) and not self.internal):
-            return False
-        included = any(re.fullmatch(pattern, topic) for pattern in self.include)
-        return included and not any(re.fullmatch(pattern, topic) for pattern in self.exclude)
 
 
 @dataclass(frozen=True, slots=True)

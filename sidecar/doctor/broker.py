@@ -71,7 +71,7 @@ class _Look:
         with unformatted_explained(self.settings):
             self.broker_id = files.broker_id()
         on_disk = files.cluster_id_on_disk()
-        self.topics = sorted(name for name in topics_of(broker.log_dirs) if self.settings.topics.accepts(name))
+        self.topics = sorted(name for name in topics_of(broker.log_dirs) if self.settings.topics.filter.accepts(name))
         self.cluster = describe_topics(self.connection, self.topics)
         if on_disk is not None and self.cluster.cluster_id not in {None, on_disk}:
             return problem(
@@ -89,7 +89,9 @@ class _Look:
         if not reported:
             return not_checked("the broker reports its log dirs only with Describe on the cluster")
         broker = self.settings.broker
-        if unseen := unseen_replicas(self.connection, self.broker_id, broker.log_dirs, self.settings.topics.accepts):
+        if unseen := unseen_replicas(
+            self.connection, self.broker_id, broker.log_dirs, self.settings.topics.filter.accepts
+        ):
             return problem(unseen, ADVICE, SettingsError.exit_code)
         return fine(
             f"{plural(sum(map(len, reported.values())), 'replica')} in {', '.join(sorted(reported))} of the broker"

@@ -28,7 +28,7 @@ from sidecar.topic_policy import TopicPolicy
 
 def _topics(settings: Settings) -> Outcome:
     names = topics_of(settings.broker.log_dirs)
-    chosen = [name for name in names if settings.topics.accepts(name) and settings.compaction.of_topic(name)]
+    chosen = [name for name in names if settings.topics.filter.accepts(name) and settings.compaction.of_topic(name)]
     if names and not chosen:
         return warning(
             "compaction.topics matches no topic of this broker", "correct its patterns: they match whole names"
@@ -71,7 +71,7 @@ def _compacted(settings: Settings, clock: Clock) -> list[tuple[str, CompactionPo
     found = []
     with open_facts(settings, clock) as facts:
         facts.refresh()
-        for topic in filter(settings.topics.accepts, topics_of(settings.broker.log_dirs)):
+        for topic in filter(settings.topics.filter.accepts, topics_of(settings.broker.log_dirs)):
             reported = facts.policy(topic)
             rule = topic_rule(settings.compaction, topic, reported)
             if rule.policy is not None:

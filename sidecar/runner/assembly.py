@@ -17,7 +17,7 @@ from sidecar.clock import Clock, SystemClock
 from sidecar.commits.attempts import discard_uncommitted
 from sidecar.config import Settings
 from sidecar.discovery.partition_directory import ListingCache
-from sidecar.discovery.scan import ScanResult, TopicFilter, scan_log_dirs
+from sidecar.discovery.scan import ScanResult, scan_log_dirs
 from sidecar.errors import SidecarError, StoreUnsafe
 from sidecar.host import process_store
 from sidecar.host.archive_cache import ArchiveCache
@@ -50,15 +50,8 @@ TASK_S = 120.0
 
 def scanner(settings: Settings, clock: Clock | None = None) -> Callable[[], ScanResult]:
     """A function that lists the log directories again. With a clock: only where something has changed since its last call."""
-    topics = TopicFilter(settings.topics.include, settings.topics.exclude, settings.topics.internal)
     cache = None if clock is None else ListingCache(clock)
-    return partial(
-        scan_log_dirs,
-        settings.broker.log_dirs,
-        topics,
-        cache=cache,
-        require_formatted=True,
-    )
+    return partial(scan_log_dirs, settings.broker.log_dirs, settings.topics.filter, cache=cache, require_formatted=True)
 
 
 def policy_of(settings: Settings, *, repeats: bool) -> RunLimits:

@@ -47,7 +47,7 @@ def open_facts(
         return
     connection = BrokerConnection(broker.connection)
     configs = TopicConfigs(connection, overrides, broker.connection.config_max_age_s, clock)
-    live = LiveBrokerFacts(files, connection, configs, broker_id, clock, settings.topics.accepts)
+    live = LiveBrokerFacts(files, connection, configs, broker_id, clock, settings.topics.filter.accepts)
     with closing(live):
         yield live
 
@@ -67,7 +67,7 @@ def _on_the_first_server(settings: Settings) -> str:
         return ""
     with closing(BrokerConnection(broker.connection)) as connection:
         try:
-            unseen = unseen_replicas(connection, FIRST_SERVER, broker.log_dirs, settings.topics.accepts)
+            unseen = unseen_replicas(connection, FIRST_SERVER, broker.log_dirs, settings.topics.filter.accepts)
         except BrokerUnavailable:
             return ""
     return (

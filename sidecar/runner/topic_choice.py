@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sidecar.config import Settings
-from sidecar.discovery.scan import NEVER, TopicFilter, topics_of
+from sidecar.config.topic_filter import NEVER
+from sidecar.discovery.scan import topics_of
 from sidecar.errors import BrokerUnavailable, SettingsError
 from sidecar.logformat.names import is_internal_topic
 from sidecar.ports import BrokerFacts
@@ -51,7 +52,7 @@ def nothing_chosen(settings: Settings, facts: BrokerFacts) -> NothingChosen | No
     if in_cluster is None:
         hint = "none if no selected topic has a replica here; otherwise correct topics.include and topics.exclude"
         return NothingChosen(f"of the topics here {not_here}; nothing is archived: {hint}", False)
-    if any(settings.topics.accepts(topic) for topic in in_cluster):
+    if any(map(settings.topics.filter.accepts, in_cluster)):
         return NothingChosen("this broker has no replica of a selected topic: nothing to archive", False)
     nowhere = mismatch(in_cluster) or f"{not_here}, and the cluster names no other to this user"
     hint = "correct topics.include and topics.exclude, or allow this user to describe the topics"
@@ -60,7 +61,7 @@ def nothing_chosen(settings: Settings, facts: BrokerFacts) -> NothingChosen | No
 
 def _mismatch(topics: Iterable[str], settings: Settings, internal_topics: bool) -> str:
     """Why the patterns leave none of these topics; "" if they leave some, or there are none."""
-    chosen = TopicFilter(settings.topics.include, settings.topics.exclude, internal_topics)
+    chosen = replace(settings.topics.filter, internal=internal_topics)
     present = sorted(set(topics) - NEVER)
     if not present or any(map(chosen.accepts, present)):
         return ""

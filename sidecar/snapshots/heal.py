@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from sidecar.broker.log_dir_state import LogDirState, read_log_dir_state
-from sidecar.discovery.scan import TopicFilter, scan_log_dirs
+from sidecar.config.topic_filter import TopicFilter
+from sidecar.discovery.scan import scan_log_dirs
 from sidecar.engine_ports import TaskEngine
 from sidecar.errors import PartitionError, SettingsError
 from sidecar.host.log_dir_lock import LogDirLock, LogDirRefused

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Final
 
 from sidecar.clock import Clock
+from sidecar.config.topic_filter import TopicFilter
 from sidecar.discovery.partition_directory import read_partition_directory
-from sidecar.discovery.scan import ScanProblem, TopicFilter, scan_log_dirs
+from sidecar.discovery.scan import ScanProblem, scan_log_dirs
 from sidecar.errors import PartitionError, SettingsError
 from sidecar.logformat.names import META_PROPERTIES, DirectoryState, Suffix, parse_directory_name, parse_file_name
 from sidecar.model import PartitionFiles

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sidecar.discovery.scan import ScanResult, TopicFilter
+from sidecar.config.topic_filter import TopicFilter
+from sidecar.discovery.scan import ScanResult
 from sidecar.model import PartitionFiles
 
 ALL = TopicFilter()

@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from sidecar.broker.files import FileBrokerFacts
-from sidecar.discovery.scan import TopicFilter, scan_log_dirs
+from sidecar.config.topic_filter import TopicFilter
+from sidecar.discovery.scan import scan_log_dirs
 from tests.golden import VERSIONS, golden, manifest
 
 

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from sidecar.config.topic_filter import TopicFilter
 from sidecar.discovery import partition_directory
 from sidecar.discovery.partition_directory import LIST_EVERY_S, ListingCache, read_partition_directory
-from sidecar.discovery.scan import TopicFilter, scan_log_dirs
+from sidecar.discovery.scan import scan_log_dirs
 from sidecar.errors import SegmentChanged
 from sidecar.logformat.files import SETTLED_MS
 from sidecar.model import PartitionFiles, TopicPartition

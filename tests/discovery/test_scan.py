@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.discovery.scan import TopicFilter, scan_log_dirs
+from sidecar.config.topic_filter import TopicFilter
+from sidecar.discovery.scan import scan_log_dirs
 from sidecar.errors import SettingsError
 from sidecar.model import TopicPartition
 from tests.discovery.made_up import ALL, HEX, TOPIC_ID, a_partition, names, only

@@ -11,8 +11,9 @@ from typing import Final
 
 import pytest
 
+from sidecar.config.topic_filter import TopicFilter
 from sidecar.discovery import partition_directory
-from sidecar.discovery.scan import TopicFilter, scan_log_dirs
+from sidecar.discovery.scan import scan_log_dirs
 from sidecar.errors import CorruptFile, PartitionError, SegmentChanged
 from sidecar.model import TopicPartition
 from tests.discovery.made_up import ALL, HEX, a_partition, names, only

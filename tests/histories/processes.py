@@ -15,7 +15,8 @@ from sidecar.compactor.candidate_queue import LedPartition
 from sidecar.compactor.group_compactor import GroupCompactor
 from sidecar.config import CompactionSettings
 from sidecar.config import Settings as RunSettings
-from sidecar.discovery.scan import TopicFilter, scan_log_dirs
+from sidecar.config.topic_filter import TopicFilter
+from sidecar.discovery.scan import scan_log_dirs
 from sidecar.host.archive_cache import ArchiveCache
 from sidecar.host.journal import Journal
 from sidecar.host.pinned_files import PinnedFiles

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from producer_state.snapshot import ProducerEntry, read_snapshot
-from sidecar.discovery.scan import TopicFilter
+from sidecar.config.topic_filter import TopicFilter
 from sidecar.snapshots.check import Result, check
 from sidecar.snapshots.jobs import Forgetting
 from sidecar.snapshots.local_engine import LocalEngine

@@ -15,7 +15,8 @@ from sidecar.compactor.before_upload import BeforeUpload
 from sidecar.compactor.group_compactor import GroupCompactor
 from sidecar.compactor.topic_rule import topic_rule
 from sidecar.config import CompactionSettings
-from sidecar.discovery.scan import ScanResult, TopicFilter, scan_log_dirs
+from sidecar.config.topic_filter import TopicFilter
+from sidecar.discovery.scan import ScanResult, scan_log_dirs
 from sidecar.rewriting.local_stages import LocalEngines
 from sidecar.runner.archive_loop import ArchiveLoop
 from sidecar.runner.checks import CycleReport

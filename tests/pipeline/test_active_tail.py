@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from sidecar.broker.files import FileBrokerFacts
-from sidecar.discovery.scan import TopicFilter, scan_log_dirs
+from sidecar.config.topic_filter import TopicFilter
+from sidecar.discovery.scan import scan_log_dirs
 from sidecar.http.pages import status_json
 from sidecar.logformat.batches import scan_file
 from sidecar.logformat.bodies.building import build_empty_batch

@@ -19,7 +19,8 @@ from sidecar.archive.coverage import ArchiveExtent
 from sidecar.archive.keys import NO_TOPIC_ID
 from sidecar.commits.archive_view import ArchiveView
 from sidecar.commits.commit_log import CommitLog
-from sidecar.discovery.scan import TopicFilter, scan_log_dirs
+from sidecar.config.topic_filter import TopicFilter
+from sidecar.discovery.scan import scan_log_dirs
 from sidecar.errors import CorruptFile, LineageUnknown
 from sidecar.host.archive_cache import SEGMENTS_KEPT, ArchiveCache
 from sidecar.host.journal import Attempt

@@ -14,7 +14,8 @@ from structlog.testing import capture_logs
 
 from sidecar.archive.keys import COMMITS, below
 from sidecar.broker.files import FileBrokerFacts
-from sidecar.discovery.scan import TopicFilter, scan_log_dirs
+from sidecar.config.topic_filter import TopicFilter
+from sidecar.discovery.scan import scan_log_dirs
 from sidecar.errors import BrokerUnavailable, Fenced, SegmentChanged
 from sidecar.logformat.metadata_files import read_partition_metadata
 from sidecar.model import ObjectKey, PartitionFiles

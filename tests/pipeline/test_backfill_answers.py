@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from sidecar.broker.files import FileBrokerFacts
-from sidecar.discovery.scan import TopicFilter, scan_log_dirs
+from sidecar.config.topic_filter import TopicFilter
+from sidecar.discovery.scan import scan_log_dirs
 from sidecar.errors import BrokerUnavailable, PartitionError
 from sidecar.model import PartitionFiles
 from sidecar.partition.facts import PartitionFacts

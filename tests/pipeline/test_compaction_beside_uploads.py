@@ -24,7 +24,8 @@ from sidecar.compactor.candidate_queue import Compacting
 from sidecar.compactor.group_compactor import GroupCompactor
 from sidecar.compactor.wiring import BesideUploads, Chore, compaction_in_run
 from sidecar.config import Settings
-from sidecar.discovery.scan import TopicFilter, scan_log_dirs
+from sidecar.config.topic_filter import TopicFilter
+from sidecar.discovery.scan import scan_log_dirs
 from sidecar.engine_ports import StageEngine
 from sidecar.errors import CompactionCutOff, Fenced, StoreUnavailable
 from sidecar.rewriting.local_stages import LocalEngines

@@ -19,7 +19,8 @@ from sidecar.compactor.archive.plan import CompactionRequest
 from sidecar.compactor.archive_job import ArchiveJobs
 from sidecar.compactor.candidate_queue import Compacting, DeletionUnnoted, Look
 from sidecar.config import CompactionPolicy, Settings
-from sidecar.discovery.scan import TopicFilter, scan_log_dirs
+from sidecar.config.topic_filter import TopicFilter
+from sidecar.discovery.scan import scan_log_dirs
 from sidecar.engine_ports import StageEngine
 from sidecar.model import ObjectKey
 from sidecar.rewriting.local_stages import LocalEngines, LocalStages

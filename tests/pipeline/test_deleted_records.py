@@ -16,7 +16,8 @@ from sidecar.archive.state import PartitionState, RemovedSegment
 from sidecar.broker.files import FileBrokerFacts
 from sidecar.commits import commit_log
 from sidecar.commits.commit_log import CommitLog
-from sidecar.discovery.scan import TopicFilter, scan_log_dirs
+from sidecar.config.topic_filter import TopicFilter
+from sidecar.discovery.scan import scan_log_dirs
 from sidecar.errors import PartitionError
 from sidecar.host.archive_cache import SEGMENTS_KEPT, ArchiveCache
 from sidecar.logformat.few_headers import NotFew

@@ -9,7 +9,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from sidecar.broker.files import FileBrokerFacts
-from sidecar.discovery.scan import TopicFilter, scan_log_dirs
+from sidecar.config.topic_filter import TopicFilter
+from sidecar.discovery.scan import scan_log_dirs
 from sidecar.errors import PartitionError
 from sidecar.host.listed_files import identity_of
 from sidecar.host.pinned_files import PinnedFiles

@@ -10,7 +10,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from sidecar.broker.files import FileBrokerFacts
-from sidecar.discovery.scan import TopicFilter, scan_log_dirs
+from sidecar.config.topic_filter import TopicFilter
+from sidecar.discovery.scan import scan_log_dirs
 from sidecar.errors import CoverageHole
 from sidecar.model import PartitionFiles
 from sidecar.partition.facts import PartitionFacts

@@ -8,8 +8,9 @@ from itertools import groupby
 from pathlib import Path
 
 from sidecar.broker.files import FileBrokerFacts
+from sidecar.config.topic_filter import TopicFilter
 from sidecar.config.topic_policy import TopicPolicySettings
-from sidecar.discovery.scan import TopicFilter, scan_log_dirs
+from sidecar.discovery.scan import scan_log_dirs
 from sidecar.model import ArchivedSegment, TopicPartition
 from sidecar.runner.archive_loop import ArchiveLoop
 from sidecar.runner.context import RunContext

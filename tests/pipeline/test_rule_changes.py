@@ -22,7 +22,8 @@ from sidecar.compactor.topic_counts import RawReason
 from sidecar.compactor.topic_rule import RuleChanged, TopicRules, rule_change
 from sidecar.compactor.wiring import compaction_in_run
 from sidecar.config import CompactionPolicy, CompactionSettings, Settings
-from sidecar.discovery.scan import TopicFilter, scan_log_dirs
+from sidecar.config.topic_filter import TopicFilter
+from sidecar.discovery.scan import scan_log_dirs
 from sidecar.engine_ports import StageEngine
 from sidecar.logformat.bodies.building import build_batch
 from sidecar.logformat.bodies.record import Record

@@ -18,7 +18,8 @@ from sidecar.compactor.archive_job import ArchiveJobs
 from sidecar.compactor.candidate_queue import Compacting, Look
 from sidecar.compactor.topic_rule import TopicRules
 from sidecar.config import Settings
-from sidecar.discovery.scan import TopicFilter, scan_log_dirs
+from sidecar.config.topic_filter import TopicFilter
+from sidecar.discovery.scan import scan_log_dirs
 from sidecar.errors import PartitionError
 from sidecar.rewriting.local_stages import LocalEngines
 from sidecar.runner.archive_loop import ArchiveLoop

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.discovery.scan import TopicFilter, scan_log_dirs
+from sidecar.config.topic_filter import TopicFilter
+from sidecar.discovery.scan import scan_log_dirs
 from sidecar.model import PartitionFiles, TopicPartition
 from sidecar.partition.facts import Change, PartitionFacts, Term
 from sidecar.retention.log_starts import LogStarts

@@ -12,7 +12,8 @@ from sidecar.broker.cluster_view import ask_producers, log_dirs
 from sidecar.broker.connection import BrokerConnection
 from sidecar.clock import SystemClock
 from sidecar.config import load_settings
-from sidecar.discovery.scan import TopicFilter, scan_log_dirs
+from sidecar.config.topic_filter import TopicFilter
+from sidecar.discovery.scan import scan_log_dirs
 from sidecar.errors import BrokerUnavailable, SettingsError
 from sidecar.model import PartitionFiles, TopicPartition
 from sidecar.partition.wait_reason import BrokerAway

@@ -13,7 +13,8 @@ from confluent_kafka import Producer
 from sidecar.archive.keys import below
 from sidecar.clock import SystemClock
 from sidecar.config import load_settings
-from sidecar.discovery.scan import TopicFilter, scan_log_dirs
+from sidecar.config.topic_filter import TopicFilter
+from sidecar.discovery.scan import scan_log_dirs
 from sidecar.runner.archive_loop import ArchiveLoop
 from sidecar.runner.configured_facts import open_facts
 from tests.pipeline.held_rig import Outage, open_deleted

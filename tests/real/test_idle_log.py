@@ -14,7 +14,8 @@ from structlog.testing import capture_logs
 from sidecar.archive.keys import below
 from sidecar.clock import SystemClock
 from sidecar.config import load_settings
-from sidecar.discovery.scan import TopicFilter, scan_log_dirs
+from sidecar.config.topic_filter import TopicFilter
+from sidecar.discovery.scan import scan_log_dirs
 from sidecar.host.pinned_files import PinnedFiles
 from sidecar.http.pages import status_json
 from sidecar.partition.wait_reason import Wait, render

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.discovery.scan import TopicFilter, scan_log_dirs
+from sidecar.config.topic_filter import TopicFilter
+from sidecar.discovery.scan import scan_log_dirs
 from sidecar.logformat.bodies.building import build_batch
 from sidecar.logformat.bodies.record import Record
 from sidecar.logformat.checkpoints import read_offset_checkpoint

@@ -10,7 +10,7 @@ import pytest
 from producer_state.snapshot import read_snapshot
 from sidecar.archive.bundle import EMPTY_SNAPSHOT
 from sidecar.clock import SystemClock
-from sidecar.discovery.scan import TopicFilter
+from sidecar.config.topic_filter import TopicFilter
 from sidecar.restore.request import LeaderEpochMode, ProducerStateMode
 from sidecar.segment.dropped_producers import NAME
 from sidecar.snapshots.check import check

@@ -10,7 +10,7 @@ import pytest
 from sidecar.clock import SystemClock
 from sidecar.config import Settings
 from sidecar.config.loading import load_settings
-from sidecar.discovery.scan import TopicFilter
+from sidecar.config.topic_filter import TopicFilter
 from sidecar.errors import SettingsError
 from sidecar.runner.backfill import backfill
 from sidecar.snapshots import Replay

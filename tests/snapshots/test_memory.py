@@ -16,7 +16,7 @@ MIB = 1024 * 1024
 _PROGRAM = """
 import resource, sys
 from pathlib import Path
-from sidecar.discovery.scan import TopicFilter
+from sidecar.config.topic_filter import TopicFilter
 from sidecar.snapshots.jobs import Forgetting
 from sidecar.snapshots.local_engine import LocalEngine
 from sidecar.snapshots.rebuild import rebuild

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from producer_state.snapshot import ProducerEntry, read_snapshot, write_snapshot
-from sidecar.discovery.scan import TopicFilter
+from sidecar.config.topic_filter import TopicFilter
 from sidecar.logformat.bodies.building import build_batch, build_marker
 from sidecar.logformat.bodies.record import Record
 from sidecar.snapshots import Replay

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sidecar.discovery.scan import TopicFilter
+from sidecar.config.topic_filter import TopicFilter
 from sidecar.logformat.bodies.building import build_batch
 from sidecar.logformat.bodies.record import Record
 from sidecar.reporting.progress import Progress

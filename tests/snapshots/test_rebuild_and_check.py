@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from producer_state.snapshot import read_snapshot, write_snapshot
-from sidecar.discovery.scan import TopicFilter
+from sidecar.config.topic_filter import TopicFilter
 from sidecar.errors import SettingsError
 from sidecar.snapshots.check import Checking, CheckReport, check
 from sidecar.snapshots.jobs import Forgetting

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from producer_state.snapshot import ProducerEntry, read_snapshot, write_snapshot
-from sidecar.discovery.scan import TopicFilter
+from sidecar.config.topic_filter import TopicFilter
 from sidecar.logformat.indexes.time_index import ENTRY
 from sidecar.segment.producer_snapshot import state_at_log_start
 from sidecar.snapshots import Replay

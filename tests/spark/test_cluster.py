@@ -17,7 +17,7 @@ from sidecar.commits.commit_log import CommitLog
 from sidecar.commits.lineages import find_all_lineages
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction_strategy import Strategy
-from sidecar.discovery.scan import TopicFilter
+from sidecar.config.topic_filter import TopicFilter
 from sidecar.host.process_store import store_of
 from sidecar.rewriting.local_stages import LocalStages
 from sidecar.snapshots.jobs import Forgetting

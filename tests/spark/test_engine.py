@@ -13,7 +13,7 @@ import pytest
 from sidecar.compactor.archive import finishing as archive_finishing
 from sidecar.compactor.archive.finishing import finish_all
 from sidecar.config import SparkSettings
-from sidecar.discovery.scan import TopicFilter
+from sidecar.config.topic_filter import TopicFilter
 from sidecar.engine_ports import TO_DRIVER, Row, Stages, TaskEngine
 from sidecar.io_share import Moving, io_shares
 from sidecar.snapshots.jobs import Forgetting

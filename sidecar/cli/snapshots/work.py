@@ -18,7 +18,7 @@ from sidecar.snapshots import Replay
 
 if TYPE_CHECKING:
     from sidecar.config import Settings
-    from sidecar.discovery.scan import TopicFilter
+    from sidecar.config.topic_filter import TopicFilter
     from sidecar.engine_ports import TaskEngine
     from sidecar.snapshots.check import CheckReport
     from sidecar.snapshots.jobs import Forgetting
@@ -100,13 +100,13 @@ def snapshot_targets(
 
 
 def chosen_topics(settings: Settings) -> TopicFilter:
-    from sidecar.discovery.scan import TopicFilter
+    from sidecar.config.topic_filter import TopicFilter
 
     return TopicFilter(settings.topics.include, settings.topics.exclude)
 
 
 def topics_compacted_elsewhere(patterns: list[str] | None) -> TopicFilter:
-    from sidecar.discovery.scan import TopicFilter
+    from sidecar.config.topic_filter import TopicFilter
 
     return TopicFilter(tuple(patterns or ()), internal=True)
 
