@@ -97,23 +97,19 @@ class ArchiveView:
         Raises LineageUnknown, CorruptFile, StoreError.
         """
         known = self.as_known(files)
-        if known is None:
-            opened = self._resumed(files) or open_lineage(self._tools, files)
-            self._commits, self.adopt_topic_id, remembered = opened.commits, opened.adopt_topic_id, opened.remembered
-            self._is_alone = False
-            self._largest_archived_ms = -1 if remembered is None else remembered.largest_timestamp_ms
-            known_extent = ArchiveExtent() if remembered is None else remembered.extent
-            self._grow(known_extent, opened.state)
-            state = self.keep(self._require_kept(opened, files), files)
-            self._before = None
-            if (
-                remembered is None
-                or remembered.state.next_number != state.next_number
-                or remembered.mark != self._commits.mark(state.next_number - 1)
-            ):
-                self.remember()
-            return self._newest_of(state)
-        return known
+        if known is not None:
+            return known
+        opened = self._resumed(files) or open_lineage(self._tools, files)
+        self._commits, self.adopt_topic_id, remembered = opened.commits, opened.adopt_topic_id, opened.remembered
+        self._is_alone = False
+        self._largest_archived_ms = -1 if remembered is None else remembered.largest_timestamp_ms
+        self._grow(ArchiveExtent() if remembered is None else remembered.extent, opened.state)
+        state = self.keep(self._require_kept(opened, files), files)
+        self._before = None
+        number, mark = state.next_number, opened.commits.mark(state.next_number - 1)
+        if remembered is None or (remembered.state.next_number, remembered.mark) != (number, mark):
+            self.remember()
+        return self._newest_of(state)
 
     def newest_strategy(self, files: PartitionFiles) -> StrategyInUse | None:
         """By which strategy the archive's newest compaction decided, None if nothing is compacted.
