@@ -39,10 +39,8 @@ class ObjectFacts:
 
 @dataclass(frozen=True, slots=True)
 class UploadReceipt:
-    """What was sent: size and CRC-32C as computed while reading the source."""
+    """What was sent: the CRC-32C as computed while reading the source, and in how many requests."""
 
-    key: ObjectKey
-    size_bytes: int
     crc32c: int
     requests: int
 

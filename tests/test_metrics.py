@@ -136,7 +136,7 @@ def test_store_requests_are_counted_with_their_result(metrics: Metrics) -> None:
     store = MeteredStore(MemoryStore(), metrics.store)
     store.put_if_absent(ObjectKey("a"), b"x")
     assert store.read(ObjectKey("a")) == b"x"
-    assert store.upload_in_parts(ObjectKey("c"), BytesSource(b"y"), 1).size_bytes == 1
+    assert store.upload_in_parts(ObjectKey("c"), BytesSource(b"y"), 1).requests == 1
     store.delete([ObjectKey("c")])
     with pytest.raises(ObjectExists):  # a store that cannot hold a put: what is to come between comes first
         store.put_if_absent_held(ObjectKey("d"), b"z", lambda: store.put_if_absent(ObjectKey("d"), b"between"))

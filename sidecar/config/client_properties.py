@@ -57,7 +57,6 @@ _OPTION: Final = re.compile(
 class ClientProperties:
     """What a file says of the connection. `values`: settings by path; `unused`: keys that have no effect here."""
 
-    file: Path
     values: Mapping[str, Any]
     unused: tuple[str, ...]
 
@@ -89,7 +88,7 @@ def read_client_properties(file: Path) -> ClientProperties:
         )
     if reader.problems:
         raise SettingsError("\n".join(f"--command-config {file}: {problem}" for problem in reader.problems))
-    return ClientProperties(file, {f"{CONNECTION}.{name}": value for name, value in values.items()}, reader.unused)
+    return ClientProperties({f"{CONNECTION}.{name}": value for name, value in values.items()}, reader.unused)
 
 
 @dataclass(slots=True)

@@ -6,8 +6,6 @@ import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import structlog
-
 from sidecar.archive.bundle import INDEXES_BYTES_MAX, assemble_indexes, log_part
 from sidecar.archive.keys import indexes_key, log_key
 from sidecar.errors import PartitionError
@@ -20,8 +18,6 @@ from sidecar.ports import OpenFiles, UploadSource
 from sidecar.segment.producer_snapshot import ChosenSnapshot
 from sidecar.segment.reading import SegmentReading
 from sidecar.storage.source import FileSource
-
-_log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

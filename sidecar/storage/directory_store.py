@@ -142,7 +142,7 @@ class DirectoryStore:
         """See `ObjectStore`; one chunk at a time is in memory."""
         chunks = PacedChunks(source, self._budget.uploads)
         self._create(key, chunks)
-        return UploadReceipt(key, source.size_bytes, chunks.crc32c, requests=1)
+        return UploadReceipt(chunks.crc32c, requests=1)
 
     def read(self, key: ObjectKey, position: int = 0, size_bytes: int | None = None, *, whole: bool = False) -> bytes:
         """See `ObjectStore`. Fewer bytes than asked for where the object ends."""

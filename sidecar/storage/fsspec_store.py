@@ -293,7 +293,7 @@ class FsspecStore(FsspecReader):
         """See `ObjectStore`; parts and their checksums are the file system's own affair."""
         chunks = PacedChunks(source, self._budget.uploads)
         self._create(key, chunks)
-        return UploadReceipt(key, source.size_bytes, chunks.crc32c, requests=1)
+        return UploadReceipt(chunks.crc32c, requests=1)
 
     def shows_unfinished(self, key: ObjectKey) -> bool:
         shown = False

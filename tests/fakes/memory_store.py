@@ -144,7 +144,7 @@ class MemoryStore:
         """See `ObjectStore`."""
         body = bytes(source.read_at(0, source.size_bytes))
         self._create("upload", key, body)
-        return UploadReceipt(key, len(body), crc32c(body), 1)
+        return UploadReceipt(crc32c(body), 1)
 
     def read(self, key: ObjectKey, position: int = 0, size_bytes: int | None = None, *, whole: bool = False) -> bytes:
         """See `ObjectStore`."""

@@ -47,7 +47,7 @@ class SimStore(MemoryStore):
         """See `ObjectStore`."""
         body = bytes(source.read_at(0, source.size_bytes))
         self._create("upload", key, body)
-        return UploadReceipt(key, len(body), self._facts(key).crc32c or 0, 1)
+        return UploadReceipt(self._facts(key).crc32c or 0, 1)
 
     def _body(self, key: str) -> bytes:
         body = self.objects.get(key)

@@ -57,7 +57,7 @@ class Upload:
         return self.receipt(crc32c)
 
     def receipt(self, crc32c: int) -> UploadReceipt:
-        return UploadReceipt(self.key, self.source.size_bytes, crc32c, self._requests)
+        return UploadReceipt(crc32c, self._requests)
 
     def count_request(self) -> None:
         with self._lock:
