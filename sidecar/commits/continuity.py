@@ -168,7 +168,7 @@ def require_reach(disk: LogDisk, files: PartitionFiles, archived: PartitionState
     active, base_offset, end_offset = files.active_log, files.active_base_offset, archived.end_offset
     if active is None or base_offset is None or end_offset is None or base_offset >= end_offset:
         return
-    log_end = disk.log_end_offset(active, base_offset)
+    _, log_end = disk.newest_record(active, base_offset)
     if log_end < end_offset:
         found = Seam(
             Verdict.CONTRADICTED, f"the local log ends at offset {log_end}, below the archive's end {end_offset}"

@@ -20,11 +20,6 @@ _RESIDENT = 1
 RANGES_MAX = 4096
 """Of a file whose pages come and go singly only the longest ranges are given back: memory stays flat."""
 _LIBC = ctypes.CDLL(None, use_errno=True)
-_PROT_NONE, _MAP_SHARED = 0, 1
-_MAP_FAILED = ctypes.c_void_p(-1).value
-_LIBC.mmap.restype = ctypes.c_void_p
-_LIBC.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *(ctypes.c_int,) * 3, ctypes.c_long)
-_LIBC.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
 _LIBC.mincore.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
 
 
@@ -32,26 +27,16 @@ def resident_pages(descriptor: int, size_bytes: int) -> np.ndarray[tuple[int], n
     """Which pages of a file are in the page cache, without bringing any in: one bool per page. Linux.
 
     Since Linux 5.2 a process that neither owns the file nor may write it sees all pages as present: then none are dropped.
-    Raises OSError.
+    Raises OSError, and ValueError for a file that is shorter.
     """
-    if size_bytes == 0:
-        return np.zeros(0, dtype=np.bool_)
-    # Mapped without any access: not one page of it can count as ours.
-    address = _LIBC.mmap(None, size_bytes, _PROT_NONE, _MAP_SHARED, descriptor, 0)
-    if address == _MAP_FAILED:
-        raise _error()
-    try:
-        found = np.zeros((size_bytes + _PAGE_BYTES - 1) // _PAGE_BYTES, dtype=np.uint8)
-        if _LIBC.mincore(address, size_bytes, found.ctypes.data) != 0:
-            raise _error()
-    finally:
-        _LIBC.munmap(address, size_bytes)
+    found = np.zeros((size_bytes + _PAGE_BYTES - 1) // _PAGE_BYTES, dtype=np.uint8)
+    if size_bytes:
+        # Not one byte is read: no page of it can count as ours.
+        with mmap.mmap(descriptor, size_bytes, prot=mmap.PROT_READ) as mapped:
+            address = np.frombuffer(mapped, dtype=np.uint8).ctypes.data
+            if _LIBC.mincore(address, size_bytes, found.ctypes.data) != 0:
+                raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     return (found & _RESIDENT).astype(np.bool_)
-
-
-def _error() -> OSError:
-    number = ctypes.get_errno()
-    return OSError(number, os.strerror(number))
 
 
 CacheFootprint: TypeAlias = tuple[tuple[int, int], ...]
@@ -64,7 +49,7 @@ def footprint_before(descriptor: int, size_bytes: int) -> CacheFootprint:
     """To be asked before the first read. A kernel that does not tell costs no more than the courtesy."""
     try:
         resident = resident_pages(descriptor, size_bytes)
-    except OSError:
+    except (OSError, ValueError):
         return NO_FOOTPRINT
     edges = np.flatnonzero(np.diff(np.concatenate([[True], resident, [True]]).astype(np.int8)))
     starts, ends = edges[0::2] * _PAGE_BYTES, edges[1::2] * _PAGE_BYTES

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 
 from sidecar.clock import Clock
@@ -68,19 +68,16 @@ class WorkDirMetrics:
 
     def watch(self, directory: str, path: Path) -> None:
         """From now on show the room where `path` is, or will be."""
-        self._free.labels(directory).set_function(_free_ratio_of(path))
+        self._free.labels(directory).set_function(partial(_free_ratio, path))
 
 
-def _free_ratio_of(path: Path) -> Callable[[], float]:
-    def free_ratio() -> float:
-        for existing in (path, *path.absolute().parents):
-            try:
-                found = os.statvfs(existing)
-            except OSError:
-                continue
-            # What root alone may use counts as used.
-            used = found.f_blocks - found.f_bfree
-            return found.f_bavail / (used + found.f_bavail) if used + found.f_bavail else math.nan
-        return math.nan
-
-    return free_ratio
+def _free_ratio(path: Path) -> float:
+    for existing in (path, *path.absolute().parents):
+        try:
+            found = os.statvfs(existing)
+        except OSError:
+            continue
+        # What root alone may use counts as used.
+        used = found.f_blocks - found.f_bfree
+        return found.f_bavail / (used + found.f_bavail) if used + found.f_bavail else math.nan
+    return math.nan

@@ -31,15 +31,12 @@ class ProgressCounter:
         self._segments_total, self._bytes_total = segments_total, bytes_total
         self.moved(0)
 
-    def moved(self, size_bytes: int) -> None:
-        """So many bytes more of a segment that goes on."""
-        self._count(0, size_bytes, "")
-
     def done(self, size_bytes: int, latest: str) -> None:
         """One more segment, and so many bytes of it."""
-        self._count(1, size_bytes, latest)
+        self.moved(size_bytes, segments=1, latest=latest)
 
-    def _count(self, segments: int, size_bytes: int, latest: str) -> None:
+    def moved(self, size_bytes: int, *, segments: int = 0, latest: str = "") -> None:
+        """So many bytes more, of a segment that goes on unless one more is done."""
         with self._lock:
             self._segments += segments
             self._bytes += size_bytes

@@ -30,9 +30,9 @@ class BlockedSegment:
         """The one that waited at the last check."""
         return None if self._waiting is None else self._waiting.segment
 
-    def hold(self, waiting: OpenTransactions) -> None:
-        """This segment, just read, may not be archived yet."""
-        if self._waiting is None or self._waiting.oldest != waiting.oldest:
+    def hold(self, waiting: OpenTransactions | None) -> None:
+        """This segment, just read, may not be archived yet; None if nothing is waited for any more."""
+        if waiting is not None and (self._waiting is None or self._waiting.oldest != waiting.oldest):
             self._since_s, self._is_reported = self._tools.clock.monotonic_s(), False
         self._waiting = waiting
 
@@ -46,20 +46,13 @@ class BlockedSegment:
     def look_ahead(self, plan: PartitionPlan) -> Callable[[], OpenTransactions | None] | None:
         """What reads on behind the segment, where more has become stable since; None where that is not to be done.
 
-        Its result is for `found`. It raises SegmentChanged or PartitionError where a segment cannot be read.
+        Its result is for `hold`. It raises SegmentChanged or PartitionError where a segment cannot be read.
         """
         waiting, stable_end_offset, tools = self._waiting, plan.facts.stable_end_offset, self._tools
         if waiting is None or self._row(plan) is None or stable_end_offset == waiting.stable_end_offset:
             return None
         ahead = tools.disk.look_ahead
         return partial(ahead, plan.files, waiting, stable_end_offset, tools.beat, tools.budget.reads.count)
-
-    def found(self, waiting: OpenTransactions | None) -> None:
-        """What `look_ahead` has found: None if nothing is waited for any more."""
-        if waiting is None:
-            self._waiting = None
-        else:
-            self.hold(waiting)
 
     def apply(self, plan: PartitionPlan) -> PartitionPlan:
         """The plan without the segment that still waits, and those above it."""

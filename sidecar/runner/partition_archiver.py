@@ -300,7 +300,7 @@ class PartitionArchiver:
         )
         plan = replace(plan, files=files)
         if (look := self.held_back.look_ahead(plan)) is not None:
-            self.held_back.found((yield look))
+            self.held_back.hold((yield look))
             if not self._is_still_in(facts.term(files)):
                 return None
         plan = self.held_back.apply(plan)

@@ -253,9 +253,6 @@ class LocalDisk(BrokerFiles):
             end_offset = int(columns.last_offset[-1]) + 1
         return largest_ms, end_offset
 
-    def log_end_offset(self, active: FileIdentity, base_offset: int) -> int:
-        return self.newest_record(active, base_offset)[1]
-
     def is_of_cleaned_file(self, segment: SegmentFiles, descriptor: int) -> bool:
         """See `LogDisk`. Reads the file up to where the segment begins in it."""
         expected_offset = int(segment.log.path.stem)

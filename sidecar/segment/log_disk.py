@@ -57,9 +57,6 @@ class LogDisk(OpenFiles, Protocol):
     def newest_record(self, active: FileIdentity, base_offset: int) -> tuple[int, int]:
         """The largest timestamp of an active segment, -1 for none, and the offset after its last whole batch. Reads all of it."""
 
-    def log_end_offset(self, active: FileIdentity, base_offset: int) -> int:
-        """The offset after the last whole batch of an active segment."""
-
     def batch_crc(self, segment: SegmentFiles, base_offset: int, end_offset: int, *, last: bool) -> int | None:
         """The checksum field of the last or first batch whose last offset lies in `[base_offset, end_offset)`, None for none."""
 

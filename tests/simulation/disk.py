@@ -189,12 +189,8 @@ class SimDisk:
     def newest_record(self, active: FileIdentity, base_offset: int) -> tuple[int, int]:
         """See `LogDisk`."""
         found = self.batches_of(active)
-        return max((batch.timestamp_ms for batch in found), default=-1), self.log_end_offset(active, base_offset)
-
-    def log_end_offset(self, active: FileIdentity, base_offset: int) -> int:
-        """See `LogDisk`."""
-        found = self.batches_of(active)
-        return found[-1].end_offset if found else base_offset
+        largest_ms = max((batch.timestamp_ms for batch in found), default=-1)
+        return largest_ms, found[-1].end_offset if found else base_offset
 
     def batch_crc(self, segment: SegmentFiles, base_offset: int, end_offset: int, *, last: bool) -> int | None:
         """See `LogDisk`."""
