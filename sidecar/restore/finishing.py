@@ -15,8 +15,7 @@ from sidecar.errors import PartitionError
 from sidecar.host.placing import sync_directory
 from sidecar.logformat.batches import scan_bytes
 from sidecar.logformat.bodies.building import build_empty_batch, build_marker
-from sidecar.logformat.checkpoints import read_offset_checkpoint, write_offset_checkpoint
-from sidecar.logformat.files import read_regular
+from sidecar.logformat.checkpoints import write_offset_checkpoint
 from sidecar.logformat.indexes.rebuild import IndexBuilder
 from sidecar.logformat.leader_epochs import LeaderEpochs, epochs_of, read_leader_epochs
 from sidecar.logformat.names import LEADER_EPOCH_CHECKPOINT, Suffix, file_name
@@ -31,6 +30,7 @@ from sidecar.restore.segments import FLAT_EPOCH, PartitionRestore, RestoredSegme
 from sidecar.restore.staging import new_file, owner_for, translating
 from sidecar.restore.target import CHECKPOINTS
 from sidecar.segment import dropped_producers
+from sidecar.snapshots.disk_partition import checkpointed
 
 
 def place_snapshot(work: PartitionRestore, table: ProducerTable) -> None:
@@ -179,10 +179,9 @@ class FinishedLog:
         return not self.aborted and self.added_from_offset < self.end_offset
 
 
-def finish_partition(
-    work: PartitionRestore, restored: tuple[RestoredSegment, ...], open_mode: OpenTransactionMode
-) -> FinishedLog:
+def finish_partition(work: PartitionRestore, open_mode: OpenTransactionMode) -> FinishedLog:
     """Write what is missing, after the last segment. Raises PartitionError, CorruptFile, StoreError, StagingFull."""
+    restored = [work.restored[plan.segment.base_offset] for plan in work.plan.segments]
     last_plan = work.plan.segments[-1]
     parts = fetch_parts(work.store, work.plan.state.lineage.root, last_plan.segment)
     # What is lost behind the last segment was given out: the broker goes on above it, with the producers known below.
@@ -271,7 +270,7 @@ def _epoch_history(store: ObjectStore, plan: PartitionPlan, latest: bytes, start
 def require_readable(log_dir: Path) -> None:
     """That every one can be read which is to get entries in the end. Raises CorruptFile, PartitionError."""
     for name in CHECKPOINTS:
-        read_offset_checkpoint(_content(log_dir / name), str(log_dir / name))
+        checkpointed(log_dir / name)
 
 
 def enter_into_checkpoints(log_dir: Path, logs: Mapping[TopicPartition, FinishedLog]) -> None:
@@ -290,28 +289,9 @@ def enter_into_checkpoints(log_dir: Path, logs: Mapping[TopicPartition, Finished
     }
     cleaned = {partition: log.start_offset for partition, log in logs.items() if log.compacted}
     for name, new in zip(CHECKPOINTS, (ends, ends, starts, cleaned), strict=True):
-        _update(log_dir / name, new, logs)
+        before = checkpointed(log_dir / name)
+        after = {**{found: offset for found, offset in before.items() if found not in logs}, **new}
+        if after != before:
+            with new_file(log_dir / name, owner_for(log_dir)) as file:
+                file.write(write_offset_checkpoint(after))
     sync_directory(log_dir)
-
-
-def _update(path: Path, new: Mapping[TopicPartition, int], restored: Mapping[TopicPartition, object]) -> None:
-    before = _content(path)
-    others = {
-        found: offset for found, offset in read_offset_checkpoint(before, str(path)).items() if found not in restored
-    }
-    content = write_offset_checkpoint({**others, **new})
-    if content == before or not (before or new):
-        return
-    with new_file(path, owner_for(path.parent)) as file:
-        file.write(content)
-
-
-def _content(path: Path) -> bytes:
-    try:
-        return read_regular(path)
-    except FileNotFoundError:
-        return b""
-    except OSError as error:
-        raise PartitionError(
-            f"{path}: cannot be read: {error.strerror}; run as the broker's user, or as root"
-        ) from error

@@ -12,14 +12,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from producer_state.replay import replay
 from producer_state.snapshot import ProducerEntry, read_snapshot
 from producer_state.table import ProducerTable
 from producer_state.wire import ProducerStateError
 from sidecar.errors import PartitionError
-from sidecar.logformat.columns import BatchColumns
 from sidecar.logformat.indexes.transaction_index import read_transaction_index
-from sidecar.model import ArchivedSegment, ObjectKey, PartName, TopicPartition
+from sidecar.model import PartName, TopicPartition
 from sidecar.plurals import plural
 from sidecar.ports import ObjectStore
 from sidecar.restore.plan import PartitionPlan, SegmentPlan
@@ -29,19 +27,14 @@ from sidecar.restore.staging import StagedPartition, translating
 
 @dataclass(frozen=True, slots=True)
 class UnsettledTransaction:
-    """One that was open where offsets are lost, and nothing archived shows how it ended. `marker_offset`: of its abort marker."""
+    """One that was open where offsets are lost, and nothing archived shows how it ended. `marker_offset`: of its abort marker.
+
+    Names are those of the JSON form.
+    """
 
     producer_id: int
     first_offset: int
     marker_offset: int
-
-    def to_json(self) -> dict[str, int]:
-        """The stable JSON form."""
-        return {
-            "producer_id": self.producer_id,
-            "first_offset": self.first_offset,
-            "marker_offset": self.marker_offset,
-        }
 
 
 def ended_in_hole(
@@ -115,49 +108,19 @@ def _open(entries: Iterable[ProducerEntry]) -> Iterator[tuple[int, ProducerEntry
             yield entry.current_txn_first_offset, entry
 
 
-class ProducersAtEnd:
-    """A fold over the batches of a segment, from its archived base to where it is cut.
+def state_at_last_base(store: ObjectStore, partition: PartitionPlan, parts: Mapping[PartName, bytes]) -> ProducerTable:
+    """The producers at the last segment's base: those at the end of the one below, carried over what is lost in between.
 
-    What lies below a cut at its beginning counts, too: a marker there has ended a transaction that began earlier.
-    `table`: the state so far. `replays`: False where the segment is not cut at its end, so that the archived snapshot has it;
-    then nothing is done.
+    Args:
+        parts: the last segment's, all of them.
+
+    Raises CorruptFile, StoreError.
     """
-
-    def __init__(
-        self,
-        store: ObjectStore,
-        partition: PartitionPlan,
-        plan: SegmentPlan,
-        key: ObjectKey,
-        parts: Mapping[PartName, bytes],
-    ) -> None:
-        """Args: key: the segment's, for messages. parts: the segment's, all of them. Raises CorruptFile, StoreError."""
-        self._key = key
-        self.replays = plan.is_cut_at_end
-        self.table = ProducerTable.blank(plan.segment.base_offset)
-        if self.replays and partition.before is not None:
-            self.table = _state_at(store, partition, partition.before, plan.segment.base_offset, parts)
-
-    def add(self, columns: BatchColumns) -> None:
-        """The next batches, none of them behind the cut. Raises PartitionError."""
-        if not self.replays or not len(columns):
-            return
-        try:
-            self.table, _ = replay(self.table, columns.facts())
-        except ProducerStateError as error:
-            raise PartitionError(f"{self._key}: {error}") from error
-
-
-def _state_at(
-    store: ObjectStore,
-    partition: PartitionPlan,
-    before: ArchivedSegment,
-    base_offset: int,
-    parts: Mapping[PartName, bytes],
-) -> ProducerTable:
-    """The state at a segment's base: that at the end of the one below, carried over what is lost in between."""
-    table = archived_state(store, partition.state.lineage.root, before)
-    if before.end_offset == base_offset:
+    base_offset = partition.segments[-1].segment.base_offset
+    if partition.before is None:
+        return ProducerTable.blank(base_offset)
+    table = archived_state(store, partition.state.lineage.root, partition.before)
+    if table.end_offset == base_offset:
         return table
     indexes = [parts[PartName.TRANSACTION_INDEX]] if PartName.TRANSACTION_INDEX in parts else []
     return carried_over(table, ended_in_hole(table, parts[PartName.PRODUCER_SNAPSHOT], indexes), base_offset)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import takewhile
 
 from sidecar.archive.bundle import log_size_bytes
@@ -197,7 +197,7 @@ class PartitionOutcome:
             "compacted": log.compacted if log else None,
             "open_transactions": list(log.open_transactions) if log else [],
             "open_transactions_aborted": log.aborted if log else False,
-            "unsettled_transactions": [found.to_json() for found in log.unsettled_transactions] if log else [],
+            "unsettled_transactions": [asdict(found) for found in log.unsettled_transactions] if log else [],
             "problem": self.problem or None,
         }
 

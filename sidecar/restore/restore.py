@@ -24,22 +24,13 @@ from sidecar.restore.plan import PartitionPlan, SegmentPlan
 from sidecar.restore.prechecks import plan_in_time, refuse_open_transactions, refuse_time_before_all, tell_narrow_holes
 from sidecar.restore.request import RestoreRequest
 from sidecar.restore.seal import decided_before, seal_of
-from sidecar.restore.segments import PartitionRestore, RestoredSegment, fetch_segment
+from sidecar.restore.segments import PartitionRestore, fetch_segment
 from sidecar.restore.staging import StagedPartition, forget, translating, unfinished
 from sidecar.restore.target import CommandNote, Target, place_of, read_target, within
 from sidecar.topic_policy import TopicPolicy
 
 WORKERS = 4
 """Number of segments fetched in parallel. Each holds a chunk of its log and, for a moment, its small parts."""
-
-
-@dataclass(slots=True)
-class _Job:
-    """One partition on its way."""
-
-    outcome: PartitionOutcome
-    work: PartitionRestore
-    restored: dict[int, RestoredSegment] = field(default_factory=dict)
 
 
 class Run:
@@ -61,7 +52,7 @@ class Run:
         self._counter = ProgressCounter(None, 0, 0)
         self._stop = Event()
         self._jobs = [
-            _Job(
+            (
                 outcome,
                 PartitionRestore(
                     store,
@@ -79,8 +70,8 @@ class Run:
     def fetch(self) -> None:
         """Fetch every segment that an earlier run has not. Raises StagingFull, StoreError."""
         # All of them before the first byte: a broker that is started too early refuses to, whichever was finished.
-        missing = [(job, plan) for job in self._jobs for plan in self._begun(job)]
-        missing_bytes = sum(plan.size_bytes for _, plan in missing)
+        missing = [(*job, plan) for job in self._jobs for plan in self._begun(*job)]
+        missing_bytes = sum(plan.size_bytes for *_, plan in missing)
         free_bytes = shutil.disk_usage(self._request.log_dir).free
         if missing_bytes > free_bytes:
             raise StagingFull(
@@ -90,55 +81,50 @@ class Run:
         self._counter = ProgressCounter(self._progress, len(missing), missing_bytes)
         pool = ThreadPoolExecutor(self._workers, thread_name_prefix="restore")
         try:
-            waiting = [pool.submit(self._fetch_one, job, plan) for job, plan in missing]
+            waiting = [pool.submit(self._fetch_one, *found) for found in missing]
             for future in wait(waiting, return_when=FIRST_EXCEPTION).done:
                 future.result()
         finally:
             self._stop.set()
             pool.shutdown(cancel_futures=True)
 
-    def _begun(self, job: _Job) -> list[SegmentPlan]:
+    def _begun(self, outcome: PartitionOutcome, work: PartitionRestore) -> list[SegmentPlan]:
         """Make the partition's directory, or go on in it; the segments that are missing there."""
-        if job.outcome.problem:
-            job.work.staged.hold()
+        if outcome.problem:
+            work.staged.hold()
             return []
         try:
-            job.work.begin()
-            present = job.work.staged.sizes()
+            missing = work.begin()
         except PartitionError as error:
-            job.outcome.problem = advised(error)
+            outcome.problem = advised(error)
             return []
-        for plan in job.work.plan.segments:
-            if found := job.work.earlier(plan, present):
-                job.restored[plan.segment.base_offset] = found
-        job.outcome.segments_resumed = len(job.restored)
-        return [plan for plan in job.work.plan.segments if plan.segment.base_offset not in job.restored]
+        outcome.segments_resumed = len(work.restored)
+        return missing
 
-    def _fetch_one(self, job: _Job, plan: SegmentPlan) -> None:
-        if self._stop.is_set() or job.outcome.problem:
+    def _fetch_one(self, outcome: PartitionOutcome, work: PartitionRestore, plan: SegmentPlan) -> None:
+        if self._stop.is_set() or outcome.problem:
             return
         try:
-            job.restored[plan.segment.base_offset] = fetch_segment(job.work, plan)
+            fetch_segment(work, plan)
         except PartitionError as error:
-            job.outcome.problem = job.outcome.problem or advised(error)
+            outcome.problem = outcome.problem or advised(error)
             return
-        self._counter.done(0, f"{job.work.plan.topic_partition} {plan.segment.base_offset}")
+        self._counter.done(0, f"{work.plan.topic_partition} {plan.segment.base_offset}")
 
     def finish(self) -> None:
         """Write what each partition needs besides its segments. Raises StagingFull, StoreError."""
-        for job in self._jobs:
-            if job.outcome.problem:
+        for outcome, work in self._jobs:
+            if outcome.problem:
                 continue
-            restored = tuple(job.restored[plan.segment.base_offset] for plan in job.work.plan.segments)
             try:
-                job.outcome.log = finish_partition(job.work, restored, self._request.open_transactions)
+                outcome.log = finish_partition(work, self._request.open_transactions)
             except PartitionError as error:
-                job.outcome.problem = advised(error)
+                outcome.problem = advised(error)
 
     def swap_in(self) -> None:
         """Checkpoints first: an entry for a log that is not there yet does no harm, a log without its entry would."""
-        whole = [job for job in self._jobs if job.outcome.log is not None]
-        logs = {job.work.plan.topic_partition: job.outcome.log for job in whole if job.outcome.log is not None}
+        whole = [(outcome, work) for outcome, work in self._jobs if outcome.log is not None]
+        logs = {outcome.plan.topic_partition: outcome.log for outcome, _ in whole if outcome.log is not None}
         if logs:
             enter_into_checkpoints(self._request.log_dir, logs)
             self._note.add(
@@ -147,14 +133,14 @@ class Run:
                         work.staged.directory_id,
                         seal_of(work.decisions, self._request, work.plan, work.staged.files()),
                     )
-                    for work in (job.work for job in whole)
+                    for _, work in whole
                 }
             )
-        for job in whole:
+        for outcome, work in whole:
             try:
-                job.work.staged.swap_in()
+                work.staged.swap_in()
             except PartitionError as error:
-                job.outcome.log, job.outcome.problem = None, advised(error)
+                outcome.log, outcome.problem = None, advised(error)
         if any(outcome.problem for outcome in self._outcomes):
             return
         if unfinished(self._request.log_dir, self._request.topic):

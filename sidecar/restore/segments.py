@@ -5,30 +5,31 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import astuple, dataclass, field
 from threading import Event
 
 import numpy as np
 from crc32c import crc32c
 
+from producer_state.table import ProducerTable
 from sidecar.archive.bundle import EMPTY_SNAPSHOT, log_size_bytes
 from sidecar.archive.keys import below
 from sidecar.errors import CorruptFile, ObjectDamaged, ObjectMissing, SidecarError
 from sidecar.logformat.batches import BatchColumns, SegmentScanner
 from sidecar.logformat.files import PositionalFile, read_regular
 from sidecar.logformat.headers import CURRENT_MAGIC
-from sidecar.logformat.indexes.rebuild import BuiltIndexes, IndexBuilder
+from sidecar.logformat.indexes.rebuild import IndexBuilder
 from sidecar.logformat.indexes.transaction_index import read_transaction_index
 from sidecar.logformat.names import Suffix, file_name
 from sidecar.model import ArchivedSegment, ObjectKey, PartName
 from sidecar.ports import MIB, ObjectStore
 from sidecar.restore.decisions import Decisions
-from sidecar.restore.gap_transactions import ProducersAtEnd
+from sidecar.restore.gap_transactions import state_at_last_base
 from sidecar.restore.plan import INDEX_SUFFIXES, PartitionPlan, SegmentPlan
 from sidecar.restore.request import LeaderEpochMode, ProducerStateMode
 from sidecar.restore.segment_check import BatchCheck, fetch_parts
-from sidecar.restore.staging import NewFile, StagedPartition, bytes_at, put_at, translating
+from sidecar.restore.staging import NewFile, StagedPartition, translating
+from sidecar.segment.reading import replayed
 
 _COPY_BYTES = 4 * MIB
 
@@ -95,23 +96,13 @@ class Cut:
         return max(self._plan.end_offset, self._last_kept + 1, self.base_offset)
 
 
-def keep_only(descriptor: int, path: Path, start_position: int, end_position: int) -> None:
-    """Make a file consist of these of its bytes. Raises as `bytes_at` does."""
+def keep_only(log: NewFile, start_position: int, end_position: int) -> None:
+    """Make a file consist of these of its bytes. Raises as `NewFile.read_at` does."""
     for position in range(start_position, end_position if start_position else 0, _COPY_BYTES):
-        data = bytes_at(descriptor, path, position, min(_COPY_BYTES, end_position - position))
-        put_at(descriptor, path, position - start_position, data)
-    with translating(path):
-        os.ftruncate(descriptor, end_position - start_position)
-
-
-def indexes_of(descriptor: int, size_bytes: int, base_offset: int, file: str) -> BuiltIndexes:
-    """The offset and time index of a file that was cut, as a broker's recovery would build them. Raises CorruptFile."""
-    builder = IndexBuilder(base_offset)
-    scanner = SegmentScanner(PositionalFile(descriptor), size_bytes, base_offset=base_offset, file=file)
-    for columns in scanner:
-        builder.add(columns)
-    scanner.require_exact()
-    return builder.finish()
+        data = log.read_at(position, min(_COPY_BYTES, end_position - position))
+        log.write_at(position - start_position, data)
+    with translating(log.path):
+        os.ftruncate(log.descriptor, end_position - start_position)
 
 
 FLAT_EPOCH = 0
@@ -121,8 +112,8 @@ _EPOCH_BYTES = 4
 _WINDOW_BYTES = 4 * MIB
 
 
-def flatten_epochs(descriptor: int, path: Path, columns: BatchColumns) -> None:
-    """Write epoch 0 into these batches of an open file. Raises as `bytes_at` does.
+def flatten_epochs(log: NewFile, columns: BatchColumns) -> None:
+    """Write epoch 0 into these batches of an open file. Raises as `NewFile.read_at` does.
 
     Batches lie close together as a rule, so whole windows are read and written back.
     """
@@ -132,10 +123,10 @@ def flatten_epochs(descriptor: int, path: Path, columns: BatchColumns) -> None:
     while begin < len(fields):
         first = int(fields[begin])
         end = int(np.searchsorted(fields, first + _WINDOW_BYTES - _EPOCH_BYTES, side="right"))
-        data = bytes_at(descriptor, path, first, int(fields[end - 1]) + _EPOCH_BYTES - first)
+        data = log.read_at(first, int(fields[end - 1]) + _EPOCH_BYTES - first)
         window = np.frombuffer(data, dtype=np.uint8)
         window[(fields[begin:end, None] - first + np.arange(_EPOCH_BYTES)).reshape(-1)] = FLAT_EPOCH
-        put_at(descriptor, path, first, window.data)
+        log.write_at(first, window.data)
         begin = end
 
 
@@ -161,14 +152,18 @@ class RestoredSegment:
 
 @dataclass(frozen=True, slots=True)
 class PartitionRestore:
-    """What the segments of one partition share. `beat` is called with the bytes of each chunk fetched."""
+    """What the segments of one partition share. `beat` is called with the bytes of each chunk fetched.
+
+    `restored`: what is complete in the staging directory, by the archived base.
+    """
 
     store: ObjectStore
     plan: PartitionPlan
     decisions: Decisions
     staged: StagedPartition
     stop: Event
-    beat: Callable[[int], None] = lambda size_bytes: None
+    beat: Callable[[int], None]
+    restored: dict[int, RestoredSegment] = field(default_factory=dict)
 
     @property
     def flattens(self) -> bool:
@@ -180,19 +175,22 @@ class PartitionRestore:
         """Whether snapshots become empty."""
         return self.decisions.producer_state is ProducerStateMode.DROP
 
-    def begin(self) -> None:
-        """Make the staging directory, or go on in it. Raises StagingFull, PartitionError."""
+    def begin(self) -> list[SegmentPlan]:
+        """Make the staging directory, or go on in it. Returns what is to be fetched. Raises StagingFull, PartitionError."""
         mode = f"{self.decisions.leader_epochs} {self.decisions.producer_state}"
-        identities = {str(plan.segment.base_offset): f"{plan.identity} {mode}" for plan in self.plan.segments}
-        present = self.staged.sizes() if self.staged.directory.exists() else {}
-        files = {str(plan.segment.base_offset): self._files(plan, present) for plan in self.plan.segments}
-        self.staged.begin(identities, files, self.decisions.topic_id)
+        segments = {
+            str(plan.segment.base_offset): (f"{plan.identity} {mode}", self._files(plan)) for plan in self.plan.segments
+        }
+        self.staged.begin(segments, self.decisions.topic_id)
+        present = self.staged.sizes()
+        for plan in self.plan.segments:
+            if found := self._earlier(plan, present):
+                self.restored[plan.segment.base_offset] = found
+        return [plan for plan in self.plan.segments if plan.segment.base_offset not in self.restored]
 
-    def _files(self, plan: SegmentPlan, present: Mapping[str, int]) -> frozenset[str]:
+    def _files(self, plan: SegmentPlan) -> frozenset[str]:
         if not plan.is_cut:
             return frozenset({plan.note_name, *plan.expected_sizes()})
-        if plan.note_name not in present:
-            return frozenset()
         restored = _read_note(self.staged, plan)
         if restored is None:
             return frozenset()
@@ -200,12 +198,12 @@ class PartitionRestore:
         names |= {plan.note_name, plan.producers_name}
         return frozenset({*names, file_name(restored.end_offset, Suffix.SNAPSHOT)})
 
-    def earlier(self, plan: SegmentPlan, present: Mapping[str, int]) -> RestoredSegment | None:
+    def _earlier(self, plan: SegmentPlan, present: Mapping[str, int]) -> RestoredSegment | None:
         """The segment as an earlier run left it, None if it is to be fetched. `present`: sizes by name."""
         if plan.is_cut:
-            needed = {plan.note_name, plan.producers_name} if plan.is_cut_at_end else {plan.note_name}
-            found = _read_note(self.staged, plan) if needed <= present.keys() else None
-            return found if found and file_name(found.base_offset, Suffix.LOG) in present else None
+            found = _read_note(self.staged, plan)
+            is_known = not plan.is_cut_at_end or plan.producers_name in present
+            return found if found and is_known and file_name(found.base_offset, Suffix.LOG) in present else None
         for name, size_bytes in plan.expected_sizes().items():
             if name not in present or size_bytes not in {None, present[name]}:
                 return None
@@ -215,8 +213,8 @@ class PartitionRestore:
         return RestoredSegment(base_offset, end_offset, end_offset)
 
 
-def fetch_segment(work: PartitionRestore, plan: SegmentPlan) -> RestoredSegment:
-    """Fetch one segment. Its `.log` gets its name last.
+def fetch_segment(work: PartitionRestore, plan: SegmentPlan) -> None:
+    """Fetch one segment, and enter it into `work.restored`. Its `.log` gets its name last.
 
     Raises CorruptFile where the archive is damaged, StoreError, StagingFull, PartitionError, RestoreStopped.
     """
@@ -224,41 +222,42 @@ def fetch_segment(work: PartitionRestore, plan: SegmentPlan) -> RestoredSegment:
     parts = fetch_parts(work.store, work.plan.state.lineage.root, segment)
     work.beat(sum(map(len, parts.values())))
     with staged.incoming(file_name(segment.base_offset, Suffix.LOG)) as log:
-        cut, producers, has_gaps = _fetch_log(work, plan, log, parts)
-        restored, indexes = _cut_to(plan, cut, log, parts)
-        restored = replace(restored, has_gaps=has_gaps)
-        for name, content in indexes.items():
+        cut, producers_at_end, has_gaps = _fetch_log(work, plan, log, parts)
+        restored = RestoredSegment(cut.base_offset, cut.end_offset, cut.batches_end_offset, has_gaps)
+        for name, content in _indexes_of_cut(plan, cut, log, parts).items():
             staged.place(file_name(restored.base_offset, INDEX_SUFFIXES[name]), content)
-        if not plan.is_cut_at_end:
+        if producers_at_end is None:
             snapshot = EMPTY_SNAPSHOT if work.drops_producers else parts[PartName.PRODUCER_SNAPSHOT]
             staged.place(file_name(restored.end_offset, Suffix.SNAPSHOT), snapshot)
         else:
-            staged.place(plan.producers_name, producers.table.to_snapshot())
+            staged.place(plan.producers_name, producers_at_end.to_snapshot())
         if plan.is_cut or has_gaps:
-            note = [restored.base_offset, restored.end_offset, restored.batches_end_offset, has_gaps]
-            staged.place(plan.note_name, json.dumps(note).encode())
+            staged.place(plan.note_name, json.dumps(astuple(restored)).encode())
         log.path = staged.directory / file_name(restored.base_offset, Suffix.LOG)
-    return restored
+    work.restored[segment.base_offset] = restored
 
 
 def _fetch_log(
     work: PartitionRestore, plan: SegmentPlan, log: NewFile, parts: Mapping[PartName, bytes]
-) -> tuple[Cut, ProducersAtEnd, bool]:
+) -> tuple[Cut, ProducerTable | None, bool]:
     """The `.log` object into the file, every byte and every batch checked; the epochs made flat where that is asked for.
 
-    Returns where it is to be cut, the producers at that end, and whether offsets are missing in it.
+    Returns where it is to be cut, the producers there if it is cut at its end, and whether offsets are missing in it.
     """
     segment = plan.segment
     key = below(work.plan.state.lineage.root, segment.log_key)
     _stream(work, segment, key, log)
     check, cut = BatchCheck(segment, key), Cut(plan)
-    producers = ProducersAtEnd(work.store, work.plan, plan, key, parts)
-    scanner = _scanner(log, segment, key)
+    producers = state_at_last_base(work.store, work.plan, parts) if plan.is_cut_at_end else None
+    scanner = _scanner(log, log_size_bytes(segment), segment.base_offset, key)
     for columns in scanner:
         check.add(columns)
-        producers.add(columns[: cut.add(columns)])
+        before_end = columns[: cut.add(columns)]
+        # What lies below a cut at its beginning counts, too: a marker there has ended a transaction that began earlier.
+        if producers is not None and len(before_end):
+            producers, _ = replayed(producers, before_end, key)
         if work.flattens:
-            flatten_epochs(log.descriptor, log.path, columns)
+            flatten_epochs(log, columns)
     check.finish(scanner)
     return cut, producers, check.has_gaps
 
@@ -292,14 +291,13 @@ def _stream(work: PartitionRestore, segment: ArchivedSegment, key: ObjectKey, lo
         )
 
 
-def _scanner(log: NewFile, segment: ArchivedSegment, key: ObjectKey) -> SegmentScanner:
-    file = PositionalFile(log.descriptor)
-    return SegmentScanner(file, log_size_bytes(segment), base_offset=segment.base_offset, file=key)
+def _scanner(log: NewFile, size_bytes: int, base_offset: int, name: str) -> SegmentScanner:
+    return SegmentScanner(PositionalFile(log.descriptor), size_bytes, base_offset=base_offset, file=name)
 
 
 def _first_problem(log: NewFile, segment: ArchivedSegment, key: ObjectKey) -> CorruptFile:
     """Where damage shows; a field outside of all batches' checksums shows nowhere."""
-    scanner = _scanner(log, segment, key)
+    scanner = _scanner(log, log_size_bytes(segment), segment.base_offset, key)
     for _ in scanner:
         continue
     return scanner.problem or CorruptFile(
@@ -307,22 +305,27 @@ def _first_problem(log: NewFile, segment: ArchivedSegment, key: ObjectKey) -> Co
     )
 
 
-def _cut_to(
+def _indexes_of_cut(
     plan: SegmentPlan, cut: Cut, log: NewFile, parts: Mapping[PartName, bytes]
-) -> tuple[RestoredSegment, dict[PartName, bytes]]:
-    """The file as it is to be, and its indexes."""
+) -> dict[PartName, bytes]:
+    """Cut the file where that is planned; the indexes of what stays. Raises CorruptFile, and as `keep_only` does."""
     indexes = {name: parts[name] for name in INDEX_SUFFIXES if name in parts}
     if not plan.is_cut:
-        return RestoredSegment(plan.segment.base_offset, plan.segment.end_offset, cut.batches_end_offset), indexes
+        return indexes
     base, end = cut.base_offset, cut.end_offset
-    keep_only(log.descriptor, log.path, cut.start_position, cut.end_position)
-    built = indexes_of(log.descriptor, cut.end_position - cut.start_position, base, str(log.path))
+    keep_only(log, cut.start_position, cut.end_position)
+    # As a broker's recovery would build them.
+    builder, scanner = IndexBuilder(base), _scanner(log, cut.end_position - cut.start_position, base, str(log.path))
+    for columns in scanner:
+        builder.add(columns)
+    scanner.require_exact()
+    built = builder.finish()
     indexes[PartName.OFFSET_INDEX], indexes[PartName.TIME_INDEX] = built.offset_index, built.time_index
     if PartName.TRANSACTION_INDEX in indexes:
         found = read_transaction_index(indexes[PartName.TRANSACTION_INDEX])
         kept = found[(found.last_offset >= base) & (found.last_offset < end)]
         indexes[PartName.TRANSACTION_INDEX] = kept.to_bytes()
-    return RestoredSegment(base, end, cut.batches_end_offset), indexes
+    return indexes
 
 
 def _read_note(staged: StagedPartition, plan: SegmentPlan) -> RestoredSegment | None:

@@ -10,7 +10,7 @@ import errno
 import json
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -62,13 +62,34 @@ class NewFile:
 
     descriptor: int
     path: Path
+    _size_bytes: int = 0
 
     def write(self, content: bytes | memoryview) -> None:
         """Append. Raises as `translating` does."""
-        rest = memoryview(content)
-        with translating(self.path):
-            while rest:
-                rest = rest[os.write(self.descriptor, rest) :]
+        self.write_at(self._size_bytes, content)
+        self._size_bytes += len(content)
+
+    def write_at(self, position: int, content: bytes | bytearray | memoryview) -> None:
+        """Write all of it there. Raises as `translating` does."""
+        with translating(self.path), memoryview(content) as whole:
+            done_bytes = 0
+            while done_bytes < len(whole):
+                done_bytes += os.pwrite(self.descriptor, whole[done_bytes:], position + done_bytes)
+
+    def read_at(self, position: int, size_bytes: int) -> bytearray:
+        """Exactly these bytes. Raises PartitionError where the file has fewer, and as `translating` does."""
+        buffer = bytearray(size_bytes)
+        done_bytes = 0
+        with translating(self.path), memoryview(buffer) as view:
+            while done_bytes < size_bytes:
+                count = os.preadv(self.descriptor, [view[done_bytes:]], position + done_bytes)
+                if not count:
+                    raise PartitionError(
+                        f"{self.path}: ends at byte {position + done_bytes}, expected {position + size_bytes} bytes at "
+                        "least: another process truncated it while it was written. Run the same command again"
+                    )
+                done_bytes += count
+        return buffer
 
 
 @contextmanager
@@ -127,14 +148,11 @@ class StagedPartition:
                 os.chown(self.directory, *self._owner)
             undoing.pop_all()
 
-    def begin(
-        self, identities: Mapping[str, str], files_of: Mapping[str, frozenset[str]], topic_id: str | None
-    ) -> None:
+    def begin(self, segments: Mapping[str, tuple[str, frozenset[str]]], topic_id: str | None) -> None:
         """Make the directory, or go on in it: what an earlier run left is kept where it is of the same segments.
 
         Args:
-            identities: what identifies each segment and its treatment, by its archived base.
-            files_of: the files of each, by the same.
+            segments: by the archived base, what identifies each segment and its treatment, and its files.
             topic_id: for `partition.metadata`, None for none. It is written first: the empty log that may have named
                 the id is gone before this directory takes its place.
 
@@ -142,13 +160,12 @@ class StagedPartition:
         """
         self.hold()
         before = self._recorded()
-        same = [base for base, identity in identities.items() if before.get(base) == identity]
-        self._clear(frozenset().union({PARTITION_METADATA}, *(files_of[base] for base in same)))
-        if topic_id is None:
-            self.remove(frozenset({PARTITION_METADATA}))
-        else:
+        same = [files for base, (identity, files) in segments.items() if before.get(base) == identity]
+        self._clear(frozenset().union(*same, () if topic_id is None else {PARTITION_METADATA}))
+        if topic_id is not None:
             self.place(PARTITION_METADATA, write_partition_metadata(topic_id))
-        self.place(RECORD, json.dumps({"version": RECORD_VERSION, "segments": dict(identities)}).encode())
+        identities = {base: identity for base, (identity, _) in segments.items()}
+        self.place(RECORD, json.dumps({"version": RECORD_VERSION, "segments": identities}).encode())
         sync_directory(self.directory)
         sync_directory(self.directory.parent)
 
@@ -176,10 +193,8 @@ class StagedPartition:
         with self.incoming(name) as file:
             file.write(content)
 
-    @contextmanager
-    def incoming(self, name: str) -> Iterator[NewFile]:
-        with new_file(self.directory / name, self._owner) as file:
-            yield file
+    def incoming(self, name: str) -> AbstractContextManager[NewFile]:
+        return new_file(self.directory / name, self._owner)
 
     def sizes(self) -> dict[str, int]:
         """Sizes in bytes of what is there, by name."""
@@ -228,12 +243,9 @@ def unfinished(log_dir: Path, topic: str) -> dict[str, TopicPartition]:
     """The topic's staging directories, by name. Raises PartitionError."""
     with translating(log_dir):
         names = sorted(path.name for path in log_dir.glob(f"*{STAGING_SUFFIX}"))
-    found = [(name, parse_directory_name(name.removesuffix(STAGING_SUFFIX))) for name in names]
-    return {
-        name: parsed.topic_partition
-        for name, parsed in found
-        if parsed is not None and parsed.topic_partition.topic == topic
-    }
+    found = {name: parse_directory_name(name.removesuffix(STAGING_SUFFIX)) for name in names}
+    own = {name: parsed.topic_partition for name, parsed in found.items() if parsed is not None}
+    return {name: partition for name, partition in own.items() if partition.topic == topic}
 
 
 def _is_ours(name: str) -> bool:
@@ -243,27 +255,3 @@ def _is_ours(name: str) -> bool:
         or whole in {RECORD, LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, dropped_producers.NAME}
         or whole.endswith(NOTE_SUFFIX)
     )
-
-
-def bytes_at(descriptor: int, path: Path, position: int, size_bytes: int) -> bytearray:
-    """Exactly these bytes. Raises PartitionError where the file has fewer, and as `translating` does."""
-    buffer = bytearray(size_bytes)
-    done_bytes = 0
-    with translating(path), memoryview(buffer) as view:
-        while done_bytes < size_bytes:
-            count = os.preadv(descriptor, [view[done_bytes:]], position + done_bytes)
-            if not count:
-                raise PartitionError(
-                    f"{path}: ends at byte {position + done_bytes}, expected {position + size_bytes} bytes at "
-                    "least: another process truncated it while it was written. Run the same command again"
-                )
-            done_bytes += count
-    return buffer
-
-
-def put_at(descriptor: int, path: Path, position: int, content: bytes | bytearray | memoryview) -> None:
-    """Write all of it there. Raises as `translating` does."""
-    with translating(path), memoryview(content) as whole:
-        done_bytes = 0
-        while done_bytes < len(whole):
-            done_bytes += os.pwrite(descriptor, whole[done_bytes:], position + done_bytes)

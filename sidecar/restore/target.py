@@ -24,7 +24,6 @@ from sidecar.logformat.names import (
     META_PROPERTIES,
     PARTITION_METADATA,
     RECOVERY_POINT_CHECKPOINT,
-    DirectoryName,
     DirectoryState,
     Suffix,
     directory_name,
@@ -134,9 +133,13 @@ def read_target(log_dir: Path, topic: str) -> Target:
         raise LogDirRefused(
             f"{log_dir}: holds segments, so it is a partition's directory; --to is the log dir above it (log.dirs)"
         )
-    topic_ids = dict(_topic_ids(log_dir, topic, names))
-    own = [parsed.topic_partition for name in names if (parsed := _live(name))]
-    partitions = frozenset(found.partition for found in own if found.topic == topic)
+    own = {name: parsed for name in names if (parsed := _live(name)) and parsed.topic == topic}
+    topic_ids = {
+        name: read_partition_metadata(_content(path), str(path))
+        for name in own
+        if (path := log_dir / name / PARTITION_METADATA).is_file()
+    }
+    partitions = frozenset(found.partition for found in own.values())
     if META_PROPERTIES not in names:
         _require_own(log_dir, names)
         return Target(log_dir, None, None, topic_ids, partitions)
@@ -145,19 +148,10 @@ def read_target(log_dir: Path, topic: str) -> Target:
     return Target(log_dir, meta.cluster_id, meta.version == 1, topic_ids, partitions)
 
 
-def _live(name: str) -> DirectoryName | None:
-    """A partition's directory, or the unfinished one of a restore."""
+def _live(name: str) -> TopicPartition | None:
+    """Whose directory it is, also the unfinished one of a restore; None for another name."""
     parsed = parse_directory_name(name.removesuffix(STAGING_SUFFIX))
-    return parsed if parsed and parsed.state is DirectoryState.LIVE else None
-
-
-def _topic_ids(log_dir: Path, topic: str, names: list[str]) -> list[tuple[str, str]]:
-    found = []
-    for name in names:
-        parsed, path = _live(name), log_dir / name / PARTITION_METADATA
-        if parsed and parsed.topic_partition.topic == topic and path.is_file():
-            found.append((name, read_partition_metadata(_content(path), str(path))))
-    return found
+    return parsed.topic_partition if parsed and parsed.state is DirectoryState.LIVE else None
 
 
 def _require_own(log_dir: Path, names: list[str]) -> None:

@@ -173,11 +173,9 @@ def read_segment(task: ReadingTask, descriptor: int, taken: Callable[[int], None
             builder.add(columns)
             if epochs:
                 epochs.add(columns)
-            state, ended = replay(state, columns.facts())
         except CorruptFile as error:
             raise error.within(name) from error
-        except ProducerStateError as error:
-            raise PartitionError(f"{name}: {error}; a broker would refuse to load this log") from error
+        state, ended = replayed(state, columns, name)
         completed += ended
         looks_cleaned = looks_cleaned or shows_cleaning(columns, expected_offset)
         expected_offset = int(columns.last_offset[-1]) + 1
@@ -193,6 +191,16 @@ def read_segment(task: ReadingTask, descriptor: int, taken: Callable[[int], None
         looks_cleaned=looks_cleaned or tail is not None,
         missing_tail=None if looks_cleaned else tail,
     )
+
+
+def replayed(
+    state: ProducerTable, columns: BatchColumns, name: str, advice: str = "a broker would refuse to load this log"
+) -> tuple[ProducerTable, tuple[CompletedTransaction, ...]]:
+    """As `replay`, of the next batches of a log; `name` and `advice` are for messages. Raises PartitionError."""
+    try:
+        return replay(state, columns.facts())
+    except ProducerStateError as error:
+        raise PartitionError(f"{name}: {error}; {advice}") from error
 
 
 def shows_cleaning(columns: BatchColumns, expected_offset: int) -> bool:

@@ -20,6 +20,16 @@ from sidecar.segment.dropped_producers import dropped_producers
 from sidecar.snapshots.tasks import LocalSegment, SegmentTask
 
 
+def checkpointed(path: Path) -> Mapping[TopicPartition, int]:
+    """The offsets in a checkpoint file of a log dir; none where it does not exist. Raises CorruptFile, PartitionError."""
+    try:
+        return read_offset_checkpoint(read_regular(path), str(path))
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise PartitionError(f"{path}: cannot be read: {error.strerror}") from error
+
+
 @dataclass(frozen=True, slots=True)
 class DiskPartition:
     """A `PartitionLog` as it was listed. `compacted_elsewhere`: whoever asks knows that, as this directory cannot tell."""
@@ -51,7 +61,9 @@ class DiskPartition:
     @property
     def log_start_offset(self) -> int:
         """The checkpointed one where there is one, else the first segment's base."""
-        return max(self.first_offset, self._checkpointed(LOG_START_CHECKPOINT).get(self.topic_partition, 0))
+        return max(
+            self.first_offset, checkpointed(self.files.log_dir / LOG_START_CHECKPOINT).get(self.topic_partition, 0)
+        )
 
     @property
     def compacted(self) -> bool:
@@ -62,7 +74,7 @@ class DiskPartition:
         if self.compacted_elsewhere:
             return True
         noted = (self.files.log_dir / CLEANER_CHECKPOINT).exists()
-        return not noted or self.topic_partition in self._checkpointed(CLEANER_CHECKPOINT)
+        return not noted or self.topic_partition in checkpointed(self.files.log_dir / CLEANER_CHECKPOINT)
 
     @property
     def active_bytes(self) -> int:
@@ -97,15 +109,6 @@ class DiskPartition:
             return LocalSegment(str(path), path.stat().st_size, growing=True)
         except FileNotFoundError as error:
             raise SegmentChanged(f"{path}: vanished while the directory was listed; run again") from error
-
-    def _checkpointed(self, name: str) -> Mapping[TopicPartition, int]:
-        path = self.files.log_dir / name
-        try:
-            return read_offset_checkpoint(read_regular(path), str(path))
-        except FileNotFoundError:
-            return {}
-        except OSError as error:
-            raise PartitionError(f"{path}: cannot be read: {error.strerror}") from error
 
     @property
     def bases(self) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ import pytest
 
 from sidecar.errors import PartitionError
 from sidecar.restore.segments import keep_only
-from sidecar.restore.staging import bytes_at, new_file, put_at
+from sidecar.restore.staging import NewFile, new_file
 
 
 @pytest.fixture
@@ -31,10 +31,11 @@ def test_all_of_it_however_little_is_done_at_once(path: Path, descriptor: int, m
     preadv, pwrite = os.preadv, os.pwrite
     monkeypatch.setattr(os, "preadv", lambda found, buffers, at: preadv(found, [buffers[0][:7]], at))
     monkeypatch.setattr(os, "pwrite", lambda found, content, at: pwrite(found, content[:5], at))
-    assert bytes_at(descriptor, path, 10, 30) == bytes(range(10, 40))
-    put_at(descriptor, path, 50, b"x" * 23)
+    log = NewFile(descriptor, path)
+    assert log.read_at(10, 30) == bytes(range(10, 40))
+    log.write_at(50, b"x" * 23)
     assert path.read_bytes() == bytes(range(50)) + b"x" * 23 + bytes(range(73, 100))
-    keep_only(descriptor, path, 20, 60)
+    keep_only(log, 20, 60)
     assert path.read_bytes() == bytes(range(20, 50)) + b"x" * 10
 
 
@@ -42,7 +43,7 @@ def test_a_file_that_was_cut_meanwhile_is_reported_and_holds_up_no_one(path: Pat
     with pytest.raises(
         PartitionError, match=r"00000000000000000000.log: ends at byte 100, expected 140 bytes at least"
     ):
-        keep_only(descriptor, path, 20, 140)
+        keep_only(NewFile(descriptor, path), 20, 140)
 
 
 @pytest.mark.parametrize("error", [PartitionError("no"), OSError("no"), KeyboardInterrupt()])

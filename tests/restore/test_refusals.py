@@ -211,7 +211,7 @@ def test_a_full_disk_is_reported_before_and_during(tmp_path: Path, monkeypatch: 
         patch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=1000))
         with pytest.raises(StagingFull, match="1000 are free"):
             restored(archived(), log_dir, "orders")
-    monkeypatch.setattr(os, "write", lambda descriptor, data: _full())
+    monkeypatch.setattr(os, "pwrite", lambda descriptor, data, position: _full())
     with pytest.raises(StagingFull, match=r"orders-0.*no space left.*run the same command again"):
         restored(archived(), log_dir, "orders")
     monkeypatch.undo()

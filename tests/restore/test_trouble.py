@@ -98,17 +98,17 @@ def test_a_full_disk_is_an_exit_code_and_one_object(tmp_path: Path, monkeypatch:
         path = tmp_path / "archive" / key
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(body)
-    log_dir, written = own_log_dir(tmp_path), os.write
+    log_dir, written = own_log_dir(tmp_path), os.pwrite
 
-    def full(descriptor: int, data: bytes | memoryview) -> int:
+    def full(descriptor: int, data: bytes | memoryview, position: int) -> int:
         if len(data) > 4096:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return written(descriptor, data)
+        return written(descriptor, data, position)
 
     arguments = ["restore", "--archive", tmp_path / "archive", "--topic", "orders", "--to", log_dir, "--json"]
     arguments += ["--topic-id", str(golden_topic_id("orders"))]
     with monkeypatch.context() as patch:
-        patch.setattr(os, "write", full)
+        patch.setattr(os, "pwrite", full)
         done = in_this_process(*arguments)
     assert done.code == 3
     (answer,) = done.lines()
