@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import KW_ONLY, InitVar, dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
@@ -25,8 +27,8 @@ from sidecar.host.disk_turns import HasTurns
 from sidecar.partition.run_limits import HasLimits
 from sidecar.ports import HasBeat, HasStop
 from sidecar.reporting.advice import advised
-from sidecar.rewriting.work_files import WorkFiles
-from sidecar.spark.scratch import sweep
+from sidecar.rewriting.work_files import cannot_be_written
+from sidecar.spark.scratch import Scratch, sweep
 from sidecar.storage.bandwidth import HasBudget
 from sidecar.storage.store_clock import CHECK_S, ClockWatch
 
@@ -107,8 +109,7 @@ class BesideUploads:
             self._join_within(self.drain_s)
             self.cut_off.set()
             self._end("the process stops", "")
-            while self.is_alive():
-                self._join()  # The process has a deadline of its own.
+            self._join_within(math.inf)  # The process has a deadline of its own.
         else:
             wait_s = min(self.drain_s, RELOAD_WAIT_S)
             self.cut_off.set()
@@ -126,8 +127,9 @@ class BesideUploads:
 
     def _join_within(self, seconds: float) -> None:
         until_s = self.clock.monotonic_s() + seconds
-        while self.is_alive() and self.clock.monotonic_s() < until_s:
-            self._join()
+        while (living := self.living()) and self.clock.monotonic_s() < until_s:
+            self.beat()
+            living[0].join(JOIN_S)
 
     def is_alive(self) -> bool:
         """Whether a thread is at work still, also one of settings before."""
@@ -136,11 +138,6 @@ class BesideUploads:
     def living(self) -> tuple[threading.Thread, ...]:
         """The threads that are at work still, also those of settings before."""
         return tuple(thread for thread in (*self._earlier, *self._threads) if thread.is_alive())
-
-    def _join(self) -> None:
-        self.beat()
-        for thread in self.living()[:1]:
-            thread.join(JOIN_S)
 
     def require_sound(self) -> None:
         """Raise what ended a thread, if anything did: a fault of our own ends the process, here as elsewhere.
@@ -174,8 +171,6 @@ class BesideUploads:
 
 DRAIN_SHARE: Final = 0.5
 """Of the time that there is for draining: what the rest is for is ending a JVM."""
-
-Compact = Callable[[Sequence[Compacting]], Iterable["PartitionCompaction"]]
 
 
 class CompactionPorts(GcPorts, HasBudget, HasLimits, HasTurns, HasBeat, HasStop, Protocol):
@@ -211,7 +206,6 @@ def compaction_in_run(
     tell: Callable[[Mapping[str, Any]], None],
     *,
     wake: Callable[[], None] = lambda: None,
-    compact: Compact | None = None,
     clocks: ClockWatch | None = None,
     earlier: BesideUploads | None = None,
 ) -> Iterator[CompactionInRun]:
@@ -222,7 +216,6 @@ def compaction_in_run(
     Args:
         tell: takes what `/status` shows.
         wake: called when blocked segments may be archived.
-        compact: default: in the archive, on an engine for the size of the work.
         clocks: compared every hour, where there is a thread.
         earlier: threads of settings before, which may be at work still.
 
@@ -257,7 +250,7 @@ def compaction_in_run(
     worker = CompactionWorker(
         settings.compaction,
         Look(tools.store, tools.clock),
-        compact or compacted,
+        compacted,
         tools.clock,
         tools.metrics,
         is_stopping,
@@ -280,14 +273,20 @@ def compaction_in_run(
             chore.turn()
         return worker.turn()
 
+    copies = Scratch(settings.compaction.staging_path, "copies")
+
+    def staging() -> Path:
+        with cannot_be_written(copies.parent):
+            return copies.path
+
     with ExitStack() as resources:
-        sweep(settings.compaction.staging_path)
-        copies = resources.enter_context(WorkFiles(settings.compaction.staging_path, "copies"))
+        sweep(copies.parent)
+        resources.callback(copies.remove)
         workers: dict[str, Callable[[], bool]] = {"compaction": turn}
         if settings.compaction.is_active:
             from sidecar.compactor.group_compactor import GroupCompactor  # loads numba, 70 MB
 
-            workers["before-upload"] = GroupCompactor(waiting, tools, engines, copies.directory, is_stopping).turn
+            workers["before-upload"] = GroupCompactor(waiting, tools, engines, staging, is_stopping).turn
         thread = BesideUploads(
             workers,
             tools.clock,

@@ -16,9 +16,8 @@ from sidecar.compaction.segments import SPLIT_BYTES
 from sidecar.compaction_strategy import Strategy
 from sidecar.discovery.partition_directory import read_partition_directory
 from sidecar.engine_ports import StageEngine
-from sidecar.errors import PartitionError, SettingsError
+from sidecar.errors import SettingsError
 from sidecar.logformat.batches import scan_file
-from sidecar.logformat.checkpoints import read_offset_checkpoint
 from sidecar.logformat.names import (
     CLEANER_CHECKPOINT,
     LEADER_EPOCH_CHECKPOINT,
@@ -44,6 +43,7 @@ from sidecar.rewriting.work_files import (
     work_directory,
     write_file,
 )
+from sidecar.snapshots.disk_partition import checkpointed
 from sidecar.snapshots.jobs import Forgetting
 from sidecar.storage.directory_store import sync_directory
 
@@ -152,6 +152,7 @@ def compaction_job(
     snapshot = (staging / file_name(end_offset, Suffix.SNAPSHOT)).read_bytes()
     producers = LastBatches.of(ProducerTable.from_snapshot(end_offset, snapshot))
     held = surveyed.segments[:count]
+    log_dir, topic_partition = surveyed.files.log_dir, surveyed.files.topic_partition
     return CompactionJob(
         tuple(segment.file for segment in held),
         tuple(segment.pieces for segment in held),
@@ -159,8 +160,8 @@ def compaction_job(
         rules,
         producers,
         hash_key,
-        start_offset=_offset_in(LOG_START_CHECKPOINT, surveyed.files) or 0,
-        first_dirty_offset=_offset_in(CLEANER_CHECKPOINT, surveyed.files),
+        start_offset=checkpointed(log_dir / LOG_START_CHECKPOINT).get(topic_partition, 0),
+        first_dirty_offset=checkpointed(log_dir / CLEANER_CHECKPOINT).get(topic_partition),
     )
 
 
@@ -201,20 +202,6 @@ def _copy_if_there(path: Path, directory: Path) -> bool:
         copy_file(path, directory / path.name, path.stat().st_size)
         return True
     return False
-
-
-def _offset_in(checkpoint: str, files: PartitionFiles) -> int | None:
-    """The partition's offset in a checkpoint file of its log dir; None where there is none, as with a copy.
-
-    Raises CorruptFile, PartitionError.
-    """
-    path = files.directory.parent / checkpoint
-    try:
-        return read_offset_checkpoint(path.read_bytes(), str(path)).get(files.topic_partition)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise PartitionError(f"{path}: cannot be read: {error.strerror}") from error
 
 
 def _require_free(files: PartitionFiles, out: Path) -> None:

@@ -60,8 +60,7 @@ class LocalStages:
             return
         pool = ThreadPoolExecutor(self.cores, thread_name_prefix="stage")
         try:
-            for _ in pool.map(function, tasks):
-                continue
+            list(pool.map(function, tasks))
         except (KeyboardInterrupt, SystemExit):
             _log.warning(
                 "interrupted_waits_for_tasks",
@@ -83,11 +82,6 @@ class LocalRun:
     answers: list[Any]
     each: Callable[[Callable[[int], None], Iterable[int]], None]
 
-    def __post_init__(self) -> None:
-        self._of_task: defaultdict[int, list[int]] = defaultdict(list)
-        for item in self.items.numbers():
-            self._of_task[self.stages.third_task_of(item)].append(item)
-
     @property
     def waiting_bytes(self) -> int:
         return self.items.file_bytes
@@ -100,8 +94,9 @@ class LocalRun:
         return [answer for answers in found for answer in answers]
 
     def _rows(self, task: int) -> Iterator[Row]:
-        for item in self._of_task[task]:
-            yield from ((item, value) for value in self.items.values(item))
+        for item in self.items.numbers():
+            if self.stages.third_task_of(item) == task:
+                yield from ((item, value) for value in self.items.values(item))
 
 
 class _InFile(NamedTuple):

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Final
 
 from producer_state.compare import Allowance, Conformance, compare_snapshots
-from producer_state.replay import CompletedTransaction, replay
+from producer_state.replay import CompletedTransaction
 from producer_state.snapshot import CorruptSnapshot, read_snapshot
 from producer_state.table import ProducerTable
-from producer_state.wire import ProducerStateError
 from sidecar.compaction.segments import MIB, SPLIT_BYTES
 from sidecar.errors import CorruptFile, PartitionError, SegmentChanged
 from sidecar.logformat.batches import HEADERS_WINDOW_BYTES, BatchColumns, ScanEnd, SegmentScanner, scan_file
+from sidecar.logformat.files import read_regular
 from sidecar.logformat.indexes.rebuild import IndexBuilder
 from sidecar.logformat.leader_epochs import LeaderEpochs, epochs_of
 from sidecar.logformat.names import Suffix, file_name
@@ -25,14 +25,13 @@ from sidecar.model import PartitionFiles
 from sidecar.rewriting.job import Cutter, LogFile, Piece
 from sidecar.rewriting.work_files import write_file
 from sidecar.segment.producer_snapshot import state_at_log_start
-from sidecar.segment.reading import shows_cleaning
+from sidecar.segment.reading import replayed, shows_cleaning
 from sidecar.snapshots.jobs import Forgetting
 
 _Scan = tuple[LogFile, SegmentScanner, Iterable[BatchColumns]]
 """A segment, what will know how it ended, and its headers."""
 
 _THREADS: Final = 2
-_WORTH_BYTES: Final = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,13 +165,13 @@ class _Surveying:
 
     def _follow(self, log: LogFile, columns: BatchColumns) -> None:
         try:
-            self.table, ended = replay(self.table, columns.facts())
-        except ProducerStateError as error:
+            self.table, ended = replayed(self.table, columns, str(log.path))
+        except PartitionError:
             # Headers whose checksum was not checked: damage explains more than a producer out of order.
             for _ in (scanner := scan_file(log.path, base_offset=log.base_offset, file=str(log.path))):
                 continue
             scanner.require_exact()
-            raise PartitionError(f"{log.path}: {error}; a broker would refuse to load this log") from error
+            raise
         self.completed += ended
 
     def _settle_state(self, end_offset: int) -> None:
@@ -182,7 +181,7 @@ class _Surveying:
         name = file_name(end_offset, Suffix.SNAPSHOT)
         content, path = ours.to_snapshot(), self.files.directory / name
         try:
-            found = path.read_bytes()
+            found = read_regular(path)
             theirs = read_snapshot(found)
             written_ms = path.stat().st_mtime_ns // 1_000_000
         except FileNotFoundError:
@@ -211,16 +210,11 @@ class _Surveying:
 
 
 def _read_ahead(logs: Sequence[LogFile]) -> Iterator[_Scan]:
-    """The scans of the segments in order; of large logs the first headers of the next segments are read meanwhile.
+    """The scans of the segments in order; the first headers of the next segments are read meanwhile.
 
     Memory: a window and a chunk of headers for each thread and for the reader. Errors are raised where the scan they belong to is
     iterated.
     """
-    if sum(log.size_bytes for log in logs) < _WORTH_BYTES:
-        for log in logs:
-            scanner = _scanner(log)
-            yield log, scanner, scanner
-        return
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="survey") as pool:
         under_way: deque[tuple[SegmentScanner, Iterator[BatchColumns], Future[BatchColumns | None]]] = deque()
         for number, log in enumerate(logs):

@@ -10,7 +10,7 @@ import tempfile
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
@@ -147,12 +147,12 @@ def _records_at(
 
 @dataclass(frozen=True, slots=True)
 class KeptRecord:
-    """One record of a key. `version` is that of the header, None without a valid one."""
+    """One record of a key. `version` is that of the header, None without a valid one. Names are those of the JSON form."""
 
     offset: int
     timestamp_ms: int
     version: int | None
-    is_tombstone: bool
+    tombstone: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,27 +165,19 @@ class OtherWinner:
 
     def to_json(self) -> dict[str, Any]:
         """The key as text where it is UTF-8, and always in base64."""
-        kept = {"by_offset": self.by_offset, "by_strategy": self.by_strategy}
         return {
             "key": self.key.decode("utf-8", "replace"),
             "key_base64": base64.b64encode(self.key).decode("ascii"),
-            **{
-                name: {
-                    "offset": record.offset,
-                    "timestamp_ms": record.timestamp_ms,
-                    "version": record.version,
-                    "tombstone": record.is_tombstone,
-                }
-                for name, record in kept.items()
-            },
+            "by_offset": asdict(self.by_offset),
+            "by_strategy": asdict(self.by_strategy),
         }
 
 
 _TABLES: Final = """
 PRAGMA journal_mode = OFF;
 PRAGMA synchronous = OFF;
-CREATE TABLE by_offset (key BLOB PRIMARY KEY, offset, timestamp_ms, version, is_tombstone) WITHOUT ROWID;
-CREATE TABLE by_strategy (offset INTEGER PRIMARY KEY, key BLOB, timestamp_ms, version, is_tombstone);
+CREATE TABLE by_offset (key BLOB PRIMARY KEY, offset, timestamp_ms, version, tombstone) WITHOUT ROWID;
+CREATE TABLE by_strategy (key BLOB, offset INTEGER PRIMARY KEY, timestamp_ms, version, tombstone);
 BEGIN;
 """
 """By offset in the second one, so that nothing is sorted. One transaction that never ends: it is read only here."""
@@ -214,11 +206,11 @@ class OtherWinners:
         """A record that only the strategy keeps, or (`wins` False) only the offset."""
         key = record.key or b""
         version = version_of(record, self._header)[1] if self._header else None
-        place = ("by_strategy", record.offset, key) if wins else ("by_offset", key, record.offset)
+        table = "by_strategy" if wins else "by_offset"
         with _in_a_file():
             self._rows.execute(
-                f"INSERT OR REPLACE INTO {place[0]} VALUES (?, ?, ?, ?, ?)",  # noqa: S608 - one of two names
-                (*place[1:], record.timestamp_ms, version, record.value is None),
+                f"INSERT OR REPLACE INTO {table} VALUES (?, ?, ?, ?, ?)",  # noqa: S608 - one of two names
+                (key, record.offset, record.timestamp_ms, version, record.value is None),
             )
 
     def __len__(self) -> int:
@@ -227,16 +219,14 @@ class OtherWinners:
         return int(count)
 
     def __iter__(self) -> Iterator[OtherWinner]:
-        pairs = "SELECT key, o.*, s.* FROM by_strategy AS s JOIN by_offset AS o USING (key) ORDER BY s.offset"
+        pairs = "SELECT o.*, s.* FROM by_strategy AS s JOIN by_offset AS o USING (key) ORDER BY s.offset"
         for row in self._rows.execute(pairs):
-            key, _, *before = row[:6]
-            offset, _, *after = row[6:]
-            yield OtherWinner(key, _kept(before), _kept([offset, *after]))
+            yield OtherWinner(row[0], _kept(row[1:5]), _kept(row[6:]))
 
 
 def _kept(values: Sequence[Any]) -> KeptRecord:
-    offset, timestamp_ms, version, is_tombstone = values
-    return KeptRecord(offset, timestamp_ms, version, bool(is_tombstone))
+    offset, timestamp_ms, version, tombstone = values
+    return KeptRecord(offset, timestamp_ms, version, bool(tombstone))
 
 
 @contextmanager

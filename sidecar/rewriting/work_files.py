@@ -6,16 +6,14 @@ import errno
 import os
 import shutil
 import tempfile
-import threading
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import IO, ClassVar, Final, Protocol, Self
+from typing import IO, ClassVar, Final, Protocol
 
-from sidecar.errors import CompactionCutOff, PartitionError, SegmentChanged, StagingFull
-from sidecar.logformat.files import stamp_of
+from sidecar.errors import PartitionError, SegmentChanged, StagingFull
+from sidecar.logformat.files import open_regular, stamp_of
 from sidecar.spark.scratch import Scratch
 
 _STEP_BYTES: Final = 4 * 1024 * 1024
@@ -123,7 +121,7 @@ def copy_file(path: Path, target: Path, size_bytes: int) -> None:
 def _copied_by_kernel(path: Path, target: int, size_bytes: int) -> int:
     """How many of the bytes are in the target now, which was empty."""
     copied_bytes = 0
-    with suppress(OSError), path.open("rb", buffering=0) as file:
+    with suppress(OSError), os.fdopen(open_regular(path), "rb", buffering=0) as file:
         while copied_bytes < size_bytes:
             count = os.copy_file_range(file.fileno(), target, size_bytes - copied_bytes)
             if not count:
@@ -139,7 +137,7 @@ def bytes_of(path: Path, size_bytes: int | None = None, *, begin: int = 0) -> It
     """
     buffer = memoryview(bytearray(_STEP_BYTES))
     try:
-        with path.open("rb", buffering=0) as file:
+        with os.fdopen(open_regular(path), "rb", buffering=0) as file:
             left = (os.fstat(file.fileno()).st_size if size_bytes is None else size_bytes) - begin
             file.seek(begin)
             while left:
@@ -176,50 +174,11 @@ def work_directory(kind: str, above: Path | None = None) -> Iterator[Path]:
 
     Raises StagingFull where none can be made.
     """
-    with cannot_be_written(Path(tempfile.gettempdir()) if above is None else above):
-        scratch = Scratch(above, kind)
-    with scratch as directory:
+    scratch = Scratch(above, kind)
+    with cannot_be_written(scratch.parent):
+        directory = scratch.path
+    with scratch:
         yield directory
-
-
-@dataclass(slots=True)
-class WorkFiles:
-    """A context manager around a directory in `place` that is there from the first time it is asked for.
-
-    It is locked: what a killed process left is removed by the next one that has work files at the same place. Thread-safe: a
-    thread that was cut off may ask after the end of the context. `place` is made if need be. `kind`: see `Scratch`.
-    """
-
-    place: Path
-    kind: str
-    _scratch: Scratch | None = None
-    _is_over: bool = False
-    _guard: threading.Lock = field(default_factory=threading.Lock)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        with self._guard:
-            self._is_over = True
-            if self._scratch is not None:
-                self._scratch.remove()
-
-    def directory(self) -> Path:
-        """The same one each time, re-created if it was deleted.
-
-        Raises StagingFull, and CompactionCutOff after the end of the context.
-        """
-        with self._guard:
-            if self._is_over:
-                raise CompactionCutOff
-            if self._scratch is not None and not self._scratch.path.is_dir():
-                self._scratch.remove()
-                self._scratch = None
-            if self._scratch is None:
-                with cannot_be_written(self.place):
-                    self._scratch = Scratch(self.place, self.kind)
-            return self._scratch.path
 
 
 class Parts(Protocol):

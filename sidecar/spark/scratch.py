@@ -12,6 +12,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
+from sidecar.errors import CompactionCutOff
+
 _PREFIX: Final = "tiered-sidecar"
 _KINDS: Final = ("spark", "compaction", "copies", "compact", "inspect", "dry-run", "prepare")
 _RANDOM: Final = "?" * 8
@@ -20,26 +22,44 @@ _LOCK: Final = "lock"
 
 
 class Scratch:
-    """A new directory below `parent` (None: where temporary files go). Those that killed processes left are removed.
+    """A directory in `parent` (None: where temporary files go) that is there from the first time it is asked for.
 
-    Also a context manager that gives the directory and removes it.
+    Those that killed processes left there are removed then. Also a context manager that gives the directory and removes it.
+    Thread-safe: a thread that was cut off may ask after the end of the context.
     """
 
     def __init__(self, parent: Path | None, kind: str) -> None:
-        """Args: kind: what for, one of `_KINDS`, as part of its name. Raises OSError."""
+        """Args: kind: what for, one of `_KINDS`, as part of its name."""
         if kind not in _KINDS:
             raise ValueError(f"{kind}: expected one of {', '.join(_KINDS)}, for which there is a sweep")
-        above = Path(tempfile.gettempdir()) if parent is None else parent
-        above.mkdir(parents=True, exist_ok=True)
-        sweep(above)
+        self.parent = Path(tempfile.gettempdir()) if parent is None else parent
+        self._kind = kind
+        self._made: tuple[Path, int] | None = None
+        self._is_over = False
+        self._guard = threading.Lock()
+
+    @property
+    def path(self) -> Path:
+        """The same one each time, re-created if it was deleted. Raises OSError, and CompactionCutOff once it is removed."""
+        with self._guard:
+            if self._is_over:
+                raise CompactionCutOff
+            if self._made is not None and not self._made[0].is_dir():
+                self._remove()
+            if self._made is None:
+                self._made = self._make()
+            return self._made[0]
+
+    def _make(self) -> tuple[Path, int]:
+        """The directory, and the descriptor of its lock."""
+        self.parent.mkdir(parents=True, exist_ok=True)
+        sweep(self.parent)
         # Under its own name only when it is locked: else the sweep of another process could take it away.
-        nascent = Path(tempfile.mkdtemp(prefix=f".{_PREFIX}-{kind}-", dir=above))
+        nascent = Path(tempfile.mkdtemp(prefix=f".{_PREFIX}-{self._kind}-", dir=self.parent))
         # Not inherited: the JVM must not keep it when we are killed.
         lock = os.open(nascent / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         fcntl.flock(lock, fcntl.LOCK_EX)
-        self._lock: int | None = lock
-        self._guard = threading.Lock()
-        self.path = nascent.rename(above / nascent.name.removeprefix("."))
+        return nascent.rename(self.parent / nascent.name.removeprefix(".")), lock
 
     def __enter__(self) -> Path:
         return self.path
@@ -48,16 +68,20 @@ class Scratch:
         self.remove()
 
     def remove(self) -> None:
-        """With all that is in it. Once it is removed, nothing happens. Thread-safe."""
+        """With all that is in it, for good. Once it is removed, nothing happens."""
         with self._guard:
-            if self._lock is None:
-                return
-            # Twice: workers of a JVM that was killed may still write for a moment.
-            for _ in range(2):
-                shutil.rmtree(self.path, ignore_errors=True)
-            # Trap: a second close would hit whoever has the number by then.
-            lock, self._lock = self._lock, None
-            os.close(lock)
+            self._is_over = True
+            self._remove()
+
+    def _remove(self) -> None:
+        if self._made is None:
+            return
+        # Trap: a second close would hit whoever has the number by then.
+        (path, lock), self._made = self._made, None
+        # Twice: workers of a JVM that was killed may still write for a moment.
+        for _ in range(2):
+            shutil.rmtree(path, ignore_errors=True)
+        os.close(lock)
 
 
 def sweep(above: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from sidecar.errors import CorruptFile
 from sidecar.rewriting import survey as surveying
 from sidecar.rewriting.directory import named_partition
+from sidecar.rewriting.job import LogFile
 from sidecar.rewriting.survey import survey
 from sidecar.snapshots.jobs import Forgetting
 from tests.compaction.directories import tree
@@ -16,13 +18,20 @@ from tests.compaction.test_many_partitions import broken
 from tests.golden import VERSIONS, partitions
 
 
+def one_after_the_other(logs: Sequence[LogFile]) -> Iterator[surveying._Scan]:
+    for log in logs:
+        scanner = surveying._scanner(log)
+        yield log, scanner, scanner
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_survey_is_the_same(version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ahead = surveying._read_ahead
     for path in partitions(version):
         found = []
-        for worth_bytes in (1 << 40, 0):
-            monkeypatch.setattr(surveying, "_WORTH_BYTES", worth_bytes)
-            staging = tmp_path / path.name / str(worth_bytes)
+        for read in (ahead, one_after_the_other):
+            monkeypatch.setattr(surveying, "_read_ahead", read)
+            staging = tmp_path / path.name / read.__name__
             staging.mkdir(parents=True)
             surveyed = survey(named_partition(path), Forgetting(0, None), staging, split_bytes=2000)
             pieces = [
@@ -34,8 +43,7 @@ def test_a_survey_is_the_same(version: str, tmp_path: Path, monkeypatch: pytest.
         assert found[0] == found[1]
 
 
-def test_the_first_damage_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(surveying, "_WORTH_BYTES", 0)
+def test_the_first_damage_is_reported(tmp_path: Path) -> None:
     source = next(path for path in partitions("4.3.0") if path.name == "compacted-0")
     path = broken(source, tmp_path / "logs" / source.name)
     logs = sorted(path.glob("*.log"))

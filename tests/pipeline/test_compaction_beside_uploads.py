@@ -20,6 +20,7 @@ import structlog
 from sidecar.archive.state import PartitionState
 from sidecar.broker.files import FileBrokerFacts
 from sidecar.clock import SystemClock
+from sidecar.compactor import archive_job
 from sidecar.compactor.candidate_queue import Compacting
 from sidecar.compactor.group_compactor import GroupCompactor
 from sidecar.compactor.wiring import BesideUploads, Chore, compaction_in_run
@@ -29,8 +30,8 @@ from sidecar.discovery.scan import scan_log_dirs
 from sidecar.engine_ports import StageEngine
 from sidecar.errors import CompactionCutOff, Fenced, StoreUnavailable
 from sidecar.rewriting.local_stages import LocalEngines
-from sidecar.rewriting.work_files import WorkFiles
 from sidecar.runner.archive_loop import ArchiveLoop
+from sidecar.spark.scratch import Scratch
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.compaction_rig import ended
@@ -275,7 +276,7 @@ def test_without_topics_and_garbage_there_is_no_thread(tmp_path: Path) -> None:
         compaction.require_sound()
 
 
-def test_what_a_round_has_archived_is_offered_and_compacted(tmp_path: Path) -> None:
+def test_what_a_round_has_archived_is_offered_and_compacted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log_dir, store = copy_partitions(tmp_path, "orders-0", "compacted-0"), MemoryStore()
     seen: list[Compacting] = []
     reported: list[Any] = []
@@ -284,11 +285,12 @@ def test_what_a_round_has_archived_is_offered_and_compacted(tmp_path: Path) -> N
         seen.extend(work)
         return [ended(one, Fenced("done")) for one in work]
 
+    monkeypatch.setattr(archive_job, "ArchiveJobs", lambda *_: compact)
     settings = settings_for(tmp_path, compaction={"topics": [{"pattern": "orders", "min_cleanable_dirty_ratio": 0.1}]})
     with tools_for(log_dir, store, tmp_path / "state") as tools:
         report = archive(tools, log_dir)
         running = replace(tools, clock=SystemClock())
-        with compaction_in_run(settings, running, LocalEngines(), reported.append, compact=compact) as compaction:
+        with compaction_in_run(settings, running, LocalEngines(), reported.append) as compaction:
             compaction.offer(report.led)
             eventually(lambda: bool(seen))
     state: PartitionState = archived_states(store)["orders-0"]
@@ -348,9 +350,9 @@ def test_what_was_to_be_compacted_there_before_its_upload_goes_as_it_is_with_an_
 
 
 def test_work_files_of_killed_processes_are_removed_at_the_start_and_those_in_use_stay(tmp_path: Path) -> None:
-    program = "import os, sys; from pathlib import Path; from sidecar.rewriting.work_files import WorkFiles\n"
+    program = "import os, sys; from pathlib import Path; from sidecar.spark.scratch import Scratch\n"
     program += "for kind in ('copies', 'compaction'):\n"
-    program += "    files = WorkFiles(Path(sys.argv[1]), kind); (files.directory() / 'x').write_bytes(b'x')\n"
+    program += "    files = Scratch(Path(sys.argv[1]), kind); (files.path / 'x').write_bytes(b'x')\n"
     program += "    globals()[kind] = files\n"
     program += "os.kill(os.getpid(), 9)"
     staging = tmp_path / "staging"
@@ -358,23 +360,25 @@ def test_work_files_of_killed_processes_are_removed_at_the_start_and_those_in_us
     assert len(list(staging.iterdir())) == 2
     settings = settings_for(tmp_path, gc={"enabled": True}, compaction={"staging_dir": str(staging)})
     log_dir = copy_partitions(tmp_path, "orders-0")
-    with WorkFiles(staging, "compaction") as other, tools_for(log_dir, MemoryStore(), tmp_path / "state") as tools:
+    other = Scratch(staging, "compaction")
+    with tools_for(log_dir, MemoryStore(), tmp_path / "state") as tools:
         running = replace(tools, clock=SystemClock())
         with compaction_in_run(settings, running, LocalEngines(), lambda _: None):
             assert list(staging.iterdir()) == []
-        used = other.directory()
+        used = other.path
         with compaction_in_run(settings, running, LocalEngines(), lambda _: None):
             assert list(staging.iterdir()) == [used]
+    other.remove()
     assert list(staging.iterdir()) == []
 
 
 def test_work_files_that_are_asked_for_after_their_end_touch_no_file_of_others(tmp_path: Path) -> None:
-    files = WorkFiles(tmp_path / "staging", "copies")
+    files = Scratch(tmp_path / "staging", "copies")
     with files:
-        files.directory()
+        pass
     with (tmp_path / "another").open("wb") as another:
         with pytest.raises(CompactionCutOff):
-            files.directory()
+            _ = files.path
         assert os.fstat(another.fileno()).st_ino == (tmp_path / "another").stat().st_ino
     assert list((tmp_path / "staging").iterdir()) == []
 

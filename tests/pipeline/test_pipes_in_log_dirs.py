@@ -11,11 +11,15 @@ import pytest
 from structlog.testing import capture_logs
 
 from sidecar.broker.log_dir_state import read_log_dir_state
+from sidecar.compaction.rules import CompactionRules
 from sidecar.errors import PartitionError
 from sidecar.host.listed_files import open_listed
 from sidecar.logformat.files import LazyFile, open_regular, read_regular
 from sidecar.model import FileIdentity
+from sidecar.rewriting.directory import compact_directory, named_partition
+from sidecar.rewriting.local_stages import LocalStages
 from sidecar.runner.archive_loop import ArchiveLoop
+from sidecar.snapshots.jobs import Forgetting
 from tests.descriptors import open_below
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.rig import archived_states, copy_partitions, rounds_over, tools_for
@@ -99,6 +103,38 @@ def test_a_pipe_for_meta_properties_is_reported(tmp_path: Path) -> None:
     found: list[str] = []
     in_time(lambda: found.append(read_log_dir_state(tmp_path).problem))
     assert PIPE in found[0]
+
+
+COMPACTED_FILES = [
+    "../cleaner-offset-checkpoint",
+    "{active}.index",
+    "{active}.snapshot",
+    "leader-epoch-checkpoint",
+    "partition.metadata",
+]
+
+
+@pytest.mark.parametrize("name", COMPACTED_FILES)
+def test_a_pipe_in_a_directory_that_is_compacted_is_reported(name: str, tmp_path: Path) -> None:
+    log_dir = copy_partitions(tmp_path, "orders-0")
+    active = max((log_dir / "orders-0").glob("*.log")).stem
+    path = log_dir / "orders-0" / name.format(active=active)
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+
+    def refused() -> None:
+        with pytest.raises(PartitionError, match="not a regular file; move it out"):
+            compact_directory(
+                named_partition(log_dir / "orders-0"),
+                tmp_path / "out",
+                CompactionRules(0),
+                LocalStages(),
+                Forgetting(0, None),
+                hash_key=bytes(16),
+            )
+
+    in_time(refused)
+    assert not (tmp_path / "out").exists()
 
 
 def one_round(log_dir: Path, store: MemoryStore, state_dir: Path) -> None:

@@ -16,6 +16,7 @@ import structlog
 
 from sidecar.broker.files import FileBrokerFacts
 from sidecar.clock import SystemClock
+from sidecar.compactor import archive_job
 from sidecar.compactor.candidate_queue import Compacting
 from sidecar.compactor.topic_counts import RawReason, RawUploads
 from sidecar.compactor.wiring import compaction_in_run
@@ -173,7 +174,7 @@ def test_no_segment_is_nothing() -> None:
 
 
 def test_groups_do_not_wait_for_a_compaction_of_the_archive_and_status_and_metrics_have_the_reasons(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The archive's compaction never ends here; the copies are made and archived all the same."""
     topics = [
@@ -201,11 +202,10 @@ def test_groups_do_not_wait_for_a_compaction_of_the_archive_and_status_and_metri
         assert all(isinstance(one, Compacting) for one in work)
         return for_ever(work)
 
+    monkeypatch.setattr(archive_job, "ArchiveJobs", lambda *_: compact)
     with tools_for(log_dir, store, tmp_path / "state", producer_id_expiration_ms=None) as tools:
         running = replace(tools, clock=SystemClock())
-        with compaction_in_run(
-            settings, running, LocalEngines(), shown.append, wake=woken.set, compact=compact
-        ) as compaction:
+        with compaction_in_run(settings, running, LocalEngines(), shown.append, wake=woken.set) as compaction:
             rounds = ArchiveLoop(tools, rounds_scan(log_dir), compaction.before_upload)
             report = rounds.run_once()
             compaction.offer(report.led)
