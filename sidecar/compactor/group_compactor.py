@@ -11,9 +11,8 @@ from typing import Final, Protocol
 import numpy as np
 import structlog
 
-from producer_state.replay import CompletedTransaction, replay
+from producer_state.replay import CompletedTransaction
 from producer_state.table import ProducerTable
-from producer_state.wire import ProducerStateError
 from sidecar.clock import HasClock
 from sidecar.compaction.last_batches import LastBatches
 from sidecar.compaction.segments import SPLIT_BYTES
@@ -38,6 +37,7 @@ from sidecar.rewriting.run import Scanned, required, rewritten, scanned
 from sidecar.rewriting.segment_files import checked_file, write_log
 from sidecar.rewriting.work_files import LocalParts, cannot_be_written
 from sidecar.segment.bundle import CompactedCopy
+from sidecar.segment.reading import replayed
 from sidecar.storage.bandwidth import HasBudget
 
 _log = structlog.get_logger(__name__)
@@ -87,14 +87,17 @@ class GroupCompactor:
         groups = () if self.is_stopping() else self.waiting.take()
         if not groups:
             return False
-        with self._sparing(groups):
+        with ExitStack() as sparing:
+            # What only we bring into the page cache is given back, as that of segments which are archived as they are.
+            if self.tools.policy.spares_cache:
+                for log in (segment.log for group in groups for segment in group.segments):
+                    sparing.enter_context(spared(log.path, log.size_bytes))
             self._compact_all(groups)
         self.waiting.wake()
         return True
 
     def _compact_all(self, groups: Sequence[RolledGroup]) -> None:
-        looked = [(group, found) for group in groups if (found := self._look_over(group)) is not None]
-        jobs = [(group, found) for group, found in looked if found.segments]
+        jobs = [(group, found) for group in groups if (found := self._look_over(group)).segments]
         try:
             if jobs:
                 self._compact(jobs)
@@ -104,15 +107,6 @@ class GroupCompactor:
             if not self.is_stopping():
                 _log.critical("group_compaction_crashed", error=repr(error), exc_info=error)
             self._give_up([group for group, _ in jobs], CompactionCrashed(f"a fault of this program: {error!r}"))
-
-    @contextmanager
-    def _sparing(self, groups: Sequence[RolledGroup]) -> Iterator[None]:
-        """What only we bring into the page cache is given back, as that of segments which are archived as they are."""
-        with ExitStack() as done:
-            if self.tools.policy.spares_cache:
-                for segment in (segment for group in groups for segment in group.segments):
-                    done.enter_context(spared(segment.log.path, segment.log.size_bytes))
-            yield
 
     def _turn(self, device: int, *, goes_on: bool) -> AbstractContextManager[None]:
         """Our turn at a disk, for one split or less: uploads go on between two of them, and urgent ones at once.
@@ -151,7 +145,8 @@ class GroupCompactor:
         with process_store.taking_turns(lambda path: self._turn(devices[path], goes_on=True)):
             yield
 
-    def _look_over(self, group: RolledGroup) -> _LookedOver | None:
+    def _look_over(self, group: RolledGroup) -> _LookedOver:
+        """What is to be compacted of the group; the rest goes as it is, after an error all of it."""
         found = _LookedOver()
         table = group.known.table
         lag_ms = group.policy.min_compaction_lag_ms
@@ -170,7 +165,7 @@ class GroupCompactor:
             self.waiting.goes_raw(group.segments[len(found.segments) : count], RawReason.OPEN_TRANSACTION)
         except SidecarError as error:
             self._give_up([group], error)
-            return None
+            return _LookedOver()
         return found
 
     def _look_at(
@@ -188,7 +183,7 @@ class GroupCompactor:
         scanner, cutter = scan_file(log.path, base_offset=segment.base_offset, file=str(log.path)), Cutter(SPLIT_BYTES)
         largest_ms = -1
         for columns in self._in_turns(device, scanner):
-            table, ended = _replayed(table, columns, str(log.path))
+            table, ended = replayed(table, columns, str(log.path))
             completed += ended
             largest_ms = max(largest_ms, int(columns.max_timestamp_ms.max()))
             cutter.add(columns)
@@ -210,7 +205,7 @@ class GroupCompactor:
             scanner = scan_file(log.path, base_offset=base_offset, file=str(log.path))
             for columns in self._in_turns(group.files.directory_id[0], scanner):
                 stable = columns[: int(np.searchsorted(columns.base_offset, group.stable_end_offset))]
-                table, ended = _replayed(table, stable, str(log.path))
+                table, ended = replayed(table, stable, str(log.path))
                 found.completed += ended
                 if len(stable) < len(columns) or _first_open(table, end_offset) is None:
                     break
@@ -323,15 +318,6 @@ def _copy(
     return CompactedCopy(
         path, output.size_bytes, checked.crc32c, checked.built, str(job.rules.effective_strategy), parameters
     )
-
-
-def _replayed(
-    table: ProducerTable, columns: BatchColumns, file: str
-) -> tuple[ProducerTable, Sequence[CompletedTransaction]]:
-    try:
-        return replay(table, columns.facts())
-    except ProducerStateError as error:
-        raise PartitionError(f"{file}: {error}; a broker would refuse to load this log") from error
 
 
 def _first_open(table: ProducerTable, end_offset: int) -> int | None:

@@ -25,12 +25,10 @@ class SparkUnavailable(SidecarError):
 def java_home(configured: Path | None, environment: Mapping[str, str]) -> Path | None:
     """The home to start Java from, None for the `java` on the path. Raises SparkUnavailable without a Java 17 or newer."""
     named = configured or (Path(environment["JAVA_HOME"]) if environment.get("JAVA_HOME") else None)
-    if named is not None:
-        java: str | None = str(named / "bin" / "java")
-    else:
-        java = shutil.which("java", path=environment.get("PATH"))
-    if java is None or not os.access(java, os.X_OK):
-        where = f"{java} does not exist" if java else "there is no java on the path"
+    program = "java" if named is None else str(named / "bin" / "java")
+    java = shutil.which(program, path=environment.get("PATH"))
+    if java is None:
+        where = "there is no java on the path" if named is None else f"{program} does not exist"
         raise SparkUnavailable(
             f"Spark needs Java {OLDEST_JAVA} or newer, and {where}: install it ({_PACKAGES}), or set "
             "spark.java_home; without Java, use --engine local"

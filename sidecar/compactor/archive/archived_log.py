@@ -17,14 +17,13 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from producer_state.replay import CompletedTransaction, replay
+from producer_state.replay import CompletedTransaction
 from producer_state.table import ProducerTable
-from producer_state.wire import ProducerStateError
 from sidecar.archive.bundle import log_size_bytes
 from sidecar.archive.keys import below
 from sidecar.compaction.segments import SegmentInput
 from sidecar.compaction.verdicts import judge_splits
-from sidecar.errors import CorruptFile, PartitionError
+from sidecar.errors import CorruptFile
 from sidecar.host import process_store
 from sidecar.logformat.batches import BatchColumns, SegmentScanner
 from sidecar.logformat.window import ReadAt
@@ -33,6 +32,7 @@ from sidecar.ports import ObjectStore
 from sidecar.rewriting.job import Cutter, SurveyedSegment, input_of, padded
 from sidecar.rewriting.work_files import WorkFile, cannot_be_written, named_when_whole, nameless_file
 from sidecar.segment.archived_objects import reader, table_at_end
+from sidecar.segment.reading import replayed
 from sidecar.snapshots.tasks import LocalSegment
 from sidecar.store_settings import StoreSettings
 
@@ -66,11 +66,7 @@ class ArchivedLog:
     copy: Copy = Copy.NONE
 
     @property
-    def name(self) -> str:
-        return self.key
-
-    @property
-    def key(self) -> ObjectKey:
+    def name(self) -> ObjectKey:
         return below(self.root, self.segment.log_key)
 
     @property
@@ -97,7 +93,7 @@ class ArchivedLog:
     def opened(self) -> Iterator[SegmentInput]:
         """See CompactionSource. From the copy, if there is one. Reading raises StoreError."""
         with self._copy() as read_at:
-            yield input_of(self, read_at or reader(process_store.store_of(self.store), self.key, self.size_bytes))
+            yield input_of(self, read_at or reader(process_store.store_of(self.store), self.name, self.size_bytes))
 
     @contextmanager
     def fetched(self) -> Iterator[ReadAt]:
@@ -108,12 +104,12 @@ class ArchivedLog:
         store, copy = process_store.store_of(self.store), self._copy_path
         with self._copy() as read_at:
             if read_at is not None or self.copy is Copy.NONE:
-                yield read_at or reader(store, self.key, self.size_bytes)
+                yield read_at or reader(store, self.name, self.size_bytes)
                 return
         place = self.work_dir or Path(tempfile.gettempdir())
         with (
             nameless_file(place) if copy is None else named_when_whole(copy) as file,
-            fetched_into(file, store, self.key, self.size_bytes) as read_at,
+            fetched_into(file, store, self.name, self.size_bytes) as read_at,
         ):
             yield read_at
 
@@ -151,14 +147,9 @@ def fetched_into(file: WorkFile, store: ObjectStore, key: ObjectKey, size_bytes:
     When the context ends without an error, the file has all of them; an object that is too short has fewer.
     Reading raises StoreError, StagingFull.
     """
-    begins = range(0, size_bytes, RANGE_BYTES)
-    if len(begins) <= 1:
-        if size_bytes:
-            _fetch(file, store, key, size_bytes, 0)
-        yield partial(_read_at, file, ())
-        return
     pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="object-copy")
     try:
+        begins = range(0, size_bytes, RANGE_BYTES)
         ranges = [pool.submit(_fetch, file, store, key, size_bytes, begin) for begin in begins]
         yield partial(_read_at, file, ranges)
         for found in ranges:
@@ -173,12 +164,11 @@ def _fetch(file: WorkFile, store: ObjectStore, key: ObjectKey, size_bytes: int, 
 
 def _read_at(file: WorkFile, ranges: Sequence[Future[None]], position: int, buffer: memoryview) -> int:
     """A `ReadAt`. Ends with the range, so that nothing is read that has not come."""
-    if ranges:
-        number = position // RANGE_BYTES
-        if number >= len(ranges):
-            return 0
-        ranges[number].result()
-        buffer = buffer[: (number + 1) * RANGE_BYTES - position]
+    number = position // RANGE_BYTES
+    if number >= len(ranges):
+        return 0
+    ranges[number].result()
+    buffer = buffer[: (number + 1) * RANGE_BYTES - position]
     with cannot_be_written(file.place):  # a disk that fails may refuse to read, too
         return os.preadv(file.file.fileno(), [buffer], position)
 
@@ -187,6 +177,7 @@ _WINDOW_BYTES: Final = 4 * 1024 * 1024
 _AHEAD_BYTES: Final = 256 * 1024
 """Of the next segment, at once: transactions that are open at a segment's end mostly end in the first batches behind it."""
 _AHEAD_BATCHES: Final = 4
+_REMEDY: Final = "run verify --deep to see whether the object is damaged"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -251,20 +242,15 @@ class ArchivedSurvey:
             log.size_bytes,
             base_offset=log.base_offset,
             check_crc=False,
-            file=log.key,
+            file=log.name,
             window_bytes=window_bytes,
             max_batches=max_batches,
         )
         last_offset = -1
         for columns in scanner:
-            try:
-                table, ended = replay(table, columns.facts())
-            except ProducerStateError as error:
-                raise PartitionError(
-                    f"{log.key}: {error}; run verify --deep to see whether the object is damaged"
-                ) from error
+            table, ended = replayed(table, columns, log.name, _REMEDY)
             last_offset = int(columns.last_offset[-1])
-            yield columns, tuple(ended)
+            yield columns, ended
         scanner.require_exact()
         if last_offset >= log.end_offset:
-            raise CorruptFile(f"holds offset {last_offset}, but the segment ends at {log.end_offset}", file=log.key)
+            raise CorruptFile(f"holds offset {last_offset}, but the segment ends at {log.end_offset}", file=log.name)

@@ -93,9 +93,8 @@ class ArchiveCompactor:
         try:
             if running:
                 self._run(running, dry_run, done)
-        except (
-            Exception
-        ):  # Whatever ends all of them goes on to the caller: the uploads that no commit names must not stay.
+        except Exception:
+            # Whatever ends all of them goes on to the caller: the uploads that no commit names must not stay.
             if committed := [found.request.root for found in running if found.result and not found.result.error]:
                 _log.warning("compaction_ended_early", committed=committed, effect="the other partitions are unchanged")
             for found in unsettled(running):
@@ -139,8 +138,7 @@ class ArchiveCompactor:
         tell_once = cache(partial(self.tell, "committing"))
         try:
             with ThreadPoolExecutor(_THREADS, thread_name_prefix="compacted") as pool:
-                for _ in pool.map(partial(self._commit, before_put=tell_once), ready):
-                    continue
+                list(pool.map(partial(self._commit, before_put=tell_once), ready))
         finally:  # A fault of our own at one of them does not undo the others' commits.
             for found in ready:
                 if found.result is not None and found.result.error is None:
@@ -210,8 +208,7 @@ class ArchiveCompactor:
                 found.fail(error)
 
         with ThreadPoolExecutor(_THREADS, thread_name_prefix="archive-plans") as pool:
-            for _ in pool.map(plan, partitions):
-                continue
+            list(pool.map(plan, partitions))
         return unsettled(partitions)
 
     def _steps(

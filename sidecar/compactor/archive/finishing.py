@@ -92,11 +92,8 @@ def _finish(task: FinishTask) -> ArchivedSegment:
         with cannot_be_written(place):  # a disk that fails may refuse to read, too
             segment, indexes = _segment(task, log)
         last = task.output.sources[-1]
-        store, log_at, indexes_at = (
-            process_store.store_of(last.store),
-            below(last.root, segment.log_key),
-            below(last.root, segment.indexes_key),
-        )
+        store = process_store.store_of(last.store)
+        log_at, indexes_at = below(last.root, segment.log_key), below(last.root, segment.indexes_key)
         try:
             send_checked(store, log_at, FileSource(log.file.fileno(), log.size_bytes, log_at), segment.parts[0].crc32c)
             send_bytes(store, indexes_at, indexes)

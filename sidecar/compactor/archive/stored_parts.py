@@ -57,22 +57,20 @@ class StoredParts:
 
     def pieces(self, number: int, size_bytes: int) -> Iterator[memoryview]:
         """See Parts. Raises StoreError."""
-        keys = self._keys(number)
-        if not keys:
-            raise PartitionError(f"{self.prefix}{number:08d}: a part of this job no longer exists: compact again")
+        store, place = process_store.store_of(self.store), f"{self.prefix}{number:08d}"
+        key = next((facts.key for facts in store.list(f"{place}-")), None)
+        if key is None:
+            raise PartitionError(f"{place}: a part of this job no longer exists: compact again")
         left = size_bytes
-        for content in process_store.store_of(self.store).stream(keys[0]):
+        for content in store.stream(key):
             piece = memoryview(content)[:left]
             yield piece
             left -= len(piece)
             if not left:
                 return
-        raise PartitionError(f"{keys[0]}: this part of the job ends {left} bytes too early: compact again")
+        raise PartitionError(f"{key}: this part of the job ends {left} bytes too early: compact again")
 
     def forget_all(self) -> None:
         """Take away whatever is left of the job. Raises StoreError."""
         store = process_store.store_of(self.store)
         store.delete([facts.key for facts in store.list(self.prefix)])
-
-    def _keys(self, number: int) -> list[ObjectKey]:
-        return [facts.key for facts in process_store.store_of(self.store).list(f"{self.prefix}{number:08d}-")]
