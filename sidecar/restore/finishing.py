@@ -22,14 +22,20 @@ from sidecar.logformat.names import LEADER_EPOCH_CHECKPOINT, Suffix, file_name
 from sidecar.model import ArchivedSegment, LeaderEpoch, PartName, TopicPartition
 from sidecar.plurals import plural
 from sidecar.ports import ObjectStore
-from sidecar.restore.gap_transactions import UnsettledTransaction, ended_in_hole, kept_producers, require_room
+from sidecar.restore.gap_transactions import (
+    UnsettledTransaction,
+    archived_state,
+    ended_in_hole,
+    kept_producers,
+    require_room,
+)
 from sidecar.restore.plan import PartitionPlan
 from sidecar.restore.request import OpenTransactionMode
-from sidecar.restore.segment_check import archived_state, fetch_parts
 from sidecar.restore.segments import FLAT_EPOCH, PartitionRestore, RestoredSegment
 from sidecar.restore.staging import new_file, owner_for, translating
 from sidecar.restore.target import CHECKPOINTS
 from sidecar.segment import dropped_producers
+from sidecar.segment.log_check import fetch_parts
 from sidecar.snapshots.disk_partition import checkpointed
 
 

@@ -17,12 +17,12 @@ from producer_state.table import ProducerTable
 from producer_state.wire import ProducerStateError
 from sidecar.errors import PartitionError
 from sidecar.logformat.indexes.transaction_index import read_transaction_index
-from sidecar.model import PartName, TopicPartition
+from sidecar.model import ArchivedSegment, PartName, TopicPartition
 from sidecar.plurals import plural
 from sidecar.ports import ObjectStore
 from sidecar.restore.plan import PartitionPlan, SegmentPlan
-from sidecar.restore.segment_check import archived_state
 from sidecar.restore.staging import StagedPartition, translating
+from sidecar.segment.log_check import fetch_parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +106,12 @@ def _open(entries: Iterable[ProducerEntry]) -> Iterator[tuple[int, ProducerEntry
     for entry in entries:
         if entry.current_txn_first_offset is not None:
             yield entry.current_txn_first_offset, entry
+
+
+def archived_state(store: ObjectStore, root: str, segment: ArchivedSegment) -> ProducerTable:
+    """The producers at a segment's end, as they were archived. Raises CorruptFile, StoreError."""
+    content = fetch_parts(store, root, segment)[PartName.PRODUCER_SNAPSHOT]
+    return ProducerTable.from_snapshot(segment.end_offset, content)
 
 
 def state_at_last_base(store: ObjectStore, partition: PartitionPlan, parts: Mapping[PartName, bytes]) -> ProducerTable:

@@ -19,13 +19,13 @@ from sidecar.logformat.indexes.offset_index import read_offset_index
 from sidecar.model import ArchivedSegment, ObjectKey, PartName
 from sidecar.plurals import plural
 from sidecar.ports import MIB, ObjectStore
-from sidecar.restore.gap_transactions import ended_in_hole, require_room
+from sidecar.restore.gap_transactions import archived_state, ended_in_hole, require_room
 from sidecar.restore.histories import READERS
 from sidecar.restore.outcome import PartitionOutcome
 from sidecar.restore.plan import PartitionPlan, plan_partition
 from sidecar.restore.request import OpenTransactionMode, ProducerStateMode, RestoreRequest
-from sidecar.restore.segment_check import archived_state, fetch_parts
 from sidecar.segment.archived_objects import read_part, reader
+from sidecar.segment.log_check import fetch_parts
 
 _WINDOW_BYTES = 64 * 1024
 _SEARCH_WINDOW_BYTES = 4 * MIB

@@ -27,9 +27,10 @@ from sidecar.restore.decisions import Decisions
 from sidecar.restore.gap_transactions import state_at_last_base
 from sidecar.restore.plan import INDEX_SUFFIXES, PartitionPlan, SegmentPlan
 from sidecar.restore.request import LeaderEpochMode, ProducerStateMode
-from sidecar.restore.segment_check import BatchCheck, fetch_parts
 from sidecar.restore.staging import NewFile, StagedPartition, translating
+from sidecar.segment.log_check import ExpectedLog, LogCheck, fetch_parts
 from sidecar.segment.reading import replayed
+from sidecar.snapshots.gaps import rows_with_gaps
 
 _COPY_BYTES = 4 * MIB
 
@@ -247,10 +248,11 @@ def _fetch_log(
     segment = plan.segment
     key = below(work.plan.state.lineage.root, segment.log_key)
     _stream(work, segment, key, log)
-    check, cut = BatchCheck(segment, key), Cut(plan)
+    check, cut, has_gaps = LogCheck(ExpectedLog.of_commit(segment), key), Cut(plan), False
     producers = state_at_last_base(work.store, work.plan, parts) if plan.is_cut_at_end else None
     scanner = _scanner(log, log_size_bytes(segment), segment.base_offset, key)
     for columns in scanner:
+        has_gaps |= len(rows_with_gaps(columns, check.last_offset + 1)) > 0
         check.add(columns)
         before_end = columns[: cut.add(columns)]
         # What lies below a cut at its beginning counts, too: a marker there has ended a transaction that began earlier.
@@ -259,7 +261,7 @@ def _fetch_log(
         if work.flattens:
             flatten_epochs(log, columns)
     check.finish(scanner)
-    return cut, producers, check.has_gaps
+    return cut, producers, has_gaps or check.last_offset + 1 < segment.end_offset
 
 
 def _stream(work: PartitionRestore, segment: ArchivedSegment, key: ObjectKey, log: NewFile) -> None:

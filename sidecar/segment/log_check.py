@@ -10,7 +10,8 @@ from crc32c import crc32c
 
 from producer_state.snapshot import read_snapshot
 from producer_state.wire import ProducerStateError
-from sidecar.errors import CorruptFile
+from sidecar.archive.keys import below
+from sidecar.errors import CorruptFile, ObjectDamaged
 from sidecar.logformat.batches import BatchColumns, SegmentScanner
 from sidecar.logformat.headers import LARGEST_POSITION
 from sidecar.logformat.indexes import offset_index, time_index, transaction_index
@@ -22,7 +23,8 @@ from sidecar.logformat.indexes.verdict import IndexState
 from sidecar.logformat.leader_epochs import read_leader_epochs
 from sidecar.logformat.window import ReadAt
 from sidecar.model import ArchivedSegment, PartName
-from sidecar.ports import MIB
+from sidecar.ports import MIB, ObjectStore
+from sidecar.segment.archived_objects import read_parts
 from sidecar.storage.checksums import hex_text
 
 WINDOW_BYTES: Final = MIB
@@ -180,6 +182,21 @@ def check_log(
     except CorruptFile as error:
         problem = error
     return reads.finish(), problem
+
+
+def fetch_parts(store: ObjectStore, root: str, segment: ArchivedSegment) -> Mapping[PartName, bytes]:
+    """The small parts of a segment, each checked against its commit and by what a broker demands of it.
+
+    Raises CorruptFile, StoreError.
+    """
+    key = below(root, segment.indexes_key)
+    try:
+        parts = read_parts(store, root, segment)
+    except ObjectDamaged as error:
+        raise CorruptFile(str(error), file=key) from error
+    for name, problem in unreadable_parts(parts, segment.base_offset):
+        raise CorruptFile(f"part {name}: {problem}", file=key) from problem
+    return parts
 
 
 def unreadable_parts(

@@ -24,7 +24,7 @@ from sidecar.compaction.rules import CompactionRules
 from sidecar.compactor.archive.archived_log import LAST_MODIFIED, ArchivedLog
 from sidecar.compactor.archive.plan import CompactionRequest, PartitionInWork
 from sidecar.engine_ports import TO_DRIVER, Row, StageEngine, Stages
-from sidecar.errors import CorruptFile, PartitionError, SidecarError
+from sidecar.errors import PartitionError, SidecarError
 from sidecar.host import process_store
 from sidecar.logformat.files import PositionalFile
 from sidecar.logformat.leader_epochs import epochs_of
@@ -33,8 +33,7 @@ from sidecar.randomness import Randomness
 from sidecar.rewriting.job import CompactedOutput
 from sidecar.rewriting.segment_files import checked_log, joined
 from sidecar.rewriting.work_files import Parts, WorkFile, cannot_be_written, nameless_file
-from sidecar.segment.archived_objects import read_parts
-from sidecar.segment.log_check import unreadable_parts
+from sidecar.segment.log_check import fetch_parts
 from sidecar.storage.source import FileSource
 
 
@@ -112,7 +111,7 @@ def _segment(task: FinishTask, log: WorkFile) -> tuple[ArchivedSegment, bytes]:
         PositionalFile(log.file.fileno()), log.size_bytes, output, f"{root}: compacted segment at {output.base_offset}"
     )
     built = checked.built
-    old = read_parts(process_store.store_of(output.sources[-1].store), root, sources[-1])
+    old = fetch_parts(process_store.store_of(output.sources[-1].store), root, sources[-1])
     indexes, parts = assemble_indexes(
         built.offset_index,
         built.time_index,
@@ -127,8 +126,6 @@ def _segment(task: FinishTask, log: WorkFile) -> tuple[ArchivedSegment, bytes]:
             f"{len(indexes)} bytes, readers accept at most {INDEXES_BYTES_MAX}. Nothing was committed: compact with "
             "a smaller segment_bytes"
         )
-    for name, error in unreadable_parts(old, sources[-1].base_offset):
-        raise CorruptFile(f"part {name}: {error}", file=below(root, sources[-1].indexes_key)) from error
     segment_id = fresh_id(task.randomness)
     segment = ArchivedSegment(
         segment_id=segment_id,
