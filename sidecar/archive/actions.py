@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Final, TypeAlias
 
@@ -109,7 +109,7 @@ class Purge:
 class Clean:
     """The live segments of `[base_offset, end_offset)` have been compacted together, so that none holds a loser.
 
-    Segments above were not checked: they are dirty, whatever their generation.
+    Segments above were not checked: they are dirty, whatever their generation. Stored: its fields are those of its JSON.
     """
 
     base_offset: int
@@ -149,23 +149,13 @@ def action_to_json(action: Action) -> Json:
         case Purge(segment_ids):
             return {"type": "purge", "segment_ids": list(segment_ids)}
         case Clean():
-            return {"type": "clean", **clean_to_json(action)}
+            return {"type": "clean", **asdict(action)}
         case DeleteRecords(before_offset):
             return {"type": "delete_records", "before_offset": before_offset}
 
 
-def clean_to_json(clean: Clean) -> dict[str, Json]:
-    """The fields of a clean range, in commits and checkpoints."""
-    return {
-        "base_offset": clean.base_offset,
-        "end_offset": clean.end_offset,
-        "strategy": clean.strategy,
-        "strategy_parameters": dict(clean.strategy_parameters),
-    }
-
-
 def clean_from_json(found: JsonObject) -> Clean:
-    """Inverse of `clean_to_json`. Raises CorruptFile."""
+    """A clean range, in a commit or a checkpoint. Inverse of `asdict`. Raises CorruptFile."""
     return Clean(*read_span(found), found.text("strategy"), found.texts("strategy_parameters"))
 
 

@@ -5,9 +5,10 @@ It is a convenience, never the truth: a damaged one is passed over.
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 from sidecar.archive.actions import (
     clean_from_json,
-    clean_to_json,
     read_id,
     read_keep_ms,
     read_optional_id,
@@ -48,10 +49,7 @@ def encode_checkpoint(state: PartitionState) -> bytes:
             "highest_leader_epoch": state.highest_leader_epoch,
             "end_offset": state.end_offset,
             "segments": [segment_to_json(segment) for segment in state.segments],
-            "holes": [
-                {"base_offset": hole.base_offset, "end_offset": hole.end_offset, "reason": hole.reason}
-                for hole in state.holes
-            ],
+            "holes": [asdict(hole) for hole in state.holes],
             "removed": [
                 {
                     "segment_id": removed.segment_id,
@@ -64,7 +62,7 @@ def encode_checkpoint(state: PartitionState) -> bytes:
                 }
                 for removed in state.removed
             ],
-            "clean": None if state.clean is None else clean_to_json(state.clean),
+            "clean": None if state.clean is None else asdict(state.clean),
             **({"deleted_before_offset": state.deleted_before_offset} if state.deleted_before_offset else {}),
         }
     )

@@ -6,7 +6,8 @@ vouch for it. The SHA-256 of the whole, seal included, is in its successor.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import partial
 from hashlib import sha256
 
 from sidecar.archive.actions import Action, action_from_json, action_to_json, read_optional_id
@@ -26,6 +27,7 @@ class Writer:
     """Who writes. `leader_epoch` is the epoch under which its broker leads, -1 if unknown.
 
     `instance` identifies the process (host, pod, process id), `program` names their version. Both are for people.
+    Stored: the fields are those of its JSON.
     """
 
     broker_id: int
@@ -70,12 +72,7 @@ def encode_commit(commit: Commit) -> bytes:
             "topic": commit.topic_partition.topic,
             "partition": commit.topic_partition.partition,
             "topic_id": commit.topic_id,
-            "writer": {
-                "broker_id": commit.writer.broker_id,
-                "leader_epoch": commit.writer.leader_epoch,
-                "instance": commit.writer.instance,
-                "program": commit.writer.program,
-            },
+            "writer": asdict(commit.writer),
             "actions": [action_to_json(action) for action in commit.actions],
         }
     )
@@ -91,9 +88,7 @@ def decode_commit(data: bytes | memoryview, file: str = "") -> Commit:
     found = read_object(unseal("commit", data, file), file)
     check_format(found, FORMAT, VERSION)
     number = found.integer("number")
-    previous = (
-        None if found.optional("previous_sha256", found.text) is None else found.hexadecimal("previous_sha256", 64)
-    )
+    previous = found.optional("previous_sha256", partial(found.hexadecimal, digits=SHA256_DIGITS))
     if (previous is None) != (number == 0):
         found.refuse("previous_sha256", "null in commit 0, a SHA-256 in every other")
     writer = found.nested("writer")

@@ -12,7 +12,7 @@ from sidecar.model import ArchivedSegment, SnapshotOrigin
 
 @dataclass(frozen=True, slots=True, order=True)
 class Hole:
-    """Offsets `[base_offset, end_offset)` that are recorded as lost."""
+    """Offsets `[base_offset, end_offset)` that are recorded as lost. Stored: its fields are those of its JSON."""
 
     base_offset: int
     end_offset: int
