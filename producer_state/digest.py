@@ -11,7 +11,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from producer_state.facts import FACTS, NO_PROBLEM, BatchFacts, Int64Column, InvalidTxnState, problem_at
+from producer_state.facts import (
+    FACTS,
+    INVALID_TXN_STATE,
+    NO_PROBLEM,
+    BatchFacts,
+    BatchProblem,
+    Int64Column,
+    problem_at,
+)
 from producer_state.kernel_library import LIBRARY, Block
 from producer_state.snapshot import ENTRY_DTYPE, Rows
 from producer_state.table import ProducerTable
@@ -145,7 +153,7 @@ class DigestBuilder:
 
 
 def merge(first: SegmentDigest, second: SegmentDigest) -> SegmentDigest:
-    """Digest of two adjacent stretches. Associative. Raises InvalidTxnState; ValueError if they are not adjacent."""
+    """Digest of two adjacent stretches. Associative. Raises BatchProblem; ValueError if they are not adjacent."""
     a, b = first.coverage, second.coverage
     if a.end_offset != b.start_offset:
         raise ValueError(f"digests are not adjacent: one ends at {a.end_offset}, the next starts at {b.start_offset}")
@@ -165,7 +173,7 @@ def merge(first: SegmentDigest, second: SegmentDigest) -> SegmentDigest:
 
 
 def apply(state: ProducerTable, digest: SegmentDigest) -> ProducerTable:
-    """The state at the digest's end from the state at its start. Raises InvalidTxnState; ValueError if they do not meet."""
+    """The state at the digest's end from the state at its start. Raises BatchProblem; ValueError if they do not meet."""
     if state.end_offset != digest.coverage.start_offset:
         raise ValueError(f"a state at {state.end_offset} cannot take a digest from {digest.coverage.start_offset} on")
     rows = np.empty(len(state.rows) + len(digest.rows), ENTRY_DTYPE)
@@ -177,4 +185,5 @@ def apply(state: ProducerTable, digest: SegmentDigest) -> ProducerTable:
 def _refuse_plain_batch(digest: SegmentDigest, offender: int) -> None:
     if offender >= 0:
         row = digest.rows[offender]
-        raise InvalidTxnState(producer_id=int(row["producer_id"]), offset=int(row["first_plain_offset"]))
+        producer_id, offset = int(row["producer_id"]), int(row["first_plain_offset"])
+        raise BatchProblem(INVALID_TXN_STATE, producer_id=producer_id, offset=offset)

@@ -71,51 +71,29 @@ FACTS = (_WIDE, _WIDE, _WIDE, _HALF, _WORD, _WIDE, _HALF, _WORD, _BYTE, _WORD, _
 """`BatchFacts.columns` as parameters of a kernel."""
 
 
+_WHAT = {
+    # A broker refuses to load such a log. Source: ProducerAppendInfo.appendDataBatch.
+    INVALID_TXN_STATE: "a batch outside of transactions while the producer's transaction is open (expected its commit or abort "
+    "marker first); keep the log and repair the partition before it is used",
+    # Source: EndTransactionMarker.deserialize.
+    MALFORMED: "its control record is not an end-transaction marker (expected type 0 or 1 and a value of 6 bytes or more)",
+    NOT_ASCENDING: "batches are not in log order (expected offset {expected_offset} or above)",
+}
+
+
 class BatchProblem(ProducerStateError):
-    """A batch that no broker could apply either; `producer_id` and the batch's base `offset` say which."""
+    """A batch that no broker could apply either; `producer_id` and the batch's base `offset` say which, `problem` why."""
 
-    what = ""
-
-    def __init__(self, *, producer_id: int, offset: int, what: str = "") -> None:
-        super().__init__(f"offset {offset}, producer {producer_id}: {what or self.what}")
+    def __init__(self, problem: int, *, producer_id: int, offset: int, expected_offset: int = 0) -> None:
+        """Args: expected_offset: where the batch may begin at the lowest, for NOT_ASCENDING."""
+        what = _WHAT[problem].format(expected_offset=expected_offset)
+        super().__init__(f"offset {offset}, producer {producer_id}: {what}")
+        self.problem = problem
         self.producer_id = producer_id
         self.offset = offset
-
-
-class InvalidTxnState(BatchProblem):
-    """A batch outside of transactions from a producer whose transaction is open. A broker refuses to load such a log.
-
-    Source: ProducerAppendInfo.appendDataBatch.
-    """
-
-    what = (
-        "a batch outside of transactions while the producer's transaction is open (expected its commit or abort "
-        "marker first); keep the log and repair the partition before it is used"
-    )
-
-
-class MalformedMarker(BatchProblem):
-    """A control batch of a producer whose record is neither a commit nor an abort marker.
-
-    Source: EndTransactionMarker.deserialize.
-    """
-
-    what = "its control record is not an end-transaction marker (expected type 0 or 1 and a value of 6 bytes or more)"
-
-
-class OffsetsNotAscending(BatchProblem):
-    """A batch begins below the end of the one before it."""
-
-    def __init__(self, *, producer_id: int, offset: int, expected_offset: int) -> None:
-        what = f"batches are not in log order (expected offset {expected_offset} or above)"
-        super().__init__(producer_id=producer_id, offset=offset, what=what)
 
 
 def problem_at(facts: BatchFacts, row: int, problem: int, expected_offset: int) -> BatchProblem:
     """The error for what a kernel found at a row."""
     producer_id, offset = int(facts.producer_id[row]), int(facts.base_offset[row])
-    if problem == INVALID_TXN_STATE:
-        return InvalidTxnState(producer_id=producer_id, offset=offset)
-    if problem == MALFORMED:
-        return MalformedMarker(producer_id=producer_id, offset=offset)
-    return OffsetsNotAscending(producer_id=producer_id, offset=offset, expected_offset=expected_offset)
+    return BatchProblem(problem, producer_id=producer_id, offset=offset, expected_offset=expected_offset)

@@ -64,7 +64,7 @@ def questions_of(
 ) -> Questions:
     """What a replay of adjacent digests from `start_offset` on leaves open at any of the boundaries (ascending).
 
-    `later_markers`: producers of markers above the last digest. Raises InvalidTxnState.
+    `later_markers`: producers of markers above the last digest. Raises BatchProblem.
     """
     last_marker = np.empty(0, np.int64)
     last_batch: dict[int, int] = {}

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass, fields
 from operator import attrgetter
-from typing import Annotated, TypedDict
+from typing import Annotated, Any
 
 import crc32c
 import numpy as np
@@ -143,16 +143,8 @@ def entries_of(rows: Rows) -> tuple[ProducerEntry, ...]:
     )
 
 
-class SnapshotDescription(TypedDict):
-    """The JSON of `inspect X.snapshot --json`: stable, tools rely on it."""
-
-    kind: str
-    version: int
-    entries: list[dict[str, int | None]]
-
-
-def describe(data: bytes | bytearray | memoryview) -> SnapshotDescription:
-    """The snapshot as JSON-able values; an absent transaction is None. Raises CorruptSnapshot."""
+def describe(data: bytes | bytearray | memoryview) -> dict[str, Any]:
+    """The JSON of `inspect X.snapshot --json`: stable, tools rely on it. An absent transaction is None. Raises CorruptSnapshot."""
     return {"kind": "snapshot", "version": VERSION, "entries": [asdict(entry) for entry in read_snapshot(data)]}
 
 

@@ -9,12 +9,13 @@ from dataclasses import replace
 
 from producer_state.facts import (
     CONTROL,
+    INVALID_TXN_STATE,
+    MALFORMED,
     MARKER_ABORT,
     MARKER_COMMIT,
     TRANSACTIONAL,
     BatchFacts,
-    InvalidTxnState,
-    MalformedMarker,
+    BatchProblem,
 )
 from producer_state.replay import CompletedTransaction
 from producer_state.snapshot import NONE, ProducerEntry
@@ -37,7 +38,7 @@ def apply_batch(state: State, facts: BatchFacts, row: int) -> CompletedTransacti
             return None
         marker = int(facts.marker_type[row])
         if marker not in (MARKER_ABORT, MARKER_COMMIT):
-            raise MalformedMarker(producer_id=producer_id, offset=offset)
+            raise BatchProblem(MALFORMED, producer_id=producer_id, offset=offset)
         state[producer_id] = replace(
             _in_epoch(entry, int(facts.producer_epoch[row])),
             coordinator_epoch=int(facts.coordinator_epoch[row]),
@@ -48,7 +49,7 @@ def apply_batch(state: State, facts: BatchFacts, row: int) -> CompletedTransacti
     transactional = bool(attributes & TRANSACTIONAL)
     first_offset = entry.current_txn_first_offset
     if first_offset is not None and not transactional:
-        raise InvalidTxnState(producer_id=producer_id, offset=offset)
+        raise BatchProblem(INVALID_TXN_STATE, producer_id=producer_id, offset=offset)
     last_offset = int(facts.last_offset[row])
     state[producer_id] = replace(
         _in_epoch(entry, int(facts.producer_epoch[row])),

@@ -10,10 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from producer_state.digest import DigestBuilder, SegmentDigest, apply, merge
-from producer_state.facts import BatchFacts, InvalidTxnState, MalformedMarker, OffsetsNotAscending
+from producer_state.facts import INVALID_TXN_STATE, MALFORMED, NOT_ASCENDING, BatchFacts, BatchProblem
 from producer_state.replay import replay
 from producer_state.table import ProducerTable
-from producer_state.wire import ProducerStateError
 from tests.producer_state.plain_rules import State, apply_all
 from tests.producer_state.random_logs import Batch, RandomLog, data, digest_batches, facts_of, marker, random_log
 
@@ -99,11 +98,11 @@ def test_digests_survive_pickling(log: RandomLog) -> None:
     assert pickle.loads(pickle.dumps(digest)) == digest  # noqa: S301
 
 
-def plain_rules_problem(facts: BatchFacts) -> tuple[type, int] | None:
+def plain_rules_problem(facts: BatchFacts) -> tuple[int, int] | None:
     try:
         apply_all({}, facts)
-    except (InvalidTxnState, MalformedMarker) as error:
-        return type(error), error.offset
+    except BatchProblem as error:
+        return error.problem, error.offset
     return None
 
 
@@ -134,11 +133,11 @@ def test_the_offending_batch_is_named_alike_by_all(seed: int, at: int, fault: st
         if expected is None:
             way()
             continue
-        with pytest.raises(ProducerStateError) as found:
+        with pytest.raises(BatchProblem) as found:
             way()
-        assert isinstance(found.value, InvalidTxnState | MalformedMarker)
+        assert found.value.problem in {INVALID_TXN_STATE, MALFORMED}
         if way is not merged and way is not fold:
-            assert (type(found.value), found.value.offset) == expected
+            assert (found.value.problem, found.value.offset) == expected
 
 
 def test_many_producers_make_the_tables_grow() -> None:
@@ -149,13 +148,14 @@ def test_many_producers_make_the_tables_grow() -> None:
 
 
 def test_batches_out_of_order_are_refused() -> None:
-    with pytest.raises(OffsetsNotAscending, match=r"offset 3, producer 1: .*expected offset 5 or above"):
+    with pytest.raises(BatchProblem, match=r"offset 3, producer 1: .*expected offset 5 or above"):
         digest_batches(facts_of([data(4, 1), data(3, 1)]), 0, 9)
 
 
 def test_a_batch_below_the_segments_base_is_refused() -> None:
-    with pytest.raises(OffsetsNotAscending):
+    with pytest.raises(BatchProblem) as found:
         digest_batches(facts_of([data(4, 1)]), 5, 9)
+    assert found.value.problem == NOT_ASCENDING
 
 
 def test_a_batch_at_or_above_the_next_base_is_refused() -> None:

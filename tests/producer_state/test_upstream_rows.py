@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from producer_state.digest import SegmentDigest, apply
-from producer_state.facts import InvalidTxnState
+from producer_state.facts import BatchProblem
 from producer_state.replay import CompletedTransaction, replay
 from producer_state.snapshot import ProducerEntry
 from producer_state.table import Expiration, ProducerTable
@@ -67,11 +67,11 @@ def test_62_update_producer_transaction_state() -> None:
 
 def test_63_non_transactional_append_with_ongoing_transaction() -> None:
     open_transaction, plain = data(0, PID, txn=True), data(1, PID, sequence=1)
-    with pytest.raises(InvalidTxnState, match="offset 1, producer 1") as found:
+    with pytest.raises(BatchProblem, match="offset 1, producer 1: a batch outside of transactions") as found:
         replay(ProducerTable.blank(), facts_of([open_transaction, plain]))
     assert (found.value.producer_id, found.value.offset) == (PID, 1)
     before, _ = replayed(open_transaction)
-    with pytest.raises(InvalidTxnState, match="offset 1, producer 1"):
+    with pytest.raises(BatchProblem, match="offset 1, producer 1: a batch outside of transactions"):
         apply(before, digest_batches(facts_of([plain]), 1, 2))
 
 

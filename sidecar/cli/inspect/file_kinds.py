@@ -298,7 +298,7 @@ def small_content(name: str, data: bytes, base_offset: int, file: str, *, may_en
 def read_snapshot_file(data: bytes, file: str) -> Mapping[str, Any]:
     """A producer snapshot as one object. Raises CorruptFile."""
     try:
-        return {**describe(data)}
+        return describe(data)
     except CorruptSnapshot as error:
         raise CorruptFile(error.what, file=file, position=error.position) from error
 
