@@ -38,7 +38,7 @@ class _KnownOnce:
 
     store: ObjectStore
 
-    def run(self, checks: Sequence[Check]) -> Generator[Checked, None, None]:
+    def __call__(self, checks: Sequence[Check]) -> Generator[Checked, None, None]:
         for check in checks:
             yield self._checked(check)
 

@@ -6,7 +6,7 @@ from sidecar.clock import Clock
 from sidecar.model import ObjectKey
 from sidecar.ports import ObjectStore
 from sidecar.verify import verify
-from sidecar.verify.segments import ChecksInThreads
+from sidecar.verify.segments import check_in_threads
 from sidecar.verify.verify import PartitionVerification, store_now_ms
 
 
@@ -17,5 +17,5 @@ def verify_partition(
     planned = verify._plan(store, root, clock, deep=deep)
     if isinstance(planned, PartitionVerification):
         return planned
-    checked = list(ChecksInThreads(store, workers, deep).run(planned.checks))
+    checked = list(check_in_threads(store, workers, planned.checks, deep=deep))
     return verify._finish(store, lambda: store_now_ms(store, clock), planned, checked)

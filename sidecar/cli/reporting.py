@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -146,10 +147,10 @@ def _checks(settings: Settings, *, deep: bool) -> Iterator[Checks | None]:
         yield None
         return
     from sidecar.spark.engine import SparkEngine
-    from sidecar.verify.segments import PRELOADED, ChecksOnEngine
+    from sidecar.verify.segments import PRELOADED, scrub_on_engine
 
     with embedded_spark(settings, PRELOADED) as spark:
-        yield ChecksOnEngine(settings.store, SparkEngine(spark))
+        yield partial(scrub_on_engine, settings.store, SparkEngine(spark))
 
 
 def _settings(

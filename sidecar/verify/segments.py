@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
-from typing import Final, Protocol
+from typing import Final, TypeAlias
 
 from sidecar.archive.bundle import cut_part, indexes_size_bytes, log_size_bytes
 from sidecar.archive.keys import below
@@ -195,41 +195,25 @@ class Checked:
     retryable: bool = False
 
 
-class Checks(Protocol):
-    """Where archived segments are checked: threads of this process, or tasks of an engine."""
-
-    def run(self, checks: Sequence[Check]) -> Generator[Checked, None, None]:
-        """The findings in the order of the checks, as they come."""
+Checks: TypeAlias = Callable[[Sequence[Check]], Generator[Checked, None, None]]
+"""Checks archived segments, and gives the findings in their order, as they come."""
 
 
-@dataclass(frozen=True, slots=True)
-class ChecksInThreads:
-    """Runs checks in threads of this process: the store's answers are waited for, and the kernels release the GIL."""
-
-    store: ObjectStore
-    workers: int
-    deep: bool
-
-    def run(self, checks: Sequence[Check]) -> Generator[Checked, None, None]:
-        def check(one: Check) -> Checked:
-            return _checked(self.store, one, deep=self.deep)
-
-        with ThreadPoolExecutor(self.workers, thread_name_prefix="verify") as pool:
-            yield from pool.map(check, checks)
+def check_in_threads(
+    store: ObjectStore, workers: int, checks: Sequence[Check], *, deep: bool
+) -> Generator[Checked, None, None]:
+    """In threads of this process: the store's answers are waited for, and the kernels release the GIL."""
+    with ThreadPoolExecutor(workers, thread_name_prefix="verify") as pool:
+        yield from pool.map(partial(_checked, store, deep=deep), checks)
 
 
-@dataclass(frozen=True, slots=True)
-class ChecksOnEngine:
-    """Runs deep checks as tasks, each process with a store of its own."""
-
-    settings: StoreSettings
-    engine: TaskEngine
-
-    def run(self, checks: Sequence[Check]) -> Generator[Checked, None, None]:
-        """See `Checks`. Raises what the engine raises."""
-        groups = grouped(checks, lambda check: log_size_bytes(check.segment), _TASK_BYTES, _TASK_SEGMENTS)
-        for answer in self.engine.run(partial(scrub, self.settings), list(groups)):
-            yield from answer
+def scrub_on_engine(
+    settings: StoreSettings, engine: TaskEngine, checks: Sequence[Check]
+) -> Generator[Checked, None, None]:
+    """Deep checks as tasks, each process with a store of its own. Raises what the engine raises."""
+    groups = grouped(checks, lambda check: log_size_bytes(check.segment), _TASK_BYTES, _TASK_SEGMENTS)
+    for answer in engine.run(partial(scrub, settings), list(groups)):
+        yield from answer
 
 
 def scrub(settings: StoreSettings, checks: Sequence[Check]) -> list[Checked]:

@@ -37,7 +37,7 @@ from sidecar.ports import ObjectStore
 from sidecar.reporting.advice import advised, finding
 from sidecar.storage.leftovers import list_uploads
 from sidecar.storage.store_clock import read_store_clock
-from sidecar.verify.segments import Check, Checked, Checks, ChecksInThreads, Problem, ProblemKind
+from sidecar.verify.segments import Check, Checked, Checks, Problem, ProblemKind, check_in_threads
 from sidecar.verify.status import Outage, PartitionRow, row_of, unreadable_row
 
 UPLOAD_MS_MAX: Final = 15 * 60 * 1000
@@ -205,7 +205,7 @@ def verify_archive(
     One that cannot be read is a finding like others. Raises StoreError where the store itself fails, and what `checks` raises:
     who checks the segments, by default threads of this process.
     """
-    driver = checks or ChecksInThreads(store, DEEP_WORKERS if deep else WORKERS, deep)
+    driver = checks or partial(check_in_threads, store, DEEP_WORKERS if deep else WORKERS, deep=deep)
     outage, reading, once = Outage(), threading.Lock(), cache(partial(store_now_ms, store, clock))
 
     def now_ms() -> int:
@@ -235,7 +235,7 @@ def _in_order(
 ) -> Iterator[PartitionVerification]:
     """Each lineage as soon as its segments have been checked; unreferenced objects are listed meanwhile."""
     waiting: deque[Future[PartitionVerification]] = deque()
-    stream = driver.run([check for one in planned if isinstance(one, _Planned) for check in one.checks])
+    stream = driver([check for one in planned if isinstance(one, _Planned) for check in one.checks])
     with closing(stream):
         for one in planned:
             segments = len(one.state.segments) if isinstance(one, _Planned) else 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from sidecar.ports import ObjectStore
 from sidecar.storage.opening import open_store
 from sidecar.store_settings import StoreSettings
 from sidecar.verify import segments, verify
-from sidecar.verify.segments import Check, ChecksOnEngine
+from sidecar.verify.segments import Check, scrub_on_engine
 from sidecar.verify.verify import verify_archive
 from tests.archive.example import FIRST, LINEAGE, many_partitions
 from tests.fakes.memory_store import Fault, FaultKind, MemoryStore
@@ -46,7 +47,7 @@ def test_the_same_findings_as_in_threads(monkeypatch: pytest.MonkeyPatch) -> Non
     broken = replace(LINEAGE, topic_partition=replace(LINEAGE.topic_partition, partition=15))
     store.delete([below(broken.root, FIRST.segment.log_key)])
     engine = Recording()
-    checks = ChecksOnEngine(in_memory(monkeypatch, store), engine)
+    checks = partial(scrub_on_engine, in_memory(monkeypatch, store), engine)
     assert list(verify_archive(store, store.clock, deep=True, checks=checks)) == list(
         verify_archive(store, store.clock, deep=True)
     )
@@ -58,7 +59,9 @@ def test_memory_is_bounded_by_planning_some_segments_at_a_time(monkeypatch: pyte
     store = many_partitions(40)
     monkeypatch.setattr(verify, "_SEGMENTS_AT_ONCE", at_once)
     engine = Recording()
-    found = list(verify_archive(store, store.clock, checks=ChecksOnEngine(in_memory(monkeypatch, store), engine)))
+    found = list(
+        verify_archive(store, store.clock, checks=partial(scrub_on_engine, in_memory(monkeypatch, store), engine))
+    )
     assert [one.row.partition for one in found] == [3, *range(10, 50)]
     assert all(one.is_sound for one in found)
     assert len(engine.tasks) == (1 if at_once == 10_000 else 3)
@@ -68,7 +71,7 @@ def test_large_segments_are_tasks_of_their_own(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(segments, "_TASK_BYTES", 1)
     store = many_partitions(2)
     engine = Recording()
-    list(verify_archive(store, store.clock, checks=ChecksOnEngine(in_memory(monkeypatch, store), engine)))
+    list(verify_archive(store, store.clock, checks=partial(scrub_on_engine, in_memory(monkeypatch, store), engine)))
     assert [len(task) for task in engine.tasks] == [1] * 4
 
 
@@ -87,7 +90,7 @@ def test_one_partition_that_cannot_be_read_leaves_the_others(monkeypatch: pytest
 
     engine = Recording()
     engine.run = run  # type: ignore[method-assign]
-    found = list(verify_archive(store, store.clock, deep=True, checks=ChecksOnEngine(settings, engine)))
+    found = list(verify_archive(store, store.clock, deep=True, checks=partial(scrub_on_engine, settings, engine)))
     assert [one.is_unread for one in found] == [False, True, True, False]
 
 
@@ -96,7 +99,7 @@ def test_a_store_that_is_gone_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segments, "_TASK_SEGMENTS", 2)
     gone = MemoryStore()
     gone.faults = [Fault("head", nth, FaultKind.UNAVAILABLE) for nth in range(100)]
-    checks = ChecksOnEngine(in_memory(monkeypatch, gone), Recording())
+    checks = partial(scrub_on_engine, in_memory(monkeypatch, gone), Recording())
     with pytest.raises(StoreUnavailable):
         list(verify_archive(store, store.clock, deep=True, checks=checks))
 
@@ -104,7 +107,7 @@ def test_a_store_that_is_gone_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_task_opens_its_store_by_itself(tmp_path: Path) -> None:
     settings = StoreSettings(url=str(tmp_path))
     many_partitions_into(open_store(settings))
-    checks = ChecksOnEngine(settings, Recording())
+    checks = partial(scrub_on_engine, settings, Recording())
     (found,) = verify_archive(open_store(settings), SystemClock(), deep=True, checks=checks)
     assert found.is_sound
 

@@ -28,7 +28,7 @@ from sidecar.spark.embedded import EmbeddedSpark
 from sidecar.spark.engine import SparkEngine, SparkStages
 from sidecar.storage.opening import open_store
 from sidecar.verify import segments
-from sidecar.verify.segments import PRELOADED, ChecksOnEngine
+from sidecar.verify.segments import PRELOADED, Checks, scrub_on_engine
 from sidecar.verify.verify import PartitionVerification, verify_archive
 from tests.compaction.directories import compacted
 from tests.golden import golden
@@ -64,7 +64,7 @@ def _engine(spark: EmbeddedSpark) -> SparkEngine:
     return SparkEngine(spark)
 
 
-def scrubbed(site: Site, checks: ChecksOnEngine | None = None) -> list[PartitionVerification]:
+def scrubbed(site: Site, checks: Checks | None = None) -> list[PartitionVerification]:
     store = open_store(site.archive.store)
     try:
         return list(verify_archive(store, SystemClock(), deep=True, checks=checks))
@@ -100,7 +100,7 @@ def test_a_scrub_finds_what_this_process_finds(site: Site, engine: SparkEngine) 
         damaged.write_bytes(whole[:100] + bytes([whole[100] ^ 1]) + whole[101:])
         away = gone.rename(gone.with_suffix(".away"))
         here = scrubbed(site)
-        on_cluster = scrubbed(site, ChecksOnEngine(site.archive.store, engine))
+        on_cluster = scrubbed(site, partial(scrub_on_engine, site.archive.store, engine))
     finally:
         damaged.write_bytes(whole)
         away.rename(gone)
@@ -126,7 +126,7 @@ def test_an_executor_that_is_killed_in_the_middle_costs_time_only(
     here = scrubbed(site)
     gate = Gate(tmp_path)
     with ThreadPoolExecutor(1) as pool:
-        running = pool.submit(scrubbed, site, ChecksOnEngine(site.archive.store, GatedEngine(engine, gate)))
+        running = pool.submit(scrubbed, site, partial(scrub_on_engine, site.archive.store, GatedEngine(engine, gate)))
         try:
             # Each of the two executors has a task, and neither has answered.
             wait_for(lambda: len(gate.waiting) >= 2)
