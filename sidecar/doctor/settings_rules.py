@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Iterator
 from functools import partial
 from urllib.parse import urlsplit
 
@@ -17,65 +16,57 @@ _HOUR_MS = 3_600_000
 _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 
 
-@dataclass(frozen=True, slots=True)
-class _Rule:
-    """`holds`: whether somebody should know."""
-
-    name: str
-    holds: Callable[[Settings], bool]
-    detail: str
-    advice: str
-
-
-def _sends_keys_in_the_clear(settings: Settings) -> bool:
-    parts = urlsplit(settings.store.s3.endpoint_url or "")
-    return parts.scheme == "http" and parts.hostname not in _LOOPBACK
-
-
-_RULES = (
-    _Rule(
-        "store.single_writer",
-        lambda settings: settings.store.single_writer,
-        "single_writer: true: nothing keeps a second sidecar from overwriting commits",
-        "leave it out if the store has create-only puts; see the store's checks",
-    ),
-    _Rule(
-        "store.s3.verify_tls",
-        lambda settings: not settings.store.s3.verify_tls,
-        "verify_tls: false: everyone on the network path can read and change the archive",
-        "set store.s3.ca_file to the store's certificate authority",
-    ),
-    _Rule(
-        "store.s3.endpoint_url",
-        _sends_keys_in_the_clear,
-        "the connection to the store has no TLS",
-        "use https:// unless the network is private",
-    ),
-    _Rule(
-        "store.s3.checksum",
-        lambda settings: settings.store.s3.checksum is ChecksumMode.NONE,
-        "checksum: none: damage in transit is found only when an object is read",
-        "use crc32c if the store supports it, otherwise run verify --deep regularly",
-    ),
-    _Rule(
-        "store.s3.storage_class",
-        lambda settings: settings.store.s3.storage_class in READ_LATER_CLASSES,
-        "objects of this storage class cannot be read: no upload can be checked",
-        "use a class with immediate reads, such as GLACIER_IR",
-    ),
-    _Rule(
-        "gc.grace_period_ms",
-        lambda settings: settings.gc.enabled and settings.gc.grace_period_ms < _HOUR_MS,
-        "less than an hour: an object may be deleted while it is read",
-        "set it above the longest read",
-    ),
-    _Rule(
-        "run.record_lost",
-        lambda settings: settings.run.record_lost,
-        "record_lost: true: every gap is recorded as lost, also one that another replica could fill",
-        "set it only while you pass a known gap",
-    ),
-)
+def _remarks(settings: Settings) -> Iterator[Check]:
+    """A check for each rule that applies to these settings."""
+    store, s3 = settings.store, settings.store.s3
+    endpoint = urlsplit(s3.endpoint_url or "")
+    rules = (
+        (
+            "store.single_writer",
+            store.single_writer,
+            "single_writer: true: nothing keeps a second sidecar from overwriting commits",
+            "leave it out if the store has create-only puts; see the store's checks",
+        ),
+        (
+            "store.s3.verify_tls",
+            not s3.verify_tls,
+            "verify_tls: false: everyone on the network path can read and change the archive",
+            "set store.s3.ca_file to the store's certificate authority",
+        ),
+        (
+            "store.s3.endpoint_url",
+            endpoint.scheme == "http" and endpoint.hostname not in _LOOPBACK,
+            "the connection to the store has no TLS",
+            "use https:// unless the network is private",
+        ),
+        (
+            "store.s3.checksum",
+            s3.checksum is ChecksumMode.NONE,
+            "checksum: none: damage in transit is found only when an object is read",
+            "use crc32c if the store supports it, otherwise run verify --deep regularly",
+        ),
+        (
+            "store.s3.storage_class",
+            s3.storage_class in READ_LATER_CLASSES,
+            "objects of this storage class cannot be read: no upload can be checked",
+            "use a class with immediate reads, such as GLACIER_IR",
+        ),
+        (
+            "gc.grace_period_ms",
+            settings.gc.enabled and settings.gc.grace_period_ms < _HOUR_MS,
+            "less than an hour: an object may be deleted while it is read",
+            "set it above the longest read",
+        ),
+        (
+            "run.record_lost",
+            settings.run.record_lost,
+            "record_lost: true: every gap is recorded as lost, also one that another replica could fill",
+            "set it only while you pass a known gap",
+        ),
+    )
+    for name, applies, detail, advice in rules:
+        if applies:
+            yield Check(name, partial(warning, detail, advice))
 
 
 def _leadership(settings: Settings) -> Outcome:
@@ -90,6 +81,9 @@ def _leadership(settings: Settings) -> Outcome:
 
 
 def settings_checks(settings: Settings) -> list[Check]:
-    found = [Check(rule.name, partial(warning, rule.detail, rule.advice)) for rule in _RULES if rule.holds(settings)]
     named = "all names known, all values within their limits"
-    return [Check("valid", partial(fine, named)), Check("leadership", partial(_leadership, settings)), *found]
+    return [
+        Check("valid", partial(fine, named)),
+        Check("leadership", partial(_leadership, settings)),
+        *_remarks(settings),
+    ]
