@@ -13,22 +13,11 @@ from producer_state.facts import CONTROL, FACTS, NO_PROBLEM, BatchFacts, problem
 from producer_state.kernel_library import LIBRARY, Block
 from producer_state.snapshot import ENTRY_DTYPE
 from producer_state.table import ProducerTable
+from producer_state.wire import Bool, Int64, Layout
 
-_COMPLETED_DTYPE = np.dtype(
-    [
-        ("producer_id", "i8"),
-        ("first_offset", "i8"),
-        ("last_offset", "i8"),
-        ("last_stable_offset", "i8"),
-        ("aborted", "?"),
-    ]
-)
 _ENTRIES, _SLOTS, _LINKS = Block.of(ENTRY_DTYPE), Block.of(np.int32), Block.of(np.int64, 2)
 _index_entries = LIBRARY.kernel("producer_state.kernels", "index_rows", [_SLOTS, _ENTRIES, None], 0, "_entries")
 _link_open = LIBRARY.kernel("producer_state.kernels", "link_open", [_LINKS, _ENTRIES, None], 0)
-_replay = LIBRARY.kernel(
-    "producer_state.kernels", "replay", [*FACTS, _SLOTS, _ENTRIES, None, _LINKS, Block.of(_COMPLETED_DTYPE)], 4
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +28,17 @@ class CompletedTransaction:
     of the earliest transaction of another producer still open then, else the marker's offset + 1.
     """
 
-    producer_id: int
-    first_offset: int
-    last_offset: int
-    last_stable_offset: int
-    aborted: bool
+    producer_id: Int64
+    first_offset: Int64
+    last_offset: Int64
+    last_stable_offset: Int64
+    aborted: Bool
+
+
+_COMPLETED_DTYPE = Layout(CompletedTransaction).dtype("=")
+_replay = LIBRARY.kernel(
+    "producer_state.kernels", "replay", [*FACTS, _SLOTS, _ENTRIES, None, _LINKS, Block.of(_COMPLETED_DTYPE)], 4
+)
 
 
 def replay(state: ProducerTable, facts: BatchFacts) -> tuple[ProducerTable, tuple[CompletedTransaction, ...]]:

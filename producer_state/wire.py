@@ -13,6 +13,7 @@ from typing import Annotated, Any, Generic, Literal, TypeVar, get_args, get_orig
 
 import numpy as np
 
+Bool = Annotated[bool, "?"]
 Int8 = Annotated[int, "b"]
 Int16 = Annotated[int, "h"]
 Int32 = Annotated[int, "i"]
@@ -33,7 +34,7 @@ class Layout(Generic[Row]):
     """
 
     def __init__(self, row_type: type[Row]) -> None:
-        """Args: row_type: a dataclass whose every field is one of the annotated integers of this module."""
+        """Args: row_type: a dataclass whose every field is one of the annotated types of this module."""
         hints = get_type_hints(row_type, include_extras=True)
         codes: list[str] = []
         self._offsets: dict[str, int] = {}
