@@ -51,6 +51,7 @@ def is_id(text: str) -> bool:
 
 
 def id_of(sixteen_bytes: bytes) -> str:
+    """As Kafka prints a UUID. Source: Uuid.toString, Apache Kafka."""
     return urlsafe_b64encode(sixteen_bytes).decode("ascii").rstrip("=")
 
 

@@ -6,14 +6,13 @@ handleDescribeProducersRequest, handleDescribeLogDirsRequest.
 
 from __future__ import annotations
 
-import base64
-import uuid
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
+from sidecar.archive.keys import id_of
 from sidecar.broker.connection import BrokerConnection, IncompatibleRequest
 from sidecar.errors import BrokerTrouble, BrokerUnavailable
 from sidecar.model import TopicPartition
@@ -32,6 +31,8 @@ TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4
 ORIGINS = {1: "topic", 2: "broker, dynamic", 3: "cluster, dynamic", 4: "broker's properties", 5: "Kafka's default"}
 """Kafka's `ConfigSource`, in words."""
 Item = TypeVar("Item")
+Name = TypeVar("Name")
+Value = TypeVar("Value")
 PARTITIONS_WITH_PRODUCERS_PER_REQUEST = 500
 """A partition may have tens of thousands of producers, some 40 bytes each in the answer."""
 
@@ -86,7 +87,7 @@ def describe_topics(
                 problems[topic.name] = RequestProblem(error_name(topic.error_code), DESCRIBE, topic.name)
                 continue
             if topic.topic_id is not None and topic.topic_id.int:
-                topic_ids[topic.name] = kafka_id(topic.topic_id)
+                topic_ids[topic.name] = id_of(topic.topic_id.bytes)
             for partition in topic.partitions:
                 # A partition with an error still names its leader, or -1: there is none now.
                 epoch = partition.leader_epoch if partition.leader_epoch is not None else ANY_EPOCH
@@ -155,11 +156,15 @@ class ConfigValue:
 
 
 @dataclass(frozen=True, slots=True)
-class DescribedConfigs:
-    """Configurations by resource and by Kafka's name. `problems`: resources that could not be described, and why."""
+class Described(Generic[Name, Value]):
+    """What is described, by name. `problems`: what could not be described, and why."""
 
-    values: Mapping[str, dict[str, ConfigValue]] = field(default_factory=dict)
-    problems: Mapping[str, RequestProblem] = field(default_factory=dict)
+    values: Mapping[Name, Value]
+    problems: Mapping[Name, RequestProblem]
+
+
+DescribedConfigs: TypeAlias = Described[str, dict[str, ConfigValue]]
+"""Configurations by resource and by Kafka's name."""
 
 
 def ask_configs(
@@ -189,17 +194,12 @@ def ask_configs(
                 for config in result.configs
                 if config.value is not None and not config.is_sensitive
             }
-    return DescribedConfigs(found, problems)
+    return Described(found, problems)
 
 
 def portions(items: Sequence[Item], size: int) -> list[Sequence[Item]]:
     """The items in turn, so many in each, so that an answer stays small however many there are."""
     return [items[start : start + size] for start in range(0, len(items), size)]
-
-
-def kafka_id(value: uuid.UUID) -> str:
-    """A UUID as Kafka prints it. Source: Uuid.toString."""
-    return base64.urlsafe_b64encode(value.bytes).rstrip(b"=").decode()
 
 
 def error_name(code: int) -> str:
@@ -281,17 +281,9 @@ class BrokerLogDir:
     problem: str
 
 
-@dataclass(frozen=True, slots=True)
-class DescribedProducers:
-    """Producers by partition. `problems`: partitions whose leader does not tell, and why."""
-
-    values: Mapping[TopicPartition, tuple[LiveProducer, ...]] = field(default_factory=dict)
-    problems: Mapping[TopicPartition, RequestProblem] = field(default_factory=dict)
-
-
 def ask_producers(
     connection: BrokerConnection, node_id: int, partitions: Iterable[TopicPartition]
-) -> DescribedProducers | None:
+) -> Described[TopicPartition, tuple[LiveProducer, ...]] | None:
     """Producers of those partitions that this node leads; None where it does not know the request (before 2.8).
 
     Raises BrokerUnavailable. Source: KafkaApis.handleDescribeProducersRequest.
@@ -319,7 +311,7 @@ def ask_producers(
                     problems[name] = RequestProblem(error_name(partition.error_code), READ, topic.name)
                 else:
                     values[name] = tuple(LiveProducer(*_PRODUCER(found)) for found in partition.active_producers)
-    return DescribedProducers(values, problems)
+    return Described(values, problems)
 
 
 def log_dirs(connection: BrokerConnection, node_id: int) -> tuple[BrokerLogDir, ...]:

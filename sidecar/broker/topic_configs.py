@@ -12,6 +12,7 @@ from sidecar.broker.cluster_view import (
     BROKER_RESOURCE,
     TOPIC_RESOURCE,
     ConfigValue,
+    Described,
     DescribedConfigs,
     RequestProblem,
     ask_configs,
@@ -144,9 +145,7 @@ def ask_topics(connection: BrokerConnection, topics: Sequence[str], node_id: int
     """The configurations of topics, of which any node knows. Raises BrokerUnavailable."""
     keys = [*(kafka_name for kafka_name, _ in TOPIC_CONFIGS.values()), INTERNAL_SEGMENT_BYTES]
     reported = ask_configs(connection, node_id, TOPIC_RESOURCE, topics, keys)
-    return DescribedConfigs(
-        {topic: _with_internal(values) for topic, values in reported.values.items()}, reported.problems
-    )
+    return Described({topic: _with_internal(values) for topic, values in reported.values.items()}, reported.problems)
 
 
 def _with_internal(values: dict[str, ConfigValue]) -> dict[str, ConfigValue]:
