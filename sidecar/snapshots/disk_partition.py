@@ -10,6 +10,7 @@ from typing import ClassVar
 
 from producer_state.snapshot import stray_offsets
 from producer_state.window import Segment
+from sidecar.broker.log_dir_state import read_file
 from sidecar.errors import PartitionError, SegmentChanged
 from sidecar.logformat.checkpoints import read_offset_checkpoint
 from sidecar.logformat.files import read_regular
@@ -22,12 +23,7 @@ from sidecar.snapshots.tasks import LocalSegment, SegmentTask
 
 def checkpointed(path: Path) -> Mapping[TopicPartition, int]:
     """The offsets in a checkpoint file of a log dir; none where it does not exist. Raises CorruptFile, PartitionError."""
-    try:
-        return read_offset_checkpoint(read_regular(path), str(path))
-    except FileNotFoundError:
-        return {}
-    except OSError as error:
-        raise PartitionError(f"{path}: cannot be read: {error.strerror}") from error
+    return read_file(path, read_offset_checkpoint) or {}
 
 
 @dataclass(frozen=True, slots=True)

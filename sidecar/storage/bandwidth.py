@@ -108,10 +108,6 @@ class BandwidthLimit:
         self.take(len(content), waits=len(content) > SMALL_BYTES)
         return content
 
-    def take_stream(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
-        for chunk in chunks:
-            yield self.take_read(chunk)
-
     def paced(self, read_at: ReadAt) -> ReadAt:
         """A reader of a file that takes what it has read."""
 

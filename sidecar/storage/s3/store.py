@@ -141,7 +141,8 @@ class S3Store:
 
     def stream(self, key: ObjectKey, chunk_bytes: int = 4 * MIB) -> Iterator[bytes]:
         """See `ObjectStore`. Raises ObjectDamaged if length or checksum are not those of the object's headers."""
-        return self._budget.reads.take_stream(stream(self._s3, key, chunk_bytes))
+        for chunk in stream(self._s3, key, chunk_bytes):
+            yield self._budget.reads.take_read(chunk)
 
     def head(self, key: ObjectKey) -> ObjectFacts | None:
         try:
