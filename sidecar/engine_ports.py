@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
@@ -15,7 +15,7 @@ Task = TypeVar("Task")
 class TaskEngine(Protocol):
     """Runs many tasks that know nothing of each other: in this process, in a pool of processes, or on Spark."""
 
-    def run(self, function: Callable[[Task], Answer], tasks: Sequence[Task]) -> Iterator[Answer]:
+    def run(self, function: Callable[[Task], Answer], tasks: Sequence[Task]) -> Generator[Answer]:
         """The function's answers in the order of the tasks, as they come; memory does not grow with their number.
 
         `function` must be importable by name, tasks and answers must go through pickle. What it raises ends the run; a worker that

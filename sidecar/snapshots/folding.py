@@ -6,13 +6,13 @@ Large segments are split at batches that their offset index names, so that one s
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial, reduce
 from itertools import chain, islice
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final
 
 import numpy as np
 
@@ -32,48 +32,54 @@ GROUP_TASKS: Final = 64
 PART_BYTES: Final = 128 * 1024 * 1024
 """Segments of twice this size and more are split. Handing out a smaller part costs two busy cores more than it evens out."""
 _ENTRY = np.dtype([("relative_offset", ">i4"), ("position", ">i4")])
-Digested: TypeAlias = Callable[[PartitionJob, SegmentTask], None]
 
 
-def fold(
-    jobs: Sequence[PartitionJob], engine: TaskEngine, digested: Digested | None = None
-) -> Iterator[tuple[int, Event]]:
+class Counting:
+    """Reports the progress of the jobs to a watcher. A window replay may find that it needs more than was planned."""
+
+    def __init__(self, jobs: Sequence[PartitionJob], watcher: Watcher | None) -> None:
+        self._counter = ProgressCounter(
+            watcher, sum(len(job.tasks) for job in jobs), sum(job.size_bytes for job in jobs)
+        )
+        self._read_bytes: Counter[TopicPartition] = Counter()
+
+    def digested(self, job: PartitionJob, task: SegmentTask) -> None:
+        """The digest of a task has arrived."""
+        self._read_bytes[job.topic_partition] += task.size_bytes
+        self._counter.done(task.size_bytes, f"{job.topic_partition} {task.base_offset}")
+
+    def read_bytes(self, job: PartitionJob) -> int:
+        return self._read_bytes[job.topic_partition]
+
+
+def fold(jobs: Sequence[PartitionJob], engine: TaskEngine, counting: Counting) -> Iterator[tuple[int, Event]]:
     """The events of each job with its index, ascending by offset, job after job; the last one of each is `Ended`.
 
     Memory: one state, and the digests that the engine holds ready. One partition's damage stops only that partition.
-
-    Args:
-        digested: called for each task whose digest has arrived.
     """
     parts = [parts_of(task) for job in jobs for task in job.tasks]
     groups = list(grouped(chain.from_iterable(parts), lambda task: task.size_bytes, GROUP_BYTES, GROUP_TASKS))
     # closing: when the consumer gives up, the engine's processes end now and not when the garbage collector runs.
-    with closing(_closable(engine.run(digest_group, groups))) as answers:
+    with closing(engine.run(digest_group, groups)) as answers:
         results = chain.from_iterable(answers)
         sizes = iter(parts)
         for index, job in enumerate(jobs):
-            folding = PartitionFold(job, partial(_read_below, engine, digested, job))
+            folding = PartitionFold(job, partial(_read_below, engine, counting, job))
             # Also what a stopped partition does not need is taken: it must not be taken for the next one's.
             for task in job.tasks:
                 result = _joined(task, list(islice(results, len(next(sizes)))))
-                if digested is not None:
-                    digested(job, task)
+                counting.digested(job, task)
                 for event in folding.take(task, result):
                     yield index, event
             for event in folding.finish():
                 yield index, event
 
 
-def _read_below(engine: TaskEngine, digested: Digested | None, job: PartitionJob, task: SegmentTask) -> DigestedSegment:
+def _read_below(engine: TaskEngine, counting: Counting, job: PartitionJob, task: SegmentTask) -> DigestedSegment:
     """One segment below a window, read by the same engine."""
     (results,) = engine.run(digest_group, [parts_of(task)])
-    if digested is not None:
-        digested(job, task)
+    counting.digested(job, task)
     return _joined(task, results)
-
-
-def _closable(answers: Iterator[list[DigestedSegment]]) -> Generator[list[DigestedSegment], None, None]:
-    yield from answers
 
 
 def _joined(task: SegmentTask, results: list[DigestedSegment]) -> DigestedSegment:
@@ -114,21 +120,3 @@ def _positions(index: Path, size_bytes: int, part_bytes: int) -> list[int]:
     at = np.searchsorted(positions, np.arange(part_bytes, size_bytes - part_bytes // 2, part_bytes))
     found = np.unique(positions[at[at < len(positions)]])
     return [int(position) for position in found if 0 < position < size_bytes]
-
-
-class Counting:
-    """A `Digested` that reports the progress of the jobs to a watcher. A window replay may find that it needs more than
-    was planned."""
-
-    def __init__(self, jobs: Sequence[PartitionJob], watcher: Watcher | None) -> None:
-        self._counter = ProgressCounter(
-            watcher, sum(len(job.tasks) for job in jobs), sum(job.size_bytes for job in jobs)
-        )
-        self._read_bytes: Counter[TopicPartition] = Counter()
-
-    def __call__(self, job: PartitionJob, task: SegmentTask) -> None:
-        self._read_bytes[job.topic_partition] += task.size_bytes
-        self._counter.done(task.size_bytes, f"{job.topic_partition} {task.base_offset}")
-
-    def read_bytes(self, job: PartitionJob) -> int:
-        return self._read_bytes[job.topic_partition]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import signal
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import Final
@@ -46,7 +46,7 @@ class LocalEngine:
         self._alone_s = alone_s
         self._clock = SystemClock()
 
-    def run(self, function: Callable[[Task], Answer], tasks: Sequence[Task]) -> Iterator[Answer]:
+    def run(self, function: Callable[[Task], Answer], tasks: Sequence[Task]) -> Generator[Answer]:
         """See `TaskEngine`. Raises WorkerDied."""
         worked_s, done = 0.0, 0
         while done < len(tasks) and (self._workers == 1 or worked_s < self._alone_s):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -43,7 +43,7 @@ class SparkEngine:
     spark: EmbeddedSpark
     moving: tuple[Moving, ...] = (Moving.READS,)
 
-    def run(self, function: Callable[[Task], Answer], tasks: Sequence[Task]) -> Iterator[Answer]:
+    def run(self, function: Callable[[Task], Answer], tasks: Sequence[Task]) -> Generator[Answer]:
         """See `TaskEngine`. One job computes all answers; they wait in Spark's local directory until they are asked for.
 
         Raises SparkUnavailable, SparkFailed.

@@ -113,7 +113,7 @@ def test_digests_are_taken_one_group_at_a_time(tmp_path: Path, monkeypatch: pyte
     from sidecar.snapshots.planning import plan_full
 
     jobs = [plan_full(log, log.bases) for log in targets.partitions]
-    for reached, (_, event) in enumerate(folding.fold(jobs, engine)):
+    for reached, (_, event) in enumerate(folding.fold(jobs, engine, folding.Counting(jobs, None))):
         if isinstance(event, StateAt):
             assert engine.taken == reached + 1
     assert engine.taken == 8
