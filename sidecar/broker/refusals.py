@@ -128,20 +128,24 @@ def _ask(connection: socket.socket, settings: BrokerConnectionSettings) -> None:
 
 def _require_mechanism(stream: BufferedRWPair, settings: BrokerConnectionSettings) -> None:
     """Whether the listener wants SASL, and offers what we mean to use. A listener without SASL returns an error."""
-    mechanism = ("" if settings.sasl_mechanism is None else settings.sasl_mechanism.value).encode()
-    body = struct.pack(">hhihh", 17, 1, 1, -1, len(mechanism)) + mechanism
-    answer = _answer_to(stream, struct.pack(">i", len(body)) + body) or b""
-    if len(answer) < 2:
-        return  # A listener without SASL may also just end the connection: the client will tell.
-    (code,) = struct.unpack_from(">h", answer)
-    offered = ", ".join(_strings(answer[2:])) or "none"
-    if mechanism and code != _NONE:
+    from kafka.protocol.sasl import SaslHandshakeRequest, SaslHandshakeResponse
+
+    mechanism = "" if settings.sasl_mechanism is None else settings.sasl_mechanism.value
+    request = SaslHandshakeRequest(mechanism=mechanism, version=1)
+    request.with_header(correlation_id=1, client_id=None)
+    answer = _answer_to(stream, request.encode(framed=True, header=True)) or b""
+    try:
+        found = SaslHandshakeResponse.decode(answer, version=1)
+    except (ValueError, struct.error):
+        return  # A listener without SASL may also just end the connection: the client shows it.
+    offered = ", ".join(filter(None, found.mechanisms or ())) or "none"
+    if mechanism and found.error_code != _NONE:
         raise BrokerUnavailable(
             f"the listener does not offer sasl_mechanism {settings.sasl_mechanism}, but {offered}: "
             f"correct sasl_mechanism, security_protocol or the port",
             BrokerTrouble.WRONG_LISTENER,
         )
-    if not mechanism and code in (_NONE, _UNSUPPORTED_MECHANISM):
+    if not mechanism and found.error_code in (_NONE, _UNSUPPORTED_MECHANISM):
         what = f"the listener requires SASL ({offered}): set security_protocol, sasl_mechanism and its credentials"
         raise BrokerUnavailable(what, BrokerTrouble.WRONG_LISTENER)
 
@@ -158,18 +162,3 @@ def _answer_to(stream: BufferedRWPair, request: bytes) -> bytes | None:
         return stream.read(size_bytes) if 0 <= size_bytes <= _ANSWER_BYTES_MAX else None
     except ConnectionError:
         return None
-
-
-def _strings(data: bytes) -> list[str]:
-    """Kafka's array of strings, as far as it can be read."""
-    found: list[str] = []
-    if len(data) < 4:
-        return found
-    position, (count,) = 4, struct.unpack_from(">i", data)
-    while len(found) < count and position + 2 <= len(data):
-        (length,) = struct.unpack_from(">h", data, position)
-        if length < 0 or position + 2 + length > len(data):
-            break
-        found.append(data[position + 2 : position + 2 + length].decode(errors="replace"))
-        position += 2 + length
-    return found
