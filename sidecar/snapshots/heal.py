@@ -12,14 +12,13 @@ from sidecar.broker.log_dir_state import LogDirState, read_log_dir_state
 from sidecar.config.topic_filter import TopicFilter
 from sidecar.discovery.scan import scan_log_dirs
 from sidecar.engine_ports import TaskEngine
-from sidecar.errors import PartitionError, SettingsError
+from sidecar.errors import SettingsError
 from sidecar.host.log_dir_lock import LogDirLock, LogDirRefused
 from sidecar.host.placing import remove_leftovers
 from sidecar.logformat.names import parse_directory_name
 from sidecar.reporting.advice import advised
 from sidecar.reporting.progress import Watcher
 from sidecar.snapshots import Replay
-from sidecar.snapshots.disk_partition import DiskPartition
 from sidecar.snapshots.folding import Counting, fold
 from sidecar.snapshots.heal_plan import Healing, HealPlan, HealReport, plan_healing
 from sidecar.snapshots.healer import Healer, HealWriter
@@ -84,22 +83,23 @@ def heal(
                 f"(internal topics are never included)"
             )
         states = {path: _state_of(path) for path in locks}
-        healings = [
-            _planned(
-                disk_partition(files, compacted_elsewhere),
-                states[files.log_dir],
-                replace_empty=replace_empty,
-                replace_corrupt=replace_corrupt,
-                replayed=replace_empty or not dry_run,
-            )
-            for files in found.partitions
-        ]
-        if not dry_run:
-            for healing in healings:
+        replayed = replace_empty or not dry_run
+        healings: list[Healing] = []
+        for files in found.partitions:
+            log = disk_partition(files, compacted_elsewhere)
+            healing = Healing(HealPlan(log))
+            healings.append(healing)
+            with healing.noting_problem():
+                log_start = states[files.log_dir].log_start.offset(files.topic_partition)
+                healing.plan = plan_healing(
+                    log, log_start, replace_empty=replace_empty, replace_corrupt=replace_corrupt, replayed=replayed
+                )
+                healing.note = _BARE if healing.plan.bare and not replayed else ""
+            if not dry_run:
                 with healing.noting_problem():
-                    remove_leftovers(healing.plan.log.files.directory)
+                    remove_leftovers(files.directory)
         work: list[tuple[Healing, PartitionJob]] = []
-        for healing in healings if replace_empty or not dry_run else ():
+        for healing in healings if replayed else ():
             with healing.noting_problem():
                 job = healing.plan.job(replay, forgetting)
                 work += [(healing, job)] if job.boundaries else []
@@ -147,19 +147,3 @@ def _state_of(log_dir: Path) -> LogDirState:
             "segment of each log for the log start. Correct the file, or move it away if that is acceptable"
         )
     return state
-
-
-def _planned(
-    log: DiskPartition, state: LogDirState, *, replace_empty: bool, replace_corrupt: bool, replayed: bool
-) -> Healing:
-    try:
-        plan = plan_healing(
-            log,
-            state.log_start.offset(log.topic_partition),
-            replace_empty=replace_empty,
-            replace_corrupt=replace_corrupt,
-            replayed=replayed,
-        )
-    except PartitionError as error:
-        return Healing(HealPlan(log), problem=advised(error))
-    return Healing(plan, note=_BARE if plan.bare and not replayed else "")
