@@ -29,16 +29,14 @@ def read_range(s3: S3Requests, key: ObjectKey, position: int, size_bytes: int | 
         return b"".join(stream(s3, key, chunk_bytes=_CHUNK_BYTES))
     if position == 0 and size_bytes is not None and whole:
         return _beginning(s3, key, size_bytes)
-    last = "" if size_bytes is None else position + size_bytes - 1
 
     def get() -> bytes:
         try:
-            answer = s3.client.get_object(**s3.address(key), Range=f"bytes={position}-{last}")
+            answer = _ranged(s3, key, position, size_bytes)
         except ClientError as error:
             if error.response.get("ResponseMetadata", {}).get("HTTPStatusCode") == _RANGE_BEYOND_THE_END:
                 return b""
             raise
-        _refuse_ignored_range(answer, key, position, size_bytes)
         # Not `with body`: that would hand out the raw stream, without the length check of botocore's.
         with closing(answer["Body"]) as body:
             return body.read()
@@ -77,7 +75,7 @@ def stream(s3: S3Requests, key: ObjectKey, chunk_bytes: int) -> Generator[bytes]
                     raise
                 answer["Body"].close()
                 s3.retrier.pause(failures)
-                answer = s3.repeat("GetObject", key, lambda: _from(s3, key, position))  # noqa: B023
+                answer = s3.repeat("GetObject", key, lambda: _ranged(s3, key, position))  # noqa: B023
                 continue
             if not chunk:
                 raise ObjectDamaged(
@@ -95,17 +93,12 @@ def stream(s3: S3Requests, key: ObjectKey, chunk_bytes: int) -> Generator[bytes]
         )
 
 
-def _from(s3: S3Requests, key: ObjectKey, position: int) -> GetObjectOutputTypeDef:
-    answer = s3.client.get_object(**s3.address(key), Range=f"bytes={position}-")
-    _refuse_ignored_range(answer, key, position, None)
-    return answer
-
-
-def _refuse_ignored_range(
-    answer: GetObjectOutputTypeDef, key: ObjectKey, position: int, size_bytes: int | None
-) -> None:
-    """A store may answer with everything instead of the range: that must not be taken for the range, nor into memory."""
+def _ranged(s3: S3Requests, key: ObjectKey, position: int, size_bytes: int | None = None) -> GetObjectOutputTypeDef:
+    """The answer to a request for a range, which must not be the whole object instead: it would be taken into memory."""
+    last = "" if size_bytes is None else position + size_bytes - 1
+    answer = s3.client.get_object(**s3.address(key), Range=f"bytes={position}-{last}")
     is_a_range = answer.get("ContentRange") is not None or position == 0
     if not is_a_range or (size_bytes is not None and answer["ContentLength"] > size_bytes):
         answer["Body"].close()
         raise StoreUnsafe(f"{key}: the store ignores range requests; the archive cannot be read from it")
+    return answer

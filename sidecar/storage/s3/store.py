@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -82,11 +82,8 @@ class S3Store:
 
     def put_if_absent(self, key: ObjectKey, body: bytes) -> None:
         """See `ObjectStore`. Repeated only where the store said that it did nothing."""
-        if self._s3.settings.conditional_writes:
+        with nullcontext() if self._s3.settings.conditional_writes else _LOOKS[hash(key) % len(_LOOKS)]:
             self._put_if_absent(key, body, lambda: body)
-        else:
-            with _LOOKS[hash(key) % len(_LOOKS)]:
-                self._put_if_absent(key, body, lambda: body)
 
     def put_if_absent_held(self, key: ObjectKey, body: bytes, before_last_bytes: Callable[[], None]) -> None:
         """As `put_if_absent`; each time that all but the body's end has been sent, `before_last_bytes` is called."""
