@@ -223,13 +223,11 @@ class DirectoryStore:
         with translating_os_errors("create", key, self.url):
             descriptor = self._open_new(temporary, key)
         try:
-            try:
-                with translating_os_errors("create", key, self.url):
-                    for chunk in chunks:
-                        _write_all(descriptor, chunk)
-                    os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+            with translating_os_errors("create", key, self.url), os.fdopen(descriptor, "wb") as file:
+                for chunk in chunks:
+                    file.write(chunk)
+                file.flush()
+                os.fsync(descriptor)
             self._link(temporary, path, key)
         finally:
             with suppress(OSError):
@@ -266,12 +264,6 @@ class DirectoryStore:
             raise OutcomeUnknown(
                 f"create {key} at {self.url}: the directory cannot be synced: {error.strerror}"
             ) from error
-
-
-def _write_all(descriptor: int, body: bytes) -> None:
-    view = memoryview(body)
-    while view:
-        view = view[os.write(descriptor, view) :]
 
 
 def _make_directories(directory: Path) -> None:
