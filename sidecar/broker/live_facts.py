@@ -244,20 +244,16 @@ def _facts_of(
         return replace(from_files, reason=LeaderUnknown(str(problem)))
     if topic_id is not None and files.topic_id is not None and topic_id != files.topic_id:
         return replace(from_files, reason=StrayDirectory(files.topic_id, topic_id))
-    named = files.topic_id or topic_id
+    named = replace(from_files, topic_id=files.topic_id or topic_id, leader_epoch=leader.leader_epoch)
     if leader.leader_id != broker_id:
-        led_by = NotLeader(leader.leader_id) if leader.leader_id >= 0 else Wait.NO_LEADER
-        return replace(from_files, topic_id=named, leader_epoch=leader.leader_epoch, reason=led_by)
+        return replace(named, reason=NotLeader(leader.leader_id) if leader.leader_id >= 0 else Wait.NO_LEADER)
     stable = look.stable.get(topic_partition, PartitionOffset(-1, "no answer"))
     if stable.problem:
-        reason = NoStableOffset(leader.leader_epoch, stable.problem)
-        return replace(from_files, topic_id=named, leader_epoch=leader.leader_epoch, reason=reason, unanswered=True)
+        return replace(named, reason=NoStableOffset(leader.leader_epoch, stable.problem), unanswered=True)
     log_start = look.log_starts.get(topic_partition)
     return replace(
-        from_files,
-        topic_id=named,
+        named,
         leads=True,
-        leader_epoch=leader.leader_epoch,
         reason=None,
         stable_end_offset=stable.offset,
         transactions_decided=True,
