@@ -169,13 +169,9 @@ class FsspecReader:
 
     def _find(self, prefix: str) -> dict[str, dict[str, Any]]:
         """Files by path: at least those whose key begins with the prefix."""
-        found: dict[str, dict[str, Any]] = self._files.find(
-            self._folder(prefix) or "/", detail=True, on_error=_unless_missing
-        )
+        folder = f"{self._root}/{prefix.rpartition('/')[0]}".rstrip("/")
+        found: dict[str, dict[str, Any]] = self._files.find(folder or "/", detail=True, on_error=_unless_missing)
         return found
-
-    def _folder(self, prefix: str) -> str:
-        return f"{self._root}/{prefix.rpartition('/')[0]}".rstrip("/")
 
     def _path(self, key: str) -> str:
         return f"{self._root}/{check_key(key)}{self._query}"

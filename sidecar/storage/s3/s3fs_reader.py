@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable
 from typing import Any, Final
 
 import botocore.session
 from botocore.exceptions import BotoCoreError
 from fsspec.spec import AbstractFileSystem
 
-from sidecar.errors import ObjectMissing, SettingsError
+from sidecar.errors import SettingsError
 from sidecar.model import ObjectKey
 from sidecar.storage.fsspec_store import Answer, FsspecReader
 from sidecar.storage.retry import Retrier
@@ -49,7 +48,7 @@ def s3fs_options(settings: S3Settings) -> dict[str, Any]:
 
 
 class S3FilesReader(FsspecReader):
-    """A bucket by way of s3fs: requests are repeated as `store.retry` says, and listed by folder."""
+    """A bucket by way of s3fs: requests are repeated as `store.retry` says."""
 
     def __init__(self, files: AbstractFileSystem, root: str, url: str, retrier: Retrier) -> None:
         super().__init__(files, root, url)
@@ -71,15 +70,6 @@ class S3FilesReader(FsspecReader):
                 raise
 
         return self._ask("read", key, read)
-
-    def list_folders(self, prefix: str) -> Iterator[str]:
-        """See `ObjectStore`. One folder's names are in memory."""
-        folder, beginning = self._folder(prefix), prefix.rpartition("/")[2]
-        found: list[dict[str, Any]] = []
-        with suppress(ObjectMissing):
-            found = self._ask("list", prefix, lambda: self._files.ls(folder, detail=True))
-        names = {details["name"].rpartition("/")[2] for details in found if details["type"] == "directory"}
-        yield from (name[len(beginning) :] for name in sorted(names) if name.startswith(beginning))
 
     def _ask(self, operation: str, key: str, call: Callable[[], Answer]) -> Answer:
         """Until it succeeds, or fails for good."""
