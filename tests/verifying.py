@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sidecar.archive.keys import parse_root
 from sidecar.clock import Clock
 from sidecar.model import ObjectKey
 from sidecar.ports import ObjectStore
@@ -14,7 +15,7 @@ def verify_partition(
     store: ObjectStore, root: ObjectKey, clock: Clock, *, deep: bool = False, workers: int = verify.WORKERS
 ) -> PartitionVerification:
     """Raises StoreError where the store itself fails."""
-    planned = verify._plan(store, root, clock, deep=deep)
+    planned = verify._plan(store, parse_root(root), clock, deep=deep)
     if isinstance(planned, PartitionVerification):
         return planned
     checked = list(check_in_threads(store, workers, planned.checks, deep=deep))

@@ -21,9 +21,9 @@ from sidecar.archive.keys import (
     INDEXES_SUFFIX,
     LOG_SUFFIX,
     SEGMENTS,
+    Lineage,
     SegmentObject,
     below,
-    parse_root,
     parse_segment_key,
 )
 from sidecar.archive.state import PartitionState
@@ -115,9 +115,9 @@ class PartitionVerification:
         }
 
 
-def unread(root: ObjectKey, reason: str, problem: Problem, error: SidecarError) -> PartitionVerification:
+def unread(lineage: Lineage, reason: str, problem: Problem, error: SidecarError) -> PartitionVerification:
     """The finding about a lineage of which nothing can be said."""
-    return PartitionVerification(unreadable_row(parse_root(root), reason, error), (), (problem,), (), 0, None)
+    return PartitionVerification(unreadable_row(lineage, reason, error), (), (problem,), (), 0, None)
 
 
 def store_now_ms(store: ObjectStore, clock: Clock) -> int:
@@ -180,13 +180,12 @@ Found = TypeVar("Found")
 class _Planned:
     """A lineage whose commits have been read."""
 
-    root: ObjectKey
     state: PartitionState
     problems: tuple[Problem, ...]
 
     @property
     def checks(self) -> list[Check]:
-        return [Check(self.root, segment) for segment in self.state.segments]
+        return [Check(self.state.lineage.root, segment) for segment in self.state.segments]
 
 
 def verify_archive(
@@ -213,17 +212,17 @@ def verify_archive(
         with reading:
             return once()
 
-    def plan(root: ObjectKey) -> _Planned | PartitionVerification:
-        return _or_unread(root, outage, lambda: _plan(store, root, clock, deep=deep))
+    def plan(lineage: Lineage) -> _Planned | PartitionVerification:
+        return _or_unread(lineage, outage, lambda: _plan(store, lineage, clock, deep=deep))
 
     def finish(planned: _Planned | PartitionVerification, checked: Sequence[Checked]) -> PartitionVerification:
         if not isinstance(planned, _Planned):
             return planned
-        return _or_unread(planned.root, outage, lambda: _finish(store, now_ms, planned, checked))
+        return _or_unread(planned.state.lineage, outage, lambda: _finish(store, now_ms, planned, checked))
 
-    roots = iter([lineage.root for lineage in find_all_lineages(store, include)])
+    lineages = iter(find_all_lineages(store, include))
     with ThreadPoolExecutor(WORKERS, thread_name_prefix="verify-partitions") as pool:
-        while planned := _some(pool, plan, roots):
+        while planned := _some(pool, plan, lineages):
             yield from _in_order(pool, planned, driver, finish)
 
 
@@ -247,14 +246,14 @@ def _in_order(
 
 def _some(
     pool: ThreadPoolExecutor,
-    plan: Callable[[ObjectKey], _Planned | PartitionVerification],
-    roots: Iterator[ObjectKey],
+    plan: Callable[[Lineage], _Planned | PartitionVerification],
+    lineages: Iterator[Lineage],
 ) -> list[_Planned | PartitionVerification]:
     """The next lineages, until their segments are enough for one go."""
     found: list[_Planned | PartitionVerification] = []
     segments = 0
     while segments < _SEGMENTS_AT_ONCE and len(found) < _SEGMENTS_AT_ONCE:
-        more = list(pool.map(plan, islice(roots, 2 * WORKERS)))
+        more = list(pool.map(plan, islice(lineages, 2 * WORKERS)))
         if not more:
             break
         found += more
@@ -262,24 +261,25 @@ def _some(
     return found
 
 
-def _or_unread(root: ObjectKey, outage: Outage, work: Callable[[], Found]) -> Found | PartitionVerification:
+def _or_unread(lineage: Lineage, outage: Outage, work: Callable[[], Found]) -> Found | PartitionVerification:
     try:
         done = work()
     except FROM_STORE as error:
         outage.failed(error)
-        return unread(root, str(error), Problem(ProblemKind.UNREADABLE, root, str(error)), error)
+        return unread(lineage, str(error), Problem(ProblemKind.UNREADABLE, lineage.root, str(error)), error)
     outage.answered()
     return done
 
 
-def _plan(store: ObjectStore, root: ObjectKey, clock: Clock, *, deep: bool) -> _Planned | PartitionVerification:
-    log = CommitLog(store, root, clock)
+def _plan(store: ObjectStore, lineage: Lineage, clock: Clock, *, deep: bool) -> _Planned | PartitionVerification:
+    log = CommitLog(store, lineage.root, clock)
     try:
         state = log.read_whole_chain() if deep else log.read()
     except CorruptFile as error:
-        return unread(root, advised(error), Problem(ProblemKind.COMMIT_LOG, error.file or root, finding(error)), error)
+        problem = Problem(ProblemKind.COMMIT_LOG, error.file or lineage.root, finding(error))
+        return unread(lineage, advised(error), problem, error)
     missing = () if deep else _missing_commits(store, state)
-    return _Planned(root, state, (*_check_checkpoints(log, state, deep=deep), *missing, *_check_coverage(state)))
+    return _Planned(state, (*_check_checkpoints(log, state, deep=deep), *missing, *_check_coverage(state)))
 
 
 def _finish(
@@ -311,7 +311,7 @@ def _finish(
         problems=(*planned.problems, *(problem for one in checked for problem in one.problems)),
         orphans=tuple(unnamed.orphans),
         removed_objects=unnamed.removed_objects,
-        unfinished_uploads=list_uploads(store, f"{planned.root}/").count,
+        unfinished_uploads=list_uploads(store, f"{state.lineage.root}/").count,
     )
 
 
