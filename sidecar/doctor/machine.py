@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import tempfile
-from dataclasses import dataclass
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -33,50 +33,38 @@ _WORKER_BYTES = 320 * MIB
 """A Python process of Spark's, where nothing limits it."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
+def _place(setting: str, path: Path, needed_bytes: int, wanted_bytes: int) -> Outcome:
     """A directory of ours. Less than `needed_bytes` is a problem, less than `wanted_bytes` a warning."""
-
-    setting: str
-    path: Path
-    needed_bytes: int
-    wanted_bytes: int
-
-    def look(self) -> Outcome:
-        above = next(path for path in (self.path, *self.path.parents) if path.exists())
-        named = str(self.path) if above == self.path else f"{self.path} (to be created below {above})"
-        try:
-            with tempfile.TemporaryFile(dir=above):
-                pass
-        except OSError as error:
-            advice = f"set {self.setting} to a directory that user {os.getuid()} may write to"
-            if isinstance(error, NotADirectoryError):
-                advice = f"set {self.setting} to a directory"
-            return problem(f"{named} cannot be written to: {error.strerror}", advice, SettingsError.exit_code)
-        return self._room(named, os.statvfs(above))
-
-    def _room(self, named: str, found: os.statvfs_result) -> Outcome:
-        free_bytes = found.f_bavail * found.f_frsize
-        detail = f"{named}: {free_bytes // MIB} MiB free"
-        advice = f"free space there, or set {self.setting} to another disk"
-        # File systems without a fixed number of inodes tell 0 of 0.
-        if found.f_files and found.f_favail < _INODES_MIN:
-            return problem(f"{named}: {found.f_favail} inodes free", advice, StagingFull.exit_code)
-        if free_bytes < self.needed_bytes:
-            return problem(
-                f"{detail}, at least {self.needed_bytes // MIB} MiB are needed", advice, StagingFull.exit_code
-            )
-        if free_bytes < self.wanted_bytes:
-            return warning(f"{detail}, {self.wanted_bytes // MIB} MiB may be needed", advice)
-        return fine(detail)
+    above = next(each for each in (path, *path.parents) if each.exists())
+    named = str(path) if above == path else f"{path} (to be created below {above})"
+    try:
+        with tempfile.TemporaryFile(dir=above):
+            pass
+    except OSError as error:
+        advice = f"set {setting} to a directory that user {os.getuid()} may write to"
+        if isinstance(error, NotADirectoryError):
+            advice = f"set {setting} to a directory"
+        return problem(f"{named} cannot be written to: {error.strerror}", advice, SettingsError.exit_code)
+    found = os.statvfs(above)
+    free_bytes = found.f_bavail * found.f_frsize
+    detail = f"{named}: {free_bytes // MIB} MiB free"
+    advice = f"free space there, or set {setting} to another disk"
+    # File systems without a fixed number of inodes tell 0 of 0.
+    if found.f_files and found.f_favail < _INODES_MIN:
+        return problem(f"{named}: {found.f_favail} inodes free", advice, StagingFull.exit_code)
+    if free_bytes < needed_bytes:
+        return problem(f"{detail}, at least {needed_bytes // MIB} MiB are needed", advice, StagingFull.exit_code)
+    if free_bytes < wanted_bytes:
+        return warning(f"{detail}, {wanted_bytes // MIB} MiB may be needed", advice)
+    return fine(detail)
 
 
-def _places(settings: Settings) -> list[_Place]:
-    places = [_Place("run.state_dir", settings.run.state_path, 16 * MIB, 128 * MIB)]
+def _places(settings: Settings) -> Iterator[tuple[str, Path, int, int]]:
+    """The arguments of `_place`."""
+    yield "run.state_dir", settings.run.state_path, 16 * MIB, 128 * MIB
     compaction = settings.compaction
     if compaction.is_active:
-        places.append(_Place("compaction.staging_dir", compaction.staging_path, 256 * MIB, compaction.staging_bytes))
-    return places
+        yield "compaction.staging_dir", compaction.staging_path, 256 * MIB, compaction.staging_bytes
 
 
 def _descriptors(settings: Settings) -> Outcome:
@@ -177,7 +165,7 @@ def _memory(settings: Settings) -> Outcome:
 
 def machine_checks(settings: Settings) -> list[Check]:
     return [
-        *(Check(place.setting, place.look) for place in _places(settings)),
+        *(Check(place[0], partial(_place, *place)) for place in _places(settings)),
         Check("file descriptors", partial(_descriptors, settings)),
         Check("memory", partial(_memory, settings)),
         Check("work volume", partial(_volume, settings)),
