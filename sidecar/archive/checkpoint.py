@@ -20,7 +20,7 @@ from sidecar.archive.coverage import Hole, find_defects
 from sidecar.archive.keys import NO_TOPIC_ID, Lineage
 from sidecar.archive.segment_json import INT32_MAX, segment_from_json, segment_to_json
 from sidecar.archive.state import PartitionState, RemovedSegment
-from sidecar.archive.strict_json import JsonObject, canonical, check_format, read_object, seal, unseal
+from sidecar.archive.strict_json import Json, JsonObject, canonical, check_format, read_object, seal, unseal
 from sidecar.errors import CorruptFile
 from sidecar.model import TopicPartition
 
@@ -50,18 +50,7 @@ def encode_checkpoint(state: PartitionState) -> bytes:
             "end_offset": state.end_offset,
             "segments": [segment_to_json(segment) for segment in state.segments],
             "holes": [asdict(hole) for hole in state.holes],
-            "removed": [
-                {
-                    "segment_id": removed.segment_id,
-                    "base_offset": removed.base_offset,
-                    "end_offset": removed.end_offset,
-                    "removed_at_ms": removed.removed_at_ms,
-                    "reason": str(removed.reason),
-                    **({"keep_ms": removed.keep_ms} if removed.keep_ms else {}),
-                    "removed_by_commit": removed.removed_by_commit,
-                }
-                for removed in state.removed
-            ],
+            "removed": [_removed_to_json(removed) for removed in state.removed],
             "clean": None if state.clean is None else asdict(state.clean),
             **({"deleted_before_offset": state.deleted_before_offset} if state.deleted_before_offset else {}),
         }
@@ -106,6 +95,13 @@ def decode_checkpoint(data: bytes, number: int, lineage: Lineage, file: str = ""
     )
     _check_coverage(state, file)
     return state
+
+
+def _removed_to_json(removed: RemovedSegment) -> Json:
+    found = {**asdict(removed), "reason": str(removed.reason)}
+    if not removed.keep_ms:
+        del found["keep_ms"]
+    return found
 
 
 def _removed_from_json(found: JsonObject, number: int) -> RemovedSegment:

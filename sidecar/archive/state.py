@@ -18,6 +18,7 @@ class RemovedSegment:
 
     `removed_at_ms`: by the clock of the writer who removed it. `removed_by_commit`: the number of that commit; of a later one
     where an earlier release wrote the checkpoint. It is no part of what the archive holds, and takes no part in comparisons.
+    Stored: the fields are those of its JSON.
     """
 
     segment_id: str
