@@ -217,15 +217,12 @@ def _strays_named(checking: Checking) -> Iterator[CheckedSnapshot]:
     """The snapshots; none is wrong or corrupt that a broker deletes before it loads any."""
     log = checking.log
     for found in checking.snapshots:
-        if found.result not in MISLEADING:
-            yield found
-        elif found.offset in log.strays:
-            yield replace(found, result=Result.STRAY, what=f"it belongs to no segment; {_DELETED} ({found.what})")
-        elif found.offset <= log.log_start_offset:
-            what = f"it is not above the log start {log.log_start_offset}; {_DELETED} ({found.what})"
-            yield replace(found, result=Result.STRAY, what=what)
-        else:
-            yield found
+        why = ""
+        if found.result in MISLEADING and found.offset in log.strays:
+            why = "it belongs to no segment"
+        elif found.result in MISLEADING and found.offset <= log.log_start_offset:
+            why = f"it is not above the log start {log.log_start_offset}"
+        yield replace(found, result=Result.STRAY, what=f"{why}; {_DELETED} ({found.what})") if why else found
 
 
 def _compare(checking: Checking, state: StateAt, forgetting: Forgetting) -> None:
@@ -235,8 +232,5 @@ def _compare(checking: Checking, state: StateAt, forgetting: Forgetting) -> None
     except PartitionError as error:
         checking.snapshots.append(CheckedSnapshot(offset, Result.UNKNOWN, str(error)))
         return
-    checking.snapshots.append(CheckedSnapshot(offset, _result(verdict), verdict.describe(), verdict.entry_count))
-
-
-def _result(verdict: Verdict) -> Result:
-    return Result.CORRUPT if verdict.comparison is None else Result(str(verdict.comparison.conformance))
+    result = Result.CORRUPT if verdict.comparison is None else Result(str(verdict.comparison.conformance))
+    checking.snapshots.append(CheckedSnapshot(offset, result, verdict.describe(), verdict.entry_count))
