@@ -22,10 +22,8 @@ _WRITE_RIGHTS = "give this process's user permission to read and write there"
 
 _ADVICE: dict[int, tuple[type[SidecarError], str]] = {
     errno.EEXIST: (ObjectExists, "the key exists already"),
-    errno.ENOENT: (ObjectMissing, "no such object"),
-    errno.ENOTDIR: (ObjectMissing, "no such object"),
-    errno.EACCES: (StoreDenied, _WRITE_RIGHTS),
-    errno.EPERM: (StoreDenied, _WRITE_RIGHTS),
+    **dict.fromkeys((errno.ENOENT, errno.ENOTDIR), (ObjectMissing, "no such object")),
+    **dict.fromkeys((errno.EACCES, errno.EPERM), (StoreDenied, _WRITE_RIGHTS)),
     errno.EROFS: (StoreDenied, "the file system is mounted read-only; mount it read-write"),
     errno.ENOSPC: (
         StoreUnavailable,
@@ -47,13 +45,12 @@ _ADVICE: dict[int, tuple[type[SidecarError], str]] = {
     errno.EIO: (StoreUnavailable, "the device failed; check the system log"),
     errno.EMFILE: (StoreUnavailable, "too many open files; raise the limit (ulimit -n)"),
     errno.ENFILE: (StoreUnavailable, "too many open files on this machine; raise its limit (sysctl fs.file-max)"),
-    errno.ENOTSUP: (
-        StoreUnsafe,
-        "the file system has no hard links, which atomic creation needs; use another one, or an object store",
-    ),
-    errno.EMLINK: (
-        StoreUnsafe,
-        "the file system has no hard links, which atomic creation needs; use another one, or an object store",
+    **dict.fromkeys(
+        (errno.ENOTSUP, errno.EMLINK),
+        (
+            StoreUnsafe,
+            "the file system has no hard links, which atomic creation needs; use another one, or an object store",
+        ),
     ),
 }
 

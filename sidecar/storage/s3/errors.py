@@ -62,64 +62,53 @@ _LOST = "the outcome is unknown: no response arrived, and the request may have t
 _OTHER = "the store refused the request; see its documentation for the code"
 _TAKEN = "the key exists already"
 _GONE = "no such object"
+_CONFLICT = "another request for the same key was under way"
 
 _THROTTLED: tuple[type[SidecarError], str] = (StoreUnavailable, _BUSY)
 _CODES: dict[str, tuple[type[SidecarError], str]] = {
-    "PreconditionFailed": (ObjectExists, _TAKEN),
-    "412": (ObjectExists, _TAKEN),
-    "ConditionalRequestConflict": (OutcomeUnknown, "another request for the same key was under way"),
-    "OperationAborted": (OutcomeUnknown, "another request for the same key was under way"),
-    "NoSuchKey": (ObjectMissing, _GONE),
-    "NotFound": (ObjectMissing, _GONE),
-    "404": (ObjectMissing, _GONE),  # HEAD answers have no body and thus no code
+    **dict.fromkeys(("PreconditionFailed", "412"), (ObjectExists, _TAKEN)),
+    **dict.fromkeys(("ConditionalRequestConflict", "OperationAborted"), (OutcomeUnknown, _CONFLICT)),
+    **dict.fromkeys(
+        ("NoSuchKey", "NotFound", "404"), (ObjectMissing, _GONE)
+    ),  # HEAD answers have no body and thus no code
     "NoSuchUpload": (ObjectMissing, "the multipart upload was already completed or aborted"),
     "NoSuchBucket": (StoreMissing, _BUCKET),
     "InvalidBucketName": (SettingsError, _BUCKET),
-    "PermanentRedirect": (SettingsError, _REGION),
-    "AuthorizationHeaderMalformed": (SettingsError, _REGION),
-    "IllegalLocationConstraintException": (SettingsError, _REGION),
-    "AccessDenied": (StoreDenied, _RIGHTS),
-    "AllAccessDisabled": (StoreDenied, _RIGHTS),
-    "InvalidAccessKeyId": (StoreDenied, _KEYS),
-    "SignatureDoesNotMatch": (StoreDenied, _KEYS),
-    "ExpiredToken": (StoreDenied, _KEYS),
-    "InvalidToken": (StoreDenied, _KEYS),
-    "TokenRefreshRequired": (StoreDenied, _KEYS),
+    **dict.fromkeys(
+        ("PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException"),
+        (SettingsError, _REGION),
+    ),
+    **dict.fromkeys(("AccessDenied", "AllAccessDisabled"), (StoreDenied, _RIGHTS)),
+    **dict.fromkeys(("InvalidAccessKeyId", "SignatureDoesNotMatch"), (StoreDenied, _KEYS)),
+    **dict.fromkeys(("ExpiredToken", "InvalidToken", "TokenRefreshRequired"), (StoreDenied, _KEYS)),
     "KMS.DisabledException": (StoreDenied, "enable the key of store.s3.kms_key_id"),
     "KMS.NotFoundException": (SettingsError, "correct store.s3.kms_key_id"),
     "XAdminUserNotFound": (StoreDenied, _KEYS),  # versitygw, with status 404
     "RequestTimeTooSkewed": (StoreDenied, _CLOCK),
-    "BadDigest": (ObjectDamaged, _TRANSIT),
-    "InvalidDigest": (ObjectDamaged, _TRANSIT),
-    "XAmzContentChecksumMismatch": (ObjectDamaged, _TRANSIT),
-    "XAmzContentSHA256Mismatch": (ObjectDamaged, _TRANSIT),
-    "InvalidPart": (StoreUnsafe, "the store lost a part of a multipart upload, or cannot complete one"),
-    "InvalidPartOrder": (StoreUnsafe, "the store lost a part of a multipart upload, or cannot complete one"),
-    "NotImplemented": (StoreUnsupported, _FEATURE),
-    "MethodNotAllowed": (StoreUnsupported, _FEATURE),
+    **dict.fromkeys(("BadDigest", "InvalidDigest"), (ObjectDamaged, _TRANSIT)),
+    **dict.fromkeys(("XAmzContentChecksumMismatch", "XAmzContentSHA256Mismatch"), (ObjectDamaged, _TRANSIT)),
+    **dict.fromkeys(
+        ("InvalidPart", "InvalidPartOrder"),
+        (StoreUnsafe, "the store lost a part of a multipart upload, or cannot complete one"),
+    ),
+    **dict.fromkeys(("NotImplemented", "MethodNotAllowed"), (StoreUnsupported, _FEATURE)),
     "InvalidStorageClass": (SettingsError, "correct store.s3.storage_class"),
     "InvalidObjectState": (StoreDenied, "the object's storage class has no immediate reads; restore it first"),
     "QuotaExceeded": (StoreDenied, "the store's quota is used up"),
-    "RequestTimeout": (StoreUnavailable, _FAILING),
-    "RequestTimeTooLong": (StoreUnavailable, _FAILING),
-    "SlowDown": _THROTTLED,
-    "Throttling": _THROTTLED,
-    "ThrottlingException": _THROTTLED,
-    "TooManyRequests": _THROTTLED,
-    "ServiceUnavailable": _THROTTLED,
-    "InternalError": (StoreUnavailable, _FAILING),
+    **dict.fromkeys(("RequestTimeout", "RequestTimeTooLong", "InternalError"), (StoreUnavailable, _FAILING)),
+    **dict.fromkeys(
+        ("SlowDown", "Throttling", "ThrottlingException", "TooManyRequests", "ServiceUnavailable"), _THROTTLED
+    ),
 }
 _STATUSES: dict[int, tuple[type[SidecarError], str]] = {
-    301: (SettingsError, _REGION),
-    307: (SettingsError, _REGION),
+    **dict.fromkeys((301, 307), (SettingsError, _REGION)),
     401: (StoreDenied, _KEYS),
     403: (StoreDenied, f"{_KEYS}, and {_RIGHTS}"),  # HEAD answers do not say which of the two
     408: (StoreUnavailable, _FAILING),
-    409: (OutcomeUnknown, "another request for the same key was under way"),
+    409: (OutcomeUnknown, _CONFLICT),
     412: (ObjectExists, _TAKEN),
     429: _THROTTLED,
-    405: (StoreUnsupported, _FEATURE),
-    501: (StoreUnsupported, _FEATURE),
+    **dict.fromkeys((405, 501), (StoreUnsupported, _FEATURE)),
 }
 _NOT_ABOUT_AN_OBJECT = ("List", "PutObject", "CreateMultipartUpload", "DeleteObjects")
 """To these operations "not found" can only mean the bucket, or something that is no S3 store."""
