@@ -105,19 +105,18 @@ def rebuild(
         if out.resolve().is_relative_to(directory.resolve()):
             raise SettingsError(f"--out {out} is in {directory}: this command never writes to a broker's directories")
     work: list[tuple[Rebuilding, PartitionJob]] = []
-    rebuildings = []
-    for log in targets.partitions:
-        rebuilding = Rebuilding(log)
-        rebuildings.append(rebuilding)
+    rebuildings = [Rebuilding(log) for log in targets.partitions]
+    for rebuilding in rebuildings:
         try:
-            work.append((rebuilding, plan_job(log, log.bases, replay, forgetting)))
+            job = plan_job(rebuilding.log, rebuilding.log.bases, replay, forgetting)
         except PartitionError as error:
             rebuilding.problem = advised(error)
-    jobs = [job for _, job in work]
-    counting = Counting(jobs, watcher)
-    for rebuilding, job in work:
+            continue
+        work.append((rebuilding, job))
         for start in job.starts[:1]:
             rebuilding.start_offset, rebuilding.from_snapshot = start.offset, start.has_snapshot
+    jobs = [job for _, job in work]
+    counting = Counting(jobs, watcher)
     for index, event in fold(jobs, engine, counting):
         rebuilding, job = work[index]
         match event:
