@@ -123,7 +123,7 @@ class ArchivedPartition:
         """See `PartitionLog`: the commits name the newest timestamps."""
         return [Segment(each.base_offset, each.max_timestamp_ms) for each in self.segments]
 
-    def tasks(self, start_offset: int, last_offset: int, cuts: Sequence[int]) -> tuple[SegmentTask, ...]:
+    def tasks(self, last_offset: int, cuts: Sequence[int]) -> tuple[SegmentTask, ...]:
         return tuple(
             SegmentTask(
                 ArchivedLog(self.settings, below(self.root, segment.log_key), log_size_bytes(segment)),
@@ -131,7 +131,7 @@ class ArchivedPartition:
                 segment.end_offset,
             )
             for segment in self.segments
-            if start_offset <= segment.base_offset < last_offset
+            if segment.base_offset < last_offset
         )
 
 

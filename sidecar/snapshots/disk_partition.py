@@ -146,7 +146,7 @@ class DiskPartition:
         active = self.files.active_base_offset
         return rolled if active is None else [*rolled, Segment(active)]
 
-    def tasks(self, start_offset: int, last_offset: int, cuts: Sequence[int]) -> tuple[SegmentTask, ...]:
+    def tasks(self, last_offset: int, cuts: Sequence[int]) -> tuple[SegmentTask, ...]:
         files = self.files
         tasks = [
             SegmentTask(
@@ -156,7 +156,7 @@ class DiskPartition:
                 tuple(cut for cut in cuts if segment.base_offset < cut < segment.end_offset),
             )
             for segment in files.segments
-            if start_offset <= segment.base_offset < last_offset
+            if segment.base_offset < last_offset
         ]
         active = files.active_base_offset
         if active is not None and active < last_offset:

@@ -26,9 +26,9 @@ def plan_full(log: PartitionLog, boundaries: Collection[int]) -> PartitionJob:
     Raises SegmentChanged if segments vanished while they were listed, PartitionError if a snapshot cannot be read.
     """
     first = log.first_offset
-    tasks = log.tasks(first, max(boundaries, default=first), sorted(boundaries))
+    tasks = log.tasks(max(boundaries, default=first), sorted(boundaries))
     forgotten = frozenset(end for end in boundaries if end <= log.dropped_below and _is_left_out(log, end))
-    table = _state_at_start(log, first)
+    table = _state_at_start(log)
     return PartitionJob(
         log.topic_partition,
         (Start.at_log_start(table),),
@@ -80,7 +80,7 @@ def _plan_window(
     reached: Sequence[int],
 ) -> PartitionJob:
     first = log.first_offset
-    table_at_start = _state_at_start(log, first)
+    table_at_start = _state_at_start(log)
     windows = _windows(
         log, (*reached, *judged), forgetting, int(table_at_start.rows["last_timestamp_ms"].max(initial=-1))
     )
@@ -120,7 +120,7 @@ def _plan_window(
         ranges.append((start.offset, until))
     read = _Ranges(ranges)
     boundaries = frozenset(reached).union(offset for offset in judged if read.holds(offset - 1))
-    older = log.tasks(first, read.highest, sorted({*boundaries, *trusted}))
+    older = log.tasks(read.highest, sorted({*boundaries, *trusted}))
     tasks = tuple(task for task in older if read.holds(task.base_offset))
     return PartitionJob(
         log.topic_partition,
@@ -195,8 +195,9 @@ def _is_left_out(log: PartitionLog, offset: int) -> bool:
         return True
 
 
-def _state_at_start(log: PartitionLog, offset: int) -> ProducerTable:
+def _state_at_start(log: PartitionLog) -> ProducerTable:
     """What the snapshot at the log's start says, nothing known where there is none that can be read."""
+    offset = log.first_offset
     if offset == 0 or offset not in log.snapshot_offsets:
         return ProducerTable.blank(offset)
     try:

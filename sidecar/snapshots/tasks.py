@@ -171,8 +171,8 @@ class PartitionLog(Protocol):
     def spans(self) -> Sequence[Segment]:
         """All segments with their newest timestamps, ascending; the active one last, if there is one, and its is not known."""
 
-    def tasks(self, start_offset: int, last_offset: int, cuts: Sequence[int]) -> tuple[SegmentTask, ...]:
-        """One per segment that holds offsets in [start_offset, last_offset), adjacent, with the cuts inside of it.
+    def tasks(self, last_offset: int, cuts: Sequence[int]) -> tuple[SegmentTask, ...]:
+        """One per segment that begins below an offset, adjacent, with the cuts inside of it.
 
         Raises SegmentChanged if segments have vanished.
         """

@@ -123,7 +123,7 @@ def test_an_archived_segment_is_not_split_by_a_local_index(
 ) -> None:
     """Its name is a key: a file that happens to lie there says nothing about it."""
     (partition,) = targets_of(archive, "legacy-v1").partitions
-    task = partition.tasks(0, partition.bases[-1], ())[0]
+    task = partition.tasks(partition.bases[-1], ())[0]
     monkeypatch.chdir(tmp_path)
     index = Path(task.source.name).with_suffix(".index")
     index.parent.mkdir(parents=True)

@@ -91,11 +91,11 @@ class LogInMemory:
         # A segment without timestamps has no entry in its time index.
         return None if base in self.unindexed or newest_ms < 0 else newest_ms
 
-    def tasks(self, start_offset: int, last_offset: int, cuts: Sequence[int]) -> tuple[SegmentTask, ...]:
+    def tasks(self, last_offset: int, cuts: Sequence[int]) -> tuple[SegmentTask, ...]:
         return tuple(
             SegmentTask(LocalSegment(f"{base}.log", 1), base, end)
             for base, end in self.log.segments()
-            if start_offset <= base < last_offset
+            if base < last_offset
         )
 
     def digested(self, task: SegmentTask) -> DigestedSegment:
