@@ -329,15 +329,13 @@ class FsspecStore(FsspecReader):
 
     def _write(self, path: str, chunks: Iterable[bytes]) -> None:
         file = self._files.open(path, "xb")
-        written = False
         try:
             for chunk in chunks:
                 file.write(chunk)
             file.close()
-            written = True
-        finally:
-            if not written:
-                _discard(file)
+        except BaseException:
+            _discard(file)
+            raise
 
 
 def _discard(file: Any) -> None:

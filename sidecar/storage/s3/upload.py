@@ -216,18 +216,16 @@ class MultipartUpload:
 
     def run(self, pool: ThreadPoolExecutor) -> UploadReceipt:
         """Send all parts and complete; on any failure abort."""
-        completed = False
         try:
             parts = self._send_parts(pool)
             crc32c = combine_parts([(part.crc32c, part.size_bytes) for part in parts])
             self._complete(parts, crc32c)
-            completed = True
-        finally:
+        except BaseException:
             # Also on KeyboardInterrupt. An abort that fails too is left to `unfinished_uploads`.
-            if not completed:
-                with suppress(SidecarError):
-                    abort = partial(self._s3.client.abort_multipart_upload, **self._target)
-                    self._s3.send("AbortMultipartUpload", self._upload.key, abort)
+            with suppress(SidecarError):
+                abort = partial(self._s3.client.abort_multipart_upload, **self._target)
+                self._s3.send("AbortMultipartUpload", self._upload.key, abort)
+            raise
         return self._upload.receipt(crc32c)
 
     def _send_parts(self, pool: ThreadPoolExecutor) -> list[SentPart]:
