@@ -45,14 +45,10 @@ class Retrier:
 
     def run(self, send: Callable[[], Answer]) -> Answer:
         """The answer of the first attempt that succeeds, or the error of the last one."""
-
-        def wait_after(state: RetryCallState) -> float:
-            return self.wait_s(state.attempt_number)
-
         retrying = Retrying(
             retry=_may_succeed_next_time,
             stop=stop_after_attempt(self.attempts),
-            wait=wait_after,
+            wait=lambda state: self.wait_s(state.attempt_number),
             sleep=self._clock.sleep_s,
             reraise=True,
         )
