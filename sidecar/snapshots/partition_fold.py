@@ -69,7 +69,7 @@ class PartitionFold:
 
     @property
     def _position(self) -> int | None:
-        """The state of the replay, None if it has not begun."""
+        """The offset that the replay has reached, None if it has not begun."""
         if self._window is not None:
             return self._window.end_offset
         return None if self._state is None else self._state.table.end_offset

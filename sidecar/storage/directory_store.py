@@ -155,15 +155,8 @@ class DirectoryStore:
         return self._budget.reads.take_read(content)
 
     def stream(self, key: ObjectKey, chunk_bytes: int = 4 * MIB) -> Iterator[bytes]:
-        path = self._path(key)
-        with translating_os_errors("read", key, self.url):
-            file = path.open("rb")
-        with file:
-            while True:
-                with translating_os_errors("read", key, self.url):
-                    chunk = file.read(chunk_bytes)
-                if not chunk:
-                    return
+        with translating_os_errors("read", key, self.url), self._path(key).open("rb") as file:
+            while chunk := file.read(chunk_bytes):
                 yield self._budget.reads.take_read(chunk)
 
     def head(self, key: ObjectKey) -> ObjectFacts | None:
