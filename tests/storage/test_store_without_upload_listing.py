@@ -58,6 +58,6 @@ def test_a_listing_of_uploads_that_does_not_go_on_is_refused(
     page: dict[str, str], moto_endpoint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with s3_store(moto_endpoint, new_bucket(moto_endpoint)) as store:
-        monkeypatch.setattr(store, "_uploads_page", lambda _parameters: {**page, "IsTruncated": True})
+        monkeypatch.setattr(store, "_uploads_page", lambda **_parameters: {**page, "IsTruncated": True})
         with pytest.raises(StoreUnsafe, match="does not continue"):
             list(store.unfinished_uploads(""))

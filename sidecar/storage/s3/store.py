@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 from botocore.exceptions import ClientError
@@ -41,8 +41,12 @@ from sidecar.storage.store_clock import milliseconds_of
 from sidecar.store_settings import ChecksumMode, StoreSettings
 
 if TYPE_CHECKING:
-    from mypy_boto3_s3.type_defs import ListMultipartUploadsOutputTypeDef, ListObjectsV2OutputTypeDef
+    from mypy_boto3_s3.type_defs import ListMultipartUploadsOutputTypeDef
 
+Page = TypeVar("Page", bound=Mapping[str, Any])
+_OBJECT_MARKERS = {"ContinuationToken": "NextContinuationToken"}
+_UPLOAD_MARKERS = {"KeyMarker": "NextKeyMarker", "UploadIdMarker": "NextUploadIdMarker"}
+"""Parameters with which a listing goes on, and what its pages call them."""
 _DELETE_BATCH = 1000
 _SMALL_BYTES = MIB
 """Objects up to this size do not count against the bound of buffers in memory."""
@@ -150,8 +154,9 @@ class S3Store:
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectFacts]:
         """See `ObjectStore`. Raises StoreUnsafe if the store lists in another order: readers of commits rely on it."""
         last = start_after
-        after = {"StartAfter": self._s3.prefix.listing(start_after)} if start_after else {}
-        for page in self._pages(prefix, after, first={"MaxKeys": LISTED_AT_FIRST}):
+        after: dict[str, Any] = {"StartAfter": self._s3.prefix.listing(start_after)} if start_after else {}
+        call = partial(self._s3.client.list_objects_v2, **after)
+        for page in self._pages("ListObjectsV2", prefix, call, _OBJECT_MARKERS, MaxKeys=LISTED_AT_FIRST):
             for entry in page.get("Contents", []):
                 key = self._s3.prefix.key(entry["Key"])
                 # A folder marker of somebody's console, or a store that ignores StartAfter.
@@ -173,7 +178,8 @@ class S3Store:
 
     def list_folders(self, prefix: str) -> Iterator[str]:
         last = ""
-        for page in self._pages(prefix, {"Delimiter": "/"}):
+        call = partial(self._s3.client.list_objects_v2, Delimiter="/")
+        for page in self._pages("ListObjectsV2", prefix, call, _OBJECT_MARKERS):
             for entry in page.get("CommonPrefixes", []):
                 name = entry["Prefix"][len(self._s3.prefix.listing(prefix)) :].rstrip("/")
                 if name and name != last:
@@ -181,27 +187,27 @@ class S3Store:
                     yield name
 
     def _pages(
-        self, prefix: str, parameters: dict[str, Any], first: Mapping[str, Any] | None = None
-    ) -> Iterator[ListObjectsV2OutputTypeDef]:
-        """Args: first: parameters of the first request alone."""
-        s3 = self._s3
-        token: dict[str, Any] = dict(first or {})
+        self, operation: str, prefix: str, call: Callable[..., Page], markers: Mapping[str, str], **first: int
+    ) -> Iterator[Page]:
+        """The pages of a listing.
+
+        Args:
+            markers: as above; a page that is not the last one has the first of them.
+            first: parameters of the first request alone.
+        """
+        s3, marked = self._s3, dict[str, Any](first)
         while True:
-            request = {"Bucket": s3.bucket, "Prefix": s3.prefix.listing(prefix), **parameters, **token}
-            page = s3.repeat(
-                "ListObjectsV2",
-                prefix,
-                lambda: s3.client.list_objects_v2(**request),  # noqa: B023 - called at once
-            )
+            request = {"Bucket": s3.bucket, "Prefix": s3.prefix.listing(prefix), **marked}
+            page = s3.repeat(operation, prefix, lambda: call(**request))  # noqa: B023 - called at once
             yield page
-            following = page.get("NextContinuationToken")
             if not page.get("IsTruncated"):
                 return
-            if not following or following == token.get("ContinuationToken"):
+            following = {name: page[given] for name, given in markers.items() if page.get(given)}
+            if following == marked or next(iter(markers)) not in following:
                 raise StoreUnsafe(
-                    f"{s3.bucket}: the listing below {prefix!r} does not continue after its page. Use another store"
+                    f"{s3.bucket}: {operation} below {prefix!r} does not continue after its page. Use another store"
                 )
-            token = {"ContinuationToken": following}
+            marked = following
 
     def delete(self, keys: Iterable[ObjectKey]) -> None:
         remaining = iter(keys)
@@ -216,30 +222,12 @@ class S3Store:
                 self._delete_batch(batch)
 
     def unfinished_uploads(self, prefix: str) -> Iterator[UnfinishedUpload]:
-        s3 = self._s3
-        markers: dict[str, Any] = {}
-        while True:
-            parameters = {"Bucket": s3.bucket, "Prefix": s3.prefix.listing(prefix), **markers}
-            page = s3.repeat(
-                "ListMultipartUploads",
-                prefix,
-                lambda: self._uploads_page(parameters),  # noqa: B023 - called at once
-            )
+        for page in self._pages("ListMultipartUploads", prefix, self._uploads_page, _UPLOAD_MARKERS):
             for entry in page.get("Uploads", []):
                 started_ms = milliseconds_of(entry.get("Initiated"))
-                yield UnfinishedUpload(s3.prefix.key(entry["Key"]), entry["UploadId"], started_ms)
-            if not page.get("IsTruncated"):
-                return
-            found = {"KeyMarker": page.get("NextKeyMarker"), "UploadIdMarker": page.get("NextUploadIdMarker")}
-            following = {name: marker for name, marker in found.items() if marker}
-            if following == markers or "KeyMarker" not in following:
-                raise StoreUnsafe(
-                    f"{s3.bucket}: the listing of multipart uploads does not continue after {markers}. Use another "
-                    "store"
-                )
-            markers = following
+                yield UnfinishedUpload(self._s3.prefix.key(entry["Key"]), entry["UploadId"], started_ms)
 
-    def _uploads_page(self, parameters: dict[str, Any]) -> ListMultipartUploadsOutputTypeDef | dict[str, Any]:
+    def _uploads_page(self, **parameters: Any) -> ListMultipartUploadsOutputTypeDef | dict[str, Any]:
         """rclone and gofakes3 answer NoSuchUpload until a bucket has had its first multipart upload: there are none."""
         try:
             return self._s3.client.list_multipart_uploads(**parameters)
