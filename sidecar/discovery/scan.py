@@ -58,7 +58,7 @@ def scan_log_dirs(
     read = read_partition_directory if cache is None else cache.read
     problems: list[ScanProblem] = []
     by_partition: dict[TopicPartition, list[_Found]] = {}
-    for log_dir in _distinct(log_dirs):
+    for log_dir in distinct(log_dirs):
         try:
             for found in _live_directories(log_dir, topics, require_formatted=require_formatted):
                 by_partition.setdefault(found.topic_partition, []).append(found)
@@ -92,8 +92,8 @@ def topics_of(log_dirs: Sequence[Path]) -> frozenset[str]:
     return frozenset(found)
 
 
-def _distinct(log_dirs: Iterable[Path]) -> Iterator[Path]:
-    # The same directory under two names would make every partition in it a duplicate.
+def distinct(log_dirs: Iterable[Path]) -> Iterator[Path]:
+    """Each directory under the first of its names: a second one would make every partition in it a duplicate."""
     seen: set[Path] = set()
     for log_dir in log_dirs:
         real = Path(os.path.realpath(log_dir))

@@ -10,7 +10,7 @@ from typing import Final
 
 from sidecar.broker.log_dir_state import LogDirState, read_log_dir_state
 from sidecar.config.topic_filter import TopicFilter
-from sidecar.discovery.scan import scan_log_dirs
+from sidecar.discovery.scan import distinct, scan_log_dirs
 from sidecar.engine_ports import TaskEngine
 from sidecar.errors import SettingsError
 from sidecar.host.log_dir_lock import LogDirLock, LogDirRefused
@@ -73,7 +73,8 @@ def heal(
     for path in log_dirs:
         _refuse_partition_directory(path)
     with ExitStack() as resources:
-        locks = {path: resources.enter_context(LogDirLock(path, read_only=dry_run)) for path in _distinct(log_dirs)}
+        # Where one directory were locked under two names, closing one lock of the process would end the other.
+        locks = {path: resources.enter_context(LogDirLock(path, read_only=dry_run)) for path in distinct(log_dirs)}
         found = scan_log_dirs(list(locks), topics)
         badly_named = misnamed_directories(list(locks))
         # A broker that is new has no partitions, and its init container must end well; a pattern that fits none is a mistake.
@@ -131,11 +132,6 @@ def _refuse_partition_directory(path: Path) -> None:
         raise SettingsError(
             f"{path}: is a partition's directory; give heal its log directory, {path.absolute().parent}{only}"
         )
-
-
-def _distinct(log_dirs: Sequence[Path]) -> list[Path]:
-    # The same directory under two names would be locked twice, and closing one lock of a process ends the other.
-    return list({path.resolve(): path for path in reversed(log_dirs)}.values())[::-1]
 
 
 def _state_of(log_dir: Path) -> LogDirState:
