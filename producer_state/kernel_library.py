@@ -140,24 +140,16 @@ def cache_folder(environment: Mapping[str, str]) -> Path:
     return (Path(configured) if configured else Path("~/.cache").expanduser()) / "tiered-sidecar"
 
 
+@dataclass(eq=False)
 class Kernel:
     """A function over arrays and integers; the GIL is released while it runs. Made by `KernelLibrary.kernel`."""
 
-    def __init__(
-        self,
-        library: KernelLibrary,
-        module: str,
-        function: str,
-        parameters: tuple[Parameter, ...],
-        results: int,
-        symbol: str,
-    ) -> None:
-        self.parameters = parameters
-        self.results = results
-        self.symbol = symbol
-        self._library = library
-        self._module = module
-        self._function = function
+    library: KernelLibrary
+    module: str
+    function: str
+    parameters: tuple[Parameter, ...]
+    results: int
+    symbol: str
 
     def __call__(self, *arguments: Any) -> Any:
         """None, an integer, or a tuple of integers. Bounds are the caller's."""
@@ -178,13 +170,13 @@ class Kernel:
     @cached_property
     def compiled(self) -> Callable[..., Any]:
         """By numba."""
-        found: Callable[..., Any] = getattr(import_module(self._module), self._function)
+        found: Callable[..., Any] = getattr(import_module(self.module), self.function)
         return found
 
     @cached_property
     def _native(self) -> Any:
         """Out of the library."""
-        found = None if self._library.loaded is None else getattr(self._library.loaded, self.symbol, None)
+        found = None if self.library.loaded is None else getattr(self.library.loaded, self.symbol, None)
         if found is not None:
             widths = (1 if one is None else 5 + 2 * one.dimensions for one in self.parameters)
             found.argtypes = [ctypes.c_void_p, ctypes.c_void_p, *[_WORD] * sum(widths)]

@@ -15,7 +15,7 @@ from producer_state.exactness import knows_beginning
 from producer_state.facts import Int64Column
 from producer_state.snapshot import CorruptSnapshot, ProducerEntry, Rows, rows_of
 from producer_state.table import ProducerTable
-from sidecar.errors import PartitionError, SegmentChanged
+from sidecar.errors import PartitionError
 from sidecar.snapshots.tasks import PartitionLog
 
 TABLES_KEPT: Final = 2
@@ -127,7 +127,7 @@ class TrustedSnapshots:
         """None if there is none, or it cannot be read."""
         try:
             return ProducerTable.from_snapshot(offset, self._log.snapshot(offset)[0])
-        except (CorruptSnapshot, PartitionError, SegmentChanged):
+        except (CorruptSnapshot, PartitionError):
             return None
 
 
