@@ -25,7 +25,6 @@ from sidecar.model import TopicPartition
 from sidecar.topic_policy import TopicPolicy
 
 Decoded = TypeVar("Decoded")
-_LARGEST_BYTES = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,14 +107,12 @@ def read_file(path: Path, decode: Callable[[bytes, str], Decoded]) -> Decoded | 
     Raises PartitionError if it cannot be read, and what `decode` raises.
     """
     try:
-        data = read_regular(path, _LARGEST_BYTES + 1)
+        data = read_regular(path)
     except FileNotFoundError:
         return None
     except OSError as error:
         advice = "; run as the broker's user" if isinstance(error, PermissionError) else ""
-        raise PartitionError(f"{path} cannot be read: {error.strerror or error}{advice}") from error
-    if len(data) > _LARGEST_BYTES:
-        raise CorruptFile(f"larger than {_LARGEST_BYTES} bytes, which no checkpoint file is", file=str(path))
+        raise PartitionError(f"{path}: cannot be read: {error.strerror or error}{advice}") from error
     return decode(data, str(path))
 
 
