@@ -27,8 +27,8 @@ class Checker:
     """Follows a lineage past all faults.
 
     `state`: as of the last check, None while nothing is archived. `losses`: that commits said since somebody emptied it.
-    `writers`: who added a segment, by its id. `is_forked`: it has offsets that an unclean election has
-    lost in the log. `cut_epoch`: the leader epoch of the last one.
+    `lost_by`: all of them, by the broker next to which it was said. `writers`: who added a segment, by its id. `is_forked`: it
+    has offsets that an unclean election has lost in the log. `cut_epoch`: the leader epoch of the last one.
     """
 
     store: SimStore
@@ -37,6 +37,7 @@ class Checker:
     grace_period_ms: int
     state: PartitionState | None = None
     losses: list[Lost] = field(default_factory=list)
+    lost_by: dict[int, list[Lost]] = field(default_factory=dict)
     writers: dict[str, Writer] = field(default_factory=dict)
     is_forked: bool = False
     cut_epoch: int = -1
@@ -125,12 +126,15 @@ class Checker:
             elif isinstance(action, Lost):
                 self._check_loss(key, commit, action)
                 self.losses.append(action)
+                self.lost_by.setdefault(commit.writer.broker_id, []).append(action)
             elif isinstance(action, Add):
                 self.writers[action.segment.segment_id] = commit.writer
 
     def _check_loss(self, key: str, commit: Commit, lost: Lost) -> None:
         log = self.cluster.replicas[commit.writer.broker_id]
-        if lost.end_offset > max(log.segments[0].base_offset, log.log_start_offset):
+        there = (batch for batch in log.batches() if batch.end_offset > log.log_start_offset)
+        is_there = any(batch.base_offset < lost.end_offset and lost.base_offset < batch.end_offset for batch in there)
+        if is_there or lost.end_offset > log.end_offset:
             raise Finding("false-loss", f"{key}: {lost}, broker {commit.writer.broker_id} has it")
 
     def _check_purge(self, key: str, purge: Purge) -> None:

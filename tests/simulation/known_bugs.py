@@ -20,7 +20,8 @@ from sidecar.compactor.before_upload import BeforeUpload, CopyGroup
 from sidecar.errors import ObjectExists
 from sidecar.model import SegmentFiles
 from sidecar.partition import copy_task
-from sidecar.runner import copy_executor
+from sidecar.retention import pinned_log
+from sidecar.runner import checks, copy_executor
 from sidecar.segment.bundle import PreparedSegment
 from tests.simulation.link import SimLink
 from tests.simulation.volume import MemoryJournal
@@ -113,6 +114,10 @@ KNOWN_BUGS: Final[dict[str, Bug]] = {
     ),
     # A commit was sent while it was not known whether the store lets two writers win.
     "commit-before-proof": Bug("commit-unproven", ((SimLink, "require_safe_store", _nothing),), 5),
+    # What rolled while the store refused was not pinned.
+    "not-pinned-in-an-outage": Bug("not-pinned", ((checks, "_is_outage", lambda _error: False),), 20, 5),
+    # Pins were released before anything of them was archived.
+    "pins-released": Bug("pin-released", ((pinned_log, "_taken", lambda _segments, _files: ()),), 500, 329),
     # A descriptor was kept for each segment.
     "descriptor-kept": Bug("descriptor-leak", ((PreparedSegment, "close", _nothing),), 5),
 }

@@ -24,11 +24,13 @@ from tests.simulation.schedule import (
     DeleteRecords,
     Disk,
     Hide,
+    LoseFile,
     Meanwhile,
     Move,
     NewLeader,
     Recreate,
     Reload,
+    Restart,
     Retention,
     Round,
     Schedule,
@@ -252,6 +254,54 @@ def _with_reloads(random: Random, schedule: Schedule) -> Schedule:
     return inserted(random, schedule, *(reload() for _ in range(random.randint(1, 3))))
 
 
+def _with_full_volumes(random: Random, schedule: Schedule) -> Schedule:
+    """A sidecar's volume has no room for its journal, for a time."""
+    if random.random() < 0.85:
+        return schedule
+
+    def full(step: Step) -> Step:
+        if not isinstance(step, Round) or random.random() > 0.4:
+            return step
+        first = random.choice((random.randrange(4), random.randrange(16)))
+        return replace(step, full=(first, first + random.choice((1, 1, 2, 50))))
+
+    return replace(schedule, steps=mapped(schedule.steps, full))
+
+
+def _with_stops(random: Random, schedule: Schedule) -> Schedule:
+    """A sidecar is asked to end in the middle of what it does."""
+    if random.random() < 0.85:
+        return schedule
+    meanwhile = Meanwhile(random.randrange(40), (Restart(None, stops=True),))
+    order = random.choice((None, random.randrange(2**32)))
+    return inserted(
+        random,
+        schedule,
+        (Append(random.randrange(2**32), random.randint(3, 9)), Round(None, meanwhile=meanwhile, order=order)),
+    )
+
+
+def _with_lost_files(random: Random, schedule: Schedule) -> Schedule:
+    """A segment's file is gone from a broker's disk, perhaps while something is archived of it."""
+    if random.random() < 0.85:
+        return schedule
+    broker, number = random.randrange(2), random.randrange(9)
+    lost, more = LoseFile(broker, number, random.randrange(schedule.partitions)), Append(random.randrange(2**32), 6)
+    if random.random() < 0.5:
+        return inserted(random, schedule, (more, Round(meanwhile=Meanwhile(random.randrange(20), (lost,)))))
+    return inserted(random, schedule, (more, lost, Round()))
+
+
+def _with_backoffs(random: Random, schedule: Schedule) -> Schedule:
+    """A partition that failed is left alone for a time."""
+    return schedule if random.random() < 0.8 else replace(schedule, retry_wait_s=random.choice((5.0, 60.0, 600.0)))
+
+
+def _with_few_pins(random: Random, schedule: Schedule) -> Schedule:
+    """Not all segments that wait can be pinned."""
+    return schedule if random.random() < 0.9 else replace(schedule, pins=random.choice((0, 1, 2)))
+
+
 def _with_no_times(random: Random, schedule: Schedule) -> Schedule:
     """The store has no modification times: gc deletes nothing."""
     return replace(schedule, gives_times=random.random() > 0.08)
@@ -294,6 +344,11 @@ MORE_FAULTS: Final[dict[str, Add]] = {
     "moves": _with_moves,
     "reloads": _with_reloads,
     "no times": _with_no_times,
+    "lost files": _with_lost_files,
+    "stops": _with_stops,
+    "full volumes": _with_full_volumes,
+    "backoffs": _with_backoffs,
+    "few pins": _with_few_pins,
     "lies": _with_lies,
     "unsafe stores": _with_unsafe_stores,
 }

@@ -143,6 +143,8 @@ class Setup:
     compacts: bool
     workers: int
     numbers: Iterator[int]
+    retry_wait_s: float
+    pins: int
 
     @property
     def is_cut_off(self) -> bool:
@@ -178,7 +180,7 @@ class Sidecar:
         self.link.arm()
         self.link.is_late = self.link.is_proven = False
         self.disk = SimDisk(self._host, self.clock.time.now_ms)
-        self.held = PinnedFiles(limit=64, emit=self._emit, files=self.disk)
+        self.held = PinnedFiles(limit=self.setup.pins, emit=self._emit, files=self.disk)
         self.tools = RunContext(
             store=self.link,
             facts=self.facts,
@@ -211,6 +213,7 @@ class Sidecar:
             uploads_ahead=self.setup.uploads_ahead,
             max_queue=self.setup.max_queue,
             task_s=self.setup.task_s,
+            retry_wait_s=self.setup.retry_wait_s,
             producer_id_expiration_ms=None,
             record_lost=True,
             spares_cache=False,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -143,11 +144,19 @@ class Replica:
         """All that its files hold."""
         return [batch for file in self.segments for batch in file.batches]
 
+    def gaps(self) -> list[int]:
+        """Where batches are missing between its files."""
+        return [one.end_offset for one, other in pairwise(self.batches()) if one.end_offset < other.base_offset]
+
     # What its broker does.
 
     def append(self, batch: Batch) -> None:
-        """At the end; a full active segment is rolled first. Source: UnifiedLog.maybeRoll."""
-        if len(self.segments[-1].batches) >= self.place.roll_batches:
+        """At the end; a full active segment is rolled first. Source: UnifiedLog.maybeRoll.
+
+        Also before a gap, which a broker would not do: symbolic segments have none inside.
+        """
+        newest = self.segments[-1].batches
+        if len(newest) >= self.place.roll_batches or (newest and newest[-1].end_offset < batch.base_offset):
             self.roll(batch.base_offset)
         active = self.segments[-1]
         active.batches.append(batch)
@@ -223,6 +232,13 @@ class Replica:
             self._remove(first)
             del self.segments[0]
             self._start_at(max(self.log_start_offset, self.segments[0].base_offset))
+
+    def lose_file(self, number: int) -> None:
+        """A `.log` between others is gone from the disk. Its broker goes on, and does not know."""
+        if between := self.segments[1:-1]:
+            self._remove(lost := between[number % len(between)])
+            self.segments.remove(lost)
+            self.changed()
 
     def delete(self) -> None:
         """The directory goes, with all that is in it."""

@@ -13,6 +13,8 @@ SECOND_MS: Final = 1_000
 MINUTE_MS: Final = 60 * SECOND_MS
 HOUR_MS: Final = 60 * MINUTE_MS
 UNLIMITED: Final = 1_000_000
+ENOUGH_PINS: Final = 1_000
+"""So many segments never wait at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,15 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True)
+class LoseFile:
+    """A segment's `.log` is gone from a broker's disk, one between others. Its followers have it."""
+
+    broker: int
+    number: int = 0
+    partition: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Recreate:
     """The topic is deleted, and created again."""
 
@@ -130,9 +141,12 @@ class Jump:
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """Of a sidecar. `forgets`: its volume is gone. `stops`: it is asked to end, and not just killed."""
+    """Of a sidecar, None for the leader's. `forgets`: its volume is gone. `stops`: it is asked to end, and not just killed.
 
-    broker: int
+    Within a round of that sidecar nothing happens but that it is asked to end.
+    """
+
+    broker: int | None
     forgets: bool = False
     stops: bool = False
 
@@ -157,7 +171,7 @@ class Round:
 
     `is_asleep`: its broker says what it said at the last round, perhaps that it leads. `is_late`: see `SimLink`. `moves`: it
     gets no further than that, and goes on in a later round; None: to the end. `order`, `checks`: see `Sidecar.run`.
-    `lies`, `is_unsafe`: see `SimLink`.
+    `lies`, `is_unsafe`: see `SimLink`. `full`: writes of the journal from the first to the last that find no room.
     """
 
     broker: int | None = None
@@ -171,6 +185,7 @@ class Round:
     checks: bool = True
     lies: int = 0
     is_unsafe: bool = False
+    full: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +261,7 @@ class Hide:
 PLAIN: Final = LogShape()
 
 BrokerStep: TypeAlias = (
-    Append | Roll | Retention | DeleteRecords | Shrink | Fetch | NewLeader | UncleanLeader | Move | Recreate
+    Append | Roll | Retention | DeleteRecords | Shrink | Fetch | NewLeader | UncleanLeader | Move | LoseFile | Recreate
 )
 """What happens to one partition's log."""
 Step: TypeAlias = (
@@ -273,7 +288,8 @@ class Schedule:
     """`shape`: of the log. `has_topic_id`: whether the broker's directory has one. `seed`: of random ids.
 
     `gives_times`: the store has modification times. `partitions`: so many, numbered from 0. `workers`: copy tasks of a sidecar
-    that are under way at once. `compacts`: the topic is compacted before its upload. `max_queue`, `task_s`: see `RunLimits`.
+    that are under way at once. `compacts`: the topic is compacted before its upload. `max_queue`, `task_s`, `retry_wait_s`: see
+    `RunLimits`. `pins`: so many files a sidecar can pin.
     """
 
     seed: int
@@ -288,3 +304,5 @@ class Schedule:
     compacts: bool = False
     max_queue: int = UNLIMITED
     task_s: float = math.inf
+    retry_wait_s: float = 0.0
+    pins: int = ENOUGH_PINS

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
+from sidecar.errors import StagingFull
 from sidecar.host.archive_cache import ArchiveCache, Remembered, newest_segments
 from sidecar.host.journal import Attempt, Journal
 from sidecar.host.log_dir_fingerprint import SourceMark
@@ -17,25 +19,40 @@ class MemoryJournal(Journal):
         """Begin with nothing."""
         self._attempts: dict[str, Attempt] = {}
         self._sources: dict[str, SourceMark] = {}
+        self.fill(range(0), lambda: None)
+
+    def fill(self, writes: range, noted: Callable[[], None]) -> None:
+        """Of the writes from now on these find no room. Args: noted: called for each of them."""
+        self._full, self._noted, self._writes = writes, noted, 0
+
+    def _write(self) -> None:
+        self._writes += 1
+        if self._writes - 1 in self._full:
+            self._noted()
+            raise StagingFull("the journal cannot be written, on purpose")
 
     def begin(self, attempt: Attempt) -> None:
         """See `Journal`."""
         if attempt.segment_id in self._attempts:
             raise ValueError(f"{attempt.segment_id} was begun before")
+        self._write()
         self._attempts[attempt.segment_id] = attempt
 
     def log_uploaded(self, segment_id: str, log_crc32c: int) -> None:
         """See `Journal`."""
+        self._write()
         if segment_id in self._attempts:
             self._attempts[segment_id] = replace(self._attempts[segment_id], log_crc32c=log_crc32c)
 
     def committing(self, segment_id: str, commit_number: int) -> None:
         """See `Journal`."""
+        self._write()
         if segment_id in self._attempts:
             self._attempts[segment_id] = replace(self._attempts[segment_id], commit_number=commit_number)
 
     def end(self, segment_id: str) -> None:
         """See `Journal`."""
+        self._write()
         self._attempts.pop(segment_id, None)
 
     def attempts(self, root: str) -> tuple[Attempt, ...]:
@@ -49,6 +66,7 @@ class MemoryJournal(Journal):
 
     def archived_from(self, root: str, mark: SourceMark) -> None:
         """See `Journal`."""
+        self._write()
         self._sources[root] = mark
 
     def source_of(self, root: str) -> SourceMark | None:

@@ -22,7 +22,8 @@ from sidecar.compactor.candidate_queue import LedPartition
 from sidecar.compactor.gc import GcTask
 from sidecar.errors import SidecarError
 from sidecar.model import ObjectKey, TopicPartition
-from sidecar.partition.domain_events import DomainEvent
+from sidecar.partition.domain_events import DomainEvent, PinReleased
+from sidecar.runner.checks import CycleReport
 from tests.fakes.memory_store import unwatched
 from tests.fakes.seeded_randomness import SeededRandomness
 from tests.histories.faults import Crash
@@ -35,8 +36,10 @@ from tests.simulation.host import Host
 from tests.simulation.invariants import Checker
 from tests.simulation.link import Late, SimLink
 from tests.simulation.losses import LossReports
+from tests.simulation.pins import PinWatch
 from tests.simulation.processes import Setup, Sidecar
 from tests.simulation.schedule import (
+    ENOUGH_PINS,
     HOUR_MS,
     MINUTE_MS,
     SECOND_MS,
@@ -53,6 +56,7 @@ from tests.simulation.schedule import (
     Hide,
     Jump,
     Land,
+    LoseFile,
     Move,
     NewLeader,
     Process,
@@ -84,7 +88,10 @@ ROUNDS_UNTIL_ARCHIVED: Final = 6
 
 
 class World:
-    """`partitions`: as they are now; a topic that is created again has another one. `checkers`: by root of a lineage."""
+    """`partitions`: as they are now; a topic that is created again has another one. `checkers`: by root of a lineage.
+
+    `_report`: of the newest round, None where it was cut off.
+    """
 
     def __init__(
         self,
@@ -105,7 +112,8 @@ class World:
         self._trace = hashlib.sha256()
         self._late: Late = []
         self._landed = 0
-        self._reports = LossReports()
+        self._reports, self._pins = LossReports(), PinWatch()
+        self._report: CycleReport | None = None
         self.time = VirtualTime()
         with unwatched():  # What a symbolic segment holds is no log to anyone else.
             self.store = SimStore(self.time)
@@ -125,6 +133,8 @@ class World:
             schedule.compacts,
             schedule.workers,
             self._numbers,
+            schedule.retry_wait_s,
+            schedule.pins,
         )
         self.sidecars = tuple(
             Sidecar(host, self._link(), SimClock(self.time), self._randomness, setup, self._events)
@@ -146,7 +156,7 @@ class World:
         self.time.advance_ms(3 * SECOND_MS)
         self._logs.clear()
         self._events.clear()
-        before = self._unrest()
+        self._report, before = None, self._unrest()
         self._act(step)
         for _, event in self._events:
             self._trace.update(type(event).__name__.encode())
@@ -155,6 +165,23 @@ class World:
                 raise Finding("untyped-error", str(line))
         self._check()
         self._check_losses(is_calm=before == self._unrest())
+        if isinstance(step, Round):
+            self._check_pins(step)
+
+    def _check_pins(self, step: Round) -> None:
+        for broker in {broker for broker, event in self._events if isinstance(event, PinReleased)}:
+            self._pins.forget(broker)
+        sidecar, report = self._beside(step.broker), self._report
+        if report is None or step.meanwhile is not None or self._is_disturbed(sidecar):
+            return
+        if sidecar.setup.pins == ENOUGH_PINS and not sidecar.setup.compacts:
+            outcomes = {found.files.topic_partition: found for found in (*report.backed_off, *report.outcomes)}
+            self._pins.check(sidecar, self.partitions, self.checkers, outcomes)
+
+    def _is_disturbed(self, sidecar: Sidecar) -> bool:
+        """Whether its broker or its disks let it release pins."""
+        host = self.hosts[sidecar.number]
+        return sidecar.facts.is_asleep or sidecar.facts.is_away or host.free_share < 1 or bool(host.away)
 
     def _unrest(self) -> tuple[int, ...]:
         """It changes with each call that fails, each process that ends, and each late request."""
@@ -207,16 +234,21 @@ class World:
             case Jump(broker, milliseconds):
                 self.sidecars[broker].clock.skew_ms += milliseconds
             case Restart(broker, forgets, stops):
-                if stops and not self.sidecars[broker].is_busy:
-                    self._stop(self.sidecars[broker])
-                self._restart(self.sidecars[broker], forgets=forgets)
+                sidecar = self._beside(broker)
+                if stops and sidecar.is_busy:
+                    sidecar.tools.stop.set()  # Its round ends, and it with it.
+                elif stops:
+                    self._stop(sidecar)
+                self._restart(sidecar, forgets=forgets)
             case Reload(broker):
                 self._reload(self._beside(broker), step)
             case Compact(broker, sweeps):
                 self._compact(self._beside(broker), sweeps=sweeps)
             case Away(broker, is_away):
                 self.sidecars[broker].facts.is_away = is_away
+                self._pins.forget(broker)
             case Disk(broker, number, is_away, free_share):
+                self._pins.forget(broker)
                 self._change_disk(self.hosts[broker], log_dir_of(broker, number), free_share, is_away=is_away)
             case Round():
                 self._round(step)
@@ -252,6 +284,9 @@ class World:
                 self._elect_unclean(cluster)
             case Move(broker, number):
                 cluster.move(broker, number)
+            case LoseFile(broker, number):
+                cluster.replicate()
+                cluster.replicas[broker].lose_file(number)
             case Recreate():
                 self._recreate(step.partition % len(self.partitions))
 
@@ -319,6 +354,9 @@ class World:
         self.figures.errors[type(error).__name__] += 1
         self._trace.update(type(error).__name__.encode())
 
+    def _note_full(self) -> None:
+        self.figures.faults["StagingFull", "journal", False] += 1
+
     def _arm(self, link: SimLink, step: Process) -> None:
         link.arm(step.faults, is_stale=step.is_stale and self.store.gives_times)
         link.is_late = step.is_late
@@ -342,9 +380,15 @@ class World:
         sidecar = self._beside(step.broker)
         if sidecar.is_busy:
             return  # A sidecar has no two rounds at once.
+        was_idle = sidecar.is_idle
         sidecar.is_busy, sidecar.facts.is_asleep = True, step.is_asleep
+        if self._is_disturbed(sidecar):
+            self._pins.forget(sidecar.number)
         self._arm(sidecar.link, step)
-        has_crashed = False
+        journal = sidecar.volume.journal
+        if step.full is not None:
+            journal.fill(range(*step.full), self._note_full)
+        has_crashed, report = False, None
         try:
             with self._typed_errors("Round"):
                 report = sidecar.run(step.moves, step.order, checks=step.checks)
@@ -356,8 +400,13 @@ class World:
         finally:
             sidecar.is_busy = sidecar.facts.is_asleep = False
             sidecar.link.arm()
-        if has_crashed:
+            journal.fill(range(0), self._note_full)
+        if sidecar.tools.stop.is_set() and not has_crashed:
+            self._stop(sidecar)
+        if has_crashed or sidecar.tools.stop.is_set():
             self._restart(sidecar)
+        elif was_idle and not step.is_asleep:
+            self._report = report
 
     @staticmethod
     def _reload(sidecar: Sidecar, step: Reload) -> None:
@@ -524,6 +573,9 @@ class World:
             return True  # A person decides.
         if checker.state is None:
             return len(led.segments) == 1
+        # It lacks what is archived, or an empty segment of it has no leader epoch any more: a person decides.
+        if any(gap < max(checker.state.end_offset or 0, led.log_start_offset) for gap in led.gaps()):
+            return True
         # Without a topic id and an archived batch in the log, no proof exists that this log continues the archived one.
         # The archive may end with a gap: what counts is where its last segment ends.
         last = checker.state.last_segment

@@ -1,0 +1,95 @@
+"""Whether what may be archived is pinned as soon as a sidecar has seen it, and stays so until it is archived."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from sidecar.archive.actions import Lost
+from sidecar.archive.state import PartitionState
+from sidecar.errors import PartitionError
+from sidecar.host.pinned_files import PinnedFiles
+from sidecar.model import ArchivedSegment, FileIdentity, SegmentFiles, TopicPartition
+from sidecar.partition.status import PartitionOutcome
+from sidecar.partition.wait_reason import Wait
+from tests.simulation.cluster import Partition
+from tests.simulation.findings import Finding
+from tests.simulation.invariants import Checker
+from tests.simulation.processes import Sidecar
+
+_Leadership: TypeAlias = tuple[PinnedFiles, int, tuple[int, int]]
+"""The pins of a process, and leader epoch and directory of a partition."""
+
+
+@dataclass(slots=True)
+class PinWatch:
+    """Of all sidecars. `_pinned`: by broker and partition, what was pinned when a round ended that nothing had disturbed."""
+
+    _pinned: dict[tuple[int, TopicPartition], tuple[_Leadership, list[SegmentFiles]]] = field(default_factory=dict)
+
+    def forget(self, broker: int) -> None:
+        """Its sidecar may release pins: the broker spoke from the past, or a disk is nearly full or gone."""
+        self._pinned = {key: found for key, found in self._pinned.items() if key[0] != broker}
+
+    def check(
+        self,
+        sidecar: Sidecar,
+        partitions: Iterable[Partition],
+        checkers: Mapping[str, Checker],
+        outcomes: Mapping[TopicPartition, PartitionOutcome],
+    ) -> None:
+        """After a round in which no log and no leader changed. Raises Finding."""
+        for cluster in partitions:
+            name, checker = cluster.topic_partition, checkers[cluster.lineage.root]
+            key = sidecar.number, name
+            if cluster.leader != sidecar.number or checker.is_forked:
+                self._pinned.pop(key, None)
+                continue
+            files, held = cluster.led.files(), sidecar.held._held
+            now = sidecar.held, cluster.leader_epoch, files.directory_id
+            before, pinned = self._pinned.get(key, (None, []))
+            pinned = pinned if before == now else []
+            for segment in _missing(pinned, checker.state, held, checker.lost_by.get(sidecar.number, ())):
+                # What is gone from above the log's beginning was truncated.
+                if segment in files.segments or segment.end_offset <= (files.first_offset or 0):
+                    raise Finding("pin-released", f"sidecar {sidecar.number}: {segment}, {_ended(outcomes.get(name))}")
+            ready = [found for found in files.segments if found.end_offset <= cluster.stable_end_offset]
+            missing = list(_missing(ready, checker.state, held))
+            if missing and _is_plannable(outcomes.get(name)):
+                raise Finding("not-pinned", f"sidecar {sidecar.number}: {missing[0]}, {_ended(outcomes.get(name))}")
+            found = {segment.log: segment for segment in (*pinned, *ready) if segment.log in held}
+            self._pinned[key] = now, list(found.values())
+
+
+def _ended(outcome: PartitionOutcome | None) -> str:
+    return "" if outcome is None else f"{outcome.error!r}, {outcome.reason!r}"
+
+
+def _is_plannable(outcome: PartitionOutcome | None) -> bool:
+    """Where a person, or the leader's next answer, has to decide first, nothing is planned."""
+    if outcome is None:
+        return True
+    return not isinstance(outcome.error, PartitionError) and outcome.reason is not Wait.AWAITING_LOG_START
+
+
+def _missing(
+    segments: Iterable[SegmentFiles],
+    archived: PartitionState | None,
+    held: Mapping[FileIdentity, int],
+    gaps: Sequence[Lost] = (),
+) -> Iterator[SegmentFiles]:
+    """Those that are not pinned, and lie above the archive, or in one of these gaps of it, which this sidecar recorded.
+
+    What the archive begins above, or ends inside of, is another leader's work, which rolled elsewhere.
+    """
+    spans = () if archived is None else archived.segments
+    end_offset = 0 if archived is None else archived.end_offset or 0
+    for segment in segments:
+        is_open = segment.base_offset >= end_offset or any(_overlap(segment, gap) for gap in gaps)
+        if is_open and segment.log not in held and not any(_overlap(segment, found) for found in spans):
+            yield segment
+
+
+def _overlap(segment: SegmentFiles, other: ArchivedSegment | Lost) -> bool:
+    return segment.base_offset < other.end_offset and other.base_offset < segment.end_offset
