@@ -146,17 +146,14 @@ class ArchiveCompactor:
 
     def job_of(self, request: CompactionRequest) -> Job | None:
         """What would be compacted; None where nothing may. Raises what `compact` has as that partition's error."""
-        partition = PartitionInWork(request)
-        running = self._planned([partition])
-        if partition.result is not None and partition.result.error is not None:
-            raise partition.result.error
-        if not running:
+        partition = PartitionInWork(request, plan_archive(self._store, request, self.clock))
+        if not partition.planned.count:
             return None
         place, copies = self.staging, dict[str, Copy]()
         # Without the directory there are none: the machine's temporary one may have little room.
         if place is None or place.is_dir():
             # Nothing stays behind the caller's last use of the job.
-            copies = dict.fromkeys(self._copies(running, place)[0], Copy.SCANNED)
+            copies = dict.fromkeys(self._copies([partition], place)[0], Copy.SCANNED)
         return self._make_job(partition, place, copies)
 
     def _make_job(self, found: PartitionInWork, work_dir: Path | None, copies: Mapping[str, Copy]) -> Job:
@@ -220,7 +217,7 @@ class ArchiveCompactor:
             if isinstance(scan, SidecarError):
                 found.fail(scan)
                 continue
-            of_job = scan.needs()
+            found.scanned, of_job = scan, scan.needs()
             try:
                 require_room(found.request.root, of_job, max_bytes)
             except StagingTooSmall as error:
@@ -237,11 +234,11 @@ class ArchiveCompactor:
             self.tell("writing the retained records")
         ended = rewritten(run, parts, todo)
         for number in todo:
-            found, scan, outputs = running[number], run.results[number], ended[number]
+            found, outputs = running[number], ended[number]
             if isinstance(outputs, SidecarError):
                 self._give_up(found, outputs)
-            elif not isinstance(scan, SidecarError):
-                found.scanned, found.outputs = scan, (*found.outputs, *outputs)
+            else:
+                found.outputs += outputs
 
     def _finish(self, running: Sequence[PartitionInWork], parts: Parts, place: Path | None, step: Step) -> None:
         for found in (running[job] for job in step):
