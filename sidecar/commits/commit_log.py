@@ -122,25 +122,20 @@ class CommitLog:
                 damaged checkpoint is passed over. A valid one is not: without its commit the next commits would begin another
                 history.
         """
-        state = self._read()
-        self._unreadable = None
-        return state
-
-    def _read(self) -> PartitionState:
         self.passed_over = []
         numbers, commits = self._stored.listed_together()
         self._newest_seen = max(self._newest_seen, *numbers, -1)  # A checkpoint is written after its commit.
-        for number in sorted(numbers, reverse=True)[:CHECKPOINTS_TRIED]:
+        number, state = -1, empty_state(self.lineage)
+        for listed in sorted(numbers, reverse=True)[:CHECKPOINTS_TRIED]:
             try:
-                state = self._stored.checkpoint(number, numbers[number])
+                number, state = listed, self._stored.checkpoint(listed, numbers[listed])
+                break
             except CorruptFile as error:
-                _log.warning("checkpoint_ignored", key=below(self._root, checkpoint_key(number)), reason=str(error))
+                _log.warning("checkpoint_ignored", key=below(self._root, checkpoint_key(listed)), reason=str(error))
                 self.passed_over.append(error)
-                continue
-            state = self._followed(state, commits)
-            self.newest_checkpoint = max(self.newest_checkpoint, number)
-            return state
-        return self._followed(empty_state(self.lineage), commits)
+        state = self.refresh(state, commits)
+        self.newest_checkpoint, self._unreadable = max(self.newest_checkpoint, number), None
+        return state
 
     def read_whole_chain(self, *, below_number: int | None = None) -> PartitionState:
         """The same from commit 0 on, without trust in any checkpoint. Raises CorruptFile.
@@ -150,7 +145,7 @@ class CommitLog:
         commits = self._stored_from(-1)
         if below_number is not None:
             commits = {number: facts for number, facts in commits.items() if number < below_number}
-        return self._followed(empty_state(self.lineage), commits)
+        return self.refresh(empty_state(self.lineage), commits)
 
     def read_above(self, verified: StateId) -> PartitionState | None:
         """The same, but of the commits that an earlier reading of all of them had, only those behind a checkpoint.
@@ -170,7 +165,7 @@ class CommitLog:
             state = self._fold(state, {n: facts for n, facts in commits.items() if number < n <= verified.number})
         except (CorruptFile, CommitRefused, CoverageHole, Fenced):
             return None
-        return self._followed(state, commits) if state_id(state) == verified else None
+        return self.refresh(state, commits) if state_id(state) == verified else None
 
     def resume(self, state: PartitionState, newest_checkpoint: int, mark: str = "") -> PartitionState:
         """The state after the newest commit, given the newest part of one that an earlier process knew.
@@ -206,16 +201,15 @@ class CommitLog:
         newest, mark = self._newest_listed
         return mark if newest == number else ""
 
-    def refresh(self, state: PartitionState) -> PartitionState:
-        """The state after the newest commit, given an earlier one. Raises CorruptFile."""
-        return self._followed(state)
-
     def _stored_from(self, known: int) -> dict[int, ObjectFacts]:
         """Commits from this one on, all if it is -1."""
         return self._stored.listed(COMMITS, start_after=commit_key(known - 1) if known > 0 else "")
 
-    def _followed(self, state: PartitionState, listed: Mapping[int, ObjectFacts] | None = None) -> PartitionState:
-        """See `refresh`. `listed`: at least the commits from the state's last one on, where they are listed already."""
+    def refresh(self, state: PartitionState, listed: Mapping[int, ObjectFacts] | None = None) -> PartitionState:
+        """The state after the newest commit, given an earlier one. Raises CorruptFile.
+
+        `listed`: at least the commits from the state's last one on, where they are listed already.
+        """
         known = state.next_number - 1
         if known >= 0:
             self.require_commit(known, state.last_sha256)

@@ -326,8 +326,7 @@ class HealthReporter:
 
     def _not_usable(self, condition: str, error: SidecarError) -> None:
         self._metrics.failed(type(error).__name__)
-        self.health.unmet(condition, advised(error))
-        self._status.failed(condition, type(error).__name__, advised(error))
+        self._failed(condition, type(error).__name__, advised(error))
 
     def _failed(self, condition: str, kind: str, reason: str) -> None:
         self.health.unmet(condition, reason)
