@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
 import structlog
@@ -143,7 +142,7 @@ class Hint:
             self._thread.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(self, *_exception: object) -> None:
         """End the thread; returns when it has ended."""
         self._stop.set()
         if self._thread.is_alive() and self._names is not None:

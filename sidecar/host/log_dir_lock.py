@@ -6,7 +6,6 @@ import fcntl
 import os
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from sidecar.errors import SidecarError
@@ -46,7 +45,7 @@ class LogDirLock:
             self._resources = self._resources.pop_all()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(self, *_exception: object) -> None:
         self._resources.close()
         self._descriptor = None
 

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from types import TracebackType
 from typing import Final, Self
 
 from sidecar.compactor.before_upload import BeforeUpload
@@ -67,9 +66,7 @@ class ArchiveLoop:
         self.tasks.is_stopping = False
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_exception: object) -> None:
         """End them. Where the process ends, tasks commit what is uploaded, and begin nothing else."""
         # Anything else may have left an event half handled: the journal keeps what is uploaded for the next start.
         is_whole = kind is None or issubclass(kind, SidecarError)
