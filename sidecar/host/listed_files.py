@@ -170,13 +170,11 @@ class BrokerFiles:
         return os.fstat(descriptor).st_nlink == 0
 
     def has_its_name(self, file: FileIdentity) -> bool:
-        try:
-            return file.path.stat().st_ino == file.inode
-        except FileNotFoundError:
-            with suppress(OSError):
+        with suppress(OSError):
+            try:
+                return file.path.stat().st_ino == file.inode
+            except FileNotFoundError:
                 return not file.directory.is_dir()
-        except OSError:
-            return True
         return True
 
     def free_share(self, descriptor: int) -> float:

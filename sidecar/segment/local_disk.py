@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from sidecar.errors import CorruptFile, PartitionError, SegmentChanged
+from sidecar.errors import CorruptFile, PartitionError
 from sidecar.host.listed_files import BrokerFiles, ListedFile, ensure_unchanged, listed_anew, opened, read_whole
 from sidecar.host.log_dir_fingerprint import mark_of
 from sidecar.logformat.batches import ScanEnd, SegmentScanner, scan_file
@@ -32,7 +32,6 @@ from sidecar.segment.open_transactions import look_ahead
 from sidecar.segment.producer_snapshot import state_at_log_start
 from sidecar.segment.reading import WINDOW_BYTES, shows_cleaning
 
-NS_PER_MS: Final = 1_000_000
 _TIME_INDEX_ENTRY: Final = struct.Struct(">qi")
 _WINDOW_BYTES = 256 * 1024
 _BATCHES = 1024
@@ -223,20 +222,15 @@ class LocalDisk(BrokerFiles):
 
     def largest_timestamp_ms(self, segment: SegmentFiles) -> int:
         """See `LogDisk`. Source: LogSegment.largestTimestamp."""
-        written_ms = segment.log.mtime_ns // NS_PER_MS
-        index = segment.time_index
-        if index is None or index.size_bytes < _TIME_INDEX_ENTRY.size:
-            return written_ms
-        position = index.size_bytes // _TIME_INDEX_ENTRY.size * _TIME_INDEX_ENTRY.size - _TIME_INDEX_ENTRY.size
-        try:
-            with opened(index) as descriptor:
-                entry = os.pread(descriptor, _TIME_INDEX_ENTRY.size, position)
-        except (SegmentChanged, PartitionError, OSError):
-            return written_ms  # What this is for is a forecast; an unreadable file is reported when it is archived.
-        if len(entry) != _TIME_INDEX_ENTRY.size:
-            return written_ms
-        timestamp_ms: int = _TIME_INDEX_ENTRY.unpack(entry)[0]
-        return timestamp_ms if timestamp_ms >= 0 else written_ms
+        index, entry_bytes = segment.time_index, _TIME_INDEX_ENTRY.size
+        if index is not None and index.size_bytes >= entry_bytes:
+            # What this is for is a forecast; an unreadable file is reported when it is archived.
+            with suppress(PartitionError, OSError, struct.error), opened(index) as descriptor:
+                position = index.size_bytes // entry_bytes * entry_bytes - entry_bytes
+                timestamp_ms: int = _TIME_INDEX_ENTRY.unpack(os.pread(descriptor, entry_bytes, position))[0]
+                if timestamp_ms >= 0:
+                    return timestamp_ms
+        return segment.log.mtime_ms
 
     def first_timestamp_ms(self, active: FileIdentity, base_offset: int) -> int:
         """See `LogDisk`. Without the kernels."""

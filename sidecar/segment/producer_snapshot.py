@@ -146,7 +146,7 @@ def choose_snapshot(
         return ChosenSnapshot(table.to_snapshot(), rebuilt, None, note, unreadable=True), after
     allowance = Allowance(
         # The broker forgot producers by its own clock when it wrote the file, perhaps long after the last batch.
-        now_ms=max(log_time_ms, min(now_ms, segment.snapshot.mtime_ns // 1_000_000)),
+        now_ms=max(log_time_ms, min(now_ms, segment.snapshot.mtime_ms)),
         expiration_ms=producer_id_expiration_ms,
         exact=exact,
         log_start_offset=known.start_offset,
