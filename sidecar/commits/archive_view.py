@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from sidecar.archive.coverage import ArchiveExtent
 from sidecar.archive.seam import require_continuation
 from sidecar.archive.state import PartitionState, newest_part, newest_strategy
 from sidecar.commits.commit_log import CommitLog
 from sidecar.commits.continuity import (
-    ContinuityPorts,
+    ArchivePorts,
     OpenedLineage,
     needs_reach,
     open_lineage,
@@ -25,13 +23,7 @@ from sidecar.host.archive_cache import SEGMENTS_KEPT, Remembered, newest_segment
 from sidecar.model import FileIdentity, PartitionFiles
 from sidecar.partition.domain_events import ExtentChanged, LostOffsetsOnDisk
 from sidecar.partition.facts import Change
-from sidecar.partition.run_limits import HasLimits
-from sidecar.ports import HasEmit
 from sidecar.segment.prepare import LogPosition, position_at
-
-
-class ArchivePorts(ContinuityPorts, HasEmit, HasLimits, Protocol):
-    """What this takes of the world."""
 
 
 class ArchiveView:

@@ -27,13 +27,16 @@ from sidecar.host.archive_cache import HasMemory, Remembered
 from sidecar.host.journal import HasJournal
 from sidecar.host.log_dir_fingerprint import bears
 from sidecar.model import PartitionFiles
-from sidecar.ports import BrokerFacts, HasFacts, HasStore
+from sidecar.partition.run_limits import HasLimits
+from sidecar.ports import BrokerFacts, HasEmit, HasFacts, HasStore
 from sidecar.randomness import HasRandomness
 from sidecar.segment.log_disk import HasDisk, LogDisk
 
 
-class ContinuityPorts(HasStore, HasDisk, HasJournal, HasMemory, HasClock, HasRandomness, HasFacts, Protocol):
-    """What this takes of the world."""
+class ArchivePorts(
+    HasStore, HasDisk, HasJournal, HasMemory, HasClock, HasRandomness, HasFacts, HasEmit, HasLimits, Protocol
+):
+    """What this, and the view of an archive, take of the world."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +52,7 @@ class OpenedLineage:
     remembered: Remembered | None = None
 
 
-def open_lineage(tools: ContinuityPorts, files: PartitionFiles) -> OpenedLineage:
+def open_lineage(tools: ArchivePorts, files: PartitionFiles) -> OpenedLineage:
     """The lineage that these files continue, as the store has it. Raises LineageUnknown, CorruptFile, StoreError.
 
     The one that the topic id names is taken without a search for others: see `require_alone`.
@@ -78,7 +81,7 @@ def open_lineage(tools: ContinuityPorts, files: PartitionFiles) -> OpenedLineage
     return OpenedLineage(commits, choice.state, choice.adopt_topic_id)
 
 
-def require_alone(tools: ContinuityPorts, files: PartitionFiles, archived: PartitionState) -> None:
+def require_alone(tools: ArchivePorts, files: PartitionFiles, archived: PartitionState) -> None:
     """Raise LineageUnknown if another lineage belongs to the same topic id as this one, to which something is to be appended.
 
     At a start this would cost a request for each of a thousand partitions of which most get nothing for hours.
@@ -91,7 +94,7 @@ def require_alone(tools: ContinuityPorts, files: PartitionFiles, archived: Parti
     require_one([archived, *others], files.topic_id)
 
 
-def resume_lineage(tools: ContinuityPorts, files: PartitionFiles) -> OpenedLineage | None:
+def resume_lineage(tools: ArchivePorts, files: PartitionFiles) -> OpenedLineage | None:
     """The same in one request, or two, from what is remembered; None where that does not tell.
 
     Only for a topic id that both sides know: it names the lineage. Not where attempts are left: to know which of them are
@@ -116,7 +119,7 @@ def resume_lineage(tools: ContinuityPorts, files: PartitionFiles) -> OpenedLinea
 
 
 def require_kept(
-    tools: ContinuityPorts, files: PartitionFiles, opened: OpenedLineage, before: PartitionState
+    tools: ArchivePorts, files: PartitionFiles, opened: OpenedLineage, before: PartitionState
 ) -> PartitionState:
     """The opened state, or a newer one, after a check that the store still has the last commit of `before`.
 
@@ -144,7 +147,7 @@ def require_kept(
     return commits.refresh(opened.state) if is_same and opened.state.next_number <= last else opened.state
 
 
-def require_seam(tools: ContinuityPorts, files: PartitionFiles, archived: PartitionState) -> None:
+def require_seam(tools: ArchivePorts, files: PartitionFiles, archived: PartitionState) -> None:
     """Raise LineageUnknown unless the local log, as it is now, may be appended to the archived one.
 
     A check of few batches: a topic can be re-created, or truncated, between any two scans of its directory.
@@ -209,7 +212,7 @@ def records_at_lost_end(
     return None
 
 
-def judge_local_log(tools: ContinuityPorts, files: PartitionFiles, archived: PartitionState) -> Seam:
+def judge_local_log(tools: ArchivePorts, files: PartitionFiles, archived: PartitionState) -> Seam:
     """Whether these local files continue the archived log. Looks up the batches that both should have."""
     first = files.segments[0].base_offset if files.segments else (files.active_base_offset or 0)
     end = files.segments[-1].end_offset if files.segments else first
@@ -239,7 +242,7 @@ def named_by_cluster(facts: BrokerFacts, files: PartitionFiles) -> PartitionFile
     return files if reported is None else replace(files, topic_id=reported)
 
 
-def note_source(tools: ContinuityPorts, root: str, files: PartitionFiles, *, is_first: bool) -> None:
+def note_source(tools: ArchivePorts, root: str, files: PartitionFiles, *, is_first: bool) -> None:
     """Note after a commit where the lineage came from: once, or each time where only the active segment marks the directory."""
     mark = tools.disk.fingerprint(files)
     if is_first or (mark.birth_ns is None and files.topic_id is None):

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Protocol, TypeAlias
 
 from sidecar.host.archive_cache import HasMemory
+from sidecar.host.pinned_files import HasPins
 from sidecar.model import PartitionFiles, TopicPartition
 from sidecar.partition.domain_events import OffsetsLost
 from sidecar.partition.facts import Change, PartitionFacts
@@ -16,8 +17,8 @@ from sidecar.segment.log_disk import HasDisk
 _Span: TypeAlias = tuple[int, int]
 
 
-class LossPorts(HasDisk, HasFacts, HasEmit, HasMemory, Protocol):
-    """What this takes of the world."""
+class PinPorts(HasDisk, HasFacts, HasEmit, HasMemory, HasPins, Protocol):
+    """What this, and the pinned log, take of the world."""
 
 
 class LossTracker:
@@ -28,7 +29,7 @@ class LossTracker:
     it was begun. What was seen to go stays to be reported, by the next process too, until the archive can be read.
     """
 
-    def __init__(self, tools: LossPorts) -> None:
+    def __init__(self, tools: PinPorts) -> None:
         self._tools = tools
         self._partition: TopicPartition | None = None
         self._name = ""

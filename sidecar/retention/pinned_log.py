@@ -4,23 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Final, Protocol
+from typing import Final
 
 from sidecar.errors import CoverageHole, PartitionError, SidecarError
-from sidecar.host.pinned_files import HasPins
 from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles
 from sidecar.partition.domain_events import PinReleased
 from sidecar.partition.facts import Change, PartitionFacts
 from sidecar.partition.plan import PartitionPlan
-from sidecar.retention.loss_tracker import LossPorts, LossTracker
+from sidecar.retention.loss_tracker import LossTracker, PinPorts
 from sidecar.segment.prepare import LogPosition
 from sidecar.segment.producer_snapshot import KnownState
 
 LOOK_AGAIN_MS: Final = 1_000
-
-
-class PinPorts(LossPorts, HasPins, Protocol):
-    """What this takes of the world."""
 
 
 class PinnedLog:
