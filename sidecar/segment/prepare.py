@@ -23,7 +23,7 @@ from sidecar.randomness import HasRandomness
 from sidecar.segment.bundle import PreparedSegment, check_size, fresh_attempt
 from sidecar.segment.log_disk import HasDisk
 from sidecar.segment.producer_snapshot import KnownState, choose_snapshot, state_at_archive_end
-from sidecar.segment.reading import HasReader, ReadingTask, SegmentReading
+from sidecar.segment.reading import ReadingTask, ReadSegment, SegmentReading
 from sidecar.storage.bandwidth import HasBudget
 
 
@@ -31,8 +31,11 @@ class PositionPorts(HasStore, HasDisk, HasClock, Protocol):
     """What finds where a segment begins."""
 
 
-class PreparePorts(PositionPorts, HasFacts, HasEmit, HasLimits, HasPins, HasBudget, HasRandomness, HasReader, Protocol):
+class PreparePorts(PositionPorts, HasFacts, HasEmit, HasLimits, HasPins, HasBudget, HasRandomness, Protocol):
     """What this takes of the world."""
+
+    @property
+    def read_segment(self) -> ReadSegment: ...
 
 
 def lost_tail(

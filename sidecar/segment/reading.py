@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -266,8 +266,3 @@ def _opened(segment: SegmentFiles, open_file: str) -> int:
         raise PartitionError(
             f"{segment.log_name}: a worker of Spark cannot open it: {error.strerror}; set spark.engine: local"
         ) from error
-
-
-class HasReader(Protocol):
-    @property
-    def read_segment(self) -> ReadSegment: ...
