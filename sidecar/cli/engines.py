@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Annotated, Any, Final, Self
 
@@ -217,14 +218,13 @@ class RunEngines:
 
     def reader(self) -> ReadSegment:
         """Who reads the segments of this machine: this process, unless Spark is asked for by name. Starts nothing yet."""
-        from sidecar.segment.reading import read_segment
+        from sidecar.segment.reading import read_by_engine, read_segment
 
         if self._settings.spark.engine is not EngineName.SPARK or not self._settings.spark.is_local:
             return read_segment
-        from sidecar.segment.reading import ReadingOnEngine
         from sidecar.spark.engine import SparkEngine
 
-        return ReadingOnEngine(SparkEngine(self._shared_spark(), moving=()))
+        return partial(read_by_engine, SparkEngine(self._shared_spark(), moving=()))
 
     def _shared_spark(self) -> EmbeddedSpark:
         with self._lock:

@@ -222,31 +222,27 @@ def _epochs(segment: SegmentFiles, checkpoint: LeaderEpochs | None, built: Built
         raise PartitionError(f"{segment}: {error}") from error
 
 
-@dataclass(frozen=True, slots=True)
-class ReadingOnEngine:
-    """A `ReadSegment`. The engine's tasks must run on this machine, as this user."""
+def read_by_engine(
+    engine: TaskEngine, task: ReadingTask, descriptor: int, taken: Callable[[int], None]
+) -> SegmentReading:
+    """See `read_segment`. The engine's tasks must run on this machine, as this user. Raises what the engine raises, too.
 
-    engine: TaskEngine
-
-    def __call__(self, task: ReadingTask, descriptor: int, taken: Callable[[int], None]) -> SegmentReading:
-        """See `read_segment`. Raises what the engine raises, too.
-
-        `taken` cannot go to the task, so it is called for the whole segment before: a limit holds on average, not window by window.
-        """
-        taken(task.segment.size_bytes)
-        # Not the file's own path: the broker may have deleted it.
-        opened = [(task, f"/proc/{os.getpid()}/fd/{descriptor}")]
-        try:
-            (found,) = self.engine.run(read_on_engine, opened)
-        except SidecarError:
-            # A reload of the compaction's settings ends the JVM that both share; the next task starts another.
-            (found,) = self.engine.run(read_on_engine, opened)
-        if isinstance(found, SidecarError):
-            raise found
-        return found
+    `taken` cannot go to the task, so it is called for the whole segment before: a limit holds on average, not window by window.
+    """
+    taken(task.segment.size_bytes)
+    # Not the file's own path: the broker may have deleted it.
+    opened = [(task, f"/proc/{os.getpid()}/fd/{descriptor}")]
+    try:
+        (found,) = engine.run(read_in_task, opened)
+    except SidecarError:
+        # A reload of the compaction's settings ends the JVM that both share; the next task starts another.
+        (found,) = engine.run(read_in_task, opened)
+    if isinstance(found, SidecarError):
+        raise found
+    return found
 
 
-def read_on_engine(opened: tuple[ReadingTask, str]) -> SegmentReading | SidecarError:
+def read_in_task(opened: tuple[ReadingTask, str]) -> SegmentReading | SidecarError:
     """The reading, or the error that belongs to the segment: what a task raises would end the run."""
     task, open_file = opened
     try:

@@ -15,7 +15,7 @@ from sidecar.config import Settings
 from sidecar.engine_ports import Row, Stages
 from sidecar.rewriting import local_stages
 from sidecar.rewriting.work_files import WorkFile, nameless_file
-from sidecar.segment.reading import ReadingOnEngine, read_segment
+from sidecar.segment.reading import read_by_engine, read_segment
 
 
 def engines(master: str, engine: str, compaction: str | None = None) -> RunEngines:
@@ -66,7 +66,7 @@ def test_segments_are_read_on_spark_where_it_is_asked_for_and_sees_them(
 ) -> None:
     with engines(master, engine, compaction="spark") as found:
         reader = found.reader()
-        assert isinstance(reader, ReadingOnEngine) if on_spark else reader is read_segment
+        assert getattr(reader, "func", reader) is (read_by_engine if on_spark else read_segment)
 
 
 @pytest.mark.parametrize(
