@@ -8,12 +8,10 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import FrameType
 
 import structlog
@@ -97,8 +95,8 @@ def run(
     status = StatusModel(clock, redact)
     reporter = HealthReporter(clock, metrics, health, status)
     metrics.watch_readiness(health.not_ready, ALL_CONDITIONS)
-    metrics.work_dirs.watch("state", settings.run.state_path)
-    metrics.work_dirs.watch("staging", settings.compaction.staging_dir or Path(tempfile.gettempdir()))
+    metrics.watch_work_dir("state", settings.run.state_path)
+    metrics.watch_work_dir("staging", settings.compaction.staging_path)
 
     def begun() -> None:
         flags.starts += 1

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 from enum import StrEnum
-from functools import partial
 from pathlib import Path
 
 from sidecar.clock import Clock
@@ -55,23 +54,8 @@ class ConfigMetrics:
             self._loaded.set(self._clock.now_ms() / 1000)
 
 
-class WorkDirMetrics:
-    """Free space where this process writes: a full disk stops compaction and uploads. Read at each scrape."""
-
-    def __init__(self, declare: Declarations) -> None:
-        self._free = declare.gauge(
-            "work_dir_free_ratio",
-            "Free fraction, 0 to 1, of the file system of a work directory: state (journal of uploads) or staging "
-            "(compaction). Does not include the sizeLimit of a Kubernetes emptyDir.",
-            directory=(),
-        )
-
-    def watch(self, directory: str, path: Path) -> None:
-        """From now on show the room where `path` is, or will be."""
-        self._free.labels(directory).set_function(partial(_free_ratio, path))
-
-
-def _free_ratio(path: Path) -> float:
+def free_ratio(path: Path) -> float:
+    """Free fraction, 0 to 1, of the file system where `path` is, or will be."""
     for existing in (path, *path.absolute().parents):
         try:
             found = os.statvfs(existing)

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from functools import partial
+from pathlib import Path
 from typing import Protocol
 
 from prometheus_client.exposition import choose_encoder
@@ -20,7 +21,7 @@ from sidecar.metrics.backlog import Backlog
 from sidecar.metrics.broker import BrokerMetrics
 from sidecar.metrics.compaction import CompactionMetrics
 from sidecar.metrics.declarations import Declarations
-from sidecar.metrics.process import ConfigMetrics, WorkDirMetrics
+from sidecar.metrics.process import ConfigMetrics, free_ratio
 from sidecar.metrics.store import StoreMetrics
 from sidecar.model import SnapshotOrigin
 from sidecar.partition import domain_events as events
@@ -114,7 +115,12 @@ class Metrics(Declarations):
         self.broker = BrokerMetrics(self, self._clock, backlog)
         self.compaction = CompactionMetrics(self, self._clock)
         self.store = StoreMetrics(self)
-        self.work_dirs = WorkDirMetrics(self)
+        self._free_ratio = self.gauge(
+            "work_dir_free_ratio",
+            "Free fraction, 0 to 1, of the file system of a work directory: state (journal of uploads) or staging "
+            "(compaction). Does not include the sizeLimit of a Kubernetes emptyDir.",
+            directory=(),
+        )
         self.config = ConfigMetrics(self, self._clock)
         self.http_refused_connections = self.counter(
             "http_refused_connections_total",
@@ -126,6 +132,10 @@ class Metrics(Declarations):
         """Show the conditions that block the process, read at each scrape. `conditions`: all that there are."""
         for condition in conditions:
             self._not_ready.labels(condition).set_function(partial(lambda name: float(name in not_ready()), condition))
+
+    def watch_work_dir(self, directory: str, path: Path) -> None:
+        """Show the room where `path` is, or will be, at each scrape: a full disk stops compaction and uploads."""
+        self._free_ratio.labels(directory).set_function(partial(free_ratio, path))
 
     def started(self, count: int) -> None:
         """This many more starts became ready. Each start has metrics of its own, which begin with the count of those before."""
