@@ -32,7 +32,6 @@ from pathlib import Path
 from crc32c import crc32c
 
 from benchmarks.segments import MIB, TOPIC, write_log_dir
-from sidecar.snapshots.folding import parts_of
 from sidecar.snapshots.tasks import DigestedSegment, LocalSegment, SegmentTask, digest_group
 
 _HEADER = struct.Struct(">qiibI")
@@ -144,8 +143,8 @@ def _measure(case: Case, log_dir: Path, scratch: Path, rounds: int, *, with_brok
 
 
 def _run(tasks: Sequence[SegmentTask], cores: int) -> float:
-    """Wall seconds of a pass over all segments, split as the product splits them; processes are warm before the clock starts."""
-    groups = [(part,) for task in tasks for part in parts_of(task)] * PASSES
+    """Wall seconds of a pass over all segments; processes are warm before the clock starts."""
+    groups = [(task,) for task in tasks] * PASSES
     small = replace(tasks[0], end_offset=None, cuts=(tasks[0].base_offset + 1,))
     if cores == 1:
         with _on_one_core():

@@ -32,8 +32,6 @@ class ArchivedLog:
     name: ObjectKey
     size_bytes: int
 
-    offset_index: ClassVar = None
-    """See `SegmentSource`: it lies in the bundle, and the segment is read whole."""
     remedy: ClassVar = "restore the object from a replica of the bucket or an earlier version"
     """See `SegmentSource`."""
 

@@ -1,4 +1,4 @@
-"""The digest of one segment, or of a part of a large one: the task that every engine runs; and the partitions that have them."""
+"""The digest of one segment: the task that every engine runs; and the partitions that have them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from producer_state.window import Segment
 from producer_state.wire import ProducerStateError
 from sidecar.errors import CorruptFile, PartitionError, SegmentChanged, SidecarError
 from sidecar.logformat.files import PositionalFile, open_regular
-from sidecar.logformat.names import Suffix
 from sidecar.logformat.window import ReadAt
 from sidecar.model import TopicPartition
 from sidecar.reporting.advice import advised
@@ -42,10 +41,6 @@ class SegmentSource(Protocol):
         """As listed or committed."""
 
     @property
-    def offset_index(self) -> Path | None:
-        """Where its offset index would be as a local file; None if it is nowhere near."""
-
-    @property
     def remedy(self) -> str:
         """For people: what to do about damage in it."""
 
@@ -60,10 +55,6 @@ class LocalSegment:
     name: str
     size_bytes: int
     growing: bool = False
-
-    @property
-    def offset_index(self) -> Path:
-        return Path(self.name).with_suffix(f".{Suffix.OFFSET_INDEX}")
 
     @property
     def remedy(self) -> str:
@@ -93,24 +84,20 @@ class LocalSegment:
 
 @dataclass(frozen=True, slots=True)
 class SegmentTask:
-    """Digest the batches between two byte positions of a segment.
+    """Digest the batches of a segment.
 
     `end_offset` None: the active segment, of which only what lies below the last cut is read.
-    `cuts`: offsets inside the segment, ascending, at which a piece ends. A part of a split segment has none; its positions
-    are believed only if each part ends exactly where the next one begins.
+    `cuts`: offsets inside the segment, ascending, at which a piece ends.
     """
 
     source: SegmentSource
     base_offset: int
     end_offset: int | None
     cuts: tuple[int, ...] = ()
-    start_position: int = 0
-    end_position: int | None = None
 
     @property
     def size_bytes(self) -> int:
-        end_position = self.source.size_bytes if self.end_position is None else self.end_position
-        return end_position - self.start_position
+        return self.source.size_bytes
 
 
 class PartitionLog(Protocol):
@@ -216,32 +203,18 @@ def _walk(task: SegmentTask, read_at: ReadAt, pieces: _Pieces) -> None:
 
     scanner = SegmentScanner(
         read_at,
-        task.start_position + task.size_bytes,
+        task.size_bytes,
         base_offset=task.base_offset,
         file=task.source.name,
-        start_position=task.start_position,
         window_bytes=_WINDOW_BYTES,
         max_batches=_CHUNK_BATCHES,
     )
-    if task.start_position:
-        pieces.begin(_offset_at(read_at, task.start_position))
     for columns in scanner:
         pieces.add(columns.facts())
         if pieces.done:
             return
     scanner.require_exact()
-    if task.end_position is not None and task.end_position < task.source.size_bytes:
-        pieces.finish(_offset_at(read_at, task.end_position))
-    else:
-        pieces.finish(task.end_offset)
-
-
-def _offset_at(read_at: ReadAt, position: int) -> int:
-    """Base offset of the batch that begins there."""
-    buffer = bytearray(8)
-    if read_at(position, memoryview(buffer)) != len(buffer):
-        raise CorruptFile("the file ends here", position=position)
-    return int.from_bytes(buffer, signed=True)
+    pieces.finish(task.end_offset)
 
 
 class _Pieces:
@@ -259,10 +232,6 @@ class _Pieces:
     def done(self) -> bool:
         """Whether nothing above the last cut is wanted."""
         return self._task.end_offset is None and not self._cuts
-
-    def begin(self, offset: int) -> None:
-        self._builder = DigestBuilder(offset)
-        self._next_offset = offset
 
     def add(self, facts: BatchFacts) -> None:
         while self._cuts and len(facts) and int(facts.last_offset[-1]) >= self._cuts[0]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,6 @@ from sidecar.errors import SettingsError
 from sidecar.runner.backfill import backfill
 from sidecar.snapshots import Replay
 from sidecar.snapshots.check import Result, check
-from sidecar.snapshots.folding import parts_of
 from sidecar.snapshots.jobs import Forgetting
 from sidecar.snapshots.local_engine import LocalEngine
 from sidecar.snapshots.rebuild import rebuild
@@ -116,17 +114,3 @@ def test_out_beside_a_partition_of_a_broker_is_refused_and_beside_a_copy_it_is_n
     (log_dir / "meta.properties").touch()
     with pytest.raises(SettingsError, match="never writes to"):
         rebuild(find_targets([log_dir / "t-0"], TopicFilter()), log_dir / "out", LocalEngine(1), FORGETTING)
-
-
-def test_an_archived_segment_is_not_split_by_a_local_index(
-    archive: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its name is a key: a file that happens to lie there says nothing about it."""
-    (partition,) = targets_of(archive, "legacy-v1").partitions
-    task = partition.tasks(partition.bases[-1], ())[0]
-    monkeypatch.chdir(tmp_path)
-    index = Path(task.source.name).with_suffix(".index")
-    index.parent.mkdir(parents=True)
-    index.write_bytes(struct.pack(">ii", 1, task.size_bytes // 2))
-    assert task.size_bytes > 1000
-    assert parts_of(task, 100) == (task,)
