@@ -14,7 +14,7 @@ from sidecar.engine_ports import TaskEngine
 from sidecar.errors import PartitionError, VerificationMismatch
 from sidecar.reporting.advice import advised
 from sidecar.reporting.progress import Watcher
-from sidecar.snapshots.folding import Counting, fold
+from sidecar.snapshots.folding import fold
 from sidecar.snapshots.jobs import Forgetting, Misplaced, PartitionJob, StateAt, Stopped
 from sidecar.snapshots.planning import plan_full
 from sidecar.snapshots.targets import Targets
@@ -183,9 +183,7 @@ def check(
             work.append((checking, plan_full(log, wanted)))
         except PartitionError as error:
             checking.problem = advised(error)
-    jobs = [job for _, job in work]
-    for index, event in fold(jobs, engine, Counting(jobs, watcher)):
-        checking, job = work[index]
+    for checking, event in fold(work, engine, watcher):
         match event:
             case StateAt() if event.table.end_offset in checking.log.snapshot_offsets:
                 _compare(checking, event, forgetting)
@@ -194,9 +192,7 @@ def check(
                 checking.snapshots.append(CheckedSnapshot(offset, Result.CORRUPT, what))
             case Stopped(offset, reason):
                 checking.problem = reason
-                unread = [
-                    unread for unread in job.boundaries if unread > offset and unread in checking.log.snapshot_offsets
-                ]
+                unread = [unread for unread in checking.log.snapshot_offsets if unread > offset]
                 what = "the log cannot be replayed that far"
                 checking.snapshots += [CheckedSnapshot(unread_offset, Result.UNKNOWN, what) for unread_offset in unread]
     for checking in checkings:

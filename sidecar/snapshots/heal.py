@@ -19,7 +19,7 @@ from sidecar.logformat.names import parse_directory_name
 from sidecar.reporting.advice import advised
 from sidecar.reporting.progress import Watcher
 from sidecar.snapshots import Replay
-from sidecar.snapshots.folding import Counting, fold
+from sidecar.snapshots.folding import fold
 from sidecar.snapshots.heal_plan import Healing, HealPlan, HealReport, plan_healing
 from sidecar.snapshots.healer import Healer, HealWriter
 from sidecar.snapshots.jobs import Forgetting, PartitionJob
@@ -104,16 +104,14 @@ def heal(
             with healing.noting_problem():
                 job = healing.plan.job(replay, forgetting)
                 work += [(healing, job)] if job.boundaries else []
-        jobs = [job for _, job in work]
         with HealWriter(locks) as writer:
             writing = None if dry_run else writer
-            healers = [resources.enter_context(closing(Healer(healing, forgetting, writing))) for healing, _ in work]
-            counting = Counting(jobs, watcher)
-            for index, event in fold(jobs, engine, counting):
-                healers[index].take(event)
+            healers = [
+                (resources.enter_context(closing(Healer(healing, forgetting, writing))), job) for healing, job in work
+            ]
+            for healer, event in fold(healers, engine, watcher):
+                healer.take(event)
             writer.finish()
-            for healing, job in work:
-                healing.read_bytes = counting.read_bytes(job)
     problems = (*(advised(problem.error) for problem in found.problems), *badly_named)
     warnings = unmatched_patterns(topics, compacted_elsewhere, topics_of(found.partitions, found.problems))
     return HealReport(tuple(healings), problems, dry_run, replay, warnings)

@@ -153,7 +153,8 @@ class Healer:
             case Stopped():
                 self._add_problem(event.problem)
                 self._write()  # What lies above the damage proves nothing of what lies below it.
-            case Ended():
+            case Ended(read_bytes):
+                self._healing.read_bytes = read_bytes
                 self._write()
                 self.close()
 

@@ -45,10 +45,6 @@ class PartitionJob:
     beginning_known: bool = True
     table_at: Callable[[int], ProducerTable | None] = ProducerTable.blank
 
-    @property
-    def size_bytes(self) -> int:
-        return sum(task.size_bytes for task in self.tasks)
-
 
 @dataclass(frozen=True, slots=True)
 class StateAt:
@@ -111,7 +107,9 @@ class Stopped:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """Nothing more comes of this partition."""
+    """Nothing more comes of this partition. `read_bytes`: of its segments, those below windows included."""
+
+    read_bytes: int
 
 
 Event: TypeAlias = StateAt | Misplaced | Stopped | Ended

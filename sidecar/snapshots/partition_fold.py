@@ -37,9 +37,11 @@ class PartitionFold:
         self._damaged: set[int] = set()
         self._unused: dict[int, DigestedSegment] = {}
         self._remedy = ""
+        self._read_bytes = 0
 
     def take(self, task: SegmentTask, result: DigestedSegment) -> Iterator[Event]:
         self._remedy = task.source.remedy
+        self._read_bytes += task.size_bytes
         if self._position != task.base_offset:
             yield from self._flush()
             if self._state is not None and self._state.transactions_known:
@@ -65,7 +67,7 @@ class PartitionFold:
 
     def finish(self) -> Iterator[Event]:
         yield from self._flush()
-        yield Ended()
+        yield Ended(self._read_bytes)
 
     @property
     def _position(self) -> int | None:
@@ -178,7 +180,10 @@ class PartitionFold:
         self._state = replace(state, transactions_known=known)
 
     def _read_unless_read(self, task: SegmentTask) -> DigestedSegment:
-        return self._unused.pop(task.base_offset, None) or self._read_below(task)
+        if (result := self._unused.pop(task.base_offset, None)) is not None:
+            return result
+        self._read_bytes += task.size_bytes
+        return self._read_below(task)
 
     def _resolved(self, window: _Window) -> tuple[StateAt, Collection[int]]:
         """The state at a window's start with what older segments tell, and the boundaries at which something is still unknown.

@@ -13,7 +13,7 @@ from sidecar.logformat.names import Suffix, file_name
 from sidecar.reporting.advice import advised
 from sidecar.reporting.progress import Watcher
 from sidecar.snapshots import Replay
-from sidecar.snapshots.folding import Counting, fold
+from sidecar.snapshots.folding import fold
 from sidecar.snapshots.jobs import Ended, Forgetting, Misplaced, PartitionJob, StateAt, Stopped, also_said
 from sidecar.snapshots.planning import plan_job
 from sidecar.snapshots.starts import StartKind
@@ -115,23 +115,20 @@ def rebuild(
         work.append((rebuilding, job))
         for start in job.starts[:1]:
             rebuilding.start_offset, rebuilding.from_snapshot = start.offset, start.has_snapshot
-    jobs = [job for _, job in work]
-    counting = Counting(jobs, watcher)
-    for index, event in fold(jobs, engine, counting):
-        rebuilding, job = work[index]
+    for rebuilding, event in fold(work, engine, watcher):
         match event:
             case StateAt():
                 if event.refused:
                     rebuilding.add_problem(event.refused)
                     continue
-                directory = out if targets.single else out / str(job.topic_partition)
+                directory = out if targets.single else out / str(rebuilding.log.topic_partition)
                 rebuilding.snapshots.append(_write(directory, event, forgetting))
             case Misplaced(offset, reason):
                 rebuilding.add_problem(f"offset {offset}: {reason}")
             case Stopped():
                 rebuilding.add_problem(event.problem)
             case Ended():
-                rebuilding.read_bytes = counting.read_bytes(job)
+                rebuilding.read_bytes = event.read_bytes
     return RebuildReport(tuple(rebuildings), targets.problems)
 
 

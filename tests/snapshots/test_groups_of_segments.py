@@ -14,7 +14,7 @@ from sidecar.snapshots import folding
 from sidecar.snapshots.jobs import Forgetting, StateAt
 from sidecar.snapshots.local_engine import LocalEngine
 from sidecar.snapshots.rebuild import rebuild
-from sidecar.snapshots.targets import find_targets
+from sidecar.snapshots.targets import Targets, find_targets
 from tests.snapshots.log_dirs import NOW_MS, log_dir_of
 
 
@@ -30,6 +30,14 @@ def test_progress_ends_with_everything_read(tmp_path: Path) -> None:
     )
     assert (reported[0].segments_done, reported[-1].segments_done, reported[-1].segments_total) == (0, 9, 9)
     assert reported[-1].bytes_done == reported[-1].bytes_total > 0
+
+
+def test_bytes_are_counted_for_each_stretch_of_a_partition(tmp_path: Path) -> None:
+    """An archive with a gap has a partition in several stretches."""
+    (log,) = find_targets([log_dir_of(tmp_path)], TopicFilter()).partitions
+    report = rebuild(Targets((log, log), ()), tmp_path / "out", LocalEngine(1), Forgetting(NOW_MS, None))
+    whole = sum(segment.log.size_bytes for segment in log.files.segments)
+    assert [found.read_bytes for found in report.partitions] == [whole, whole]
 
 
 class Counted:
@@ -51,8 +59,8 @@ def test_digests_are_taken_one_group_at_a_time(tmp_path: Path, monkeypatch: pyte
     targets = find_targets([log_dir_of(tmp_path, segments=9)], TopicFilter())
     from sidecar.snapshots.planning import plan_full
 
-    jobs = [plan_full(log, log.bases) for log in targets.partitions]
-    for reached, (_, event) in enumerate(folding.fold(jobs, engine, folding.Counting(jobs, None))):
+    work = [(log, plan_full(log, log.bases)) for log in targets.partitions]
+    for reached, (_, event) in enumerate(folding.fold(work, engine, None)):
         if isinstance(event, StateAt):
             assert engine.taken == reached + 1
     assert engine.taken == 8
