@@ -150,7 +150,7 @@ def test_a_checkpoint_that_cannot_be_read_is_an_error_and_no_missing_one(tmp_pat
     for name in ("replication-offset-checkpoint", "log-start-offset-checkpoint"):
         (log_dir / name).unlink(missing_ok=True)
         (log_dir / name).mkdir()
-        with pytest.raises(PartitionError, match=f"{name} cannot be read: Is a directory"):
+        with pytest.raises(PartitionError, match=f"{name}: cannot be read: Is a directory"):
             FileBrokerFacts([log_dir], assume_leader=True).partition(files_of(log_dir))
         (log_dir / name).rmdir()
         (log_dir / name).write_text("0\n1\norders 0 9\n")
@@ -164,7 +164,7 @@ def test_each_reason_for_not_knowing_the_broker_has_words_of_its_own(tmp_path: P
         "nowhere": "nowhere does not exist",
         "file": "file is a file, not a directory",
         "empty": "empty holds no meta.properties",
-        "unreadable": "unreadable/meta.properties cannot be read",
+        "unreadable": "unreadable/meta.properties: cannot be read",
     }
     for name, expected in words.items():
         with pytest.raises(SettingsError, match=expected):
