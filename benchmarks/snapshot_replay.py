@@ -137,7 +137,7 @@ def _measure(case: Case, log_dir: Path, scratch: Path, rounds: int, *, with_brok
                 broker_one.append(recovery_s(log_dir, directory / "one", len(tasks)))
     batches = sum(int(logs[n + 1].stem) - int(path.stem) for n, path in enumerate(logs[:-1]) if n)
     batches = batches if case.name.startswith("b") else batches // 1000
-    size_bytes = sum(task.size_bytes for task in tasks)
+    size_bytes = sum(task.source.size_bytes for task in tasks)
     brokers = (statistics.median(measured) if measured else None for measured in (broker_one, broker_all))
     return Result(case.name, batches, size_bytes, *brokers, *map(statistics.median, (one, two, bare_one, bare_two)))
 

@@ -32,8 +32,8 @@ def fold(
     The watcher's totals grow where a window replay finds that it needs more than was planned.
     """
     tasks = [task for _, job in work for task in job.tasks]
-    counter = ProgressCounter(watcher, len(tasks), sum(task.size_bytes for task in tasks))
-    groups = list(grouped(tasks, lambda task: task.size_bytes, GROUP_BYTES, GROUP_TASKS))
+    counter = ProgressCounter(watcher, len(tasks), sum(task.source.size_bytes for task in tasks))
+    groups = list(grouped(tasks, lambda task: task.source.size_bytes, GROUP_BYTES, GROUP_TASKS))
     # closing: when the consumer gives up, the engine's processes end now and not when the garbage collector runs.
     with closing(engine.run(digest_group, groups)) as answers:
         results = chain.from_iterable(answers)
@@ -42,7 +42,7 @@ def fold(
             # Also what a stopped partition does not need is taken: it must not be taken for the next one's.
             for task in job.tasks:
                 result = next(results)
-                counter.done(task.size_bytes, f"{job.topic_partition} {task.base_offset}")
+                counter.done(task.source.size_bytes, f"{job.topic_partition} {task.base_offset}")
                 for event in folding.take(task, result):
                     yield owner, event
             for event in folding.finish():
@@ -54,5 +54,5 @@ def _read_below(
 ) -> DigestedSegment:
     """One segment below a window, read by the same engine."""
     ((result,),) = engine.run(digest_group, [(task,)])
-    counter.done(task.size_bytes, f"{topic_partition} {task.base_offset}")
+    counter.done(task.source.size_bytes, f"{topic_partition} {task.base_offset}")
     return result

@@ -41,7 +41,7 @@ class PartitionFold:
 
     def take(self, task: SegmentTask, result: DigestedSegment) -> Iterator[Event]:
         self._remedy = task.source.remedy
-        self._read_bytes += task.size_bytes
+        self._read_bytes += task.source.size_bytes
         if self._position != task.base_offset:
             yield from self._flush()
             if self._state is not None and self._state.transactions_known:
@@ -182,7 +182,7 @@ class PartitionFold:
     def _read_unless_read(self, task: SegmentTask) -> DigestedSegment:
         if (result := self._unused.pop(task.base_offset, None)) is not None:
             return result
-        self._read_bytes += task.size_bytes
+        self._read_bytes += task.source.size_bytes
         return self._read_below(task)
 
     def _resolved(self, window: _Window) -> tuple[StateAt, Collection[int]]:

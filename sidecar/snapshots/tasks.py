@@ -95,10 +95,6 @@ class SegmentTask:
     end_offset: int | None
     cuts: tuple[int, ...] = ()
 
-    @property
-    def size_bytes(self) -> int:
-        return self.source.size_bytes
-
 
 class PartitionLog(Protocol):
     """A partition's segments and snapshots, wherever they lie."""
@@ -184,10 +180,25 @@ def digest_group(tasks: Sequence[SegmentTask]) -> list[DigestedSegment]:
 
 def digest_segment(task: SegmentTask) -> DigestedSegment:
     """Read a segment once, every batch checked, memory independent of its size. Raises nothing that lies in its bytes."""
+    from sidecar.logformat.batches import SegmentScanner  # loads numba
+
     pieces = _Pieces(task)
     try:
         with task.source.opened() as read_at:
-            _walk(task, read_at, pieces)
+            scanner = SegmentScanner(
+                read_at,
+                task.source.size_bytes,
+                base_offset=task.base_offset,
+                file=task.source.name,
+                window_bytes=_WINDOW_BYTES,
+                max_batches=_CHUNK_BATCHES,
+            )
+            for columns in scanner:
+                pieces.add(columns.facts())
+                if pieces.done:
+                    return pieces.result()
+            scanner.require_exact()
+            pieces.finish(task.end_offset)
     except CorruptFile as error:
         found = error if error.file else error.within(task.source.name)
         return pieces.result(str(found) if found.advice else f"{found}; {task.source.remedy}")
@@ -196,25 +207,6 @@ def digest_segment(task: SegmentTask) -> DigestedSegment:
     except SidecarError as error:
         return pieces.result(advised(error))
     return pieces.result()
-
-
-def _walk(task: SegmentTask, read_at: ReadAt, pieces: _Pieces) -> None:
-    from sidecar.logformat.batches import SegmentScanner  # loads numba
-
-    scanner = SegmentScanner(
-        read_at,
-        task.size_bytes,
-        base_offset=task.base_offset,
-        file=task.source.name,
-        window_bytes=_WINDOW_BYTES,
-        max_batches=_CHUNK_BATCHES,
-    )
-    for columns in scanner:
-        pieces.add(columns.facts())
-        if pieces.done:
-            return
-    scanner.require_exact()
-    pieces.finish(task.end_offset)
 
 
 class _Pieces:
