@@ -67,7 +67,13 @@ class LocalEngine:
         workers = min(self._workers, len(tasks))
         pool = ProcessPoolExecutor(workers, context, initializer=_as_one_of, initargs=(workers,))
         try:
-            yield from _in_order(pool, function, tasks, self._workers * _AHEAD)
+            waiting: deque[Future[Answer]] = deque()
+            for task in tasks:
+                waiting.append(pool.submit(function, task))
+                if len(waiting) >= self._workers * _AHEAD:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
         except BrokenProcessPool as error:
             raise WorkerDied(
                 "a worker process was ended from outside, most likely for lack of memory: give the container more memory, or use "
@@ -75,18 +81,6 @@ class LocalEngine:
             ) from error
         finally:
             pool.shutdown(cancel_futures=True)
-
-
-def _in_order(
-    pool: ProcessPoolExecutor, function: Callable[[Task], Answer], tasks: Sequence[Task], ahead: int
-) -> Iterator[Answer]:
-    waiting: deque[Future[Answer]] = deque()
-    for task in tasks:
-        waiting.append(pool.submit(function, task))
-        if len(waiting) >= ahead:
-            yield waiting.popleft().result()
-    while waiting:
-        yield waiting.popleft().result()
 
 
 def _as_one_of(workers: int) -> None:
