@@ -112,11 +112,9 @@ class S3Store:
 
         try:
             s3.retrier.run(attempt)
-        except StoreUnavailable:
-            raise
         except SidecarError as error:
             # A proxy may have said 503 for a put that took hold. The answer to a later attempt (412, 403) proves nothing then.
-            if refusals:
+            if refusals and not isinstance(error, StoreUnavailable):
                 raise OutcomeUnknown(
                     f"{error}, but an earlier attempt of this request failed with: {refusals[-1]}"
                 ) from error
