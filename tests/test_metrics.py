@@ -25,6 +25,8 @@ from sidecar.model import (
 )
 from sidecar.partition import domain_events as events
 from sidecar.partition.status import PartitionCondition, PartitionStatus
+from sidecar.storage.probe import MayShowUnfinished, UploadsInParts
+from sidecar.storage.race import HoldsPuts
 from sidecar.storage.source import BytesSource
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_store import MemoryStore
@@ -134,6 +136,9 @@ def test_failures_are_counted_by_kind(metrics: Metrics) -> None:
 
 def test_store_requests_are_counted_with_their_result(metrics: Metrics) -> None:
     store = MeteredStore(MemoryStore(), metrics.store)
+    # The probe leaves out what a store does not seem to have.
+    assert all(isinstance(store, ability) for ability in (HoldsPuts, MayShowUnfinished, UploadsInParts))
+    assert not store.shows_unfinished(ObjectKey("a"))
     store.put_if_absent(ObjectKey("a"), b"x")
     assert store.read(ObjectKey("a")) == b"x"
     assert store.upload_in_parts(ObjectKey("c"), BytesSource(b"y"), 1).requests == 1

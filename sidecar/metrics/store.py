@@ -113,6 +113,14 @@ class MeteredStore:
             receipt: UploadReceipt = in_parts(key, source, part_bytes)
             return receipt
 
+    def shows_unfinished(self, key: ObjectKey) -> bool:
+        """Whether the store shows an object while it is written (the probe asks it); not if it never can."""
+        shows = getattr(self._store, "shows_unfinished", None)
+        if shows is None:
+            return False
+        with self._counted("upload"):
+            return bool(shows(key))
+
     def read(self, key: ObjectKey, position: int = 0, size_bytes: int | None = None, *, whole: bool = False) -> bytes:
         with self._counted("read"):
             return self._store.read(key, position, size_bytes, whole=whole)
