@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
-from crc32c import crc32c
-
 from producer_state.replay import replay
 from producer_state.table import ProducerTable
 from sidecar.logformat.batches import scan_bytes
-
-_HEAD = struct.Struct(">qiibI")
-_BODY = struct.Struct(">hiqqqhii")
-_SIZE_BYTES = 12
-"""Base offset and size field, which the size field does not count."""
 
 
 @contextmanager
@@ -30,7 +22,8 @@ def warming_up() -> Iterator[None]:
 
 def _load_kernels() -> None:
     """Walk a batch without records, such as compaction leaves, and follow its producer: that calls every kernel once."""
-    body = _BODY.pack(0, 0, -1, -1, 1, 0, 0, 0)
-    head = _HEAD.pack(0, _HEAD.size - _SIZE_BYTES + len(body), 0, 2, crc32c(body))
-    for columns in scan_bytes(head + body, base_offset=0):
+    from sidecar.logformat.bodies.building import build_empty_batch  # It loads codecs, which `run` does not need.
+
+    batch = build_empty_batch(base_offset=0, last_offset=0, producer_id=1, producer_epoch=0, base_sequence=0)
+    for columns in scan_bytes(batch, base_offset=0):
         replay(ProducerTable.blank(0), columns.facts())
