@@ -6,13 +6,12 @@ Single batches are found by their offsets, with a few reads where an offset inde
 from __future__ import annotations
 
 import os
-import struct
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, suppress
 from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,6 +23,7 @@ from sidecar.logformat.checkpoints import read_offset_checkpoint
 from sidecar.logformat.few_headers import NotFew, few_headers, is_whole_batch
 from sidecar.logformat.files import LazyFile, read_regular
 from sidecar.logformat.indexes.offset_index import read_offset_index
+from sidecar.logformat.indexes.time_index import ENTRY
 from sidecar.logformat.leader_epochs import LeaderEpochs, read_leader_epochs
 from sidecar.logformat.names import CLEANER_CHECKPOINT, LEADER_EPOCH_CHECKPOINT, Suffix, file_name
 from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles, TopicPartition
@@ -32,7 +32,6 @@ from sidecar.segment.open_transactions import look_ahead
 from sidecar.segment.producer_snapshot import state_at_log_start
 from sidecar.segment.reading import WINDOW_BYTES, shows_cleaning
 
-_TIME_INDEX_ENTRY: Final = struct.Struct(">qi")
 _WINDOW_BYTES = 256 * 1024
 _BATCHES = 1024
 
@@ -222,12 +221,13 @@ class LocalDisk(BrokerFiles):
 
     def largest_timestamp_ms(self, segment: SegmentFiles) -> int:
         """See `LogDisk`. Source: LogSegment.largestTimestamp."""
-        index, entry_bytes = segment.time_index, _TIME_INDEX_ENTRY.size
+        index, entry_bytes = segment.time_index, ENTRY.itemsize
         if index is not None and index.size_bytes >= entry_bytes:
             # What this is for is a forecast; an unreadable file is reported when it is archived.
-            with suppress(PartitionError, OSError, struct.error), opened(index) as descriptor:
+            with suppress(PartitionError, OSError, ValueError), opened(index) as descriptor:
                 position = index.size_bytes // entry_bytes * entry_bytes - entry_bytes
-                timestamp_ms: int = _TIME_INDEX_ENTRY.unpack(os.pread(descriptor, entry_bytes, position))[0]
+                (entry,) = np.frombuffer(os.pread(descriptor, entry_bytes, position), ENTRY)
+                timestamp_ms = int(entry["timestamp_ms"])
                 if timestamp_ms >= 0:
                     return timestamp_ms
         return segment.log.mtime_ms
