@@ -105,7 +105,7 @@ class ArchiveLoop:
             raise RuntimeError("the event loop is not open")
         return self._executor
 
-    def _run(self, step: Step, then: Then, pool: Pool = Pool.STEPS) -> Future[None]:
+    def _run(self, step: Step, then: Then, pool: Pool) -> Future[None]:
         return self._open().submit(pool, partial(event_of, step, then))
 
     @property

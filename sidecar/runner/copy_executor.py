@@ -174,7 +174,7 @@ class CopyExecutor:
             return
         self._running = effect
         step, event_of = self._step_of(effect)
-        self._run(step, partial(self._answered, effect, event_of))
+        self._run(step, partial(self._answered, effect, event_of), Pool.STEPS)
 
     def _answered(
         self,
@@ -221,7 +221,7 @@ class CopyExecutor:
             self._when_ended()
 
         if outcome.archived:
-            self._run(self._known.rest, rested)
+            self._run(self._known.rest, rested, Pool.STEPS)
         else:
             self._when_ended()
 

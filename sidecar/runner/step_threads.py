@@ -32,12 +32,8 @@ class Pool(IntEnum):
     UPLOADS = 3
 
 
-class Run(Protocol):
-    """Runs steps on threads."""
-
-    def __call__(self, step: Step, then: Then, pool: Pool = Pool.STEPS) -> Future[None]:
-        """Run a step, and call `then` on the loop's thread. It may be cancelled until it begins."""
-        ...
+Run: TypeAlias = Callable[[Step, Then, Pool], Future[None]]
+"""Runs a step on a thread, and calls `Then` on the loop's. It may be cancelled until it begins."""
 
 
 def event_of(step: Step, then: Then) -> Event:
