@@ -92,7 +92,7 @@ def with_reported(settings: CompactionSettings, topic: str, reported: TopicPolic
     A value is that of the topic's own entry, else that of `compaction` if it is set there, else the broker's, else the default.
     """
     entry = settings.entry_of(topic)
-    of_entry = settings.overrides_of(topic)
+    of_entry = {} if entry is None else entry.overrides
     values: dict[str, Any] = {}
     sources: dict[str, str] = {}
     for name in CompactionPolicy.model_fields:

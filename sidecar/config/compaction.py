@@ -190,10 +190,6 @@ class CompactionSettings(CompactionPolicy):
         """The entry that counts for a topic, None if no entry names it."""
         return next((entry for entry in self.topics if re.fullmatch(entry.pattern, topic)), None)
 
-    def overrides_of(self, topic: str) -> dict[str, Any]:
-        entry = self.entry_of(topic)
-        return {} if entry is None else entry.overrides
-
     def values_of(self, topic: str) -> CompactionPolicy:
         """The values for a topic, whether an entry names it and compaction is enabled or not."""
         return self._merged(self.entry_of(topic))
