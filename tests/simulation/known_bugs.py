@@ -112,6 +112,8 @@ KNOWN_BUGS: Final[dict[str, Bug]] = {
         100,
         24,
     ),
+    # A commit was sent though the broker no longer led.
+    "commit-without-a-leader": Bug("commit-unconfirmed", ((copy_task, "require_leads", _nothing),), 50, 10),
     # A commit was sent while it was not known whether the store lets two writers win.
     "commit-before-proof": Bug("commit-unproven", ((SimLink, "require_safe_store", _nothing),), 5),
     # What rolled while the store refused was not pinned.

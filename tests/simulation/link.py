@@ -24,7 +24,8 @@ class SimLink(Link):
 
     `lies`: the store confirms so many commits that it does not keep. `operation`: of the newest call.
     `is_unsafe`: the races of puts would find two winners. `is_proven`: they have found none since the process began.
-    `interrupt_operation`: only such calls count for `interrupt_at`; "" for all.
+    `interrupt_operation`: only such calls count for `interrupt_at`; "" for all. `is_confirmed`: whether the broker has said, for
+    the commit with this key and no other, that it leads.
     """
 
     late: Late = field(default_factory=list)
@@ -34,6 +35,7 @@ class SimLink(Link):
     is_proven: bool = True
     operation: str = ""
     interrupt_operation: str = ""
+    is_confirmed: Callable[[str], bool] = lambda _key: True
 
     def _call(self, operation: str, key: str, act: Callable[[], Answer]) -> Answer:
         self._count(operation)
@@ -61,9 +63,11 @@ class SimLink(Link):
         self.is_proven = True
 
     def put_if_absent(self, key: ObjectKey, body: bytes) -> None:
-        """See `ObjectStore`. Raises Finding for a commit before the store has proven that it can keep one."""
+        """See `ObjectStore`. Raises Finding for a commit before the store has proven that it can keep one, or without a leader."""
         if not self.is_proven and "/commits/" in key:
             raise Finding("commit-unproven", key)
+        if "/commits/" in key and not self.is_confirmed(key):
+            raise Finding("commit-unconfirmed", key)
         is_sent = False
 
         def put() -> None:

@@ -23,6 +23,7 @@ from tests.simulation.schedule import (
     CompactArchive,
     DeleteRecords,
     Disk,
+    GoOn,
     Hide,
     LoseFile,
     Meanwhile,
@@ -268,6 +269,25 @@ def _with_full_volumes(random: Random, schedule: Schedule) -> Schedule:
     return replace(schedule, steps=mapped(schedule.steps, full))
 
 
+def _with_overlaps(random: Random, schedule: Schedule) -> Schedule:
+    """Steps of a sidecar overlap: in the middle of one, others run, and the loop goes on."""
+    if random.random() < 0.6:
+        return schedule
+
+    def overlapping(step: Step) -> Step:
+        if not isinstance(step, Round) or step.meanwhile is not None or random.random() < 0.5:
+            return step
+        steps: tuple[Step, ...] = (GoOn(random.choice((1, 3, 8, 20, 60))),)
+        if random.random() < 0.2:
+            steps = (*steps, NewLeader(), GoOn(random.choice((3, 8, 20))))
+        call = random.choice((random.randrange(4), random.randrange(12), random.randrange(30)))
+        operation = random.choice(("", "", "upload", "upload", "read segment", "confirm"))
+        call = call if not operation else random.randrange(3)
+        return replace(step, meanwhile=Meanwhile(call, steps, operation), order=random.randrange(2**32))
+
+    return replace(schedule, steps=tuple(map(overlapping, schedule.steps)))
+
+
 def _with_stops(random: Random, schedule: Schedule) -> Schedule:
     """A sidecar is asked to end in the middle of what it does."""
     if random.random() < 0.85:
@@ -346,6 +366,7 @@ MORE_FAULTS: Final[dict[str, Add]] = {
     "no times": _with_no_times,
     "lost files": _with_lost_files,
     "stops": _with_stops,
+    "overlaps": _with_overlaps,
     "full volumes": _with_full_volumes,
     "backoffs": _with_backoffs,
     "few pins": _with_few_pins,

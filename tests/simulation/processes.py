@@ -10,12 +10,13 @@ from functools import cache
 from random import Random
 from typing import Final
 
+from sidecar.archive.keys import parse_root
 from sidecar.compactor.before_upload import BeforeUpload
 from sidecar.compactor.candidate_queue import LedPartition
 from sidecar.errors import BrokerUnavailable
 from sidecar.host.pinned_files import PinnedFiles
 from sidecar.metrics import Metrics
-from sidecar.model import PartitionFiles, TopicPartition
+from sidecar.model import ObjectKey, PartitionFiles, TopicPartition
 from sidecar.partition.domain_events import DomainEvent
 from sidecar.partition.facts import PartitionFacts
 from sidecar.partition.plan import Settling
@@ -51,6 +52,8 @@ class SimFacts:
     is_asleep: bool = False
     is_away: bool = False
     known: dict[TopicPartition, PartitionFacts] = field(default_factory=dict)
+    _confirmed: dict[TopicPartition, tuple[PartitionFacts, str]] = field(default_factory=dict)
+    """What `confirm` said last, and of which commit that was used."""
 
     def cluster_id(self) -> str:
         """See `BrokerFacts`."""
@@ -103,8 +106,18 @@ class SimFacts:
             raise BrokerUnavailable("away")
         self.refresh()
         found = self.partition(files)
+        self._confirmed[files.topic_partition] = found, ""
         self.paused("confirm")  # What was true when the broker said so may have changed when it is heard.
         return found
+
+    def is_confirmed(self, key: str) -> bool:
+        """Whether it has said that it leads, for this commit of an uploaded segment or of a loss."""
+        topic_partition = parse_root(ObjectKey(key.partition("/commits/")[0])).topic_partition
+        found, used = self._confirmed.get(topic_partition, (None, ""))
+        if found is None or not found.leads or used not in ("", key):
+            return False
+        self._confirmed[topic_partition] = found, key
+        return True
 
     def policy(self, _topic: str) -> TopicPolicy:
         """See `BrokerFacts`."""
@@ -176,7 +189,7 @@ class Sidecar:
 
     def begin(self) -> None:
         """Start the process."""
-        self.link.is_dead = False
+        self.link.is_dead, self.link.is_confirmed = False, self.facts.is_confirmed
         self.link.arm()
         self.link.is_late = self.link.is_proven = False
         self.disk = SimDisk(self._host, self.clock.time.now_ms)
@@ -280,6 +293,11 @@ class Sidecar:
         end = None if moves is None else steps.moves + moves
         loop.drive(lambda: not loop.is_busy or (end is not None and steps.moves >= end))
         return None if loop.is_busy else loop.finish()
+
+    def go_on(self, moves: int) -> None:
+        """Other threads and the loop go on, as far as they can, while a step of this sidecar is in the middle of a call."""
+        loop, steps, end = self._loop, self.steps, self.steps.moves + moves
+        loop.drive(lambda: not steps.has_work or steps.moves >= end)
 
     def led(self, topic_partition: TopicPartition) -> LedPartition | None:
         """A partition as others may work on its archive, None where they may not."""

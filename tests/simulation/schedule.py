@@ -157,6 +157,13 @@ class Land:
 
 
 @dataclass(frozen=True, slots=True)
+class GoOn:
+    """Within a call of a sidecar: its other threads and its loop make so many moves."""
+
+    moves: int
+
+
+@dataclass(frozen=True, slots=True)
 class Meanwhile:
     """These steps happen when a process makes its next call after so many. `operation`: only such calls count; "" for all."""
 
@@ -273,6 +280,7 @@ Step: TypeAlias = (
     | Restart
     | Reload
     | Land
+    | GoOn
     | Round
     | Collect
     | Compact

@@ -35,6 +35,11 @@ class SimSteps:
         self._waiting: list[tuple[Callable[[], Event], _SimFuture]] = []
         self._events: deque[Event] = deque()
 
+    @property
+    def has_work(self) -> bool:
+        """Whether a step could begin, or an event waits."""
+        return bool(self._waiting or self._events)
+
     def submit(self, _pool: Pool, step: Callable[[], Event]) -> Future[None]:
         """See `StepExecutor`."""
         future = _SimFuture()

@@ -53,6 +53,7 @@ from tests.simulation.schedule import (
     DeleteRecords,
     Disk,
     Fetch,
+    GoOn,
     Hide,
     Jump,
     Land,
@@ -374,7 +375,12 @@ class World:
             self.time.advance_ms(1)
             if isinstance(step, Wait) and isinstance(outer, Round | CompactArchive) and link.operation != "upload":
                 step = Wait(min(step.milliseconds, max(0, until_ms - self.time.elapsed_ms)))
-            self._act(step)
+            if isinstance(step, GoOn):
+                for sidecar in self.sidecars:
+                    if sidecar.link is link:
+                        sidecar.go_on(step.moves)
+            else:
+                self._act(step)
 
     def _round(self, step: Round) -> None:
         sidecar = self._beside(step.broker)
