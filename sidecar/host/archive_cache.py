@@ -84,6 +84,10 @@ class ArchiveCache:
         # sqlite's row of the one database: its number, its name, its file or "".
         _, _, file = self._connection.execute("PRAGMA database_list").fetchone()
         self.path = Path(file) if file else None
+        self._gone: dict[TopicPartition, tuple[str, str]] = {}
+        with suppress(sqlite3.Error):
+            for topic, partition, log, spans in self._connection.execute("SELECT * FROM gone"):
+                self._gone[TopicPartition(topic, partition)] = log, spans
 
     def _run(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
         """Rows of a statement. A file that fails is no error: then there are none."""
@@ -138,15 +142,17 @@ class ArchiveCache:
             log: what it is known by later, in the caller's words; and so `spans`.
         """
         name = topic_partition.topic, topic_partition.partition
-        if spans:
-            self._run("INSERT OR REPLACE INTO gone VALUES (?,?,?,?)", (*name, log, spans))
-        else:
-            self._run("DELETE FROM gone WHERE topic = ? AND partition = ?", name)
+        with self._guard, suppress(sqlite3.Error):
+            if spans:
+                self._gone[topic_partition] = log, spans
+                self._connection.execute("INSERT OR REPLACE INTO gone VALUES (?,?,?,?)", (*name, log, spans))
+            elif self._gone.pop(topic_partition, None) is not None:
+                self._connection.execute("DELETE FROM gone WHERE topic = ? AND partition = ?", name)
 
     def gone(self, topic_partition: TopicPartition) -> tuple[str, str] | None:
         """The log and the offsets that were noted last, None where nothing is left to report."""
-        name = topic_partition.topic, topic_partition.partition
-        return next(iter(self._run("SELECT log, spans FROM gone WHERE topic = ? AND partition = ?", name)), None)
+        with self._guard:
+            return self._gone.get(topic_partition)
 
     def close(self) -> None:
         with self._guard:
@@ -191,5 +197,7 @@ def _open(path: Path | None) -> sqlite3.Connection:
 
 
 class HasMemory(Protocol):
+    """Gives what is known of archives across restarts."""
+
     @property
     def memory(self) -> ArchiveCache: ...
