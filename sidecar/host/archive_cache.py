@@ -136,7 +136,9 @@ class ArchiveCache:
         return next((int(at_ms) for (at_ms,) in self._run("SELECT at_ms FROM losses")), None)
 
     def note_gone(self, topic_partition: TopicPartition, log: str, spans: str) -> None:
-        """Keep which offsets of a log were seen to go and are not reported yet; nothing is kept for "". It may fail silently.
+        """Keep which offsets of a log were seen to go and are not reported yet; nothing is kept for "".
+
+        A file that fails keeps nothing across a restart; this process still knows.
 
         Args:
             log: what it is known by later, in the caller's words; and so `spans`.

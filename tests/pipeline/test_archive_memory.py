@@ -25,6 +25,7 @@ from sidecar.errors import CorruptFile, LineageUnknown
 from sidecar.host.archive_cache import SEGMENTS_KEPT, ArchiveCache
 from sidecar.host.journal import Attempt
 from sidecar.logformat.batches import scan_file
+from sidecar.model import TopicPartition
 from tests.pipeline.remembered_site import KEYS, NAME, PARTITION, Site
 from tests.pipeline.rig import archive, archived_states, ranges, rolled_ranges, rounds_over, status_of
 
@@ -381,3 +382,12 @@ def test_a_start_sees_by_a_checkpoint_that_newer_commits_than_it_remembers_are_m
         assert last not in site.store.objects
     site.store.objects[last] = commit
     assert site.run()[0].errors == []
+
+
+def test_a_file_that_fails_forgets_no_offsets_that_went_within_the_process(tmp_path: Path) -> None:
+    cache, lost = ArchiveCache(tmp_path), TopicPartition("orders", 0)
+    cache.close()  # Each statement fails from now on.
+    cache.note_gone(lost, "log", "3-7")
+    assert cache.gone(lost) == ("log", "3-7")
+    cache.note_gone(lost, "log", "")
+    assert cache.gone(lost) is None
