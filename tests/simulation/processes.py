@@ -230,6 +230,7 @@ class Sidecar:
             producer_id_expiration_ms=None,
             record_lost=True,
             spares_cache=False,
+            readers_per_disk=2,  # A step in the middle of which others run has one turn, and would keep it for ever.
         )
 
     def adopt(self, setup: Setup) -> None:
