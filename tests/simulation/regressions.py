@@ -14,6 +14,7 @@ from tests.simulation.schedule import (
     Jump,
     Meanwhile,
     NewLeader,
+    Recreate,
     Retention,
     Roll,
     Round,
@@ -157,5 +158,45 @@ REGRESSIONS: Final[dict[str, Schedule]] = {
             CompactArchive(seed=1652282011),
         ),
         shape=LogShape(roll_batches=(1, 3)),
+    ),
+    # Of the product: what lies below the end of the deleted topic's archive was not pinned.
+    "a topic is created again while its partition backs off": Schedule(
+        seed=20000214,
+        steps=(
+            Append(seed=2602559819, batches=2),
+            Append(seed=3760406609, batches=9),
+            Round(meanwhile=Meanwhile(call=3, steps=(NewLeader(fetches=False),), operation="confirm")),
+            Recreate(),
+            Append(seed=255110222, batches=3),
+            Round(),
+        ),
+        shape=LogShape(roll_batches=(2, 3), transactions=False, idempotent=False),
+        retry_wait_s=60.0,
+    ),
+    # Of the product: what rolled above a gap was not pinned while the segments below it, which only pins have, waited.
+    "retention takes what was never pinned while the store takes no upload": Schedule(
+        seed=20001493,
+        steps=(
+            Append(seed=2943344632, batches=4),
+            Round(faults=(Fault(error="StoreMissing", first=3),)),
+            Retention(broker=0, segments=9),
+            Append(seed=3336679828, batches=4),
+            Round(faults=(Fault(error="StoreUnavailable", operation="upload"),)),
+        ),
+        shape=LogShape(roll_batches=(3, 2, 3), transactions=False, idempotent=False),
+    ),
+    # Of the product: nothing that rolled while the store refused to be read was pinned.
+    "the store cannot be read while segments roll": Schedule(
+        seed=20000059,
+        steps=(
+            NewLeader(),
+            Append(seed=1499341127),
+            Append(seed=4294198229, batches=3),
+            Round(faults=(Fault(error="ObjectExists", first=4, after=True),), is_late=True),
+            Retention(broker=1, segments=9),
+            Append(seed=953951843, batches=4),
+            Round(faults=(Fault(error="ObjectDamaged", first=2),)),
+        ),
+        shape=LogShape(transactions=False, idempotent=False),
     ),
 }
