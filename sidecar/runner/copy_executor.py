@@ -423,9 +423,10 @@ class CopyExecutor:
         actions: list[Action] = [AdoptTopicId(adopted)] if adopted else []
         end_offset, read_whole = entries[-1].end_offset, commits.read
         deleted, starts = deleted_on_purpose(self.plan.facts, state, starts, end_offset, read_whole, self._tools.emit)
-        window = pieces[0].window  # The first upload began first.
-        if window is not None:
-            window.require_open(state.lineage.root, entries)
+        # Each by its own: uploads of a group overlap, and the first of them need not have begun first.
+        for piece, entry in zip(pieces, entries, strict=True):
+            if piece.window is not None:
+                piece.window.require_open(state.lineage.root, [entry])
         lost = [Lost(*piece.prepared.lost, LossReason.NOT_ON_DISK) for piece in pieces if piece.prepared.lost]
         return state, commits, [*actions, *map(Add, entries), *lost, *deleted], starts
 

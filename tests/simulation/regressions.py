@@ -199,4 +199,32 @@ REGRESSIONS: Final[dict[str, Schedule]] = {
         ),
         shape=LogShape(transactions=False, idempotent=False),
     ),
+    # Of the product: the copies of a group are uploaded side by side, and its first one began last. Only its age was checked,
+    # so the commit named another one, which gc by hand had deleted while the host slept.
+    "gc takes a copy whose upload began before that of the group's first": Schedule(
+        seed=10086224,
+        steps=(
+            NewLeader(),
+            Append(seed=357665778, batches=2),
+            Append(seed=1615870265, batches=5, lags=True),
+            Round(),
+            Compact(),
+            Append(seed=3921461164),
+            Round(),
+            Append(seed=424070433, batches=4),
+            Append(seed=3241236237, batches=2),
+            Append(seed=4008840861, batches=3),
+            NewLeader(),
+            Round(),
+            Compact(broker=0),
+            Round(
+                meanwhile=Meanwhile(call=10, steps=(Wait(milliseconds=108000000), Collect(is_by_hand=True))),
+                is_late=True,
+                order=2100949639,
+            ),
+        ),
+        shape=LogShape(roll_batches=(2, 2), transactions=False, idempotent=False),
+        uploads_ahead=3,
+        compacts=True,
+    ),
 }
