@@ -38,7 +38,7 @@ class SimSteps:
     @property
     def has_work(self) -> bool:
         """Whether a step could begin, or an event waits."""
-        return bool(self._waiting or self._events)
+        return bool(self._events) or any(not future.is_cancelled for _, future in self._waiting)
 
     def submit(self, _pool: Pool, step: Callable[[], Event]) -> Future[None]:
         """See `StepExecutor`."""
