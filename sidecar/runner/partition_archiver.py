@@ -217,8 +217,9 @@ class PartitionArchiver:
         return replace(busy, files=files, segments=above(busy.segments, self.end_offset))
 
     def worth_pinning(self, plan: PartitionPlan) -> PartitionPlan:
-        """The plan with what has rolled above a gap: between what only pins have, and what is left in the directory."""
-        if not isinstance(plan.reason, NotContiguous):
+        """The plan with what has rolled above what comes first: above what only pins have, and above a gap behind it."""
+        comes_later = plan.reason is None or isinstance(plan.reason, NotContiguous)
+        if not (comes_later and plan.waiting):
             return plan
         return replace(plan, segments=(*plan.segments, *self._rolled(plan.files, plan.facts, plan.waiting).segments))
 

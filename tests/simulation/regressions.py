@@ -15,6 +15,7 @@ from tests.simulation.schedule import (
     Meanwhile,
     NewLeader,
     Recreate,
+    Reload,
     Retention,
     Roll,
     Round,
@@ -226,5 +227,23 @@ REGRESSIONS: Final[dict[str, Schedule]] = {
         shape=LogShape(roll_batches=(2, 2), transactions=False, idempotent=False),
         uploads_ahead=3,
         compacts=True,
+    ),
+    # Of the product: what is left in the directory was not pinned while what only a pin has was archived first.
+    "what comes after a pinned segment is not pinned": Schedule(
+        seed=10326581,
+        steps=(
+            Append(seed=2899463969, batches=2),
+            Round(is_late=True, full=(2, 3)),
+            Compact(),
+            Round(lies=2, full=(10, 11)),
+            Reload(uploads_ahead=3),
+            Retention(broker=0),
+            Wait(milliseconds=108000000),
+            Append(seed=2825907104),
+            Round(full=(6, 8)),
+        ),
+        shape=LogShape(roll_batches=(1, 3), transactions=False, idempotent=False),
+        compacts=True,
+        retry_wait_s=60.0,
     ),
 }
