@@ -17,8 +17,8 @@ from tests.simulation.run import lived, run
 from tests.simulation.schedule import Append, Compact, Retention, Roll, Round, Schedule, Wait
 from tests.simulation.sizes import entries_kept
 
-SAMPLE = int(os.environ.get("SCHEDULES", "600"))
-AT_ONCE = 50
+SAMPLE = int(os.environ.get("SCHEDULES", "10000"))
+AT_ONCE = 250
 
 
 @pytest.mark.parametrize("first", range(1, SAMPLE + 1, AT_ONCE))
