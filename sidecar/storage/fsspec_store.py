@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from http import HTTPStatus
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -329,13 +329,12 @@ class FsspecStore(FsspecReader):
 
     def _write(self, path: str, chunks: Iterable[bytes]) -> None:
         file = self._files.open(path, "xb")
-        try:
+        with ExitStack() as unless_whole:
+            unless_whole.callback(_discard, file)
             for chunk in chunks:
                 file.write(chunk)
             file.close()
-        except BaseException:
-            _discard(file)
-            raise
+            unless_whole.pop_all()
 
 
 def _discard(file: Any) -> None:

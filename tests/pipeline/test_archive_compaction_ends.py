@@ -59,13 +59,13 @@ class Story:
         )
         return compactor.compact(self.requests, done=self.committed.append)
 
-    def fails_at(self, monkeypatch: pytest.MonkeyPatch, step: int) -> None:
+    def fails_at(self, monkeypatch: pytest.MonkeyPatch, step: int, error: BaseException) -> None:
         rewritten, self.steps = archive_compactor.rewritten, 0
 
         def failing(*arguments: Any) -> Any:
             self.steps += 1
             if self.steps == step:
-                raise EngineDied
+                raise error
             return rewritten(*arguments)
 
         monkeypatch.setattr(archive_compactor, "rewritten", failing)
@@ -87,7 +87,10 @@ def story(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Story:
     return Story(tmp_path, monkeypatch)
 
 
-def test_an_engine_that_fails_between_steps_leaves_no_uploads(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error", [EngineDied(), KeyboardInterrupt(), ZeroDivisionError("a bug")], ids=repr)
+def test_what_ends_all_between_steps_leaves_no_uploads(
+    error: BaseException, story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
     objects, modified_ms = dict(story.store.objects), dict(story.store.modified_ms)
     outcomes, step = list[int](), 0
     while not outcomes or step == story.steps:
@@ -95,11 +98,11 @@ def test_an_engine_that_fails_between_steps_leaves_no_uploads(story: Story, monk
         story.store.objects, story.store.modified_ms = dict(objects), dict(modified_ms)
         story.committed.clear()
         with monkeypatch.context() as patched:
-            story.fails_at(patched, step)
-            with suppress(EngineDied):
+            story.fails_at(patched, step, error)
+            with suppress(type(error)):
                 story.compact()
         outcomes.append(len(story.committed))
-        assert story.unnamed() == set(), f"the engine failed at step {step}"
+        assert story.unnamed() == set(), f"it ended at step {step}"
     # What was committed before the failure stays, and is reported.
     assert outcomes == sorted(outcomes)
     assert outcomes.count(0) > 2

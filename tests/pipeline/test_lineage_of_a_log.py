@@ -171,12 +171,18 @@ def test_a_directory_is_known_by_its_birth_or_by_the_segment_that_was_active(
     assert ranges(archived_states(store)[PARTITION]) == (expected if continues else expected[:3])
 
 
+def _taken_metadata(directory: Path) -> bytes:
+    """As before an upgrade of the cluster: the topic has no id. Returns the file that gives it one."""
+    metadata = (directory / METADATA).read_bytes()
+    (directory / METADATA).unlink()
+    return metadata
+
+
 def test_an_upgraded_topic_with_nothing_rolled_left_goes_on_with_its_lineage(
     original: Path, log_dir: Path, tmp_path: Path
 ) -> None:
     store, directory = MemoryStore(), log_dir / PARTITION
-    metadata = (directory / METADATA).read_bytes()
-    (directory / METADATA).unlink()
+    metadata = _taken_metadata(directory)
     with tools_for(log_dir, store, tmp_path / "state") as tools:
         rounds = rounds_over(tools, log_dir)
         assert rounds.run_once().errors == []
@@ -198,8 +204,7 @@ def test_a_topic_id_that_another_writer_has_adopted_is_not_adopted_again(
 ) -> None:
     """The leader of before commits first: both sidecars have seen the topic's id, and the archive has none yet."""
     store, directory = MemoryStore(), log_dir / PARTITION
-    metadata = (directory / METADATA).read_bytes()
-    (directory / METADATA).unlink()
+    metadata = _taken_metadata(directory)
     with tools_for(log_dir, store, tmp_path / "state") as tools:
         assert archive(tools, log_dir).errors == []
     (directory / METADATA).write_bytes(metadata)

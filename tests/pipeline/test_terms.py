@@ -38,10 +38,7 @@ def archived(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RunCont
 
 @pytest.mark.parametrize("other", OTHERS, ids=IDS)
 def test_the_archive_is_read_again_in_another_term(archived: tuple[RunContext, PartitionFiles], other: Term) -> None:
-    tools, files = archived
-    archiver = PartitionArchiver(tools, files)
-    see(archiver, files, NOW)
-    plan(archiver)
+    archiver, files = _planned(archived)
     opened, archiver.known.reported_lost_below = archiver.known.state, 7
     assert opened is not None
     see(archiver, files, NOW)
@@ -55,13 +52,19 @@ def test_the_archive_is_read_again_in_another_term(archived: tuple[RunContext, P
     assert archiver.known.reported_lost_below == (7 if is_reported else 0), "a loss is reported once for each log"
 
 
-def test_a_time_without_leadership_begins_no_term_but_the_archive_is_read_again(
-    archived: tuple[RunContext, PartitionFiles],
-) -> None:
+def _planned(archived: tuple[RunContext, PartitionFiles]) -> tuple[PartitionArchiver, PartitionFiles]:
+    """An archiver that has read the archive in the term `NOW`."""
     tools, files = archived
     archiver = PartitionArchiver(tools, files)
     see(archiver, files, NOW)
     plan(archiver)
+    return archiver, files
+
+
+def test_a_time_without_leadership_begins_no_term_but_the_archive_is_read_again(
+    archived: tuple[RunContext, PartitionFiles],
+) -> None:
+    archiver, files = _planned(archived)
     archiver.known.reported_lost_below = 7
     see(archiver, files, OTHERS[1], leads=False)
     plan(archiver)
@@ -74,10 +77,7 @@ def test_a_time_without_leadership_begins_no_term_but_the_archive_is_read_again(
 def test_of_a_new_topic_all_that_has_rolled_is_pending_before_its_archive_is_read(
     archived: tuple[RunContext, PartitionFiles],
 ) -> None:
-    tools, files = archived
-    archiver = PartitionArchiver(tools, files)
-    see(archiver, files, NOW)
-    plan(archiver)
+    archiver, files = _planned(archived)
     assert archiver.pending(files) == (), "all of the topic before is archived"
     see(archiver, files, OTHERS[1])
     assert archiver.pending(files) == (), "a log that was moved has the same archive"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cache, partial
 from pathlib import Path
@@ -90,18 +90,20 @@ class ArchiveCompactor:
         """
         partitions = [PartitionInWork(request) for request in requests]
         running = self._planned(partitions)
-        try:
+        with ExitStack() as unless_whole:
+            unless_whole.callback(self._end_early, running)
             if running:
                 self._run(running, dry_run, done)
-        except Exception:
-            # Whatever ends all of them goes on to the caller: the uploads that no commit names must not stay.
-            if committed := [found.request.root for found in running if found.result and not found.result.error]:
-                _log.warning("compaction_ended_early", committed=committed, effect="the other partitions are unchanged")
-            for found in unsettled(running):
-                if not found.is_committing:  # No commit was sent, so that none can name what was uploaded.
-                    self._discard(found)
-            raise
+            unless_whole.pop_all()
         return tuple(found.result for found in partitions if found.result is not None)
+
+    def _end_early(self, running: Sequence[PartitionInWork]) -> None:
+        """Whatever ended all of them, an interrupt too: the uploads that no commit names must not stay."""
+        if committed := [found.request.root for found in running if found.result and not found.result.error]:
+            _log.warning("compaction_ended_early", committed=committed, effect="the other partitions are unchanged")
+        for found in unsettled(running):
+            if not found.is_committing:  # No commit was sent, so that none can name what was uploaded.
+                self._discard(found)
 
     def _run(
         self, running: Sequence[PartitionInWork], dry_run: bool, done: Callable[[PartitionCompaction], None]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -216,17 +216,19 @@ class MultipartUpload:
 
     def run(self, pool: ThreadPoolExecutor) -> UploadReceipt:
         """Send all parts and complete; on any failure abort."""
-        try:
+        with ExitStack() as unless_whole:
+            unless_whole.callback(self._abort)
             parts = self._send_parts(pool)
             crc32c = combine_parts([(part.crc32c, part.size_bytes) for part in parts])
             self._complete(parts, crc32c)
-        except BaseException:
-            # Also on KeyboardInterrupt. An abort that fails too is left to `unfinished_uploads`.
-            with suppress(SidecarError):
-                abort = partial(self._s3.client.abort_multipart_upload, **self._target)
-                self._s3.send("AbortMultipartUpload", self._upload.key, abort)
-            raise
+            unless_whole.pop_all()
         return self._upload.receipt(crc32c)
+
+    def _abort(self) -> None:
+        """An abort that fails, too, is left to `unfinished_uploads`."""
+        with suppress(SidecarError):
+            abort = partial(self._s3.client.abort_multipart_upload, **self._target)
+            self._s3.send("AbortMultipartUpload", self._upload.key, abort)
 
     def _send_parts(self, pool: ThreadPoolExecutor) -> list[SentPart]:
         size_bytes = self._upload.source.size_bytes
