@@ -68,8 +68,9 @@ class PinnedLog:
         """Remember the segments of a plan that are pinned now, in addition to those planned before."""
         if not (plan.segments or self._segments):
             return
-        by_base = {segment.base_offset: segment for segment in (*self._segments, *plan.segments)}
-        self._keep(segment for _, segment in sorted(by_base.items()) if self._held.has(segment.log))
+        by_log = {segment.log: segment for segment in (*self._segments, *plan.segments)}
+        ascending = sorted(by_log.values(), key=lambda segment: segment.base_offset)
+        self._keep(segment for segment in ascending if self._held.has(segment.log))
 
     def expect(self, plan: PartitionPlan, tail: tuple[int, SegmentFiles] | None) -> None:
         """Pin the active segment, too, from the next `planned` on; see `tail`. None: it is not deleted soon, or may grow.
@@ -108,7 +109,7 @@ class PinnedLog:
         if change >= Change.LEADER_EPOCH or not self._leads:
             self.drop()
             return
-        wanted = [s for s in self._segments if archived_end_offset is None or s.base_offset >= archived_end_offset]
+        wanted = [s for s in self._segments if archived_end_offset is None or s.end_offset > archived_end_offset]
         gone = tuple(self._tools.disk.with_snapshot(segment, files) for segment in _taken(wanted, files))
         tail = None if self.tail is None else self.tail[1]
         self._keep((*gone, *(s for s in wanted if _stands(s, files) or (s.log == tail and _is_active(s, files)))))
@@ -170,16 +171,24 @@ class PinnedLog:
         if self._start is None or self._start.start_offset != base_offset:
             self._start = self._tools.disk.producers_at(files, base_offset)
 
+    def cut(self, segment: SegmentFiles, base_offset: int) -> SegmentFiles | None:
+        """See `LogDisk.cut`, from the pinned file where there is one."""
+        descriptor = self._held.take(segment.log)
+        try:
+            return self._tools.disk.cut(segment, base_offset, descriptor)
+        finally:
+            self._tools.disk.close(descriptor)
+
     def start_of(self, plan: PartitionPlan) -> LogPosition | None:
         """Where the preparation of a plan begins whose first segment is gone, and is to be the first of its archive."""
         start = self._start
-        if start is None or not plan.segments or plan.segments[0] not in self._gone:
+        if start is None or not plan.segments or plan.segments[0].log not in self.gone_logs:
             return None
         return LogPosition(start, -1) if start.start_offset == plan.segments[0].base_offset else None
 
     def only_gone(self, plan: PartitionPlan) -> PartitionPlan:
         """The plan with only the deleted segments: no other process can open them, so they do not wait to be compacted first."""
-        own = sum(segment in self._gone for segment in plan.segments)
+        own = sum(segment.log in self.gone_logs for segment in plan.segments)
         later = (*plan.segments[own:], *plan.waiting)
         return replace(plan, segments=plan.segments[:own], waiting=later, look_again_ms=0) if own else plan
 
@@ -195,10 +204,10 @@ class PinnedLog:
 
     def give_up(self, segment: SegmentFiles, why: str) -> None:
         """Nothing happens unless it is gone from the directory: else it would keep what lies above from being archived for ever."""
-        if segment not in self._gone:
+        if segment.log not in self.gone_logs:
             return
         self._tools.emit(PinReleased(str(segment.log.path), segment.size_bytes, why))
-        self._keep(other for other in self._segments if other != segment)
+        self._keep(other for other in self._segments if other.log != segment.log)
 
     def drop(self) -> None:
         """Release everything."""
@@ -237,13 +246,17 @@ def _is_active(segment: SegmentFiles, files: PartitionFiles) -> bool:
 def _below_start(
     log_start_offset: int | None, gone: Iterable[SegmentFiles], archived_end_offset: int | None
 ) -> tuple[SegmentFiles, ...]:
-    """Those of them below the log start, each above the one before it and the archive; none where it is unknown (None)."""
+    """Those of them below the log start, each above the one before it; none where it is unknown (None).
+
+    The archive may end inside the first one: another leader rolled at other offsets.
+    """
     if log_start_offset is None:
         return ()
     end_offset = -1 if archived_end_offset is None else archived_end_offset
     found: list[SegmentFiles] = []
     for segment in gone:
-        if end_offset <= segment.base_offset and segment.end_offset <= log_start_offset:
+        follows = segment.base_offset >= end_offset if found else segment.end_offset > end_offset
+        if follows and segment.end_offset <= log_start_offset:
             found.append(segment)
             end_offset = segment.end_offset
     return tuple(found)

@@ -297,8 +297,11 @@ class PartitionArchiver:
             settling=self._tools.policy.settling,
             first_seen_ms=self._seen_rolled(files),
             accept_hole=self._tools.policy.record_lost,
-            cut=self._tools.disk.cut,
+            cut=self.held.cut,
         )
+        if gone and gone == plan.waiting[: len(gone)] and isinstance(plan.error, LineageUnknown):
+            self.held.give_up(gone[0], str(plan.error))
+            return None
         plan = replace(plan, files=files)
         if (look := self.held_back.look_ahead(plan)) is not None:
             self.held_back.hold((yield look))

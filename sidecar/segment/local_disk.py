@@ -11,12 +11,19 @@ from contextlib import closing, suppress
 from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from sidecar.errors import CorruptFile, PartitionError
-from sidecar.host.listed_files import BrokerFiles, ListedFile, ensure_unchanged, listed_anew, opened, read_whole
+from sidecar.host.listed_files import (
+    BrokerFiles,
+    ListedFile,
+    ensure_unchanged,
+    listed_anew,
+    opened,
+    read_unless_deleted,
+)
 from sidecar.host.log_dir_fingerprint import mark_of
 from sidecar.logformat.batches import ScanEnd, SegmentScanner, scan_file
 from sidecar.logformat.checkpoints import read_offset_checkpoint
@@ -26,6 +33,7 @@ from sidecar.logformat.indexes.offset_index import read_offset_index
 from sidecar.logformat.indexes.time_index import ENTRY
 from sidecar.logformat.leader_epochs import LeaderEpochs, read_leader_epochs
 from sidecar.logformat.names import CLEANER_CHECKPOINT, LEADER_EPOCH_CHECKPOINT, Suffix, file_name
+from sidecar.logformat.window import ReadAt
 from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles, TopicPartition
 from sidecar.segment.dropped_producers import dropped_producers
 from sidecar.segment.open_transactions import look_ahead
@@ -79,27 +87,33 @@ def _few_start_position(file: LazyFile, segment: SegmentFiles, offset: int) -> i
 
 def _many_batches(segment: SegmentFiles, offset: int) -> Iterator[_Batch]:
     """The last one that ends below `offset`, and all from there on; perhaps some before."""
-    for columns in _scan(segment, offset):
-        begin = max(0, int(np.searchsorted(columns.last_offset, offset)) - 1)
-        fields = (columns.base_offset, columns.last_offset, columns.crc, columns.leader_epoch)
-        yield from map(_Batch, *(field[begin:].tolist() for field in fields))
+    with closing(LazyFile(segment.log.path)) as file:
+        for columns in _scan(segment, offset, file):
+            begin = max(0, int(np.searchsorted(columns.last_offset, offset)) - 1)
+            fields = (columns.base_offset, columns.last_offset, columns.crc, columns.leader_epoch)
+            yield from map(_Batch, *(field[begin:].tolist() for field in fields))
 
 
-def _scan(segment: SegmentFiles, offset: int) -> SegmentScanner:
+def _scan(segment: SegmentFiles, offset: int, read_at: ReadAt) -> SegmentScanner:
     """Headers of the segment, from a batch on that ends at or below `offset`, or from the file's beginning."""
-    return scan_file(
-        segment.log.path,
+    return _headers(segment, read_at, _start_position(segment, offset, read_at), max_batches=_BATCHES, check_crc=False)
+
+
+def _headers(segment: SegmentFiles, read_at: ReadAt, start_position: int, **options: Any) -> SegmentScanner:
+    return SegmentScanner(
+        read_at,
+        segment.log.size_bytes,
         base_offset=segment.base_offset,
-        start_position=_start_position(segment, offset),
-        check_crc=False,
+        file=str(segment.log.path),
+        start_position=start_position,
         window_bytes=_WINDOW_BYTES,
-        max_batches=_BATCHES,
+        **options,
     )
 
 
 def _indexed(segment: SegmentFiles, offset: int) -> tuple[int, int]:
     """An offset and a position that the index names for it; position 0 where there is nothing to go by."""
-    content = read_whole(segment.offset_index)
+    content = read_unless_deleted(segment, segment.offset_index)
     if not content:
         return segment.base_offset, 0
     try:
@@ -109,19 +123,12 @@ def _indexed(segment: SegmentFiles, offset: int) -> tuple[int, int]:
     return indexed_offset, position if 0 < position < segment.log.size_bytes else 0
 
 
-def _start_position(segment: SegmentFiles, offset: int) -> int:
+def _start_position(segment: SegmentFiles, offset: int, read_at: ReadAt) -> int:
     indexed_offset, position = _indexed(segment, offset)
     if position == 0:
         return 0
     # An index is only used where a batch, complete by its checksum, is at that position and ends below the offset it gives.
-    scanner = scan_file(
-        segment.log.path,
-        base_offset=segment.base_offset,
-        start_position=position,
-        window_bytes=_WINDOW_BYTES,
-        max_batches=1,
-    )
-    first = next(iter(scanner), None)
+    first = next(iter(_headers(segment, read_at, position, max_batches=1)), None)
     return position if first is not None and int(first.last_offset[0]) <= indexed_offset else 0
 
 
@@ -168,9 +175,9 @@ class LocalDisk(BrokerFiles):
 
         return _search(segment, offset - 1, search)
 
-    def cut(self, segment: SegmentFiles, base_offset: int) -> SegmentFiles | None:
+    def cut(self, segment: SegmentFiles, base_offset: int, descriptor: int) -> SegmentFiles | None:
         """See `LogDisk`. Its indexes are to be rebuilt: those of the file count positions and offsets from the file's beginning."""
-        scanner = _scan(segment, base_offset)
+        scanner = _scan(segment, base_offset, ListedFile(descriptor, segment.log))
         position: int | None = None
         for columns in scanner:
             rows = np.flatnonzero(columns.last_offset >= base_offset)

@@ -66,8 +66,11 @@ class LogDisk(OpenFiles, Protocol):
     def leader_epoch_below(self, segment: SegmentFiles, offset: int) -> int | None:
         """The leader epoch of the last batch that begins below an offset; -1 in old formats, None for no batch."""
 
-    def cut(self, segment: SegmentFiles, base_offset: int) -> SegmentFiles | None:
-        """The part of a segment from an offset on, None if that offset lies inside a batch or below one of an old format."""
+    def cut(self, segment: SegmentFiles, base_offset: int, descriptor: int) -> SegmentFiles | None:
+        """The part of a segment from an offset on, None if that offset lies inside a batch or below one of an old format.
+
+        `descriptor`: of its `.log`, which retention may have taken.
+        """
 
     def is_of_cleaned_file(self, segment: SegmentFiles, descriptor: int) -> bool:
         """Whether a part of a segment comes from a file in which offsets are missing as a cleaner leaves it."""

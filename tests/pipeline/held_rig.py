@@ -32,6 +32,9 @@ class Outage:
                 raise StoreUnavailable("no answer")
             self.left -= 1
 
+    def is_away(self, _operation: str, _key: str) -> None:
+        raise StoreUnavailable("no answer")
+
 
 @contextmanager
 def after_an_outage(

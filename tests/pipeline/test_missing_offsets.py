@@ -16,7 +16,7 @@ from sidecar.broker.files import FileBrokerFacts
 from sidecar.config.topic_policy import TopicPolicySettings
 from sidecar.discovery.partition_directory import read_partition_directory
 from sidecar.errors import CoverageHole, SegmentChanged, StoreUnavailable
-from sidecar.host.listed_files import ensure_unchanged
+from sidecar.host.listed_files import ensure_unchanged, opened
 from sidecar.logformat.leader_epochs import read_leader_epochs
 from sidecar.model import ObjectKey, PartName, SnapshotOrigin, TopicPartition
 from sidecar.partition.wait_reason import OpenTransaction
@@ -177,7 +177,8 @@ def test_a_file_that_comes_back_below_the_cut_makes_it_another_log(
 ) -> None:
     log_dir, _ = caught_up
     files = read_partition_directory(TopicPartition("orders", 0), log_dir, log_dir / "orders-0")
-    cut = LocalDisk().cut(files.segments[2], LOST[0])
+    with opened(files.segments[2].log) as descriptor:
+        cut = LocalDisk().cut(files.segments[2], LOST[0], descriptor)
     assert cut is not None
     ensure_unchanged(cut, files)
     log_of(log_dir, LOST[0]).write_bytes(log_of(golden("4.3.0") / "logs", LOST[0]).read_bytes())

@@ -6,18 +6,21 @@ import struct
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from producer_state.table import ProducerTable
 from sidecar.archive.bundle import cut_parts
 from sidecar.archive.keys import below
 from sidecar.discovery.partition_directory import read_partition_directory
 from sidecar.errors import LineageUnknown
+from sidecar.host.listed_files import opened
 from sidecar.model import ObjectKey, PartName, SegmentFiles, TopicPartition
 from sidecar.segment.local_disk import LocalDisk
 from sidecar.segment.prepare import LogPosition, prepare_segment
 from sidecar.segment.producer_snapshot import KnownState
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_store import MemoryStore
+from tests.pipeline.held_rig import Outage
 from tests.pipeline.rig import (
     archive,
     archived_states,
@@ -25,6 +28,7 @@ from tests.pipeline.rig import (
     ranges,
     remove_offsets,
     rolled_ranges,
+    rounds_over,
     tools_for,
 )
 from tests.verifying import verify_partition
@@ -82,18 +86,57 @@ def test_where_no_batch_begins_at_the_archive_end_the_partition_stops_and_says_w
         archive(tools, log_dir)
     (first, second, third) = (span[0] for span in rolled_ranges(log_dir, "orders-0")[:3])
     join_segments(directory, second, third)
-    log = directory / f"{second:020d}.log"
-    content, at = bytearray(log.read_bytes()), 0
-    while struct.unpack_from(">q", content, at)[0] < third:
-        before, at = at, at + struct.unpack_from(">i", content, at + 8)[0] + 12
-    struct.pack_into(">i", content, before + 23, 2**15)  # The batch before the archive's end now reaches beyond it.
-    log.write_bytes(content)
+    tear_batch(directory / f"{second:020d}.log", third)
     (log_dir / "cleaner-offset-checkpoint").write_text(f"0\n1\norders 0 {first}\n")
     with tools_for(log_dir, store, tmp_path / "state") as tools:
         report = archive(tools, log_dir)
     assert [type(error) for error in report.errors] == [LineageUnknown]
     assert "no batch of format v2 begins there" in str(report.errors[0])
     assert "Make the broker the leader" in str(report.errors[0])
+
+
+def tear_batch(log: Path, offset: int) -> None:
+    """As in a compacted log: the batch before this offset reaches beyond it."""
+    content, at = bytearray(log.read_bytes()), 0
+    while struct.unpack_from(">q", content, at)[0] < offset:
+        before, at = at, at + struct.unpack_from(">i", content, at + 8)[0] + 12
+    struct.pack_into(">i", content, before + 23, 2**15)
+    log.write_bytes(content)
+
+
+@pytest.mark.parametrize("is_torn", [False, True], ids=["a batch begins at the archive's end", "none begins there"])
+def test_what_is_only_pinned_continues_an_archive_that_ends_inside_of_it(is_torn: bool, tmp_path: Path) -> None:
+    """Another broker led, then this one, and the store was away until retention had taken the segment from here."""
+    log_dir, outage = copy_partitions(tmp_path, "orders-0"), Outage()
+    directory, spans = log_dir / "orders-0", rolled_ranges(log_dir, "orders-0")
+    second, third = spans[1][0], spans[2][0]
+    outage.left = None
+    with tools_for(log_dir, outage.store, tmp_path / "state", max_queue=2) as tools:
+        archive(tools, log_dir)
+    join_segments(directory, second, third)
+    if is_torn:
+        tear_batch(directory / f"{second:020d}.log", third)
+    with tools_for(log_dir, outage.store, tmp_path / "state of the new leader", record_lost=True) as tools:
+        outage.store.before = outage.is_away
+        with rounds_over(tools, log_dir) as rounds, capture_logs() as logs:
+            rounds.cycle()
+            remove_offsets(directory, lambda offset: offset >= spans[2][1])
+            rounds.cycle()
+            outage.store.before = lambda _operation, _key: None
+            for _ in range(3):
+                rounds.cycle()
+                rounds.finish()
+    (state,) = archived_states(outage.store).values()
+    assert ranges(state) == [span for span in spans if not (is_torn and span[0] == third)]
+    assert [(hole.base_offset, hole.end_offset) for hole in state.holes] == ([spans[2]] if is_torn else [])
+    released = [line["reason"] for line in logs if line["event"] == "pinned_segment_released"]
+    assert len(released) == is_torn
+    assert all("no batch of format v2 begins there" in reason for reason in released)
+
+
+def a_cut(segment: SegmentFiles, base_offset: int) -> SegmentFiles | None:
+    with opened(segment.log) as descriptor:
+        return LocalDisk().cut(segment, base_offset, descriptor)
 
 
 def a_segment(log_dir: Path) -> SegmentFiles:
@@ -109,10 +152,10 @@ def test_an_index_that_points_nowhere_does_not_mislead_the_search(tmp_path: Path
     assert with_index == right
     assert len(set(right)) > 10
     # Entries that say: offset 1 stands in the middle of a batch; offset 3 stands where offset 100 and up stand.
-    (start,) = (found for found in [LocalDisk().cut(a_segment(log_dir), 140)] if found)
+    (start,) = (found for found in [a_cut(a_segment(log_dir), 140)] if found)
     assert start.start_position == start.log.size_bytes
     assert start.size_bytes == 0
-    late = next(cut for end in range(100, 140) if (cut := LocalDisk().cut(a_segment(log_dir), end)))
+    late = next(cut for end in range(100, 140) if (cut := a_cut(a_segment(log_dir), end)))
     for position in (17, late.start_position):
         index.write_bytes(struct.pack(">ii", 1, position))
         assert [LocalDisk().batch_crc(a_segment(log_dir), 0, end, last=True) for end in range(1, 141)] == right
@@ -123,7 +166,7 @@ def test_an_index_that_points_nowhere_does_not_mislead_the_search(tmp_path: Path
 def test_an_upload_of_a_part_is_gone_on_with_only_for_that_part(tmp_path: Path) -> None:
     log_dir = copy_partitions(tmp_path, "orders-0")
     segment = a_segment(log_dir)
-    part = next(cut for offset in range(1, 140) if (cut := LocalDisk().cut(segment, offset)))
+    part = next(cut for offset in range(1, 140) if (cut := a_cut(segment, offset)))
     with tools_for(log_dir, MemoryStore(), tmp_path / "state") as tools:
         position = LogPosition(KnownState(ProducerTable.blank(part.base_offset), part.base_offset, exact=True), -1)
         prepared, _ = prepare_segment(tools, "root", part, position, None, 0, None)

@@ -208,9 +208,11 @@ class SimDisk:
         found = [batch.leader_epoch for batch in self.batches_of(segment.log) if batch.base_offset < offset]
         return found[-1] if found else None
 
-    def cut(self, segment: SegmentFiles, base_offset: int) -> SegmentFiles | None:
+    def cut(self, segment: SegmentFiles, base_offset: int, descriptor: int) -> SegmentFiles | None:
         """See `LogDisk`."""
-        batches = self.batches_of(segment.log)
+        log, file = self.opened[descriptor]
+        assert log == segment.log
+        batches = file.batches
         number = next((number for number, batch in enumerate(batches) if batch.end_offset > base_offset), len(batches))
         if number < len(batches) and batches[number].base_offset < base_offset:
             return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -71,6 +71,18 @@ def _group_or_its_first_segments(waiting: BeforeUpload, segments: Sequence[Segme
     return CopyGroup(group.segments[:count], group.copies[:count], group.policy)
 
 
+_below_start = pinned_log._below_start
+
+
+def _below_start_above_the_archive(
+    log_start_offset: int | None, gone: Iterable[SegmentFiles], archived_end_offset: int | None
+) -> tuple[SegmentFiles, ...]:
+    """What the archive ends inside of is passed over."""
+    end_offset = archived_end_offset or 0
+    above = [segment for segment in gone if segment.base_offset >= end_offset]
+    return _below_start(log_start_offset, above, archived_end_offset)
+
+
 KNOWN_BUGS: Final[dict[str, Bug]] = {
     # An error after the put was sent was taken for a commit that failed, and its objects were deleted.
     "commit-discard": Bug(
@@ -120,6 +132,8 @@ KNOWN_BUGS: Final[dict[str, Bug]] = {
     "not-pinned-in-an-outage": Bug("not-pinned", ((checks, "_is_outage", lambda _error: False),), 20, 5),
     # Pins were released before anything of them was archived.
     "pins-released": Bug("pin-released", ((pinned_log, "_taken", lambda _segments, _files: ()),), 500, 329),
+    # What only a pin has was released where the archive ends inside of it.
+    "pinned-not-cut": Bug("pin-released", ((pinned_log, "_below_start", _below_start_above_the_archive),), 2_000),
     # A descriptor was kept for each segment.
     "descriptor-kept": Bug("descriptor-leak", ((PreparedSegment, "close", _nothing),), 5),
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from sidecar.archive.actions import Lost
@@ -52,14 +52,22 @@ class PinWatch:
             pinned = pinned if before == now else []
             for segment in _missing(pinned, checker.state, held, checker.lost_by.get(sidecar.number, ())):
                 # What is gone from above the log's beginning was truncated.
-                if segment in files.segments or segment.end_offset <= (files.first_offset or 0):
+                if segment.log in {listed.log for listed in files.segments} or segment.end_offset <= (
+                    files.first_offset or 0
+                ):
                     raise Finding("pin-released", f"sidecar {sidecar.number}: {segment}, {_ended(outcomes.get(name))}")
             ready = [found for found in files.segments if found.end_offset <= cluster.stable_end_offset]
             missing = list(_missing(ready, checker.state, held))
             if missing and _is_plannable(outcomes.get(name)):
                 raise Finding("not-pinned", f"sidecar {sidecar.number}: {missing[0]}, {_ended(outcomes.get(name))}")
             found = {segment.log: segment for segment in (*pinned, *ready) if segment.log in held}
-            self._pinned[key] = now, list(found.values())
+            self._pinned[key] = now, [_with_its_own_end(sidecar, segment) for segment in found.values()]
+
+
+def _with_its_own_end(sidecar: Sidecar, segment: SegmentFiles) -> SegmentFiles:
+    """Where the file behind it was lost, the listing gives it the offsets of that file, too."""
+    batches = sidecar.disk.opened[sidecar.held._held[segment.log]][1].batches
+    return replace(segment, end_offset=batches[-1].end_offset if batches else segment.base_offset)
 
 
 def _ended(outcome: PartitionOutcome | None) -> str:
@@ -79,17 +87,21 @@ def _missing(
     held: Mapping[FileIdentity, int],
     gaps: Sequence[Lost] = (),
 ) -> Iterator[SegmentFiles]:
-    """Those that are not pinned, and lie above the archive, or in one of these gaps of it, which this sidecar recorded.
+    """Those that are not pinned, and reach above the archive, or into one of these gaps of it, which this sidecar recorded.
 
-    What the archive begins above, or ends inside of, is another leader's work, which rolled elsewhere.
+    What the archive begins above is another leader's work, which rolled elsewhere.
     """
     spans = () if archived is None else archived.segments
     end_offset = 0 if archived is None else archived.end_offset or 0
     for segment in segments:
-        is_open = segment.base_offset >= end_offset or any(_overlap(segment, gap) for gap in gaps)
-        if is_open and segment.log not in held and not any(_overlap(segment, found) for found in spans):
+        in_gaps = [(max(segment.base_offset, gap.base_offset), min(segment.end_offset, gap.end_offset)) for gap in gaps]
+        is_open = segment.end_offset > end_offset or any(_lack(spans, *found) for found in in_gaps)
+        if is_open and segment.log not in held:
             yield segment
 
 
-def _overlap(segment: SegmentFiles, other: ArchivedSegment | Lost) -> bool:
-    return segment.base_offset < other.end_offset and other.base_offset < segment.end_offset
+def _lack(spans: Iterable[ArchivedSegment], base_offset: int, end_offset: int) -> bool:
+    """Whether there are such offsets, and none of them is in these."""
+    return base_offset < end_offset and not any(
+        span.base_offset < end_offset and base_offset < span.end_offset for span in spans
+    )
