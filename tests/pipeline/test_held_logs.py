@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 from sidecar.broker.files import FileBrokerFacts
 from sidecar.config.topic_filter import TopicFilter
 from sidecar.discovery.scan import scan_log_dirs
-from sidecar.errors import PartitionError
+from sidecar.errors import PartitionError, SegmentChanged
 from sidecar.host.listed_files import identity_of
 from sidecar.host.pinned_files import PinnedFiles
 from sidecar.model import PartitionFiles
@@ -24,7 +24,7 @@ from sidecar.runner.partition_archiver import PartitionArchiver
 from sidecar.topic_policy import TopicPolicy
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.held_rig import Outage, held_names
-from tests.pipeline.one_partition import planned
+from tests.pipeline.one_partition import archived, planned
 from tests.pipeline.rig import (
     archived_states,
     copy_partitions,
@@ -88,6 +88,29 @@ def test_only_what_the_leader_has_deleted_is_archived_without_its_file(
             assert plan.reason == reason
         assert [segment.base_offset for segment in plan.segments][: len(base_offsets)] == base_offsets
         assert plan.files == files
+
+
+def test_a_gap_is_not_recorded_where_the_newest_answer_shows_that_pinned_segments_have_it(tmp_path: Path) -> None:
+    log_dir, store = copy_partitions(tmp_path, "orders-0"), MemoryStore()
+    with tools_for(log_dir, store, tmp_path / "state", record_lost=True) as tools:
+        facts = Answering(FileBrokerFacts([log_dir], assume_leader=True), cluster_start_offset=0)
+        tools = replace(tools, facts=facts)
+        archiver, files = planned_and_held(tools, log_dir)
+        plan = archiver.plan
+        assert plan is not None
+        assert archived(tools, archiver, replace(plan, segments=plan.segments[:1])).error is None
+        remove_offsets(files.directory, lambda offset: offset >= 362)
+        files = listed(log_dir)
+        assert planned(tools, archiver, files).reason is Wait.AWAITING_LOG_START
+        plan = planned(tools, archiver, files)
+        assert plan.hole == (140, 362)
+        facts.cluster_start_offset = 362
+        assert isinstance(archived(tools, archiver, plan).error, SegmentChanged)
+        assert archived(tools, archiver, planned(tools, archiver, files)).error is None
+        tools.held.release()
+    state = archived_states(store)["orders-0"]
+    assert state.holes == ()
+    assert [base for base, _ in ranges(state)][:4] == [0, 140, 248, 362]
 
 
 def test_under_another_leader_epoch_nothing_is_archived_without_its_file(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from sidecar.compactor.before_upload import BeforeUpload, CopyGroup
 from sidecar.errors import ObjectExists
 from sidecar.model import SegmentFiles
 from sidecar.partition import copy_task
-from sidecar.retention import pinned_log
+from sidecar.retention import deleted_records, pinned_log
 from sidecar.runner import checks, copy_executor
 from sidecar.segment.bundle import PreparedSegment
 from tests.simulation.link import SimLink
@@ -134,6 +134,10 @@ KNOWN_BUGS: Final[dict[str, Bug]] = {
     "pins-released": Bug("pin-released", ((pinned_log, "_taken", lambda _segments, _files: ()),), 500, 329),
     # What only a pin has was released where the archive ends inside of it.
     "pinned-not-cut": Bug("pin-released", ((pinned_log, "_below_start", _below_start_above_the_archive),), 2_000),
+    # Offsets were recorded as lost by an old answer of the broker, though a newer one said that a pinned segment has them.
+    "lost-by-an-old-answer": Bug(
+        "lost-while-pinned", ((deleted_records, "_require_none_pinned", _nothing),), 10_000, 11319462
+    ),
     # A descriptor was kept for each segment.
     "descriptor-kept": Bug("descriptor-leak", ((PreparedSegment, "close", _nothing),), 5),
 }

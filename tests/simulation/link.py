@@ -25,7 +25,7 @@ class SimLink(Link):
     `lies`: the store confirms so many commits that it does not keep. `operation`: of the newest call.
     `is_unsafe`: the races of puts would find two winners. `is_proven`: they have found none since the process began.
     `interrupt_operation`: only such calls count for `interrupt_at`; "" for all. `is_confirmed`: whether the broker has said, for
-    the commit with this key and no other, that it leads.
+    the commit with this key and no other, that it leads. `committing`: called with key and body of each commit before its put.
     """
 
     late: Late = field(default_factory=list)
@@ -36,6 +36,7 @@ class SimLink(Link):
     operation: str = ""
     interrupt_operation: str = ""
     is_confirmed: Callable[[str], bool] = lambda _key: True
+    committing: Callable[[str, bytes], None] = lambda _key, _body: None
 
     def _call(self, operation: str, key: str, act: Callable[[], Answer]) -> Answer:
         self._count(operation)
@@ -68,6 +69,8 @@ class SimLink(Link):
             raise Finding("commit-unproven", key)
         if "/commits/" in key and not self.is_confirmed(key):
             raise Finding("commit-unconfirmed", key)
+        if "/commits/" in key:
+            self.committing(key, body)
         is_sent = False
 
         def put() -> None:

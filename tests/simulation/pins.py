@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from sidecar.archive.actions import Lost
+from sidecar.archive.actions import LossReason, Lost
+from sidecar.archive.commit import Commit
 from sidecar.archive.state import PartitionState
 from sidecar.errors import PartitionError
 from sidecar.host.pinned_files import PinnedFiles
@@ -68,6 +69,25 @@ def _with_its_own_end(sidecar: Sidecar, segment: SegmentFiles) -> SegmentFiles:
     """Where the file behind it was lost, the listing gives it the offsets of that file, too."""
     batches = sidecar.disk.opened[sidecar.held._held[segment.log]][1].batches
     return replace(segment, end_offset=batches[-1].end_offset if batches else segment.base_offset)
+
+
+def require_none_pinned(sidecar: Sidecar, checker: Checker, commit: Commit) -> None:
+    """What a commit records as lost, because no file has it, this sidecar does not have in files that retention deleted.
+
+    Only where the broker's answers are up to date. Raises Finding.
+    """
+    lost = [found for found in commit.actions if isinstance(found, Lost) and found.reason == LossReason.NOT_ON_DISK]
+    if not lost or checker.is_forked:
+        return
+    log = checker.cluster.replicas[sidecar.number]
+    for identity, descriptor in sidecar.held._held.items():
+        file = sidecar.disk.opened[descriptor][1]
+        if identity.directory != log.directory or file.removed_ms is None or file.size_bytes != identity.size_bytes:
+            continue
+        end_offset = file.batches[-1].end_offset if file.batches else file.base_offset
+        spans = (found for found in lost if found.base_offset <= file.base_offset < end_offset <= found.end_offset)
+        if end_offset <= log.log_start_offset and (span := next(spans, None)) is not None:
+            raise Finding("lost-while-pinned", f"sidecar {sidecar.number}: {span}, {identity.path} is pinned")
 
 
 def _ended(outcome: PartitionOutcome | None) -> str:

@@ -246,4 +246,28 @@ REGRESSIONS: Final[dict[str, Schedule]] = {
         compacts=True,
         retry_wait_s=60.0,
     ),
+    # Of the product: the broker twice said where the log began before retention. The gap was recorded as lost, though a pinned
+    # segment had its records, and the answer that confirmed the leader showed that retention had deleted that segment.
+    "a loss is recorded by an old answer while the segment is pinned": Schedule(
+        seed=11319462,
+        steps=(
+            Append(seed=1022341971, batches=2),
+            Append(seed=1143598426, partition=1),
+            NewLeader(fetches=False, partition=1),
+            Round(),
+            Append(seed=3719825342, batches=3, partition=1),
+            Round(broker=1),
+            Compact(broker=0),
+            Round(meanwhile=Meanwhile(call=6, steps=(Wait(milliseconds=46800000),)), is_late=True),
+            Round(broker=1),
+            Retention(broker=1, segments=9, partition=1),
+            Round(broker=1, is_asleep=True, is_late=True),
+            Round(broker=1, is_asleep=True, is_late=True, moves=8, checks=False),
+            Round(broker=1, lies=1),
+        ),
+        shape=LogShape(roll_batches=(1, 1), transactions=False, idempotent=False),
+        partitions=3,
+        compacts=True,
+        max_queue=2,
+    ),
 }

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from itertools import count
 from pathlib import Path
 from random import Random
@@ -36,7 +37,7 @@ from tests.simulation.host import Host
 from tests.simulation.invariants import Checker
 from tests.simulation.link import Late, SimLink
 from tests.simulation.losses import LossReports
-from tests.simulation.pins import PinWatch
+from tests.simulation.pins import PinWatch, require_none_pinned
 from tests.simulation.processes import Setup, Sidecar
 from tests.simulation.schedule import (
     ENOUGH_PINS,
@@ -141,6 +142,13 @@ class World:
             Sidecar(host, self._link(), SimClock(self.time), self._randomness, setup, self._events)
             for host in self.hosts
         )
+        for sidecar in self.sidecars:
+            sidecar.link.committing = partial(self._committing, sidecar)
+
+    def _committing(self, sidecar: Sidecar, key: str, body: bytes) -> None:
+        checker = self.checkers.get(key.partition("/commits/")[0])
+        if checker is not None and checker.cluster in self.partitions and not sidecar.facts.is_asleep:
+            require_none_pinned(sidecar, checker, self._decode(body))
 
     def _created(self, number: int, topic_id: str | None) -> Partition:
         partition = Partition(TopicPartition(TOPIC, number), topic_id, self.schedule.shape, self.time, self._numbers)
