@@ -20,9 +20,12 @@ from sidecar.compactor.before_upload import BeforeUpload, CopyGroup
 from sidecar.errors import ObjectExists
 from sidecar.model import SegmentFiles
 from sidecar.partition import copy_task
+from sidecar.partition.plan import PartitionPlan, plan_partition
 from sidecar.retention import deleted_records, pinned_log
-from sidecar.runner import checks, copy_executor
+from sidecar.runner import checks, copy_executor, partition_archiver
+from sidecar.segment import prepare
 from sidecar.segment.bundle import PreparedSegment
+from sidecar.segment.reading import SegmentReading
 from tests.simulation.link import SimLink
 from tests.simulation.volume import MemoryJournal
 
@@ -83,6 +86,16 @@ def _below_start_above_the_archive(
     return _below_start(log_start_offset, above, archived_end_offset)
 
 
+def _plan_over_any_gap(*given: Any, **options: Any) -> PartitionPlan:
+    return plan_partition(*given, **options | {"accept_hole": True})
+
+
+def _lost_tail_in_any_case(
+    _tools: object, _segment: SegmentFiles, _descriptor: int, reading: SegmentReading
+) -> tuple[int, int] | None:
+    return reading.missing_tail
+
+
 KNOWN_BUGS: Final[dict[str, Bug]] = {
     # An error after the put was sent was taken for a commit that failed, and its objects were deleted.
     "commit-discard": Bug(
@@ -138,6 +151,14 @@ KNOWN_BUGS: Final[dict[str, Bug]] = {
     "lost-by-an-old-answer": Bug(
         "lost-while-pinned", ((deleted_records, "_require_none_pinned", _nothing),), 10_000, 11319462
     ),
+    # A gap that another replica may fill was recorded as lost, though the settings say that it stops the partition.
+    "gap-recorded-unasked": Bug(
+        "passed-over",
+        ((partition_archiver, "plan_partition", _plan_over_any_gap),),
+        100,
+    ),
+    # The same of offsets at the end of a segment, behind which a file is gone.
+    "lost-file-recorded-unasked": Bug("passed-over", ((prepare, "lost_tail", _lost_tail_in_any_case),), 50),
     # A descriptor was kept for each segment.
     "descriptor-kept": Bug("descriptor-leak", ((PreparedSegment, "close", _nothing),), 5),
 }

@@ -84,7 +84,16 @@ def _simpler(schedule: Schedule) -> Iterator[Schedule]:
     for steps in _simpler_steps(schedule.steps):
         yield replace(schedule, steps=steps)
     plain = Schedule(schedule.seed, schedule.steps)
-    for name in ("has_topic_id", "uploads_ahead", "grace_period_ms", "gives_times", "compacts", "max_queue", "task_s"):
+    for name in (
+        "has_topic_id",
+        "uploads_ahead",
+        "grace_period_ms",
+        "gives_times",
+        "compacts",
+        "max_queue",
+        "task_s",
+        "records_lost",
+    ):
         if getattr(schedule, name) != getattr(plain, name):
             yield replace(schedule, **{name: getattr(plain, name)})
     for shape in (replace(schedule.shape, transactions=False), replace(schedule.shape, idempotent=False), PLAIN):

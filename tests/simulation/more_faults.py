@@ -11,6 +11,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any, Final, TypeAlias
 
+from tests.histories.faults import Fault
 from tests.simulation.schedule import (
     HOUR_MS,
     MINUTE_MS,
@@ -349,6 +350,21 @@ def _with_unsafe_stores(random: Random, schedule: Schedule) -> Schedule:
     return replace(schedule, steps=mapped(schedule.steps, refused))
 
 
+def _with_refused_gaps(random: Random, schedule: Schedule) -> Schedule:
+    """A gap stops its partition. The broker speaks from the past of what retention took while nothing was pinned."""
+    if random.random() < 0.9:
+        return schedule
+    broker = random.randrange(2)
+    steps: tuple[Step, ...] = (Append(random.randrange(2**32), random.randint(3, 8)), Round())
+    if random.random() < 0.5:
+        steps += (LoseFile(broker, random.randrange(9), random.randrange(schedule.partitions)), Round())
+    else:
+        nothing = Fault("StoreUnavailable", "upload", "", 0, 50)
+        steps += (Append(random.randrange(2**32), 6), Round(faults=(nothing,)), Restart(None))
+        steps += (Retention(0, 9), Retention(1, 9), Round(is_asleep=True), Round(is_asleep=True), Round())
+    return replace(inserted(random, schedule, steps), records_lost=False)
+
+
 MORE_FAULTS: Final[dict[str, Add]] = {
     "groups": _with_groups,
     "limits": _with_limits,
@@ -372,5 +388,6 @@ MORE_FAULTS: Final[dict[str, Add]] = {
     "few pins": _with_few_pins,
     "lies": _with_lies,
     "unsafe stores": _with_unsafe_stores,
+    "refused gaps": _with_refused_gaps,
 }
 """By the name of the stream."""

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from sidecar.archive.actions import LossReason, Lost
-from sidecar.archive.commit import Commit
+from sidecar.archive.actions import Lost
 from sidecar.archive.state import PartitionState
 from sidecar.errors import PartitionError
 from sidecar.host.pinned_files import PinnedFiles
@@ -71,13 +70,12 @@ def _with_its_own_end(sidecar: Sidecar, segment: SegmentFiles) -> SegmentFiles:
     return replace(segment, end_offset=batches[-1].end_offset if batches else segment.base_offset)
 
 
-def require_none_pinned(sidecar: Sidecar, checker: Checker, commit: Commit) -> None:
-    """What a commit records as lost, because no file has it, this sidecar does not have in files that retention deleted.
+def require_none_pinned(sidecar: Sidecar, checker: Checker, lost: Sequence[Lost]) -> None:
+    """What a commit is to record as lost, this sidecar does not have in files that retention deleted.
 
     Only where the broker's answers are up to date. Raises Finding.
     """
-    lost = [found for found in commit.actions if isinstance(found, Lost) and found.reason == LossReason.NOT_ON_DISK]
-    if not lost or checker.is_forked:
+    if checker.is_forked:
         return
     log = checker.cluster.replicas[sidecar.number]
     for identity, descriptor in sidecar.held._held.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -52,8 +53,11 @@ class SimFacts:
     is_asleep: bool = False
     is_away: bool = False
     known: dict[TopicPartition, PartitionFacts] = field(default_factory=dict)
-    _confirmed: dict[TopicPartition, tuple[PartitionFacts, str]] = field(default_factory=dict)
-    """What `confirm` said last, and of which commit that was used."""
+    start_offsets: dict[TopicPartition, int] = field(default_factory=dict)
+    """The highest log start that the leader has said, of the topics as they are now."""
+    _confirmed: Counter[TopicPartition] = field(default_factory=Counter)
+    _committed: dict[TopicPartition, str] = field(default_factory=dict)
+    """How often `confirm` has said that it leads, less the commits for which that was used; and the last one of these."""
 
     def cluster_id(self) -> str:
         """See `BrokerFacts`."""
@@ -74,8 +78,10 @@ class SimFacts:
         number = self.host.number
         log, leads = cluster.replicas[number], cluster.leader == number
         stable_end_offset = cluster.stable_end_offset if leads else 0
+        start_offset, name = cluster.led.log_start_offset, cluster.topic_partition
+        self.start_offsets[name] = max(start_offset, self.start_offsets.get(name, 0))
         return PartitionFacts(
-            cluster.topic_partition,
+            name,
             cluster.topic_id,
             leads=leads,
             leader_epoch=cluster.leader_epoch,
@@ -84,7 +90,7 @@ class SimFacts:
             reason=None if leads else NotLeader(),
             transactions_decided=True,
             transaction_open=leads and stable_end_offset < log.high_watermark,
-            cluster_start_offset=cluster.led.log_start_offset,
+            cluster_start_offset=start_offset,
         )
 
     def partition(self, files: PartitionFiles) -> PartitionFacts:
@@ -106,17 +112,19 @@ class SimFacts:
             raise BrokerUnavailable("away")
         self.refresh()
         found = self.partition(files)
-        self._confirmed[files.topic_partition] = found, ""
+        # A copy task and a compaction may be under way, each with an answer of its own.
+        self._confirmed[files.topic_partition] = min(2, self._confirmed[files.topic_partition] + found.leads)
         self.paused("confirm")  # What was true when the broker said so may have changed when it is heard.
         return found
 
     def is_confirmed(self, key: str) -> bool:
         """Whether it has said that it leads, for this commit of an uploaded segment or of a loss."""
         topic_partition = parse_root(ObjectKey(key.partition("/commits/")[0])).topic_partition
-        found, used = self._confirmed.get(topic_partition, (None, ""))
-        if found is None or not found.leads or used not in ("", key):
-            return False
-        self._confirmed[topic_partition] = found, key
+        if self._committed.get(topic_partition) != key:
+            if not self._confirmed[topic_partition]:
+                return False
+            self._confirmed[topic_partition] -= 1
+            self._committed[topic_partition] = key
         return True
 
     def policy(self, _topic: str) -> TopicPolicy:
@@ -158,6 +166,7 @@ class Setup:
     numbers: Iterator[int]
     retry_wait_s: float
     pins: int
+    records_lost: bool
 
     @property
     def is_cut_off(self) -> bool:
@@ -228,7 +237,7 @@ class Sidecar:
             task_s=self.setup.task_s,
             retry_wait_s=self.setup.retry_wait_s,
             producer_id_expiration_ms=None,
-            record_lost=True,
+            record_lost=self.setup.records_lost,
             spares_cache=False,
             readers_per_disk=2,  # A step in the middle of which others run has one turn, and would keep it for ever.
         )

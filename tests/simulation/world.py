@@ -15,13 +15,14 @@ from typing import Final
 
 import structlog
 
+from sidecar.archive.actions import LossReason, Lost
 from sidecar.archive.commit import Commit
 from sidecar.archive.keys import checkpoint_key, commit_key, id_of
 from sidecar.commits.commit_window import COMMIT_WITHIN_MS
 from sidecar.compactor.archive.undo import undo_compaction
 from sidecar.compactor.candidate_queue import LedPartition
 from sidecar.compactor.gc import GcTask
-from sidecar.errors import SidecarError
+from sidecar.errors import CoverageHole, LineageUnknown, SidecarError
 from sidecar.model import ObjectKey, TopicPartition
 from sidecar.partition.domain_events import DomainEvent, PinReleased
 from sidecar.runner.checks import CycleReport
@@ -92,7 +93,7 @@ ROUNDS_UNTIL_ARCHIVED: Final = 6
 class World:
     """`partitions`: as they are now; a topic that is created again has another one. `checkers`: by root of a lineage.
 
-    `_report`: of the newest round, None where it was cut off.
+    `_report`: of the newest round, None where it was cut off. `_errors`: by broker, at the end.
     """
 
     def __init__(
@@ -116,6 +117,7 @@ class World:
         self._landed = 0
         self._reports, self._pins = LossReports(), PinWatch()
         self._report: CycleReport | None = None
+        self._errors: dict[tuple[int, TopicPartition], SidecarError | None] = {}
         self.time = VirtualTime()
         with unwatched():  # What a symbolic segment holds is no log to anyone else.
             self.store = SimStore(self.time)
@@ -137,6 +139,7 @@ class World:
             self._numbers,
             schedule.retry_wait_s,
             schedule.pins,
+            schedule.records_lost,
         )
         self.sidecars = tuple(
             Sidecar(host, self._link(), SimClock(self.time), self._randomness, setup, self._events)
@@ -147,8 +150,16 @@ class World:
 
     def _committing(self, sidecar: Sidecar, key: str, body: bytes) -> None:
         checker = self.checkers.get(key.partition("/commits/")[0])
-        if checker is not None and checker.cluster in self.partitions and not sidecar.facts.is_asleep:
-            require_none_pinned(sidecar, checker, self._decode(body))
+        if checker is None or checker.cluster not in self.partitions:
+            return
+        commit = self._decode(body)
+        lost = [found for found in commit.actions if isinstance(found, Lost) and found.reason == LossReason.NOT_ON_DISK]
+        if lost and not sidecar.facts.is_asleep:
+            require_none_pinned(sidecar, checker, lost)
+        if lost and not sidecar.setup.records_lost:
+            start_offset = sidecar.facts.start_offsets.get(checker.cluster.topic_partition, 0)
+            if lost[-1].end_offset > start_offset:
+                raise Finding("passed-over", f"{lost}: the leader's log starts at {start_offset}")
 
     def _created(self, number: int, topic_id: str | None) -> Partition:
         partition = Partition(TopicPartition(TOPIC, number), topic_id, self.schedule.shape, self.time, self._numbers)
@@ -317,6 +328,8 @@ class World:
             return  # Under one name, no two topics could be distinguished.
         self.partitions[number].delete()
         self._reports.forget(self.partitions[number].topic_partition)
+        for sidecar in self.sidecars:
+            sidecar.facts.start_offsets.pop(self.partitions[number].topic_partition, None)
         self.partitions[number] = self._created(number, id_of(next(self._numbers).to_bytes(16, "big")))
 
     @staticmethod
@@ -562,6 +575,8 @@ class World:
             self.do(Wait(11 * MINUTE_MS))
             for broker in sorted({cluster.leader for cluster in self.partitions}):
                 self.do(Round(broker))
+                outcomes = () if self._report is None else self._report.outcomes
+                self._errors |= {(broker, found.files.topic_partition): found.error for found in outcomes}
             if all(map(self._is_archived, self.partitions)):
                 break
         else:
@@ -585,6 +600,8 @@ class World:
         led, checker = cluster.led, self.checkers[cluster.lineage.root]
         if checker.is_forked:
             return True  # A person decides.
+        if not self.schedule.records_lost and self._is_refused(cluster, checker):
+            return True
         if checker.state is None:
             return len(led.segments) == 1
         # It lacks what is archived, or an empty segment of it has no leader epoch any more: a person decides.
@@ -596,6 +613,14 @@ class World:
         if cluster.topic_id is None and (last is None or led.segments[0].base_offset >= last.end_offset):
             return True
         return checker.state.end_offset == led.segments[-1].base_offset
+
+    def _is_refused(self, cluster: Partition, checker: Checker) -> bool:
+        """Whether its sidecar stops, and says so: at a gap of the log, or where the log has what the archive ends with as lost."""
+        state, error = checker.state, self._errors.get((cluster.leader, cluster.topic_partition))
+        if isinstance(error, LineageUnknown):
+            return state is not None and bool(state.holes) and state.holes[-1].end_offset == state.end_offset
+        archived_to = 0 if state is None else state.end_offset or 0
+        return isinstance(error, CoverageHole) and any(gap >= archived_to for gap in cluster.led.gaps())
 
     def _collect_all(self, number: int) -> None:
         for _ in range(2):
