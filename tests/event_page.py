@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 SIDECAR = Path(__file__).parents[1] / "sidecar"
@@ -309,10 +310,9 @@ def log_events(shown_levels: tuple[str, ...] = LEVELS) -> list[LogEvent]:
     """All of these levels, by name."""
     levels: dict[str, set[str]] = {}
     fields: dict[str, dict[str, None]] = {}
-    for path in sorted(SIDECAR.rglob("*.py")):
-        for name, level, names in _logged(ast.parse(path.read_text(encoding="utf-8")), shown_levels):
-            levels.setdefault(name, set()).add(level)
-            fields.setdefault(name, {}).update(dict.fromkeys(names))
+    for name, level, names in _logged(shown_levels):
+        levels.setdefault(name, set()).add(level)
+        fields.setdefault(name, {}).update(dict.fromkeys(names))
     return [
         LogEvent(name, tuple(sorted(levels[name], key=shown_levels.index)), tuple(fields[name]))
         for name in sorted(levels)
@@ -338,21 +338,29 @@ def events_page(note: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _logged(tree: ast.Module, shown_levels: tuple[str, ...]) -> Iterator[tuple[str, str, list[str]]]:
+def _logged(shown_levels: tuple[str, ...]) -> Iterator[tuple[str, str, list[str]]]:
     """Name, level and fields of each call that logs with a constant name; of helpers that take the name, what is given to them."""
-    for node in ast.walk(tree):
-        if not isinstance(node, ast.Call) or not node.args:
-            continue
-        first = node.args[0]
-        if not isinstance(first, ast.Constant) or not isinstance(first.value, str):
-            continue
+    for text, node in _calls_with_text():
         fields = [word.arg for word in node.keywords if word.arg]
         if isinstance(node.func, ast.Name) and node.func.id == "tell" and shown_levels == LEVELS:
-            yield first.value, "warning", fields  # topic_counts: the level depends on the reason.
-            yield first.value, "error", fields
+            yield text, "warning", fields  # topic_counts: the level depends on the reason.
+            yield text, "error", fields
         elif not isinstance(node.func, ast.Attribute):
             continue
-        elif node.func.attr in shown_levels and first.value.isidentifier():
-            yield first.value, node.func.attr, fields
+        elif node.func.attr in shown_levels and text.isidentifier():
+            yield text, node.func.attr, fields
         elif node.func.attr == "_report_once" and "warning" in shown_levels:
-            yield first.value, "warning", ["reason", "effect"]
+            yield text, "warning", ["reason", "effect"]
+
+
+@cache
+def _calls_with_text() -> tuple[tuple[str, ast.Call], ...]:
+    """All calls in the program whose first argument is a constant text. To parse the program takes a second."""
+    found = []
+    for path in sorted(SIDECAR.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and node.args:
+                first = node.args[0]
+                if isinstance(first, ast.Constant) and isinstance(first.value, str):
+                    found.append((first.value, node))
+    return tuple(found)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, get_args, get_origin
@@ -45,17 +45,6 @@ DIAGRAM_BEGINS = (
     "from `sidecar.partition.copy_task`; a test compares. -->"
 )
 DIAGRAM_ENDS = "<!-- Up to here. -->"
-
-
-def pages() -> dict[str, str]:
-    """Content by file name, of pages that are written as a whole."""
-    return {
-        "settings.md": settings_page(),
-        "metrics.md": metrics_page(),
-        "cli.md": commands_page(),
-        "events.md": events_page(NOTE),
-        "exit-codes.md": exit_codes_page(),
-    }
 
 
 def with_diagram(page: str) -> str:
@@ -332,8 +321,18 @@ def _cell(text: str) -> str:
     return _one_line(text).replace("|", "\\|")
 
 
+PAGES: dict[str, Callable[[], str]] = {
+    "settings.md": settings_page,
+    "metrics.md": metrics_page,
+    "cli.md": commands_page,
+    "events.md": lambda: events_page(NOTE),
+    "exit-codes.md": exit_codes_page,
+}
+"""What writes a page as a whole, by its file name."""
+
+
 if __name__ == "__main__":
-    for page_name, content in pages().items():
-        (DOCS / "reference" / page_name).write_text(content, encoding="utf-8")
+    for page_name, content in PAGES.items():
+        (DOCS / "reference" / page_name).write_text(content(), encoding="utf-8")
     architecture = DOCS / "explanation" / "architecture.md"
     architecture.write_text(with_diagram(architecture.read_text(encoding="utf-8")), encoding="utf-8")

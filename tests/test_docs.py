@@ -8,15 +8,15 @@ import pytest
 
 from sidecar.cli.options import OPTION_NAMES
 from tests.event_page import BELOW_WARNING, MEANINGS, log_events
-from tests.reference_pages import commands, pages, with_diagram
+from tests.reference_pages import PAGES, commands, with_diagram
 
 DOCS = Path(__file__).parents[1] / "docs"
 
 
-@pytest.mark.parametrize("name", sorted(pages()))
+@pytest.mark.parametrize("name", sorted(PAGES))
 def test_the_page_is_what_the_code_would_write(name: str) -> None:
     written = (DOCS / "reference" / name).read_text(encoding="utf-8")
-    assert written == pages()[name], f"run: python -m tests.reference_pages   (docs/reference/{name} is out of date)"
+    assert written == PAGES[name](), f"run: python -m tests.reference_pages   (docs/reference/{name} is out of date)"
 
 
 def test_every_event_has_a_text() -> None:
