@@ -191,6 +191,7 @@ def test_what_a_start_has_learned_is_reported_once(tmp_path: Path, store: Memory
     reported: list[int] = []
 
     def settled() -> None:
+        eventually(lambda: archived_states(store) != {})  # What the first check has found may still be uploading.
         reported.append(len(archived_states(store)))
         threading.Timer(3 * daemon.TICK_S, signal.raise_signal, (signal.SIGTERM,)).start()
 
