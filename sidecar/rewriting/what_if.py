@@ -195,7 +195,8 @@ class OtherWinners:
         with _in_a_file():
             descriptor, name = tempfile.mkstemp(prefix="tiered-sidecar-what-if-")
             os.close(descriptor)
-            self._rows = sqlite3.connect(name, isolation_level=None)
+            # The garbage collector may close it in any thread.
+            self._rows = sqlite3.connect(name, isolation_level=None, check_same_thread=False)
             weakref.finalize(self, self._rows.close)
             try:
                 self._rows.executescript(_TABLES)

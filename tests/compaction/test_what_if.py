@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -92,6 +94,16 @@ def test_any_number_of_keys_is_paired_in_order_of_the_winner() -> None:
     assert all(other.key == b"k%d" % other.by_offset.offset for other in others)
     assert next(iter(others)).by_strategy == KeptRecord(7002, 5, None, True)
     assert len(list(OtherWinners(CompactionRules(0)))) == 0
+
+
+def test_the_collector_may_close_the_file_in_another_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    ignored: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", ignored.append)
+    others = [OtherWinners(CompactionRules(0))]
+    closing = threading.Thread(target=others.clear)
+    closing.start()
+    closing.join()
+    assert ignored == []
 
 
 def test_the_command_tells_counts_samples_and_writes_all_keys(tmp_path: Path) -> None:
