@@ -53,7 +53,8 @@ class LossTracker:
         elif change is Change.LEADER_EPOCH:
             self._set_aside()
         first_offset = files.first_offset
-        if not facts.leads or first_offset is None:
+        # While a cleaner replaces segments, the first ones may have no name: a later check shows whether they are gone.
+        if not facts.leads or first_offset is None or files.unstable:
             self._keep()
             return
         log_start_offset = facts.log_start_offset if facts.cluster_start_offset is None else facts.cluster_start_offset
