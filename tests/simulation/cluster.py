@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 from typing import Final
@@ -24,11 +25,12 @@ SPREAD_MS: Final = 600_000
 
 @dataclass(frozen=True, slots=True)
 class LogShape:
-    """What producers write, and how replicas roll. `roll_batches`: by broker."""
+    """What producers write, and how replicas roll. `roll_batches`: by broker. `is_cleaned`: brokers compact the topic."""
 
     roll_batches: tuple[int, ...] = (3, 3)
     transactions: bool = True
     idempotent: bool = True
+    is_cleaned: bool = False
 
 
 def log_dir_of(broker: int, number: int) -> Path:
@@ -60,7 +62,8 @@ class Partition:
         self.led.epochs = self.led.epochs.assign(self.leader_epoch, 0)
 
     def _new_replica(self, broker: int) -> Replica:
-        place = Place(self.topic_partition, log_dir_of(broker, 0), broker, self._shape.roll_batches[broker])
+        rolls = self._shape.roll_batches[broker]
+        place = Place(self.topic_partition, log_dir_of(broker, 0), broker, rolls, self._shape.is_cleaned)
         return Replica(place, self.topic_id, self._numbers.__next__, self._time.now_ms)
 
     @property
@@ -84,6 +87,11 @@ class Partition:
             elif batch.transaction >= 0 and batch.base_offset >= log.known_from:
                 begun.setdefault(batch.transaction, batch.base_offset)
         return min(begun.values(), default=log.high_watermark)
+
+    @property
+    def is_cleaned(self) -> bool:
+        """Whether its brokers compact it."""
+        return self._shape.is_cleaned
 
     # What producers and followers do.
 
@@ -257,11 +265,47 @@ class Partition:
         )
         for batch in old.batches():
             new.append(batch)
-        new.epochs = old.epochs
+        new.epochs, new.was_cleaned = old.epochs, old.was_cleaned
         new.raise_start(old.log_start_offset)
         new.high_watermark = old.high_watermark
         old.delete()
         self.replicas[broker] = new
+
+    def clean(self, broker: int, first: int, count: int) -> None:
+        """A broker's cleaner begins to replace rolled segments by one. Source: Cleaner.cleanSegments, Cleaner.buildOffsetMap.
+
+        Of each key the last committed batch stays, and the last of each producer, for its sequence numbers; all markers do.
+        """
+        log = self.replicas[broker]
+        end_offset = min(self.stable_end_offset, log.high_watermark)
+        rolled = [file for file, following in pairwise(log.segments) if following.base_offset <= end_offset]
+        if not rolled:
+            return
+        at = first % len(rolled)
+        files = rolled[at : at + count]
+        known = [batch for batch in log.history if batch.end_offset <= min(end_offset, log.segments[-1].base_offset)]
+        data = [batch for batch in known if not batch.is_marker]
+        ended = {batch.transaction: batch.commits for batch in known if batch.is_marker}
+        newest = {found.key: found.content for found in data if found.transaction < 0 or ended.get(found.transaction)}
+        last = {found.producer_id: found.content for found in log.history if not found.is_marker}
+        kept, taken = list[Batch](), set[int]()
+        for batch in (batch for file in files for batch in file.batches):
+            is_open = batch.transaction >= 0 and batch.transaction not in ended
+            is_last = batch.content in (
+                newest.get(batch.key),
+                last.get(batch.producer_id) if batch.producer_id >= 0 else -1,
+            )
+            if batch.is_marker or is_open or is_last:
+                kept.append(batch)
+            else:
+                taken.add(batch.content)
+        self.truth.cleaned |= taken
+        log.begin_swap(files, kept)
+
+    def end_swaps(self) -> None:
+        """All cleaners end what they have begun."""
+        for log in self.replicas.values():
+            log.end_swap()
 
     def delete(self) -> None:
         """The topic is deleted."""

@@ -43,10 +43,7 @@ class SimSource:
 
 
 class SimDisk:
-    """Implements `sidecar.segment.log_disk.LogDisk`. `opened`: files by descriptor; they go with the process.
-
-    Nothing was ever cleaned.
-    """
+    """Implements `sidecar.segment.log_disk.LogDisk`. `opened`: files by descriptor; they go with the process."""
 
     def __init__(self, host: Host, now_ms: Callable[[], int]) -> None:
         """Args: now_ms: real time, not that of the process."""
@@ -148,8 +145,8 @@ class SimDisk:
 
     def was_cleaned(self, log_dir: Path, topic_partition: TopicPartition) -> bool:
         """See `LogDisk`."""
-        assert str(topic_partition)
-        return self._host.is_away(log_dir)
+        found = (log for log in self._host.replicas() if log.place.topic_partition == topic_partition)
+        return self._host.is_away(log_dir) or any(log.was_cleaned and log.place.log_dir == log_dir for log in found)
 
     def dropped_producers(self, directory: Path) -> Dropped:
         """See `LogDisk`."""
@@ -220,8 +217,9 @@ class SimDisk:
 
     def is_of_cleaned_file(self, segment: SegmentFiles, descriptor: int) -> bool:
         """See `LogDisk`."""
-        assert self.opened[descriptor][0] == segment.log
-        return False
+        identity, file = self.opened[descriptor]
+        assert identity == segment.log
+        return file.has_gaps
 
     def look_ahead(
         self,

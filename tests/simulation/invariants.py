@@ -134,6 +134,12 @@ class Checker:
         log = self.cluster.replicas[commit.writer.broker_id]
         there = (batch for batch in log.batches() if batch.end_offset > log.log_start_offset)
         is_there = any(batch.base_offset < lost.end_offset and lost.base_offset < batch.end_offset for batch in there)
+        if self.cluster.is_cleaned:  # What its cleaner took is not lost: the segment is there.
+            bases = [file.base_offset for file in log.segments]
+            spans = zip(bases, [*bases[1:], log.end_offset], strict=True)
+            is_there |= any(
+                max(begin, log.log_start_offset) < lost.end_offset and lost.base_offset < end for begin, end in spans
+            )
         if is_there or lost.end_offset > log.end_offset:
             raise Finding("false-loss", f"{key}: {lost}, broker {commit.writer.broker_id} has it")
 
@@ -193,6 +199,18 @@ class Checker:
                 raise Finding("other-content", f"{segment}: {found}, should be some of {expected}")
             self._check_transactions(segment)
             return
+        if truth.cleaned:
+            others = iter(found)
+            next_found = next(others, None)
+            for batch in expected:
+                if batch == next_found:
+                    next_found = next(others, None)
+                elif batch.content not in truth.cleaned:
+                    raise Finding("other-content", f"{segment}: {found} lacks {batch}, which no cleaner took")
+            if next_found is not None:
+                raise Finding("other-content", f"{segment}: {found}, should be some of {expected}")
+            self._check_transactions(segment)
+            return
         if found != expected:
             raise Finding("other-content", f"{segment}: {found}, should be {expected}")
         at = segment.base_offset
@@ -249,7 +267,8 @@ class Checker:
         if state.deleted_before_offset > self.cluster.truth.deleted_before_offset:
             was = self.cluster.truth.deleted_before_offset
             raise Finding("false-deletion", f"{state.deleted_before_offset} is said to be deleted, up to {was} was")
-        if not self.is_forked and not state.holes and state.start_offset == 0 and state.segments:
+        is_whole = not state.holes and state.start_offset == 0 and not self.cluster.truth.cleaned
+        if is_whole and not self.is_forked and state.segments:
             self._check_producers(state.segments[-1])
 
     def _check_producers(self, segment: ArchivedSegment) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 from unittest import mock
 
 from sidecar.archive import fold
 from sidecar.archive.commit import Commit
+from sidecar.archive.seam import Seam
 from sidecar.clock import Clock
 from sidecar.commits import archive_view, commit_log, continuity
 from sidecar.commits.commit_log import CommitLog
@@ -18,7 +19,7 @@ from sidecar.commits.stored_commits import StoredCommits
 from sidecar.compactor import before_upload, gc
 from sidecar.compactor.before_upload import BeforeUpload, CopyGroup
 from sidecar.errors import ObjectExists
-from sidecar.model import SegmentFiles
+from sidecar.model import PartitionFiles, SegmentFiles
 from sidecar.partition import copy_task
 from sidecar.partition.plan import PartitionPlan, plan_partition
 from sidecar.retention import deleted_records, pinned_log
@@ -26,6 +27,7 @@ from sidecar.runner import checks, copy_executor, partition_archiver
 from sidecar.segment import prepare
 from sidecar.segment.bundle import PreparedSegment
 from sidecar.segment.reading import SegmentReading
+from sidecar.topic_policy import TopicPolicy
 from tests.simulation.link import SimLink
 from tests.simulation.volume import MemoryJournal
 
@@ -96,6 +98,17 @@ def _lost_tail_in_any_case(
     return reading.missing_tail
 
 
+def _plan_during_a_swap(files: PartitionFiles, *given: Any, **options: Any) -> PartitionPlan:
+    return plan_partition(replace(files, unstable=False), *given, **options)
+
+
+def _judged_without_policy(*given: Any) -> Seam:
+    with mock.patch.object(TopicPolicy, "is_compacted", False):
+        return _judge_local_log(*given)
+
+
+_judge_local_log = continuity.judge_local_log
+
 KNOWN_BUGS: Final[dict[str, Bug]] = {
     # An error after the put was sent was taken for a commit that failed, and its objects were deleted.
     "commit-discard": Bug(
@@ -161,6 +174,14 @@ KNOWN_BUGS: Final[dict[str, Bug]] = {
     ),
     # The same of offsets at the end of a segment, behind which a file is gone.
     "lost-file-recorded-unasked": Bug("passed-over", ((prepare, "lost_tail", _lost_tail_in_any_case),), 50),
+    # What a cleaner had taken from the end of a segment was recorded as lost.
+    "cleaned-tail-lost": Bug("false-loss", ((prepare, "lost_tail", _lost_tail_in_any_case),), 500, 254),
+    # A directory was believed while a cleaner replaced segments in it: what had no name then was passed over.
+    "swap-believed": Bug("other-content", ((partition_archiver, "plan_partition", _plan_during_a_swap),), 1_000, 565),
+    # A log was taken for another because a cleaner had changed the replica that was archived, and not this one.
+    "cleaned-by-another-broker": Bug(
+        "not-archived", ((continuity, "judge_local_log", _judged_without_policy),), 10_000, 5096
+    ),
     # A descriptor was kept for each segment.
     "descriptor-kept": Bug("descriptor-leak", ((PreparedSegment, "close", _nothing),), 5),
 }

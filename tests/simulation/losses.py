@@ -59,6 +59,12 @@ class LossReports:
     @staticmethod
     def _require_lost(event: OffsetsLost, broker: int, archive: Checker | None) -> None:
         """A sidecar may take for lost what one of an earlier leader, or of the next one, has archived since it read the archive."""
+        if archive is not None and not event.is_recorded:
+            log = archive.cluster.replicas[broker]
+            for batch in log.batches():
+                is_there = batch.base_offset < event.to_offset and event.from_offset < batch.end_offset
+                if is_there and batch.end_offset > log.log_start_offset:
+                    raise Finding("false-loss-report", f"{event}: broker {broker} has {batch}")
         state = None if archive is None else archive.state
         for segment in () if state is None else state.segments:
             is_archived = segment.base_offset < event.to_offset and event.from_offset < segment.end_offset

@@ -96,7 +96,8 @@ def _simpler(schedule: Schedule) -> Iterator[Schedule]:
     ):
         if getattr(schedule, name) != getattr(plain, name):
             yield replace(schedule, **{name: getattr(plain, name)})
-    for shape in (replace(schedule.shape, transactions=False), replace(schedule.shape, idempotent=False), PLAIN):
+    plain_shape = replace(PLAIN, is_cleaned=schedule.shape.is_cleaned)
+    for shape in (replace(schedule.shape, transactions=False), replace(schedule.shape, idempotent=False), plain_shape):
         if shape != schedule.shape:
             yield replace(schedule, shape=shape)
 

@@ -19,6 +19,7 @@ from tests.simulation.schedule import (
     Append,
     Away,
     BrokerStep,
+    Clean,
     Collect,
     Compact,
     CompactArchive,
@@ -365,6 +366,36 @@ def _with_refused_gaps(random: Random, schedule: Schedule) -> Schedule:
     return replace(inserted(random, schedule, steps), records_lost=False)
 
 
+def _with_cleaners(random: Random, schedule: Schedule) -> Schedule:
+    """Brokers compact the log: segments are replaced, perhaps while they are archived."""
+    if random.random() < 0.88 or schedule.compacts:
+        return schedule
+    has_others = False
+
+    def look(step: Step) -> Step:
+        nonlocal has_others
+        has_others |= isinstance(step, CompactArchive | LoseFile | UncleanLeader)
+        return step
+
+    mapped(schedule.steps, look)
+    if has_others:
+        return schedule
+
+    def cleaning() -> tuple[Step, ...]:
+        is_cut_off = random.random() < 0.4
+        partition = random.randrange(schedule.partitions)
+        clean = Clean(random.randrange(2), random.randrange(9), random.choice((1, 1, 2, 3)), is_cut_off, partition)
+        more = Append(random.randrange(2**32), random.randint(3, 9), partition=partition)
+        if random.random() < 0.6:
+            operation = random.choice(("", "read segment", "confirm", "upload"))
+            call = random.randrange(20) if not operation else random.randrange(4)
+            return more, Round(meanwhile=Meanwhile(call, (clean,), operation))
+        return more, clean, Round(), Round()
+
+    schedule = inserted(random, schedule, *(cleaning() for _ in range(random.randint(1, 4))))
+    return replace(schedule, shape=replace(schedule.shape, is_cleaned=True))
+
+
 MORE_FAULTS: Final[dict[str, Add]] = {
     "groups": _with_groups,
     "limits": _with_limits,
@@ -389,5 +420,6 @@ MORE_FAULTS: Final[dict[str, Add]] = {
     "lies": _with_lies,
     "unsafe stores": _with_unsafe_stores,
     "refused gaps": _with_refused_gaps,
+    "cleaners": _with_cleaners,
 }
 """By the name of the stream."""

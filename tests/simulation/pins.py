@@ -58,7 +58,7 @@ class PinWatch:
                     raise Finding("pin-released", f"sidecar {sidecar.number}: {segment}, {_ended(outcomes.get(name))}")
             ready = [found for found in files.segments if found.end_offset <= cluster.stable_end_offset]
             missing = list(_missing(ready, checker.state, held))
-            if missing and _is_plannable(outcomes.get(name)):
+            if missing and not files.unstable and _is_plannable(outcomes.get(name)):
                 raise Finding("not-pinned", f"sidecar {sidecar.number}: {missing[0]}, {_ended(outcomes.get(name))}")
             found = {segment.log: segment for segment in (*pinned, *ready) if segment.log in held}
             self._pinned[key] = now, [_with_its_own_end(sidecar, segment) for segment in found.values()]

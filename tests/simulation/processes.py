@@ -41,6 +41,10 @@ from tests.simulation.schedule import UNLIMITED
 from tests.simulation.steps import SimSteps
 from tests.simulation.volume import MemoryCache, MemoryJournal
 
+_PLAIN_POLICY: Final = TopicPolicy()
+_COMPACTED: Final = TopicPolicy(
+    cleanup_policy=frozenset({"compact", "delete"}), origins={"cleanup_policy": "the broker"}
+)
 AWAY: Final = BrokerAway("it does not answer")
 
 
@@ -129,7 +133,8 @@ class SimFacts:
 
     def policy(self, _topic: str) -> TopicPolicy:
         """See `BrokerFacts`."""
-        return TopicPolicy()
+        is_cleaned = any(partition.is_cleaned for partition in self.host.partitions)
+        return _COMPACTED if is_cleaned else _PLAIN_POLICY
 
     def topics(self) -> None:
         """See `BrokerFacts`."""

@@ -63,17 +63,19 @@ class SimReader:
         batches += file.batches[begin + count // 2 : begin + count]
         if len(batches) < count:
             raise SegmentChanged(f"{segment}: has become shorter")
-        expected_offset = segment.base_offset
+        expected_offset, looks_cleaned = segment.base_offset, False
         for batch in batches:
-            if batch.base_offset != expected_offset or batch.end_offset > segment.end_offset:
+            if batch.base_offset < expected_offset or batch.end_offset > segment.end_offset:
                 raise CorruptFile(f"{batch} at {expected_offset} of {segment}", file=segment.log_name)
+            looks_cleaned |= batch.base_offset > expected_offset
             expected_offset = batch.end_offset
+        tail = (expected_offset, segment.end_offset) if expected_offset < segment.end_offset else None
         built = built_from(batches)
         return SegmentReading(
             built=built,
             indexes=ChosenIndexes(b"", b"", None, ()),
             leader_epochs=complete(task.checkpoint, built.epochs_from_base, segment.base_offset),
             state=after_batches(task.state_at_base, batches, segment.end_offset),
-            looks_cleaned=expected_offset < segment.end_offset,
-            missing_tail=(expected_offset, segment.end_offset) if expected_offset < segment.end_offset else None,
+            looks_cleaned=looks_cleaned or tail is not None,
+            missing_tail=None if looks_cleaned else tail,
         )

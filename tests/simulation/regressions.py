@@ -8,6 +8,7 @@ from tests.histories.faults import Fault
 from tests.simulation.cluster import LogShape
 from tests.simulation.schedule import (
     Append,
+    Clean,
     Collect,
     Compact,
     CompactArchive,
@@ -269,5 +270,35 @@ REGRESSIONS: Final[dict[str, Schedule]] = {
         partitions=3,
         compacts=True,
         max_queue=2,
+    ),
+    # Of the product: the leader's replica was not cleaned yet, and had another first batch than the archived segment, which another
+    # broker had cleaned. The sidecar took the log for a truncated one, and stopped.
+    "a replica that is not cleaned yet continues the archive of a cleaned one": Schedule(
+        seed=7652,
+        steps=(
+            Append(seed=1026402678, batches=3, partition=1),
+            Append(seed=2375087437, partition=1),
+            Clean(broker=0, first=8, count=3, partition=1),
+            Round(is_late=True),
+            NewLeader(partition=1),
+        ),
+        shape=LogShape(transactions=False, is_cleaned=True),
+        partitions=2,
+        workers=2,
+        retry_wait_s=5.0,
+    ),
+    # Of the product: segments that had no name while a cleaner replaced them were reported as lost.
+    "two checks of an empty archive's partition find a cleaner at work": Schedule(
+        seed=202730,
+        steps=(
+            Round(),
+            Append(seed=28772786, batches=3, partition=2),
+            Clean(broker=0, first=5, count=2, is_cut_off=True, partition=2),
+            Round(),
+            Round(),
+        ),
+        shape=LogShape(roll_batches=(2, 2), transactions=False, idempotent=False, is_cleaned=True),
+        partitions=3,
+        workers=2,
     ),
 }

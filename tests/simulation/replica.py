@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -29,6 +29,16 @@ class LogFile:
     removed_ms: int | None = None
 
     @property
+    def has_gaps(self) -> bool:
+        """Whether a cleaner has taken batches between others, or before the first."""
+        expected = self.base_offset
+        for batch in self.batches:
+            if batch.base_offset != expected:
+                return True
+            expected = batch.end_offset
+        return False
+
+    @property
     def size_bytes(self) -> int:
         """As the file system says."""
         return len(self.batches) * BATCH_BYTES
@@ -40,12 +50,13 @@ class LogFile:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a replica lies, and how it differs from other replicas: `roll_batches` fill a segment."""
+    """Where a replica lies, and how it differs from other replicas: `roll_batches` fill a segment. `is_cleaned`: now and then."""
 
     topic_partition: TopicPartition
     log_dir: Path
     device: int
     roll_batches: int
+    is_cleaned: bool = False
 
     @property
     def directory(self) -> Path:
@@ -64,7 +75,8 @@ class Replica:
 
     `history`: all batches of the log's line up to its end, also those that are deleted or cleaned. `known_from`: the first
     offset that this replica saw, below which it knows no producers. `inode`: of the directory. `birth`: distinguishes it from an
-    earlier directory with the same inode.
+    earlier directory with the same inode. `was_cleaned`: by this broker. `swap`: what the cleaner has left of segments that have
+    lost their names already, while it has no name itself.
     """
 
     def __init__(
@@ -93,6 +105,8 @@ class Replica:
         self.epochs = LeaderEpochs()
         self.producers: dict[int, ProducerEntry] = {}
         self.snapshots: dict[int, tuple[ProducerEntry, ...]] = {}
+        self.was_cleaned = False
+        self.swap: LogFile | None = None
         self._files: PartitionFiles | None = None
 
     # What a reader of the directory sees.
@@ -131,7 +145,7 @@ class Replica:
             segments=rolled,
             active_base_offset=self.segments[-1].base_offset,
             snapshot_offsets=tuple(sorted(self.snapshots)),
-            unstable=False,
+            unstable=self.swap is not None,
             directory_id=self.directory_id,
             active_log=identities[-1],
         )
@@ -142,7 +156,10 @@ class Replica:
 
     def batches(self) -> list[Batch]:
         """All that its files hold."""
-        return [batch for file in self.segments for batch in file.batches]
+        files = self.segments
+        if self.swap is not None:
+            files = sorted((*files, self.swap), key=lambda file: file.base_offset)
+        return [batch for file in files for batch in file.batches]
 
     def gaps(self) -> list[int]:
         """Where batches are missing between its files."""
@@ -153,10 +170,11 @@ class Replica:
     def append(self, batch: Batch) -> None:
         """At the end; a full active segment is rolled first. Source: UnifiedLog.maybeRoll.
 
-        Also before a gap, which a broker would not do: symbolic segments have none inside.
+        Also before a gap that no cleaner has left, which a broker would not do: symbolic segments have none inside.
         """
         newest = self.segments[-1].batches
-        if len(newest) >= self.place.roll_batches or (newest and newest[-1].end_offset < batch.base_offset):
+        is_before_gap = newest and newest[-1].end_offset < batch.base_offset and not self.place.is_cleaned
+        if len(newest) >= self.place.roll_batches or is_before_gap:
             self.roll(batch.base_offset)
         active = self.segments[-1]
         active.batches.append(batch)
@@ -232,6 +250,24 @@ class Replica:
             self._remove(first)
             del self.segments[0]
             self._start_at(max(self.log_start_offset, self.segments[0].base_offset))
+
+    def begin_swap(self, files: Sequence[LogFile], batches: list[Batch]) -> None:
+        """The cleaner replaces neighbouring segments by one with these batches. Source: LocalLog.replaceSegments."""
+        self.swap = LogFile(self._next_inode(), files[0].base_offset, files[-1].written_ms, batches)
+        self.was_cleaned = True
+        for file in files:
+            self._remove(file)
+            self.segments.remove(file)
+        for file in files[1:]:
+            self.snapshots.pop(file.base_offset, None)
+        self.changed()
+
+    def end_swap(self) -> None:
+        """What the cleaner has left gets its name."""
+        if self.swap is not None:
+            self.segments = sorted((*self.segments, self.swap), key=lambda file: file.base_offset)
+            self.swap = None
+            self.changed()
 
     def lose_file(self, number: int) -> None:
         """A `.log` between others is gone from the disk. Its broker goes on, and does not know."""

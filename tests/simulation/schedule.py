@@ -100,6 +100,17 @@ class LoseFile:
 
 
 @dataclass(frozen=True, slots=True)
+class Clean:
+    """A broker's cleaner makes one of so many rolled segments. `is_cut_off`: the new file has no name until the next such step."""
+
+    broker: int
+    first: int
+    count: int = 1
+    is_cut_off: bool = False
+    partition: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Recreate:
     """The topic is deleted, and created again."""
 
@@ -268,7 +279,18 @@ class Hide:
 PLAIN: Final = LogShape()
 
 BrokerStep: TypeAlias = (
-    Append | Roll | Retention | DeleteRecords | Shrink | Fetch | NewLeader | UncleanLeader | Move | LoseFile | Recreate
+    Append
+    | Roll
+    | Retention
+    | DeleteRecords
+    | Shrink
+    | Fetch
+    | NewLeader
+    | UncleanLeader
+    | Move
+    | LoseFile
+    | Clean
+    | Recreate
 )
 """What happens to one partition's log."""
 Step: TypeAlias = (

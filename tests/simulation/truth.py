@@ -14,7 +14,7 @@ class Truth:
 
     `line`: committed batches, ascending. `deleted_before_offset`: how far DeleteRecords went. `ends`: by the number of a
     transaction, its marker. `lost`: contents of batches that unclean elections have lost. `reopened`: transactions of which they
-    have lost the marker.
+    have lost the marker. `cleaned`: contents of batches that a broker's cleaner has taken.
     """
 
     line: list[Batch] = field(default_factory=list)
@@ -22,6 +22,7 @@ class Truth:
     deleted_before_offset: int = 0
     lost: set[int] = field(default_factory=set)
     reopened: set[int] = field(default_factory=set)
+    cleaned: set[int] = field(default_factory=set)
 
     @property
     def end_offset(self) -> int:

@@ -49,6 +49,7 @@ from tests.simulation.schedule import (
     Append,
     Away,
     BrokerStep,
+    Clean,
     Collect,
     Compact,
     CompactArchive,
@@ -283,6 +284,7 @@ class World:
 
     def _act_on_log(self, step: BrokerStep) -> None:
         cluster = self.partition(step.partition)
+        cluster.end_swaps()
         match step:
             case Append(seed, batches, lags):
                 followers = frozenset(number for number in cluster.replicas if number != cluster.leader)
@@ -307,6 +309,10 @@ class World:
             case LoseFile(broker, number):
                 cluster.replicate()
                 cluster.replicas[broker].lose_file(number)
+            case Clean(broker, first, count, is_cut_off):
+                cluster.clean(broker, first, count)
+                if not is_cut_off:
+                    cluster.end_swaps()
             case Recreate():
                 self._recreate(step.partition % len(self.partitions))
 
@@ -564,6 +570,7 @@ class World:
             host.free_share = 1.0
             host.away.clear()
         for cluster in self.partitions:
+            cluster.end_swaps()
             cluster.replicate()
             cluster.end_transactions()
             cluster.led.roll()
@@ -602,15 +609,25 @@ class World:
             return True  # A person decides.
         if not self.schedule.records_lost and self._is_refused(cluster, checker):
             return True
+        archived_to = 0 if checker.state is None else checker.state.end_offset or 0
+        empty = (file.base_offset for file in led.segments[:-1] if not file.batches)
+        if any(archived_to <= base_offset < led.log_start_offset for base_offset in empty):
+            return True  # It has no leader epoch any more: a person decides.
         if checker.state is None:
             return len(led.segments) == 1
-        # It lacks what is archived, or an empty segment of it has no leader epoch any more: a person decides.
-        if any(gap < max(checker.state.end_offset or 0, led.log_start_offset) for gap in led.gaps()):
+        # It lacks what is archived: a person decides.
+        if not self.schedule.shape.is_cleaned and any(
+            gap < max(archived_to, led.log_start_offset) for gap in led.gaps()
+        ):
             return True
-        # Without a topic id and an archived batch in the log, no proof exists that this log continues the archived one.
+        # Without a topic id and an archived batch in the log, which its cleaner may have taken, no proof exists that this log
+        # continues the archived one.
         # The archive may end with a gap: what counts is where its last segment ends.
         last = checker.state.last_segment
         if cluster.topic_id is None and (last is None or led.segments[0].base_offset >= last.end_offset):
+            return True
+        is_unproven = isinstance(self._errors.get((cluster.leader, cluster.topic_partition)), LineageUnknown)
+        if cluster.topic_id is None and cluster.truth.cleaned and is_unproven:
             return True
         return checker.state.end_offset == led.segments[-1].base_offset
 
