@@ -3,43 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import gc
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
-from typing import Final
 
-from tests.histories.faults import Crash
 from tests.simulation.drawing import random_schedule
 from tests.simulation.figures import Figures
-from tests.simulation.findings import Finding
+from tests.simulation.many import SHARE, Found, several
 from tests.simulation.minimise import minimised, shown
-from tests.simulation.run import run, simulating
-
-SHARE: Final = 50
-"""Schedules that a process takes at a time."""
-
-Found = tuple[int, str, str]
-"""Seed, rule and detail."""
-
-
-def several(seeds: range) -> tuple[Figures, list[Found]]:
-    """Run the schedules of these seeds."""
-    figures, found = Figures(), list[Found]()
-    gc.collect()
-    gc.disable()  # A share leaves few cycles, and looking for them costs a seventh of the time.
-    with simulating():
-        for seed in seeds:
-            try:
-                figures.add(run(random_schedule(seed)))
-            except Finding as error:
-                found.append((seed, error.rule, error.detail))
-            except (Exception, Crash) as error:  # noqa: BLE001 - a fault of the model must not end the others
-                found.append((seed, f"crash-{type(error).__name__}", repr(error)))
-    gc.enable()
-    return figures, found
 
 
 def many(first: int, schedules: int, jobs: int) -> Iterator[tuple[Figures, list[Found]]]:

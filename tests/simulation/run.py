@@ -14,7 +14,7 @@ from tests.simulation.codec import Codec
 from tests.simulation.compactor import OpenCopies
 from tests.simulation.figures import Figures
 from tests.simulation.link import SimLink
-from tests.simulation.quick_replace import replacing_quickly
+from tests.simulation.quick_dataclasses import quick_dataclasses
 from tests.simulation.schedule import Schedule, Step
 from tests.simulation.world import World
 
@@ -42,7 +42,7 @@ def simulating() -> Iterator[None]:
         yield
         return
     stores: list[SimLink] = []
-    with structlog.testing.capture_logs() as logs, in_one_thread(lambda: stores[-1]), replacing_quickly():
+    with structlog.testing.capture_logs() as logs, in_one_thread(lambda: stores[-1]), quick_dataclasses():
         _simulations.append(Simulation(logs, stores))
         try:
             yield
