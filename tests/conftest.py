@@ -5,8 +5,10 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
+import botocore.session
 import pytest
 from hypothesis import settings
 
@@ -26,6 +28,9 @@ settings.load_profile("default")
 
 # Most servers live for some seconds, half of which a JVM spends on loading classes.
 class_archives.use()
+
+# The models of S3's API are the same for each of a thousand clients. To read them is four fifths of what a client costs.
+botocore.session.create_loader = cache(botocore.session.create_loader)
 
 LONGEST_FILES = (
     "tests/simulation/test_simulation.py",

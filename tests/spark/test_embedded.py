@@ -1,4 +1,4 @@
-"""The JVM of an embedded Spark comes with the first work and goes with the last."""
+"""The JVM of an embedded Spark comes with the first work and goes with the last. No argument of it is secret."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from tests.spark.fresh_process import python
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
+_SECRET = "geheim: ä=\\\U0001f511#! x"
 _PROGRAM = """
 import os, sys, time
 from pathlib import Path
@@ -18,60 +19,44 @@ from sidecar.spark.embedded import EmbeddedSpark
 from sidecar.spark.engine import SparkEngine
 from tests.spark.test_engine import doubled
 
+name, secret, scratch = sys.argv[1:]
+
 def children():
     found = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()
-    return [pid for pid in found if "java" in command(pid)]
+    return [pid for pid in found if b"java" in command(pid)]
 
 def command(pid):
     try:
-        return Path(f"/proc/{pid}/cmdline").read_text()
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
-        return ""  # It has ended since.
+        return b""  # It has ended since.
 
-spark = EmbeddedSpark(SparkSettings(master="local[1]", driver_memory_bytes=512 << 20, idle_stop_s=0.5, local_dir=sys.argv[1]))
+settings = SparkSettings(
+    master="local[1]", driver_memory_bytes=512 << 20, idle_stop_s=0.5, local_dir=scratch, options=(f"{name}={secret}",)
+)
+spark = EmbeddedSpark(settings)
 assert children() == []
 for round in range(2):
+    with spark.context() as context:
+        ours = [command(pid) for pid in children() if scratch.encode() in command(pid)]
+        assert ours and not [arguments for arguments in ours if b"geheim" in arguments]
+        assert context.getConf().get(name) == secret
+        assert context.getConf().get("spark.app.name") == "tiered-sidecar"
+        assert not [path for path in Path(scratch).rglob("*") if path.is_file() and b"geheim" in path.read_bytes()]
     answers = SparkEngine(spark).run(doubled, [1, 2])
     # Behind the last answer the JVM may be gone as soon as we look.
     assert (next(answers), len(children()), *answers) == (b"2", 1, b"4")
     deadline = time.monotonic() + 60
-    while children() or list(Path(sys.argv[1]).iterdir()):
+    while children() or list(Path(scratch).iterdir()):
         assert time.monotonic() < deadline, "the JVM or its files outlive the work"
         time.sleep(0.1)
-assert "SPARK_LOCAL_IP" not in os.environ and "PYSPARK_PYTHON" not in os.environ
+assert not {"SPARK_LOCAL_IP", "PYSPARK_PYTHON", "PYSPARK_SUBMIT_ARGS"} & set(os.environ)
 print("ended")
 """
 
 
-def test_the_jvm_ends_when_idle_and_starts_again(tmp_path: Path) -> None:
-    done = python("-c", _PROGRAM, str(tmp_path / "local"))
+def test_the_jvm_ends_when_idle_and_starts_again_without_secrets_among_its_arguments(tmp_path: Path) -> None:
+    done = python("-c", _PROGRAM, "spark.hadoop.fs.s3a.secret.key", _SECRET, str(tmp_path / "local"))
     assert done.stdout == "ended\n", done.stderr
     assert "WARN" not in done.stderr.replace("WARNING: Using incubator modules", "")
-
-
-_SECRET = "geheim: ä=\\\U0001f511#! x"
-_WITH_A_SECRET = """
-import os, sys
-from pathlib import Path
-from sidecar.config import SparkSettings
-from sidecar.spark.embedded import EmbeddedSpark
-
-name, secret, scratch = sys.argv[1:]
-settings = SparkSettings(master="local[1]", driver_memory_bytes=512 << 20, local_dir=scratch, options=(f"{name}={secret}",))
-with EmbeddedSpark(settings).context() as context:
-    children = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()
-    everything = [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in children]
-    ours = [arguments for arguments in everything if b"java" in arguments and scratch.encode() in arguments]
-    assert ours and not [arguments for arguments in ours if b"geheim" in arguments]
-    assert context.getConf().get(name) == secret
-    assert context.getConf().get("spark.app.name") == "tiered-sidecar"
-    assert not [path for path in Path(scratch).rglob("*") if path.is_file() and b"geheim" in path.read_bytes()]
-assert "PYSPARK_SUBMIT_ARGS" not in os.environ
-print("ended")
-"""
-
-
-def test_secrets_are_no_arguments_of_the_jvm(tmp_path: Path) -> None:
-    done = python("-c", _WITH_A_SECRET, "spark.hadoop.fs.s3a.secret.key", _SECRET, str(tmp_path / "local"))
-    assert done.stdout == "ended\n", done.stderr
     assert "geheim" not in done.stderr

@@ -18,8 +18,9 @@ SEGMENTS_FETCHED_AT_ONCE_MAX = 64
 """`restore --workers`."""
 
 
+@pytest.mark.real
 def test_a_deep_check_of_many_partitions_throws_no_connection_away(
-    moto_endpoint: str, caplog: pytest.LogCaptureFixture
+    versitygw_endpoint: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     archive = many_partitions(16)
     for lineage in find_all_lineages(archive):
@@ -28,7 +29,7 @@ def test_a_deep_check_of_many_partitions_throws_no_connection_away(
         for _ in range(8):
             end_offset = state.end_offset or 0
             state = log.append([Lost(end_offset, end_offset + 1, "of no account here")], WRITER, state)
-    with s3_store(moto_endpoint, new_bucket(moto_endpoint), concurrency=1) as store:
+    with s3_store(versitygw_endpoint, new_bucket(versitygw_endpoint), concurrency=1) as store:
         for key, content in archive.objects.items():
             store.put_if_absent(key, content)
         found = list(verify_archive(store, archive.clock, deep=True))

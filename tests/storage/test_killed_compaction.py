@@ -38,14 +38,15 @@ main()
 """The program with a step after which it is killed."""
 
 
+@pytest.mark.real
 @pytest.mark.parametrize(("step", "uploads"), [("rewritten", False), ("finish_all", True)])
 def test_what_a_killed_compaction_left_in_staging_is_removed_by_the_next(
-    step: str, uploads: bool, s3_endpoint: str, tmp_path: Path
+    step: str, uploads: bool, versitygw_endpoint: str, tmp_path: Path
 ) -> None:
-    bucket, staging = new_bucket(s3_endpoint), tmp_path / "staging"
+    bucket, staging = new_bucket(versitygw_endpoint), tmp_path / "staging"
     settings = {
         "store.url": f"s3://{bucket}/archive",
-        "store.s3.endpoint_url": s3_endpoint,
+        "store.s3.endpoint_url": versitygw_endpoint,
         "store.s3.region": REGION,
         "store.s3.addressing_style": "path",
         "store.s3.access_key_id": ACCESS_KEY,
