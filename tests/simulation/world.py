@@ -637,7 +637,11 @@ class World:
         if isinstance(error, LineageUnknown):
             return state is not None and bool(state.holes) and state.holes[-1].end_offset == state.end_offset
         archived_to = 0 if state is None else state.end_offset or 0
-        return isinstance(error, CoverageHole) and any(gap >= archived_to for gap in cluster.led.gaps())
+        if not isinstance(error, CoverageHole):
+            return False
+        # What lacks batches may be left in a pin only.
+        is_deleted = error.hole is not None and archived_to <= error.hole[0] < cluster.led.log_start_offset
+        return is_deleted or any(gap >= archived_to for gap in cluster.led.gaps())
 
     def _collect_all(self, number: int) -> None:
         for _ in range(2):
