@@ -1,4 +1,4 @@
-"""Does a producer notice at the broker that `run` archives beside it?
+"""Does a producer notice at the broker that `run` archives its segments?
 
 Question    Time from `produce` to the broker's acknowledgement (acks=all), in alternating phases: without `run`, with it.
 Input       A 4.3.0 broker, four partitions, segment.bytes 16 MiB, one producer at a steady rate; versitygw. All on one machine
@@ -6,7 +6,7 @@ Input       A 4.3.0 broker, four partitions, segment.bytes 16 MiB, one producer 
             before and has caught up before the clock runs. It has the priority of the unit in
             docs/how-to/install-on-a-machine.md (--niceness), and so has the store, which would be elsewhere.
 Unit        Milliseconds: median and 99th percentile of all messages of all phases of a kind, and their ratio.
-Promise     none is made in figures; the ratio of the medians and of the 99th percentiles is printed.
+Promise     99th percentile with `run` <= 1.1 times the one without; the ratio of the medians is printed, too.
 Run         python -m benchmarks.producer [--phases 3] [--seconds 20] [--json result.json]          (--tiny)     3.5 minutes
 """
 
@@ -33,6 +33,7 @@ from tests.real.product import s3_settings
 from tests.servers.kafka import KafkaBroker
 from tests.servers.versitygw import VersityGateway
 
+P99_RATIO_MAX = 1.1
 TOPIC = "measured"
 PARTITIONS = 4
 VALUE_BYTES = 1024
@@ -85,7 +86,8 @@ def main() -> int:
     )
     if arguments.json:
         arguments.json.write_text(json.dumps({**result, "load_before": load}, indent=2) + "\n")
-    return 0 if not any(row["failed"] for row in rows) else 1
+    is_kept = arguments.tiny or ratios[1] <= P99_RATIO_MAX
+    return 0 if is_kept and not any(row["failed"] for row in rows) else 1
 
 
 def measure(scratch: Path, phases: int, seconds: float, rate: int, segment_bytes: int, niceness: int) -> dict[str, Any]:

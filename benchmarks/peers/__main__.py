@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -43,6 +43,10 @@ def _with(road: Road, more: Mapping[str, Callable[[Store], Run]]) -> Road:
     return replace(road, contestants={**road.contestants, **more}, uses_store=uses_store)
 
 
+def _without(road: Road, left_out: Sequence[str]) -> Road:
+    return replace(road, contestants={name: run for name, run in road.contestants.items() if name not in left_out})
+
+
 def measure(bench: Bench, road: Road, rounds: int) -> list[Row]:
     """Each contestant once to warm up, through the proxy if it uses the store, then in turn. Who fails is out, with the error."""
     errors: dict[str, str] = {}
@@ -75,6 +79,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--segments", type=int, default=6, help="of 256 MiB each; default: 6")
     parser.add_argument("--only", nargs="+", choices=ROADS, default=ROADS)
+    parser.add_argument("--leave-out", nargs="+", default=(), metavar="CONTESTANT", help="of other programs, by name")
     parser.add_argument("--dir", help="where to work, with 12 GB free; default: the directory for temporary files")
     parser.add_argument("--tiny", action="store_true", help="shows that the benchmark runs")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
@@ -88,11 +93,11 @@ def main() -> int:
         Bench(Path(scratch), arguments.tiny, arguments.segments) as bench,
     ):
         for name, prepare in _roads(bench, arguments.only).items():
-            road = prepare()
+            road = _without(prepare(), arguments.leave_out)
             rows = measure(bench, road, rounds)
             print(f"\n{road.title}, {road.size_bytes / 1e6:,.0f} MB, {rounds} round(s)\n\n{table(road, rows)}")
             found[name] = {row.name: row.summary() for row in rows}
-            is_kept = is_kept and all(outcome(promise, rows)[0] for promise in road.promises)
+            is_kept = is_kept and all(outcome(promise, road, rows)[0] for promise in road.promises)
             if arguments.write:
                 write(road, rows)
     if arguments.json:

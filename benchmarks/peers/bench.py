@@ -38,12 +38,17 @@ class Traffic:
 
 @dataclass(frozen=True)
 class Promise:
-    """Of `ours`: at least `ratio` of the MB/s of the fastest among `peers`, and never more memory than `peak_mb`."""
+    """Of `ours`: at least `ratio` of the MB/s of the fastest among `peers`, and never more memory than `peak_mb`.
+
+    Where it is given: at most `seconds` for the whole process, and `received` times the segments' bytes from the store.
+    """
 
     ours: str
     peers: Sequence[str]
     ratio: float
     peak_mb: float
+    seconds: float | None = None
+    received: float | None = None
 
 
 @dataclass(frozen=True)

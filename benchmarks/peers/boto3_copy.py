@@ -65,7 +65,9 @@ def main() -> None:
         back = directory / "back"
         with back.open("wb") as file:
             for key in keys:
-                left -= file.write((directory / key.rpartition("/")[2]).read_bytes()[:left])
+                with (directory / key.rpartition("/")[2]).open("rb") as source:
+                    while left and (block := source.read(min(MIB, left))):
+                        left -= file.write(block)
         client.upload_file(str(back), bucket, f"{task['prefix']}/back", Config=transfer)
 
 

@@ -80,6 +80,6 @@ def compact_road(bench: Bench) -> Road:
     }
     if not bench.tiny:
         contestants["Kafka's LogCleaner"] = cleaner
-    promises = [Promise(f"{OURS} compact --archive", [_FLOOR], ratio=0.7, peak_mb=700)]
+    promises = [Promise(f"{OURS} compact --archive", [_FLOOR], ratio=0.7, peak_mb=700, seconds=8, received=1.1)]
     uses_store = frozenset({f"{OURS} compact --archive", _FLOOR})
     return Road("compact", "Compaction", size_bytes, contestants, uses_store, promises)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from filecmp import cmp
 from functools import partial
@@ -41,7 +41,8 @@ def archive_road(bench: Bench) -> Road:
         return run
 
     contestants = {f"{OURS} backfill": ours, **_copiers(bench, copied)}
-    return Road("archive", "Archive finished segments", bench.size_bytes, contestants, frozenset(contestants))
+    promises = [Promise(f"{OURS} backfill", _boto3(contestants), ratio=1.0, peak_mb=200)]
+    return Road("archive", "Archive finished segments", bench.size_bytes, contestants, frozenset(contestants), promises)
 
 
 def restore_road(bench: Bench) -> Road:
@@ -85,9 +86,8 @@ def restore_road(bench: Bench) -> Road:
     of_directory = f"{OURS} restore, archive in a directory"
     in_directory: dict[str, Callable[[Store], Run]] = {of_directory: partial(ours, archive=str(directory)), _CP: cp}
     contestants = {**from_store, **in_directory}
-    boto3 = [name for name in from_store if name.startswith("boto3")]
     promises = [
-        Promise(f"{OURS} restore", boto3, ratio=0.9, peak_mb=200),
+        Promise(f"{OURS} restore", _boto3(from_store), ratio=0.95, peak_mb=200),
         Promise(of_directory, [_CP], ratio=0.0, peak_mb=200),
     ]
     return Road("restore", "Files on disk again", bench.size_bytes, contestants, frozenset(from_store), promises)
@@ -117,6 +117,10 @@ def verify_road(bench: Bench) -> Road:
     return Road(
         "verify", "Prove that an archive is whole", bench.size_bytes, contestants, frozenset(contestants), promises
     )
+
+
+def _boto3(contestants: Iterable[str]) -> list[str]:
+    return [name for name in contestants if name.startswith("boto3")]
 
 
 def _fetching_s(output: str) -> float:

@@ -45,21 +45,32 @@ def table(road: Road, rows: Sequence[Row]) -> str:
     lines = [f"| {' | '.join(_HEAD)} |", "|---" * len(_HEAD) + "|"]
     lines += [f"| {' | '.join(_cells(road, row))} |" for row in rows if row.runs]
     failed = [f"* {row.name} did not run:\n\n  ```\n  {_indented(row.error)}\n  ```" for row in rows if row.error]
-    promises = [f"* {outcome(promise, rows)[1]}" for promise in road.promises]
+    promises = [f"* {outcome(promise, road, rows)[1]}" for promise in road.promises]
     return "\n".join([*lines, *(["", *failed, *promises] if failed or promises else [])])
 
 
-def outcome(promise: Promise, rows: Sequence[Row]) -> tuple[bool, str]:
+def outcome(promise: Promise, road: Road, rows: Sequence[Row]) -> tuple[bool, str]:
     """Whether a promise is kept, by medians and by the most memory of any run; and the figures."""
+    ours = next(row for row in rows if row.name == promise.ours)
     medians_s = {row.name: row.median("wall_s") for row in rows if row.runs}
     fastest = min((name for name in promise.peers if name in medians_s), key=lambda name: medians_s[name])
     ratio = medians_s[fastest] / medians_s[promise.ours]
-    peak_mb = max(run.peak_mb for row in rows if row.name == promise.ours for run in row.runs)
-    text = (
-        f"{promise.ours}: {ratio:.2f} times as fast as {fastest}{f' (promised {promise.ratio:g})' if promise.ratio else ''}, "
-        f"{peak_mb:.0f} MB (promised {promise.peak_mb:g})"
-    )
-    return ratio >= promise.ratio and peak_mb <= promise.peak_mb, text
+    peak_mb = max(run.peak_mb for run in ours.runs)
+    ratio_limit = f" (promised {promise.ratio:g})" if promise.ratio else ""
+    found = [
+        (f"{ratio:.2f} times as fast as {fastest}{ratio_limit}", ratio >= promise.ratio),
+        (f"{peak_mb:.0f} MB (promised {promise.peak_mb:g})", peak_mb <= promise.peak_mb),
+    ]
+    if promise.seconds is not None:
+        seconds = medians_s[promise.ours]
+        found.append((f"{seconds:.1f} s (promised {promise.seconds:g})", seconds <= promise.seconds))
+    if promise.received is not None and ours.traffic is not None:
+        received = ours.traffic.received_mb * 1e6 / road.size_bytes
+        text = f"{received:.2f} times the input received (promised {promise.received:g})"
+        found.append((text, received <= promise.received))
+    kept = all(is_kept for _, is_kept in found)
+    texts = [text if is_kept else f"**not kept: {text}**" for text, is_kept in found]
+    return kept, f"{promise.ours}: {', '.join(texts)}"
 
 
 def _cells(road: Road, row: Row) -> list[str]:
