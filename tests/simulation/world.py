@@ -116,6 +116,7 @@ class World:
         self._trace = hashlib.sha256()
         self._late: Late = []
         self._landed = 0
+        self._recreated = set[TopicPartition]()
         self._reports, self._pins = LossReports(), PinWatch()
         self._report: CycleReport | None = None
         self._errors: dict[tuple[int, TopicPartition], SidecarError | None] = {}
@@ -217,7 +218,9 @@ class World:
 
     def _check_losses(self, *, is_calm: bool) -> None:
         checkers = {cluster.topic_partition: self.checkers[cluster.lineage.root] for cluster in self.partitions}
-        states = {name: found for name, found in checkers.items() if not found.is_forked}
+        # What was said in a step in which a topic was created again may be of the one before.
+        left_out, self._recreated = self._recreated, set()
+        states = {name: found for name, found in checkers.items() if not (found.is_forked or name in left_out)}
         losses = {name: list(found.losses) for name, found in checkers.items()}
         for checker in checkers.values():
             checker.losses.clear()
@@ -333,6 +336,7 @@ class World:
         if not self.schedule.has_topic_id:
             return  # Under one name, no two topics could be distinguished.
         self.partitions[number].delete()
+        self._recreated.add(self.partitions[number].topic_partition)
         self._reports.forget(self.partitions[number].topic_partition)
         for sidecar in self.sidecars:
             sidecar.facts.start_offsets.pop(self.partitions[number].topic_partition, None)
