@@ -102,8 +102,8 @@ def chunks(
         if window.held_bytes < min(needed, window.remaining_bytes):
             window.hold(min(needed, window.remaining_bytes))
         begin, position = window.cursor, window.position
-        at, rows, smallest, code, detail = walk_batches(
-            window.buffer, begin, window.filled, position, *blocks, 0, smallest, largest, check_crc, LARGEST_BATCH_BYTES, -1
+        at, rows, smallest, code, detail, _ = walk_batches(
+            window.buffer, begin, window.filled, position, *blocks, 0, smallest, largest, check_crc, LARGEST_BATCH_BYTES, -1, 0
         )  # fmt: skip
         window.advance(at - begin)
         if rows:

@@ -10,7 +10,13 @@ from typing import Any, Final
 from sidecar.errors import CorruptFile
 from sidecar.logformat.columns import BatchColumns, Blocks, Stop, allocate, columns_of
 from sidecar.logformat.files import LazyFile, PositionalFile
-from sidecar.logformat.headers import LARGEST_POSITION, SMALLEST_MESSAGE_BYTES
+from sidecar.logformat.headers import (
+    CRC_POSITION,
+    CURRENT_MAGIC,
+    LARGEST_POSITION,
+    MAGIC_POSITION,
+    SMALLEST_MESSAGE_BYTES,
+)
 from sidecar.logformat.library import walk_batches, walk_file
 from sidecar.logformat.window import ReadAt, Window
 
@@ -35,7 +41,8 @@ class SegmentScanner:
     """Walks one segment file, batch by batch, checking each.
 
     Iterate once: it yields `BatchColumns` chunks in file order, each with its own memory, none empty. Afterwards
-    `valid_bytes`, `end`, `problem` and `batch_count` say how far the file is good. Memory: one window, plus the chunk.
+    `valid_bytes`, `end`, `problem` and `batch_count` say how far the file is good, and `crc32c` is the checksum of these bytes:
+    it follows from the batches' own. (Without `check_crc` it means nothing.) Memory: one window, plus the chunk.
     A rolled segment is whole only if `end` is EXACT: a broker's reader passes over tails in silence.
     Source: FileLogInputStream.nextBatch, DefaultRecordBatch.ensureValid, LegacyRecord.ensureValid.
     """
@@ -75,9 +82,10 @@ class SegmentScanner:
         self._largest_offset = (
             min(self._smallest_offset + LARGEST_POSITION, 2**63 - 2) if base_offset is not None else 2**63 - 2
         )
-        self._wide_batch_crc = -1
+        self._wide_batch_file_crc = -1
         self._end: ScanEnd | None = None
         self.valid_bytes = start_position
+        self.crc32c = 0
         self.problem: CorruptFile | None = None
         self.batch_count = 0
 
@@ -109,7 +117,7 @@ class SegmentScanner:
         rows = 0
         while self._end is None:
             rows, code, detail = self._walk(blocks, rows)
-            self._wide_batch_crc = -1
+            self._wide_batch_file_crc = -1
             self.valid_bytes = self._window.position
             if code == Stop.COLUMNS_FULL:
                 break
@@ -119,10 +127,11 @@ class SegmentScanner:
     def _walk(self, blocks: Blocks, rows: int) -> tuple[int, int, int]:
         """Fill the columns as far as the window goes, or the file where the kernel can read it: (rows, stop, detail)."""
         window, source = self._window, self._read_at
-        limits = self._largest_offset, self._check_crc, self._largest_held_bytes, self._wide_batch_crc
+        limits = self._smallest_offset, self._largest_offset, self._check_crc, self._largest_held_bytes
+        state = rows, *limits, self._wide_batch_file_crc, self.crc32c
         begin = window.cursor
         if isinstance(source, PositionalFile | LazyFile):
-            at, rows, self._smallest_offset, code, detail, window.filled, window.position = walk_file(
+            at, rows, self._smallest_offset, code, detail, self.crc32c, window.filled, window.position = walk_file(
                 source.descriptor,
                 source.start_position,
                 self._size_bytes,
@@ -131,14 +140,12 @@ class SegmentScanner:
                 window.filled,
                 window.position,
                 *blocks,
-                rows,
-                self._smallest_offset,
-                *limits,
+                *state,
             )
             window.cursor = at
         else:
-            at, rows, self._smallest_offset, code, detail = walk_batches(
-                window.buffer, begin, window.filled, window.position, *blocks, rows, self._smallest_offset, *limits
+            at, rows, self._smallest_offset, code, detail, self.crc32c = walk_batches(
+                window.buffer, begin, window.filled, window.position, *blocks, *state
             )
             window.advance(at - begin)
         return rows, code, detail
@@ -156,7 +163,7 @@ class SegmentScanner:
             if stop is Stop.MORE_BYTES:
                 self._window.hold(detail)
             else:
-                self._wide_batch_crc = self._window.checksum_ahead(detail) if self._check_crc else 0
+                self._check_ahead(detail)
         elif stop in (Stop.MORE_BYTES, Stop.SIZE) and self._window.zeros_ahead():
             # A batch begins with its base offset and its size, whose high bytes may be zero.
             cut = "the beginning of a batch that was cut, " if remaining < _OFFSET_AND_SIZE_BYTES else ""
@@ -166,6 +173,21 @@ class SegmentScanner:
             self._finish(ScanEnd.PARTIAL_TAIL, f"the last batch is cut: {remaining} bytes left of at least {detail}")
         else:
             self._finish(ScanEnd.CORRUPT, self._describe(stop, detail))
+
+    def _check_ahead(self, size_bytes: int) -> None:
+        """Check the batch at the cursor, which is larger than any window, so that the walk can pass it."""
+        if not self._check_crc:
+            self._wide_batch_file_crc = 0
+            return
+        self._window.hold(SMALLEST_MESSAGE_BYTES[CURRENT_MAGIC])
+        crc, self._wide_batch_file_crc = self._window.checksums_ahead(size_bytes, self.crc32c)
+        if crc != self._stored_crc:
+            self._finish(ScanEnd.CORRUPT, self._describe(Stop.CRC, crc))
+
+    @property
+    def _stored_crc(self) -> int:
+        at = CRC_POSITION[self._window.int_at(MAGIC_POSITION, 1)]
+        return self._window.int_at(at, 4) & 0xFFFFFFFF
 
     def _finish(self, end: ScanEnd, what: str) -> None:
         self._end = end
@@ -193,8 +215,7 @@ class SegmentScanner:
             case Stop.CODEC:
                 return f"codec {detail} is unknown for this magic"
             case _:
-                stored = self._window.int_at(17, 4) if self._window.int_at(16, 1) == 2 else self._window.int_at(12, 4)
-                return f"checksum {detail:08x}, the batch says {stored & 0xFFFFFFFF:08x}: damaged"
+                return f"checksum {detail:08x}, the batch says {self._stored_crc:08x}: damaged"
 
 
 _SMALLEST_WINDOW_BYTES = 64

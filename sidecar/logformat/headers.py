@@ -109,5 +109,7 @@ SMALLEST_MESSAGE_BYTES = (
     BATCH_HEADER.size_bytes,
 )
 """By magic. Legacy messages carry two lengths, of key and value, after their header."""
+CRC_POSITION = (MESSAGE_HEADER.offset_of("crc"), MESSAGE_HEADER.offset_of("crc"), BATCH_HEADER.offset_of("crc"))
+"""By magic: where the checksum is."""
 CRC_FROM = (MAGIC_POSITION, MAGIC_POSITION, BATCH_HEADER.offset_of("attributes"))
 """By magic: the first byte that the checksum covers."""

@@ -32,10 +32,11 @@ from sidecar.logformat.columns import (
     SIZE,
     Stop,
 )
-from sidecar.logformat.crc.crc32c import crc32_ieee, crc32c
+from sidecar.logformat.crc.crc32c import crc32_ieee, crc32c, crc32c_combined
 from sidecar.logformat.headers import (
     BATCH_HEADER,
     CRC_FROM,
+    CRC_POSITION,
     MAGIC_POSITION,
     MESSAGE_HEADER,
     PREFIX_BYTES,
@@ -119,11 +120,10 @@ _CODEC_MASK = 0x07
 _NO_CODEC = int(Codec.NONE)
 _CONTROL, _LOG_APPEND_TIME = int(BatchFlag.CONTROL), int(BatchFlag.LOG_APPEND_TIME)
 _BATCH_HEADER_BYTES = BATCH_HEADER.size_bytes
-_LEGACY_CRC = MESSAGE_HEADER.offset_of("crc")
+_LEGACY_CRC, _CRC = CRC_POSITION[0], CRC_POSITION[2]
 _LEGACY_ATTRIBUTES = MESSAGE_HEADER.offset_of("attributes")
 _LEGACY_TIMESTAMP = TIMESTAMPED_MESSAGE_HEADER.offset_of("timestamp")
 _LEADER_EPOCH = BATCH_HEADER.offset_of("leader_epoch")
-_CRC = BATCH_HEADER.offset_of("crc")
 _ATTRIBUTES = BATCH_HEADER.offset_of("attributes")
 _BASE_TIMESTAMP = BATCH_HEADER.offset_of("base_timestamp")
 _MAX_TIMESTAMP = BATCH_HEADER.offset_of("max_timestamp")
@@ -255,15 +255,21 @@ def _sized(at: Word, held: Word, largest_held_bytes: Word, wide_batch_awaited: W
 
 
 @native_inline
-def _checksummed(at: Word, size: Word, magic: Word, known_crc: Word) -> tuple[Word, Word]:
-    """(stop, checksum computed) of the batch at address `at`; `known_crc` is -1 or its checksum."""
-    computed = np.int64(known_crc)
-    stored = np.int64(load_be_u32(at + (np.int64(_CRC) if magic == np.int64(2) else np.int64(_LEGACY_CRC))))
-    if computed < 0 and magic == np.int64(2):
-        computed = np.int64(crc32c(at + np.int64(_CRC_FROM_V2), at + size, np.uint32(0)))
-    elif computed < 0:
+def _checksummed(at: Word, size: Word, magic: Word, file_crc: Word) -> tuple[Word, Word, Word]:
+    """(stop, checksum computed, CRC-32C of the file up to its end) of the batch at address `at`.
+
+    What its checksum covers is read once: the file's follows from it.
+    """
+    if magic == np.int64(2):
+        body = at + np.int64(_CRC_FROM_V2)
+        computed = np.int64(crc32c(body, at + size, np.uint32(0)))
+        stored = np.int64(load_be_u32(at + np.int64(_CRC)))
+        file_crc = np.int64(crc32c_combined(crc32c(at, body, file_crc), computed, at + size - body))
+    else:
         computed = np.int64(crc32_ieee(at + np.int64(_CRC_FROM_LEGACY), at + size, np.uint32(0)))
-    return (np.int64(_GO_ON) if computed == stored else np.int64(_BAD_CRC)), computed
+        stored = np.int64(load_be_u32(at + np.int64(_LEGACY_CRC)))
+        file_crc = np.int64(crc32c(at, at + size, file_crc))
+    return (np.int64(_GO_ON) if computed == stored else np.int64(_BAD_CRC)), computed, file_crc
 
 
 @native_inline
@@ -303,8 +309,9 @@ def walk_batches(
     largest_offset: Word,
     check_crc: Word,
     largest_held_bytes: Word,
-    wide_batch_crc: Word,
-) -> tuple[Word, Word, Word, Word, Word]:
+    wide_batch_file_crc: Word,
+    file_crc: Word,
+) -> tuple[Word, Word, Word, Word, Word, Word]:
     """Walk the batches that lie whole within `buffer[begin:end]`, one row of the columns each.
 
     Args:
@@ -312,8 +319,11 @@ def walk_batches(
         wide, words, halves, bytes_: column blocks int64[8, n], int32[6, n], int16[2, n], int8[2, n], filled from `row` on.
         smallest_offset, largest_offset: what base and last offset of the next batch must lie between.
         largest_held_bytes: batches above this size are not expected in the buffer: the walk stops at them.
-        wide_batch_crc: the checksum, computed elsewhere, with which it goes on if the first batch is such a one; -1: not known.
-    Returns: position in the buffer, rows filled, smallest offset for the next batch, the `Stop`, its detail.
+        wide_batch_file_crc: if the first batch is such a one, whose checksum is known to be right: the file's CRC-32C up to its
+            end. -1: not known.
+        file_crc: CRC-32C of the file up to `file_position`.
+    Returns: position in the buffer, rows filled, smallest offset for the next batch, the `Stop`, its detail, the file's CRC-32C
+        up to the position. It means nothing without `check_crc`.
     """
     origin = address_of(buffer)
     first = origin + np.int64(begin)
@@ -322,15 +332,16 @@ def walk_batches(
     row = np.int64(row)
     rows = np.int64(wide.shape[1])
     smallest = np.int64(smallest_offset)
-    known_crc = np.int64(wide_batch_crc)
+    known_crc, crc = np.int64(wide_batch_file_crc), np.int64(file_crc)
     stop, detail = np.int64(_COLUMNS_FULL), np.int64(0)
     while row < rows:
         stop, detail, size, magic = _sized(at, limit - at, np.int64(largest_held_bytes), known_crc >= 0)
         if stop >= 0:
             break
         too_wide = size > np.int64(largest_held_bytes)
-        if check_crc:
-            stop, detail = _checksummed(at, size, magic, known_crc if too_wide else np.int64(-1))
+        crc_behind = known_crc
+        if check_crc and not too_wide:
+            stop, detail, crc_behind = _checksummed(at, size, magic, crc)
             if stop >= 0:
                 break
         stop, detail, last = _plausible(at, magic, smallest, np.int64(largest_offset))
@@ -343,8 +354,8 @@ def walk_batches(
         else:
             write_message(at, size, magic, row, wide, words, halves, bytes_)
         smallest = last + np.int64(1)
-        known_crc = np.int64(-1)
+        known_crc, crc = np.int64(-1), crc_behind
         row += np.int64(1)
         at += size
         stop, detail = np.int64(_COLUMNS_FULL), np.int64(0)
-    return at - origin, row, smallest, stop, detail
+    return at - origin, row, smallest, stop, detail, crc

@@ -73,8 +73,9 @@ def walk_file(
     largest_offset: Word,
     check_crc: Word,
     largest_held_bytes: Word,
-    wide_batch_crc: Word,
-) -> tuple[Word, Word, Word, Word, Word, Word, Word]:
+    wide_batch_file_crc: Word,
+    file_crc: Word,
+) -> tuple[Word, Word, Word, Word, Word, Word, Word, Word]:
     """`walk_batches` over a file whose bytes from `position` on are `buffer[cursor:filled]`, reading on where it needs more.
 
     Args:
@@ -86,11 +87,11 @@ def walk_file(
         A `Stop.MORE_BYTES` is one that this function could not meet.
     """
     at, filled, position = np.int64(cursor), np.int64(filled), np.int64(position)
-    row, smallest, known_crc = np.int64(row), np.int64(smallest_offset), np.int64(wide_batch_crc)
+    row, smallest, known_crc = np.int64(row), np.int64(smallest_offset), np.int64(wide_batch_file_crc)
     most_held = np.int64(largest_held_bytes)
     while True:
         begin = at
-        at, row, smallest, stop, detail = walk_batches(
+        at, row, smallest, stop, detail, file_crc = walk_batches(
             buffer,
             begin,
             max(filled, begin),
@@ -105,6 +106,7 @@ def walk_file(
             check_crc,
             most_held,
             known_crc,
+            file_crc,
         )
         known_crc, most_held = np.int64(-1), np.int64(largest_held_bytes)
         position += at - begin
@@ -125,4 +127,4 @@ def walk_file(
         at = np.int64(0)
         if filled < wanted:
             break
-    return at, row, smallest, stop, detail, filled, position
+    return at, row, smallest, stop, detail, file_crc, filled, position

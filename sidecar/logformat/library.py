@@ -16,9 +16,9 @@ _BUFFER = Block.of(np.uint8)
 _BLOCKS = (Block.of(np.int64, 2), Block.of(np.int32, 2), Block.of(np.int16, 2), Block.of(np.int8, 2))
 
 walk_batches = LIBRARY.kernel(
-    "sidecar.logformat.kernels", "walk_batches", [_BUFFER, *[None] * 3, *_BLOCKS, *[None] * 6], 5
+    "sidecar.logformat.kernels", "walk_batches", [_BUFFER, *[None] * 3, *_BLOCKS, *[None] * 7], 6
 )
 walk_file = LIBRARY.kernel(
-    "sidecar.logformat.kernels_reading", "walk_file", [*[None] * 3, _BUFFER, *[None] * 3, *_BLOCKS, *[None] * 6], 7
+    "sidecar.logformat.kernels_reading", "walk_file", [*[None] * 3, _BUFFER, *[None] * 3, *_BLOCKS, *[None] * 7], 8
 )
 checksum = LIBRARY.kernel("sidecar.logformat.crc.crc32c", "checksum", [None, _BUFFER, None], 1)

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sidecar.errors import SegmentChanged
-from sidecar.logformat.headers import CRC_FROM, MAGIC_POSITION
+from sidecar.logformat.headers import CRC_FROM, CURRENT_MAGIC, MAGIC_POSITION
 from sidecar.logformat.library import checksum
 
 ReadAt = Callable[[int, memoryview], int]
@@ -92,13 +92,15 @@ class Window:
         """Whether the file holds nothing but zero bytes from the cursor on."""
         return all(not piece.any() for piece in self._pieces(0, self.remaining_bytes))
 
-    def checksum_ahead(self, size_bytes: int) -> int:
-        """The checksum of the batch at the cursor, of which only the header need be buffered."""
-        magic = self.int_at(MAGIC_POSITION, 1)
-        crc = np.uint32(0)
-        for piece in self._pieces(CRC_FROM[magic], size_bytes):
-            crc = np.uint32(checksum(magic, piece, crc))
-        return int(crc)
+    def checksums_ahead(self, size_bytes: int, file_crc: int) -> tuple[int, int]:
+        """Of the batch at the cursor, of which only the header need be buffered: its checksum, and the file's CRC-32C up to
+        its end, continued from `file_crc`."""
+        magic, crc = self.int_at(MAGIC_POSITION, 1), 0
+        begin = CRC_FROM[magic]
+        file_crc = checksum(CURRENT_MAGIC, self.buffer[self.cursor : self.cursor + begin], file_crc)
+        for piece in self._pieces(begin, size_bytes):
+            crc, file_crc = checksum(magic, piece, crc), checksum(CURRENT_MAGIC, piece, file_crc)
+        return crc, file_crc
 
     def _pieces(self, begin: int, end: int) -> Iterator[npt.NDArray[np.uint8]]:
         """The file's bytes `[begin, end)` behind the cursor, read without the window."""

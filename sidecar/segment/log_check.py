@@ -28,7 +28,9 @@ from sidecar.segment.archived_objects import read_parts
 from sidecar.storage.checksums import hex_text
 
 WINDOW_BYTES: Final = MIB
-"""What was read is hashed and decoded while it is in the processor's cache."""
+"""What was read is checked while it is in the processor's cache."""
+_REST_BYTES: Final = 16 * MIB
+"""What follows a problem has been read once already: from a store each read is a request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,30 +131,6 @@ class IndexCheck:
                 )
 
 
-class ChecksummedReads:
-    """Ranged reads for a scanner. Each byte enters one checksum the first time it is read."""
-
-    def __init__(self, read_at: ReadAt, size_bytes: int) -> None:
-        self._read_at = read_at
-        self._size_bytes = size_bytes
-        self._position = 0
-        self._crc = 0
-
-    def read_at(self, position: int, buffer: memoryview) -> int:
-        count = self._read_at(position, buffer[: max(self._size_bytes - position, 0)])
-        if position <= self._position < position + count:
-            self._crc = crc32c(buffer[self._position - position : count], self._crc)
-            self._position = position + count
-        return count
-
-    def finish(self) -> int:
-        """The CRC-32C of all bytes; reads what the scanner left."""
-        rest = memoryview(bytearray(min(WINDOW_BYTES, self._size_bytes - self._position)))
-        while self._position < self._size_bytes and self.read_at(self._position, rest):
-            continue
-        return self._crc
-
-
 def check_log(
     read_at: ReadAt,
     size_bytes: int,
@@ -162,14 +140,14 @@ def check_log(
     file: str,
     indexes_file: str,
 ) -> tuple[int, CorruptFile | None]:
-    """Read every byte of a `.log` once: its CRC-32C, and the first thing wrong with its batches or with these indexes.
+    """The CRC-32C of a `.log`, and the first thing wrong with its batches or with these indexes.
 
-    Checks each batch's checksum, size and offsets, what the batches add up to, and that no index contradicts them.
+    Reads every byte once, but for what follows a problem. Checks each batch's checksum, size and offsets, what the batches
+    add up to, and that no index contradicts them.
     Raises SegmentChanged if the file ends early, and what `read_at` raises.
     """
-    reads = ChecksummedReads(read_at, size_bytes)
     scanner = SegmentScanner(
-        reads.read_at, size_bytes, base_offset=expected.base_offset, file=file, window_bytes=WINDOW_BYTES
+        read_at, size_bytes, base_offset=expected.base_offset, file=file, window_bytes=WINDOW_BYTES
     )
     log, index = LogCheck(expected, file), IndexCheck(expected.base_offset, indexes, indexes_file)
     problem: CorruptFile | None = None
@@ -181,7 +159,16 @@ def check_log(
         index.finish()
     except CorruptFile as error:
         problem = error
-    return reads.finish(), problem
+    return _continued(scanner.crc32c, read_at, scanner.valid_bytes, size_bytes), problem
+
+
+def _continued(crc: int, read_at: ReadAt, position: int, size_bytes: int) -> int:
+    """The CRC-32C of a whole file, from that of its bytes up to `position`. Ends where the file does."""
+    buffer = memoryview(bytearray(min(_REST_BYTES, size_bytes - position)))
+    while position < size_bytes and (count := read_at(position, buffer[: size_bytes - position])) > 0:
+        crc = crc32c(buffer[:count], crc)
+        position += count
+    return crc
 
 
 def fetch_parts(store: ObjectStore, root: str, segment: ArchivedSegment) -> Mapping[PartName, bytes]:

@@ -235,6 +235,27 @@ crc32c = _fastest()
 """CRC-32C of the bytes at addresses `[begin, end)`, continuing from `crc` (0 at first), in the fastest form the target has."""
 
 
+_ZEROS = np.array([zeros_operator(1 << bit) for bit in range(31)])
+"""What as many zero bytes do to a CRC-32C as each bit of a batch's size is worth, (31, 4, 256)."""
+
+
+@native
+def crc32c_combined(first: Word, second: Word, second_bytes: Word) -> Word:
+    """CRC-32C of two stretches in a row, from the CRC of each and the length of the second, below 2^31."""
+    crc, left, bit = np.uint64(np.uint32(first)), np.uint64(second_bytes), np.intp(0)
+    while left:
+        if left & np.uint64(1):
+            crc = np.uint64(
+                _ZEROS[bit, 0, np.intp(crc & np.uint64(0xFF))]
+                ^ _ZEROS[bit, 1, np.intp((crc >> np.uint64(8)) & np.uint64(0xFF))]
+                ^ _ZEROS[bit, 2, np.intp((crc >> np.uint64(16)) & np.uint64(0xFF))]
+                ^ _ZEROS[bit, 3, np.intp((crc >> np.uint64(24)) & np.uint64(0xFF))]
+            )
+        left >>= np.uint64(1)
+        bit += 1
+    return np.uint32(crc ^ np.uint64(np.uint32(second)))
+
+
 @native
 def checksum(magic: Word, buffer: Any, crc: Word) -> Word:
     """Checksum of a whole uint8 array, continuing from `crc`: CRC-32C for magic 2, CRC-32 below."""
