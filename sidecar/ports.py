@@ -86,8 +86,11 @@ class ObjectStore(Protocol):
         `whole`: the object should end within `size_bytes`. If it does, a store with checksums of whole objects checks them.
         """
 
-    def stream(self, key: ObjectKey, chunk_bytes: int = 4 * MIB) -> Iterator[bytes]:
-        """All bytes of an object in order, memory bounded by the chunk. Raises ObjectMissing."""
+    def stream(self, key: ObjectKey, chunk_bytes: int = 4 * MIB, *, checked: bool = True) -> Iterator[bytes]:
+        """All bytes of an object in order, memory bounded by the chunk. Raises ObjectMissing.
+
+        `checked`: at the end they are compared with the store's checksum, where it keeps one. Without it the caller checks them.
+        """
 
     def head(self, key: ObjectKey) -> ObjectFacts | None:
         """Size and checksum, or None if there is no such object."""

@@ -125,9 +125,9 @@ class MeteredStore:
         with self._counted("read"):
             return self._store.read(key, position, size_bytes, whole=whole)
 
-    def stream(self, key: ObjectKey, chunk_bytes: int = 4 * MIB) -> Iterator[bytes]:
+    def stream(self, key: ObjectKey, chunk_bytes: int = 4 * MIB, *, checked: bool = True) -> Iterator[bytes]:
         with self._counted("stream"):
-            yield from self._store.stream(key, chunk_bytes)
+            yield from self._store.stream(key, chunk_bytes, checked=checked)
 
     def head(self, key: ObjectKey) -> ObjectFacts | None:
         with self._counted("head"):

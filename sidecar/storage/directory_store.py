@@ -154,7 +154,7 @@ class DirectoryStore:
             content = file.read(left_bytes if size_bytes is None else min(size_bytes, left_bytes))
         return self._budget.reads.take_read(content)
 
-    def stream(self, key: ObjectKey, chunk_bytes: int = 4 * MIB) -> Iterator[bytes]:
+    def stream(self, key: ObjectKey, chunk_bytes: int = 4 * MIB, *, checked: bool = True) -> Iterator[bytes]:
         with translating_os_errors("read", key, self.url), self._path(key).open("rb") as file:
             while chunk := file.read(chunk_bytes):
                 yield self._budget.reads.take_read(chunk)

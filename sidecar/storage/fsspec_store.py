@@ -108,7 +108,7 @@ class FsspecReader:
             )
         return content
 
-    def stream(self, key: ObjectKey, chunk_bytes: int = 4 * MIB) -> Iterator[bytes]:
+    def stream(self, key: ObjectKey, chunk_bytes: int = 4 * MIB, *, checked: bool = True) -> Iterator[bytes]:
         facts = self.head(key)
         if facts is None:
             raise ObjectMissing(f"read {key} at {self.url}: no such object")

@@ -129,7 +129,7 @@ class StreamedReads:
     def __init__(self, store: ObjectStore, key: ObjectKey) -> None:
         self._store = store
         self._key = key
-        self._chunks = store.stream(key, _CHUNK_BYTES)
+        self._chunks = store.stream(key, _CHUNK_BYTES, checked=False)
         self._rest = memoryview(b"")
         self._position = 0
 

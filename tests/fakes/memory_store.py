@@ -158,7 +158,7 @@ class MemoryStore:
                 raise ObjectMissing(f"{key} does not exist")
             return self.objects[key]
 
-    def stream(self, key: ObjectKey, chunk_bytes: int = 4 * MIB) -> Iterator[bytes]:
+    def stream(self, key: ObjectKey, chunk_bytes: int = 4 * MIB, *, checked: bool = True) -> Iterator[bytes]:
         """See `ObjectStore`."""
         self._begin("stream", key)
         body = self._body(key)

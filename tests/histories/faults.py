@@ -136,9 +136,9 @@ class Link:
         """See `ObjectStore`."""
         return self._call("read", key, lambda: self.store.read(key, position, size_bytes, whole=whole))
 
-    def stream(self, key: ObjectKey, chunk_bytes: int = 4 * MIB) -> Iterator[bytes]:
+    def stream(self, key: ObjectKey, chunk_bytes: int = 4 * MIB, *, checked: bool = True) -> Iterator[bytes]:
         """See `ObjectStore`."""
-        yield from self._call("stream", key, lambda: list(self.store.stream(key, chunk_bytes)))
+        yield from self._call("stream", key, lambda: list(self.store.stream(key, chunk_bytes, checked=checked)))
 
     def head(self, key: ObjectKey) -> ObjectFacts | None:
         """See `ObjectStore`."""

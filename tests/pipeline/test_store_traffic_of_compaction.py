@@ -47,9 +47,9 @@ class CountingStore(MemoryStore):
             self.requests, self.size_bytes = self.requests + 1, self.size_bytes + len(found)
         return found
 
-    def stream(self, key: ObjectKey, chunk_bytes: int = 4 * MIB) -> Iterator[bytes]:
+    def stream(self, key: ObjectKey, chunk_bytes: int = 4 * MIB, *, checked: bool = True) -> Iterator[bytes]:
         self.requests += 1
-        for chunk in super().stream(key, chunk_bytes):
+        for chunk in super().stream(key, chunk_bytes, checked=checked):
             self.size_bytes += len(chunk)
             yield chunk
 

@@ -62,7 +62,7 @@ class SimStore(MemoryStore):
             return body
         return body[position : None if size_bytes is None else position + size_bytes]
 
-    def stream(self, key: ObjectKey, chunk_bytes: int = 4 * MIB) -> Iterator[bytes]:
+    def stream(self, key: ObjectKey, chunk_bytes: int = 4 * MIB, *, checked: bool = True) -> Iterator[bytes]:
         """See `ObjectStore`."""
         yield self._body(key)
 

@@ -181,7 +181,7 @@ def test_a_store_with_wrong_checksums_of_multipart_uploads_is_distinguished_from
     assert "the store reports 00000bad" in str(caught.value)
 
     class ChangesBytes(MemoryStore):
-        def stream(self, key: ObjectKey, chunk_bytes: int = 1) -> Iterator[bytes]:
+        def stream(self, key: ObjectKey, chunk_bytes: int = 1, *, checked: bool = True) -> Iterator[bytes]:
             yield b"other bytes"
 
         def read(

@@ -245,6 +245,8 @@ def test_bytes_changed_in_the_store_or_on_the_way_back_are_noticed(versitygw_end
         with pytest.raises(ObjectDamaged, match="verify the archive"):
             list(store.stream(KEY))
         proxy.faults = [Fault("GET", Break.FLIP_BIT_OF_ANSWER, "segments")]
+        assert b"".join(store.stream(KEY, checked=False)) != BIG
+        proxy.faults = [Fault("GET", Break.FLIP_BIT_OF_ANSWER, "segments")]
         with pytest.raises(ObjectDamaged, match="verify the archive"):
             store.read(KEY, 0, len(BIG) + 1, whole=True)
 

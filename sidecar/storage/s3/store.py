@@ -138,9 +138,9 @@ class S3Store:
         """See `ObjectStore`. Fewer bytes than asked for where the object ends."""
         return self._budget.reads.take_read(read_range(self._s3, key, position, size_bytes, whole=whole))
 
-    def stream(self, key: ObjectKey, chunk_bytes: int = 4 * MIB) -> Iterator[bytes]:
+    def stream(self, key: ObjectKey, chunk_bytes: int = 4 * MIB, *, checked: bool = True) -> Iterator[bytes]:
         """See `ObjectStore`. Raises ObjectDamaged if length or checksum are not those of the object's headers."""
-        for chunk in stream(self._s3, key, chunk_bytes):
+        for chunk in stream(self._s3, key, chunk_bytes, checked=checked):
             yield self._budget.reads.take_read(chunk)
 
     def head(self, key: ObjectKey) -> ObjectFacts | None:
