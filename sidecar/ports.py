@@ -58,9 +58,10 @@ class UnfinishedUpload:
 
 
 class UploadSource(Protocol):
-    """Bytes to upload, readable at any position from several threads at once."""
+    """Bytes to upload, readable at any position from several threads at once. `name`: for messages."""
 
     size_bytes: int
+    name: str
 
     def read_at(self, position: int, size_bytes: int) -> bytes | memoryview:
         """Exactly `size_bytes` bytes from `position`; raises SegmentChanged if the source has become shorter."""

@@ -12,7 +12,7 @@ from sidecar.archive.commit import Commit
 from sidecar.archive.keys import below
 from sidecar.archive.state import PartitionState
 from sidecar.clock import HasClock
-from sidecar.commits.checked_upload import send, send_bytes, send_checked
+from sidecar.commits.checked_upload import require_same, send_bytes, send_checked
 from sidecar.commits.commit_window import AgeCheck
 from sidecar.commits.stored_commits import StoredCommits
 from sidecar.errors import FROM_STORE, SidecarError
@@ -33,7 +33,7 @@ def upload_segment(tools: AttemptPorts, prepared: PreparedSegment) -> ArchivedSe
     """Upload `.log`, then `.indexes`, under the attempt's fresh keys, and check both.
 
     Until a commit names them, the objects belong to no segment; the journal lists them, so that a crash leaves none unlisted.
-    Raises StoreError, SegmentChanged.
+    Raises StoreError; SegmentChanged if other bytes were sent, now or by the resumed attempt, than were checked.
     """
     segment, begun_s = prepared.segment, tools.clock.monotonic_s()
     tools.emit(SegmentUploadStarted(segment))
@@ -46,20 +46,17 @@ def upload_segment(tools: AttemptPorts, prepared: PreparedSegment) -> ArchivedSe
 
 
 def _upload(tools: AttemptPorts, prepared: PreparedSegment) -> ArchivedSegment:
-    attempt = prepared.attempt
-    log_crc32c = attempt.log_crc32c
-    if log_crc32c is None:
+    attempt, source, checked_crc32c = prepared.attempt, prepared.log_source, prepared.log_crc32c
+    if attempt.log_crc32c is None:
         tools.journal.begin(attempt)
         key = below(attempt.root, attempt.log_key)
-        if prepared.copy is None:
-            log_crc32c, _ = send(tools.store, key, prepared.log_source)
-        else:
-            log_crc32c = prepared.copy.crc32c
-            send_checked(tools.store, key, prepared.log_source, log_crc32c)
-        tools.journal.log_uploaded(attempt.segment_id, log_crc32c)
+        send_checked(tools.store, key, source, checked_crc32c, reads_back=prepared.copy is not None)
+        tools.journal.log_uploaded(attempt.segment_id, checked_crc32c)
+    else:
+        require_same(source.name, checked_crc32c, attempt.log_crc32c)
     key = below(attempt.root, attempt.indexes_key)
     send_bytes(tools.store, key, prepared.indexes)
-    return prepared.archived(log_crc32c)
+    return prepared.archived()
 
 
 def resumable(attempt: Attempt, ages: AgeCheck) -> bool:

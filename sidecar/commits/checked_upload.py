@@ -1,4 +1,4 @@
-"""Uploads that are read back: nothing is committed of which the store does not have what was sent."""
+"""Uploads that are checked: nothing is committed of which the store does not have what was checked before."""
 
 from __future__ import annotations
 
@@ -6,46 +6,49 @@ from functools import reduce
 
 from crc32c import crc32c
 
-from sidecar.errors import ObjectDamaged, ObjectMissing
+from sidecar.errors import ObjectDamaged, ObjectMissing, SegmentChanged
 from sidecar.model import ObjectKey
 from sidecar.ports import ObjectStore, UploadSource
 from sidecar.storage.checksums import hex_text
 from sidecar.storage.source import BytesSource
 
 
-def send_checked(store: ObjectStore, key: ObjectKey, source: UploadSource, checksum: int) -> None:
-    """Upload an object whose CRC-32C is known, and prove that the store holds exactly those bytes.
+def send_checked(
+    store: ObjectStore, key: ObjectKey, source: UploadSource, checked_crc32c: int, *, reads_back: bool = False
+) -> None:
+    """Upload an object under a fresh key, and prove that the store has exactly the bytes that were checked.
 
-    Where the store keeps no checksum of whole objects, all bytes are read back. Raises StoreError, and what the source raises.
+    Args:
+        checked_crc32c: of all bytes of the source, as they were when they were checked.
+        reads_back: read all bytes back where the store keeps no checksum of whole objects. Else only their number is compared.
+
+    Raises SegmentChanged if the source has other bytes by now, StoreError, and what the source raises.
     """
-    sent, stored = send(store, key, source)
-    if stored is None:
-        stored = reduce(lambda crc, piece: crc32c(piece, crc), store.stream(key), 0)
-    if (sent, stored) != (checksum, checksum):
-        raise ObjectDamaged(
-            f"{key}: CRC-32C {checksum:08x} was checked, {sent:08x} was sent, {stored:08x} is stored: nothing was committed. "
-            f"Check the store's disks and proxies with doctor --area store"
-        )
-
-
-def send(store: ObjectStore, key: ObjectKey, source: UploadSource) -> tuple[int, int | None]:
-    """Upload an object under a fresh key and ask for it: the CRC-32C that was sent, and the store's, None if it keeps none.
-
-    Raises StoreError, and what the source raises.
-    """
-    receipt = store.upload(key, source)
+    require_same(source.name, checked_crc32c, store.upload(key, source).crc32c)
     facts = store.head(key)
     if facts is None:
         raise ObjectDamaged(
             f"{key}: the store confirmed the upload, but has no such object: nothing was committed. Run doctor "
             "--area store"
         )
-    if facts.size_bytes != source.size_bytes or facts.crc32c not in (None, receipt.crc32c):
+    stored = facts.crc32c
+    if stored is None and reads_back:
+        stored = reduce(lambda crc, piece: crc32c(piece, crc), store.stream(key), 0)
+    if facts.size_bytes != source.size_bytes or stored not in (None, checked_crc32c):
         raise ObjectDamaged(
-            f"{key}: the store has {facts.size_bytes} bytes with CRC-32C {hex_text(facts.crc32c)}, the sidecar sent "
-            f"{source.size_bytes} bytes with {hex_text(receipt.crc32c)}: nothing was committed. Run doctor --area store"
+            f"{key}: the store has {facts.size_bytes} bytes with CRC-32C {hex_text(stored)}, the sidecar sent "
+            f"{source.size_bytes} bytes with {hex_text(checked_crc32c)}: nothing was committed. Run doctor --area store"
         )
-    return receipt.crc32c, facts.crc32c
+
+
+def require_same(file: str, checked_crc32c: int, sent_crc32c: int) -> None:
+    """Raise SegmentChanged unless what was sent of a file is what was checked: a disk or memory may fail between two reads."""
+    if sent_crc32c != checked_crc32c:
+        raise SegmentChanged(
+            f"{file}: had CRC-32C {hex_text(checked_crc32c)} when it was checked, and {hex_text(sent_crc32c)} when it was "
+            f"uploaded: two reads gave different bytes. Nothing was committed. Try again; if it happens again, check the "
+            f"disk and the memory of this host"
+        )
 
 
 def send_bytes(store: ObjectStore, key: ObjectKey, body: bytes) -> None:

@@ -103,6 +103,7 @@ class _BreaksOff:
     """An `UploadSource` that fails behind its first part."""
 
     size_bytes: int = 2 * _PART_BYTES
+    name: str = "a test object"
 
     def read_at(self, position: int, size_bytes: int) -> bytes:
         if position + size_bytes > _PART_BYTES:

@@ -169,10 +169,9 @@ def _copy_segment(files: PartitionFiles, file: LogFile, directory: Path) -> None
     """A segment as it is, with the indexes that it has. Raises CorruptFile, and what `copy_file` raises."""
     copy = directory / file.path.name
     copy_file(file.path, copy, file.size_bytes)
-    if not file.growing:  # The survey has checked the active one, and no stage reads the others.
-        for _ in (scanner := scan_file(copy, base_offset=file.base_offset, file=str(file.path))):
-            continue
-        scanner.require_exact()
+    for _ in (scanner := scan_file(copy, base_offset=file.base_offset, file=str(file.path))):
+        continue
+    scanner.require_exact()
     for suffix in (Suffix.OFFSET_INDEX, Suffix.TIME_INDEX, Suffix.TRANSACTION_INDEX):
         _copy_if_there(files.directory / file_name(file.base_offset, suffix), directory)
 

@@ -61,8 +61,13 @@ class PreparedSegment:
         segment = self.segment
         return self.files.source(self.descriptor, segment.size_bytes, str(segment.log.path), segment.start_position)
 
-    def archived(self, log_crc32c: int) -> ArchivedSegment:
-        """The entry for the commit, once the checksum of the `.log` object is known."""
+    @property
+    def log_crc32c(self) -> int:
+        """CRC-32C of the `.log` object: of all its bytes, as they were checked."""
+        return self.reading.log_crc32c if self.copy is None else self.copy.crc32c
+
+    def archived(self) -> ArchivedSegment:
+        """The entry for the commit, once both objects are in the store."""
         segment, epochs = self.segment, self.reading.leader_epochs
         of_raw = self.reading.built
         built = of_raw if self.copy is None else self.copy.built
@@ -75,7 +80,7 @@ class PreparedSegment:
             end_offset=end_offset,
             log_key=self.attempt.log_key,
             indexes_key=self.attempt.indexes_key,
-            parts=(log_part(self.log_source.size_bytes, log_crc32c), *self.index_parts),
+            parts=(log_part(self.log_source.size_bytes, self.log_crc32c), *self.index_parts),
             leader_epochs=(
                 epochs.entries_for_segment(segment.base_offset, end_offset)
                 if covered

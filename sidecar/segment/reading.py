@@ -105,11 +105,12 @@ def _choose(
 class SegmentReading:
     """What one pass over a segment gave.
 
-    `leader_epochs`: epochs that cover the segment. `state`: the producers at its end.
+    `log_crc32c`: of all its bytes. `leader_epochs`: epochs that cover the segment. `state`: the producers at its end.
     `looks_cleaned`: compaction has been here, so replay may know less than the broker did.
     `missing_tail`: offsets `[from, to)` between the last batch and the next segment, though nothing else is missing.
     """
 
+    log_crc32c: int
     built: BuiltIndexes
     indexes: ChosenIndexes
     leader_epochs: LeaderEpochs
@@ -184,6 +185,7 @@ def read_segment(task: ReadingTask, descriptor: int, taken: Callable[[int], None
     tail = (expected_offset, segment.end_offset) if expected_offset < segment.end_offset else None
     built = builder.finish(completed)
     return SegmentReading(
+        log_crc32c=scanner.crc32c,
         built=built,
         indexes=indexes.finish(built),
         leader_epochs=_epochs(segment, checkpoint, built),

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from typing import TypeVar
 
 from sidecar.errors import PartitionError, SegmentChanged
+
+Wanted = TypeVar("Wanted")
+Found = TypeVar("Found")
 
 
 class FileSource:
@@ -17,32 +22,37 @@ class FileSource:
     def __init__(self, descriptor: int, size_bytes: int, name: str = "", start_position: int = 0) -> None:
         """Args: name: of the file, for messages."""
         self.size_bytes = size_bytes
+        self.name = name or f"file descriptor {descriptor}"
         self._descriptor = descriptor
         self._start_position = start_position
-        self._name = name or f"file descriptor {descriptor}"
 
     def read_at(self, position: int, size_bytes: int) -> bytes:
         """See `UploadSource`. Raises PartitionError if the file system fails to read."""
-        buffer = bytearray(size_bytes)
-        self.read_into(position, memoryview(buffer))
-        return bytes(buffer)
+        found = b""
+        while len(found) < size_bytes:
+            found += self._read(os.pread, size_bytes - len(found), position + len(found))
+        return found
 
     def read_into(self, position: int, buffer: memoryview) -> None:
         """Fill all of a buffer, so that memory can be used again. As `read_at`; SegmentChanged if the file has become shorter."""
         filled_bytes = 0
-        position += self._start_position
         while filled_bytes < len(buffer):
-            try:
-                read_bytes = os.preadv(self._descriptor, [buffer[filled_bytes:]], position + filled_bytes)
-            except OSError as error:
-                raise PartitionError(f"{self._name}, at byte {position}: cannot be read: {error.strerror}") from error
-            if read_bytes == 0:
-                listed_bytes = self._start_position + self.size_bytes
-                raise SegmentChanged(
-                    f"{self._name}: ends at byte {position + filled_bytes} but had {listed_bytes} bytes when it was"
-                    " listed; it was truncated or replaced; the next scan lists it again"
-                )
-            filled_bytes += read_bytes
+            filled_bytes += self._read(os.preadv, [buffer[filled_bytes:]], position + filled_bytes)
+
+    def _read(self, read: Callable[[int, Wanted, int], Found], wanted: Wanted, position: int) -> Found:
+        """What a call of the system gives; it may be less than wanted."""
+        position += self._start_position
+        try:
+            found = read(self._descriptor, wanted, position)
+        except OSError as error:
+            raise PartitionError(f"{self.name}, at byte {position}: cannot be read: {error.strerror}") from error
+        if not found:
+            listed_bytes = self._start_position + self.size_bytes
+            raise SegmentChanged(
+                f"{self.name}: ends at byte {position} but had {listed_bytes} bytes when it was"
+                " listed; it was truncated or replaced; the next scan lists it again"
+            )
+        return found
 
 
 class BytesSource:
@@ -50,6 +60,7 @@ class BytesSource:
 
     def __init__(self, body: bytes) -> None:
         self.size_bytes = len(body)
+        self.name = "memory"
         self._body = body
 
     def read_at(self, position: int, size_bytes: int) -> bytes:

@@ -11,10 +11,12 @@ import pytest
 
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction_strategy import Strategy
-from sidecar.errors import SettingsError
+from sidecar.errors import CorruptFile, SettingsError
 from sidecar.logformat.bodies.building import build_batch
 from sidecar.logformat.bodies.legacy import build_legacy_message
 from sidecar.logformat.bodies.record import Record
+from sidecar.rewriting import directory
+from sidecar.rewriting.work_files import copy_file
 from tests.compaction.directories import DAY_MS, check_against_reference, compacted, tree
 from tests.golden import VERSIONS, golden, partitions, wall_clock_ms
 from tests.oracle.log_shape import CLEANER
@@ -191,3 +193,27 @@ def test_an_empty_active_segment_is_kept_because_it_says_where_the_log_ends(tmp_
     assert compaction.survey.log_end_offset == 9
     assert (tmp_path / "out" / f"{9:020d}.log").read_bytes() == b""
     assert (tmp_path / "out" / f"{9:020d}.snapshot").exists()
+
+
+@pytest.mark.parametrize("tail_bytes", [0, 100])
+def test_a_damaged_copy_of_the_active_segment_is_not_delivered(
+    tail_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = tmp_path / "topic-0"
+    source.mkdir()
+    batches = [build_batch([Record(base, 0, b"key", bytes(90))], leader_epoch=0) for base in range(3)]
+    (source / f"{0:020d}.log").write_bytes(batches[0])
+    active = source / f"{1:020d}.log"
+    active.write_bytes(batches[1] + batches[2][:tail_bytes])  # a broker is writing there
+    compacted(source, tmp_path / "sound", CompactionRules(0))
+    assert (tmp_path / "sound" / active.name).read_bytes() == batches[1]
+
+    def damaged(path: Path, target: Path, size_bytes: int) -> None:
+        copy_file(path, target, size_bytes)
+        if path == active:
+            target.write_bytes(target.read_bytes()[:-1] + b"?")
+
+    monkeypatch.setattr(directory, "copy_file", damaged)
+    with pytest.raises(CorruptFile, match="checksum"):
+        compacted(source, tmp_path / "out", CompactionRules(0))
+    assert not (tmp_path / "out").exists()

@@ -139,7 +139,8 @@ class SimArchiveCompactor(ArchiveCompactor):
         )
         key = below(root, segment.log_key)
         try:
-            send_checked(store, key, CopySource(content, len(content), key), segment.parts[0].crc32c)
+            source = CopySource(content, len(content), key)
+            send_checked(store, key, source, segment.parts[0].crc32c, reads_back=True)
             send_bytes(store, below(root, segment.indexes_key), indexes)
         except SidecarError:
             store.delete([key, below(root, segment.indexes_key)])

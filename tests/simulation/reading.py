@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
+from crc32c import crc32c
+
 from producer_state.table import ProducerTable
 from sidecar.errors import CorruptFile, SegmentChanged
 from sidecar.logformat.indexes.rebuild import BuiltIndexes
 from sidecar.logformat.leader_epochs import complete, epochs_of
 from sidecar.segment.reading import ChosenIndexes, ReadingTask, SegmentReading
-from tests.simulation.batches import BATCH_BYTES, Batch, apply
+from tests.simulation.batches import BATCH_BYTES, Batch, apply, encode
 from tests.simulation.disk import SimDisk
 
 
@@ -72,6 +74,7 @@ class SimReader:
         tail = (expected_offset, segment.end_offset) if expected_offset < segment.end_offset else None
         built = built_from(batches)
         return SegmentReading(
+            log_crc32c=crc32c(encode(batches)),
             built=built,
             indexes=ChosenIndexes(b"", b"", None, ()),
             leader_epochs=complete(task.checkpoint, built.epochs_from_base, segment.base_offset),

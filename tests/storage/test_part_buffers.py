@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -62,3 +63,16 @@ def test_a_shrunken_file_gives_its_buffer_back(tmp_path: Path) -> None:
             with pytest.raises(SegmentChanged, match=rf"f: ends at byte {PART} "), buffers.part(source, PART, PART):
                 pytest.fail("a part without bytes was handed out")
     assert (buffers._lent, buffers._free) == (0, [])
+
+
+def test_what_is_read_of_a_file_is_in_memory_once(tmp_path: Path) -> None:
+    size_bytes = 8 << 20
+    (tmp_path / "f").write_bytes(bytes(size_bytes))
+    with (tmp_path / "f").open("rb") as file:
+        source = FileSource(file.fileno(), size_bytes)
+        tracemalloc.start()
+        try:
+            assert len(source.read_at(0, size_bytes)) == size_bytes
+            assert tracemalloc.get_traced_memory()[1] < size_bytes * 1.2
+        finally:
+            tracemalloc.stop()

@@ -216,6 +216,16 @@ def test_reading_is_given_up_in_the_end(store: S3Store, proxy: FaultProxy) -> No
         store.read(KEY)
 
 
+def test_bytes_changed_on_the_way_are_an_error_where_one_attempt_is_allowed(
+    s3_endpoint: str, proxy: FaultProxy
+) -> None:
+    with s3_store(proxy.endpoint_url, new_bucket(s3_endpoint), attempts=1) as store:
+        proxy.faults = [Fault("PUT", Break.STATUS, status=400, code="BadDigest")]
+        with pytest.raises(ObjectDamaged, match="bytes changed"):
+            store.upload(KEY, BytesSource(BODY))
+        assert store.upload(KEY, BytesSource(BODY)).requests == 1
+
+
 @pytest.mark.real
 def test_bytes_changed_on_the_way_are_refused_by_the_store_and_sent_again(versitygw_endpoint: str) -> None:
     bucket = new_bucket(versitygw_endpoint)

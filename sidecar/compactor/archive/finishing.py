@@ -94,7 +94,8 @@ def _finish(task: FinishTask) -> ArchivedSegment:
         store = process_store.store_of(last.store)
         log_at, indexes_at = below(last.root, segment.log_key), below(last.root, segment.indexes_key)
         try:
-            send_checked(store, log_at, FileSource(log.file.fileno(), log.size_bytes, log_at), segment.parts[0].crc32c)
+            source = FileSource(log.file.fileno(), log.size_bytes, log_at)
+            send_checked(store, log_at, source, segment.parts[0].crc32c, reads_back=True)
             send_bytes(store, indexes_at, indexes)
         except SidecarError:
             with suppress(SidecarError):

@@ -34,7 +34,7 @@ REMEDIES = {
     "RightMissing": "Grant the permission with the command in the text; docs/how-to/connect-to-a-broker.md lists all of them.",
     "RowsLost": "None if it passes: nothing was replaced, and compaction runs again. Otherwise set spark.engine to local.",
     "OffsetsLost": "Find out why uploads were late, or what deleted files. Archiving goes on; the gap stays recorded.",
-    "SegmentChanged": "None: the broker replaced the file, and the next scan reads it again.",
+    "SegmentChanged": "None if it passes: the file changed, and the next scan reads it again. Otherwise follow the message.",
     "SettingsError": "Correct the setting in the message. A reload applies it, or reports that it needs a restart.",
     "SnapshotMismatch": "None for the archive: it has a correct one. tiered-sidecar snapshots check LOG_DIR names the producers.",
     "StartFailed": "Follow the message. The start is tried again by itself, at once when the settings file changes.",

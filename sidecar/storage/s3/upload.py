@@ -89,7 +89,7 @@ class Upload:
                 self.s3.retrier.pause(failures)
             except ObjectDamaged:
                 # Refused for its checksum, so not stored: bytes changed on the way may arrive intact the next time.
-                if failures > 1:
+                if failures > 1 or failures == self.s3.retrier.attempts:
                     raise
             except SidecarError as error:
                 # A repeated put finds its own object, a repeated completion finds its upload gone or is refused: an earlier
