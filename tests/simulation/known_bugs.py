@@ -12,16 +12,17 @@ from sidecar.archive import fold
 from sidecar.archive.commit import Commit
 from sidecar.archive.seam import Seam
 from sidecar.clock import Clock
-from sidecar.commits import archive_view, commit_log, continuity
+from sidecar.commits import archive_view, attempts, commit_log, continuity
 from sidecar.commits.commit_log import CommitLog
 from sidecar.commits.commit_window import CommitWindow
 from sidecar.commits.stored_commits import StoredCommits
 from sidecar.compactor import before_upload, gc
 from sidecar.compactor.before_upload import BeforeUpload, CopyGroup
 from sidecar.errors import ObjectExists
-from sidecar.model import PartitionFiles, SegmentFiles
+from sidecar.model import ObjectKey, PartitionFiles, SegmentFiles
 from sidecar.partition import copy_task
 from sidecar.partition.plan import PartitionPlan, plan_partition
+from sidecar.ports import ObjectStore, UploadSource
 from sidecar.retention import deleted_records, pinned_log
 from sidecar.runner import checks, copy_executor, partition_archiver
 from sidecar.segment import prepare
@@ -64,6 +65,14 @@ def _put_without_proof(stored: StoredCommits, _clock: Clock, commit: Commit, bod
     except ObjectExists:
         return True
     return True
+
+
+def _sent_unchecked(
+    store: ObjectStore, key: ObjectKey, source: UploadSource, _checked_crc32c: int, *, reads_back: bool = False
+) -> None:
+    """Whatever the second read of a file gives."""
+    assert reads_back in {False, True}
+    store.upload(key, source)
 
 
 def _group_or_its_first_segments(waiting: BeforeUpload, segments: Sequence[SegmentFiles]) -> CopyGroup | None:
@@ -141,6 +150,8 @@ KNOWN_BUGS: Final[dict[str, Bug]] = {
     ),
     # gc took what is named for garbage.
     "gc-names-nothing": Bug("live-object-missing", ((gc, "_named", lambda _state: frozenset()),), 5),
+    # What was sent was not compared with what was checked.
+    "sent-unchecked": Bug("live-object-damaged", ((attempts, "send_checked", _sent_unchecked),), 20),
     # A put that was refused because the number was taken was taken for ours.
     "put-taken-for-ours": Bug("live-object-missing", ((commit_log, "put_once", _put_without_proof),), 50, 13),
     # A leader of the past could commit.

@@ -18,11 +18,33 @@ Late = list[Callable[[], None]]
 """Requests that are still on their way, though their senders heard of errors."""
 
 
+@dataclass(frozen=True, slots=True)
+class Misread:
+    """An `UploadSource` whose last bit is another one."""
+
+    of: UploadSource
+
+    @property
+    def size_bytes(self) -> int:
+        return self.of.size_bytes
+
+    @property
+    def name(self) -> str:
+        return self.of.name
+
+    def read_at(self, position: int, size_bytes: int) -> bytes:
+        """See `UploadSource`."""
+        found = bytearray(self.of.read_at(position, size_bytes))
+        found[-1] ^= position + size_bytes == self.size_bytes
+        return bytes(found)
+
+
 @dataclass(slots=True)
 class SimLink(Link):
     """`late`: those of all processes. `is_late`: a small put that fails before it takes hold does so later, if it still can.
 
-    `lies`: the store confirms so many commits that it does not keep. `operation`: of the newest call.
+    `lies`: the store confirms so many commits that it does not keep. `misreads`: so many logs are read with another bit when
+    they are sent. `operation`: of the newest call.
     `is_unsafe`: the races of puts would find two winners. `is_proven`: they have found none since the process began.
     `interrupt_operation`: only such calls count for `interrupt_at`; "" for all. `is_confirmed`: whether the broker has said, for
     the commit with this key and no other, that it leads. `committing`: called with key and body of each commit before its put.
@@ -31,6 +53,7 @@ class SimLink(Link):
     late: Late = field(default_factory=list)
     is_late: bool = False
     lies: int = 0
+    misreads: int = 0
     is_unsafe: bool = False
     is_proven: bool = True
     operation: str = ""
@@ -99,11 +122,14 @@ class SimLink(Link):
         begun = UnfinishedUpload(key, str(self.calls), self.store.clock.now_ms())
         if has_parts := key.endswith(LOG_SUFFIX):
             unfinished.append(begun)
+        if is_misread := has_parts and self.misreads > 0 and source.size_bytes > 0:
+            self.misreads -= 1
+            self.injected["Misread", "upload", False] += 1
 
         def complete() -> UploadReceipt:
             if has_parts and begun not in unfinished:
                 raise StoreMissing(f"{key}: the upload was aborted")
-            receipt = self.store.upload(key, source)
+            receipt = self.store.upload(key, Misread(source) if is_misread else source)
             if has_parts:
                 unfinished.remove(begun)
             return receipt

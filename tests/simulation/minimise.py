@@ -141,6 +141,8 @@ def _simpler_round(step: Round) -> Iterator[Step]:
         yield replace(step, moves=None, checks=True)
     if step.lies:
         yield replace(step, lies=0)
+    if step.misreads:
+        yield replace(step, misreads=0)
     if step.is_unsafe:
         yield replace(step, is_unsafe=False)
     if step.order is not None:

@@ -340,6 +340,19 @@ def _with_lies(random: Random, schedule: Schedule) -> Schedule:
     return replace(schedule, steps=mapped(schedule.steps, lied_to))
 
 
+def _with_misreads(random: Random, schedule: Schedule) -> Schedule:
+    """A disk gives other bytes of a segment when it is read again to be sent."""
+    if random.random() < 0.9:
+        return schedule
+
+    def misread(step: Step) -> Step:
+        if not isinstance(step, Round) or random.random() > 0.3:
+            return step
+        return replace(step, misreads=random.randint(1, 2))
+
+    return replace(schedule, steps=mapped(schedule.steps, misread))
+
+
 def _with_unsafe_stores(random: Random, schedule: Schedule) -> Schedule:
     """The probe's races find two winners, where they have not ended well since the process began."""
     if random.random() < 0.8:
@@ -418,6 +431,7 @@ MORE_FAULTS: Final[dict[str, Add]] = {
     "backoffs": _with_backoffs,
     "few pins": _with_few_pins,
     "lies": _with_lies,
+    "misreads": _with_misreads,
     "unsafe stores": _with_unsafe_stores,
     "refused gaps": _with_refused_gaps,
     "cleaners": _with_cleaners,

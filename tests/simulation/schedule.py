@@ -189,7 +189,7 @@ class Round:
 
     `is_asleep`: its broker says what it said at the last round, perhaps that it leads. `is_late`: see `SimLink`. `moves`: it
     gets no further than that, and goes on in a later round; None: to the end. `order`, `checks`: see `Sidecar.run`.
-    `lies`, `is_unsafe`: see `SimLink`. `full`: writes of the journal from the first to the last that find no room.
+    `lies`, `misreads`, `is_unsafe`: see `SimLink`. `full`: writes of the journal from the first to the last that find no room.
     """
 
     broker: int | None = None
@@ -202,6 +202,7 @@ class Round:
     order: int | None = None
     checks: bool = True
     lies: int = 0
+    misreads: int = 0
     is_unsafe: bool = False
     full: tuple[int, int] | None = None
 

@@ -392,7 +392,7 @@ class World:
     def _arm(self, link: SimLink, step: Process) -> None:
         link.arm(step.faults, is_stale=step.is_stale and self.store.gives_times)
         link.is_late = step.is_late
-        link.lies = step.lies if isinstance(step, Round) else 0
+        link.lies, link.misreads = (step.lies, step.misreads) if isinstance(step, Round) else (0, 0)
         link.is_unsafe = isinstance(step, Round) and step.is_unsafe
         meanwhile = step.meanwhile
         if meanwhile is not None:
