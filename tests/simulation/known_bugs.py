@@ -24,6 +24,7 @@ from sidecar.partition import copy_task
 from sidecar.partition.plan import PartitionPlan, plan_partition
 from sidecar.ports import ObjectStore, UploadSource
 from sidecar.retention import deleted_records, pinned_log
+from sidecar.retention.loss_tracker import LossTracker
 from sidecar.runner import checks, copy_executor, partition_archiver
 from sidecar.segment import prepare
 from sidecar.segment.bundle import PreparedSegment
@@ -185,6 +186,8 @@ KNOWN_BUGS: Final[dict[str, Bug]] = {
     ),
     # The same of offsets at the end of a segment, behind which a file is gone.
     "lost-file-recorded-unasked": Bug("passed-over", ((prepare, "lost_tail", _lost_tail_in_any_case),), 50),
+    # What went of a log before its first commit was never reported.
+    "loss-below-the-archive": Bug("loss-not-reported", ((LossTracker, "report", _nothing),), 2_000, 170),
     # What a cleaner had taken from the end of a segment was recorded as lost.
     "cleaned-tail-lost": Bug("false-loss", ((prepare, "lost_tail", _lost_tail_in_any_case),), 500, 254),
     # A directory was believed while a cleaner replaced segments in it: what had no name then was passed over.

@@ -72,6 +72,10 @@ class LossReports:
             if is_archived and writer is not None and writer.broker_id == broker:
                 raise Finding("false-loss-report", f"{event}: {segment} is archived")
 
+    def spans(self, topic_partition: TopicPartition) -> list[tuple[int, int]]:
+        """What was reported of a partition."""
+        return [(begin, end) for found, begin, end in self._reported if found == topic_partition]
+
     def forget(self, topic_partition: TopicPartition) -> None:
         """The topic was created again: its offsets are others."""
         self._reported = {span: found for span, found in self._reported.items() if span[0] != topic_partition}

@@ -78,6 +78,7 @@ from tests.simulation.schedule import (
     Wait,
 )
 from tests.simulation.store import SimStore
+from tests.simulation.unrecorded import UnrecordedLosses
 from tests.simulation.volume import MemoryJournal
 
 TOPIC_ID: Final = id_of((7).to_bytes(16, "big"))
@@ -117,7 +118,7 @@ class World:
         self._late: Late = []
         self._landed = 0
         self._recreated = set[TopicPartition]()
-        self._reports, self._pins = LossReports(), PinWatch()
+        self._reports, self._pins, self._unrecorded = LossReports(), PinWatch(), UnrecordedLosses()
         self._report: CycleReport | None = None
         self._errors: dict[tuple[int, TopicPartition], SidecarError | None] = {}
         self.time = VirtualTime()
@@ -196,6 +197,8 @@ class World:
         sidecar, report = self._beside(step.broker), self._report
         if report is None or step.meanwhile is not None or self._is_disturbed(sidecar):
             return
+        for cluster in self.partitions:
+            self._unrecorded.see(sidecar, cluster, self.checkers[cluster.lineage.root])
         if sidecar.setup.pins == ENOUGH_PINS and not sidecar.setup.compacts:
             outcomes = {found.files.topic_partition: found for found in (*report.backed_off, *report.outcomes)}
             self._pins.check(sidecar, self.partitions, self.checkers, outcomes)
@@ -360,6 +363,8 @@ class World:
         if not sidecar.is_busy:
             sidecar.kill(forgets=forgets)
             sidecar.begin()
+            if forgets:
+                self._unrecorded.forget(sidecar.number)
 
     def _stop(self, sidecar: Sidecar) -> None:
         sidecar.is_busy = True
@@ -594,6 +599,10 @@ class World:
             late = next(cluster for cluster in self.partitions if not self._is_archived(cluster))
             span = f"up to {self._end_offset(late)} of {late.led.segments[-1].base_offset}"
             raise Finding("not-archived", f"{late.topic_partition} {span}, {self._logs[-3:]}")
+        for cluster in self.partitions:
+            checker, name = self.checkers[cluster.lineage.root], cluster.topic_partition
+            if not checker.is_forked and self._errors.get((cluster.leader, name)) is None:
+                self._unrecorded.require_reported(cluster.leader, checker, self._reports.spans(name))
         for number in range(len(self.partitions)):
             self._collect_all(number)
         for checker in self.checkers.values():
