@@ -229,5 +229,15 @@ class SimDisk:
         beat: Callable[[], None],
         taken: Callable[[int], None],
     ) -> OpenTransactions | None:
-        """See `LogDisk`. Never called: brokers are always asked here."""
-        raise NotImplementedError(f"{files.topic_partition}: {waiting} below {stable_end_offset}, {beat}, {taken}")
+        """See `LogDisk`."""
+        beat()
+        behind = [batch for batch in self._replica(files.directory).batches() if batch.base_offset < stable_end_offset]
+        taken(len(behind) * BATCH_BYTES)
+        found = (batch for batch in behind if batch.base_offset >= waiting.segment.end_offset)
+        ended = {batch.producer_id for batch in found if batch.is_marker}
+        first_offsets = {number: offset for number, offset in waiting.first_offsets.items() if number not in ended}
+        return (
+            replace(waiting, first_offsets=first_offsets, stable_end_offset=stable_end_offset)
+            if first_offsets
+            else None
+        )

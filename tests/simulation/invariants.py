@@ -223,7 +223,7 @@ class Checker:
         self._check_transactions(segment)
 
     def _check_records(self, state: PartitionState) -> None:
-        """What compaction took has another committed record of its key above it, and that one is archived."""
+        """What our compaction took has another committed record of its key above it, and that one is archived."""
         truth, archived, kept = self.cluster.truth, set[int](), set[int]()
         for segment in state.segments:
             body = self.store.objects.get(below(self.root, segment.log_key), b"")
@@ -236,6 +236,7 @@ class Checker:
                 kept.add(batch.key)
             elif (
                 batch.key not in kept
+                and batch.content not in truth.cleaned
                 and batch.base_offset >= truth.deleted_before_offset
                 and any(begin <= batch.base_offset < end for begin, end in spans)
             ):

@@ -188,6 +188,10 @@ KNOWN_BUGS: Final[dict[str, Bug]] = {
     "lost-file-recorded-unasked": Bug("passed-over", ((prepare, "lost_tail", _lost_tail_in_any_case),), 50),
     # What went of a log before its first commit was never reported.
     "loss-below-the-archive": Bug("loss-not-reported", ((LossTracker, "report", _nothing),), 2_000, 170),
+    # Without a connection, a segment was archived while its transaction was open.
+    "open-transaction-archived": Bug(
+        "undecided", ((copy_executor, "open_transactions", lambda _segment, _at_end: None),), 1_000
+    ),
     # What a cleaner had taken from the end of a segment was recorded as lost.
     "cleaned-tail-lost": Bug("false-loss", ((prepare, "lost_tail", _lost_tail_in_any_case),), 500, 254),
     # A directory was believed while a cleaner replaced segments in it: what had no name then was passed over.

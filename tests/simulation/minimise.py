@@ -93,6 +93,7 @@ def _simpler(schedule: Schedule) -> Iterator[Schedule]:
         "max_queue",
         "task_s",
         "records_lost",
+        "has_connection",
     ):
         if getattr(schedule, name) != getattr(plain, name):
             yield replace(schedule, **{name: getattr(plain, name)})

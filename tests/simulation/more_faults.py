@@ -409,6 +409,18 @@ def _with_cleaners(random: Random, schedule: Schedule) -> Schedule:
     return replace(schedule, shape=replace(schedule.shape, is_cleaned=True))
 
 
+def _with_files_alone(random: Random, schedule: Schedule) -> Schedule:
+    """No broker is asked, and none but the first one ever leads."""
+    if random.random() < 0.94:
+        return schedule
+    others = NewLeader | UncleanLeader | Recreate | Away | Move
+
+    def at_rest(step: Step) -> Step:
+        return Wait(MINUTE_MS) if isinstance(step, others) else step
+
+    return replace(schedule, steps=mapped(schedule.steps, at_rest), has_connection=False)
+
+
 MORE_FAULTS: Final[dict[str, Add]] = {
     "groups": _with_groups,
     "limits": _with_limits,
@@ -435,5 +447,6 @@ MORE_FAULTS: Final[dict[str, Add]] = {
     "unsafe stores": _with_unsafe_stores,
     "refused gaps": _with_refused_gaps,
     "cleaners": _with_cleaners,
+    "files alone": _with_files_alone,
 }
 """By the name of the stream."""

@@ -22,7 +22,7 @@ from sidecar.partition.domain_events import DomainEvent
 from sidecar.partition.facts import PartitionFacts
 from sidecar.partition.plan import Settling
 from sidecar.partition.run_limits import RunLimits
-from sidecar.partition.wait_reason import BrokerAway, NotLeader, StrayDirectory
+from sidecar.partition.wait_reason import BrokerAway, NotLeader, StrayDirectory, Wait
 from sidecar.ports import FactsState
 from sidecar.randomness import Randomness
 from sidecar.runner.archive_loop import ArchiveLoop
@@ -37,6 +37,7 @@ from tests.simulation.findings import Finding
 from tests.simulation.host import Host
 from tests.simulation.link import SimLink
 from tests.simulation.reading import SimReader
+from tests.simulation.replica import Replica
 from tests.simulation.schedule import UNLIMITED
 from tests.simulation.steps import SimSteps
 from tests.simulation.volume import MemoryCache, MemoryJournal
@@ -50,10 +51,14 @@ AWAY: Final = BrokerAway("it does not answer")
 
 @dataclass(slots=True)
 class SimFacts:
-    """Implements `ports.BrokerFacts` for the broker of a host. Asleep it says what it said last; away it says nothing."""
+    """Implements `ports.BrokerFacts` for the broker of a host. Asleep it says what it said last; away it says nothing.
+
+    Without a connection it says what the files of the broker say, as `FileBrokerFacts`.
+    """
 
     host: Host
     paused: Callable[[str], None]
+    has_connection: bool = True
     is_asleep: bool = False
     is_away: bool = False
     known: dict[TopicPartition, PartitionFacts] = field(default_factory=dict)
@@ -81,6 +86,8 @@ class SimFacts:
     def _facts_of(self, cluster: Partition) -> PartitionFacts:
         number = self.host.number
         log, leads = cluster.replicas[number], cluster.leader == number
+        if not self.has_connection:
+            return self._read(cluster, log)
         stable_end_offset = cluster.stable_end_offset if leads else 0
         start_offset, name = cluster.led.log_start_offset, cluster.topic_partition
         self.start_offsets[name] = max(start_offset, self.start_offsets.get(name, 0))
@@ -95,6 +102,18 @@ class SimFacts:
             transactions_decided=True,
             transaction_open=leads and stable_end_offset < log.high_watermark,
             cluster_start_offset=start_offset,
+        )
+
+    def _read(self, cluster: Partition, log: Replica) -> PartitionFacts:
+        leads = self.host.number == 0
+        return PartitionFacts(
+            cluster.topic_partition,
+            cluster.topic_id,
+            leads=leads,
+            leader_epoch=log.epochs.latest_epoch,
+            stable_end_offset=log.high_watermark,
+            log_start_offset=log.log_start_offset,
+            reason=None if leads else Wait.LEADERSHIP_NOT_ON_DISK,
         )
 
     def partition(self, files: PartitionFiles) -> PartitionFacts:
@@ -172,6 +191,7 @@ class Setup:
     retry_wait_s: float
     pins: int
     records_lost: bool
+    has_connection: bool
 
     @property
     def is_cut_off(self) -> bool:
@@ -193,7 +213,7 @@ class Sidecar:
     ) -> None:
         """Args: events: takes what it says, with its number."""
         self.number, self.link, self.clock = host.number, link, clock
-        self.facts = SimFacts(host, link.pause)
+        self.facts = SimFacts(host, link.pause, setup.has_connection)
         self.volume = Volume()
         self.is_busy = False
         self.compactor: SimCompactor | None = None

@@ -321,6 +321,7 @@ class Schedule:
     `gives_times`: the store has modification times. `partitions`: so many, numbered from 0. `workers`: copy tasks of a sidecar
     that are under way at once. `compacts`: the topic is compacted before its upload. `max_queue`, `task_s`, `retry_wait_s`: see
     `RunLimits`. `pins`: so many files a sidecar can pin. `records_lost`: a gap is recorded, and does not stop its partition.
+    `has_connection`: to the brokers; without it, checkpoint files say what is stable, and the first broker is assumed to lead.
     """
 
     seed: int
@@ -338,3 +339,4 @@ class Schedule:
     retry_wait_s: float = 0.0
     pins: int = ENOUGH_PINS
     records_lost: bool = True
+    has_connection: bool = True

@@ -143,6 +143,7 @@ class World:
             schedule.retry_wait_s,
             schedule.pins,
             schedule.records_lost,
+            schedule.has_connection,
         )
         self.sidecars = tuple(
             Sidecar(host, self._link(), SimClock(self.time), self._randomness, setup, self._events)
@@ -659,7 +660,9 @@ class World:
             return False
         # What lacks batches may be left in a pin only.
         is_deleted = error.hole is not None and archived_to <= error.hole[0] < cluster.led.log_start_offset
-        return is_deleted or any(gap >= archived_to for gap in cluster.led.gaps())
+        # Files do not say that no other replica has what lies below their log start.
+        is_below = not self.schedule.has_connection and cluster.led.segments[0].base_offset > archived_to
+        return is_deleted or is_below or any(gap >= archived_to for gap in cluster.led.gaps())
 
     def _collect_all(self, number: int) -> None:
         for _ in range(2):
