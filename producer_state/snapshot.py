@@ -128,12 +128,12 @@ def write_rows(rows: Rows) -> bytes:
 
 def rows_of(entries: Iterable[ProducerEntry]) -> Rows:
     """Entries as records of ENTRY_DTYPE in ascending producer id. Raises ValueError on doubles."""
-    by_id = sorted(entries, key=lambda entry: entry.producer_id)
-    values = [tuple(NONE if value is None else value for value in _values_of(entry)) for entry in by_id]
-    rows = np.array(values, dtype=ENTRY_DTYPE)
-    if len(rows) > 1 and bool(np.any(np.diff(rows["producer_id"]) == 0)):
+    given = tuple(entries)
+    by_id = {entry.producer_id: entry for entry in given}
+    if len(by_id) < len(given):
         raise ValueError("a producer id twice in one snapshot")
-    return rows
+    values = [_values_of(entry) for _, entry in sorted(by_id.items())]
+    return np.array([(*some, NONE if txn is None else txn) for *some, txn in values], dtype=ENTRY_DTYPE)
 
 
 def entries_of(rows: Rows) -> tuple[ProducerEntry, ...]:

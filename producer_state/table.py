@@ -10,6 +10,7 @@ import numpy as np
 from producer_state.facts import Int64Column
 from producer_state.snapshot import (
     ENTRY_DTYPE,
+    NONE,
     ProducerEntry,
     Rows,
     entries_of,
@@ -111,8 +112,14 @@ class ProducerTable:
         The latter stem from empty control batches of unknown producers; the next expiry check removes them anyway.
         """
         rows = self.rows
+        if not len(rows):
+            return self
         open_transaction = rows["current_txn_first_offset"] >= 0
-        known = np.any([rows[name] != blank for name, blank in zip(_FIELDS, _BLANK.item()[1:], strict=True)], axis=0)
+        known = rows["last_timestamp_ms"] != NONE  # Of nearly all.
+        if not known.all():
+            known = np.any(
+                [rows[name] != blank for name, blank in zip(_FIELDS, _BLANK.item()[1:], strict=True)], axis=0
+            )
         keep = open_transaction | known
         last_expired_ms = expiration.last_expired_ms
         if last_expired_ms is not None:

@@ -48,6 +48,7 @@ class Layout(Generic[Row]):
         self._codes = tuple(codes)
         self.struct = struct.Struct(">" + "".join(codes))
         self.size_bytes = self.struct.size
+        self._dtypes = {order: self._dtype(order) for order in (">", "=")}
         values = attrgetter(*self._offsets)  # dataclasses.astuple copies deeply
         # Of one name it gives the value itself, not a tuple.
         self._values = values if len(self._offsets) > 1 else lambda row: (values(row),)
@@ -57,6 +58,9 @@ class Layout(Generic[Row]):
 
     def dtype(self, byte_order: Literal[">", "="] = ">") -> np.dtype[np.void]:
         """The row as a NumPy record without padding: ">" as it lies in files, "=" for arithmetic."""
+        return self._dtypes[byte_order]
+
+    def _dtype(self, byte_order: str) -> np.dtype[np.void]:
         columns = [(name, np.dtype(byte_order + code)) for name, code in zip(self._offsets, self._codes, strict=True)]
         return np.dtype(columns)
 

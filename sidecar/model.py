@@ -36,10 +36,11 @@ class TopicPartition:
 class FileIdentity:
     """A file as it was when it was listed. Same name with other numbers means other content (compaction, truncation).
 
-    Fifty thousand of them may be in memory: the files of a directory share its path.
+    Fifty thousand of them may be in memory: the files of a directory share its path. Its hash is the slowest to compute, and the
+    other fields tell files apart.
     """
 
-    directory: Path
+    directory: Path = field(hash=False)
     name: str
     inode: int
     size_bytes: int
@@ -108,7 +109,8 @@ class SegmentFiles:
     @property
     def log_name(self) -> str:
         """The file for messages; positions in them count from `start_position`."""
-        return f"{self.log.path} (from byte {self.start_position} on)" if self.start_position else str(self.log.path)
+        path = f"{self.log.directory}/{self.log.name}"
+        return f"{path} (from byte {self.start_position} on)" if self.start_position else path
 
     @property
     def directory(self) -> Path:

@@ -34,15 +34,15 @@ def fold(state: PartitionState, commits: Iterable[tuple[Commit, str]]) -> Partit
     draft = _Draft(state)
     for commit, commit_sha256 in commits:
         draft.apply(commit)
-        draft.state = replace(
-            draft.state,
-            next_number=commit.number + 1,
-            last_sha256=commit_sha256,
-            last_committed_at_ms=commit.committed_at_ms,
-            highest_leader_epoch=max(draft.state.highest_leader_epoch, commit.writer.leader_epoch),
-        )
+        draft.next_number, draft.last_sha256 = commit.number + 1, commit_sha256
+        draft.last_committed_at_ms = commit.committed_at_ms
+        draft.highest_leader_epoch = max(draft.highest_leader_epoch, commit.writer.leader_epoch)
     return replace(
         draft.state,
+        next_number=draft.next_number,
+        last_sha256=draft.last_sha256,
+        last_committed_at_ms=draft.last_committed_at_ms,
+        highest_leader_epoch=draft.highest_leader_epoch,
         end_offset=draft.end_offset,
         segments=tuple(draft.segments),
         holes=draft.holes,
@@ -57,6 +57,8 @@ class _Draft:
 
     def __init__(self, state: PartitionState) -> None:
         self.state = state
+        self.next_number, self.last_sha256 = state.next_number, state.last_sha256
+        self.last_committed_at_ms, self.highest_leader_epoch = state.last_committed_at_ms, state.highest_leader_epoch
         self.segments = list(state.segments)
         self.holes = state.holes
         self.removed = {segment.segment_id: segment for segment in state.removed}
@@ -105,20 +107,20 @@ class _Draft:
         return f"{self.state.lineage.root} commit {commit.number}"
 
     def _check_succession(self, commit: Commit) -> None:
-        state, where = self.state, self._where(commit)
-        if commit.topic_partition != state.lineage.topic_partition:
-            raise CommitRefused(f"{where}: belongs to {commit.topic_partition}, not to {state.lineage.topic_partition}")
-        if commit.number != state.next_number:
-            raise CommitRefused(f"{where}: expected commit {state.next_number}")
-        if commit.previous_sha256 != state.last_sha256:
+        topic_partition, where = self.state.lineage.topic_partition, self._where(commit)
+        if commit.topic_partition != topic_partition:
+            raise CommitRefused(f"{where}: belongs to {commit.topic_partition}, not to {topic_partition}")
+        if commit.number != self.next_number:
+            raise CommitRefused(f"{where}: expected commit {self.next_number}")
+        if commit.previous_sha256 != self.last_sha256:
             raise CommitRefused(
                 f"{where}: follows a commit with SHA-256 {commit.previous_sha256}, commit {commit.number - 1} has "
-                f"{state.last_sha256}: one of them was altered or replaced"
+                f"{self.last_sha256}: one of them was altered or replaced"
             )
-        if commit.writer.leader_epoch < state.highest_leader_epoch:
+        if commit.writer.leader_epoch < self.highest_leader_epoch:
             raise Fenced(
                 f"{where}: broker {commit.writer.broker_id} writes under leader epoch {commit.writer.leader_epoch}, but the "
-                f"archive has a commit under leader epoch {state.highest_leader_epoch}: another broker leads this partition"
+                f"archive has a commit under leader epoch {self.highest_leader_epoch}: another broker leads this partition"
             )
 
     def _take_out(self, action: Remove, commit: Commit) -> ArchivedSegment:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from base64 import urlsafe_b64encode
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sidecar.errors import SettingsError
 from sidecar.model import ObjectKey, TopicPartition
@@ -65,11 +65,15 @@ def fresh_id(randomness: Randomness) -> str:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Lineage:
-    """One continuous history of one partition. `incarnation` is the topic id, or `0` where that was unknown at first."""
+    """One continuous history of one partition. `incarnation` is the topic id, or `0` where that was unknown at first.
+
+    `root`: key prefix of the lineage, without '/' at the end.
+    """
 
     cluster_id: str
     topic_partition: TopicPartition
     incarnation: str
+    root: ObjectKey = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         for what, name in (("cluster id", self.cluster_id), ("topic", self.topic_partition.topic)):
@@ -81,12 +85,9 @@ class Lineage:
             raise SettingsError(f"incarnation {self.incarnation!r} is neither a 22-character topic id nor '0'")
         if not 0 <= self.topic_partition.partition < 2**31:
             raise SettingsError(f"{self.topic_partition}: partition number out of range")
-
-    @property
-    def root(self) -> ObjectKey:
-        """Key prefix of the lineage, without '/' at the end."""
         partition = self.topic_partition
-        return ObjectKey(f"{self.cluster_id}/{partition.topic}/{partition.partition}/{self.incarnation}")
+        root = ObjectKey(f"{self.cluster_id}/{partition.topic}/{partition.partition}/{self.incarnation}")
+        object.__setattr__(self, "root", root)  # It is asked for all the time.
 
     def __str__(self) -> str:
         return self.root

@@ -31,6 +31,8 @@ class LeaderEpochs:
 
     def assign(self, epoch: int, start_offset: int) -> LeaderEpochs:
         """With one more epoch: see `epochs_of`."""
+        if self.entries and epoch == self.latest_epoch and start_offset >= self.entries[-1].start_offset:
+            return self
         return epochs_of([*((entry.epoch, entry.start_offset) for entry in self.entries), (epoch, start_offset)])
 
     def truncate_from_start(self, offset: int) -> LeaderEpochs:

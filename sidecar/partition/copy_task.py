@@ -369,6 +369,8 @@ def _start_commit(task: CopyTask, _now_s: float) -> Step:
 
 
 def _start_uploads(task: CopyTask, _now_s: float) -> Step:
+    if not (task.prepared or task.group_size or (task.window and task.window[0].queued)):
+        return task, ()
     window, prepared, wanted = list(task.window), task.prepared, list[effects.Effect]()
     if task.group_size:
         if task.copies is not None and not window and not task.is_stopping:
