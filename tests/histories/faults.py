@@ -79,7 +79,8 @@ class Link:
     def arm(self, faults: Iterable[Fault] = (), *, is_stale: bool = False) -> None:
         """From now on."""
         self.faults, self.is_stale, self.calls = tuple(faults), is_stale, 0
-        self._hits, self._commit_was_put = Counter(), False
+        self._hits.clear()
+        self._commit_was_put = False
         self.interrupt_at = None
 
     def _due(self, operation: str, key: str) -> Fault | None:
@@ -102,7 +103,7 @@ class Link:
         if self.interrupt_at is not None and self.calls > self.interrupt_at:
             self.interrupt_at = None
             self.interrupt()
-        fault = self._due(operation, key)
+        fault = self._due(operation, key) if self.faults else None
         if operation in PUTS and "/commits/" in key:
             self._commit_was_put = True
         if fault is not None and not fault.after:

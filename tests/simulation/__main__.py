@@ -8,22 +8,25 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 
 from tests.simulation.drawing import random_schedule
 from tests.simulation.figures import Figures
-from tests.simulation.many import SHARE, Found, several
 from tests.simulation.minimise import minimised, shown
+from tests.simulation.run import simulating
+from tests.simulation.shares import SHARE, Found, several
 
 
 def many(first: int, schedules: int, jobs: int) -> Iterator[tuple[Figures, list[Found]]]:
     """Run so many, in processes."""
     end = first + schedules
     shares = [range(begin, min(begin + SHARE, end)) for begin in range(first, end, SHARE)]
-    if jobs == 1:
-        yield from map(several, shares)
-        return
-    with ProcessPoolExecutor(jobs) as pool:
-        yield from pool.map(several, shares)
+    with simulating():  # Processes that are forked have it, too.
+        if jobs == 1:
+            yield from map(several, shares)
+            return
+        with ProcessPoolExecutor(jobs, get_context("fork")) as pool:
+            yield from pool.map(several, shares)
 
 
 def main() -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from random import Random
@@ -33,6 +34,7 @@ class LogShape:
     is_cleaned: bool = False
 
 
+@cache
 def log_dir_of(broker: int, number: int) -> Path:
     """One of the log dirs of a broker."""
     return Path(f"/sim/b{broker}/d{number}")

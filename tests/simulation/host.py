@@ -27,8 +27,11 @@ class Host:
 
     def replica_in(self, directory: Path) -> Replica | None:
         """The one in this directory; None where nothing is there now."""
-        found = (replica for replica in self.replicas() if replica.directory == directory)
-        return next((replica for replica in found if replica.place.log_dir not in self.away), None)
+        for replica in self.replicas():
+            # The same object, nearly always: comparing paths takes its time.
+            if replica.directory is directory or replica.directory == directory:
+                return None if replica.place.log_dir in self.away else replica
+        return None
 
     def is_away(self, log_dir: Path) -> bool:
         """Whether a log dir is gone."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from sidecar.archive.actions import LossReason, Lost
 from sidecar.model import TopicPartition
-from sidecar.partition.domain_events import DomainEvent, OffsetsLost
+from sidecar.partition.domain_events import OffsetsLost
 from tests.simulation.findings import Finding
 from tests.simulation.invariants import Checker
 
@@ -25,7 +25,7 @@ class LossReports:
 
     def check(
         self,
-        events: Iterable[tuple[int, DomainEvent]],
+        events: Iterable[tuple[int, OffsetsLost]],
         archives: Mapping[TopicPartition, Checker],
         committed: Mapping[TopicPartition, list[Lost]],
         *,
@@ -34,15 +34,14 @@ class LossReports:
         """After a step. Raises Finding.
 
         Args:
-            events: each with the broker beside which it was said.
+            events: each with the number of the sidecar that reports it.
             archives: those that can be judged.
             committed: the losses that commits of this step say.
         """
         self._not_calm += not is_calm
         for broker, event in events:
-            if isinstance(event, OffsetsLost):
-                self._take(event, is_calm=is_calm)
-                self._require_lost(event, broker, archives.get(event.topic_partition))
+            self._take(event, is_calm=is_calm)
+            self._require_lost(event, broker, archives.get(event.topic_partition))
         if is_calm:
             for topic_partition, losses in committed.items():
                 for lost in losses:

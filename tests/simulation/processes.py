@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, lru_cache
 from random import Random
 from typing import Final
 
@@ -17,7 +17,7 @@ from sidecar.compactor.candidate_queue import LedPartition
 from sidecar.errors import BrokerUnavailable
 from sidecar.host.pinned_files import PinnedFiles
 from sidecar.metrics import Metrics
-from sidecar.model import ObjectKey, PartitionFiles, TopicPartition
+from sidecar.model import PartitionFiles, TopicPartition
 from sidecar.partition.domain_events import DomainEvent
 from sidecar.partition.facts import PartitionFacts
 from sidecar.partition.plan import Settling
@@ -142,7 +142,7 @@ class SimFacts:
 
     def is_confirmed(self, key: str) -> bool:
         """Whether it has said that it leads, for this commit of an uploaded segment or of a loss."""
-        topic_partition = parse_root(ObjectKey(key.partition("/commits/")[0])).topic_partition
+        topic_partition = _topic_partition_of(key.partition("/commits/")[0])
         if self._committed.get(topic_partition) != key:
             if not self._confirmed[topic_partition]:
                 return False
@@ -170,6 +170,11 @@ class Volume:
 
     journal: MemoryJournal = field(default_factory=MemoryJournal)
     memory: MemoryCache = field(default_factory=MemoryCache)
+
+
+@lru_cache
+def _topic_partition_of(root: str) -> TopicPartition:
+    return parse_root(root).topic_partition
 
 
 @cache

@@ -27,6 +27,11 @@ class LogFile:
     written_ms: int
     batches: list[Batch] = field(default_factory=list)
     removed_ms: int | None = None
+    name: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        """It never gets another."""
+        self.name = f"{self.base_offset:020d}.log"
 
     @property
     def has_gaps(self) -> bool:
@@ -66,8 +71,7 @@ class Place:
 
 def identity_of(directory: Path, file: LogFile) -> FileIdentity:
     """A file of a directory as it is now."""
-    name = f"{file.base_offset:020d}.log"
-    return FileIdentity(directory, name, file.inode, file.size_bytes, file.written_ms * NS_PER_MS)
+    return FileIdentity(directory, file.name, file.inode, file.size_bytes, file.written_ms * NS_PER_MS)
 
 
 class Replica:

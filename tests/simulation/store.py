@@ -82,7 +82,7 @@ class SimStore(MemoryStore):
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectFacts]:
         """See `ObjectStore`."""
-        keys = sorted(key for key in self.objects if key.startswith(prefix) and key > start_after)
+        keys = sorted([key for key in self.objects if key.startswith(prefix) and key > start_after])
         return iter([self._facts(key) for key in keys])
 
     def list_folders(self, prefix: str) -> Iterator[str]:

@@ -12,11 +12,11 @@ from tests.simulation.cluster import LogShape
 from tests.simulation.drawing import random_schedule
 from tests.simulation.findings import Finding
 from tests.simulation.known_bugs import KNOWN_BUGS, Bug
-from tests.simulation.many import SHARE, several
 from tests.simulation.minimise import finding_of, minimised
 from tests.simulation.regressions import REGRESSIONS
 from tests.simulation.run import lived, run, simulating
 from tests.simulation.schedule import Append, Compact, Retention, Roll, Round, Schedule, Wait
+from tests.simulation.shares import SHARE, several
 from tests.simulation.sizes import entries_kept
 
 SAMPLE = int(os.environ.get("SCHEDULES", "10000"))

@@ -24,7 +24,7 @@ from sidecar.compactor.candidate_queue import LedPartition
 from sidecar.compactor.gc import GcTask
 from sidecar.errors import CoverageHole, LineageUnknown, SidecarError
 from sidecar.model import ObjectKey, TopicPartition
-from sidecar.partition.domain_events import DomainEvent, PinReleased
+from sidecar.partition.domain_events import DomainEvent, OffsetsLost, PinReleased
 from sidecar.runner.checks import CycleReport
 from tests.fakes.memory_store import unwatched
 from tests.fakes.seeded_randomness import SeededRandomness
@@ -114,7 +114,7 @@ class World:
         """
         self._stores = stores
         self.schedule, self.figures, self._logs, self._decode = schedule, Figures(), logs, decode
-        self._trace = hashlib.sha256()
+        self._trace: list[bytes] = []
         self._late: Late = []
         self._landed = 0
         self._recreated = set[TopicPartition]()
@@ -173,7 +173,7 @@ class World:
         return partition
 
     def _link(self) -> SimLink:
-        return SimLink(self.store, self.figures.faults, self._trace.update, late=self._late)
+        return SimLink(self.store, self.figures.faults, self._trace.append, late=self._late)
 
     def do(self, step: Step) -> None:
         """One step, and what is to be checked behind it. Raises Finding."""
@@ -182,8 +182,7 @@ class World:
         self._events.clear()
         self._report, before = None, self._unrest()
         self._act(step)
-        for _, event in self._events:
-            self._trace.update(type(event).__name__.encode())
+        self._trace.append("".join(type(event).__name__ for _, event in self._events).encode())
         for line in self._logs:
             if line["log_level"] == "critical":
                 raise Finding("untyped-error", str(line))
@@ -213,22 +212,25 @@ class World:
         """It changes with each call that fails, each process that ends, and each late request."""
         figures = self.figures
         return (
-            figures.faults.total(),
-            figures.errors.total(),
-            figures.steps["Restart"],
-            figures.steps["Recreate"],
+            sum(figures.faults.values()),
+            sum(figures.errors.values()),
+            figures.steps.get("Restart", 0),
+            figures.steps.get("Recreate", 0),
             self._landed,
         )
 
     def _check_losses(self, *, is_calm: bool) -> None:
-        checkers = {cluster.topic_partition: self.checkers[cluster.lineage.root] for cluster in self.partitions}
+        lost = [(broker, event) for broker, event in self._events if isinstance(event, OffsetsLost)]
+        checked = [self.checkers[cluster.lineage.root] for cluster in self.partitions]
+        is_needed = bool(lost) or any(checker.losses for checker in checked)  # In few steps.
+        checkers = {checker.cluster.topic_partition: checker for checker in checked if is_needed}
         # What was said in a step in which a topic was created again may be of the one before.
         left_out, self._recreated = self._recreated, set()
         states = {name: found for name, found in checkers.items() if not (found.is_forked or name in left_out)}
         losses = {name: list(found.losses) for name, found in checkers.items()}
         for checker in checkers.values():
             checker.losses.clear()
-        self._reports.check(self._events, states, losses, is_calm=is_calm)
+        self._reports.check(lost, states, losses, is_calm=is_calm)
 
     def _check(self) -> None:
         for sidecar in self.sidecars:
@@ -248,7 +250,7 @@ class World:
 
     def _act(self, step: Step) -> None:
         self.figures.steps[type(step).__name__] += 1
-        self._trace.update(f"{type(step).__name__} at {self.time.elapsed_ms}\n".encode())
+        self._trace.append(f"{type(step).__name__} at {self.time.elapsed_ms}\n".encode())
         if isinstance(step, BrokerStep):
             self._act_on_log(step)
             return
@@ -390,7 +392,7 @@ class World:
 
     def _note(self, error: BaseException) -> None:
         self.figures.errors[type(error).__name__] += 1
-        self._trace.update(type(error).__name__.encode())
+        self._trace.append(type(error).__name__.encode())
 
     def _note_full(self) -> None:
         self.figures.faults["StagingFull", "journal", False] += 1
@@ -611,7 +613,7 @@ class World:
                 self.figures.commits += checker.state.next_number
                 self.figures.segments += len(checker.state.segments)
                 self.figures.compacted += sum(bool(found.generation) for found in checker.state.segments)
-        self.figures.trace = self._trace.hexdigest()
+        self.figures.trace = hashlib.sha256(b"".join(self._trace)).hexdigest()
 
     def _end_offset(self, cluster: Partition) -> int | None:
         state = self.checkers[cluster.lineage.root].state
