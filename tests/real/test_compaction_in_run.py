@@ -30,13 +30,15 @@ FAST = {
         ]
     ),
     "compaction.engine": "spark",
+    "run.scan_interval_s": "1",
     "compaction.check_interval_s": "0.2",
     "compaction.retry_wait_s": "2",
     "gc.interval_s": "1",
     "gc.grace_period_ms": "0",
     "spark.master": "local[2]",
     "spark.driver_memory_bytes": str(512 * 1024 * 1024),
-    "spark.idle_stop_s": "1",
+    # Longer than the first wait for another try of what is damaged: each start of a JVM takes seconds.
+    "spark.idle_stop_s": "5",
 }
 
 
