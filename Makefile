@@ -37,7 +37,7 @@ demo: setup
 	@$(BIN)/python -m tests.demo
 
 # The gate's order is fixed; without CI in the environment it is another one each time. A file's tests share servers: they stay together,
-# and the files that last longest begin (tests/conftest.py).
+# and the files that last longest begin (tests/scheduling.py).
 test:
 	@$(MAKE) --no-print-directory -j4 --output-sync=target check kernels collected servers
 	@echo "Left to make test-apart, tests of: $$(grep -rl 'mark[.]apart' tests --include='*.py' | sort | tr '\n' ' ')"

@@ -11,11 +11,14 @@ from pathlib import Path
 import botocore.session
 import pytest
 from hypothesis import settings
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
 
 from sidecar.storage import race
 from tests.fakes import memory_store
 from tests.left_archives import LeftArchives
 from tests.real.short_race import SHORT_RACE_TURNS
+from tests.scheduling import UnitScheduling, rank_of
 from tests.servers import class_archives
 
 # Workers of pytest-xdist get the width of a terminal, which is not that of the pipes that programs under test write to.
@@ -32,39 +35,6 @@ class_archives.use()
 # The models of S3's API are the same for each of a thousand clients. To read them is four fifths of what a client costs.
 botocore.session.create_loader = cache(botocore.session.create_loader)
 
-LONGEST_FILES = (
-    "tests/simulation/test_simulation.py",
-    "tests/real/test_leadership.py",
-    "tests/spark/test_cluster.py",
-    "tests/real/test_run_daemon.py",
-    "tests/stores/test_story.py",
-    "tests/real/test_restore_live.py",
-    "tests/real/test_compaction_in_run.py",
-    "tests/real/test_restore.py",
-    "tests/real/test_broker_facts.py",
-    "tests/real/test_heal_end_to_end.py",
-    "tests/real/test_backfill_versitygw.py",
-    "tests/real/test_snapshot_danger.py",
-    "tests/real/test_soak_versions.py",
-    "tests/compaction/test_against_kafka.py",
-    "tests/spark/test_compaction.py",
-    "tests/pipeline/test_groups_before_upload.py",
-    "tests/real/test_broker_rights.py",
-    "tests/real/test_backfill_live.py",
-    "tests/real/test_disaster_recovery_page.py",
-    "tests/helm/test_demo.py",
-    "tests/kube/test_releases.py",
-    "tests/histories/test_histories.py",
-    "tests/spark/test_engine_of_commands.py",
-    "tests/real/test_secure_broker.py",
-    "tests/real/test_archive_compaction.py",
-    "tests/pipeline/test_crashes.py",
-    "tests/stores/test_faults.py",
-    "tests/iam/test_policies.py",
-)
-"""A file's tests run on one worker: one that lasts minutes and begins last leaves the others idle. The first needs a core all the
-time, which tests that wait for brokers leave idle."""
-
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[object]:
@@ -78,10 +48,15 @@ def pytest_collection() -> Iterator[object]:
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """The longest files first; all else stays as it is."""
-    ranks = {config.rootpath / file: rank for rank, file in enumerate(LONGEST_FILES)}
-    items.sort(key=lambda item: ranks.get(item.path, len(ranks)))
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest units first; all else stays as it is."""
+    items.sort(key=lambda item: rank_of(item.nodeid))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling | None:
+    """Of `--dist loadfile`."""
+    return UnitScheduling(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 _PASSED = pytest.StashKey[bool]()

@@ -1,0 +1,65 @@
+"""Which tests stay together on one worker, and which begin first."""
+
+from __future__ import annotations
+
+from zlib import crc32
+
+from xdist.scheduler import LoadFileScheduling
+
+LONGEST_FILES = (
+    "tests/real/test_leadership.py",
+    "tests/spark/test_cluster.py",
+    "tests/real/test_run_daemon.py",
+    "tests/stores/test_story.py",
+    "tests/real/test_restore_live.py",
+    "tests/real/test_compaction_in_run.py",
+    "tests/real/test_restore.py",
+    "tests/real/test_broker_facts.py",
+    "tests/real/test_heal_end_to_end.py",
+    "tests/real/test_backfill_versitygw.py",
+    "tests/real/test_snapshot_danger.py",
+    "tests/real/test_soak_versions.py",
+    "tests/compaction/test_against_kafka.py",
+    "tests/spark/test_compaction.py",
+    "tests/pipeline/test_groups_before_upload.py",
+    "tests/real/test_broker_rights.py",
+    "tests/real/test_backfill_live.py",
+    "tests/real/test_disaster_recovery_page.py",
+    "tests/helm/test_demo.py",
+    "tests/kube/test_releases.py",
+    "tests/histories/test_histories.py",
+    "tests/spark/test_engine_of_commands.py",
+    "tests/real/test_secure_broker.py",
+    "tests/real/test_archive_compaction.py",
+    "tests/pipeline/test_crashes.py",
+    "tests/stores/test_faults.py",
+    "tests/iam/test_policies.py",
+)
+"""A file's tests run on one worker: one that lasts minutes and begins last leaves the others idle."""
+INDEPENDENT_FILE = "tests/simulation/test_simulation.py"
+"""Its tests share nothing. They need a core all the time, which tests that wait for brokers leave idle: parts run next to those."""
+PARTS = 5
+_STEP = -(-len(LONGEST_FILES) // PARTS)
+
+
+def unit_of(nodeid: str) -> str:
+    """What a test stays together with: its file, or its part of the one whose tests are independent."""
+    file = nodeid.partition("::")[0]
+    return f"{file} {crc32(nodeid.encode()) % PARTS}" if file == INDEPENDENT_FILE else file
+
+
+_RANKS = {file: (rank, 1) for rank, file in enumerate(LONGEST_FILES)} | {
+    f"{INDEPENDENT_FILE} {part}": (_STEP * part, 0) for part in range(PARTS)
+}
+
+
+def rank_of(nodeid: str) -> tuple[int, int]:
+    """Tests begin in this order."""
+    return _RANKS.get(unit_of(nodeid), (len(LONGEST_FILES), 1))
+
+
+class UnitScheduling(LoadFileScheduling):
+    """`--dist loadfile`, with units instead of files."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return unit_of(nodeid)
