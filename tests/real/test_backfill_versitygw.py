@@ -13,6 +13,7 @@ from producer_state.snapshot import read_snapshot
 from sidecar.archive.state import PartitionState
 from sidecar.model import ObjectKey, PartName, SnapshotOrigin
 from sidecar.ports import ObjectStore
+from sidecar.runner import assembly
 from sidecar.storage import race
 from sidecar.storage.race import TURNS as ALL_TURNS
 from tests.golden import VERSIONS, dump_text, golden, golden_copy, manifest, split_dumps
@@ -236,8 +237,15 @@ def test_a_store_that_lets_two_writers_win_is_refused_unless_there_is_one_writer
     ],
 )
 def test_what_is_wrong_with_the_store_is_one_line_and_an_exit_code(
-    change: dict[str, str], exit_code: int, words: str, gateway: VersityGateway, tmp_path: Path
+    change: dict[str, str],
+    exit_code: int,
+    words: str,
+    gateway: VersityGateway,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    # A store that does not answer is asked again for half a minute: `tests/storage/test_probe_errors.py`.
+    monkeypatch.setattr(assembly, "PATIENCE_S", 2.0)
     settings = {**s3_settings(gateway), "store.url": f"s3://{gateway.bucket}/{tmp_path.name}", **change}
     done = run_program(
         {**settings, "run.state_dir": str(tmp_path / "state")}, *backfill_arguments(golden("4.3.0") / "logs")

@@ -20,7 +20,7 @@ from tests.cli.running import in_this_process
 from tests.golden import golden, manifest
 from tests.pipeline.rig import archived_states, ranges, rolled_ranges
 from tests.real.daemon import eventually
-from tests.real.product import PROGRAM, SHORT_RACE_PROGRAM, environment, s3_settings, store_of, variables_of
+from tests.real.product import SHORT_RACE_PROGRAM, environment, s3_settings, store_of, variables_of
 from tests.real.soak_equality import commits_of
 from tests.servers.fault_proxy import fault_proxy
 from tests.servers.s3_server import S3Server
@@ -90,7 +90,7 @@ def two_writers_at_once(settings: dict[str, str], tmp_path: Path) -> None:
     """Both archive the same directory. Either may stop in the end because the other one came first."""
     writers = [
         subprocess.Popen(
-            [str(PROGRAM), *backfill(LOGS)],
+            [*SHORT_RACE_PROGRAM, *backfill(LOGS)],
             env=environment({**settings, "run.state_dir": str(tmp_path / f"state-{number}")}),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
