@@ -44,7 +44,7 @@ TO_DRIVER = -1
 """The number of rows that a stage addresses to the driver."""
 
 Row = tuple[int, Any]
-"""A number that says where it goes, and a value that goes through pickle."""
+"""A number that says where it goes, and a value that goes through pickle. Engines are given bytes, see `exchange.staged`."""
 
 
 @dataclass(frozen=True, slots=True)

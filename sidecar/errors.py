@@ -138,7 +138,7 @@ class TooManyOpenFiles(PartitionError):
 
 
 class RowsLost(PartitionError):
-    """Between two stages of a compaction the engine lost rows, or gave some twice. Nothing was replaced."""
+    """Between two stages of a compaction the engine lost or damaged rows, or gave some twice. Nothing was replaced."""
 
     retryable = True
 

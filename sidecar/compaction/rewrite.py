@@ -17,6 +17,7 @@ from sidecar.compaction.inflating import Body, Inflater
 from sidecar.compaction.kernels import batches
 from sidecar.compaction.kernels import rewrite as kernels
 from sidecar.compaction.kernels.table import mark
+from sidecar.compaction.key_table import Blob
 from sidecar.compaction.last_batches import LastBatches
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction.scan import SplitScan
@@ -76,18 +77,21 @@ class RewrittenSplit:
 
     The ending keeps the end of the segment's last batch, whose records all lost: an empty batch.
     An output that ends with this split has it, and `ending_counts` are added to `counts`. Any other output leaves it out.
+    `crc32c` and `ending_crc32c`: of these bytes, as the sink got them.
     """
 
     counts: RewriteCounts
-    size_bytes: int
+    size_bytes: int = 0
+    crc32c: int = 0
     ending_bytes: int = 0
+    ending_crc32c: int = 0
     ending_counts: RewriteCounts = field(default_factory=RewriteCounts)
 
 
 def rewrite_split(
     segment: SegmentInput,
     scan: SplitScan,
-    winners: Iterable[bytes],
+    winners: Iterable[Blob],
     winner_count: int,
     rules: CompactionRules,
     sink: Sink,
@@ -113,7 +117,7 @@ def rewrite_split(
     keeps_some = winner_count or len(scan.events) or last_batches.any_within(first, last)
     keeps_some = keeps_some or first < ending.kept_next_offset <= last + 1
     if not (keeps_some or ending.ends_segment):
-        return RewrittenSplit(RewriteCounts(dropped=scan.batch_count), 0)  # without reading it again
+        return RewrittenSplit(RewriteCounts(dropped=scan.batch_count))  # without reading it again
     rewriting = _Rewriting(
         segment, scan, kept, rules, sink, ending, inflater, verdicts, last_batches, keeps_legacy_tombstones
     )
@@ -121,7 +125,7 @@ def rewrite_split(
 
 
 def _marked(
-    segment: SegmentInput, scan: SplitScan, winners: Iterable[bytes], winner_count: int
+    segment: SegmentInput, scan: SplitScan, winners: Iterable[Blob], winner_count: int
 ) -> npt.NDArray[np.uint8]:
     """By record of the split, 1 where it survives."""
     kept = np.zeros(scan.record_count, dtype=np.uint8)
@@ -153,7 +157,7 @@ class _Rewriting:
         keeps_legacy_tombstones: bool,
     ) -> None:
         self._segment, self._scan, self._rules, self._sink = segment, scan, rules, sink
-        self._ends_segment, self._written_bytes = ending.ends_segment, 0
+        self._ends_segment, self._written_bytes, self._written_crc = ending.ends_segment, 0, 0
         self._inflater, self._verdicts = inflater, verdicts
         self._producers = last_batches.producer_id, last_batches.last_offset, last_batches.producer_epoch
         self._keeps_legacy_tombstones = keeps_legacy_tombstones
@@ -171,9 +175,9 @@ class _Rewriting:
         job[places.OUT_BYTES] = len(self._out)
 
     def run(self) -> RewrittenSplit:
-        job, counts, ending = self._job, None, (0, RewriteCounts())
+        job, ended, checksum = self._job, None, 0
         for chunk in chunks(self._segment, self._scan.split, check_crc=False):
-            last = chunk.rows - 1
+            checksum, last = chunk.crc32c(checksum), chunk.rows - 1
             if not self._ends_segment or int(chunk.blocks[0][0, last]) != self._scan.last_position:
                 self._rewrite_rows(chunk, 0, chunk.rows)
                 continue
@@ -182,12 +186,12 @@ class _Rewriting:
             before = job.copy()
             self._rewrite_rows(chunk, last, chunk.rows)
             if job[places.DROPPED] > before[places.DROPPED]:
-                counts = self._counts()
-                ending = self._ending(chunk, before)
+                ended = self._ended(chunk, before)
         if job[places.ORDINAL] != self._scan.record_count or job[places.BATCH] != self._scan.batch_count:
             raise self._changed(f"{job[places.BATCH]} batches with {job[places.ORDINAL]} records")
+        self._require_same(checksum, self._scan.crc32c)
         self._flush()
-        return RewrittenSplit(counts or self._counts(), self._written_bytes - ending[0], *ending)
+        return ended or RewrittenSplit(self._counts(), self._written_bytes, self._written_crc)
 
     def only_ending(self) -> RewrittenSplit:
         """Nothing stays of the split: only its last batch is read, for the ending."""
@@ -195,33 +199,52 @@ class _Rewriting:
         for chunk in chunks(self._segment, split, check_crc=False):
             if chunk.rows != 1:
                 break
+            self._require_same(chunk.crc32c(), self._scan.last_batch_crc32c)
             before = self._job.copy()
             before[places.BATCH] = self._scan.batch_count - 1
             self._job[places.DROPPED] = 1
-            return RewrittenSplit(RewriteCounts(dropped=self._scan.batch_count), 0, *self._ending(chunk, before))
+            return replace(self._ended(chunk, before), counts=RewriteCounts(dropped=self._scan.batch_count))
         raise self._changed(f"no batch from byte {split.begin} on")
 
-    def _ending(self, chunk: Chunk, before: Int64Column) -> tuple[int, RewriteCounts]:
-        """Write what stays of the last batch of a chunk if it is the last of its output: its size, and what that changes.
+    def _ended(self, chunk: Chunk, before: Int64Column) -> RewrittenSplit:
+        """Write what stays of the last batch of a chunk if it is the last of its output, behind what was written of the split.
 
         `before`: the job as it was before that batch, which has been dropped since. Nothing waits to be flushed.
         """
-        dropped, written_bytes = self._counts(), self._written_bytes
+        dropped, written_bytes, written_crc = self._counts(), self._written_bytes, self._written_crc
+        self._written_crc = 0
         before[places.OUT_BYTES] = len(self._out)
         self._job[:] = before
         self._job[places.LAST_POSITION] = self._scan.last_position
         self._rewrite_rows(chunk, chunk.rows - 1, chunk.rows)
         self._flush()
-        return self._written_bytes - written_bytes, self._counts() - dropped
+        return RewrittenSplit(
+            dropped,
+            written_bytes,
+            written_crc,
+            self._written_bytes - written_bytes,
+            self._written_crc,
+            self._counts() - dropped,
+        )
 
     def _counts(self) -> RewriteCounts:
         first = places.VERBATIM
         return RewriteCounts(*(int(count) for count in self._job[first : first + 5]))
 
+    def _require_same(self, found: int, scanned: int) -> None:
+        """What was read again must be what the scan read, where batches' own checksums do not look, too."""
+        if found != scanned:
+            raise SegmentChanged(
+                f"{self._where}: CRC-32C {found:08x}, but the scan read {scanned:08x}; a later run compacts it again"
+            )
+
     def _changed(self, found: str) -> SegmentChanged:
         expected = f"{self._scan.batch_count} batches with {self._scan.record_count} records"
-        where = f"{self._segment.file} bytes {self._scan.split.begin} to {self._scan.split.end}"
-        return SegmentChanged(f"{where}: {found}, the scan found {expected}; a later run compacts it again")
+        return SegmentChanged(f"{self._where}: {found}, the scan found {expected}; a later run compacts it again")
+
+    @property
+    def _where(self) -> str:
+        return f"{self._segment.file} bytes {self._scan.split.begin} to {self._scan.split.end}"
 
     def _rewrite_rows(self, chunk: Chunk, row: int, rows: int) -> None:
         job = self._job
@@ -255,6 +278,7 @@ class _Rewriting:
 
     def _put(self, batches: memoryview) -> None:
         self._written_bytes += len(batches)
+        self._written_crc = crc32c.crc32c(batches, self._written_crc)
         self._sink(batches)
 
     def _rewrite_one(self, chunk: Chunk, row: int) -> None:

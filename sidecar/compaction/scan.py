@@ -7,6 +7,7 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+from crc32c import crc32c
 
 from producer_state.facts import CONTROL, MARKER_ABORT, MARKER_COMMIT, TRANSACTIONAL, Int32Column, Int64Column
 from sidecar.compaction import scan_places as places
@@ -85,7 +86,8 @@ class SplitScan:
     that may win.
 
     `first_offset` and `last_offset` are those of its batches, `last_position` is that of the last batch (-1: none).
-    `emptied`: data batches without records. `deleted`: records below the start of the log.
+    `emptied`: data batches without records. `deleted`: records below the start of the log. `crc32c`: of all bytes of the split,
+    as they were read; `last_batch_crc32c`: of all bytes of its last batch.
     """
 
     split: Split
@@ -102,6 +104,8 @@ class SplitScan:
     last_offset: int
     last_position: int
     events: TransactionEvents
+    crc32c: int
+    last_batch_crc32c: int
 
     def loses_nothing(self, winners: int) -> bool:
         """Whether all its bytes surely stay as they are, if so many of its records win."""
@@ -132,6 +136,7 @@ def scan_split(
     task[places.FIRST_MALFORMED] = -1
     events: list[TransactionEvents] = []
     legacy, first_offset, last_offset, last_position = 0, -1, -1, -1
+    checksum = last_checksum = 0
     for chunk in chunks(segment, split):
         columns = chunk.columns()
         events.append(TransactionEvents.of(columns, int(task[places.BATCH])))
@@ -139,6 +144,7 @@ def scan_split(
         first_offset = int(columns.base_offset[0]) if first_offset < 0 else first_offset
         _scan_chunk(segment, chunk, max(last_offset, segment.base_offset - 1), table, inflater, verdicts)
         last_offset, last_position = int(columns.last_offset[-1]), int(columns.position[-1])
+        checksum, last_checksum = chunk.crc32c(checksum), crc32c(chunk.batch(chunk.rows - 1))
         if task[places.ORDINAL] > MOST_RECORDS:
             raise PartitionError(
                 f"{segment.file}: more than {MOST_RECORDS} records in {split.end - split.begin} bytes cannot be "
@@ -163,6 +169,8 @@ def scan_split(
         last_offset=last_offset,
         last_position=last_position,
         events=TransactionEvents.joined(events),
+        crc32c=checksum,
+        last_batch_crc32c=last_checksum,
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from crc32c import crc32c
 
 from sidecar.errors import CorruptFile, SegmentChanged
 from sidecar.logformat.batches import SegmentScanner
@@ -23,6 +24,7 @@ WINDOW_BYTES: Final = 4 * MIB
 """Smaller ones cost more for their parts of batches at both ends than they save in caches."""
 LARGEST_BATCH_BYTES: Final = 512 * MIB
 _ROWS: Final = 16_384
+_RELEASE_GIL: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,10 @@ class Split:
     segment: int
     begin: int
     end: int
+
+    @property
+    def size_bytes(self) -> int:
+        return self.end - self.begin
 
 
 def largest_index_bytes(size_bytes: int) -> int:
@@ -83,8 +89,15 @@ class Chunk:
 
     def batch(self, row: int) -> memoryview:
         """The bytes of one batch; valid until the next chunk."""
-        begin = int(self.blocks[0][0, row]) - self.file_position
-        return self.buffer.data[begin : begin + int(self.blocks[1][0, row])]
+        return self._batches(row, row)
+
+    def crc32c(self, before: int = 0) -> int:
+        """CRC-32C of all its batches, continued from `before`. Unlike their own it covers offsets and leader epochs."""
+        return crc32c(self._batches(0, self.rows - 1), before, gil_release_mode=_RELEASE_GIL)
+
+    def _batches(self, first: int, last: int) -> memoryview:
+        begin, end = (int(self.blocks[0][0, row]) - self.file_position for row in (first, last))
+        return self.buffer.data[begin : end + int(self.blocks[1][0, last])]
 
 
 def chunks(

@@ -164,10 +164,11 @@ class SurveyedSegment:
     """A segment whose headers have been read. `pieces`: as many as were planned, see `padded`.
 
     `completed`: the transactions that ended in it, and those that were open at its end. `verdicts`: by piece; those of markers
-    count for nothing, because they depend on data of other segments.
+    count for nothing, because they depend on data of other segments. `crc32c`: what all its bytes must have, as committed.
     """
 
     segment: SegmentInput
+    crc32c: int
     pieces: tuple[Piece, ...]
     completed: tuple[CompletedTransaction, ...]
     verdicts: tuple[SplitVerdicts, ...]
@@ -284,13 +285,15 @@ class CompactedOutput(Generic[SourceT]):
     """One output segment `[base_offset, end_offset)`, made of `sources`.
 
     `pieces`: its bytes, in order: pieces of parts, and sources of which nothing is lost. `unchanged`: it is its one source,
-    byte by byte. `transactions`: the aborted ones whose marker it still holds.
+    byte by byte. `transactions`: the aborted ones whose marker it still holds. `crc32c`: of all its bytes, as they were read or
+    written by the stages.
     """
 
     sources: tuple[SourceT, ...]
     pieces: tuple[RewrittenPiece | SourceT, ...]
     unchanged: bool
     size_bytes: int
+    crc32c: int
     counts: RewriteCounts
     transactions: tuple[CompletedTransaction, ...]
 

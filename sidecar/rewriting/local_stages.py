@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import tempfile
 import threading
 from collections import defaultdict
@@ -103,20 +102,20 @@ class _InFile(NamedTuple):
     file: WorkFile
     begin: int
     size_bytes: int
-    is_pickled: bool
 
-    def read(self) -> Any:
-        content = self.file.read_at(self.begin, self.size_bytes)
-        return pickle.loads(content) if self.is_pickled else content  # noqa: S301 - of a nameless file of this process
+    def read(self) -> bytes:
+        return self.file.read_at(self.begin, self.size_bytes)
 
 
 class _Rows:
-    """Rows by number, those to the driver in its list. Bytes beyond a bound wait in a file without a name. Thread-safe."""
+    """Rows by number, those to the driver in its list. The others are bytes; beyond a bound they wait in a file without a name.
+    Thread-safe.
+    """
 
     def __init__(self, answers: list[Any], files: ExitStack, place: Path, in_memory_bytes: int) -> None:
         self._answers, self._files, self._place = answers, files, place
         self._left_bytes = in_memory_bytes
-        self._rows: defaultdict[int, list[Any]] = defaultdict(list)
+        self._rows: defaultdict[int, list[bytes | _InFile]] = defaultdict(list)
         self._file: WorkFile | None = None
         self._lock = threading.Lock()
 
@@ -127,20 +126,19 @@ class _Rows:
                 with self._lock:
                     self._answers.append(value)
                 continue
-            content = value if isinstance(value, bytes) else pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
             with self._lock:
-                if len(content) > self._left_bytes:
-                    self._rows[number].append(self._written(content, is_pickled=content is not value))
+                if len(value) > self._left_bytes:
+                    self._rows[number].append(self._written(value))
                 else:
-                    self._left_bytes -= len(content)
+                    self._left_bytes -= len(value)
                     self._rows[number].append(value)
 
-    def _written(self, content: bytes, *, is_pickled: bool) -> _InFile:
+    def _written(self, content: bytes) -> _InFile:
         if self._file is None:
             with cannot_be_written(self._place):
                 self._place.mkdir(parents=True, exist_ok=True)
             self._file = self._files.enter_context(nameless_file(self._place))
-        written = _InFile(self._file, self._file.size_bytes, len(content), is_pickled)
+        written = _InFile(self._file, self._file.size_bytes, len(content))
         self._file.write(content)
         return written
 
@@ -151,12 +149,12 @@ class _Rows:
     def numbers(self) -> list[int]:
         return list(self._rows)
 
-    def values(self, number: int) -> Iterator[Any]:
+    def values(self, number: int) -> Iterator[bytes]:
         """Raises StagingFull for a disk that does not give back what was written."""
         for value in self._rows[number]:
             yield value.read() if isinstance(value, _InFile) else value
 
-    def pop(self, number: int) -> list[Any]:
+    def pop(self, number: int) -> list[bytes]:
         """The values of a number, which are needed once."""
         values = list(self.values(number))
         with self._lock:

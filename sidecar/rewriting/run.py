@@ -10,11 +10,13 @@ from typing import Final, Generic, TypeVar
 
 import numpy as np
 
-from sidecar.compaction.outputs import DecidedSplits, legacy_tombstones_kept
+from sidecar.compaction.outputs import DecidedSplits, OutputPart, legacy_tombstones_kept
+from sidecar.compaction.rewrite import RewrittenSplit
 from sidecar.compaction.scan import SplitScan
 from sidecar.compaction.verdicts import SplitVerdicts
 from sidecar.engine_ports import StagedRun, StageEngine, Stages
 from sidecar.errors import PartitionError, RowsLost, SidecarError
+from sidecar.exchange import staged
 from sidecar.rewriting.job import CompactedOutput, CompactionJob, RewrittenPiece, SourceT, SurveyAnswer, input_of
 from sidecar.rewriting.packing import SegmentNeed, Step, placed, scan_tasks
 from sidecar.rewriting.stages import (
@@ -31,6 +33,7 @@ from sidecar.rewriting.stages import (
     scan,
 )
 from sidecar.rewriting.work_files import Parts
+from sidecar.storage.checksums import combine_parts
 
 ResultT = TypeVar("ResultT")
 
@@ -91,7 +94,7 @@ class ScannedRun(Generic[SourceT]):
 
 @contextmanager
 def scanned(jobs: Sequence[CompactionJob[SourceT]], engine: StageEngine) -> Iterator[ScannedRun[SourceT]]:
-    """Run the first two stages. Raises what the engine raises; CorruptFile and others of a partition are its result."""
+    """Run the first two stages. Errors of a partition are its result. Raises RowsLost for damaged rows, what the engine raises."""
     found = placed(jobs)
     verdicts = [job.verdicts() if job.files and not job.surveys else () for job in jobs]
     cores = engine.cores
@@ -102,7 +105,7 @@ def scanned(jobs: Sequence[CompactionJob[SourceT]], engine: StageEngine) -> Iter
     second_tasks = min(max(buckets, 1), max(cores, buckets // per_task))
     reduction = Reduction(tuple(job.places for job in found), tuple(job.rules for job in jobs))
     stages = Stages(scan, reduction, buckets, second_tasks, max(len(tasks), 1))
-    with engine.staged(stages, tasks) as run:
+    with staged(engine, stages, tasks) as run:
         failures = _failures(run.answers)
         winners = np.zeros(sum(len(job.splits) for job in found), dtype=np.int64)
         decided_from = Counter[int]()
@@ -142,7 +145,7 @@ def rewritten(
 
     `step`: only these segments, None for all of all jobs. A job without any has no outputs.
 
-    By job, its outputs or the error that ended it, here or before. Raises what the engine raises.
+    By job, its outputs or the error that ended it, here or before. Raises RowsLost for damaged rows, and what the engine raises.
     """
     tasks: list[list[JobRewriting]] = [[] for _ in range(found.stages.third_tasks)]
     chosen: dict[int, range] = {}
@@ -236,8 +239,22 @@ def _outputs(
             for part in one.parts
         )
         made_of = sources if one.unchanged else pieces
-        outputs.append(CompactedOutput(sources, made_of, one.unchanged, one.size_bytes, one.counts, one.transactions))
+        crc = combine_parts([known for part in one.parts for known in _checksums(part, found.scans, splits)])
+        outputs.append(
+            CompactedOutput(sources, made_of, one.unchanged, one.size_bytes, crc, one.counts, one.transactions)
+        )
     return tuple(outputs)
+
+
+def _checksums(
+    part: OutputPart, scans: Sequence[SplitScan], splits: dict[int, RewrittenSplit]
+) -> list[tuple[int, int]]:
+    """(CRC-32C, size in bytes) of what a part of an output is made of, in order."""
+    if part.split is None:
+        return [(scan_.crc32c, scan_.split.size_bytes) for scan_ in scans if scan_.split.segment == part.segment]
+    split = splits[part.split]
+    ending = [(split.ending_crc32c, split.ending_bytes)] if part.size_bytes > split.size_bytes else []
+    return [(split.crc32c, split.size_bytes), *ending]
 
 
 def _failures(answers: Iterable[object]) -> dict[int, SidecarError]:

@@ -84,7 +84,7 @@ def checked_log(read_at: ReadAt, size_bytes: int, output: CompactedOutput[Compac
     """Build the indexes of what was joined to `file`, and check both as `verify --deep` does.
 
     Raises CorruptFile for a log that a broker or `verify --deep` would refuse. Raises SegmentChanged if its bytes,
-    batches or records are not as many as the rewriting wrote.
+    batches or records are not as many as the rewriting wrote, or its bytes are others.
     """
     if size_bytes != output.size_bytes:
         raise SegmentChanged(f"{file}: {size_bytes} bytes were joined, expected {output.size_bytes}. Compact again")
@@ -122,4 +122,9 @@ def checked_log(read_at: ReadAt, size_bytes: int, output: CompactedOutput[Compac
     checksum, problem = check_log(read_at, size_bytes, expected, indexes, file=file, indexes_file=file)
     if problem is not None:
         raise problem
+    if checksum != output.crc32c:
+        raise SegmentChanged(
+            f"{file}: CRC-32C {checksum:08x} of what was joined, expected {output.crc32c:08x} of what was read and "
+            "rewritten. Nothing was replaced: compact again"
+        )
     return CheckedLog(built, checksum)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sidecar.compaction.inflating import Inflater
-from sidecar.compaction.key_table import ORDINAL_BYTES, KeyTable, Winners, entries_of, reduce_blobs
+from sidecar.compaction.key_table import ORDINAL_BYTES, Blob, KeyTable, Winners, entries_of, reduce_blobs
 from sidecar.compaction.last_batches import LastBatches
 from sidecar.compaction.rewrite import Ending, RewrittenSplit, rewrite_split
 from sidecar.compaction.rules import CompactionRules
@@ -18,8 +18,9 @@ from sidecar.compaction.scan import SplitScan, scan_split
 from sidecar.compaction.segments import Split
 from sidecar.engine_ports import TO_DRIVER, Row
 from sidecar.errors import CorruptFile, SidecarError
-from sidecar.rewriting.job import CompactionSource, SegmentSurvey, SurveyAnswer, Verdicts
+from sidecar.rewriting.job import CompactionSource, SegmentSurvey, SurveyAnswer, SurveyedSegment, Verdicts
 from sidecar.rewriting.work_files import Parts, WorkFile
+from sidecar.storage.checksums import combine_parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +113,14 @@ def _scan_share(share: JobShare, inflater: Inflater) -> Iterator[Row]:
     for number, first_split, survey in reversed(share.surveys):
         with survey() as held:
             judged = {at: found.by_batch for at, found in enumerate(held.verdicts, start=first_split)}
+            before = len(scans)
             for at, piece in enumerate(held.pieces, start=first_split):
                 split = Split(at, number, piece.begin, piece.end)
                 scan_ = scan_split(held.segment, split, table, inflater, judged[at], start_offset=share.start_offset)
                 scans.append(scan_)
                 if not share.is_whole:
                     yield from _handed_out(waiting)
+            _require_committed(held, scans[before:])
             surveyed.append(SurveyAnswer(held.completed, {at: found for at, found in judged.items() if len(found)}))
     table.emit()
     yield TO_DRIVER, ScannedShare(places.job, tuple(scans), dict(entries), tuple(surveyed))
@@ -134,9 +137,19 @@ def _scan_share(share: JobShare, inflater: Inflater) -> Iterator[Row]:
         yield bucket, tuple(found)
 
 
+def _require_committed(held: SurveyedSegment, scans: Sequence[SplitScan]) -> None:
+    """What was scanned must be the object that was committed: batches' own checksums cover no offset and no leader epoch."""
+    found = combine_parts([(scan_.crc32c, scan_.split.size_bytes) for scan_ in scans])
+    if found != held.crc32c:
+        raise CorruptFile(
+            f"has CRC-32C {found:08x}, but the commit says {held.crc32c:08x}; the partition stays as it is",
+            file=held.segment.file,
+        )
+
+
 def _handed_out(waiting: list[tuple[int, memoryview]]) -> Iterator[Row]:
-    """One copy at a time, of blobs that share their memory."""
-    yield from ((bucket, bytes(blob)) for bucket, blob in waiting)
+    """Blobs share their memory: each is copied as it is packed."""
+    yield from waiting
     waiting.clear()
 
 
@@ -214,7 +227,7 @@ class Rewriting:
 
     def __call__(self, rows: Iterable[Row], task: RewriteTask) -> Iterator[Any]:
         """See StagedRun.third; `WrittenPart`s, and a `JobFailure` for each job that ends here."""
-        winners: defaultdict[int, list[bytes]] = defaultdict(list)
+        winners: defaultdict[int, list[Blob]] = defaultdict(list)
         for number, ordinals in rows:
             winners[number].append(ordinals)
         inflater = Inflater()
@@ -226,7 +239,7 @@ class Rewriting:
                 yield JobFailure(todo.job, error)
 
     def _rewrite(
-        self, todo: JobRewriting, split: SplitRewriting, winners: list[bytes], inflater: Inflater
+        self, todo: JobRewriting, split: SplitRewriting, winners: list[Blob], inflater: Inflater
     ) -> WrittenPart:
         writing: AbstractContextManager[WorkFile | None]
         writing = nullcontext() if self.parts is None else self.parts.writing(split.number)

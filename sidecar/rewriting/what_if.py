@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sidecar.compaction.decoded import decode_batch
+from sidecar.compaction.key_table import Blob
 from sidecar.compaction.rules import CompactionRules, version_of
 from sidecar.compaction.segments import Split, chunks
 from sidecar.compaction_strategy import Strategy
@@ -100,7 +101,7 @@ def write_others(outlooks: Iterable[tuple[TopicPartition, Outlook]], path: Path)
 
 def winner_bits(rows: Iterable[Row], plan: dict[int, int]) -> Iterator[tuple[int, Bits]]:
     """A third stage that only hands over who won: (split, a bit for each of its records). The plan: records by split."""
-    found: dict[int, list[bytes]] = {}
+    found: dict[int, list[Blob]] = {}
     for split, ordinals in rows:
         found.setdefault(split, []).append(ordinals)
     for split, pieces in found.items():

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from crc32c import crc32c
-
 from sidecar.engine_ports import TO_DRIVER, Answer, Row, Stages, Task
-from sidecar.errors import SidecarError
+from sidecar.errors import RowsLost, SidecarError
+from sidecar.exchange import packed, unpacked
 from sidecar.io_share import AsOneOf, Moving, shared_with
 from sidecar.randomness import SystemRandomness
 from sidecar.spark.embedded import EmbeddedSpark
@@ -26,7 +25,6 @@ __all__ = ["SparkEngine", "SparkFailed", "SparkStages"]
 _STRETCH_TASKS: Final = 64
 """Answers are fetched a stretch at a time: the driver never holds more than one and the next. Each costs a small job."""
 
-_CRC_BYTES: Final = 4
 _TASKS_PER_CORE: Final = 8
 """Spark tasks per core: more cost some 10 ms each, fewer balance badly."""
 
@@ -104,18 +102,16 @@ def cancelled_at_the_end(context: Any) -> Iterator[Group]:
 
 
 def _answer(function: Callable[[Any], Any], numbered: tuple[int, Any]) -> tuple[int, bytes]:
-    """The answer by pickle, behind its CRC-32C: Spark keeps no checksum of what it does not compress."""
     number, task = numbered
-    content = pickle.dumps(function(task), pickle.HIGHEST_PROTOCOL)
-    return number, crc32c(content).to_bytes(_CRC_BYTES) + content
+    return number, packed(TO_DRIVER, function(task))
 
 
 def _checked(answer: bytes) -> Any:
     """Raises SparkFailed for an answer that was damaged on its way."""
-    content = memoryview(answer)[_CRC_BYTES:]
-    if crc32c(content) != int.from_bytes(answer[:_CRC_BYTES]):
-        raise SparkFailed("a worker's answer was damaged on its way to the driver: run the command again")
-    return pickle.loads(content)  # noqa: S301  made by a worker of ours
+    try:
+        return unpacked(TO_DRIVER, answer)
+    except RowsLost as error:
+        raise SparkFailed("a worker's answer was damaged on its way to the driver: run the command again") from error
 
 
 def _stretch(tasks: int, stretches: int, number: int) -> int:

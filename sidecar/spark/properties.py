@@ -65,7 +65,7 @@ _ALWAYS: Final = {
     # Workers are forked from a process that has loaded the kernels once, and are kept for the next task.
     "spark.python.daemon.module": DAEMON_MODULE,
     "spark.python.worker.reuse": "true",
-    # Hashes do not compress: trying it takes a tenth of a whole compaction.
+    # Hashes do not compress: trying it takes a tenth of a whole compaction. Without it Spark checks no bytes: `exchange` does.
     "spark.shuffle.compress": "false",
     "spark.shuffle.spill.compress": "false",
     # Jobs of several threads run side by side: uploads wait for short ones, and a compaction of the archive may take hours.

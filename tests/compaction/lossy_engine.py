@@ -7,7 +7,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sidecar.engine_ports import Row, StagedRun, StageEngine, Stages
+from sidecar.engine_ports import TO_DRIVER, Row, StagedRun, StageEngine, Stages
+from sidecar.exchange import unpacked
 from sidecar.rewriting.stages import ScannedShare, WinnerCounts
 
 
@@ -52,19 +53,19 @@ class LossyStages:
 
 def is_keys(row: Row) -> bool:
     """To the reduction: keys, or what was decided already."""
-    return isinstance(row[1], bytes | tuple)
+    return row[0] != TO_DRIVER
 
 
 def is_winners(row: Row) -> bool:
-    return isinstance(row[1], bytes)
+    return row[0] != TO_DRIVER
 
 
 def is_scanned(row: Row) -> bool:
-    return isinstance(row[1], ScannedShare)
+    return isinstance(unpacked(*row), ScannedShare)
 
 
 def is_counts(row: Row) -> bool:
-    return isinstance(row[1], WinnerCounts)
+    return isinstance(unpacked(*row), WinnerCounts)
 
 
 LOSSES: dict[str, tuple[str, Callable[[Row], bool], int]] = {

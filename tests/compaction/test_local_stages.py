@@ -18,6 +18,7 @@ from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction_strategy import Strategy
 from sidecar.engine_ports import TO_DRIVER, Row, Stages
 from sidecar.errors import StagingFull
+from sidecar.exchange import staged
 from sidecar.rewriting.local_stages import LocalStages
 from tests.compaction.engine import compact
 from tests.compaction.partitions import partition_in
@@ -152,8 +153,9 @@ def test_winners_of_small_partitions_wait_in_the_file_as_well(tmp_path: Path) ->
 
     tracemalloc.start()
     try:
-        with LocalStages(1, tmp_path, in_memory_bytes=0).staged(Stages(_decided, second, 20, 1, 1), range(20)) as run:
-            found = run.third(lambda rows, _plan: iter([(item, value[:1]) for item, value in rows]), [None])
+        engine = LocalStages(1, tmp_path, in_memory_bytes=0)
+        with staged(engine, Stages(_decided, second, 20, 1, 1), range(20)) as run:
+            found = run.third(lambda rows, _plan: iter([(item, bytes(value[:1])) for item, value in rows]), [None])
     finally:
         tracemalloc.stop()
     assert sorted(found) == [(task, task.to_bytes(1)) for task in range(20)]

@@ -8,15 +8,21 @@ from pathlib import Path
 
 import pytest
 
+from sidecar.clock import SystemClock
+from sidecar.commits.lineages import find_all_lineages
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction_strategy import Strategy
+from sidecar.compactor.archive.compactor import ArchiveCompactor
+from sidecar.compactor.archive.plan import CompactionRequest
 from sidecar.config import SparkSettings
 from sidecar.errors import CorruptFile, RowsLost
+from sidecar.host.process_store import store_of
 from sidecar.spark.embedded import EmbeddedSpark
 from sidecar.spark.engine import SparkStages
 from tests.compaction.directories import check_against_reference, compacted, tree
 from tests.compaction.lossy_engine import LOSSES, LossyStages
 from tests.golden import VERSIONS, golden, partitions, wall_clock_ms
+from tests.spark.archives import NOW_MS, archived
 from tests.spark.fresh_process import python
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
@@ -122,3 +128,28 @@ def test_a_jvm_that_ends_leaves_no_stacks_on_stderr(tmp_path: Path) -> None:
         out = tmp_path / f"{turn}" / source.name
         done = python("-m", "sidecar", "compact", str(source), "--engine", "spark", "--out", str(out))
         assert "Traceback" not in done.stderr
+
+
+@pytest.mark.leaves_damage("checksum_mismatch", "corrupt_content")
+def test_a_damaged_source_in_an_archive_is_named_and_replaces_nothing(spark: EmbeddedSpark, tmp_path: Path) -> None:
+    """One bit of a leader epoch, which no batch's own checksum covers."""
+    settings = archived({}, str(tmp_path / "archive"), tmp_path / "state")
+    before = sorted((tmp_path / "archive").rglob("*"))
+    damaged = next(path for path in before if path.suffix == ".log" and "compacted" in str(path))
+    content = bytearray(damaged.read_bytes())
+    content[15] ^= 4
+    damaged.chmod(0o644)
+    damaged.write_bytes(content)
+    store = store_of(settings.store)
+    requests = [CompactionRequest(found.root, CompactionRules(NOW_MS)) for found in find_all_lineages(store)]
+    done = ArchiveCompactor(settings.store, SparkStages(spark), SystemClock(), split_bytes=SPLIT_BYTES).compact(
+        requests
+    )
+    (error,) = [one.error for one in done if one.error]
+    assert isinstance(error, CorruptFile)
+    assert (tmp_path / "archive" / error.file, "but the commit says" in str(error)) == (damaged, True)
+    assert any(one.commit_number is not None for one in done)
+    folder = damaged.parent.parent
+    assert [path for path in sorted((tmp_path / "archive").rglob("*")) if path.is_relative_to(folder)] == [
+        path for path in before if path.is_relative_to(folder)
+    ]

@@ -195,8 +195,8 @@ class ArchivedSurvey:
         """See `SegmentSurvey`."""
         log, cutter, completed = self.log, Cutter(self.split_bytes), list[CompletedTransaction]()
         with log.fetched() as read_at:
-            # The scan that follows checks the checksums.
-            for columns, ended in self._replayed(self.number, read_at):
+            # The scan that follows proves these bytes, unless it has to request them again.
+            for columns, ended in self._replayed(self.number, read_at, check_crc=log.copy is Copy.NONE):
                 cutter.add(columns)
                 completed += ended
             pieces = padded(cutter.finish(), log.size_bytes, self.split_bytes)
@@ -210,10 +210,14 @@ class ArchivedSurvey:
                 log.end_offset,
                 spares_deletes=self.spares_deletes,
             )
-            yield SurveyedSegment(input_of(log, read_at), pieces, tuple(completed), tuple(verdicts))
+            checksum = log.segment.parts[0].crc32c
+            yield SurveyedSegment(input_of(log, read_at), checksum, pieces, tuple(completed), tuple(verdicts))
 
     def _ended_later(self) -> Iterator[CompletedTransaction]:
-        """What ends above this segment, up to where the transactions have ended that are open at its end."""
+        """What ends above this segment, up to where the transactions have ended that are open at its end.
+
+        These batches are proven by their own checksums alone: of their offsets and epochs nothing here depends.
+        """
         store = process_store.store_of(self.log.store)
         rows = table_at_end(store, self.log.root, self.live[self.number]).rows
         rows = rows[rows["current_txn_first_offset"] >= 0]
@@ -230,7 +234,13 @@ class ArchivedSurvey:
                         return
 
     def _replayed(
-        self, number: int, read_at: ReadAt, window_bytes: int = _WINDOW_BYTES, max_batches: int = 65_536
+        self,
+        number: int,
+        read_at: ReadAt,
+        window_bytes: int = _WINDOW_BYTES,
+        max_batches: int = 65_536,
+        *,
+        check_crc: bool = True,
     ) -> Iterator[tuple[BatchColumns, tuple[CompletedTransaction, ...]]]:
         """The headers of a live segment, and the transactions that end there."""
         log = replace(self.log, segment=self.live[number])
@@ -241,7 +251,7 @@ class ArchivedSurvey:
             read_at,
             log.size_bytes,
             base_offset=log.base_offset,
-            check_crc=False,
+            check_crc=check_crc,
             file=log.name,
             window_bytes=window_bytes,
             max_batches=max_batches,

@@ -25,6 +25,7 @@ from sidecar.compactor.archive.archived_log import LAST_MODIFIED, ArchivedLog
 from sidecar.compactor.archive.plan import CompactionRequest, PartitionInWork
 from sidecar.engine_ports import TO_DRIVER, Row, StageEngine, Stages
 from sidecar.errors import PartitionError, SidecarError
+from sidecar.exchange import staged
 from sidecar.host import process_store
 from sidecar.logformat.files import PositionalFile
 from sidecar.logformat.leader_epochs import epochs_of
@@ -63,11 +64,11 @@ class Finished:
 
 
 def finish_all(tasks: Sequence[FinishTask], engine: StageEngine) -> tuple[Finished, ...]:
-    """All answers, in any order. Raises what the engine raises."""
+    """All answers, in any order. Raises RowsLost for a damaged one, and what the engine raises."""
     if not tasks:
         return ()
     # The one stage has no rows for the others.
-    with engine.staged(Stages(finish, _nothing, 1, 1, 1, uploads=True), tasks) as run:
+    with staged(engine, Stages(finish, _nothing, 1, 1, 1, uploads=True), tasks) as run:
         return tuple(run.answers)
 
 
