@@ -29,6 +29,7 @@ class PinnedLog:
         self._held = tools.held
         self._segments: tuple[SegmentFiles, ...] = ()
         self._gone: tuple[SegmentFiles, ...] = ()
+        self._failed_once: set[FileIdentity] = set()
         self._start: KnownState | None = None
         self._doubts = 0
         self._is_newly_seen = False
@@ -198,9 +199,15 @@ class PinnedLog:
         self._keep(segment for segment in self._segments if segment.end_offset > end_offset)
 
     def failed(self, segment: SegmentFiles, error: SidecarError) -> None:
-        """It could not be prepared. Trying again does not help where its own bytes are at fault; a gap in it needs a person."""
+        """It could not be prepared. Where its own bytes are at fault, a third read does not help; a gap in it needs a person.
+
+        A second one may: a disk or memory may have failed once, and no other file has these bytes.
+        """
         if isinstance(error, PartitionError) and not error.retryable and not isinstance(error, CoverageHole):
-            self.give_up(segment, str(error))
+            if segment.log in self._failed_once:
+                self.give_up(segment, str(error))
+            else:
+                self._failed_once = {*self._failed_once & set(self.gone_logs), segment.log}
 
     def give_up(self, segment: SegmentFiles, why: str) -> None:
         """Nothing happens unless it is gone from the directory: else it would keep what lies above from being archived for ever."""

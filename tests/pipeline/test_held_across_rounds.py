@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import NoneType
 
 import pytest
 from structlog.testing import capture_logs
@@ -231,6 +233,21 @@ def test_what_cannot_be_archived_from_its_descriptor_keeps_nothing_else_from_it(
     state = archived_states(store)["orders-0"]
     assert ranges(state) == [expected[0], *expected[2:]]
     assert state.holes == (Hole(140, 248, LossReason.NOT_ON_DISK),)
+
+
+def test_one_bad_read_does_not_release_what_only_a_pin_has(tmp_path: Path) -> None:
+    with after_an_outage(tmp_path) as (_, rounds, outage, directory), capture_logs() as logs:
+        spans = rolled_ranges(directory.parent, "orders-0")
+        with (directory / f"{spans[0][0]:020d}.log").open("r+b", buffering=0) as file:
+            status, right = os.fstat(file.fileno()), os.pread(file.fileno(), 6, 70)
+            remove_offsets(directory, lambda offset: offset >= spans[0][1])
+            for content in (b"damage", right):
+                os.pwrite(file.fileno(), content, 70)
+                os.utime(file.fileno(), ns=(status.st_atime_ns, status.st_mtime_ns))
+                (outcome,) = rounds.run_once().outcomes
+                assert isinstance(outcome.error, CorruptFile if content == b"damage" else NoneType)
+    assert ranges(archived_states(outage.store)["orders-0"]) == spans
+    assert "pinned_segment_released" not in {line["event"] for line in logs}
 
 
 def test_what_is_gone_does_not_wait_to_be_compacted(tmp_path: Path) -> None:

@@ -36,12 +36,10 @@ def several(seeds: range) -> tuple[Figures, list[Found]]:
 
 @contextmanager
 def _collected_once() -> Iterator[None]:
-    """Cycles are looked for at the end, in what is new. Otherwise it takes a seventh of the time, more in a large process."""
-    gc.freeze()
+    """Cycles are looked for at the end. Otherwise it takes a seventh of the time, more in a large process."""
     gc.disable()
     try:
         yield
     finally:
         gc.enable()
         gc.collect()
-        gc.unfreeze()
