@@ -98,6 +98,9 @@ def test_it_is_the_checksum_of_all_valid_bytes(
 
 
 @given(BATCHES, OPTIONS)
+@example(
+    [(0, 21), (2, 300)], {"window_bytes": 64, "largest_window_bytes": 64}
+)  # 17 bytes of a wide batch are in the window
 def test_nothing_is_left_out_of_a_whole_file(batches: list[tuple[int, int]], options: dict[str, Any]) -> None:
     data = log_bytes(batches)
     scanner = finished(scan_bytes(data, **options))
