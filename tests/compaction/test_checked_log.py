@@ -66,6 +66,14 @@ def test_other_batches_or_records_of_the_same_size_are_found(log: bytes, found: 
         checked_log(reader(log), len(log), output, "out")
 
 
+def test_a_flipped_bit_is_found_where_no_batch_has_a_checksum(tmp_path: Path) -> None:
+    output, right = rewritten_in(tmp_path)
+    log = bytearray(right)
+    log[15] ^= 4  # the leader epoch
+    with pytest.raises(SegmentChanged, match=r"of what was joined, expected .* Nothing was replaced"):
+        checked_log(reader(bytes(log)), len(log), output, "out")
+
+
 def test_a_lost_part_is_found_though_the_size_was_added_up_without_it(tmp_path: Path) -> None:
     output, _ = rewritten_in(tmp_path)
     for number, piece in enumerate(output.pieces):
