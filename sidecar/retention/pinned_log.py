@@ -190,8 +190,12 @@ class PinnedLog:
     def only_gone(self, plan: PartitionPlan) -> PartitionPlan:
         """The plan with only the deleted segments: no other process can open them, so they do not wait to be compacted first."""
         own = sum(segment.log in self.gone_logs for segment in plan.segments)
+        if not own:
+            return plan
         later = (*plan.segments[own:], *plan.waiting)
-        return replace(plan, segments=plan.segments[:own], waiting=later, look_again_ms=0) if own else plan
+        # What waits only for these has no reason of its own, and is pinned.
+        reason = None if own < len(plan.segments) else plan.reason
+        return replace(plan, segments=plan.segments[:own], waiting=later, reason=reason, look_again_ms=0)
 
     def archived(self, end_offset: int) -> None:
         """The archive reaches so far: what lies below is not needed any more."""

@@ -29,7 +29,7 @@ class PinWatch:
     _pinned: dict[tuple[int, TopicPartition], tuple[_Leadership, list[SegmentFiles]]] = field(default_factory=dict)
 
     def forget(self, broker: int) -> None:
-        """Its sidecar may release pins: the broker spoke from the past, or a disk is nearly full or gone."""
+        """Its sidecar may release pins: the broker spoke from the past, or a disk is nearly full or gone, or has lost a file."""
         self._pinned = {key: found for key, found in self._pinned.items() if key[0] != broker}
 
     def check(

@@ -301,4 +301,20 @@ REGRESSIONS: Final[dict[str, Schedule]] = {
         partitions=3,
         workers=2,
     ),
+    # Of the product: while what only pins have was archived first, segments behind it were not pinned if the last one waited.
+    "what rolled behind what only pins have is pinned, whatever the last segment waits for": Schedule(
+        seed=12073372,
+        steps=(
+            UncleanLeader(),
+            Append(seed=2313514854, batches=4),
+            Round(moves=5, full=(1, 2)),
+            Round(),
+            Append(seed=2328559020, batches=2),
+            Retention(broker=1, segments=2),
+            Reload(max_queue=1),
+            Round(),
+        ),
+        shape=LogShape(roll_batches=(3, 1)),
+        compacts=True,
+    ),
 }

@@ -103,5 +103,6 @@ class SimStore(MemoryStore):
         return iter([upload for upload in self.unfinished if upload.key.startswith(prefix)])
 
     def abort_upload(self, upload: UnfinishedUpload) -> None:
-        """See `ObjectStore`."""
-        self.unfinished.remove(upload)
+        """See `ObjectStore`. Another process may have ended it."""
+        if upload in self.unfinished:
+            self.unfinished.remove(upload)

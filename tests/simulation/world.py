@@ -318,6 +318,7 @@ class World:
             case LoseFile(broker, number):
                 cluster.replicate()
                 cluster.replicas[broker].lose_file(number)
+                self._pins.forget(broker)
             case Clean(broker, first, count, is_cut_off):
                 cluster.clean(broker, first, count)
                 if not is_cut_off:
