@@ -27,6 +27,7 @@ class Checker:
     """Follows a lineage past all faults.
 
     `state`: as of the last check, None while nothing is archived. `losses`: that commits said since somebody emptied it.
+    `losses_alone`: those of commits that add nothing, which are reported at once.
     `lost_by`: all of them, by the broker next to which it was said. `writers`: who added a segment, by its id. `is_forked`: it
     has offsets that an unclean election has lost in the log. `cut_epoch`: the leader epoch of the last one.
     """
@@ -37,6 +38,7 @@ class Checker:
     grace_period_ms: int
     state: PartitionState | None = None
     losses: list[Lost] = field(default_factory=list)
+    losses_alone: list[Lost] = field(default_factory=list)
     lost_by: dict[int, list[Lost]] = field(default_factory=dict)
     writers: dict[str, Writer] = field(default_factory=dict)
     is_forked: bool = False
@@ -126,6 +128,8 @@ class Checker:
             elif isinstance(action, Lost):
                 self._check_loss(key, commit, action)
                 self.losses.append(action)
+                if not any(isinstance(other, Add) for other in commit.actions):
+                    self.losses_alone.append(action)
                 self.lost_by.setdefault(commit.writer.broker_id, []).append(action)
             elif isinstance(action, Add):
                 self.writers[action.segment.segment_id] = commit.writer

@@ -186,6 +186,10 @@ KNOWN_BUGS: Final[dict[str, Bug]] = {
     ),
     # The same of offsets at the end of a segment, behind which a file is gone.
     "lost-file-recorded-unasked": Bug("passed-over", ((prepare, "lost_tail", _lost_tail_in_any_case),), 50),
+    # A loss whose commit had an unknown outcome was not reported; it was stored.
+    "loss-of-unknown-outcome": Bug(
+        "loss-not-reported", ((deleted_records, "proves_not_committed", lambda _error: True),), 500, 232
+    ),
     # What went of a log before its first commit was never reported.
     "loss-below-the-archive": Bug("loss-not-reported", ((LossTracker, "report", _nothing),), 2_000, 170),
     # Without a connection, a segment was archived while its transaction was open.

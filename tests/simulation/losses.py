@@ -16,7 +16,8 @@ from tests.simulation.invariants import Checker
 class LossReports:
     """Of all sidecars. A step is calm where no call failed, no process ended, and no late request took hold.
 
-    Where it is not, a loss may be reported again: better twice than never. It may also be reported by the commit alone.
+    Where it is not, a loss may be reported again: better twice than never. Where a process ended, or a request took hold late, it
+    may also be reported by the commit alone.
     """
 
     _reported: dict[tuple[TopicPartition, int, int], int] = field(default_factory=dict)
@@ -30,19 +31,21 @@ class LossReports:
         committed: Mapping[TopicPartition, list[Lost]],
         *,
         is_calm: bool,
+        is_whole: bool,
     ) -> None:
         """After a step. Raises Finding.
 
         Args:
             events: each with the number of the sidecar that reports it.
             archives: those that can be judged.
-            committed: the losses that commits of this step say.
+            committed: the losses that commits of this step say, and are to be reported in it.
+            is_whole: no process ended in the step, and no late request took hold.
         """
         self._not_calm += not is_calm
         for broker, event in events:
             self._take(event, is_calm=is_calm)
             self._require_lost(event, broker, archives.get(event.topic_partition))
-        if is_calm:
+        if is_whole:
             for topic_partition, losses in committed.items():
                 for lost in losses:
                     span = topic_partition, lost.base_offset, lost.end_offset

@@ -375,7 +375,9 @@ def _with_refused_gaps(random: Random, schedule: Schedule) -> Schedule:
     else:
         nothing = Fault("StoreUnavailable", "upload", "", 0, 50)
         steps += (Append(random.randrange(2**32), 6), Round(faults=(nothing,)), Restart(None))
-        steps += (Retention(0, 9), Retention(1, 9), Round(is_asleep=True), Round(is_asleep=True), Round())
+        unread = Fault("StoreUnavailable", "read", "", 0, 8, after_commit_put=True)
+        faults = (unread,) if random.random() < 0.5 else ()
+        steps += (Retention(0, 9), Retention(1, 9), Round(is_asleep=True), Round(is_asleep=True), Round(faults=faults))
     return replace(inserted(random, schedule, steps), records_lost=False)
 
 

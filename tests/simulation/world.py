@@ -180,14 +180,14 @@ class World:
         self.time.advance_ms(3 * SECOND_MS)
         self._logs.clear()
         self._events.clear()
-        self._report, before = None, self._unrest()
+        self._report, before, ends = None, self._unrest(), self._ends()
         self._act(step)
         self._trace.append("".join(type(event).__name__ for _, event in self._events).encode())
         for line in self._logs:
             if line["log_level"] == "critical":
                 raise Finding("untyped-error", str(line))
         self._check()
-        self._check_losses(is_calm=before == self._unrest())
+        self._check_losses(is_calm=before == self._unrest(), is_whole=ends == self._ends())
         if isinstance(step, Round):
             self._check_pins(step)
 
@@ -219,7 +219,12 @@ class World:
             self._landed,
         )
 
-    def _check_losses(self, *, is_calm: bool) -> None:
+    def _ends(self) -> tuple[int, ...]:
+        """It changes with each process that ends, and each late request."""
+        steps = self.figures.steps
+        return self.figures.errors["Crash"], steps["Restart"], steps["Recreate"], steps["Hide"], self._landed
+
+    def _check_losses(self, *, is_calm: bool, is_whole: bool) -> None:
         lost = [(broker, event) for broker, event in self._events if isinstance(event, OffsetsLost)]
         checked = [self.checkers[cluster.lineage.root] for cluster in self.partitions]
         is_needed = bool(lost) or any(checker.losses for checker in checked)  # In few steps.
@@ -227,10 +232,11 @@ class World:
         # What was said in a step in which a topic was created again may be of the one before.
         left_out, self._recreated = self._recreated, set()
         states = {name: found for name, found in checkers.items() if not (found.is_forked or name in left_out)}
-        losses = {name: list(found.losses) for name, found in checkers.items()}
+        losses = {name: found.losses if is_calm else found.losses_alone for name, found in checkers.items()}
+        self._reports.check(lost, states, losses, is_calm=is_calm, is_whole=is_whole)
         for checker in checkers.values():
             checker.losses.clear()
-        self._reports.check(lost, states, losses, is_calm=is_calm)
+            checker.losses_alone.clear()
 
     def _check(self) -> None:
         for sidecar in self.sidecars:
