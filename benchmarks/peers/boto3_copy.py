@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -17,15 +18,23 @@ def main() -> None:
     """Copy what the argument names: `upload` or download, `transfer` for TransferConfig, and `sign` for signed payloads.
 
     `keys`: of a download, instead of all below `prefix`. Without `directory`, what is downloaded is thrown away. `upload_bytes`: so
-    many bytes of a download go back. `checksums`: how often each byte that is thrown away enters a CRC-32C before.
-    Prints how many seconds the copies took.
+    many bytes of a download go back. `checksums`: how often each byte that is uploaded or thrown away enters a CRC-32C before.
+    `first_puts`: so many create-only puts race before an upload, as the probe of `backfill` does. Prints how many seconds the
+    copies took.
     """
     import boto3
     from boto3.s3.transfer import TransferConfig
     from botocore.config import Config
     from crc32c import crc32c
 
-    task: dict[str, Any] = {"transfer": {}, "sign": True, "upload": False, "checksums": 0, **json.loads(sys.argv[1])}
+    task: dict[str, Any] = {
+        "transfer": {},
+        "sign": True,
+        "upload": False,
+        "checksums": 0,
+        "first_puts": 0,
+        **json.loads(sys.argv[1]),
+    }
     config = Config(
         s3={"addressing_style": "path", **({} if task["sign"] else {"payload_signing_enabled": False})},
         request_checksum_calculation="when_supported" if task["sign"] else "when_required",
@@ -44,9 +53,21 @@ def main() -> None:
             for _ in range(task["checksums"]):
                 crc32c(block)
 
+    def digest(path: str) -> None:
+        checksum = 0
+        with Path(path).open("rb") as file:
+            while block := file.read(MIB):
+                checksum = crc32c(block, checksum)
+
+    def race(number: int) -> None:
+        with contextlib.suppress(client.exceptions.ClientError):  # Two of them have the same key.
+            client.put_object(Bucket=bucket, Key=f"{task['prefix']}/race/{number // 2}", Body=b"", IfNoneMatch="*")
+
     def copy(key: str) -> None:
         path = str(directory / key.rpartition("/")[2])
         if task["upload"]:
+            for _ in range(task["checksums"]):
+                digest(path)
             client.upload_file(path, bucket, key, Config=transfer)
         else:
             client.download_file(bucket, key, path, Config=transfer)
@@ -58,6 +79,8 @@ def main() -> None:
             found["Key"] for found in client.list_objects_v2(Bucket=bucket, Prefix=f"{task['prefix']}/")["Contents"]
         ]
     begun_s = time.perf_counter()
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(race, range(task["first_puts"])))
     with ThreadPoolExecutor(task["files_at_once"]) as pool:
         list(pool.map(copy if "directory" in task else read, keys))
     print(time.perf_counter() - begun_s)

@@ -44,13 +44,15 @@ class _Boto3:
     sign: bool = True
 
     def upload(self, store: Store, prefix: str, directory: Path) -> list[str]:
-        return self._command(store, prefix, directory, upload=True)
+        return self.command(store, prefix, directory, upload=True)
 
     def download(self, store: Store, prefix: str, directory: Path) -> list[str]:
-        return self._command(store, prefix, directory, upload=False)
+        return self.command(store, prefix, directory, upload=False)
 
-    def _command(self, store: Store, prefix: str, directory: Path, *, upload: bool) -> list[str]:
-        return boto3_command(store, {**asdict(self), "upload": upload, "prefix": prefix, "directory": str(directory)})
+    def command(self, store: Store, prefix: str, directory: Path, *, upload: bool, **more: int) -> list[str]:
+        """`more`: of a task of `boto3_copy`."""
+        task = {**asdict(self), "upload": upload, "prefix": prefix, "directory": str(directory), **more}
+        return boto3_command(store, task)
 
 
 def _rclone(*paths: str) -> list[str]:
@@ -86,11 +88,11 @@ def _aws_variables(store: Store) -> dict[str, str]:
 
 
 _DEFAULTS = _Boto3()
-_TUNED = _Boto3(3, {"multipart_threshold": 16 * MIB, "multipart_chunksize": 16 * MIB, "max_concurrency": 4}, sign=False)
+TUNED = _Boto3(3, {"multipart_threshold": 16 * MIB, "multipart_chunksize": 16 * MIB, "max_concurrency": 4}, sign=False)
 
 COPIERS = {
     "boto3, defaults": Copier(_DEFAULTS.upload, _DEFAULTS.download, _no_variables),
-    "boto3, tuned": Copier(_TUNED.upload, _TUNED.download, _no_variables),
+    "boto3, tuned": Copier(TUNED.upload, TUNED.download, _no_variables),
     "rclone": Copier(
         lambda store, prefix, directory: _rclone(str(directory), f"store:{store.bucket}/{prefix}"),
         lambda store, prefix, directory: _rclone(f"store:{store.bucket}/{prefix}", str(directory)),

@@ -13,11 +13,13 @@ from pathlib import Path
 
 from benchmarks.measuring import Run, Store, measured
 from benchmarks.peers.bench import OURS, Bench, Promise, Road
-from benchmarks.peers.copiers import COPIERS, Copier, boto3_command
+from benchmarks.peers.copiers import COPIERS, TUNED, Copier, boto3_command
 from benchmarks.product_runs import PROGRAM
 from benchmarks.segments import TOPIC
 from tests.servers.kafka_format import new_uuid
 
+_FIRST_PUTS = 292
+"""Create-only puts of the probe; see docs/decisions/0016."""
 _CP, _SOURCE = "cp from a directory", "source"
 """Prefix below which the copiers find what they download."""
 
@@ -40,8 +42,17 @@ def archive_road(bench: Bench) -> Road:
         bench.delete("out/")
         return run
 
-    contestants = {f"{OURS} backfill": ours, **_copiers(bench, copied)}
-    promises = [Promise(f"{OURS} backfill", _boto3(contestants), ratio=1.0, peak_mb=200)]
+    def least(store: Store) -> Run:
+        task = {"checksums": 1, "first_puts": _FIRST_PUTS}
+        return uploaded(
+            measured(TUNED.command(store, "out", bench.finished, upload=True, **task), {}, bench.store_pids)
+        )
+
+    peers = _copiers(bench, copied)
+    # The least that an archive needs: each byte is checked before it is sent, and the store keeps create-only puts.
+    floor = {"boto3, tuned, one checksum and the probe's puts": least}
+    contestants = {f"{OURS} backfill": ours, **peers, **floor}
+    promises = [Promise(f"{OURS} backfill", _boto3(peers), ratio=1.0, peak_mb=200)]
     return Road("archive", "Archive finished segments", bench.size_bytes, contestants, frozenset(contestants), promises)
 
 
