@@ -7,6 +7,7 @@ import numpy as np
 from producer_state.compiling import native, native_inline
 from sidecar.compaction.kernels.siphash import siphash
 from sidecar.compaction.kernels.table import (
+    CACHE_LINE_BYTES,
     ENTRY_WORDS,
     HASH_1,
     KEY_AT,
@@ -15,9 +16,12 @@ from sidecar.compaction.kernels.table import (
     SORT_KEY,
     STAGED_ENTRIES,
     WITH_KEY,
+    WITH_SORT_KEY,
+    WITHOUT_SORT_KEY,
     WORD_BYTES,
-    insert,
+    insert_in_line,
     slot_bytes,
+    slot_of,
 )
 from sidecar.compaction.record_walk import behind_headers, read_message, read_record
 from sidecar.compaction.scan_places import (
@@ -54,27 +58,60 @@ _STAGED_ENTRIES = STAGED_ENTRIES
 _VERSION_BYTES = 8
 
 
+@native_inline
+def add(task: Word, at: Word, amount: Word) -> None:
+    store_int(task + np.int64(8) * np.int64(at), load_int(task + np.int64(8) * np.int64(at)) + amount)
+
+
+@native_inline
+def _enter(task: Word, entry: Word, at: Word, words: Word) -> Word:
+    """`insert_in_line`; a key that is new is copied, because it must outlive the window it lies in."""
+    key_at, size = load_int(entry + KEY_AT), load_int(entry + KEY_BYTES)
+    if words == np.int64(WITH_KEY):
+        room = load_int(task + 8 * ARENA) + load_int(task + 8 * ARENA_USED)
+        copy(room, key_at, size)
+        store_int(entry + KEY_AT, room)
+    new = insert_in_line(entry, at, words)
+    if words == np.int64(WITH_KEY):
+        store_int(entry + KEY_AT, key_at)
+        add(task, ARENA_USED, max(new, np.int64(0)) * size)
+    return new
+
+
+@native_inline
+def _settle(task: Word, words: Word) -> None:
+    """Put what is staged into the table. What finds its cache line full waits until the next line is there."""
+    table, slots, shift = load_int(task + 8 * TABLE), load_int(task + 8 * SLOTS), load_int(task + 8 * SHIFT)
+    staging, staged = load_int(task + 8 * STAGING), load_int(task + 8 * STAGED)
+    passed_bytes, used = np.int64(0), np.int64(0)
+    while staged > np.int64(0):
+        entry = waiting = staging
+        following_bytes = passed_bytes + np.int64(CACHE_LINE_BYTES)
+        for _ in range(staged):
+            hash_0 = load_word(entry)
+            new = _enter(task, entry, slot_of(hash_0, table, slots, np.int64(0), shift, words, passed_bytes), words)
+            if new < np.int64(0):
+                prefetch(slot_of(hash_0, table, slots, np.int64(0), shift, words, following_bytes))
+                copy(waiting, entry, np.int64(_ENTRY_BYTES))
+                waiting += np.int64(_ENTRY_BYTES)
+            used += max(new, np.int64(0))
+            entry += np.int64(_ENTRY_BYTES)
+        staged = (waiting - staging) // np.int64(_ENTRY_BYTES)
+        passed_bytes = following_bytes
+    add(task, USED, used)
+    store_int(task + 8 * STAGED, np.int64(0))
+
+
 @native
 def flush(task: Word) -> None:
-    table, slots = load_int(task + 8 * TABLE), load_int(task + 8 * SLOTS)
-    shift, words = load_int(task + 8 * SHIFT), load_int(task + 8 * WORDS)
-    entry = load_int(task + 8 * STAGING)
-    used = np.int64(0)
-    for _ in range(load_int(task + 8 * STAGED)):
-        if words == np.int64(WITH_KEY):
-            # A key that is new must outlive the window it lies in; one that is known leaves its copy's place to the next.
-            room = load_int(task + 8 * ARENA) + load_int(task + 8 * ARENA_USED)
-            size = load_int(entry + KEY_BYTES)
-            copy(room, load_int(entry + KEY_AT), size)
-            store_int(entry + KEY_AT, room)
-            new = insert(entry, table, slots, np.int64(0), shift, words)
-            store_int(task + 8 * ARENA_USED, load_int(task + 8 * ARENA_USED) + new * size)
-            used += new
-        else:
-            used += insert(entry, table, slots, np.int64(0), shift, words)
-        entry += np.int64(_ENTRY_BYTES)
-    store_int(task + 8 * USED, load_int(task + 8 * USED) + used)
-    store_int(task + 8 * STAGED, np.int64(0))
+    """Put what is staged into the table; one loop for each size of an entry, which is then a constant in it."""
+    words = load_int(task + 8 * WORDS)
+    if words == np.int64(WITHOUT_SORT_KEY):
+        _settle(task, np.int64(WITHOUT_SORT_KEY))
+    elif words == np.int64(WITH_SORT_KEY):
+        _settle(task, np.int64(WITH_SORT_KEY))
+    else:
+        _settle(task, np.int64(WITH_KEY))
 
 
 @native_inline
@@ -93,11 +130,6 @@ def _stage(task: Word, key_at: Word, key_bytes: Word, payload: Word, sort: Word)
     store_int(entry + KEY_AT, key_at)
     store_int(entry + KEY_BYTES, key_bytes)
     store_int(task + 8 * STAGED, staged + np.int64(1))
-
-
-@native_inline
-def add(task: Word, at: Word, amount: Word) -> None:
-    store_int(task + np.int64(8) * np.int64(at), load_int(task + np.int64(8) * np.int64(at)) + amount)
 
 
 @native

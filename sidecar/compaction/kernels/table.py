@@ -48,6 +48,16 @@ def _same_bytes(one: Word, other: Word, size: Word) -> Word:
 
 
 @native_inline
+def _same_key(entry: Word, other: Word, words: Word) -> Word:
+    """Whether two entries of the same hash have the same key; one without key always does."""
+    size = load_int(entry + KEY_BYTES) if words == np.int64(WITH_KEY) else np.int64(0)
+    same = words != np.int64(WITH_KEY) or size == load_int(other + KEY_BYTES)
+    if same and size > np.int64(0):
+        same = _same_bytes(load_int(entry + KEY_AT), load_int(other + KEY_AT), size)
+    return same
+
+
+@native_inline
 def _beats(payload: Word, sort: Word, best_payload: Word, best_sort: Word) -> Word:
     """Versioned before unversioned, then the greater sort key, then the later record."""
     versioned, best_versioned = payload >> np.uint64(63), best_payload >> np.uint64(63)
@@ -62,18 +72,27 @@ def slot_bytes(words: Word) -> Word:
     return np.int64(SLOT_BYTES_WITH_KEY) if words == np.int64(WITH_KEY) else np.int64(SLOT_BYTES)
 
 
-@native
-def insert(entry: Word, table: Word, slots: Word, skip: Word, shift: Word, words: Word) -> Word:
-    """Put the entry at address `entry` into the table; the number of keys that are new (0 or 1).
+@native_inline
+def slot_of(hash_0: Word, table: Word, slots: Word, skip: Word, shift: Word, words: Word, passed_bytes: Word) -> Word:
+    """Address of the slot where the search for a key begins, or goes on when so many bytes of cache lines were full.
 
-    `skip`: how many top bits of all hashes are the same; `shift`: 64 - log2(slots). There must be a free slot. The
-    entry's key is not copied.
+    `skip`: how many top bits of all hashes are the same; `shift`: 64 - log2(slots).
     """
-    stride = slot_bytes(words)
+    slot = np.int64((hash_0 << np.uint64(skip)) >> np.uint64(shift))
+    size = np.int64(slots) * slot_bytes(words)
+    return table + ((slot * slot_bytes(words) + passed_bytes) & (size - np.int64(1)))
+
+
+@native_inline
+def insert_in_line(entry: Word, at: Word, words: Word) -> Word:
+    """Put the entry at address `entry` into the cache line of the slot at address `at`, this slot before the other one.
+
+    Returns: the number of keys that are new (0 or 1), or -1 where other keys fill the line. `words` should be a constant, which
+    leaves no branch for it. The entry's key is not copied.
+    """
     hash_0, hash_1, payload = load_word(entry), load_word(entry + HASH_1), load_word(entry + PAYLOAD)
-    end = table + np.int64(slots) * stride
-    at = table + np.int64((hash_0 << np.uint64(skip)) >> np.uint64(shift)) * stride
-    while True:
+    new = np.int64(-1)
+    for _ in range(np.int64(CACHE_LINE_BYTES) // slot_bytes(words)):
         found = load_word(at + PAYLOAD)
         if found == np.uint64(0):
             store_word(at, hash_0)
@@ -84,25 +103,27 @@ def insert(entry: Word, table: Word, slots: Word, skip: Word, shift: Word, words
             if words == np.int64(WITH_KEY):
                 store_int(at + KEY_AT, load_int(entry + KEY_AT))
                 store_int(at + KEY_BYTES, load_int(entry + KEY_BYTES))
-            return np.int64(1)
-        if load_word(at) == hash_0 and load_word(at + HASH_1) == hash_1:
+            new = np.int64(1)
+            break
+        if load_word(at) == hash_0 and load_word(at + HASH_1) == hash_1 and _same_key(entry, at, words):
             if words == np.int64(WITHOUT_SORT_KEY):
                 store_word(at + PAYLOAD, max(found, payload))
-                return np.int64(0)
-            same = True
-            if words == np.int64(WITH_KEY):
-                size = load_int(entry + KEY_BYTES)
-                same = size == load_int(at + KEY_BYTES) and _same_bytes(
-                    load_int(entry + KEY_AT), load_int(at + KEY_AT), size
-                )
-            if same:
-                if _beats(payload, load_int(entry + SORT_KEY), found, load_int(at + SORT_KEY)):
-                    store_word(at + PAYLOAD, payload)
-                    store_int(at + SORT_KEY, load_int(entry + SORT_KEY))
-                return np.int64(0)
-        at += stride
-        if at == end:
-            at = np.int64(table)
+            elif _beats(payload, load_int(entry + SORT_KEY), found, load_int(at + SORT_KEY)):
+                store_word(at + PAYLOAD, payload)
+                store_int(at + SORT_KEY, load_int(entry + SORT_KEY))
+            new = np.int64(0)
+            break
+        at ^= np.int64(CACHE_LINE_BYTES) - slot_bytes(words)
+    return new
+
+
+@native
+def insert(entry: Word, table: Word, slots: Word, skip: Word, shift: Word, words: Word) -> None:
+    """Put the entry at address `entry` into the table, where there must be a free slot. Its key is not copied."""
+    passed_bytes = np.int64(0)
+    hash_0 = load_word(entry)
+    while insert_in_line(entry, slot_of(hash_0, table, slots, skip, shift, words, passed_bytes), words) < np.int64(0):
+        passed_bytes += np.int64(CACHE_LINE_BYTES)
 
 
 @native_inline
@@ -159,13 +180,12 @@ def insert_blob(
     at, target, entry = address_of(blob), address_of(table), address_of(scratch)
     with_key = words == np.int64(WITH_KEY)
     stride = np.int64(BLOB_KEY_BYTES + WORD_BYTES) if with_key else np.int64(words) * np.int64(WORD_BYTES)
-    distance = slot_bytes(words)
     count = np.int64(count)
     key_at = at + count * stride
     for row in range(count):
         if row + np.int64(_AHEAD) < count:
             ahead = load_word(at + np.int64(_AHEAD) * stride)
-            prefetch(target + np.int64((ahead << np.uint64(skip)) >> np.uint64(shift)) * distance)
+            prefetch(slot_of(ahead, target, slots, skip, shift, words, np.int64(0)))
         if with_key:
             size = load_int(at + BLOB_KEY_BYTES)
             copy(entry, at, np.int64(WITH_SORT_KEY * WORD_BYTES))
