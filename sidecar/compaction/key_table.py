@@ -121,6 +121,15 @@ class KeyTable:
         if slots != self._slots or (self._words == WITH_KEY and arena_bytes > len(self._arena)):
             self._allocate(slots, arena_bytes)
 
+    @property
+    def key_count(self) -> int:
+        """Entries that were not emitted."""
+        return int(self.task[places.USED])
+
+    def winners(self, split_count: int) -> list[Winners]:
+        """The records of those entries. Raises CorruptFile for a split that there is not."""
+        return _winners(self._table, self._slots, self._words, split_count)
+
     def emit(self) -> None:
         """Hand out all entries, a blob for each bucket that has some, and free the table; the blobs share their memory."""
         if not self.task[places.USED]:
@@ -168,6 +177,11 @@ def reduce_blobs(blobs: Iterable[Blob], rules: CompactionRules, split_count: int
         # The top bits chose the bucket: among its keys they are all the same and would crowd the table's first slots.
         count = _entry_count(blob, words)
         insert_blob(blob[WORD_BYTES:], count, table, slots, bucket_bits, _shift(slots), words, scratch)
+    return _winners(table, slots, words, split_count)
+
+
+def _winners(table: npt.NDArray[np.uint64], slots: int, words: int, split_count: int) -> list[Winners]:
+    """The entries of a table by split. Raises CorruptFile for a split that there is not."""
     counts = np.zeros(split_count, dtype=np.int64)
     if not count_winners(table, slots, words, counts):
         raise CorruptFile("a blob of keys names a split that does not exist: the exchange between stages is damaged")

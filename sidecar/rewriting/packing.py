@@ -95,11 +95,12 @@ def require_room(name: str, needs: Sequence[SegmentNeed], max_bytes: int) -> Non
         )
 
 
-TASK_BYTES: Final = 1024 * MIB
-"""A core gets more tasks than one only where its share of the bytes is larger than this: each task costs some 10 ms."""
+TASK_BYTES: Final = 2048 * MIB
+"""A core gets more tasks than one only where its share of the bytes is larger than this: what one task decides is not exchanged.
+The third stage has as many tasks, each with the ordinals of its winners in memory; and an interruption waits for a task."""
 
 WHOLE_BYTES: Final = 16 * MIB
-"""Partitions up to this size are scanned by one task, which then decides on their winners itself."""
+"""Partitions up to this size are scanned by one task in any case."""
 
 _BYTES_PER_BUCKET: Final = 64 * MIB
 _BYTES_PER_KEY: Final = 48
@@ -153,12 +154,12 @@ def scan_tasks(jobs: Sequence[PlacedJob], verdicts: Sequence[Sequence[SplitVerdi
             shares.setdefault(min(at * tasks // max(total, 1), tasks - 1), []).append(split)
             begin += split.end - split.begin
         for number, splits in shares.items():
-            packed[number].append(_share(job, judged, splits))
+            packed[number].append(_share(job, judged, splits, is_whole=len(shares) == 1))
         before += job.job.size_bytes
     return [tuple(shares) for shares in packed if shares]
 
 
-def _share(job: PlacedJob, verdicts: Sequence[SplitVerdicts], splits: Sequence[Split]) -> JobShare:
+def _share(job: PlacedJob, verdicts: Sequence[SplitVerdicts], splits: Sequence[Split], *, is_whole: bool) -> JobShare:
     size_bytes = sum(split.end - split.begin for split in splits)
     files, surveys = job.job.files, job.job.surveys
     firsts = [split for split in splits if surveys and split.begin == 0]
@@ -167,7 +168,7 @@ def _share(job: PlacedJob, verdicts: Sequence[SplitVerdicts], splits: Sequence[S
         job.job.rules,
         job.job.hash_key,
         table_slots(size_bytes),
-        job.job.size_bytes <= WHOLE_BYTES,
+        is_whole,
         job.job.start_offset,
         () if surveys else tuple((files[split.segment], split, verdicts[split.number].by_batch) for split in splits),
         tuple((split.segment, split.number, surveys[split.segment]) for split in firsts),

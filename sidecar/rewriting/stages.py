@@ -85,7 +85,7 @@ class WinnerCounts:
 
 
 def scan(task: ScanTask) -> Iterator[Row]:
-    """Stage one. Rows (bucket, blob), or (bucket, winners) where a task sees all of a job; `ScannedShare`s to the driver."""
+    """Stage one. Rows (bucket, blob), or (bucket, winners) where one key table has all of a job; `ScannedShare`s to the driver."""
     inflater = Inflater()
     for share in task:
         try:
@@ -106,8 +106,7 @@ def _scan_share(share: JobShare, inflater: Inflater) -> Iterator[Row]:
     for source, split, verdicts in share.splits:
         with source.opened() as segment:
             scans.append(scan_split(segment, split, table, inflater, verdicts, start_offset=share.start_offset))
-        if not share.is_whole:
-            yield from _handed_out(waiting)
+        yield from _handed_out(waiting)
     surveyed = list[SurveyAnswer]()
     # The newest first: where it keeps a copy, the one before it finds there how its open transactions ended.
     for number, first_split, survey in reversed(share.surveys):
@@ -118,23 +117,19 @@ def _scan_share(share: JobShare, inflater: Inflater) -> Iterator[Row]:
                 split = Split(at, number, piece.begin, piece.end)
                 scan_ = scan_split(held.segment, split, table, inflater, judged[at], start_offset=share.start_offset)
                 scans.append(scan_)
-                if not share.is_whole:
-                    yield from _handed_out(waiting)
+                yield from _handed_out(waiting)
             _require_committed(held, scans[before:])
             surveyed.append(SurveyAnswer(held.completed, {at: found for at, found in judged.items() if len(found)}))
-    table.emit()
+    if share.is_whole and not entries:
+        # All keys of the job are still in this table: it decides, and nothing is left to reduce.
+        found = table.winners(places.split_count)
+        entries[places.first_bucket] = table.key_count
+        yield TO_DRIVER, _counts(places, places.first_bucket, table.key_count, found)
+        yield places.first_bucket, tuple(found)
+    else:
+        table.emit()
     yield TO_DRIVER, ScannedShare(places.job, tuple(scans), dict(entries), tuple(surveyed))
-    if not share.is_whole:
-        yield from _handed_out(waiting)
-        return
-    del table  # before the reduction makes its own
-    blobs: defaultdict[int, list[memoryview]] = defaultdict(list)
-    for bucket, blob in waiting:
-        blobs[bucket].append(blob)
-    for bucket in sorted(blobs):
-        found = reduce_blobs(blobs.pop(bucket), share.rules, places.split_count, places.bucket_bits)
-        yield TO_DRIVER, _counts(places, bucket, entries[bucket], found)
-        yield bucket, tuple(found)
+    yield from _handed_out(waiting)
 
 
 def _require_committed(held: SurveyedSegment, scans: Sequence[SplitScan]) -> None:

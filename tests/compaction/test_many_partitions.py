@@ -14,6 +14,7 @@ from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction.segments import MIB, SegmentInput
 from sidecar.compaction_strategy import Strategy
 from sidecar.errors import CorruptFile, SidecarError, StagingFull, StoreUnavailable
+from sidecar.rewriting import packing
 from sidecar.rewriting.directory import compaction_job, named_partition
 from sidecar.rewriting.job import CompactedOutput, CompactionJob, CompactionSource, LogFile
 from sidecar.rewriting.local_stages import LocalStages
@@ -176,7 +177,9 @@ def test_nothing_to_do_is_done(tmp_path: Path) -> None:
         assert rewritten(run, None) == ()
 
 
-def test_small_partitions_share_tasks_and_large_ones_share_none(tmp_path: Path) -> None:
+def test_small_partitions_share_tasks_and_large_ones_share_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Tasks by bytes: a thousand partitions are not a thousand tasks, and one partition is scanned by all cores."""
     directory = next(path for path in partitions("4.3.0") if path.name == "compacted-0")
     (job,) = jobs_of([directory], wall_clock_ms("4.3.0"), tmp_path, 1000)
@@ -184,8 +187,9 @@ def test_small_partitions_share_tasks_and_large_ones_share_none(tmp_path: Path) 
     tasks = scan_tasks(many, [job.verdicts()] * 100, 4)
     assert [len(task) for task in tasks] == [25] * 4
     assert all(share.is_whole for task in tasks for share in task)
-    large = replace(job, files=tuple(replace(file, size_bytes=file.size_bytes + 64 * MIB) for file in job.files))
-    (one,) = placed([large])
-    shares = scan_tasks([one], [job.verdicts()], 2)
-    assert [len(task) for task in shares] == [1]
-    assert not shares[0][0].is_whole
+    monkeypatch.setattr(packing, "WHOLE_BYTES", 0)
+    shares = scan_tasks(placed([job]), [job.verdicts()], 2)
+    assert [len(task) for task in shares] == [1, 1]
+    assert not any(share.is_whole for task in shares for share in task)
+    ((alone,),) = scan_tasks(placed([job]), [job.verdicts()], 1)
+    assert alone.is_whole
