@@ -21,6 +21,8 @@ from sidecar.logformat.loads import Word, address_of, load_be_i16, load_i8
 _MORE_BYTES, _BATCH_TOO_WIDE = int(Stop.MORE_BYTES), int(Stop.BATCH_TOO_WIDE)
 _HEADER_BYTES, _ATTRIBUTES = BATCH_HEADER.size_bytes, BATCH_HEADER.offset_of("attributes")
 _MAGIC, _CONTROL = MAGIC_POSITION, int(CONTROL)
+_FIRST_READ_BYTES = 256
+"""Without checksums, where nothing is buffered: behind a batch whose header was enough, the next one's may be as well."""
 
 # The C library's own; numba finds both among the symbols of the process. Its size_t and off_t have 64 bits on every
 # platform that pyspark runs on.
@@ -123,6 +125,8 @@ def walk_file(
         if stop != np.int64(_MORE_BYTES) or detail > remaining or detail > buffer.shape[0]:
             break
         wanted = min(np.int64(buffer.shape[0]), remaining)
+        if filled <= at and not check_crc:
+            wanted = min(wanted, np.int64(_FIRST_READ_BYTES))
         filled = np.int64(_slid(descriptor, np.int64(start_position) + position, buffer, at, filled, wanted))
         at = np.int64(0)
         if filled < wanted:
