@@ -119,13 +119,13 @@ def _choose(
 
 @native
 def _copy_records(
-    at: Word, end: Word, count: Word, kept: Word, to: Word, old_base_ms: Word, new_base_ms: Word, append_ms: Word,
+    at: Word, end: Word, staying: Word, kept: Word, to: Word, old_base_ms: Word, new_base_ms: Word, append_ms: Word,
     appended: Word,
 ) -> Word:  # fmt: skip
     """Write the records that stay, with timestamps relative to the new base; the address behind them."""
-    at, to = np.int64(at), np.int64(to)
+    at, to, index = np.int64(at), np.int64(to), np.int64(0)
     as_they_are = old_base_ms == new_base_ms and not appended
-    for index in range(np.int64(count)):
+    while staying > np.int64(0):
         if load_u8(kept + index) == np.uint8(0) or as_they_are:
             behind = behind_record(at, np.int64(end))
             if load_u8(kept + index) != np.uint8(0):
@@ -139,6 +139,8 @@ def _copy_records(
             to = _put_varint(to + np.int64(1), new_delta_ms)
             copy(to, rest, behind - rest)
             to += behind - rest
+        staying -= np.int64(load_u8(kept + index))
+        index += np.int64(1)
         at = behind
     return to
 
@@ -176,7 +178,7 @@ def rebuild_at(
     store_be_i64(to + np.int64(_MAX_TIMESTAMP), append_ms if appended else largest_ms)
     store_be_i32(to + np.int64(_RECORD_COUNT), np.int32(staying))
     behind = _copy_records(
-        at, end, count, kept, to + np.int64(_HEADER_BYTES), base_ms, new_base_ms, append_ms, appended
+        at, end, staying, kept, to + np.int64(_HEADER_BYTES), base_ms, new_base_ms, append_ms, appended
     )
     return behind - to, staying
 

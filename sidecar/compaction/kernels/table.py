@@ -26,7 +26,7 @@ from sidecar.logformat.loads import (
 
 WORD_BYTES = 8
 ENTRY_WORDS = 6
-STAGED_ENTRIES = 128
+STAGED_ENTRIES = 64
 HASH_0, HASH_1, PAYLOAD, SORT_KEY, KEY_AT, KEY_BYTES = (word * WORD_BYTES for word in range(ENTRY_WORDS))
 WITHOUT_SORT_KEY, WITH_SORT_KEY, WITH_KEY = 3, 4, 6
 """Words of an entry that count."""
