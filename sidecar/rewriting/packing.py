@@ -95,9 +95,11 @@ def require_room(name: str, needs: Sequence[SegmentNeed], max_bytes: int) -> Non
         )
 
 
-TASK_BYTES: Final = 2048 * MIB
-"""A core gets more tasks than one only where its share of the bytes is larger than this: what one task decides is not exchanged.
-The third stage has as many tasks, each with the ordinals of its winners in memory; and an interruption waits for a task."""
+SCAN_BYTES: Final = 2048 * MIB
+"""Most of a scan task: what one task decides is not exchanged, but an interruption waits for its end."""
+
+REWRITING_BYTES: Final = 1024 * MIB
+"""Most of a rewriting task, which has the ordinals of its winners in memory."""
 
 WHOLE_BYTES: Final = 16 * MIB
 """Partitions up to this size are scanned by one task in any case."""
@@ -141,7 +143,7 @@ def placed(jobs: Sequence[CompactionJob[CompactionSource]]) -> tuple[PlacedJob, 
 def scan_tasks(jobs: Sequence[PlacedJob], verdicts: Sequence[Sequence[SplitVerdicts]], cores: int) -> list[ScanTask]:
     """Adjacent splits for each task, about as many bytes for each. `verdicts`: by job and split, where headers were read."""
     total = sum(job.job.size_bytes for job in jobs)
-    tasks = cores * max(1, -(-total // (cores * TASK_BYTES)))
+    tasks = _tasks(total, cores, SCAN_BYTES)
     packed: list[list[JobShare]] = [[] for _ in range(tasks)]
     before = 0
     for job, judged in zip(jobs, verdicts, strict=True):
@@ -157,6 +159,17 @@ def scan_tasks(jobs: Sequence[PlacedJob], verdicts: Sequence[Sequence[SplitVerdi
             packed[number].append(_share(job, judged, splits, is_whole=len(shares) == 1))
         before += job.job.size_bytes
     return [tuple(shares) for shares in packed if shares]
+
+
+def rewriting_tasks(jobs: Sequence[PlacedJob], cores: int) -> int:
+    """How many tasks rewrite the splits."""
+    tasks = _tasks(sum(job.job.size_bytes for job in jobs), cores, REWRITING_BYTES)
+    return max(1, min(tasks, sum(len(job.splits) for job in jobs)))
+
+
+def _tasks(size_bytes: int, cores: int, most_bytes: int) -> int:
+    """As few as may be, and as many for each core: each costs some 10 ms on Spark."""
+    return cores * max(1, -(-size_bytes // (cores * most_bytes)))
 
 
 def _share(job: PlacedJob, verdicts: Sequence[SplitVerdicts], splits: Sequence[Split], *, is_whole: bool) -> JobShare:

@@ -18,7 +18,7 @@ from sidecar.engine_ports import StagedRun, StageEngine, Stages
 from sidecar.errors import PartitionError, RowsLost, SidecarError
 from sidecar.exchange import staged
 from sidecar.rewriting.job import CompactedOutput, CompactionJob, RewrittenPiece, SourceT, SurveyAnswer, input_of
-from sidecar.rewriting.packing import SegmentNeed, Step, placed, scan_tasks
+from sidecar.rewriting.packing import SegmentNeed, Step, placed, rewriting_tasks, scan_tasks
 from sidecar.rewriting.stages import (
     JobFailure,
     JobRewriting,
@@ -104,7 +104,7 @@ def scanned(jobs: Sequence[CompactionJob[SourceT]], engine: StageEngine) -> Iter
     per_task = _BUCKETS_PER_TASK if largest > 1 else _BUCKETS_OF_SMALL_JOBS
     second_tasks = min(max(buckets, 1), max(cores, buckets // per_task))
     reduction = Reduction(tuple(job.places for job in found), tuple(job.rules for job in jobs))
-    stages = Stages(scan, reduction, buckets, second_tasks, max(len(tasks), 1))
+    stages = Stages(scan, reduction, buckets, second_tasks, rewriting_tasks(found, cores))
     with staged(engine, stages, tasks) as run:
         failures = _failures(run.answers)
         winners = np.zeros(sum(len(job.splits) for job in found), dtype=np.int64)

@@ -18,7 +18,7 @@ from sidecar.rewriting import packing
 from sidecar.rewriting.directory import compaction_job, named_partition
 from sidecar.rewriting.job import CompactedOutput, CompactionJob, CompactionSource, LogFile
 from sidecar.rewriting.local_stages import LocalStages
-from sidecar.rewriting.packing import placed, scan_tasks
+from sidecar.rewriting.packing import placed, rewriting_tasks, scan_tasks
 from sidecar.rewriting.run import rewritten, scanned
 from sidecar.rewriting.segment_files import joined
 from sidecar.rewriting.survey import survey
@@ -193,3 +193,6 @@ def test_small_partitions_share_tasks_and_large_ones_share_none(
     assert not any(share.is_whole for task in shares for share in task)
     ((alone,),) = scan_tasks(placed([job]), [job.verdicts()], 1)
     assert alone.is_whole
+    assert [rewriting_tasks(placed(jobs), 4) for jobs in ([], [job], [job] * 100)] == [1, min(len(job.splits()), 4), 4]
+    monkeypatch.setattr(packing, "REWRITING_BYTES", (job.size_bytes + 1) // 2)
+    assert rewriting_tasks(placed([job]), 1) == 2
