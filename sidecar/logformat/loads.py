@@ -113,4 +113,4 @@ store_be_u32 = _storer(types.uint32, big_endian=True)
 store_be_i16 = _storer(types.int16, big_endian=True)
 prefetch = _prefetch()
 copy = _copy()
-"""(target, source, size): the ranges must not overlap."""
+"""(target, source, size): the ranges must not overlap, unless they are the same one."""
