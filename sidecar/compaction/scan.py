@@ -144,7 +144,7 @@ def scan_split(
         first_offset = int(columns.base_offset[0]) if first_offset < 0 else first_offset
         _scan_chunk(segment, chunk, max(last_offset, segment.base_offset - 1), table, inflater, verdicts)
         last_offset, last_position = int(columns.last_offset[-1]), int(columns.position[-1])
-        checksum, last_checksum = chunk.crc32c(checksum), crc32c(chunk.batch(chunk.rows - 1))
+        checksum, last_checksum = chunk.split_crc32c, crc32c(chunk.batch(chunk.rows - 1))
         if task[places.ORDINAL] > MOST_RECORDS:
             raise PartitionError(
                 f"{segment.file}: more than {MOST_RECORDS} records in {split.end - split.begin} bytes cannot be "

@@ -76,12 +76,16 @@ def pieces_of(segment: SegmentInput) -> Iterator[memoryview]:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Batches `[0, rows)` of `blocks`, all within `buffer`, whose first byte is byte `file_position` of the file."""
+    """Batches `[0, rows)` of `blocks`, all within `buffer`, whose first byte is byte `file_position` of the file.
+
+    `split_crc32c`: of the split up to their end, from their own checksums. It means nothing where these were not checked.
+    """
 
     buffer: np.ndarray[tuple[int], np.dtype[np.uint8]]
     file_position: int
     blocks: Blocks
     rows: int
+    split_crc32c: int
 
     def columns(self) -> BatchColumns:
         """The headers; a copy where they are few."""
@@ -110,17 +114,18 @@ def chunks(
     window = Window(segment.read_at, split.begin, split.end, window_bytes, segment.file)
     blocks = allocate(_ROWS)
     smallest, largest = segment.base_offset, min(segment.base_offset + LARGEST_POSITION, 2**63 - 2)
-    needed = 1
+    needed, checksum = 1, 0
     while window.remaining_bytes:
         if window.held_bytes < min(needed, window.remaining_bytes):
             window.hold(min(needed, window.remaining_bytes))
         begin, position = window.cursor, window.position
-        at, rows, smallest, code, detail, _ = walk_batches(
-            window.buffer, begin, window.filled, position, *blocks, 0, smallest, largest, check_crc, LARGEST_BATCH_BYTES, -1, 0
-        )  # fmt: skip
+        limits = smallest, largest, check_crc, LARGEST_BATCH_BYTES
+        at, rows, smallest, code, detail, checksum = walk_batches(
+            window.buffer, begin, window.filled, position, *blocks, 0, *limits, -1, checksum
+        )
         window.advance(at - begin)
         if rows:
-            yield Chunk(window.buffer, position - begin, blocks, int(rows))
+            yield Chunk(window.buffer, position - begin, blocks, int(rows), int(checksum))
         if code != Stop.COLUMNS_FULL and window.remaining_bytes:
             if code != Stop.MORE_BYTES or detail > window.remaining_bytes:
                 raise _problem(segment, split, window.position, int(smallest), Stop(code), int(detail))
