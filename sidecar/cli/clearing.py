@@ -40,7 +40,7 @@ def gc(
     it, also with --dry-run. Exit code 1 if nothing is committed there, 3 if a partition could not be read (nothing of it
     is deleted), 6 if the store has no modification times.
     """
-    from sidecar.cli.options import is_chosen, refuse_empty, with_chosen
+    from sidecar.cli.options import is_chosen, require_commits, with_chosen
 
     settings = options.settings({"store.url": archive, "gc.grace_period_ms": grace_ms}, calm=True)
     settings = with_chosen(settings, topic, exclude)
@@ -55,8 +55,7 @@ def gc(
     store, clock = open_existing(settings.store), SystemClock()
     grace_period_ms = settings.gc.grace_period_ms
     lineages = list(find_all_lineages(store, is_chosen(settings)))
-    if not lineages:
-        refuse_empty(store, settings)
+    require_commits(store, settings, lineages)
     store_now_ms = read_store_clock(store, clock).store_ms
     until_ms = orphaned_until_ms(store_now_ms, grace_period_ms)
     parts = collect_parts(store, until_ms, dry_run=dry_run)

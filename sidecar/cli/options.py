@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields
 from functools import partial
@@ -19,6 +19,7 @@ from sidecar.errors import SettingsError, SidecarError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from sidecar.archive.keys import Lineage
     from sidecar.config import LoadedSettings, Settings
     from sidecar.config.model import LogLevel
     from sidecar.ports import ObjectStore
@@ -249,8 +250,16 @@ def with_chosen(settings: Settings, include: Sequence[str] | None, exclude: Sequ
     return settings.model_copy(update={"topics": settings.topics.model_copy(update=chosen)})
 
 
+def require_commits(store: ObjectStore, settings: Settings, lineages: Iterable[Lineage]) -> None:
+    """Raises as `refuse_empty` unless one of the lineages has a commit."""
+    from sidecar.commits.lineages import has_commits
+
+    if not has_commits(store, lineages):
+        refuse_empty(store, settings)
+
+
 def refuse_empty(store: ObjectStore, settings: Settings) -> NoReturn:
-    """Where no chosen topic was found. Raises SettingsError if the archive has others, else SidecarError."""
+    """Where no chosen topic has a commit. Raises SettingsError if the archive has others, else SidecarError."""
     from sidecar.commits.lineages import find_all_lineages, no_archive
     from sidecar.runner.topic_choice import require_topic
 

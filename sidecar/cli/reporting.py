@@ -179,14 +179,12 @@ class VerificationTable:
         self._remarks: list[str] = []
         self._holes: list[str] = []
         self._of_objects = False
+        self.is_empty = True
+        """Whether no partition has a commit, or a problem."""
         self.has_mismatch = False
         self.has_unread = False
         self.store_failed = True
         """Whether the store gave nothing of any partition."""
-
-    @property
-    def is_empty(self) -> bool:
-        return not self._rows
 
     def add(self, found: PartitionVerification) -> None:
         row = found.row
@@ -201,6 +199,7 @@ class VerificationTable:
         for problem in found.problems:
             self._of_objects |= str(problem.kind) in _OF_OBJECTS
             self._problems.append(problem.what if problem.key in problem.what else f"{problem.key}: {problem.what}")
+        self.is_empty &= row.end_offset is None and found.is_sound
         self.has_unread |= found.is_unread
         self.store_failed &= row.store_failed
         self.has_mismatch |= not found.is_sound and not found.is_unread

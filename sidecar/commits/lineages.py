@@ -6,8 +6,17 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from sidecar.archive.keys import Lineage, is_incarnation_folder, is_name, is_partition_folder, partition_prefix
-from sidecar.errors import SidecarError
+from sidecar.archive.keys import (
+    CHECKPOINTS,
+    COMMITS,
+    Lineage,
+    below,
+    is_incarnation_folder,
+    is_name,
+    is_partition_folder,
+    partition_prefix,
+)
+from sidecar.errors import FROM_STORE, SidecarError
 from sidecar.model import TopicPartition
 from sidecar.ports import ObjectStore
 
@@ -44,8 +53,23 @@ def find_all_lineages(store: ObjectStore, include: Callable[[str], bool] = lambd
         return tuple(sorted(_flat_map(pool, lineages, all_partitions)))
 
 
+def has_commits(store: ObjectStore, lineages: Iterable[Lineage]) -> bool:
+    """Whether any of these lineages has a commit. A process that was killed early leaves one with uploads only.
+
+    One that cannot be listed counts as committed: whoever reads it reports the reason.
+    """
+    return any(_is_begun(store, lineage) for lineage in lineages)
+
+
+def _is_begun(store: ObjectStore, lineage: Lineage) -> bool:
+    try:
+        return any(True for folder in (COMMITS, CHECKPOINTS) for _ in store.list(below(lineage.root, folder)))
+    except FROM_STORE:
+        return True
+
+
 def no_archive(store: ObjectStore) -> SidecarError:
-    """The error of a store without any lineage: its URL is more often mistyped than new."""
+    """The error of a store without any commit: its URL is more often mistyped than new."""
     return SidecarError(
         f"no archive at {store.url}: nothing is committed there; correct the URL, or wait for the first commit if it is new"
     )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 from sidecar.broker.files import FileBrokerFacts
@@ -118,13 +120,14 @@ class _Look:
         for path in all_files:
             if not os.access(path, os.R_OK) and os.path.lexists(path):  # What was deleted since the listing is gone.
                 return problem(f"user {os.getuid()} may not read {path}", _AS_THE_BROKER, PartitionError.exit_code)
-        for path in opened:
+        for path in chain(opened, filter(Path.is_symlink, all_files)):
             try:
-                os.close(open_regular(path))
+                os.close(open_regular(path, os.O_NOFOLLOW))
             except FileNotFoundError:
                 continue  # rolled away or deleted since the listing
             except OSError as error:
-                return problem(f"{path}: {error.strerror}", _AS_THE_BROKER, PartitionError.exit_code)
+                advice = "" if error.errno == errno.EINVAL else _AS_THE_BROKER
+                return problem(f"{path}: {error.strerror}", advice, PartitionError.exit_code)
         return fine(
             f"user {os.getuid()} may read all files of rolled segments ({len(all_files)}); logs opened: {len(opened)}"
         )

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import takewhile
+from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -18,6 +20,7 @@ from sidecar.errors import SidecarError, StoreDenied, StoreError, StoreUnsupport
 from sidecar.http.page.wording import REMEDIES
 from sidecar.plurals import plural
 from sidecar.ports import MIB, ObjectStore
+from sidecar.storage.directory_store import DirectoryStore
 from sidecar.storage.leftovers import list_uploads, remove_leftovers
 from sidecar.storage.opening import open_store
 from sidecar.storage.probe import NOT_ANSWERED, Question, StoreProbe, UploadsInParts, advice_on, ask, is_answer
@@ -119,7 +122,7 @@ class _BrokenOff(StoreError):
 class _Look:
     """The store under examination. `store_now_ms`: by the store's clock; 0, with which nothing is old, until it is known.
 
-    `unanswered`: the questions that the store did not answer, and what came instead.
+    `unanswered`: the questions that the store did not answer, and what came instead. `made`: directories that a probe creates.
     """
 
     settings: StoreSettings
@@ -128,9 +131,13 @@ class _Look:
     store_now_ms: int = 0
     unanswered: dict[str, SidecarError] = field(default_factory=dict)
     probe: StoreProbe = field(init=False)
+    made: tuple[Path, ...] = ()
 
     def __post_init__(self) -> None:
         self.probe = StoreProbe(self.store, self.clock)
+        if isinstance(self.store, DirectoryStore):
+            root = self.store.root
+            self.made = tuple(takewhile(lambda path: not path.exists(), (root, *root.parents)))
 
     def reach(self) -> Outcome:
         found = endpoint(self.settings, self.store)
@@ -245,6 +252,9 @@ class _Look:
             return warning(f"objects below {folder} remain: {error}", _LEFT_ADVICE)
         if left:
             return warning(f"objects that remain below {folder}: {len(left)}", _LEFT_ADVICE)
+        with suppress(OSError):  # Another process has begun an archive there, or uses the directory.
+            for directory in self.made:
+                directory.rmdir()
         return fine("the probe removed all its objects")
 
 

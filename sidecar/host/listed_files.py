@@ -36,6 +36,8 @@ def open_listed(file: FileIdentity) -> int:
         ) from error
     except OSError as error:
         _require_room(file, error)
+        if error.errno == errno.EINVAL:  # What is no regular file: the text has the advice.
+            raise PartitionError(f"{file.path}: {error.strerror}") from error
         raise PartitionError(
             f"{file.path}: cannot be read ({error.strerror}): run as the broker's user or a member of its group"
         ) from error

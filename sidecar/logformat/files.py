@@ -16,6 +16,8 @@ SMALL_FILE_BYTES_MAX: Final = 256 * 1024 * 1024
 _TOO_LARGE: Final = f"larger than {SMALL_FILE_BYTES_MAX} bytes, too large for a file of this name; move it away"
 _WHAT: Final = "a pipe, device or socket, not a regular file; move it out of the broker's directory"
 
+_LINK: Final = "a symbolic link; a segment's files must be regular files: move the file itself here"
+
 SETTLED_MS: Final = 2_000
 
 
@@ -48,6 +50,8 @@ def open_regular(path: Path, flags: int = 0) -> int:
     except OSError as error:
         if error.errno in {errno.ENXIO, errno.ENODEV}:  # A socket, or a device that is not there.
             raise OSError(errno.EINVAL, _WHAT, str(path)) from error
+        if error.errno == errno.ELOOP and path.is_symlink():
+            raise OSError(errno.EINVAL, _LINK, str(path)) from error
         raise
     try:
         _require_regular(descriptor, path)

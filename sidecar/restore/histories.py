@@ -12,7 +12,7 @@ from sidecar.archive.keys import Lineage
 from sidecar.archive.state import PartitionState
 from sidecar.clock import Clock
 from sidecar.commits.commit_log import CommitLog
-from sidecar.commits.lineages import find_all_lineages, no_archive
+from sidecar.commits.lineages import find_all_lineages, has_commits, no_archive
 from sidecar.errors import LineageUnknown, PartitionError, SettingsError
 from sidecar.model import TopicPartition
 from sidecar.ports import ObjectStore
@@ -129,6 +129,8 @@ def _require_all(store: ObjectStore, request: RestoreRequest, numbers: set[int])
             f"{request.topic}: the archive at {store.url} has no partition {_joined(missing)}; `status` lists them"
         )
     every = require_archived(store, request.topic)
+    if not has_commits(store, find_all_lineages(store)):
+        raise no_archive(store)
     clusters = {f"cluster {found.cluster_id}, incarnation {found.incarnation}" for found in every}
     partitions = sorted({found.topic_partition.partition for found in every})
     raise SettingsError(

@@ -20,12 +20,13 @@ from sidecar.logformat.batches import HEADERS_WINDOW_BYTES, BatchColumns, ScanEn
 from sidecar.logformat.files import read_regular
 from sidecar.logformat.indexes.rebuild import IndexBuilder
 from sidecar.logformat.leader_epochs import LeaderEpochs, epochs_of
-from sidecar.logformat.names import Suffix, file_name
+from sidecar.logformat.names import CLEANER_CHECKPOINT, Suffix, file_name
 from sidecar.model import PartitionFiles
 from sidecar.rewriting.job import Cutter, LogFile, Piece
 from sidecar.rewriting.work_files import write_file
 from sidecar.segment.producer_snapshot import state_at_log_start
 from sidecar.segment.reading import replayed, shows_cleaning
+from sidecar.snapshots.disk_partition import checkpointed
 from sidecar.snapshots.jobs import Forgetting
 
 _Scan = tuple[LogFile, SegmentScanner, Iterable[BatchColumns]]
@@ -119,9 +120,11 @@ class _Surveying:
     completed: list[CompletedTransaction] = field(default_factory=list)
     epochs: list[tuple[int, int]] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
+    was_cleaned: bool = False
 
     def run(self, logs: Sequence[LogFile]) -> Survey:
         self.log_start_offset = logs[0].base_offset
+        self.was_cleaned = self.files.topic_partition in checkpointed(self.files.log_dir / CLEANER_CHECKPOINT)
         known = state_at_log_start(self.files, self.log_start_offset)
         self.table, self.exact = known.table, known.exact
         segments = tuple(self._segment(*scan) for scan in _read_ahead(logs))
@@ -138,10 +141,12 @@ class _Surveying:
 
     def _segment(self, log: LogFile, scanner: SegmentScanner, batches: Iterable[BatchColumns]) -> SurveyedSegment:
         builder, cutter, expected = IndexBuilder(log.base_offset), Cutter(self.split_bytes), log.base_offset
+        looks_cleaned = self.was_cleaned
         for columns in batches:
             self._follow(log, columns)
             builder.add(columns)
-            self.exact = self.exact and not shows_cleaning(columns, expected)
+            shows = shows_cleaning(columns, expected)
+            self.exact, looks_cleaned = self.exact and not shows, looks_cleaned or shows
             expected = int(columns.last_offset[-1]) + 1
             self.log_time_ms = max(self.log_time_ms, int(columns.max_timestamp_ms.max()))
             cutter.add(columns)
@@ -157,6 +162,11 @@ class _Surveying:
         if expected > end_offset:
             raise CorruptFile(
                 f"holds offset {expected - 1}, but the next segment begins at {end_offset}", file=str(log.path)
+            )
+        if expected < end_offset and not looks_cleaned:
+            self.remarks.append(
+                f"{log.path}: offsets [{expected}, {end_offset}) are missing, and nothing says that the log was ever "
+                f"compacted: a .log file is missing in {self.files.directory}, or has lost its content"
             )
         self.epochs += [(entry.epoch, entry.start_offset) for entry in builder.finish().leader_epochs.entries]
         self._settle_state(end_offset)

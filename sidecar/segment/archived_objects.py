@@ -17,11 +17,22 @@ from sidecar.model import ArchivedSegment, ObjectKey, PartName
 from sidecar.ports import ObjectStore
 
 
+def read_committed(store: ObjectStore, key: ObjectKey, size_bytes: int, position: int, wanted_bytes: int) -> bytes:
+    """A range of an object that has `size_bytes` by its commit. Raises CorruptFile where the object ends before, StoreError."""
+    wanted_bytes = min(wanted_bytes, size_bytes - position)
+    content = store.read(key, position, wanted_bytes)
+    if len(content) < wanted_bytes:
+        facts = store.head(key)
+        found = 0 if facts is None else facts.size_bytes
+        raise CorruptFile(f"has {found} bytes in the store, but the commit says {size_bytes}", file=key)
+    return content
+
+
 def reader(store: ObjectStore, key: ObjectKey, size_bytes: int) -> ReadAt:
-    """Fills a buffer from a position of an object: one request each. Reading raises StoreError."""
+    """Fills a buffer from a position of an object: one request each. Reading raises as `read_committed`."""
 
     def read_at(position: int, buffer: memoryview) -> int:
-        content = store.read(key, position, min(len(buffer), size_bytes - position))
+        content = read_committed(store, key, size_bytes, position, len(buffer))
         buffer[: len(content)] = content
         return len(content)
 

@@ -60,11 +60,17 @@ class IndexChoice:
         """After the last batch. Raises CorruptFile for an index that contradicts the log."""
         segment, offsets, times, aborted = self._segment, self._offsets, self._times, self._aborted
         replaced: list[str] = []
-        offset_index = _choose(
-            offsets.finish(built.offset_index), offsets.data, built.offset_index, segment.offset_index, replaced
-        )
-        time_index = _choose(times.finish(built.time_index), times.data, built.time_index, segment.time_index, replaced)
+        of_offsets, of_times = offsets.finish(built.offset_index), times.finish(built.time_index)
         verdict = aborted.finish(built.transaction_index)
+        contradicted = any(found.state is IndexState.DISAGREES for found in (of_offsets, of_times, verdict))
+        if contradicted and not segment.log.size_bytes:
+            raise CorruptFile(
+                "is empty, but its index has entries: it has lost its content",
+                file=str(segment.log.path),
+                advice="restore it from a replica",
+            )
+        offset_index = _choose(of_offsets, offsets.data, built.offset_index, segment.offset_index, replaced)
+        time_index = _choose(of_times, times.data, built.time_index, segment.time_index, replaced)
         transaction_index = _choose(
             verdict, aborted.data, _merged(aborted.data, built), segment.transaction_index, replaced
         )

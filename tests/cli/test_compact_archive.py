@@ -261,3 +261,19 @@ def test_an_undo_needs_an_archive_and_topics(arguments: tuple[str, ...]) -> None
     found = in_this_process("compact", *arguments)
     assert found.code == 2
     assert "--undo needs --archive URL and --topic REGEX" in found.err
+
+
+@pytest.mark.leaves_damage("size_mismatch")
+@pytest.mark.parametrize("size_bytes", [0, 100])
+@pytest.mark.parametrize("command", ["compact --dry-run", "compact --topic .*", "snapshots check", "verify"])
+def test_a_truncated_object_is_damaged_and_not_a_change(command: str, size_bytes: int, url: str) -> None:
+    log = min(Path(url).rglob("orders/0/*/segments/*.log"))
+    committed = log.stat().st_size
+    log.chmod(0o644)
+    log.write_bytes(log.read_bytes()[:size_bytes])
+    outcome = in_this_process(*command.split(), "--archive", url, "--quiet")
+    assert outcome.code in {3, 4}
+    shown = outcome.out + outcome.err
+    assert f"has {size_bytes} bytes in the store, but the commit says {committed}" in shown
+    assert "from a replica of the bucket or" in shown
+    assert "became shorter" not in shown

@@ -121,7 +121,7 @@ def test_one_unreadable_commit_stops_only_its_own_partition(archive: Path, tmp_p
     assert kinds == [["unreadable"], []]
 
 
-@pytest.mark.parametrize(
+ON_AN_ARCHIVE = pytest.mark.parametrize(
     "command",
     [
         "status",
@@ -134,6 +134,27 @@ def test_one_unreadable_commit_stops_only_its_own_partition(archive: Path, tmp_p
         "restore --topic orders --to OUT",
     ],
 )
+
+
+@ON_AN_ARCHIVE
+def test_uploads_without_a_commit_are_no_archive(command: str, archive: Path, tmp_path: Path) -> None:
+    """As `kill -9` leaves it before the first commit."""
+    copy = tmp_path / "archive"
+    shutil.copytree(archive, copy)
+    for folder in (*copy.rglob("commits"), *copy.rglob("checkpoints")):
+        shutil.rmtree(folder)
+    before = sorted(copy.rglob("*"))
+    assert [path for path in before if path.suffix == ".log"]
+    outcome = in_this_process(
+        *command.replace("OUT", str(tmp_path / "out")).split(), "--archive", copy, "--set", "gc.grace_period_ms=0"
+    )
+    assert (outcome.code, outcome.out) == (1, "")
+    assert errors(outcome.err)[-1].startswith("error: no archive at ")
+    if command != "verify":  # It asks the store's clock for the age of uploads.
+        assert sorted(copy.rglob("*")) == before
+
+
+@ON_AN_ARCHIVE
 def test_an_archive_that_is_not_there_is_not_an_empty_one(command: str, tmp_path: Path) -> None:
     command_and_flags = command.replace("OUT", str(tmp_path / "out")).split()
     missing = in_this_process(*command_and_flags, "--archive", tmp_path / "typo")

@@ -187,6 +187,23 @@ def test_the_torn_tail_of_the_active_segment_is_left_out_with_a_note(tmp_path: P
     assert "is cut" in compaction.survey.remarks[0]
 
 
+@pytest.mark.parametrize("is_gone", [False, True])
+def test_missing_offsets_are_reported_unless_the_log_is_known_to_be_cleaned(is_gone: bool, tmp_path: Path) -> None:
+    source = directory_of(tmp_path, [[one(0, b"a")], [one(1, b"a")], [one(2, b"c")], [one(3, b"active")]])
+    log = source / f"{1:020d}.log"
+    if is_gone:
+        log.unlink()
+    else:
+        log.write_bytes(b"")
+    outcome = in_this_process("compact", source, "--dry-run")
+    assert outcome.code == 0
+    found = [line for line in outcome.err.splitlines() if "offsets [1, 2) are missing" in line]
+    assert len(found) == 1
+    assert found[0].endswith(f"a .log file is missing in {source}, or has lost its content")
+    (source.parent / "cleaner-offset-checkpoint").write_text(f"0\n1\n{source.name.replace('-', ' ')} 3\n")
+    assert "are missing" not in in_this_process("compact", source, "--dry-run").err
+
+
 def test_a_damaged_active_segment_is_refused(tmp_path: Path) -> None:
     active = bytearray(one(1, b"a") + one(2, b"b"))
     active[66] ^= 1

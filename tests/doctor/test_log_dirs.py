@@ -223,3 +223,15 @@ def test_logs_that_are_idle_and_never_roll_are_a_warning_before_retention_delete
     assert "set segment.ms of the topic well below its retention.ms" in found.outcome.advice
     led = finding(topics=policy(1_000), broker={"assume_leader": False})
     assert led.outcome.verdict is Verdict.OK
+
+
+@pytest.mark.parametrize("which", ["first", "active"])
+def test_a_symbolic_link_in_the_place_of_a_log_is_found(which: str, log_dir: Path) -> None:
+    """`run` and `backfill` refuse to follow it, so the check of the files must not."""
+    logs = sorted((log_dir / "orders-0").glob("*.log"))
+    log = logs[0] if which == "first" else logs[-1]
+    elsewhere = log.rename(log_dir.parent / log.name)
+    log.symlink_to(elsewhere)
+    detail = troubles(doctor(settings_for(log_dir), areas=[Area.LOG_DIRS]))["files can be read"]
+    assert f"{log}: a symbolic link; a segment's files must be regular files" in detail
+    assert "run as the broker's user" not in detail

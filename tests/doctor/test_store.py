@@ -262,3 +262,12 @@ def test_an_endpoint_nobody_answers_at_and_one_without_a_name_for_the_bucket(log
     unknown = on_moto("http://s3.invalid:9000", "bucket")
     report = doctor(settings_for(log_dir, store=unknown), areas=[Area.STORE])
     assert "no address of s3.invalid" in troubles(report)["reachable"]
+
+
+@pytest.mark.parametrize("present", ["", "a", "a/mistyped"])
+def test_directories_that_the_check_made_are_removed_and_others_stay(present: str, tmp_path: Path) -> None:
+    (tmp_path / present).mkdir(exist_ok=True, parents=True)
+    outcome = in_this_process("doctor", "--archive", tmp_path / "a" / "mistyped", "--area", "store")
+    assert outcome.code == 0, outcome
+    expected = [tmp_path / name for name in ("a", "a/mistyped") if present.startswith(name)]
+    assert sorted(tmp_path.rglob("*")) == expected

@@ -244,3 +244,27 @@ def test_a_first_segment_that_is_empty_is_reported_once_however_often_the_next_o
         assert reported == [ORDERS[0]]
         assert tools.metrics.registry.get_sample_value("tiered_sidecar_lost_offsets_total") == ORDERS[0][1]
     assert ranges(orders_of(store)) == ORDERS[1:]
+
+
+def test_an_emptied_log_is_named_before_its_index(caught_up: tuple[Path, MemoryStore], tmp_path: Path) -> None:
+    log_dir, store = caught_up
+    log = log_of(log_dir, LOST[0])
+    log.write_bytes(b"")
+    assert log.with_suffix(".index").stat().st_size
+    with tools_for(log_dir, store, tmp_path / "state") as tools:
+        (error,) = archive(tools, log_dir).errors
+    assert (
+        str(error) == f"{log}: is empty, but its index has entries: it has lost its content; restore it from a replica"
+    )
+
+
+def test_a_symbolic_link_is_named_as_one(caught_up: tuple[Path, MemoryStore], tmp_path: Path) -> None:
+    log_dir, store = caught_up
+    log = log_of(log_dir, LOST[0])
+    elsewhere = tmp_path / log.name
+    elsewhere.write_bytes(b"x")
+    log.symlink_to(elsewhere)
+    with tools_for(log_dir, store, tmp_path / "state") as tools:
+        (error,) = archive(tools, log_dir).errors
+    assert f"{log}: a symbolic link; a segment's files must be regular files" in str(error)
+    assert "run as the broker's user" not in str(error)

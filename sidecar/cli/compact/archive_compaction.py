@@ -44,15 +44,14 @@ def compact_archive(
     keys_file: Path | None,
 ) -> int:
     """Compact the chosen topics. 0, or 3 if a partition could not be; 6 if the store failed. Raises SettingsError."""
-    from sidecar.cli.options import is_chosen, refuse_empty
+    from sidecar.cli.options import is_chosen, require_commits
     from sidecar.commits.lineages import find_all_lineages
     from sidecar.compactor.archive.compactor import ArchiveCompactor
     from sidecar.storage.opening import open_existing
 
     store = open_existing(settings.store)
     lineages = find_all_lineages(store, is_chosen(settings))
-    if not lineages:
-        refuse_empty(store, settings)
+    require_commits(store, settings, lineages)
     lineages, requests, rules = _requests(options, settings, store, lineages, wanted)
     if not requests:
         return 0
@@ -267,15 +266,14 @@ def undo_archive(options: GlobalOptions, settings: Settings, partitions: frozens
     Args:
         partitions: only these; empty for all of the chosen topics.
     """
-    from sidecar.cli.options import is_chosen, refuse_empty
+    from sidecar.cli.options import is_chosen, require_commits
     from sidecar.commits.lineages import find_all_lineages
     from sidecar.compactor.archive.undo import Undone, undo_compaction
     from sidecar.storage.opening import open_existing
 
     store, code = open_existing(settings.store), 0
     lineages = find_all_lineages(store, is_chosen(settings))
-    if not lineages:
-        refuse_empty(store, settings)
+    require_commits(store, settings, lineages)
     if partitions:
         lineages = tuple(found for found in lineages if found.topic_partition.partition in partitions)
     if not lineages:

@@ -31,7 +31,7 @@ from sidecar.model import ArchivedSegment, ObjectKey
 from sidecar.ports import ObjectStore
 from sidecar.rewriting.job import Cutter, SurveyedSegment, input_of, padded
 from sidecar.rewriting.work_files import WorkFile, cannot_be_written, named_when_whole, nameless_file
-from sidecar.segment.archived_objects import reader, table_at_end
+from sidecar.segment.archived_objects import read_committed, reader, table_at_end
 from sidecar.segment.reading import replayed
 from sidecar.snapshots.tasks import LocalSegment
 from sidecar.store_settings import StoreSettings
@@ -144,8 +144,8 @@ _THREADS: Final = 4
 def fetched_into(file: WorkFile, store: ObjectStore, key: ObjectKey, size_bytes: int) -> Iterator[ReadAt]:
     """Fill the empty `file` with an object, each byte requested once. Reading waits for the bytes.
 
-    When the context ends without an error, the file has all of them; an object that is too short has fewer.
-    Reading raises StoreError, StagingFull.
+    When the context ends without an error, the file has all of them.
+    Reading raises CorruptFile for an object that is too short, StoreError, StagingFull.
     """
     pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="object-copy")
     try:
@@ -159,7 +159,7 @@ def fetched_into(file: WorkFile, store: ObjectStore, key: ObjectKey, size_bytes:
 
 
 def _fetch(file: WorkFile, store: ObjectStore, key: ObjectKey, size_bytes: int, begin: int) -> None:
-    file.write_at(begin, store.read(key, begin, min(RANGE_BYTES, size_bytes - begin)))
+    file.write_at(begin, read_committed(store, key, size_bytes, begin, RANGE_BYTES))
 
 
 def _read_at(file: WorkFile, ranges: Sequence[Future[None]], position: int, buffer: memoryview) -> int:
