@@ -155,7 +155,14 @@ class CoverageHole(PartitionError):
 
 
 class LineageUnknown(PartitionError):
-    """The local log cannot be shown to continue the archived one."""
+    """The local log cannot be shown to continue the archived one.
+
+    `archived_end_offset`: where that one ends (exclusive); None where no single archive is meant.
+    """
+
+    def __init__(self, what: str, *, archived_end_offset: int | None = None) -> None:
+        super().__init__(what)
+        self.archived_end_offset = archived_end_offset
 
 
 class CommitRefused(PartitionError):

@@ -223,7 +223,8 @@ def require_continuation(state: PartitionState, topic_id: str | None, found: Sea
         raise LineageUnknown(
             f"{topic_partition}: the local log and the one archived below {state.lineage.root} have the same topic id, but "
             f"differ: {found.reason}. Offsets were truncated after they had been archived (an unclean leader election, or an "
-            f"older copy of the disk). {REMEDY}"
+            f"older copy of the disk). {REMEDY}",
+            archived_end_offset=state.end_offset,
         )
 
 
@@ -245,5 +246,6 @@ def _without_id(
 def _unknown(topic_partition: TopicPartition, state: PartitionState, found: Seam) -> LineageUnknown:
     return LineageUnknown(
         f"{topic_partition}: cannot prove that the local log continues the archive below {state.lineage.root}, "
-        f"which ends at offset {state.end_offset}: {found.reason}. {REMEDY}"
+        f"which ends at offset {state.end_offset}: {found.reason}. {REMEDY}",
+        archived_end_offset=state.end_offset,
     )

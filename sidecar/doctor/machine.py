@@ -13,6 +13,7 @@ from sidecar.compactor.before_upload import GROUP_SEGMENTS_MAX
 from sidecar.config import CompactionWhen, Settings
 from sidecar.doctor.findings import Check, Outcome, fine, not_checked, problem, warning
 from sidecar.errors import SettingsError, StagingFull
+from sidecar.host.journal import NO_ROOM
 from sidecar.host.limits import allowed_open_files, memory_limit_bytes, processors
 from sidecar.host.pinned_files import HELD_FEW
 from sidecar.model import EngineName
@@ -44,7 +45,8 @@ def _place(setting: str, path: Path, needed_bytes: int, wanted_bytes: int) -> Ou
         advice = f"set {setting} to a directory that user {os.getuid()} may write to"
         if isinstance(error, NotADirectoryError):
             advice = f"set {setting} to a directory"
-        return problem(f"{named} cannot be written to: {error.strerror}", advice, SettingsError.exit_code)
+        kind = StagingFull if error.errno in NO_ROOM else SettingsError
+        return problem(f"{named} cannot be written to: {error.strerror}", advice, kind.exit_code)
     found = os.statvfs(above)
     free_bytes = found.f_bavail * found.f_frsize
     detail = f"{named}: {free_bytes // MIB} MiB free"

@@ -5,6 +5,7 @@ SQLite on our own volume, locked for one process. Losing the file costs nothing 
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import sqlite3
@@ -13,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import structlog
 
@@ -22,6 +23,8 @@ from sidecar.host.log_dir_fingerprint import SourceMark
 from sidecar.model import ObjectKey, SegmentFiles
 
 _log = structlog.get_logger(__name__)
+NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""System calls fail so on a full disk."""
 _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 _PRAGMAS = ("journal_mode=WAL", "synchronous=FULL")
 _SCHEMA = """
@@ -74,7 +77,8 @@ class Journal:
         """Open or create `<directory>/journal.sqlite`.
 
         Raises:
-            SettingsError: the directory cannot be written, has no room, or another process holds it.
+            SettingsError: the directory cannot be written, or another process holds it.
+            StagingFull: its disk is full.
         """
         self._guard = threading.Lock()
         self._path = directory / "journal.sqlite"
@@ -84,7 +88,8 @@ class Journal:
             try:
                 self._connection = self._open()
             except (sqlite3.Error, OSError) as error:
-                raise SettingsError(
+                kind = StagingFull if _is_full(error) else SettingsError
+                raise kind(
                     f"{self._path}: the journal cannot be written ({error}): free space below run.state_dir, or set it to "
                     f"another directory"
                 ) from error
@@ -184,13 +189,21 @@ def _unsigned(inode: int) -> int:
     return inode + (1 << 64) if inode < 0 else inode
 
 
+def _is_full(error: sqlite3.Error | OSError) -> bool:
+    if isinstance(error, OSError):
+        return error.errno in NO_ROOM
+    # A disk without room gives SQLite's own code, or that of a failed write.
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR}
+
+
 def _locked(directory: Path) -> int:
-    """The descriptor that holds the state directory. Raises SettingsError."""
+    """The descriptor that holds the state directory. Raises SettingsError, StagingFull."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise SettingsError(
+        kind = StagingFull if _is_full(error) else SettingsError
+        raise kind(
             f"{directory}: the state directory cannot be written ({error.strerror}): set run.state_dir to one that can"
         ) from error
     try:

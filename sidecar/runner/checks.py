@@ -14,7 +14,7 @@ from sidecar.commits.continuity import named_by_cluster
 from sidecar.compactor.before_upload import BeforeUpload
 from sidecar.compactor.candidate_queue import LedPartition
 from sidecar.discovery.scan import ScanProblem, ScanResult
-from sidecar.errors import PartitionError, SidecarError
+from sidecar.errors import LineageUnknown, PartitionError, SidecarError
 from sidecar.model import PartitionFiles, TopicPartition
 from sidecar.partition.domain_events import (
     BrokerFactsRead,
@@ -315,7 +315,11 @@ class Checks:
         self, check: Check, archiver: PartitionArchiver, files: PartitionFiles, error: SidecarError
     ) -> None:
         self._tasks.ready.pop(archiver, None)
-        outcome = PartitionOutcome(files, error=error)
+        end_offset = archiver.end_offset
+        if end_offset is None and isinstance(error, LineageUnknown):
+            end_offset = error.archived_end_offset
+        waiting = len(archiver.pending(files))
+        outcome = PartitionOutcome(files, end_offset=end_offset, waiting=waiting, error=error)
         check.report.outcomes.append(outcome)
         check.statuses.append(archiver.status(files, None, outcome))
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sqlite3
 from pathlib import Path
 
 import pytest
 
-from sidecar.errors import SettingsError, StoreError
+from sidecar.doctor.findings import Verdict
+from sidecar.doctor.machine import _place
+from sidecar.errors import SettingsError, SidecarError, StagingFull, StoreError
 from sidecar.host.journal import Journal
 from sidecar.metrics import Metrics
 from tests.fakes.memory_store import Fault, FaultKind, MemoryStore
@@ -18,14 +22,36 @@ def sample(metrics: Metrics, name: str, **labels: str) -> float | None:
     return metrics.registry.get_sample_value(f"tiered_sidecar_{name}", labels)
 
 
-def test_a_state_directory_without_room_is_a_wrong_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("number", "error"),
+    [
+        (errno.ENOSPC, StagingFull),
+        (errno.EDQUOT, StagingFull),
+        (errno.EACCES, SettingsError),
+        (errno.EROFS, SettingsError),
+    ],
+)
+def test_a_full_state_directory_has_the_exit_code_of_doctor(
+    number: int, error: type[SidecarError], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object, **__: object) -> int:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "open", refused)
+    with pytest.raises(error, match=os.strerror(number)):
+        Journal(tmp_path)
+    outcome = _place("run.state_dir", tmp_path, 0, 0)
+    assert (outcome.verdict, outcome.exit_code) == (Verdict.PROBLEM, error.exit_code)
+
+
+def test_a_state_directory_without_room_is_no_wrong_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object, **__: object) -> sqlite3.Connection:
         error = sqlite3.OperationalError("database or disk is full")
         error.sqlite_errorcode = sqlite3.SQLITE_FULL
         raise error
 
     monkeypatch.setattr("sidecar.host.journal.sound_database", full)
-    with pytest.raises(SettingsError, match=r"disk is full.*run\.state_dir"):
+    with pytest.raises(StagingFull, match=r"disk is full.*run\.state_dir"):
         Journal(tmp_path)
     monkeypatch.undo()
     Journal(tmp_path).close()  # the lock was given back

@@ -10,7 +10,9 @@ import pytest
 from crc32c import crc32c
 from structlog.testing import capture_logs
 
+from sidecar.config import Settings
 from sidecar.errors import CoverageHole, LineageUnknown
+from sidecar.runner.backfill import backfill
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.rig import (
     archive,
@@ -86,6 +88,27 @@ def test_a_topic_that_was_made_anew_between_two_looks_is_not_appended_to_the_old
     assert [type(error) for error in errors] == [LineageUnknown]
     assert "has CRC" in str(errors[0])
     assert ranges(archived_states(store)[PARTITION]) == rolled_ranges(original.parent, PARTITION)[:3]
+
+
+def test_the_report_of_a_stopped_partition_shows_what_waits_and_where_the_archive_ends(
+    original: Path, log_dir: Path, tmp_path: Path
+) -> None:
+    settings = Settings.model_validate(
+        {
+            "store": {"url": str(tmp_path / "archive")},
+            "broker": {"log_dirs": [log_dir], "assume_leader": True, "settle_ms": 0, "snapshot_grace_ms": 0},
+            "run": {"state_dir": tmp_path / "state"},
+        }
+    )
+    directory = log_dir / PARTITION
+    (directory / METADATA).unlink()
+    assert backfill(settings, dry_run=False).exit_code == 0
+    make_anew(directory, original)
+    for dry_run in (True, False):
+        (row,) = backfill(settings, dry_run=dry_run).rows
+        assert row.error == "LineageUnknown"
+        assert row.segments_waiting == len(rolled_ranges(log_dir, PARTITION))
+        assert row.end_offset == rolled_ranges(log_dir, PARTITION)[2][1]
 
 
 def test_a_log_truncated_in_place_below_the_archive_is_an_error_not_silence(log_dir: Path, tmp_path: Path) -> None:
