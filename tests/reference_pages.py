@@ -189,6 +189,15 @@ _EXIT_CODES = {
 }
 """What each code means, and what to do."""
 
+_JSON_ERRORS = (
+    "With `--json`, a command that fails as a whole prints one object on stdout, after whatever it had printed before, and the "
+    "error on stderr:\n\n"
+    "```json\n"
+    '{"kind": "snapshots_check", "version": 1, "error": "...", "exit_code": 2}\n'
+    "```\n\n"
+    "`kind` is the name of the command. A report that has its own exit code, such as that of `backfill`, is printed instead."
+)
+
 _MISTYPED_ARCHIVE = (
     "`status`, `verify`, `gc`, `compact --archive` and `restore` end with the same code, also with `--dry-run`. They write "
     "nothing:\n\n"
@@ -213,6 +222,7 @@ def exit_codes_page() -> str:
         names = ", ".join(f"`{found.__name__}`" for found in raised if found.exit_code == code)
         lines.append(f"| {code} | {meaning} | {action or '-'} | {names or '-'} |")
     assert {found.exit_code for found in raised} <= _EXIT_CODES.keys()
+    lines += ["", "## Errors as JSON", "", _JSON_ERRORS]
     lines += ["", "## A mistyped archive", "", _MISTYPED_ARCHIVE]
     return "\n".join(lines) + "\n"
 

@@ -14,8 +14,8 @@ import typer
 from typer.core import TyperGroup
 
 from sidecar import __version__
-from sidecar.cli.options import GlobalOptions, root_command, with_global_options
-from sidecar.cli.output import print_answer, print_json, print_line
+from sidecar.cli.options import GlobalOptions, kind_of, root_command, with_global_options
+from sidecar.cli.output import print_answer, print_line
 
 UsageError: Any = typer.BadParameter.__base__
 """The class of all usage errors. Where typer keeps it differs between its versions."""
@@ -50,14 +50,8 @@ class OneLineErrors(TyperGroup):
 
 
 def _answer(error: Any, what: str) -> None:
-    """The object that whoever reads stdout expects; see `answering_json`."""
-    names: list[str] = []
-    context = error.ctx
-    while context is not None and context.parent is not None:
-        names.insert(0, context.info_name)
-        context = context.parent
-    found = {"kind": "_".join(names).replace("-", "_") or "usage", "version": 1, "error": what}
-    print_json({**found, "exit_code": error.exit_code})
+    """The object that whoever reads stdout expects; see `exit_codes`."""
+    print_answer(kind_of(error.ctx, "usage"), {"error": what, "exit_code": error.exit_code})
 
 
 def _one_line(error: Any) -> str:

@@ -167,12 +167,21 @@ def with_global_options(
     def run(context: typer.Context, **arguments: Any) -> None:
         given = GlobalOptions(**{name: arguments.pop(name) for name in OPTION_NAMES})
         options = given.over(context.find_root().obj)
-        with exit_codes():
+        with exit_codes(kind_of(context) if options.json else ""):
             raise typer.Exit(command(options, **arguments))
 
     _sign(run, [*its_own, *own])
     run.__name__, run.__doc__ = command.__name__, command.__doc__
     return run
+
+
+def kind_of(context: Any, otherwise: str = "") -> str:
+    """`kind` of a command's JSON objects about errors: its name below the program's, such as `snapshots_check`."""
+    names: list[str] = []
+    while context is not None and context.parent is not None:
+        names.insert(0, context.info_name)
+        context = context.parent
+    return "_".join(names).replace("-", "_") or otherwise
 
 
 def root_command() -> Callable[..., None]:
@@ -193,15 +202,21 @@ def _sign(function: Callable[..., None], parameters: list[inspect.Parameter]) ->
 
 
 @contextmanager
-def exit_codes() -> Iterator[None]:
-    """Errors raised on purpose end the process with their code and their message, without a traceback."""
+def exit_codes(kind: str) -> Iterator[None]:
+    """Errors raised on purpose end the process with their code and their message, without a traceback.
+
+    `kind`: of the object on stdout that says the same to programs, "" for none.
+    """
     try:
         yield
         sys.stdout.flush()
     except SidecarError as error:
+        from sidecar.cli.output import print_answer
         from sidecar.logs import redacted
         from sidecar.reporting.advice import advised
 
+        if kind:
+            print_answer(kind, {"error": redacted(str(error)), "exit_code": error.exit_code})
         for line in redacted(advised(error)).splitlines():
             sys.stderr.write(f"error: {line}\n")
         raise typer.Exit(error.exit_code) from error

@@ -16,9 +16,7 @@ from itertools import chain, islice
 from threading import current_thread, main_thread
 from typing import TYPE_CHECKING, Any, Self
 
-from sidecar.cli.options import GlobalOptions
 from sidecar.clock import SystemClock
-from sidecar.errors import SidecarError
 
 if TYPE_CHECKING:
     from sidecar.reporting.progress import Progress
@@ -134,29 +132,19 @@ def size(size_bytes: float) -> str:
     return f"{size_bytes:.1f} {_UNITS[-1]}"
 
 
-def answering_json(kind: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
-    """A command whose refusals are a JSON object, too, where JSON was asked for, and which SIGTERM ends as it ends by itself."""
+def ended_by_sigterm(command: Callable[..., int]) -> Callable[..., int]:
+    """A command which SIGTERM ends as it ends by itself."""
 
-    def decorated(command: Callable[..., int]) -> Callable[..., int]:
-        @wraps(command)
-        def answering(options: GlobalOptions, *arguments: Any, **named: Any) -> int:
-            before = signal.signal(signal.SIGTERM, _end) if current_thread() is main_thread() else None
-            try:
-                return command(options, *arguments, **named)
-            except SidecarError as error:
-                if options.json:
-                    from sidecar.logs import redacted
+    @wraps(command)
+    def ended(*arguments: Any, **named: Any) -> int:
+        before = signal.signal(signal.SIGTERM, _end) if current_thread() is main_thread() else None
+        try:
+            return command(*arguments, **named)
+        finally:
+            if before is not None:
+                signal.signal(signal.SIGTERM, before)
 
-                    text = redacted(str(error))
-                    print_answer(kind, {"error": text, "exit_code": error.exit_code})
-                raise
-            finally:
-                if before is not None:
-                    signal.signal(signal.SIGTERM, before)
-
-        return answering
-
-    return decorated
+    return ended
 
 
 def _end(number: int, _frame: object) -> None:

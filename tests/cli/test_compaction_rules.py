@@ -115,7 +115,8 @@ def test_the_entry_of_a_topic_decides_and_the_highest_versions_stay(site: Site) 
 def test_a_flag_that_contradicts_the_entry_is_refused_and_overridden_with_a_log_event(site: Site) -> None:
     for arguments in (("--strategy", "offset"), ("--strategy", ""), ("--strategy", "offset", "--dry-run")):
         refused = site.compact(*arguments, topics=(HDR,))
-        assert (refused.code, refused.out) == (2, "")
+        (answer,) = refused.lines()
+        assert (refused.code, answer["kind"], answer["exit_code"]) == (2, "compact", 2)
         assert (
             "error: topic hdr: --strategy offset means strategy offset, but compaction.topics, entry hdr says header 'v'. "
             "Nothing was compacted." in refused.err

@@ -91,7 +91,9 @@ def test_a_cut_log_prints_what_is_good_and_says_where_it_ends(partition: Path, t
         assert str(cut) in line
         assert f"at byte {whole[-1]['position']}" in line
         if not records:
-            assert outcome.lines() == whole[:-1]
+            *rows, error = outcome.lines()
+            assert rows == whole[:-1]
+            assert (error["kind"], error["exit_code"]) == ("inspect", 3)
 
 
 @pytest.mark.parametrize("suffix", ["log", "index", "timeindex", "txnindex", "snapshot"])

@@ -314,3 +314,31 @@ def test_tls_to_a_port_without_tls_is_called_by_its_name() -> None:
     assert outcome.code == 6, outcome
     (line,) = errors(outcome.err)
     assert "does not use TLS" in line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind", "code"),
+    [
+        ("status --archive EMPTY", "status", 1),
+        ("verify --archive EMPTY/typo", "verify", 6),
+        ("gc --archive EMPTY", "gc", 1),
+        ("compact --archive EMPTY --topic .*", "compact", 1),
+        ("compact", "compact", 2),
+        ("inspect EMPTY/typo", "inspect", 2),
+        ("backfill --archive EMPTY/archive --state-dir EMPTY/state", "backfill", 2),
+        ("backfill --archive EMPTY/archive --log-dir EMPTY/typo", "backfill", 2),
+        ("restore --topic t --to EMPTY/out --archive EMPTY", "restore", 1),
+        ("snapshots check EMPTY/typo", "snapshots_check", 2),
+        ("config show --set run.workers=x", "config_show", 2),
+        ("status --no-such-option", "status", 2),
+    ],
+)
+def test_each_refusal_is_one_json_object_where_json_was_asked_for(
+    arguments: str, kind: str, code: int, tmp_path: Path
+) -> None:
+    outcome = in_this_process(*arguments.replace("EMPTY", str(tmp_path)).split(), "--json")
+    (line,) = outcome.lines()
+    assert outcome.code == code, outcome
+    assert (line["kind"], line["version"], line["exit_code"]) == (kind, 1, code)
+    assert line["error"]
+    assert line["error"].splitlines()[0] in outcome.err

@@ -12,7 +12,7 @@ import typer
 
 from sidecar.cli.archiving import Archive, CommandConfig
 from sidecar.cli.options import GlobalOptions
-from sidecar.cli.output import ProgressDisplay, answering_json, print_answer, remark
+from sidecar.cli.output import ProgressDisplay, ended_by_sigterm, print_answer, remark
 from sidecar.cli.restore.report import as_json, show
 from sidecar.clock import SystemClock
 from sidecar.errors import SettingsError
@@ -35,7 +35,7 @@ _TIMESTAMP_DIGITS_MAX = 14
 """To the year 5138."""
 
 
-@answering_json("restore")
+@ended_by_sigterm
 def restore(
     options: GlobalOptions,
     topic: Annotated[str, typer.Option(metavar="NAME", help="Name of the topic.", show_default=False)],

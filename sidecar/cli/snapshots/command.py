@@ -12,7 +12,7 @@ import typer
 from sidecar.cli.archiving import Excluded, Topics
 from sidecar.cli.engines import Engine, Master, Workers, spark_flags
 from sidecar.cli.options import GlobalOptions
-from sidecar.cli.output import answering_json, print_json, print_table, remark
+from sidecar.cli.output import ended_by_sigterm, print_json, print_table, remark
 from sidecar.cli.snapshots.work import (
     CompactedElsewhere,
     Directories,
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from sidecar.snapshots.rebuild import RebuildReport
 
 
-@answering_json("snapshots_rebuild")
+@ended_by_sigterm
 def rebuild(
     options: GlobalOptions,
     directory: Directories = None,
@@ -72,7 +72,7 @@ def rebuild(
     return reported(options, "snapshots_rebuild", report, targets.warnings, show)
 
 
-@answering_json("snapshots_check")
+@ended_by_sigterm
 def check(
     options: GlobalOptions,
     directory: Directories = None,
@@ -101,7 +101,7 @@ def check(
     return reported(options, "snapshots_check", report, targets.warnings, show)
 
 
-@answering_json("snapshots_heal")
+@ended_by_sigterm
 def heal(
     options: GlobalOptions,
     log_dir: Annotated[

@@ -202,20 +202,21 @@ def refusal(error: ClientError, request: StoreRequest) -> SidecarError:
 
 def failure(error: BotoCoreError | HTTPError, request: StoreRequest) -> SidecarError:
     """No answer, or no request."""
+    text = str(error).rstrip(".")  # Advice follows.
     if isinstance(error, _NO_CREDENTIALS):
-        return StoreDenied(f"{request}: {error}; {_KEYS}")
+        return StoreDenied(f"{request}: {text}; {_KEYS}")
     if isinstance(error, ParamValidationError):
-        return SettingsError(f"{request}: {error}")
-    if isinstance(error, SSLError) and "CERTIFICATE_VERIFY_FAILED" in str(error):
+        return SettingsError(f"{request}: {text}")
+    if isinstance(error, SSLError) and "CERTIFICATE_VERIFY_FAILED" in text:
         return StoreDenied(
-            f"{request}: {error}; set store.s3.ca_file to the authority that signed the store's certificate"
+            f"{request}: {text}; set store.s3.ca_file to the authority that signed the store's certificate"
         )
-    if isinstance(error, SSLError) and any(reason in str(error) for reason in _NOT_TLS):
-        return StoreError(f"{request}: {error}; {_NO_TLS}")
+    if isinstance(error, SSLError) and any(reason in text for reason in _NOT_TLS):
+        return StoreError(f"{request}: {text}; {_NO_TLS}")
     if isinstance(error, _NOTHING_SENT):
-        return StoreUnavailable(f"{request}: {error}; {_NETWORK}")
+        return StoreUnavailable(f"{request}: {text}; {_NETWORK}")
     if isinstance(error, _CONNECTION_LOST):
         if request.creates:
-            return OutcomeUnknown(f"{request}: {error}; {_LOST}")
-        return StoreUnavailable(f"{request}: {error}; {_NETWORK}")
-    return StoreError(f"{request}: {error}")
+            return OutcomeUnknown(f"{request}: {text}; {_LOST}")
+        return StoreUnavailable(f"{request}: {text}; {_NETWORK}")
+    return StoreError(f"{request}: {text}")
