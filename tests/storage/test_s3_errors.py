@@ -141,5 +141,5 @@ def test_a_store_that_takes_no_more_for_now_has_answered(status: int, code: str,
 
 
 def test_advice_follows_the_text_of_botocore_without_doubled_punctuation() -> None:
-    text = str(failure(EndpointConnectionError(endpoint_url="http://s3"), GET))
+    text = str(failure(ConnectionClosedError(endpoint_url="http://s3"), GET))
     assert 'endpoint URL: "http://s3"; check' in text
