@@ -5,12 +5,13 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
 
 from sidecar.clock import Clock
-from sidecar.errors import PartitionError, StagingFull
+from sidecar.errors import PartitionError, StagingFull, StoreError
 from sidecar.host.log_dir_lock import LogDirLock
 from sidecar.host.placing import sync_directory
 from sidecar.ports import ObjectStore
@@ -25,7 +26,7 @@ from sidecar.restore.prechecks import plan_in_time, refuse_open_transactions, re
 from sidecar.restore.request import RestoreRequest
 from sidecar.restore.seal import decided_before, seal_of
 from sidecar.restore.segments import PartitionRestore, fetch_segment
-from sidecar.restore.staging import StagedPartition, forget, translating, unfinished
+from sidecar.restore.staging import StagedPartition, forget, translating, unfinished, what_stays
 from sidecar.restore.target import CommandNote, Target, place_of, read_target, within
 from sidecar.topic_policy import TopicPolicy
 
@@ -72,12 +73,6 @@ class Run:
         # All of them before the first byte: a broker that is started too early refuses to, whichever was finished.
         missing = [(*job, plan) for job in self._jobs for plan in self._begun(*job)]
         missing_bytes = sum(plan.size_bytes for *_, plan in missing)
-        free_bytes = shutil.disk_usage(self._request.log_dir).free
-        if missing_bytes > free_bytes:
-            raise StagingFull(
-                f"{self._request.log_dir}: the restore needs {missing_bytes} bytes, {free_bytes} are free on the disk: "
-                "free space and run the same command again, or restore fewer partitions"
-            )
         self._counter = ProgressCounter(self._progress, len(missing), missing_bytes)
         pool = ThreadPoolExecutor(self._workers, thread_name_prefix="restore")
         try:
@@ -155,7 +150,7 @@ class RestoreReport:
 
     `unreadable`: no plan could be made. `not_archived`: the topic has them, or had, and the archive holds nothing. `unfinished`:
     staging directories of the topic that other runs left, and this one was not asked to go on with. `policy`: the topic's in the
-    target's cluster; nothing is known of it if it was not queried.
+    target's cluster; nothing is known of it if it was not queried. `no_room`: why the disk is too small, "" if it is not.
     """
 
     log_dir: Path
@@ -165,16 +160,19 @@ class RestoreReport:
     not_archived: list[int] = field(default_factory=list)
     unfinished: list[str] = field(default_factory=list)
     policy: TopicPolicy = field(default_factory=TopicPolicy)
+    no_room: str = ""
 
     @property
     def exit_code(self) -> int:
-        """0, or 3 if a partition was not restored."""
+        """0, or 3 if a partition was not restored, or there is no room."""
+        if self.no_room:
+            return StagingFull.exit_code
         stopped = self.unreadable or self.not_archived or any(outcome.problem for outcome in self.outcomes)
         return PartitionError.exit_code if stopped else 0
 
 
 def plan_restore(store: ObjectStore, clock: Clock, request: RestoreRequest) -> RestoreReport:
-    """What a restore would do, without a change anywhere. Raises as `restore` does before it fetches."""
+    """What a restore would do, without a change anywhere. Raises as `restore` does before it fetches, but not for `no_room`."""
     read_target(request.log_dir, request.topic)
     if not request.log_dir.exists():
         return _planned(store, clock, request)
@@ -198,25 +196,31 @@ def restore(
         LogDirRefused: a broker uses the directory, or something exists at the place of a partition.
         CorruptFile, PartitionError: a needed file of the log dir cannot be read; checked before the first byte, too.
         SettingsError, LineageUnknown: what may not be guessed was not said.
-        StagingFull: no space; checked before the first byte, too.
+        StagingFull: no space; checked before anything is made, too.
         StoreError: the store failed. What is complete stays.
     """
     # First, because a lock file is made only in what can be a log dir.
     read_target(request.log_dir, request.topic)
     if not request.log_dir.exists():
-        _planned(store, clock, request)
+        _require_room(_planned(store, clock, request))
         with translating(request.log_dir):
             request.log_dir.mkdir(exist_ok=True)  # Two that begin at once: the lock decides.
         sync_directory(request.log_dir.parent)
     with LogDirLock(request.log_dir, after_crash_too=True) as lock:
         report = _planned(store, clock, request)
-        for found in report.unreadable:
-            StagedPartition(request.log_dir, found.topic_partition).hold()
-        run = Run(store, request, report.outcomes, workers, progress)
-        run.fetch()
-        run.finish()
-        lock.require_held()
-        run.swap_in()
+        _require_room(report)
+        try:
+            for found in report.unreadable:
+                StagedPartition(request.log_dir, found.topic_partition).hold()
+            run = Run(store, request, report.outcomes, workers, progress)
+            run.fetch()
+            run.finish()
+            lock.require_held()
+            run.swap_in()
+        except (StagingFull, StoreError) as error:
+            if names := unfinished(request.log_dir, request.topic):
+                raise type(error)(f"{advised(error)}. {what_stays(request.log_dir, names)}") from error
+            raise
     _foretell(report, clock)  # The records have grown older by the hours that it may have taken.
     return report
 
@@ -247,7 +251,32 @@ def _planned(store: ObjectStore, clock: Clock, request: RestoreRequest) -> Resto
         policy=request.cluster.policy if request.cluster else TopicPolicy(),
     )
     _foretell(report, clock)
+    report.no_room = _no_room(store, request, report)
     return report
+
+
+def _no_room(store: ObjectStore, request: RestoreRequest, report: RestoreReport) -> str:
+    needed_bytes = 0
+    for outcome in report.outcomes:
+        if outcome.is_done or outcome.problem:
+            continue
+        staged = StagedPartition(request.log_dir, outcome.plan.topic_partition)
+        # The run reports it of that partition alone.
+        with suppress(PartitionError):
+            needed_bytes += PartitionRestore(store, outcome.plan, outcome.decisions, staged).needed_bytes()
+    if needed_bytes <= report.free_bytes:
+        return ""
+    names = unfinished(request.log_dir, request.topic)
+    return (
+        f"{request.log_dir}: the restore needs {needed_bytes} bytes, {report.free_bytes} are free on the disk. Nothing was "
+        "written. Free space and run the same command again, or restore fewer partitions (--partition N)"
+        f"{f'. {what_stays(request.log_dir, names)}' if names else ''}"
+    )
+
+
+def _require_room(report: RestoreReport) -> None:
+    if report.no_room:
+        raise StagingFull(report.no_room)
 
 
 def _decided(

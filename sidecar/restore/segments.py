@@ -27,7 +27,7 @@ from sidecar.restore.decisions import Decisions
 from sidecar.restore.gap_transactions import state_at_last_base
 from sidecar.restore.plan import INDEX_SUFFIXES, PartitionPlan, SegmentPlan
 from sidecar.restore.request import LeaderEpochMode, ProducerStateMode
-from sidecar.restore.staging import NewFile, StagedPartition, translating
+from sidecar.restore.staging import NewFile, StagedPartition, is_own_file, translating
 from sidecar.segment.log_check import ExpectedLog, LogCheck, fetch_parts
 from sidecar.segment.reading import replayed
 from sidecar.snapshots.gaps import rows_with_gaps
@@ -162,8 +162,8 @@ class PartitionRestore:
     plan: PartitionPlan
     decisions: Decisions
     staged: StagedPartition
-    stop: Event
-    beat: Callable[[int], None]
+    stop: Event = field(default_factory=Event)
+    beat: Callable[[int], None] = lambda _size_bytes: None
     restored: dict[int, RestoredSegment] = field(default_factory=dict)
 
     @property
@@ -178,16 +178,27 @@ class PartitionRestore:
 
     def begin(self) -> list[SegmentPlan]:
         """Make the staging directory, or go on in it. Returns what is to be fetched. Raises StagingFull, PartitionError."""
-        mode = f"{self.decisions.leader_epochs} {self.decisions.producer_state}"
-        segments = {
-            str(plan.segment.base_offset): (f"{plan.identity} {mode}", self._files(plan)) for plan in self.plan.segments
-        }
-        self.staged.begin(segments, self.decisions.topic_id)
+        self.staged.begin(self._segments(), self.decisions.topic_id)
         present = self.staged.sizes()
         for plan in self.plan.segments:
             if found := self._earlier(plan, present):
                 self.restored[plan.segment.base_offset] = found
         return [plan for plan in self.plan.segments if plan.segment.base_offset not in self.restored]
+
+    def needed_bytes(self) -> int:
+        """By how much the partition's directory grows, below 0 where more is cleared. Changes nothing. Raises PartitionError."""
+        before = self.staged.sizes() if self.staged.directory.is_dir() else {}
+        resumable = self.staged.resumable(self._segments())
+        kept = {name: size_bytes for name, size_bytes in before.items() if name in resumable}
+        missing_bytes = sum(plan.size_bytes for plan in self.plan.segments if self._earlier(plan, kept) is None)
+        cleared_bytes = sum(size_bytes for name, size_bytes in before.items() if name not in kept and is_own_file(name))
+        return missing_bytes - cleared_bytes
+
+    def _segments(self) -> dict[str, tuple[str, frozenset[str]]]:
+        mode = f"{self.decisions.leader_epochs} {self.decisions.producer_state}"
+        return {
+            str(plan.segment.base_offset): (f"{plan.identity} {mode}", self._files(plan)) for plan in self.plan.segments
+        }
 
     def _files(self, plan: SegmentPlan) -> frozenset[str]:
         if not plan.is_cut:

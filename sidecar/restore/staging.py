@@ -9,9 +9,11 @@ from __future__ import annotations
 import errno
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import cached_property
+from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
@@ -35,6 +37,25 @@ NOTE_SUFFIX: Final = ".note"
 RECORD: Final = ".restore.json"
 RECORD_VERSION: Final = 1
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+_NAME_MAX_BYTES: Final = 255
+_HASH_DIGITS: Final = 16
+
+
+def name_with_topic(prefix: str, topic: str, suffix: str) -> str:
+    """The three as one file name. A topic for which it would be too long is cut, and a hash of the whole topic follows.
+
+    A cut topic has only characters of topics, so a broker takes the name as it would take the whole one.
+    """
+    room_bytes = _NAME_MAX_BYTES - len(prefix) - len(suffix)
+    if len(topic) > room_bytes:
+        digits = sha256(topic.encode()).hexdigest()[:_HASH_DIGITS]
+        topic = f"{topic[: room_bytes - len(digits) - 1]}.{digits}"
+    return f"{prefix}{topic}{suffix}"
+
+
+def staging_name(topic_partition: TopicPartition) -> str:
+    """The name of the partition's staging directory. What follows its last '-' is no number: no broker starts with it."""
+    return name_with_topic("", topic_partition.topic, f"-{topic_partition.partition}{STAGING_SUFFIX}")
 
 
 @contextmanager
@@ -132,11 +153,13 @@ class StagedPartition:
     """One partition's staging directory. `directory` while it is made, `final` when it is done."""
 
     def __init__(self, log_dir: Path, topic_partition: TopicPartition) -> None:
-        name = directory_name(topic_partition)
         self.topic_partition = topic_partition
-        self.final = log_dir / name
-        self.directory = log_dir / f"{name}{STAGING_SUFFIX}"
-        self._owner = owner_for(log_dir)
+        self.final = log_dir / directory_name(topic_partition)
+        self.directory = log_dir / staging_name(topic_partition)
+
+    @cached_property
+    def _owner(self) -> tuple[int, int] | None:
+        return owner_for(self.final.parent)
 
     def hold(self) -> None:
         """Create the directory if it does not exist: no broker starts while it is there. Raises StagingFull, PartitionError."""
@@ -159,15 +182,20 @@ class StagedPartition:
         Raises StagingFull, PartitionError.
         """
         self.hold()
-        before = self._recorded()
-        same = [files for base, (identity, files) in segments.items() if before.get(base) == identity]
-        self._clear(frozenset().union(*same, () if topic_id is None else {PARTITION_METADATA}))
+        self._clear(self.resumable(segments) | ({PARTITION_METADATA} if topic_id is not None else set()))
         if topic_id is not None:
             self.place(PARTITION_METADATA, write_partition_metadata(topic_id))
         identities = {base: identity for base, (identity, _) in segments.items()}
         self.place(RECORD, json.dumps({"version": RECORD_VERSION, "segments": identities}).encode())
         sync_directory(self.directory)
         sync_directory(self.directory.parent)
+
+    def resumable(self, segments: Mapping[str, tuple[str, frozenset[str]]]) -> frozenset[str]:
+        """Which files of an earlier run `begin` keeps of these segments, if they are there."""
+        before = self._recorded()
+        return frozenset().union(
+            *(files for base, (identity, files) in segments.items() if before.get(base) == identity)
+        )
 
     def _recorded(self) -> dict[str, str]:
         try:
@@ -182,7 +210,7 @@ class StagedPartition:
             for path in self.directory.iterdir():
                 if path.name in kept:
                     continue
-                if not _is_ours(path.name):
+                if not is_own_file(path.name):
                     raise PartitionError(
                         f"{path}: not a file of a restore, but {self.directory} is only for those. Move it away"
                     )
@@ -243,12 +271,29 @@ def unfinished(log_dir: Path, topic: str) -> dict[str, TopicPartition]:
     """The topic's staging directories, by name. Raises PartitionError."""
     with translating(log_dir):
         names = sorted(path.name for path in log_dir.glob(f"*{STAGING_SUFFIX}"))
-    found = {name: parse_directory_name(name.removesuffix(STAGING_SUFFIX)) for name in names}
-    own = {name: parsed.topic_partition for name, parsed in found.items() if parsed is not None}
-    return {name: partition for name, partition in own.items() if partition.topic == topic}
+    found = {name: staged_partition(name, topic) for name in names}
+    return {name: partition for name, partition in found.items() if partition is not None}
 
 
-def _is_ours(name: str) -> bool:
+def staged_partition(name: str, topic: str) -> TopicPartition | None:
+    """The partition of the topic whose staging directory has this name, None if it is of none."""
+    parsed = parse_directory_name(name.removesuffix(STAGING_SUFFIX))
+    if parsed is None:
+        return None
+    partition = TopicPartition(topic, parsed.topic_partition.partition)
+    return partition if staging_name(partition) == name else None
+
+
+def what_stays(log_dir: Path, names: Collection[str]) -> str:
+    """What these staging directories mean for the broker, and what to do."""
+    return (
+        f"{', '.join(names)} in {log_dir} {('stay' if len(names) > 1 else 'stays')}, and no broker starts in a log dir with "
+        "unfinished directories. Run the same command again to continue, or remove the named directories"
+    )
+
+
+def is_own_file(name: str) -> bool:
+    """Whether a restore writes files of this name into a staging directory."""
     whole = name.removesuffix(TEMPORARY_SUFFIX)
     return (
         parse_file_name(whole) is not None

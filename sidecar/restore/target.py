@@ -32,7 +32,14 @@ from sidecar.logformat.names import (
 )
 from sidecar.model import TopicPartition
 from sidecar.restore.request import TargetCluster
-from sidecar.restore.staging import STAGING_SUFFIX, new_file, owner_for
+from sidecar.restore.staging import (
+    STAGING_SUFFIX,
+    TEMPORARY_SUFFIX,
+    name_with_topic,
+    new_file,
+    owner_for,
+    staged_partition,
+)
 
 PREFIX: Final = ".restore-"
 _VERSION: Final = 2
@@ -47,7 +54,8 @@ class CommandNote:
     """
 
     def __init__(self, log_dir: Path, topic: str) -> None:
-        self._path = log_dir / f"{PREFIX}{topic}.json"
+        # Under the temporary suffix, too, the name must not be too long.
+        self._path = log_dir / name_with_topic(PREFIX, topic, f".json{TEMPORARY_SUFFIX}").removesuffix(TEMPORARY_SUFFIX)
 
     def finished(self) -> dict[Path, Mapping[str, Any]]:
         """The directories that are finished, of whichever run, with their seals."""
@@ -133,13 +141,17 @@ def read_target(log_dir: Path, topic: str) -> Target:
         raise LogDirRefused(
             f"{log_dir}: holds segments, so it is a partition's directory; --to is the log dir above it (log.dirs)"
         )
-    own = {name: parsed for name in names if (parsed := _live(name)) and parsed.topic == topic}
+    own = {
+        name: parsed
+        for name in names
+        if (parsed := staged_partition(name, topic) or _live(name)) and parsed.topic == topic
+    }
     topic_ids = {
         name: read_partition_metadata(_content(path), str(path))
         for name in own
         if (path := log_dir / name / PARTITION_METADATA).is_file()
     }
-    partitions = frozenset(found.partition for found in own.values())
+    partitions = frozenset(parsed.partition for parsed in own.values())
     if META_PROPERTIES not in names:
         _require_own(log_dir, names)
         return Target(log_dir, None, None, topic_ids, partitions)
@@ -149,8 +161,8 @@ def read_target(log_dir: Path, topic: str) -> Target:
 
 
 def _live(name: str) -> TopicPartition | None:
-    """Whose directory it is, also the unfinished one of a restore; None for another name."""
-    parsed = parse_directory_name(name.removesuffix(STAGING_SUFFIX))
+    """Whose directory it is, None for another name."""
+    parsed = parse_directory_name(name)
     return parsed.topic_partition if parsed and parsed.state is DirectoryState.LIVE else None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -62,6 +63,23 @@ def test_a_table_for_people_and_json_for_programs(archive: Path, tmp_path: Path)
         "problem": None,
     }
     assert {name: row[name] for name in expected} == expected
+
+
+def test_a_plan_reports_a_lack_of_room_as_the_run_does(
+    archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log_dir, usage = own_log_dir(tmp_path), shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=1000))
+    run, plan = restoring(archive, log_dir), restoring(archive, log_dir, "--dry-run")
+    assert (run.code, plan.code) == (3, 3)
+    assert run.err.startswith(f"error: {log_dir}: the restore needs ")
+    assert plan.err.endswith(run.err)
+    assert "Plan for" in plan.out
+    (failed,) = restoring(archive, log_dir, "--json").lines()
+    (planned,) = restoring(archive, log_dir, "--dry-run", "--json").lines()
+    assert planned.items() >= failed.items()
+    assert [row["state"] for row in planned["partitions"]] == ["planned", "planned"]
+    assert not list(log_dir.glob("orders*"))
 
 
 def test_times_and_ranges_are_read(archive: Path, tmp_path: Path) -> None:

@@ -7,11 +7,20 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from sidecar.errors import CorruptFile, LineageUnknown, PartitionError, SettingsError, SidecarError, StagingFull
+from sidecar.errors import (
+    CorruptFile,
+    LineageUnknown,
+    PartitionError,
+    SettingsError,
+    SidecarError,
+    StagingFull,
+    StoreUnavailable,
+)
 from sidecar.host.log_dir_lock import LogDirRefused
 from sidecar.logformat.metadata_files import write_partition_metadata
 from sidecar.logformat.names import (
@@ -20,9 +29,13 @@ from sidecar.logformat.names import (
     LOG_START_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
 )
-from sidecar.restore.request import LeaderEpochMode, ProducerStateMode
+from sidecar.restore.plan import SegmentPlan
+from sidecar.restore.request import LeaderEpochMode, ProducerStateMode, RestoreRequest
+from sidecar.restore.restore import plan_restore, restore
+from sidecar.restore.segments import PartitionRestore
+from sidecar.restore.staging import translating
 from tests.golden import golden, manifest
-from tests.restore.archives import archived, files_of, golden_topic_id, other_log_dir, own_log_dir, restored
+from tests.restore.archives import CLOCK, archived, files_of, golden_topic_id, other_log_dir, own_log_dir, restored
 
 OTHER_ID = "8OyGp8_jQ0iBuez4VPrvCg"
 HOLD_LOCK = (
@@ -204,18 +217,73 @@ def test_several_histories_of_one_name_must_be_distinguished(tmp_path: Path) -> 
     assert outcome.plan.state.lineage.cluster_id == manifest("3.9.1")["cluster_id"]
 
 
-def test_a_full_disk_is_reported_before_and_during(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("is_new", [False, True])
+def test_a_lack_of_room_is_reported_before_anything_is_made(
+    is_new: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log_dir = tmp_path / "new" if is_new else own_log_dir(tmp_path)
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=1000))
+    request = RestoreRequest("orders", log_dir, topic_id=OTHER_ID, leader_epochs=LeaderEpochMode.FLATTEN)
+    with pytest.raises(StagingFull, match=r"1000 are free.*Nothing was written") as refused:
+        restore(archived(), CLOCK, request)
+    assert plan_restore(archived(), CLOCK, request).no_room == str(refused.value)
+    assert "restoring" not in str(refused.value)
+    assert log_dir.exists() != is_new
+    assert not list(tmp_path.rglob("orders*"))
+
+
+def test_a_disk_that_fills_up_says_what_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log_dir = own_log_dir(tmp_path)
+    request = RestoreRequest("orders", log_dir, topic_id=golden_topic_id("orders"))
+    stays = (
+        r"orders-0\.restoring, orders-1\.restoring in .* stay, and no broker starts.*or remove the named directories"
+    )
+    with monkeypatch.context() as patch:
+        patch.setattr("sidecar.restore.restore.fetch_segment", _finds_the_disk_full)
+        with pytest.raises(StagingFull, match=rf"no space left.*run the same command again.*{stays}"):
+            restore(archived(), CLOCK, request)
     usage = shutil.disk_usage(log_dir)
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=1000))
-        with pytest.raises(StagingFull, match="1000 are free"):
-            restored(archived(), log_dir, "orders")
-    monkeypatch.setattr(os, "pwrite", lambda descriptor, data, position: _full())
-    with pytest.raises(StagingFull, match=r"orders-0.*no space left.*run the same command again"):
-        restored(archived(), log_dir, "orders")
-    monkeypatch.undo()
-    assert restored(archived(), log_dir, "orders").log is not None
+        with pytest.raises(StagingFull, match=rf"1000 are free.*--partition N.*{stays}"):
+            restore(archived(), CLOCK, request)
+    fewer = restore(archived(), CLOCK, replace(request, partitions=(1,)))
+    assert (fewer.exit_code, fewer.unfinished) == (0, ["orders-0.restoring"])
+    assert restore(archived(), CLOCK, request).exit_code == 0
+    assert not list(log_dir.glob("*.restoring"))
+
+
+def test_a_store_that_fails_in_the_middle_says_what_stays(tmp_path: Path) -> None:
+    def failing(operation: str, key: str) -> None:
+        if operation == "stream":
+            raise StoreUnavailable(f"{key}: no answer")
+
+    log_dir = own_log_dir(tmp_path)
+    with pytest.raises(StoreUnavailable, match=r"no answer.*orders-0\.restoring in .* stays, and no broker starts"):
+        restored(archived(before=failing), log_dir, "orders")
+
+
+def test_room_counts_what_is_there_and_what_is_cleared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log_dir, store = own_log_dir(tmp_path), archived()
+    request = RestoreRequest("orders", log_dir, topic_id=golden_topic_id("orders"), partitions=(0,))
+    (whole,) = plan_restore(store, CLOCK, request).outcomes
+    with monkeypatch.context() as patch:
+        patch.setattr("sidecar.restore.restore.Run.finish", lambda run: _full())
+        with pytest.raises(OSError, match="No space left"):
+            restore(store, CLOCK, request)
+    usage = shutil.disk_usage(log_dir)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=whole.size_bytes // 4))
+    # All is there: of the same options nothing is missing, of others as much is cleared as is fetched again.
+    assert plan_restore(store, CLOCK, request).no_room == ""
+    assert plan_restore(store, CLOCK, replace(request, leader_epochs=LeaderEpochMode.FLATTEN)).no_room == ""
+    assert restore(store, CLOCK, replace(request, leader_epochs=LeaderEpochMode.FLATTEN)).exit_code == 0
+    assert plan_restore(store, CLOCK, replace(request, partitions=(1,))).no_room
+
+
+def _finds_the_disk_full(work: PartitionRestore, _plan: SegmentPlan) -> None:
+    with translating(work.staged.directory):
+        _full()
 
 
 def _full() -> int:

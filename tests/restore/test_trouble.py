@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from sidecar.cli.restore.report import show
 from sidecar.restore.request import RestoreRequest
 from sidecar.restore.restore import RestoreReport, restore
 from sidecar.restore.staging import StagedPartition
@@ -118,7 +119,9 @@ def test_a_full_disk_is_an_exit_code_and_one_object(tmp_path: Path, monkeypatch:
     assert in_this_process(*arguments).code == 0
 
 
-def test_root_that_may_not_change_owners_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_root_that_may_not_change_owners_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """It leaves no directory behind that neither the broker's user nor a later run could use."""
     log_dir = own_log_dir(tmp_path)
     (log_dir / ".lock").touch()
@@ -136,3 +139,6 @@ def test_root_that_may_not_change_owners_is_reported(tmp_path: Path, monkeypatch
     )
     assert "CAP_CHOWN" in outcome.problem
     assert not list(log_dir.glob("orders-0*"))
+    report = RestoreReport(log_dir, 0, [outcome])
+    show(report, colors=False, dry_run=False)
+    assert "no broker starts" not in capsys.readouterr().err

@@ -167,6 +167,8 @@ def restore(
         print_answer("restore", {"dry_run": dry_run, **as_json(report)})
     else:
         show(report, colors=options.colors, dry_run=dry_run)
+    if report.no_room:
+        remark(f"error: {report.no_room}")
     return report.exit_code
 
 
@@ -239,14 +241,12 @@ _EXIT_KEYBOARD = 130
 
 def tell_what_stays(request: RestoreRequest, interruption: BaseException, *, json: bool) -> None:
     """A remark, and with `json` one JSON object on stdout. Args: interruption: KeyboardInterrupt, or SystemExit with its code."""
+    from sidecar.restore.staging import what_stays
+
     partitions = _unfinished(request)
     names = [str(found["directory"]) for found in partitions]
     if names:
-        reported = (
-            f"interrupted: {', '.join(names)} in {request.log_dir} {('stay' if len(names) > 1 else 'stays')}, and "
-            "no broker starts in a log dir with unfinished directories. Run the same command again to continue, or "
-            "remove the named directories"
-        )
+        reported = f"interrupted: {what_stays(request.log_dir, names)}"
     else:
         reported = f"interrupted: nothing unfinished remains in {request.log_dir}"
     remark(reported)

@@ -20,7 +20,9 @@ _NAMED_MAX = 5
 
 def as_json(report: RestoreReport) -> dict[str, Any]:
     """The stable JSON form, without its kind and version."""
+    failed = {"error": report.no_room, "exit_code": report.exit_code} if report.no_room else {}
     return {
+        **failed,
         "log_dir": str(report.log_dir),
         "free_bytes": report.free_bytes,
         "partitions": _rows(report),
@@ -72,7 +74,7 @@ def _remarks(report: RestoreReport, *, dry_run: bool) -> list[str]:
             "nothing to do: an earlier run restored these partitions with the same options, and their files have the same sizes"
         )
     texts += [
-        f"{found.topic_partition} stopped: {found.problem}.{_stays(found.topic_partition, dry_run)}"
+        f"{found.topic_partition} stopped: {found.problem}.{_stays(found.topic_partition, report.log_dir, dry_run)}"
         for found in report.unreadable
     ]
     if report.not_archived:
@@ -159,7 +161,7 @@ def _of_partition(outcome: PartitionOutcome, log_dir: Path, *, dry_run: bool) ->
             "next commit of such a producer would show these records too, even aborted ones"
         )
     if outcome.problem:
-        texts.append(f"{name} stopped: {outcome.problem}.{_stays(name, dry_run)}")
+        texts.append(f"{name} stopped: {outcome.problem}.{_stays(name, log_dir, dry_run)}")
     return texts
 
 
@@ -214,10 +216,13 @@ def _retention(report: RestoreReport) -> str:
     )
 
 
-def _stays(topic_partition: TopicPartition, dry_run: bool) -> str:
-    if dry_run:
+def _stays(topic_partition: TopicPartition, log_dir: Path, dry_run: bool) -> str:
+    from sidecar.restore.staging import staging_name
+
+    name = staging_name(topic_partition)
+    if dry_run or not (log_dir / name).exists():
         return ""
     return (
-        f" {topic_partition}.restoring stays, and no broker starts while it is there. Remove the cause and run the "
+        f" {name} stays, and no broker starts while it is there. Remove the cause and run the "
         "same command again, or remove that directory"
     )
