@@ -25,7 +25,7 @@ INPUT_MB = 18.9
 def test_the_peers_benchmark_runs(tmp_path: Path) -> None:
     roads = result_of("peers", tmp_path)
     assert {name: list(rows) for name, rows in roads.items()} == {
-        "archive": [f"{OURS} backfill", *BOTO3],
+        "archive": [f"{OURS} backfill", *BOTO3, "boto3, tuned, one checksum and the probe's puts"],
         "restore": [f"{OURS} restore", *BOTO3, DIRECTORY, "cp from a directory"],
         "verify": [f"{OURS} verify --deep", "boto3 get_object, 1 at once"],
         "compact": [f"{OURS} compact DIR", f"{OURS} compact --archive", "boto3 download and upload"],
@@ -69,9 +69,12 @@ def test_a_table_and_a_chart_replace_those_of_their_road(tmp_path: Path) -> None
     assert f"| **{OURS} backfill** | 2.0 | 1.0 to 4.0 | 5 | 10 | 1.0 | 0.5 | 100 | 7 | 10 | 0 |" in page
     assert "* other did not run:\n\n  ```\n  cannot be built:\n  why\n  ```" in page
     assert f"* {OURS} backfill: 0.95 times as fast as faster (promised 0.9), 100 MB (promised 100)" in page
-    assert outcome(promises[0], rows)[0]
-    assert not outcome(replace(promises[0], peak_mb=99), rows)[0]
-    assert not outcome(replace(promises[0], ratio=0.96), rows)[0]
+    assert outcome(promises[0], road, rows)[0]
+    for broken in ({"peak_mb": 99}, {"ratio": 0.96}, {"seconds": 1.9}, {"received": 0.02}):
+        is_kept, text = outcome(replace(promises[0], **broken), road, rows)
+        assert not is_kept
+        assert "**not kept: " in text
+    assert outcome(replace(promises[0], seconds=2.0, received=0.03), road, rows)[0]
     assert "![Archive](peers-archive.svg)" in page
     assert f">{OURS} backfill</text>" in (tmp_path / "peers-archive.svg").read_text()
 

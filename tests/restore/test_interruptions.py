@@ -158,12 +158,12 @@ import sys
 from sidecar.cli.app import app
 from sidecar.storage.directory_store import DirectoryStore
 stream, calls = DirectoryStore.stream, []
-def hanging(self, key, chunk_bytes=1 << 16):
+def hanging(self, key, *arguments, **options):
     calls.append(key)
     if len(calls) == 3:
         print("third", flush=True)
         sys.stdin.read()
-    return stream(self, key, chunk_bytes)
+    return stream(self, key, *arguments, **options)
 DirectoryStore.stream = hanging
 app(sys.argv[1:])
 """
