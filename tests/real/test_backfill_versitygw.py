@@ -207,7 +207,7 @@ def test_a_store_that_lets_two_writers_win_is_refused_unless_there_is_one_writer
         }
         done = run_program(settings, *backfill_arguments(golden("4.3.0") / "logs"))
         assert done.returncode == 6
-        assert done.stdout == ""
+        assert [row["exit_code"] for row in json_lines(done)] == [6]
         (line,) = [line for line in done.stderr.splitlines() if line.startswith("error:")]
         assert "create-only put" in line
         assert "single_writer: true" in line
