@@ -229,8 +229,10 @@ class World:
         checked = [self.checkers[cluster.lineage.root] for cluster in self.partitions]
         is_needed = bool(lost) or any(checker.losses for checker in checked)  # In few steps.
         checkers = {checker.cluster.topic_partition: checker for checker in checked if is_needed}
-        # What was said in a step in which a topic was created again may be of the one before.
-        left_out, self._recreated = self._recreated, set()
+        # What was said in a step in which a topic was created again, or by a check that began before, may be of the one before.
+        left_out = self._recreated
+        if all(sidecar.is_idle for sidecar in self.sidecars):
+            self._recreated = set()
         states = {name: found for name, found in checkers.items() if not (found.is_forked or name in left_out)}
         losses = {name: found.losses if is_calm else found.losses_alone for name, found in checkers.items()}
         self._reports.check(lost, states, losses, is_calm=is_calm, is_whole=is_whole)
@@ -632,6 +634,8 @@ class World:
             return True  # A person decides.
         if not self.schedule.records_lost and self._is_refused(cluster, checker):
             return True
+        if not (self.schedule.has_connection or self.schedule.shape.is_cleaned) and led.gaps():
+            return True  # The end of a transaction may be gone with a file, and no broker says that it ended.
         archived_to = 0 if checker.state is None else checker.state.end_offset or 0
         for file, successor in pairwise(led.segments):
             is_empty = all(batch.end_offset <= archived_to for batch in file.batches)
