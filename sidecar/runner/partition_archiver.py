@@ -300,7 +300,7 @@ class PartitionArchiver:
             cut=self.held.cut,
         )
         if gone and gone == plan.waiting[: len(gone)] and isinstance(plan.error, LineageUnknown):
-            self.held.give_up(gone[0], str(plan.error))
+            self.held.failed(gone[0], plan.error)  # Read again at once, and given up if it is the same.
             return None
         plan = replace(plan, files=files)
         if (look := self.held_back.look_ahead(plan)) is not None:
