@@ -97,12 +97,15 @@ def test_an_interruption_says_that_running_tasks_end_first() -> None:
 
 def _interrupted(first: Callable[[int], Iterator[Row]], interrupts: Callable[[], None]) -> None:
     thread = threading.Thread(target=interrupts)
+    # A suite that a shell runs in the background passes on that SIGINT is ignored.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     thread.start()
     try:
         with LocalStages(2).staged(Stages(first, _doubled, 1, 1, 1), range(9)):
             pytest.fail("no stage ended")
     finally:
         thread.join()
+        signal.signal(signal.SIGINT, before)
 
 
 def _large(task: int) -> Iterator[Row]:
