@@ -93,48 +93,51 @@ def _rules_of(values: Mapping[str, Any]) -> Any:
 @pytest.mark.parametrize("name", STORIES)
 def test_an_alert_tells_its_story(name: str, fires: bool, tmp_path: Path) -> None:
     story = STORIES[name]
-    path = tmp_path / "story.yaml"
-    reported = _promtool_test(name, story, fires=fires)
-    for series in story.also_firing if fires else story.also_quiet:
-        other = replace(story, firing=series, quiet=series)
-        reported["tests"] += _promtool_test(name, other, fires=fires)["tests"]
-    path.write_text(json.dumps(reported))
-    check("test", "rules", path)
+    others = [
+        replace(story, firing=series, quiet=series) for series in (story.also_firing if fires else story.also_quiet)
+    ]
+    _check_stories(tmp_path, name, [_promtool_test(name, one, fires=fires) for one in (story, *others)])
 
 
 def test_a_target_that_is_no_pod_is_named_by_its_address(tmp_path: Path) -> None:
     story = replace(STORIES["TieredSidecarBrokerUnreachable"], summary="10.0.0.1:9308: the broker does not respond")
     target = TARGET.removesuffix(', pod="kafka-0"')
-    path = tmp_path / "story.yaml"
-    path.write_text(json.dumps(_promtool_test("TieredSidecarBrokerUnreachable", story, fires=True, target=target)))
-    check("test", "rules", path)
+    name = "TieredSidecarBrokerUnreachable"
+    _check_stories(tmp_path, name, [_promtool_test(name, story, fires=True, target=target)])
+
+
+def _check_stories(directory: Path, name: str, tests: list[dict[str, Any]]) -> None:
+    """With the rule of this alert alone: promtool evaluates each rule that it is given at each time of the story."""
+    (directory / "rule.yaml").write_text(json.dumps({"groups": [{"name": name, "rules": [_rule(name)]}]}))
+    # Not at the times of the samples: there, `increase` is exact, and elsewhere it extrapolates.
+    file = {"rule_files": ["rule.yaml"], "evaluation_interval": "41s", "tests": tests}
+    (directory / "story.yaml").write_text(json.dumps(file))
+    check("test", "rules", directory / "story.yaml")
+
+
+def _rule(name: str) -> dict[str, Any]:
+    (rule,) = (rule for rule in RULES if rule["alert"] == name)
+    return rule
 
 
 def _promtool_test(name: str, story: Story, *, fires: bool, target: str = TARGET) -> dict[str, Any]:
-    (rule,) = (rule for rule in RULES if rule["alert"] == name)
+    rule = _rule(name)
     series = story.firing if fires else story.quiet
     expected = {
         "exp_labels": {**dict(_LABELS.findall(target)), **rule["labels"], **story.labels},
         "exp_annotations": {**rule["annotations"], "summary": story.summary},
     }
     return {
-        "rule_files": [str(ALERTS)],
-        # Not at the times of the samples: there, `increase` is exact, and elsewhere it extrapolates.
-        "evaluation_interval": "41s",
-        "tests": [
+        "interval": "1m",
+        "input_series": [
+            {"series": key.replace("{T}", target).replace("{{", "{").replace("}}", "}"), "values": values}
+            for key, values in series.items()
+        ],
+        "alert_rule_test": [
             {
-                "interval": "1m",
-                "input_series": [
-                    {"series": key.replace("{T}", target).replace("{{", "{").replace("}}", "}"), "values": values}
-                    for key, values in series.items()
-                ],
-                "alert_rule_test": [
-                    {
-                        "eval_time": f"{story.eval_minute}m30s",
-                        "alertname": name,
-                        "exp_alerts": [expected] if fires else [],
-                    }
-                ],
+                "eval_time": f"{story.eval_minute}m30s",
+                "alertname": name,
+                "exp_alerts": [expected] if fires else [],
             }
         ],
     }
