@@ -29,9 +29,10 @@ $(STAMP): requirements.lock pyproject.toml | python
 	$(BIN)/python -m compileall -q -j 0 -x '/(tests|sympy|mpmath|networkx|mypy|mypyc|pip|setuptools|pkg_resources|moto|cfnlint|graphql|aws_xray_sdk|pandas|ml|mllib)/' $(VENV)/lib sidecar producer_state >/dev/null || true
 	@touch $(STAMP)
 
-# It needs no package: both wait for the network, and compile, in parallel.
+# It needs no package: both wait for the network, and compile, in parallel. The packages first: the type checker, which uses one
+# core for long, waits for them.
 servers: python
-	@$(PYTHON) -m tests.servers.bring
+	@nice $(PYTHON) -m tests.servers.bring
 
 demo: setup
 	@$(BIN)/python -m tests.demo
