@@ -23,10 +23,23 @@ STORE = Path(__file__).parent
 DUMP_HEADER = "Dumping "
 
 
+def archive_of(version: str) -> Path:
+    """What `golden` unpacks."""
+    return STORE / f"{version}.tar.xz"
+
+
+def unpack(archive: Path, directory: Path) -> None:
+    """Into a directory that exists."""
+    with tarfile.open(archive) as tar:
+        # As an attribute: Python before 3.11.4 (Debian 12 has 3.11.2) knows no parameter `filter`, and later ones warn without.
+        tar.extraction_filter = getattr(tarfile, "data_filter", None)
+        tar.extractall(directory)
+
+
 @cache
 def golden(version: str) -> Path:
     """The unpacked directories of a broker version, with modification times: `logs` and `compacted` (log dirs)."""
-    archive = STORE / f"{version}.tar.xz"
+    archive = archive_of(version)
     digest = hashlib.sha256(archive.read_bytes()).hexdigest()[:16]
     parent = cache_directory() / "golden"
     parent.mkdir(exist_ok=True)
@@ -34,8 +47,8 @@ def golden(version: str) -> Path:
     with (parent / f"{version}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not target.exists():
-            with tempfile.TemporaryDirectory(dir=parent) as unpacked, tarfile.open(archive) as tar:
-                tar.extractall(unpacked, filter="data")
+            with tempfile.TemporaryDirectory(dir=parent) as unpacked:
+                unpack(archive, Path(unpacked))
                 Path(unpacked).rename(target)
                 Path(unpacked).mkdir()
     return target

@@ -6,7 +6,6 @@ import errno
 import hashlib
 import os
 import stat
-import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from sidecar.errors import PartitionError, SettingsError
 from sidecar.host import placing
 from sidecar.host.log_dir_lock import LogDirRefused
 from sidecar.snapshots import healer
-from tests.golden import STORE, golden
+from tests.golden import archive_of, golden, unpack
 from tests.snapshots.log_dirs import (
     healed,
     healed_2_7_2,
@@ -238,9 +237,7 @@ def test_an_interrupted_compaction_is_left_alone(tmp_path: Path) -> None:
 
 def test_the_golden_copy_itself_was_not_changed(tmp_path: Path) -> None:
     """Every other test here writes into copies. What the archive holds is the measure."""
-    archive = STORE / "2.7.2.tar.xz"
-    with tarfile.open(archive) as tar:
-        tar.extractall(tmp_path, filter="data")
+    unpack(archive_of("2.7.2"), tmp_path)
     assert _hashes(golden("2.7.2")) == _hashes(tmp_path)
 
 
