@@ -24,7 +24,9 @@ _HOSTNAME_MISMATCH = 62
 """OpenSSL's X509_V_ERR_HOSTNAME_MISMATCH; 64 is the same for addresses."""
 _IP_ADDRESS_MISMATCH = 64
 _EXPIRED = 10
-_NOT_OF_TLS = ("WRONG_VERSION_NUMBER", "UNEXPECTED_EOF_WHILE_READING", "RECORD_LAYER_FAILURE")
+_NOT_OF_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")
+_ENDED = (ssl.SSLEOFError, ssl.SSLZeroReturnError)
+"""The end of the connection within the handshake; Python before 3.11.4 raises the second."""
 
 
 def secret_in(setting: str, file: Path) -> str:
@@ -145,7 +147,7 @@ def handshake_failure(error: ssl.SSLError, host: str, settings: BrokerConnection
     if isinstance(error, ssl.SSLCertVerificationError):
         return BrokerUnavailable(_certificate_refused(error, host, settings), BrokerTrouble.BROKER_CERTIFICATE)
     reason = error.reason or str(error)
-    if reason in _NOT_OF_TLS:
+    if reason in _NOT_OF_TLS or isinstance(error, _ENDED):
         what = f"the listener does not speak TLS ({reason}): correct security_protocol {settings.security_protocol}, or the port"
         return BrokerUnavailable(what, BrokerTrouble.WRONG_LISTENER)
     if "ALERT" in reason:

@@ -227,8 +227,8 @@ def test_a_failed_review_is_freed_before_the_next_one_is_parsed(hook: Hook, monk
 def test_a_client_that_ends_within_its_body_is_no_failed_injection(hook: Hook) -> None:
     with capture_logs() as logs, hook.connected(HALF) as client:
         socket.socket.shutdown(client, socket.SHUT_WR)
-        assert ended(client)
-        eventually(lambda: any(one["event"] == "webhook_connection_failed" for one in logs))
+        # Python before 3.11.4 takes the end of the TCP stream for one of TLS, and then there is somebody to answer.
+        assert ended(client) or b"TTP/1.0 400 " in client.recv(100)
     assert not any(one["event"] == "injection_failed" for one in logs)
 
 
