@@ -22,10 +22,6 @@ class Wait(Enum):
         "brokers, or --assume-leader if it leads or no other sidecar archives its replicas"
     )
     BROKER_NOT_ASKED = "the broker has not responded yet"
-    AWAITING_LOG_START = (
-        "planned segments are no longer in the directory; the leader's next response shows whether retention "
-        "deleted them"
-    )
     CLEANER_RUNNING = "a compaction or split is in progress (.cleaned or .swap files)"
     NOT_ADMITTED = "the upload queue is full; it continues when the queue has room"
     TASK_OVER = "the copy task used its time slice; the next task continues"

@@ -5,7 +5,7 @@ The leader's log start shows it, where no retention can have moved it there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol
 
@@ -15,8 +15,7 @@ from sidecar.archive.commit import Writer
 from sidecar.archive.state import PartitionState
 from sidecar.commits.archive_view import ArchiveView
 from sidecar.commits.stored_commits import proves_not_committed
-from sidecar.errors import PartitionError, SegmentChanged, SidecarError
-from sidecar.model import SegmentFiles
+from sidecar.errors import PartitionError, SidecarError
 from sidecar.partition.domain_events import Emit, committed_events
 from sidecar.partition.facts import PartitionFacts
 from sidecar.partition.leadership import require_leads
@@ -74,19 +73,14 @@ def record_lost(
     plan: PartitionPlan,
     starts: LogStarts,
     hole: tuple[int, int],
-    pinned: Iterable[SegmentFiles] = (),
 ) -> tuple[PartitionState, LogStarts]:
     """Commit that the offsets above the archive's end are lost, or, up to one of them, deleted on purpose.
 
-    `pinned`: segments that the directory lacks and that can still be read.
-
     Returns the state after that, and what was found out of the log's beginning. Raises CommitConflict, OutcomeUnknown,
-    SegmentChanged where one of `pinned` can be archived, and the errors of `require_leads` and the store.
+    and the errors of `require_leads` and the store.
     """
     state, commits = known.opened()
-    now = tools.facts.confirm(plan.files)
-    require_leads(plan.facts, now)
-    _require_none_pinned(plan.facts, now, hole, pinned)
+    require_leads(plan.facts, tools.facts.confirm(plan.files))
     deleted_end, starts = _deleted_in_hole(tools, plan, state, starts, hole, commits.read)
     said: list[Action] = []
     if deleted_end > hole[0]:
@@ -105,19 +99,6 @@ def record_lost(
         raise
     _emit(tools, plan.facts, said)
     return known.recorded(after, plan.files), starts
-
-
-def _require_none_pinned(
-    planned: PartitionFacts, now: PartitionFacts, hole: tuple[int, int], pinned: Iterable[SegmentFiles]
-) -> None:
-    """Raise SegmentChanged if the plan left out a pinned segment only because it did not know that the log starts above it."""
-    planned_start, start_offset = planned.cluster_start_offset or 0, now.cluster_start_offset or 0
-    for segment in pinned:
-        if max(hole[0], planned_start) < segment.end_offset <= min(start_offset, hole[1]):
-            raise SegmentChanged(
-                f"{planned.topic_partition}: the log start is {start_offset} now, and was {planned_start} in the plan: retention "
-                f"deleted {segment}, which is pinned. Nothing is recorded as lost, and the sidecar retries"
-            )
 
 
 def _emit(tools: RecordingPorts, facts: PartitionFacts, said: list[Action]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Final
 
 from sidecar.errors import CoverageHole, PartitionError, SidecarError
 from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles
@@ -14,8 +13,6 @@ from sidecar.partition.plan import PartitionPlan
 from sidecar.retention.loss_tracker import LossTracker, PinPorts
 from sidecar.segment.prepare import LogPosition
 from sidecar.segment.producer_snapshot import KnownState
-
-LOOK_AGAIN_MS: Final = 1_000
 
 
 class PinnedLog:
@@ -31,24 +28,10 @@ class PinnedLog:
         self._gone: tuple[SegmentFiles, ...] = ()
         self._failed_once: set[FileIdentity] = set()
         self._start: KnownState | None = None
-        self._doubts = 0
         self._is_newly_seen = False
         self._leads = False
         self.losses = LossTracker(tools)
         self.tail: tuple[int, FileIdentity] | None = None
-
-    @property
-    def in_doubt(self) -> bool:
-        """Some are gone, and the leader has not reported yet that its log begins above them: it was queried before.
-
-        To be waited for once; what it does not report then was not deleted by retention.
-        """
-        return self._doubts == 1
-
-    @property
-    def awaits_answer(self) -> bool:
-        """Whether the leader's next answer decides what became of offsets that are gone: what is seen is to be checked again."""
-        return self.in_doubt or self.losses.is_doubted
 
     @property
     def logs(self) -> tuple[FileIdentity, ...]:
@@ -62,7 +45,7 @@ class PinnedLog:
 
     @property
     def gone_logs(self) -> tuple[FileIdentity, ...]:
-        """Those of them that were below the log start at the last scan: they cannot be opened again."""
+        """Segments that lay below the log's beginning at the last scan: they cannot be opened again."""
         return tuple(segment.log for segment in self._gone)
 
     def planned(self, plan: PartitionPlan) -> None:
@@ -99,9 +82,9 @@ class PinnedLog:
     ) -> None:
         """A partition was checked: release all that is not wanted any more. `change`: of its term.
 
-        `is_answer`: the leader was asked since the last time: only that can settle a doubt.
+        `is_answer`: the leader was asked since the last time.
 
-        Wanted are the unchanged files of the directory, and those below the log start there. Retention takes a log
+        Wanted are the unchanged files of the directory, and those below the log's beginning there. Retention takes a log
         from its beginning; what is gone from above it was truncated or compacted.
         """
         self.losses.see(files, facts, change)
@@ -134,35 +117,24 @@ class PinnedLog:
         archived_start_offset: int | None = None,
         waiting: SegmentFiles | None = None,
     ) -> tuple[SegmentFiles, ...]:
-        """Segments that retention has taken from the directory, and that can be archived from their descriptors; ascending.
+        """Segments that the directory lacks, and that can be archived from their descriptors; ascending. Call `see` first.
 
-        Only below the log start that the leader reports; without a connection the files' word counts, as for all else. Call `see`
-        first. Where the archive is empty, reports what of the log is gone and will never be in it.
+        Whatever log start the leader reports: it may have answered before retention took them, and what the plan leaves out
+        would be recorded as lost. Where the archive is empty, reports what of the log is gone and will never be in it.
 
         `archived_start_offset`, `archived_end_offset`: of the archive that these segments are to continue, None if it has nothing.
         `waiting`: the segment that waits for a transaction, if one does.
         """
         if waiting is not None:
             self.give_up(waiting, "it waits for a transaction whose end marker can only be found in the directory")
-        held = self.gone
-        found = _below_start(self._start_offset(facts), held, archived_end_offset) if held else ()
+        found = _above_archive(self.gone, archived_end_offset)
         is_newly_seen, self._is_newly_seen = self._is_newly_seen, False
         if is_newly_seen:
-            self._doubts = self._doubts + 1 if len(found) < len(held) else 0
-        elif len(found) < len(held):
-            self._doubts = max(1, self._doubts)
-        if not self.in_doubt and is_newly_seen:
-            # Once for each answer of the leader: only its next one can settle a doubt.
+            # Once for each answer of the leader: only its next one can settle a doubt of `losses`.
             self._remember_start(None if found or archived_end_offset is not None else files)
             first_offset = found[0].base_offset if found else files.first_offset
             self.losses.report(facts, archived_start_offset, archived_end_offset, first_offset)
         return found
-
-    def _start_offset(self, facts: PartitionFacts) -> int | None:
-        """Where the log begins; None where the leader was asked and did not tell."""
-        # Where the broker tiers the topic itself, its local retention does not move the log start.
-        is_tiered = self._tools.facts.policy(facts.topic_partition.topic).remote_storage_enable
-        return facts.cluster_start_offset if facts.transactions_decided and not is_tiered else facts.log_start_offset
 
     def _remember_start(self, files: PartitionFiles | None) -> None:
         """Of an empty archive, the producers at the log's beginning: the broker deletes their snapshot with the first segment."""
@@ -254,20 +226,15 @@ def _is_active(segment: SegmentFiles, files: PartitionFiles) -> bool:
     return active == segment.log or (active is None and files.active_base_offset == segment.base_offset)
 
 
-def _below_start(
-    log_start_offset: int | None, gone: Iterable[SegmentFiles], archived_end_offset: int | None
-) -> tuple[SegmentFiles, ...]:
-    """Those of them below the log start, each above the one before it; none where it is unknown (None).
+def _above_archive(gone: Iterable[SegmentFiles], archived_end_offset: int | None) -> tuple[SegmentFiles, ...]:
+    """Those of them above the archive's end, each above the one before it.
 
     The archive may end inside the first one: another leader rolled at other offsets.
     """
-    if log_start_offset is None:
-        return ()
     end_offset = -1 if archived_end_offset is None else archived_end_offset
     found: list[SegmentFiles] = []
     for segment in gone:
-        follows = segment.base_offset >= end_offset if found else segment.end_offset > end_offset
-        if follows and segment.end_offset <= log_start_offset:
+        if segment.base_offset >= end_offset if found else segment.end_offset > end_offset:
             found.append(segment)
             end_offset = segment.end_offset
     return tuple(found)

@@ -240,8 +240,7 @@ class CopyExecutor:
             case effects.CheckContinuity():
                 return self._check_continuity, lambda _: events.ContinuityShown()
             case effects.RecordLoss():
-                pinned = self._partition.held.gone
-                return partial(self._record_loss, effect, starts, pinned), lambda found: self._loss_recorded(*found)
+                return partial(self._record_loss, effect, starts), lambda found: self._loss_recorded(*found)
             case effects.FindGroup(slot):
                 return partial(self._find_group, slot), events.GroupFound
             case effects.Prepare(slot):
@@ -289,13 +288,11 @@ class CopyExecutor:
         entry = upload_segment(self._tools, piece.prepared)
         return replace(window, begun=None) if is_resumed else window, entry
 
-    def _record_loss(
-        self, effect: effects.RecordLoss, starts: LogStarts, pinned: Sequence[SegmentFiles]
-    ) -> tuple[PartitionState, LogStarts]:
+    def _record_loss(self, effect: effects.RecordLoss, starts: LogStarts) -> tuple[PartitionState, LogStarts]:
         known, lost = self._known, (effect.from_offset, effect.to_offset)
         self._tools.require_safe_store()
         if effect.segment is None:
-            _, starts = record_lost(self._tools, known, self.plan, starts, lost, pinned)
+            _, starts = record_lost(self._tools, known, self.plan, starts, lost)
             self._find_position()
             return known.opened()[0], starts
         self._tools.disk.require_unchanged(effect.segment, self.plan.files)

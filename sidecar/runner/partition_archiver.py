@@ -28,7 +28,7 @@ from sidecar.partition.status import PartitionOutcome, PartitionStatus
 from sidecar.partition.wait_reason import LineageUndecided, NotContiguous, NotLeader, Wait
 from sidecar.retention.active_tail import ActiveTail
 from sidecar.retention.log_starts import LogStarts
-from sidecar.retention.pinned_log import LOOK_AGAIN_MS, PinnedLog
+from sidecar.retention.pinned_log import PinnedLog
 from sidecar.runner.blocked import BlockedSegment
 from sidecar.runner.context import RunContext
 from sidecar.runner.partition_status import above, first_deadline_ms, oldest_ms, status_of
@@ -250,7 +250,7 @@ class PartitionArchiver:
         self.led = self._led(plan)
         if plan.facts.leads:
             plan = replace(plan, deadline_ms=self.deadline_ms(plan.files))
-        self._standing = None if self.held.awaits_answer else standing(plan, self.known.state)
+        self._standing = None if self.held.losses.is_doubted else standing(plan, self.known.state)
         self.plan = plan
         return plan
 
@@ -285,10 +285,6 @@ class PartitionArchiver:
         if self._seen is not seen:
             return None
         gone = self.held.plannable(files, facts, state.end_offset, known.extent.start_offset, self.held_back.segment)
-        if self.held.in_doubt:
-            return PartitionPlan(
-                files, facts, (), self.pending(files), Wait.AWAITING_LOG_START, look_again_ms=LOOK_AGAIN_MS
-            )
         plan = plan_partition(
             replace(files, segments=(*gone, *files.segments)),
             facts,

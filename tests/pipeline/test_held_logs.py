@@ -11,17 +11,15 @@ from structlog.testing import capture_logs
 from sidecar.broker.files import FileBrokerFacts
 from sidecar.config.topic_filter import TopicFilter
 from sidecar.discovery.scan import scan_log_dirs
-from sidecar.errors import PartitionError, SegmentChanged
+from sidecar.errors import PartitionError
 from sidecar.host.listed_files import identity_of
 from sidecar.host.pinned_files import PinnedFiles
 from sidecar.model import PartitionFiles
 from sidecar.partition.facts import PartitionFacts
-from sidecar.partition.wait_reason import Wait, WaitReason
 from sidecar.retention.log_starts import LogStarts
 from sidecar.retention.loss_tracker import LossTracker
 from sidecar.runner.context import RunContext
 from sidecar.runner.partition_archiver import PartitionArchiver
-from sidecar.topic_policy import TopicPolicy
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.held_rig import Outage, held_names
 from tests.pipeline.one_partition import archived, planned
@@ -51,29 +49,15 @@ def planned_and_held(tools: RunContext, log_dir: Path) -> tuple[PartitionArchive
 
 
 class Answering(Leadership):
-    """A leader that tells what is stable. `tiers`: the broker tiers the topic itself."""
-
-    tiers = False
+    """A leader that tells what is stable."""
 
     def partition(self, files: PartitionFiles) -> PartitionFacts:
         return replace(super().partition(files), transactions_decided=True)
 
-    def policy(self, topic: str) -> TopicPolicy:
-        return replace(super().policy(topic), remote_storage_enable=self.tiers)
 
-
-@pytest.mark.parametrize(
-    ("log_start_offsets", "base_offsets", "reasons"),
-    [
-        ([248], [0, 140, 248, 362], [None]),
-        ([140, 248], [0, 140, 248, 362], [Wait.AWAITING_LOG_START, None]),
-        ([None, None], [248, 362], [Wait.AWAITING_LOG_START, None]),
-        ([0, 0], [248, 362], [Wait.AWAITING_LOG_START, None]),
-    ],
-    ids=["known at once", "known one answer later", "not known", "nothing was deleted by the leader"],
-)
-def test_only_what_the_leader_has_deleted_is_archived_without_its_file(
-    tmp_path: Path, log_start_offsets: list[int | None], base_offsets: list[int], reasons: list[WaitReason | None]
+@pytest.mark.parametrize("log_start_offset", [248, 140, 0, None], ids=["known", "older", "oldest", "not known"])
+def test_a_pinned_segment_is_archived_without_its_file_whatever_log_start_the_leader_reports(
+    tmp_path: Path, log_start_offset: int | None
 ) -> None:
     log_dir = copy_partitions(tmp_path, "orders-0")
     with tools_for(log_dir, MemoryStore(), tmp_path / "state") as tools:
@@ -81,16 +65,13 @@ def test_only_what_the_leader_has_deleted_is_archived_without_its_file(
         tools = replace(tools, facts=facts)
         archiver, files = planned_and_held(tools, log_dir)
         remove_offsets(files.directory, lambda offset: offset >= 248)
-        files = listed(log_dir)
-        for log_start_offset, reason in zip(log_start_offsets, reasons, strict=True):
-            facts.cluster_start_offset = log_start_offset
-            plan = planned(tools, archiver, files)
-            assert plan.reason == reason
-        assert [segment.base_offset for segment in plan.segments][: len(base_offsets)] == base_offsets
+        files, facts.cluster_start_offset = listed(log_dir), log_start_offset
+        plan = planned(tools, archiver, files)
+        assert [segment.base_offset for segment in plan.segments][:4] == [0, 140, 248, 362]
         assert plan.files == files
 
 
-def test_a_gap_is_not_recorded_where_the_newest_answer_shows_that_pinned_segments_have_it(tmp_path: Path) -> None:
+def test_no_gap_is_recorded_where_pinned_segments_have_it_though_every_answer_is_old(tmp_path: Path) -> None:
     log_dir, store = copy_partitions(tmp_path, "orders-0"), MemoryStore()
     with tools_for(log_dir, store, tmp_path / "state", record_lost=True) as tools:
         facts = Answering(FileBrokerFacts([log_dir], assume_leader=True), cluster_start_offset=0)
@@ -100,13 +81,9 @@ def test_a_gap_is_not_recorded_where_the_newest_answer_shows_that_pinned_segment
         assert plan is not None
         assert archived(tools, archiver, replace(plan, segments=plan.segments[:1])).error is None
         remove_offsets(files.directory, lambda offset: offset >= 362)
-        files = listed(log_dir)
-        assert planned(tools, archiver, files).reason is Wait.AWAITING_LOG_START
-        plan = planned(tools, archiver, files)
-        assert plan.hole == (140, 362)
-        facts.cluster_start_offset = 362
-        assert isinstance(archived(tools, archiver, plan).error, SegmentChanged)
-        assert archived(tools, archiver, planned(tools, archiver, files)).error is None
+        plan = planned(tools, archiver, listed(log_dir))
+        assert plan.hole is None
+        assert archived(tools, archiver, plan).error is None
         tools.held.release()
     state = archived_states(store)["orders-0"]
     assert state.holes == ()
@@ -145,18 +122,6 @@ def test_another_leader_epoch_counts_though_the_check_that_saw_it_failed(
         assert held_names(tools) != []
         archiver.see(files, facts.partition(files))
         assert held_names(tools) == []
-
-
-def test_of_what_the_broker_tiers_itself_the_directory_tells_where_the_log_begins(tmp_path: Path) -> None:
-    log_dir = copy_partitions(tmp_path, "orders-0")
-    with tools_for(log_dir, MemoryStore(), tmp_path / "state") as tools:
-        facts = Answering(FileBrokerFacts([log_dir], assume_leader=True), cluster_start_offset=0)
-        facts.tiers = True
-        tools = replace(tools, facts=facts)
-        archiver, files = planned_and_held(tools, log_dir)
-        remove_offsets(files.directory, lambda offset: offset >= 248)
-        plan = planned(tools, archiver, listed(log_dir))
-        assert [segment.base_offset for segment in plan.segments][:3] == [0, 140, 248]
 
 
 def test_a_disk_that_is_nearly_full_gets_its_deleted_bytes_back(tmp_path: Path) -> None:

@@ -21,10 +21,12 @@ from sidecar.compactor.before_upload import BeforeUpload, CopyGroup
 from sidecar.errors import ObjectExists
 from sidecar.model import ObjectKey, PartitionFiles, SegmentFiles
 from sidecar.partition import copy_task
+from sidecar.partition.facts import PartitionFacts
 from sidecar.partition.plan import PartitionPlan, plan_partition
 from sidecar.ports import ObjectStore, UploadSource
 from sidecar.retention import deleted_records, pinned_log
 from sidecar.retention.loss_tracker import LossTracker
+from sidecar.retention.pinned_log import PinnedLog
 from sidecar.runner import checks, copy_executor, partition_archiver
 from sidecar.segment import prepare
 from sidecar.segment.bundle import PreparedSegment
@@ -86,16 +88,25 @@ def _group_or_its_first_segments(waiting: BeforeUpload, segments: Sequence[Segme
     return CopyGroup(group.segments[:count], group.copies[:count], group.policy)
 
 
-_below_start = pinned_log._below_start
+_above_archive = pinned_log._above_archive
 
 
-def _below_start_above_the_archive(
-    log_start_offset: int | None, gone: Iterable[SegmentFiles], archived_end_offset: int | None
-) -> tuple[SegmentFiles, ...]:
+def _whole_above_archive(gone: Iterable[SegmentFiles], archived_end_offset: int | None) -> tuple[SegmentFiles, ...]:
     """What the archive ends inside of is passed over."""
     end_offset = archived_end_offset or 0
-    above = [segment for segment in gone if segment.base_offset >= end_offset]
-    return _below_start(log_start_offset, above, archived_end_offset)
+    return _above_archive([segment for segment in gone if segment.base_offset >= end_offset], archived_end_offset)
+
+
+_plannable = PinnedLog.plannable
+
+
+def _plannable_below_the_log_start(
+    log: PinnedLog, files: PartitionFiles, facts: PartitionFacts, *given: Any
+) -> tuple[SegmentFiles, ...]:
+    """What the leader's answer does not call deleted is passed over, though it may be an answer of the past."""
+    start_offset = facts.log_start_offset if facts.cluster_start_offset is None else facts.cluster_start_offset
+    found = _plannable(log, files, facts, *given)
+    return tuple(segment for segment in found if segment.end_offset <= start_offset)
 
 
 def _plan_over_any_gap(*given: Any, **options: Any) -> PartitionPlan:
@@ -171,12 +182,10 @@ KNOWN_BUGS: Final[dict[str, Bug]] = {
     # Pins were released before anything of them was archived.
     "pins-released": Bug("pin-released", ((pinned_log, "_taken", lambda _segments, _files: ()),), 500, 329),
     # What only a pin has was released where the archive ends inside of it.
-    "pinned-not-cut": Bug(
-        "pin-released", ((pinned_log, "_below_start", _below_start_above_the_archive),), 10_000, 3365
-    ),
-    # Offsets were recorded as lost by an old answer of the broker, though a newer one said that a pinned segment has them.
+    "pinned-not-cut": Bug("pin-released", ((pinned_log, "_above_archive", _whole_above_archive),), 10_000, 3365),
+    # Offsets were recorded as lost by an old answer of the broker, though a pinned segment has them.
     "lost-by-an-old-answer": Bug(
-        "lost-while-pinned", ((deleted_records, "_require_none_pinned", _nothing),), 10_000, 11319462
+        "lost-while-pinned", ((PinnedLog, "plannable", _plannable_below_the_log_start),), 10_000, 11319462
     ),
     # A gap that another replica may fill was recorded as lost, though the settings say that it stops the partition.
     "gap-recorded-unasked": Bug(

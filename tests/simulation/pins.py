@@ -12,7 +12,6 @@ from sidecar.errors import PartitionError
 from sidecar.host.pinned_files import PinnedFiles
 from sidecar.model import ArchivedSegment, FileIdentity, SegmentFiles, TopicPartition
 from sidecar.partition.status import PartitionOutcome
-from sidecar.partition.wait_reason import Wait
 from tests.simulation.cluster import Partition
 from tests.simulation.findings import Finding
 from tests.simulation.invariants import Checker
@@ -71,10 +70,7 @@ def _with_its_own_end(sidecar: Sidecar, segment: SegmentFiles) -> SegmentFiles:
 
 
 def require_none_pinned(sidecar: Sidecar, checker: Checker, lost: Sequence[Lost]) -> None:
-    """What a commit is to record as lost, this sidecar does not have in files that retention deleted.
-
-    Only where the broker's answers are up to date. Raises Finding.
-    """
+    """What a commit is to record as lost, this sidecar does not have in files that retention deleted. Raises Finding."""
     if checker.is_forked:
         return
     log = checker.cluster.replicas[sidecar.number]
@@ -93,10 +89,10 @@ def _ended(outcome: PartitionOutcome | None) -> str:
 
 
 def _is_plannable(outcome: PartitionOutcome | None) -> bool:
-    """Where a person, or the leader's next answer, has to decide first, nothing is planned."""
+    """Where a person has to decide first, nothing is planned."""
     if outcome is None:
         return True
-    return not isinstance(outcome.error, PartitionError) and outcome.reason is not Wait.AWAITING_LOG_START
+    return not isinstance(outcome.error, PartitionError)
 
 
 def _missing(

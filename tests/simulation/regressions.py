@@ -271,6 +271,29 @@ REGRESSIONS: Final[dict[str, Schedule]] = {
         compacts=True,
         max_queue=2,
     ),
+    # The same, with an answer of the past to the confirmation, too.
+    "a loss is recorded while the segment is pinned, and every answer is old": Schedule(
+        seed=11319462,
+        steps=(
+            Append(seed=1022341971, batches=2),
+            Append(seed=1143598426, partition=1),
+            NewLeader(fetches=False, partition=1),
+            Round(),
+            Append(seed=3719825342, batches=3, partition=1),
+            Round(broker=1),
+            Compact(broker=0),
+            Round(meanwhile=Meanwhile(call=6, steps=(Wait(milliseconds=46800000),)), is_late=True),
+            Round(broker=1),
+            Retention(broker=1, segments=9, partition=1),
+            Round(broker=1, is_asleep=True, is_late=True),
+            Round(broker=1, is_asleep=True, is_late=True, moves=8, checks=False),
+            Round(broker=1, is_asleep=True),
+        ),
+        shape=LogShape(roll_batches=(1, 1), transactions=False, idempotent=False),
+        partitions=3,
+        compacts=True,
+        max_queue=2,
+    ),
     # Of the product: the leader's replica was not cleaned yet, and had another first batch than the archived segment, which another
     # broker had cleaned. The sidecar took the log for a truncated one, and stopped.
     "a replica that is not cleaned yet continues the archive of a cleaned one": Schedule(

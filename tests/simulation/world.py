@@ -158,7 +158,7 @@ class World:
             return
         commit = self._decode(body)
         lost = [found for found in commit.actions if isinstance(found, Lost) and found.reason == LossReason.NOT_ON_DISK]
-        if lost and not sidecar.facts.is_asleep:
+        if lost:
             require_none_pinned(sidecar, checker, lost)
         if lost and not sidecar.setup.records_lost:
             start_offset = sidecar.facts.start_offsets.get(checker.cluster.topic_partition, 0)
