@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sidecar.errors import CorruptFile, PartitionError
+from sidecar.errors import CorruptFile
 from sidecar.logformat.batches import BatchColumns
 from sidecar.logformat.checkpoints import parse_integer, read_entries, write_entries
 from sidecar.logformat.headers import CURRENT_MAGIC, NO_LEADER_EPOCH
@@ -50,7 +50,10 @@ class LeaderEpochs:
         return bisect_right(self.entries, offset, key=lambda entry: entry.start_offset)
 
     def in_range(self, first_offset: int, end_offset: int) -> LeaderEpochs:
-        """Source: LeaderEpochFileCache.epochEntriesInRange."""
+        """The epochs of the offsets `[first_offset, end_offset)`. They begin above `first_offset` where the one there is unknown.
+
+        Source: LeaderEpochFileCache.epochEntriesInRange, RemoteLogManager.RLMCopyTask.copyLogSegment.
+        """
         cut = self if first_offset < 0 else self.truncate_from_start(first_offset)
         return cut.truncate_from_end(end_offset)
 
@@ -62,17 +65,6 @@ class LeaderEpochs:
     def covers(self, offset: int) -> bool:
         """Whether the epoch of this offset is known."""
         return self.epoch_for_offset(offset) is not None
-
-    def entries_for_segment(self, base_offset: int, end_offset: int) -> tuple[LeaderEpoch, ...]:
-        """The map of the segment `[base_offset, end_offset)`: its epochs, the first one re-based to `base_offset`.
-
-        Raises PartitionError if the epoch at `base_offset` is unknown: see `complete`.
-        Source: RemoteLogManager.RLMCopyTask.copyLogSegment.
-        """
-        if not self.covers(base_offset):
-            first = f"they begin at offset {self.entries[0].start_offset}" if self.entries else "there are none"
-            raise PartitionError(f"leader epochs do not cover the segment's base {base_offset}: {first}")
-        return self.in_range(base_offset, end_offset).entries
 
     def text_for_bundle(self, end_offset: int) -> bytes:
         """The checkpoint text of all epochs from the log's beginning that began below `end_offset`, not re-based."""
@@ -116,21 +108,17 @@ def complete(checkpoint: LeaderEpochs | None, batches: LeaderEpochs, base_offset
     """The epochs of a log whose checkpoint is missing or begins above the segment at `base_offset`.
 
     `batches` are the epochs that the segment's batches show from the first one on (`BuiltIndexes.epochs_from_base`).
-    A checkpoint that covers the base is returned as it is. Raises PartitionError if nothing shows the epoch at the base,
-    as for message formats below v2.
+    A checkpoint that covers the base is returned as it is; also where no batch shows an epoch: message formats below v2 have
+    none, and of a segment that a cleaner has emptied none is left. A broker's own tiering, too, takes the map of such a segment
+    from its checkpoint, which begins at the log start.
     """
-    if checkpoint is not None and checkpoint.covers(base_offset):
+    checkpoint = checkpoint or LeaderEpochs()
+    if checkpoint.covers(base_offset) or not batches.entries:
         return checkpoint
-    known = checkpoint.entries if checkpoint is not None else ()
-    if not batches.entries:
-        raise PartitionError(
-            f"no leader epoch is known at offset {base_offset}: the checkpoint begins above it, and the segment has "
-            "no batch with a leader epoch (message format below v2, or empty)"
-        )
     first = batches.entries[0]
     # The segment's range begins at its base, even if its first batch lies above.
     merged = LeaderEpochs((LeaderEpoch(first.epoch, min(base_offset, first.start_offset)), *batches.entries[1:]))
-    for entry in known:
+    for entry in checkpoint.entries:
         # A checkpoint's first entry begins at the log start where it was cut; the batches know where it really began.
         if merged.epoch_for_offset(entry.start_offset) != entry.epoch:
             merged = merged.assign(entry.epoch, entry.start_offset)

@@ -71,7 +71,6 @@ class PreparedSegment:
         segment, epochs = self.segment, self.reading.leader_epochs
         of_raw = self.reading.built
         built = of_raw if self.copy is None else self.copy.built
-        covered = epochs.covers(segment.base_offset)
         end_offset = segment.end_offset if self.lost is None else self.lost[0]
         raw = RawBatches(segment.base_offset, end_offset, of_raw.first_batch_crc, of_raw.last_batch_crc)
         return ArchivedSegment(
@@ -81,11 +80,7 @@ class PreparedSegment:
             log_key=self.attempt.log_key,
             indexes_key=self.attempt.indexes_key,
             parts=(log_part(self.log_source.size_bytes, self.log_crc32c), *self.index_parts),
-            leader_epochs=(
-                epochs.entries_for_segment(segment.base_offset, end_offset)
-                if covered
-                else epochs.in_range(segment.base_offset, end_offset).entries
-            ),
+            leader_epochs=epochs.in_range(segment.base_offset, end_offset).entries,
             # Of the log as it was: compaction may have taken all batches of an epoch.
             highest_batch_leader_epoch=of_raw.leader_epochs.latest_epoch,
             max_timestamp_ms=built.max_timestamp_ms,

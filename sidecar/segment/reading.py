@@ -111,7 +111,8 @@ def _choose(
 class SegmentReading:
     """What one pass over a segment gave.
 
-    `log_crc32c`: of all its bytes. `leader_epochs`: epochs that cover the segment. `state`: the producers at its end.
+    `log_crc32c`: of all its bytes. `leader_epochs`: epochs that cover the segment, as far as any are known. `state`: the
+    producers at its end.
     `looks_cleaned`: compaction has been here, so replay may know less than the broker did.
     `missing_tail`: offsets `[from, to)` between the last batch and the next segment, though nothing else is missing.
     """
@@ -148,7 +149,7 @@ def read_segment(task: ReadingTask, descriptor: int, taken: Callable[[int], None
 
     Raises:
         CorruptFile: a batch, an index, or a leader epoch is not what it must be; file, position and offset are named.
-        PartitionError: producer state cannot be followed, or no leader epoch is known.
+        PartitionError: producer state cannot be followed.
         SegmentChanged: an index file is not the one that was listed.
     """
     segment, checkpoint, log_start_offset = task.segment, task.checkpoint, task.log_start_offset
@@ -194,7 +195,7 @@ def read_segment(task: ReadingTask, descriptor: int, taken: Callable[[int], None
         log_crc32c=scanner.crc32c,
         built=built,
         indexes=indexes.finish(built),
-        leader_epochs=_epochs(segment, checkpoint, built),
+        leader_epochs=complete(checkpoint, built.epochs_from_base, segment.base_offset) or built.leader_epochs,
         state=replace(state, end_offset=segment.end_offset),
         looks_cleaned=looks_cleaned or tail is not None,
         missing_tail=None if looks_cleaned else tail,
@@ -218,16 +219,6 @@ def shows_cleaning(columns: BatchColumns, expected_offset: int) -> bool:
     missing_inside = current & (columns.record_count != columns.last_offset - columns.base_offset + 1)
     missing_between = current & (columns.base_offset != follows)
     return bool((missing_inside | missing_between | (columns.delete_horizon_ms >= 0)).any())
-
-
-def _epochs(segment: SegmentFiles, checkpoint: LeaderEpochs | None, built: BuiltIndexes) -> LeaderEpochs:
-    """Epochs that cover the segment; of formats below v2, which have none, whatever is known."""
-    try:
-        return complete(checkpoint, built.epochs_from_base, segment.base_offset)
-    except PartitionError as error:
-        if built.epochs_unknown:
-            return checkpoint or built.leader_epochs
-        raise PartitionError(f"{segment}: {error}") from error
 
 
 def read_by_engine(

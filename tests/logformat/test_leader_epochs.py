@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.errors import CorruptFile, PartitionError
+from sidecar.errors import CorruptFile
 from sidecar.logformat.leader_epochs import (
     LeaderEpochCheck,
     LeaderEpochs,
@@ -64,12 +64,9 @@ def test_truncation() -> None:
 
 
 def test_what_goes_with_a_segment() -> None:
-    assert [(entry.epoch, entry.start_offset) for entry in EXAMPLE.entries_for_segment(50, 200)] == [(0, 50), (2, 100)]
+    assert pairs(EXAMPLE.in_range(50, 200)) == [(0, 50), (2, 100)]
     assert EXAMPLE.text_for_bundle(200) == b"0\n2\n0 0\n2 100\n"
-    assert [(entry.epoch, entry.start_offset) for entry in EXAMPLE.entries_for_segment(100, 300)] == [
-        (2, 100),
-        (5, 250),
-    ]
+    assert pairs(EXAMPLE.in_range(100, 300)) == [(2, 100), (5, 250)]
     assert EXAMPLE.text_for_bundle(300) == b"0\n3\n0 0\n2 100\n5 250\n"
 
 
@@ -83,13 +80,6 @@ def test_lookups() -> None:
     assert [EXAMPLE.epoch_for_offset(offset) for offset in (0, 99, 100, 249, 250, 9999)] == [0, 0, 2, 2, 5, 5]
     assert epochs_of([(3, 50)]).epoch_for_offset(49) is None
     assert (EXAMPLE.latest_epoch, LeaderEpochs().latest_epoch) == (5, -1)
-
-
-def test_a_segment_below_the_first_entry_has_no_map() -> None:
-    with pytest.raises(PartitionError, match="they begin at offset 50"):
-        epochs_of([(3, 50)]).entries_for_segment(40, 100)
-    with pytest.raises(PartitionError, match="there are none"):
-        LeaderEpochs().entries_for_segment(40, 100)
 
 
 def test_entries_in_conflict_with_later_ones_are_gone_after_loading() -> None:
@@ -145,10 +135,12 @@ def test_a_checkpoint_that_begins_inside_the_segment_is_completed() -> None:
     ]
 
 
-def test_without_any_epoch_a_segment_is_refused() -> None:
-    for checkpoint in (None, LeaderEpochs(), epochs_of([(3, 50)])):
-        with pytest.raises(PartitionError, match="no leader epoch is known at offset 10"):
-            complete(checkpoint, LeaderEpochs(), 10)
+def test_a_segment_without_a_batch_that_shows_an_epoch_has_those_of_the_checkpoint() -> None:
+    assert complete(None, LeaderEpochs(), 10).entries == ()
+    checkpoint = epochs_of([(3, 50)])
+    assert complete(checkpoint, LeaderEpochs(), 10) is checkpoint
+    assert pairs(checkpoint.in_range(10, 60)) == [(3, 50)]
+    assert pairs(checkpoint.in_range(10, 50)) == []
 
 
 @pytest.mark.parametrize("rows", [1, 2, 4])

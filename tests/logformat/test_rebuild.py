@@ -98,7 +98,6 @@ def test_it_builds_what_recovery_builds(
     assert built.offset_index == offset_index
     assert built.time_index == time_index
     assert [(entry.epoch, entry.start_offset) for entry in built.leader_epochs.entries] == epochs
-    assert built.epochs_unknown == any(batch.leader_epoch < 0 for batch in batches)
 
 
 def test_epochs_as_recovery_finds_them() -> None:

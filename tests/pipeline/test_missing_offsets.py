@@ -20,6 +20,8 @@ from sidecar.host.listed_files import ensure_unchanged, opened
 from sidecar.logformat.leader_epochs import read_leader_epochs
 from sidecar.model import ObjectKey, PartName, SnapshotOrigin, TopicPartition
 from sidecar.partition.wait_reason import OpenTransaction
+from sidecar.restore.request import RestoreRequest
+from sidecar.restore.restore import restore
 from sidecar.segment.local_disk import LocalDisk
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_store import MemoryStore
@@ -30,10 +32,12 @@ from tests.pipeline.rig import (
     archived_states,
     copy_partitions,
     ranges,
+    remove_offsets,
     rolled_ranges,
     rounds_over,
     tools_for,
 )
+from tests.restore.archives import CLOCK, golden_topic_id, own_log_dir
 from tests.verifying import verify_partition
 
 ORDERS = list(pairwise((0, 140, 248, 362, 504, 606, 724, 868, 964)))
@@ -170,6 +174,35 @@ def test_a_segment_that_a_cleaner_emptied_is_no_hole(where: str, explained_by: s
     taken = LOST[1] - LOST[0] if explained_by == "cleanup.policy" else 0
     assert f"offsets_accepted_as_compacted_total {taken}.0" in counted
     assert (ranges(orders_of(store)), holes(orders_of(store))) == (ORDERS, [])
+
+
+def test_a_segment_that_a_cleaner_emptied_around_the_log_start_has_the_epochs_from_there_on(tmp_path: Path) -> None:
+    """After DeleteRecords the checkpoint begins at the log start, and no batch shows the epoch below."""
+    log_dir, store = copy_partitions(tmp_path, "orders-0"), MemoryStore()
+    with tools_for(log_dir, store, tmp_path / "state", max_queue=3) as tools:
+        archive(tools, log_dir)
+    start_offset, directory = LOST[0] + 10, log_dir / "orders-0"
+    remove_offsets(directory, lambda offset: offset >= LOST[0])
+    for suffix in ("log", "index", "timeindex"):
+        log_of(log_dir, LOST[0]).with_suffix(f".{suffix}").write_bytes(b"")
+    (log_dir / "cleaner-offset-checkpoint").write_text(f"0\n1\norders 0 {LOST[1]}\n")
+    (log_dir / "log-start-offset-checkpoint").write_text(f"0\n1\norders 0 {start_offset}\n")
+    checkpoint = directory / "leader-epoch-checkpoint"
+    epochs = read_leader_epochs(checkpoint.read_bytes()).truncate_from_start(start_offset)
+    assert epochs.entries[0].start_offset == start_offset
+    checkpoint.write_bytes(epochs.to_text())
+    with tools_for(log_dir, store, tmp_path / "state") as tools:
+        assert archive(tools, log_dir).errors == []
+    state = orders_of(store)
+    assert (ranges(state), holes(state)) == (ORDERS, [])
+    emptied = state.segments[3]
+    assert (emptied.batch_count, emptied.leader_epochs) == (0, epochs.in_range(*LOST).entries)
+    assert verify_partition(store, ObjectKey(state.lineage.root), ManualClock(0), deep=True).problems == ()
+    restored_dir = own_log_dir(tmp_path)
+    request = RestoreRequest("orders", restored_dir, topic_id=golden_topic_id("orders"))
+    assert restore(store, CLOCK, request).exit_code == 0
+    text = (restored_dir / "orders-0" / "leader-epoch-checkpoint").read_bytes()
+    assert read_leader_epochs(text).covers(0)
 
 
 def test_a_file_that_comes_back_below_the_cut_makes_it_another_log(

@@ -34,7 +34,6 @@ def built_from(batches: list[Batch]) -> BuiltIndexes:
         time_index=b"",
         transaction_index=b"",
         leader_epochs=epochs_of((batch.leader_epoch, batch.base_offset) for batch in batches),
-        epochs_unknown=False,
         max_timestamp_ms=max((batch.timestamp_ms for batch in batches), default=-1),
         last_offset=batches[-1].last_offset if batches else None,
         batch_count=len(batches),

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from itertools import count, pairwise
+from itertools import count
 from pathlib import Path
 from random import Random
 from typing import Final
@@ -637,14 +637,6 @@ class World:
         if not (self.schedule.has_connection or self.schedule.shape.is_cleaned) and led.gaps():
             return True  # The end of a transaction may be gone with a file, and no broker says that it ended.
         archived_to = 0 if checker.state is None else checker.state.end_offset or 0
-        for file, successor in pairwise(led.segments):
-            is_empty = all(batch.end_offset <= archived_to for batch in file.batches)
-            if (
-                is_empty
-                and archived_to < successor.base_offset
-                and max(archived_to, file.base_offset) < led.log_start_offset
-            ):
-                return True  # It has no leader epoch any more: a person decides.
         if checker.state is None:
             return len(led.segments) == 1
         # It lacks what is archived: a person decides.

@@ -34,14 +34,13 @@ class BuiltIndexes:
 
     `leader_epochs` holds an entry for every batch that began a new, higher epoch. `max_timestamp_ms` is -1 where no batch
     has a timestamp, `last_offset` and the checksums are None where there is no batch.
-    `epochs_unknown`: some batch has leader epoch -1 (all of magic 0 and 1). `first_leader_epoch` is the first batch's.
+    `first_leader_epoch` is the first batch's, -1 for magic 0 and 1.
     """
 
     offset_index: bytes
     time_index: bytes
     transaction_index: bytes
     leader_epochs: LeaderEpochs
-    epochs_unknown: bool
     max_timestamp_ms: int
     last_offset: int | None
     batch_count: int
@@ -72,7 +71,6 @@ class IndexBuilder:
         self._time_entries: list[tuple[Int64Column, Int64Column]] = []
         self._epochs: list[tuple[int, int]] = []
         self._latest_epoch = NO_LEADER_EPOCH
-        self._epochs_unknown = False
         self._last_offset: int | None = None
         self._batch_count = 0
         self._size_bytes = 0
@@ -139,7 +137,6 @@ class IndexBuilder:
 
     def _add_epochs(self, columns: BatchColumns) -> None:
         known = np.where(columns.magic >= CURRENT_MAGIC, columns.leader_epoch, NO_LEADER_EPOCH)
-        self._epochs_unknown = self._epochs_unknown or bool((known < 0).any())
         latest = np.maximum(np.maximum.accumulate(known), self._latest_epoch)
         rows = np.flatnonzero(risen(latest, self._latest_epoch))
         self._epochs += zip(known[rows].tolist(), columns.base_offset[rows].tolist(), strict=True)
@@ -157,7 +154,6 @@ class IndexBuilder:
             time_index=TimeIndex(self._base_offset, timestamp_ms, time_offset).to_bytes(),
             transaction_index=from_completed(transactions, self._base_offset, end_offset).to_bytes(),
             leader_epochs=epochs_of(self._epochs),
-            epochs_unknown=self._epochs_unknown,
             max_timestamp_ms=max_timestamp_ms,
             last_offset=self._last_offset,
             batch_count=self._batch_count,
