@@ -221,10 +221,6 @@ MEANINGS: dict[str, tuple[str, str]] = {
         "Bring the store back. Raise the process's open-file limit, or the retention of the topics.",
     ),
     "setting_deprecated": ("A deprecated setting is in use.", "Use the setting in `instead`."),
-    "store_clock_not_read": (
-        "`verify` could not read the store's clock: UPLOADING and DELAYED depend on this host's clock.",
-        "None, or use the archiver's policy.",
-    ),
     "store_function_missing": (
         "The store lacks an optional function.",
         "See `finding`. Set a lifecycle rule if it cannot list uploads.",

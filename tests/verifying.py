@@ -8,7 +8,7 @@ from sidecar.model import ObjectKey
 from sidecar.ports import ObjectStore
 from sidecar.verify import verify
 from sidecar.verify.segments import check_in_threads
-from sidecar.verify.verify import PartitionVerification, store_now_ms
+from sidecar.verify.verify import PartitionVerification
 
 
 def verify_partition(
@@ -19,4 +19,4 @@ def verify_partition(
     if isinstance(planned, PartitionVerification):
         return planned
     checked = list(check_in_threads(store, workers, planned.checks, deep=deep))
-    return verify._finish(store, lambda: store_now_ms(store, clock), planned, checked)
+    return verify._finish(store, clock, planned, checked)

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
-from functools import cache, partial
+from functools import partial
 from itertools import islice
 from typing import Final, TypeVar
-
-import structlog
 
 from sidecar.archive.coverage import find_defects
 from sidecar.archive.keys import (
@@ -36,13 +33,11 @@ from sidecar.model import ObjectKey
 from sidecar.ports import ObjectStore
 from sidecar.reporting.advice import advised, finding
 from sidecar.storage.leftovers import list_uploads
-from sidecar.storage.store_clock import read_store_clock
 from sidecar.verify.segments import Check, Checked, Checks, Problem, ProblemKind, check_in_threads
 from sidecar.verify.status import Outage, PartitionRow, row_of, unreadable_row
 
 UPLOAD_MS_MAX: Final = 15 * 60 * 1000
 """An object that no commit names counts as being uploaded for so long."""
-_log = structlog.get_logger(__name__)
 
 
 class SegmentState(StrEnum):
@@ -71,7 +66,7 @@ class SegmentVerification:
 class Orphan:
     """An object below `segments/` that no commit names, nor ever named: left over by an attempt, or of one under way.
 
-    `age_ms`: by the store's clock; None where the store gives no times.
+    `age_ms`: by this host's clock, because only a writer can read the store's. None where the store gives no times.
     """
 
     key: ObjectKey
@@ -120,17 +115,6 @@ def unread(lineage: Lineage, reason: str, problem: Problem, error: SidecarError)
     return PartitionVerification(unreadable_row(lineage, reason, error), (), (problem,), (), 0, None)
 
 
-def store_now_ms(store: ObjectStore, clock: Clock) -> int:
-    """By the store's clock; by this host's where we may not write there. Ages are shown, and decide nothing."""
-    try:
-        return read_store_clock(store, clock).store_ms
-    except FROM_STORE as error:
-        _log.warning(
-            "store_clock_not_read", reason=str(error), effect="UPLOADING and DELAYED depend on this host's clock"
-        )
-        return clock.now_ms()
-
-
 @dataclass(slots=True)
 class _Unnamed:
     """Objects below `segments/` that no live segment names. `on_their_way`: segments above the archive's end that were begun."""
@@ -140,8 +124,8 @@ class _Unnamed:
     removed_objects: int = 0
 
 
-def _unnamed(store: ObjectStore, state: PartitionState, now_ms: Callable[[], int]) -> _Unnamed:
-    """Those of a lineage. `now_ms`: the store's, asked for only where an object has an age. Raises StoreError."""
+def _unnamed(store: ObjectStore, state: PartitionState, now_ms: int) -> _Unnamed:
+    """Those of a lineage. Raises StoreError."""
     live = {segment.segment_id for segment in state.segments}
     removed = {segment.segment_id for segment in state.removed}
     found, ages_ms = _Unnamed(), dict[SegmentObject, int]()
@@ -152,7 +136,7 @@ def _unnamed(store: ObjectStore, state: PartitionState, now_ms: Callable[[], int
         if named and named.segment_id in removed:
             found.removed_objects += 1
             continue
-        age_ms = None if facts.modified_ms is None else max(0, now_ms() - facts.modified_ms)
+        age_ms = None if facts.modified_ms is None else max(0, now_ms - facts.modified_ms)
         found.orphans.append(Orphan(facts.key, facts.size_bytes, age_ms))
         age_ms = age_ms or 0  # Unknown counts as "now".
         if named and named.base_offset >= (state.end_offset or 0) and named.suffix in {LOG_SUFFIX, INDEXES_SUFFIX}:
@@ -200,17 +184,13 @@ def verify_archive(
 
     Shallow: the commit log from its newest checkpoint on, whether the commits below exist, sizes and the store's checksums
     of all objects, every part of every `.indexes`. Deep: the commit log from commit 0 on, every byte of every object, every batch.
+    Nothing is written to the store.
 
     One that cannot be read is a finding like others. Raises StoreError where the store itself fails, and what `checks` raises:
     who checks the segments, by default threads of this process.
     """
     driver = checks or partial(check_in_threads, store, DEEP_WORKERS if deep else WORKERS, deep=deep)
-    outage, reading, once = Outage(), threading.Lock(), cache(partial(store_now_ms, store, clock))
-
-    def now_ms() -> int:
-        """Read once, and only where an object has an age: most verifications write nothing."""
-        with reading:
-            return once()
+    outage = Outage()
 
     def plan(lineage: Lineage) -> _Planned | PartitionVerification:
         return _or_unread(lineage, outage, lambda: _plan(store, lineage, clock, deep=deep))
@@ -218,7 +198,7 @@ def verify_archive(
     def finish(planned: _Planned | PartitionVerification, checked: Sequence[Checked]) -> PartitionVerification:
         if not isinstance(planned, _Planned):
             return planned
-        return _or_unread(planned.state.lineage, outage, lambda: _finish(store, now_ms, planned, checked))
+        return _or_unread(planned.state.lineage, outage, lambda: _finish(store, clock, planned, checked))
 
     lineages = iter(find_all_lineages(store, include))
     with ThreadPoolExecutor(WORKERS, thread_name_prefix="verify-partitions") as pool:
@@ -282,9 +262,7 @@ def _plan(store: ObjectStore, lineage: Lineage, clock: Clock, *, deep: bool) -> 
     return _Planned(state, (*_check_checkpoints(log, state, deep=deep), *missing, *_check_coverage(state)))
 
 
-def _finish(
-    store: ObjectStore, now_ms: Callable[[], int], planned: _Planned, checked: Sequence[Checked]
-) -> PartitionVerification:
+def _finish(store: ObjectStore, clock: Clock, planned: _Planned, checked: Sequence[Checked]) -> PartitionVerification:
     """Combine the findings with the unreferenced objects. Raises StoreError, also for a segment that could not be read."""
     for one in checked:
         if one.unread:
@@ -303,7 +281,7 @@ def _finish(
     segments += [
         SegmentVerification(hole.base_offset, hole.end_offset, None, None, SegmentState.LOST) for hole in state.holes
     ]
-    unnamed = _unnamed(store, state, now_ms)
+    unnamed = _unnamed(store, state, clock.now_ms())
     segments += unnamed.on_their_way
     return PartitionVerification(
         row=row_of(state),

@@ -324,35 +324,26 @@ def test_what_lies_beside_is_counted_with_its_age() -> None:
     assert found.unfinished_uploads == 1
 
 
-@pytest.mark.parametrize("own_ms", [0, 1_700_000_000_000 + 400 * 86_400_000])
-def test_ages_are_by_the_stores_clock_and_not_by_ours(own_ms: int) -> None:
+@pytest.mark.parametrize("gives_times", [True, False])
+def test_ages_are_by_this_hosts_clock(*, gives_times: bool) -> None:
     store = example()
-    key = below(ROOT, log_key(9, an_id("young")))
-    store.put_if_absent(key, b"abc")
-    store.clock.sleep_s(60)
-    objects = set(store.objects)
-    found = verify_partition(store, ROOT, ManualClock(own_ms))
-    assert [orphan.age_ms for orphan in found.orphans] == [MINUTE_MS]
-    assert [segment.state for segment in found.segments if segment.end_offset is None] == [SegmentState.UPLOADING]
-    assert set(store.objects) == objects
-    store.gives_times = False
-    found = verify_partition(store, ROOT, ManualClock(own_ms))
-    assert [orphan.age_ms for orphan in found.orphans] == [None]
-    assert [segment.state for segment in found.segments if segment.end_offset is None] == [SegmentState.UPLOADING]
-
-
-@pytest.mark.parametrize("kind", [FaultKind.DENIED, FaultKind.REDIRECTED])
-def test_without_orphans_nothing_is_written_and_where_that_fails_our_clock_shows_the_ages(kind: FaultKind) -> None:
-    store = example()
-    puts = store.calls["put_if_absent"]
-    assert verified(store, deep=False).is_sound
-    assert store.calls["put_if_absent"] == puts
     store.put_if_absent(below(ROOT, log_key(9, an_id("young"))), b"abc")
-    store.faults = [Fault("put_if_absent", nth, kind) for nth in range(9)]
-    with capture_logs() as logs:
-        found = verify_partition(store, ROOT, ManualClock(store.clock.now_ms() + MINUTE_MS))
-    assert [orphan.age_ms for orphan in found.orphans] == [MINUTE_MS]
-    assert [entry["event"] for entry in logs] == ["store_clock_not_read"]
+    store.gives_times = gives_times
+    for later_ms, state in ((MINUTE_MS, SegmentState.UPLOADING), (60 * MINUTE_MS, SegmentState.DELAYED)):
+        found = verify_partition(store, ROOT, ManualClock(store.clock.now_ms() + later_ms))
+        assert [orphan.age_ms for orphan in found.orphans] == [later_ms if gives_times else None]
+        shown = [segment.state for segment in found.segments if segment.end_offset is None]
+        assert shown == [state if gives_times else SegmentState.UPLOADING]
+
+
+def test_nothing_is_written_with_commits_or_without_any() -> None:
+    store, uploads = example(), MemoryStore()
+    for place in (store, uploads):
+        place.put_if_absent(below(ROOT, log_key(9, an_id("young"))), b"abc")
+        before, puts = dict(place.objects), place.calls["put_if_absent"]
+        (found,) = verify_archive(place, place.clock)
+        assert [orphan.size_bytes for orphan in found.orphans] == [3]
+        assert (place.objects, place.calls["put_if_absent"], place.calls["delete"]) == (before, puts, 0)
 
 
 @pytest.mark.parametrize("kind", [FaultKind.DENIED, FaultKind.UNSUPPORTED])
