@@ -213,10 +213,10 @@ def exit_codes(kind: str) -> Iterator[None]:
     except SidecarError as error:
         from sidecar.cli.output import print_answer
         from sidecar.logs import redacted
-        from sidecar.reporting.advice import advised
+        from sidecar.reporting.advice import advised, noted
 
         if kind:
-            print_answer(kind, {"error": redacted(str(error)), "exit_code": error.exit_code})
+            print_answer(kind, {"error": redacted(noted(error)), "exit_code": error.exit_code})
         for line in redacted(advised(error)).splitlines():
             sys.stderr.write(f"error: {line}\n")
         raise typer.Exit(error.exit_code) from error

@@ -59,8 +59,15 @@ def loss_reason(event: OffsetsLost) -> str:
     return f"{LossReason.NOT_ON_DISK}{is_first}"
 
 
+def noted(error: SidecarError, text: str = "") -> str:
+    """The error's text, or the one given instead, and its notes (`add_note`): what the failure left behind."""
+    return ". ".join((text or str(error), *getattr(error, "__notes__", ())))
+
+
 def advised(error: SidecarError) -> str:
-    """The error's text; with what to do about damaged bytes, a refused commit or a failed system call, where it does not say so."""
+    """The error's text; with what to do about damaged bytes, a refused commit or a failed system call, where it does not say so.
+    Its notes come last.
+    """
     text = str(error)
     if isinstance(error, CorruptFile):
         advice = _advice_on(error.file.partition(", ")[0]) if error.file and not error.advice else ""
@@ -68,7 +75,7 @@ def advised(error: SidecarError) -> str:
         advice = _REFUSED
     else:
         advice = _advice_on_system_call(text, error.system_call)
-    return f"{text}; {advice}" if advice else text
+    return noted(error, f"{text}; {advice}" if advice else text)
 
 
 def finding(error: CorruptFile) -> str:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from threading import Event
 
 from sidecar.clock import Clock
-from sidecar.errors import PartitionError, StagingFull, StoreError
+from sidecar.errors import PartitionError, StagingFull
 from sidecar.host.log_dir_lock import LogDirLock
 from sidecar.host.placing import sync_directory
 from sidecar.ports import ObjectStore
@@ -197,7 +198,10 @@ def restore(
         CorruptFile, PartitionError: a needed file of the log dir cannot be read; checked before the first byte, too.
         SettingsError, LineageUnknown: what may not be guessed was not said.
         StagingFull: no space; checked before anything is made, too.
-        StoreError: the store failed. What is complete stays.
+        StoreError: the store failed.
+
+    Whatever ends a restore that has begun has a note that names the unfinished directories, and what to do. What is complete in
+    them stays.
     """
     # First, because a lock file is made only in what can be a log dir.
     read_target(request.log_dir, request.topic)
@@ -208,8 +212,8 @@ def restore(
         sync_directory(request.log_dir.parent)
     with LogDirLock(request.log_dir, after_crash_too=True) as lock:
         report = _planned(store, clock, request)
-        _require_room(report)
-        try:
+        with _noting_what_stays(request):
+            _require_room(report)
             for found in report.unreadable:
                 StagedPartition(request.log_dir, found.topic_partition).hold()
             run = Run(store, request, report.outcomes, workers, progress)
@@ -217,12 +221,23 @@ def restore(
             run.finish()
             lock.require_held()
             run.swap_in()
-        except (StagingFull, StoreError) as error:
-            if names := unfinished(request.log_dir, request.topic):
-                raise type(error)(f"{advised(error)}. {what_stays(request.log_dir, names)}") from error
-            raise
     _foretell(report, clock)  # The records have grown older by the hours that it may have taken.
     return report
+
+
+@contextmanager
+def _noting_what_stays(request: RestoreRequest) -> Iterator[None]:
+    with ExitStack() as failing:
+        failing.push(partial(_note_what_stays, request))
+        yield
+        failing.pop_all()
+
+
+def _note_what_stays(request: RestoreRequest, _kind: object, error: BaseException | None, _trace: object) -> None:
+    with suppress(PartitionError):  # The disk itself may have failed, which `error` says.
+        names = unfinished(request.log_dir, request.topic)
+        if names and error is not None:
+            error.add_note(what_stays(request.log_dir, names))
 
 
 def _planned(store: ObjectStore, clock: Clock, request: RestoreRequest) -> RestoreReport:
@@ -266,11 +281,9 @@ def _no_room(store: ObjectStore, request: RestoreRequest, report: RestoreReport)
             needed_bytes += PartitionRestore(store, outcome.plan, outcome.decisions, staged).needed_bytes()
     if needed_bytes <= report.free_bytes:
         return ""
-    names = unfinished(request.log_dir, request.topic)
     return (
         f"{request.log_dir}: the restore needs {needed_bytes} bytes, {report.free_bytes} are free on the disk. Nothing was "
         "written. Free space and run the same command again, or restore fewer partitions (--partition N)"
-        f"{f'. {what_stays(request.log_dir, names)}' if names else ''}"
     )
 
 

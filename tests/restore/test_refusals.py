@@ -29,9 +29,10 @@ from sidecar.logformat.names import (
     LOG_START_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
 )
+from sidecar.reporting.advice import advised
 from sidecar.restore.plan import SegmentPlan
 from sidecar.restore.request import LeaderEpochMode, ProducerStateMode, RestoreRequest
-from sidecar.restore.restore import plan_restore, restore
+from sidecar.restore.restore import Run, plan_restore, restore
 from sidecar.restore.segments import PartitionRestore
 from sidecar.restore.staging import translating
 from tests.golden import golden, manifest
@@ -262,6 +263,28 @@ def test_a_store_that_fails_in_the_middle_says_what_stays(tmp_path: Path) -> Non
     log_dir = own_log_dir(tmp_path)
     with pytest.raises(StoreUnavailable, match=r"no answer.*orders-0\.restoring in .* stays, and no broker starts"):
         restored(archived(before=failing), log_dir, "orders")
+
+
+@pytest.mark.parametrize(
+    "error", [LogDirRefused("the lock is lost"), PartitionError("no entry"), MemoryError("no room")]
+)
+def test_whatever_ends_a_restore_in_the_middle_says_what_stays(error: Exception, tmp_path: Path) -> None:
+    def failing(run: Run) -> None:
+        raise error
+
+    log_dir = own_log_dir(tmp_path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Run, "swap_in", failing)
+        with pytest.raises(type(error), match=str(error)) as raised:
+            restored(archived(), log_dir, "orders")
+    assert raised.value is error
+    (note,) = error.__notes__
+    assert note.startswith(f"orders-0.restoring in {log_dir} stays, and no broker starts in a log dir with unfinished")
+    assert note.endswith("Run the same command again to continue, or remove the named directories")
+    if isinstance(error, SidecarError):
+        assert advised(error) == f"{error}. {note}"
+    restored(archived(), log_dir, "orders")
+    assert not list(log_dir.glob("*.restoring"))
 
 
 def test_room_counts_what_is_there_and_what_is_cleared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
