@@ -3,7 +3,6 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
-KERNELS := $(VENV)/.kernels
 SITE_STAMP := $(VENV)/.installed-docs
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 
@@ -58,13 +57,8 @@ kube-test: setup
 	$(BIN)/pytest -n 2 --dist loadfile tests/kube
 
 # The tests' workers and the processes that they start would else compile the same kernels, each for itself.
-kernels: setup $(KERNELS)
+kernels: setup
 	@$(BIN)/tiered-sidecar prepare
-
-# numba sees a change in a kernel's own file, not in what the kernel calls, or has as a constant.
-$(KERNELS): $(STAMP) $(shell find producer_state sidecar/logformat sidecar/compaction -name '*.py')
-	@find producer_state sidecar -name '*.nb[ic]' -delete
-	@touch $@
 
 # Workers that find no bytecode of the tests would make it, each for itself.
 collected: setup

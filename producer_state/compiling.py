@@ -1,28 +1,41 @@
 """How kernels are compiled: at their first call, without the GIL, kept on disk between processes where that is possible.
 
-Trap: numba notices a change in the file of a kernel, not in the files of kernels it calls. `make kernels` removes the `*.nbi` files
-next to the modules after a change; those below NUMBA_CACHE_DIR are yours to remove.
+Trap: numba notices a change in the file of a kernel, not in the files of kernels and constants that are compiled into it. A kernel
+that does not fit what calls it writes where it must not. So what is kept is for a digest of all these files.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Literal
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
 
 from numba import njit
 
+from producer_state.kernel_library import LIBRARY, read_sources
 
-def native(function: Callable[..., Any]) -> Any:
-    return _compiled(function, inline="never")
-
-
-def native_inline(function: Callable[..., Any]) -> Any:
-    """The same, put in the place of each call: arrays that are handed to a call cost two atomic counts each."""
-    return _compiled(function, inline="always")
+Decorator: TypeAlias = Callable[[Callable[..., Any]], Any]
 
 
-def _compiled(function: Callable[..., Any], *, inline: Literal["never", "always"]) -> Any:
+def compilers(*folders: Path) -> tuple[Decorator, Decorator]:
+    """What compiles a kernel, and what has it put in the place of each call: an array in a call costs two atomic counts.
+
+    `folders`: of all sources that the kernels are made of, constants included.
+    """
+
+    def native(function: Callable[..., Any]) -> Any:
+        return _compiled(function, folders, inline="never")
+
+    def native_inline(function: Callable[..., Any]) -> Any:
+        return _compiled(function, folders, inline="always")
+
+    return native, native_inline
+
+
+def _compiled(function: Callable[..., Any], folders: tuple[Path, ...], *, inline: Literal["never", "always"]) -> Any:
     try:
         dispatcher: Any = njit(nogil=True, cache=True, inline=inline)(function)
     except RuntimeError:
@@ -30,15 +43,30 @@ def _compiled(function: Callable[..., Any], *, inline: Literal["never", "always"
         # without NUMBA_CACHE_DIR: each process compiles again, which takes seconds, instead of failing at import.
         return njit(nogil=True, inline=inline)(function)
     _keep_if_possible(dispatcher._cache)  # noqa: SLF001 - numba has no public way to survive a full cache disk
+    file = dispatcher._cache._cache_file  # noqa: SLF001 - nor to say what else a kernel is made of
+    with suppress(FileNotFoundError):  # In a zip file, nothing changes by itself.
+        file._source_stamp = file._source_stamp, _digest(folders)  # noqa: SLF001
     return dispatcher
 
 
-def _keep_if_possible(cache: Any) -> None:
+@cache
+def _digest(folders: tuple[Path, ...]) -> bytes:
+    found = sha256()
+    for source in read_sources(folders):
+        found.update(source)
+    return found.digest()
+
+
+def _keep_if_possible(cached: Any) -> None:
     """A kernel that cannot be kept because the disk is full works in this process all the same."""
-    save = cache.save_overload
+    save = cached.save_overload
 
     def save_or_not(signature: Any, compiled: Any) -> None:
         with suppress(OSError):
             save(signature, compiled)
 
-    cache.save_overload = save_or_not
+    cached.save_overload = save_or_not
+
+
+native, native_inline = compilers(*LIBRARY.folders)
+"""Of this package."""

@@ -11,7 +11,7 @@ import logging
 import os
 import platform
 import stat
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
@@ -43,6 +43,16 @@ class Block:
         return cls(np.dtype(dtype), dimensions)
 
 
+def read_sources(folders: Iterable[Path]) -> Iterator[bytes]:
+    """All sources in these folders, always in the same order. Raises OSError, FileNotFoundError where there are none."""
+    sources = [source for folder in folders for source in sorted(folder.rglob("*.py"))]
+    if not sources:
+        # As where the package lies in a zip file: all releases would seem to be one.
+        raise FileNotFoundError(f"no sources in {', '.join(map(str, folders))}")
+    for source in sources:
+        yield source.read_bytes()
+
+
 Parameter = Block | None
 """None: an integer of 64 bits."""
 
@@ -60,7 +70,7 @@ class KernelLibrary:
         self.name = name
         self.modules = modules
         self.kernels: list[Kernel] = []
-        self._folders = folders
+        self.folders = folders
 
     def kernel(
         self, module: str, function: str, parameters: Sequence[Parameter], results: int, kind: str = ""
@@ -79,12 +89,8 @@ class KernelLibrary:
     def path(self, environment: Mapping[str, str] = os.environ) -> Path:
         """Where the library for these sources and this processor belongs, whether it is there or not. Raises OSError."""
         found = sha256(f"{platform.machine()}\n".encode() + _target(environment))
-        sources = [source for folder in self._folders for source in sorted(folder.rglob("*.py"))]
-        if not sources:
-            # As where the package lies in a zip file: libraries of all releases would have one name.
-            raise FileNotFoundError(f"no sources of {self.name} to name a library by")
-        for source in sources:
-            found.update(source.read_bytes())
+        for source in read_sources(self.folders):
+            found.update(source)
         return cache_folder(environment) / f"{self.name}-kernels-{found.hexdigest()[:16]}.so"
 
     @cached_property

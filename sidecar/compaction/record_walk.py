@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from producer_state.compiling import native, native_inline
+from sidecar.compaction.compiling import native, native_inline
 from sidecar.logformat.headers import (
     MAGIC_POSITION,
     MESSAGE_HEADER,

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from producer_state.compiling import native
 from producer_state.facts import Int64Column
 from producer_state.replay import CompletedTransaction
+from sidecar.compaction.compiling import native
 from sidecar.compaction.scan import ABORT, COMMIT, NO_VERDICTS, TransactionEvents
 
 _DATA, _ABORT, _COMMIT, _EMPTY = 0, 1, 2, 4

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from producer_state.compiling import native, native_inline
 from producer_state.facts import MALFORMED_MARKER, MARKER_ABORT, MARKER_COMMIT, NO_MARKER
 from sidecar.logformat.columns import (
     ATTRIBUTES,
@@ -32,6 +31,7 @@ from sidecar.logformat.columns import (
     SIZE,
     Stop,
 )
+from sidecar.logformat.compiling import native, native_inline
 from sidecar.logformat.crc.crc32c import crc32_ieee, crc32c, crc32c_combined
 from sidecar.logformat.headers import (
     BATCH_HEADER,

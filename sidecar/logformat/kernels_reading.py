@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from producer_state.compiling import native
 from producer_state.facts import CONTROL
 from sidecar.logformat.columns import Stop
+from sidecar.logformat.compiling import native
 from sidecar.logformat.headers import BATCH_HEADER, MAGIC_POSITION
 from sidecar.logformat.kernels import walk_batches
 from sidecar.logformat.loads import Word, address_of, load_be_i16, load_i8

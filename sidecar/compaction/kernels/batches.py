@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from producer_state.compiling import native, native_inline
 from producer_state.facts import CONTROL
+from sidecar.compaction.compiling import native, native_inline
 from sidecar.compaction.record_walk import behind_record, read_record
 from sidecar.compaction.rewrite_places import NEW_HORIZON_MS, NOTHING_LEFT, NOW_MS, UNCHANGED, UNDECODABLE
 from sidecar.compaction.rules import NO_HORIZON_MS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from producer_state.compiling import native, native_inline
+from sidecar.compaction.compiling import native, native_inline
 from sidecar.compaction.kernels.siphash import siphash
 from sidecar.compaction.kernels.table import (
     CACHE_LINE_BYTES,

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from producer_state.compiling import native, native_inline
 from producer_state.facts import CONTROL
+from sidecar.compaction.compiling import native, native_inline
 from sidecar.compaction.kernels.batches import rebuild_at, seal, write_empty_at
 from sidecar.compaction.record_walk import read_message
 from sidecar.compaction.rewrite_places import (

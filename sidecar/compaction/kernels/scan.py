@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from producer_state.compiling import native, native_inline
 from producer_state.facts import CONTROL
+from sidecar.compaction.compiling import native, native_inline
 from sidecar.compaction.kernels.entering import enter_message, enter_records, flush
 from sidecar.compaction.kernels.table import WITH_KEY
 from sidecar.compaction.record_walk import read_message

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from producer_state.compiling import native, native_inline
+from sidecar.compaction.compiling import native, native_inline
 from sidecar.logformat.loads import Word, load_byte, load_half, load_le_u64
 
 _V0, _V1, _V2, _V3 = 0x736F6D6570736575, 0x646F72616E646F6D, 0x6C7967656E657261, 0x7465646279746573

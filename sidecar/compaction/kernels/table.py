@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from producer_state.compiling import native, native_inline
+from sidecar.compaction.compiling import native, native_inline
 from sidecar.logformat.loads import (
     Word,
     address_of,

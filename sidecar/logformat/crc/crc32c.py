@@ -14,7 +14,7 @@ from numba import types
 from numba.core import config
 from numba.extending import intrinsic
 
-from producer_state.compiling import native
+from sidecar.logformat.compiling import native
 from sidecar.logformat.crc import folding
 from sidecar.logformat.crc.folding import CASTAGNOLI, IEEE, slicing_table, zeros_operator
 from sidecar.logformat.loads import Word, address_of, load_le_u64, load_u8

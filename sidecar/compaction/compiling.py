@@ -1,0 +1,10 @@
+"""How the kernels of this package are compiled; see `producer_state.compiling`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from producer_state.compiling import compilers
+from sidecar.logformat.library import LIBRARY
+
+native, native_inline = compilers(Path(__file__).parent, *LIBRARY.folders)
