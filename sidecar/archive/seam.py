@@ -51,7 +51,8 @@ class LocalLog:
     """What the local log shows. `end_offset` (exclusive) may be a lower bound of the log's real end.
 
     `leader_epochs` is the whole of `leader-epoch-checkpoint`. `may_be_cleaned`: the topic is or was compacted, so that
-    batches may have been rewritten and a differing checksum proves nothing. `known_directory`: by our own journal,
+    batches may have been rewritten and a differing checksum proves nothing. `is_compacted`: the same of other replicas only,
+    from which the archived batch may be. `known_directory`: by our own journal,
     segments of this lineage came from this very directory, and not from one made before it under its name and inode.
     """
 
@@ -59,6 +60,7 @@ class LocalLog:
     end_offset: int
     leader_epochs: tuple[LeaderEpoch, ...]
     may_be_cleaned: bool = False
+    is_compacted: bool = False
     known_directory: bool = False
 
 
@@ -95,8 +97,7 @@ def judge_seam(archived: PartitionState, local: LocalLog, found_crcs: Mapping[Pr
     if contradiction := _contradiction(archived, local):
         return Seam(Verdict.CONTRADICTED, contradiction)
     differing = [probe for probe, crc in found_crcs.items() if crc not in (None, probe.crc)]
-    if differing and not local.may_be_cleaned:
-        probe = differing[0]
+    if probe := next((probe for probe in differing if not _may_be_rewritten(archived, local, probe)), None):
         which = "last" if probe.last else "first"
         return Seam(
             Verdict.CONTRADICTED,
@@ -111,6 +112,20 @@ def judge_seam(archived: PartitionState, local: LocalLog, found_crcs: Mapping[Pr
             Verdict.PROVEN, "this directory was archived into this lineage before, and nothing contradicts that"
         )
     return Seam(Verdict.PLAUSIBLE, "offsets and leader epochs fit, but no archived batch is left in the local log")
+
+
+def _may_be_rewritten(archived: PartitionState, local: LocalLog, probe: Probe) -> bool:
+    """Whether a cleaner explains a batch with another checksum.
+
+    One of another broker does so only where both logs are known to have the same leader epoch there: offset and epoch
+    identify a record, whatever a cleaner has left of its batch (KIP-101).
+    """
+    if local.may_be_cleaned:
+        return True
+    offset = probe.end_offset - 1 if probe.last else probe.base_offset
+    theirs = next((s.leader_epochs for s in archived.segments if s.base_offset <= offset < s.end_offset), ())
+    ours = epoch_at(local.leader_epochs, offset)
+    return local.is_compacted and ours is not None and ours == epoch_at(theirs, offset)
 
 
 def _contradiction(archived: PartitionState, local: LocalLog) -> str:

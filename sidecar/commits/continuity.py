@@ -217,14 +217,14 @@ def judge_local_log(tools: ArchivePorts, files: PartitionFiles, archived: Partit
     first = files.segments[0].base_offset if files.segments else (files.active_base_offset or 0)
     end = files.segments[-1].end_offset if files.segments else first
     epochs, mark = tools.disk.leader_epochs(files), tools.journal.source_of(archived.lineage.root)
-    # Each replica has a cleaner of its own: the archived segment may be one that another broker has cleaned, and this one not.
-    is_compacted = tools.facts.policy(files.topic_partition.topic).is_compacted
-    was_cleaned = is_compacted or tools.disk.was_cleaned(files.log_dir, files.topic_partition)
+    was_cleaned = tools.disk.was_cleaned(files.log_dir, files.topic_partition)
     local = LocalLog(
         first,
         end,
         epochs.entries if epochs else (),
         may_be_cleaned=files.unstable or was_cleaned,
+        # Each replica has a cleaner of its own: the archived segment may be one that another broker has cleaned, and this one not.
+        is_compacted=tools.facts.policy(files.topic_partition.topic).is_compacted,
         known_directory=mark is not None and bears(files, tools.disk.fingerprint(files), mark),
     )
     return judge_seam(archived, local, {probe: _find(tools.disk, files, probe) for probe in probes(archived, local)})

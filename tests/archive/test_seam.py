@@ -79,6 +79,19 @@ def test_another_batch_in_its_place_contradicts_unless_a_cleaner_may_have_writte
     assert judge_seam(ARCHIVED, local(may_be_cleaned=True), found).verdict is Verdict.PLAUSIBLE
 
 
+def test_another_brokers_cleaner_explains_another_batch_only_under_the_same_known_epoch() -> None:
+    found: dict[Probe, int | None] = {probe: probe.crc ^ 1 for probe in probes(ARCHIVED, local())}
+    known = local(is_compacted=True)
+    assert judge_seam(ARCHIVED, known, found).verdict is Verdict.PLAUSIBLE
+    for epochs in ((), (LeaderEpoch(2, 250),)):  # Unknown everywhere, or of the first batch.
+        verdict = judge_seam(ARCHIVED, replace(known, leader_epochs=epochs), found)
+        assert verdict.verdict is Verdict.CONTRADICTED
+        assert "CRC" in verdict.reason
+    bare = after(empty_state(LINEAGE), [Add(replace(A, leader_epochs=()))])
+    found = {probe: probe.crc ^ 1 for probe in probes(bare, known)}
+    assert judge_seam(bare, known, found).verdict is Verdict.CONTRADICTED
+
+
 def test_without_a_common_batch_only_a_known_directory_convinces() -> None:
     beyond = local(start_offset=300, leader_epochs=(LeaderEpoch(2, 300),))
     assert judge_seam(ARCHIVED, beyond, {}).verdict is Verdict.PLAUSIBLE

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import shutil
 import struct
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from crc32c import crc32c
 from structlog.testing import capture_logs
 
+from sidecar.broker.files import FileBrokerFacts
 from sidecar.config import Settings
+from sidecar.config.topic_policy import TopicPolicySettings
 from sidecar.errors import CoverageHole, LineageUnknown
 from sidecar.runner.backfill import backfill
 from tests.fakes.memory_store import MemoryStore
@@ -88,6 +91,34 @@ def test_a_topic_that_was_made_anew_between_two_looks_is_not_appended_to_the_old
     assert [type(error) for error in errors] == [LineageUnknown]
     assert "has CRC" in str(errors[0])
     assert ranges(archived_states(store)[PARTITION]) == rolled_ranges(original.parent, PARTITION)[:3]
+
+
+@pytest.mark.parametrize(
+    ("cleanup_policy", "has_epochs", "continues"),
+    [("compact", True, True), ("compact", False, False), ("delete", True, False)],
+)
+def test_a_replica_that_is_not_cleaned_continues_the_archive_of_a_cleaned_one(
+    cleanup_policy: str, has_epochs: bool, continues: bool, original: Path, log_dir: Path, tmp_path: Path
+) -> None:
+    """Where the leader epochs are not known, another batch may as well be one of another log."""
+    store, spans = MemoryStore(), rolled_ranges(original.parent, PARTITION)
+    log = log_dir / PARTITION / f"{spans[2][0]:020d}.log"
+    content = log.read_bytes()
+    log.write_bytes(content[struct.unpack_from(">i", content, 8)[0] + 12 :])
+    for suffix in ("index", "timeindex"):
+        log.with_suffix(f".{suffix}").unlink()
+    (log_dir / "cleaner-offset-checkpoint").write_text(f"0\n1\norders 0 {spans[2][1]}\n")
+    with tools_for(log_dir, store, tmp_path / "state") as tools:
+        assert archive(tools, log_dir).errors == []
+    if not has_epochs:
+        (original / "leader-epoch-checkpoint").write_text("0\n0\n")
+    policies = [TopicPolicySettings.model_validate({"pattern": "orders", "cleanup_policy": cleanup_policy})]
+    facts = FileBrokerFacts([original.parent], assume_leader=True, policies=policies)
+    with tools_for(original.parent, store, tmp_path / "state of the next leader") as tools:
+        errors = archive(replace(tools, facts=facts), original.parent).errors
+    assert [type(error) for error in errors] == ([] if continues else [LineageUnknown])
+    assert continues or "has CRC" in str(errors[0])
+    assert ranges(archived_states(store)[PARTITION]) == (spans if continues else spans[:3])
 
 
 def test_the_report_of_a_stopped_partition_shows_what_waits_and_where_the_archive_ends(
