@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from crc32c import crc32c
 
 from producer_state.snapshot import read_snapshot
-from sidecar.archive.actions import Add, Lost, Purge
+from sidecar.archive.actions import Add, DeleteRecords, Lost, Purge
 from sidecar.archive.bundle import cut_parts
 from sidecar.archive.commit import Commit, Writer, digest
 from sidecar.archive.fold import fold
@@ -131,6 +131,10 @@ class Checker:
                 if not any(isinstance(other, Add) for other in commit.actions):
                     self.losses_alone.append(action)
                 self.lost_by.setdefault(commit.writer.broker_id, []).append(action)
+            elif isinstance(action, DeleteRecords):
+                known = 0 if self.state is None else self.state.deleted_before_offset
+                if action.before_offset <= known:
+                    raise Finding("deletion-repeated", f"{key}: {action}, {known} is known")
             elif isinstance(action, Add):
                 self.writers[action.segment.segment_id] = commit.writer
 

@@ -423,6 +423,30 @@ def _with_files_alone(random: Random, schedule: Schedule) -> Schedule:
     return replace(schedule, steps=mapped(schedule.steps, at_rest), has_connection=False)
 
 
+def _with_changes_before_listings(random: Random, schedule: Schedule) -> Schedule:
+    """The log changes after a broker was asked, and before its directory is listed: retention takes what was pinned, or not."""
+    if random.random() < 0.88:
+        return schedule
+    nothing = Fault("StoreUnavailable", "upload", "", 0, 50)
+
+    def change() -> tuple[Step, ...]:
+        partition, broker = random.randrange(schedule.partitions), random.randrange(2)
+        more = Append(random.randrange(2**32), random.randint(2, 7), partition=partition)
+        taken: tuple[Step, ...] = (Retention(broker, random.choice((1, 2, 9)), partition),)
+        if random.random() < 0.3:
+            taken = (
+                DeleteRecords(random.choice((0.3, 0.6, 1.0)), partition),
+                *(taken if random.random() < 0.5 else ()),
+            )
+        if random.random() < 0.4:
+            taken = (Append(random.randrange(2**32), random.randint(1, 5), partition=partition), *taken)
+        before = Round(broker, faults=(nothing,) if random.random() < 0.6 else ())
+        between = Round(broker, (nothing,) if random.random() < 0.4 else (), meanwhile=Meanwhile(0, taken, "scan"))
+        return more, before, between, *((Round(broker),) if random.random() < 0.7 else ())
+
+    return inserted(random, schedule, *(change() for _ in range(random.randint(1, 3))))
+
+
 MORE_FAULTS: Final[dict[str, Add]] = {
     "groups": _with_groups,
     "limits": _with_limits,
@@ -450,5 +474,6 @@ MORE_FAULTS: Final[dict[str, Add]] = {
     "refused gaps": _with_refused_gaps,
     "cleaners": _with_cleaners,
     "files alone": _with_files_alone,
+    "changes before listings": _with_changes_before_listings,
 }
 """By the name of the stream."""

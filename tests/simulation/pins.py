@@ -16,6 +16,7 @@ from tests.simulation.cluster import Partition
 from tests.simulation.findings import Finding
 from tests.simulation.invariants import Checker
 from tests.simulation.processes import Sidecar
+from tests.simulation.replica import identity_of
 
 _Leadership: TypeAlias = tuple[PinnedFiles, int, tuple[int, int]]
 """The pins of a process, and leader epoch and directory of a partition."""
@@ -82,6 +83,26 @@ def require_none_pinned(sidecar: Sidecar, checker: Checker, lost: Sequence[Lost]
         spans = (found for found in lost if found.base_offset <= file.base_offset < end_offset <= found.end_offset)
         if end_offset <= log.log_start_offset and (span := next(spans, None)) is not None:
             raise Finding("lost-while-pinned", f"sidecar {sidecar.number}: {span}, {identity.path} is pinned")
+
+
+def require_no_stale_pin(sidecar: Sidecar, cluster: Partition, outcome: PartitionOutcome | None) -> None:
+    """After a round in which no log and no leader changed, each pin of a led log is of a file that is or was its own.
+
+    Of a file in the directory as it is, or of one that retention took from below it. Raises Finding.
+    """
+    log = cluster.led
+    if cluster.leader != sidecar.number or log.swap is not None or outcome is None or outcome.error is not None:
+        return
+    for identity, descriptor in sidecar.held._held.items():
+        if identity.directory.name != str(cluster.topic_partition):
+            continue
+        file = sidecar.disk.opened[descriptor][1]
+        pinned_to = file.batches[-1].end_offset if file.batches else file.base_offset
+        is_there = file in log.segments and identity == identity_of(log.directory, file)
+        is_taken = identity.directory == log.directory and file.removed_ms is not None
+        is_taken = is_taken and pinned_to <= log.segments[0].base_offset
+        if not (is_there or is_taken):
+            raise Finding("stale-pin", f"sidecar {sidecar.number}: {identity.path}, {_ended(outcome)}")
 
 
 def _ended(outcome: PartitionOutcome | None) -> str:

@@ -14,6 +14,7 @@ from typing import Final
 from sidecar.archive.keys import parse_root
 from sidecar.compactor.before_upload import BeforeUpload
 from sidecar.compactor.candidate_queue import LedPartition
+from sidecar.discovery.scan import ScanResult
 from sidecar.errors import BrokerUnavailable
 from sidecar.host.pinned_files import PinnedFiles
 from sidecar.metrics import Metrics
@@ -252,8 +253,14 @@ class Sidecar:
         self.steps = SimSteps()
         self._process = ExitStack()
         self._loop = self._process.enter_context(
-            ArchiveLoop(self.tools, self._host.scan, self._before_upload(), executor=lambda _workers: self.steps)
+            ArchiveLoop(self.tools, self._scan, self._before_upload(), executor=lambda _workers: self.steps)
         )
+
+    def _scan(self) -> ScanResult:
+        """Much may happen between the broker's answer and the listing."""
+        if self.link.interrupt_operation == "scan":  # Else this counts as no call.
+            self.link.pause("scan")
+        return self._host.scan()
 
     def _emit(self, event: DomainEvent) -> None:
         self._events.append((self.number, event))
@@ -277,7 +284,7 @@ class Sidecar:
         compacted, self.setup = self.setup.compacts, setup
         self.tools.adopt(self._policy())
         if compacted != setup.compacts:
-            self._loop.adopt(self._host.scan, self._before_upload() or before_upload(self.clock, compacts=False))
+            self._loop.adopt(self._scan, self._before_upload() or before_upload(self.clock, compacts=False))
 
     def _before_upload(self) -> BeforeUpload | None:
         """What holds segments back, by the settings as they are now."""

@@ -22,9 +22,10 @@ from sidecar.commits.commit_window import COMMIT_WITHIN_MS
 from sidecar.compactor.archive.undo import undo_compaction
 from sidecar.compactor.candidate_queue import LedPartition
 from sidecar.compactor.gc import GcTask
-from sidecar.errors import CoverageHole, LineageUnknown, SidecarError
+from sidecar.errors import CommitRefused, CoverageHole, LineageUnknown, SidecarError
 from sidecar.model import ObjectKey, TopicPartition
-from sidecar.partition.domain_events import DomainEvent, OffsetsLost, PinReleased
+from sidecar.partition.domain_events import DeletedRecordsUnknown, DomainEvent, OffsetsLost, PinReleased
+from sidecar.partition.status import PartitionOutcome
 from sidecar.runner.checks import CycleReport
 from tests.fakes.memory_store import unwatched
 from tests.fakes.seeded_randomness import SeededRandomness
@@ -32,13 +33,14 @@ from tests.histories.faults import Crash
 from tests.simulation.archive_compactor import compact_archive
 from tests.simulation.clocks import SimClock, VirtualTime
 from tests.simulation.cluster import TOPIC, Partition, log_dir_of
+from tests.simulation.deletions import DeletionWatch
 from tests.simulation.figures import Figures
 from tests.simulation.findings import Finding
 from tests.simulation.host import Host
 from tests.simulation.invariants import Checker
 from tests.simulation.link import Late, SimLink
 from tests.simulation.losses import LossReports
-from tests.simulation.pins import PinWatch, require_none_pinned
+from tests.simulation.pins import PinWatch, require_no_stale_pin, require_none_pinned
 from tests.simulation.processes import Setup, Sidecar
 from tests.simulation.schedule import (
     ENOUGH_PINS,
@@ -119,6 +121,7 @@ class World:
         self._landed = 0
         self._recreated = set[TopicPartition]()
         self._reports, self._pins, self._unrecorded = LossReports(), PinWatch(), UnrecordedLosses()
+        self._deletions = DeletionWatch()
         self._report: CycleReport | None = None
         self._errors: dict[tuple[int, TopicPartition], SidecarError | None] = {}
         self.time = VirtualTime()
@@ -194,14 +197,30 @@ class World:
     def _check_pins(self, step: Round) -> None:
         for broker in {broker for broker, event in self._events if isinstance(event, PinReleased)}:
             self._pins.forget(broker)
+        unknown = [(broker, event) for broker, event in self._events if isinstance(event, DeletedRecordsUnknown)]
+        roots = {cluster.topic_partition: cluster.lineage.root for cluster in self.partitions}
+        self._deletions.forget((broker, roots[event.topic_partition]) for broker, event in unknown)
         sidecar, report = self._beside(step.broker), self._report
         if report is None or step.meanwhile is not None or self._is_disturbed(sidecar):
             return
+        outcomes = {found.files.topic_partition: found for found in (*report.backed_off, *report.outcomes)}
         for cluster in self.partitions:
+            self._require_reason(cluster, outcomes.get(cluster.topic_partition))
             self._unrecorded.see(sidecar, cluster, self.checkers[cluster.lineage.root])
+            self._deletions.see(sidecar, cluster, self.checkers[cluster.lineage.root])
+            require_no_stale_pin(sidecar, cluster, outcomes.get(cluster.topic_partition))
         if sidecar.setup.pins == ENOUGH_PINS and not sidecar.setup.compacts:
-            outcomes = {found.files.topic_partition: found for found in (*report.backed_off, *report.outcomes)}
             self._pins.check(sidecar, self.partitions, self.checkers, outcomes)
+
+    def _require_reason(self, cluster: Partition, outcome: PartitionOutcome | None) -> None:
+        """Where not all that is rolled is archived, its sidecar says why, whatever stops it."""
+        if outcome is None or outcome.error is not None or outcome.reason is not None or not outcome.files.segments:
+            return
+        archived_to, rolled_to = self._end_offset(cluster) or 0, outcome.files.segments[-1].end_offset
+        if archived_to < rolled_to:
+            raise Finding(
+                "no-reason", f"{cluster.topic_partition}: archived up to {archived_to}, rolled up to {rolled_to}"
+            )
 
     def _is_disturbed(self, sidecar: Sidecar) -> bool:
         """Whether its broker or its disks let it release pins."""
@@ -448,6 +467,7 @@ class World:
                 report = sidecar.run(step.moves, step.order, checks=step.checks)
                 for error in () if report is None else report.errors:
                     self._note(error)
+                    self._require_not_refused(sidecar, error)
         except Crash as error:
             has_crashed = True
             self._note(error)
@@ -461,6 +481,12 @@ class World:
             self._restart(sidecar)
         elif was_idle and not step.is_asleep:
             self._report = report
+
+    @staticmethod
+    def _require_not_refused(sidecar: Sidecar, error: SidecarError) -> None:
+        """What a sidecar commits, the rules of the archive never refuse; where gaps are recorded, no other gap is an error."""
+        if isinstance(error, CommitRefused) or (isinstance(error, CoverageHole) and sidecar.setup.records_lost):
+            raise Finding("commit-refused", f"sidecar {sidecar.number}: {error!r}")
 
     @staticmethod
     def _reload(sidecar: Sidecar, step: Reload) -> None:
@@ -663,8 +689,11 @@ class World:
         archived_to = 0 if state is None else state.end_offset or 0
         if not isinstance(error, CoverageHole):
             return False
-        # What lacks batches may be left in a pin only.
+        # What lacks batches may be left in a pin only. Else no replica has what lies below the leader's log start.
         is_deleted = error.hole is not None and archived_to <= error.hole[0] < cluster.led.log_start_offset
+        is_deleted &= (
+            error.hole is None or error.hole[1] > cluster.led.log_start_offset or self._beside(cluster.leader).pins > 0
+        )
         # Files do not say that no other replica has what lies below their log start.
         is_below = not self.schedule.has_connection and cluster.led.segments[0].base_offset > archived_to
         return is_deleted or is_below or any(gap >= archived_to for gap in cluster.led.gaps())
