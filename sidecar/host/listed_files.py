@@ -11,7 +11,7 @@ from pathlib import Path
 
 from sidecar.discovery.partition_directory import list_log_bases, read_partition_directory
 from sidecar.errors import PartitionError, SegmentChanged, TooManyOpenFiles
-from sidecar.logformat.files import PositionalFile, open_regular
+from sidecar.logformat.files import PositionalFile, fill, open_regular
 from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles
 from sidecar.storage.source import FileSource
 
@@ -92,11 +92,8 @@ def read_whole(file: FileIdentity | None, limit_bytes: int = SMALL_FILE_BYTES_MA
     if file is None or file.size_bytes > limit_bytes:
         return None
     content = bytearray(file.size_bytes + 1)
-    filled = 0
     with opened(file) as descriptor:
-        read_at = ListedFile(descriptor, file)
-        while filled < len(content) and (count := read_at(filled, memoryview(content)[filled:])):
-            filled += count
+        filled = fill(ListedFile(descriptor, file), 0, memoryview(content))
     del content[filled:]
     if len(content) != file.size_bytes:
         raise SegmentChanged(f"{file.path}: {len(content)} bytes read where {file.size_bytes} were listed")

@@ -7,6 +7,7 @@ from typing import Final
 
 from crc32c import crc32c
 
+from sidecar.logformat.files import fill
 from sidecar.logformat.headers import (
     BATCH_HEADER,
     CRC_FROM,
@@ -64,10 +65,6 @@ def is_whole_batch(read_at: ReadAt, position: int, header: BatchHeader) -> bool:
 def _read(read_at: ReadAt, position: int, size_bytes: int) -> bytes:
     """Exactly so many bytes. Raises NotFew where the file ends before."""
     content = bytearray(size_bytes)
-    filled = 0
-    while filled < size_bytes:
-        count = read_at(position + filled, memoryview(content)[filled:])
-        if count <= 0:
-            raise NotFew
-        filled += count
+    if fill(read_at, position, memoryview(content)) < size_bytes:
+        raise NotFew
     return bytes(content)

@@ -1,10 +1,12 @@
-"""Files of a log dir: opened without waiting (a named pipe would keep its reader for ever), opened late, read at positions."""
+"""Files of a log dir: opened late or without waiting (a named pipe would keep its reader for ever), read and written in place."""
 
 from __future__ import annotations
 
 import errno
 import os
 import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -17,8 +19,36 @@ _TOO_LARGE: Final = f"larger than {SMALL_FILE_BYTES_MAX} bytes, too large for a 
 _WHAT: Final = "a pipe, device or socket, not a regular file; move it out of the broker's directory"
 
 _LINK: Final = "a symbolic link; a segment's files must be regular files: move the file itself here"
+_CHECKED_AGAIN: Final = "vanished; the next scan checks again"
 
 SETTLED_MS: Final = 2_000
+
+
+def fill(read_at: Callable[[int, memoryview], int], position: int, buffer: memoryview) -> int:
+    """How many bytes of the buffer hold the file's bytes from `position` on: all, unless the file ends before."""
+    filled = 0
+    while filled < len(buffer) and (count := read_at(position + filled, buffer[filled:])):
+        filled += count
+    return filled
+
+
+def write_all(descriptor: int, position: int, content: bytes | bytearray | memoryview) -> None:
+    """Write all of the bytes there; the system may take fewer at a time. Raises OSError."""
+    rest = memoryview(content).cast("B")
+    while len(rest):
+        count = os.pwrite(descriptor, rest, position)
+        position, rest = position + count, rest[count:]
+
+
+@contextmanager
+def reading(path: Path | str, vanished: str = "vanished; run again") -> Iterator[None]:
+    """Errors of the operating system become ours. Raises SegmentChanged, whose text says `vanished`, and PartitionError."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise SegmentChanged(f"{path}: {vanished}") from error
+    except OSError as error:
+        raise PartitionError(f"{path}: cannot be read: {error.strerror or error}") from error
 
 
 class FileStamp(NamedTuple):
@@ -92,32 +122,21 @@ class LazyFile:
         """Raises SegmentChanged if there is no such file."""
         self._path = path
         self._descriptor: int | None = None
-        try:
+        with reading(path, _CHECKED_AGAIN):
             self.size_bytes = path.stat().st_size
-        except OSError as error:
-            raise self._ours(error) from error
-
-    def _ours(self, error: OSError) -> PartitionError:
-        if isinstance(error, FileNotFoundError):
-            return SegmentChanged(f"{self._path}: vanished; the next scan checks again")
-        return PartitionError(f"{self._path}: cannot be read: {error.strerror or error}")
 
     @property
     def descriptor(self) -> int:
         """Open until `close`. Raises SegmentChanged or PartitionError."""
         if self._descriptor is None:
-            try:
+            with reading(self._path, _CHECKED_AGAIN):
                 self._descriptor = open_regular(self._path)
-            except OSError as error:
-                raise self._ours(error) from error
         return self._descriptor
 
     def __call__(self, position: int, buffer: memoryview) -> int:
         """See `ReadAt`. Raises SegmentChanged or PartitionError."""
-        try:
+        with reading(self._path, _CHECKED_AGAIN):
             return os.preadv(self.descriptor, [buffer], position)
-        except OSError as error:
-            raise self._ours(error) from error
 
     def close(self) -> None:
         """Close the descriptor; the next read opens the file again."""

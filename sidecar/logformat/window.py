@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sidecar.errors import SegmentChanged
+from sidecar.logformat.files import fill
 from sidecar.logformat.headers import CRC_FROM, CURRENT_MAGIC, MAGIC_POSITION
 from sidecar.logformat.library import checksum
 
@@ -111,11 +112,7 @@ class Window:
             yield piece
 
     def _fill(self, target: memoryview, position: int) -> None:
-        done = 0
-        while done < len(target):
-            count = self._read_at(position + done, target[done:])
-            if count <= 0:
-                raise SegmentChanged(
-                    f"{self._file or 'segment'}: became shorter than {self._end_position} bytes while it was read"
-                )
-            done += count
+        if fill(self._read_at, position, target) < len(target):
+            raise SegmentChanged(
+                f"{self._file or 'segment'}: became shorter than {self._end_position} bytes while it was read"
+            )

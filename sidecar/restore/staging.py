@@ -19,7 +19,7 @@ from typing import Final
 
 from sidecar.errors import PartitionError, StagingFull
 from sidecar.host.placing import sync_directory
-from sidecar.logformat.files import read_regular
+from sidecar.logformat.files import PositionalFile, fill, read_regular, write_all
 from sidecar.logformat.metadata_files import write_partition_metadata
 from sidecar.logformat.names import (
     LEADER_EPOCH_CHECKPOINT,
@@ -92,24 +92,19 @@ class NewFile:
 
     def write_at(self, position: int, content: bytes | bytearray | memoryview) -> None:
         """Write all of it there. Raises as `translating` does."""
-        with translating(self.path), memoryview(content) as whole:
-            done_bytes = 0
-            while done_bytes < len(whole):
-                done_bytes += os.pwrite(self.descriptor, whole[done_bytes:], position + done_bytes)
+        with translating(self.path):
+            write_all(self.descriptor, position, content)
 
     def read_at(self, position: int, size_bytes: int) -> bytearray:
         """Exactly these bytes. Raises PartitionError where the file has fewer, and as `translating` does."""
         buffer = bytearray(size_bytes)
-        done_bytes = 0
-        with translating(self.path), memoryview(buffer) as view:
-            while done_bytes < size_bytes:
-                count = os.preadv(self.descriptor, [view[done_bytes:]], position + done_bytes)
-                if not count:
-                    raise PartitionError(
-                        f"{self.path}: ends at byte {position + done_bytes}, expected {position + size_bytes} bytes at "
-                        "least: another process truncated it while it was written. Run the same command again"
-                    )
-                done_bytes += count
+        with translating(self.path):
+            filled = fill(PositionalFile(self.descriptor), position, memoryview(buffer))
+        if filled < size_bytes:
+            raise PartitionError(
+                f"{self.path}: ends at byte {position + filled}, expected {position + size_bytes} bytes at "
+                "least: another process truncated it while it was written. Run the same command again"
+            )
         return buffer
 
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, ClassVar, Final, Protocol
 
-from sidecar.errors import PartitionError, SegmentChanged, StagingFull
-from sidecar.logformat.files import open_regular, stamp_of
+from sidecar.errors import SegmentChanged, StagingFull
+from sidecar.logformat.files import open_regular, reading, stamp_of, write_all
 from sidecar.spark.scratch import Scratch
 
 _STEP_BYTES: Final = 4 * 1024 * 1024
@@ -53,20 +53,14 @@ class WorkFile:
     size_bytes: int = 0
 
     def write(self, piece: bytes | memoryview) -> None:
-        """All of its bytes; the system may take fewer at a time. Raises StagingFull."""
-        rest = memoryview(piece).cast("B")
-        self.size_bytes += len(rest)
-        with cannot_be_written(self.place):
-            while len(rest):
-                rest = rest[self.file.write(rest) :]
+        """Append all of its bytes. Raises StagingFull."""
+        self.write_at(self.size_bytes, piece)
+        self.size_bytes += memoryview(piece).nbytes
 
     def write_at(self, position: int, piece: bytes | memoryview) -> None:
         """All of its bytes at a position; from several threads at once. `size_bytes` does not follow. Raises StagingFull."""
-        rest = memoryview(piece)
         with cannot_be_written(self.place):
-            while len(rest):
-                count = os.pwrite(self.file.fileno(), rest, position)
-                position, rest = position + count, rest[count:]
+            write_all(self.file.fileno(), position, piece)
 
     def read_at(self, position: int, size_bytes: int) -> bytes:
         """What was written there. Raises StagingFull for a disk that does not give it back."""
@@ -110,7 +104,7 @@ def copy_file(path: Path, target: Path, size_bytes: int) -> None:
     with cannot_be_written(target), target.open("wb", buffering=0) as file:
         copied_bytes = _copied_by_kernel(path, file.fileno(), size_bytes)
         # What the kernel leaves: it cannot do so between all file systems, and this road says which side has failed.
-        written = WorkFile(target, file)
+        written = WorkFile(target, file, copied_bytes)
         for piece in bytes_of(path, size_bytes, begin=copied_bytes):
             written.write(piece)
         os.fsync(file.fileno())
@@ -136,20 +130,16 @@ def bytes_of(path: Path, size_bytes: int | None = None, *, begin: int = 0) -> It
     Raises SegmentChanged if it has fewer, PartitionError.
     """
     buffer = memoryview(bytearray(_STEP_BYTES))
-    try:
-        with os.fdopen(open_regular(path), "rb", buffering=0) as file:
-            left = (os.fstat(file.fileno()).st_size if size_bytes is None else size_bytes) - begin
-            file.seek(begin)
-            while left:
-                count = file.readinto(buffer[: min(left, len(buffer))])
-                if not count:
-                    raise SegmentChanged(f"{path}: became shorter while it was copied; run again")
-                left -= count
-                yield buffer[:count]
-    except FileNotFoundError as error:
-        raise SegmentChanged(f"{path}: vanished while it was copied; run again") from error
-    except OSError as error:
-        raise PartitionError(f"{path}: cannot be read: {error.strerror}") from error
+    vanished = "vanished while it was copied; run again"
+    with reading(path, vanished), os.fdopen(open_regular(path), "rb", buffering=0) as file:
+        left = (os.fstat(file.fileno()).st_size if size_bytes is None else size_bytes) - begin
+        file.seek(begin)
+        while left:
+            count = file.readinto(buffer[: min(left, len(buffer))])
+            if not count:
+                raise SegmentChanged(f"{path}: became shorter while it was copied; run again")
+            left -= count
+            yield buffer[:count]
 
 
 def free_bytes_of(directory: Path) -> int:

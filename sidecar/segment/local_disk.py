@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from sidecar.broker.log_dir_state import read_file
 from sidecar.errors import CorruptFile, PartitionError
 from sidecar.host.listed_files import (
     BrokerFiles,
@@ -28,7 +29,7 @@ from sidecar.host.log_dir_fingerprint import mark_of
 from sidecar.logformat.batches import ScanEnd, SegmentScanner, scan_file
 from sidecar.logformat.checkpoints import read_offset_checkpoint
 from sidecar.logformat.few_headers import NotFew, few_headers, is_whole_batch
-from sidecar.logformat.files import LazyFile, read_regular
+from sidecar.logformat.files import LazyFile
 from sidecar.logformat.indexes.offset_index import read_offset_index
 from sidecar.logformat.indexes.time_index import ENTRY
 from sidecar.logformat.leader_epochs import LeaderEpochs, read_leader_epochs
@@ -206,24 +207,13 @@ class LocalDisk(BrokerFiles):
         return replace(segment, snapshot=FileIdentity.of(files.directory, name, status))
 
     def leader_epochs(self, files: PartitionFiles) -> LeaderEpochs | None:
-        path = files.directory / LEADER_EPOCH_CHECKPOINT
-        try:
-            return read_leader_epochs(read_regular(path), str(path))
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise PartitionError(
-                f"{path}: cannot be read ({error.strerror}): run as the broker's user or group"
-            ) from error
+        return read_file(files.directory / LEADER_EPOCH_CHECKPOINT, read_leader_epochs)
 
     def was_cleaned(self, log_dir: Path, topic_partition: TopicPartition) -> bool:
         """See `LogDisk`. Source: LogCleanerManager.updateCheckpoints."""
-        path = log_dir / CLEANER_CHECKPOINT
         try:
-            return topic_partition in read_offset_checkpoint(read_regular(path), str(path))
-        except FileNotFoundError:
-            return False
-        except (CorruptFile, OSError):
+            return topic_partition in (read_file(log_dir / CLEANER_CHECKPOINT, read_offset_checkpoint) or ())
+        except PartitionError:
             return True  # A healthy partition must not stop over it.
 
     def largest_timestamp_ms(self, segment: SegmentFiles) -> int:

@@ -13,7 +13,7 @@ from producer_state.window import Segment
 from sidecar.broker.log_dir_state import read_file
 from sidecar.errors import PartitionError, SegmentChanged
 from sidecar.logformat.checkpoints import read_offset_checkpoint
-from sidecar.logformat.files import read_regular
+from sidecar.logformat.files import read_regular, reading
 from sidecar.logformat.indexes.time_index import read_newest_timestamp_ms
 from sidecar.logformat.names import CLEANER_CHECKPOINT, LOG_START_CHECKPOINT, Suffix, file_name
 from sidecar.model import PartitionFiles, SegmentFiles, TopicPartition
@@ -101,10 +101,8 @@ class DiskPartition:
 
     def _active(self, base_offset: int) -> LocalSegment:
         path = self.files.directory / file_name(base_offset, Suffix.LOG)
-        try:
+        with reading(path, "vanished while the directory was listed; run again"):
             return LocalSegment(str(path), path.stat().st_size, growing=True)
-        except FileNotFoundError as error:
-            raise SegmentChanged(f"{path}: vanished while the directory was listed; run again") from error
 
     @property
     def bases(self) -> tuple[int, ...]:
@@ -129,12 +127,8 @@ class DiskPartition:
     def snapshot(self, offset: int) -> tuple[bytes, int]:
         """See `PartitionLog`. The time is the file's modification time."""
         path = self.snapshot_path(offset)
-        try:
+        with reading(path):
             return read_regular(path), path.stat().st_mtime_ns // 1_000_000
-        except FileNotFoundError as error:
-            raise SegmentChanged(f"{path}: vanished; run again") from error
-        except OSError as error:
-            raise PartitionError(f"{path}: cannot be read: {error.strerror}") from error
 
     def recorded_exact(self, _offset: int) -> None:
         """See `PartitionLog`: a file does not say who wrote it."""

@@ -15,8 +15,8 @@ from producer_state.digest import DigestBuilder, SegmentDigest
 from producer_state.facts import BatchFacts
 from producer_state.window import Segment
 from producer_state.wire import ProducerStateError
-from sidecar.errors import CorruptFile, PartitionError, SegmentChanged, SidecarError
-from sidecar.logformat.files import PositionalFile, open_regular
+from sidecar.errors import CorruptFile, SegmentChanged, SidecarError
+from sidecar.logformat.files import PositionalFile, open_regular, reading
 from sidecar.logformat.window import ReadAt
 from sidecar.model import TopicPartition
 from sidecar.reporting.advice import advised
@@ -63,23 +63,13 @@ class LocalSegment:
     @contextmanager
     def opened(self) -> Iterator[ReadAt]:
         """See `SegmentSource`. Raises SegmentChanged, PartitionError."""
-        try:
-            descriptor = open_regular(Path(self.name))
-        except FileNotFoundError as error:
-            raise SegmentChanged(f"{self.name}: vanished; run again") from error
-        except OSError as error:
-            raise PartitionError(f"{self.name}: cannot be read: {error.strerror}") from error
-        try:
-            size_bytes = os.fstat(descriptor).st_size
+        with reading(self.name), os.fdopen(open_regular(Path(self.name)), "rb", buffering=0) as file:
+            size_bytes = os.fstat(file.fileno()).st_size
             if size_bytes != self.size_bytes and not self.growing:
                 raise SegmentChanged(
                     f"{self.name}: {size_bytes} bytes, {self.size_bytes} when it was listed; run again"
                 )
-            yield PositionalFile(descriptor)
-        except OSError as error:
-            raise PartitionError(f"{self.name}: cannot be read: {error.strerror}") from error
-        finally:
-            os.close(descriptor)
+            yield PositionalFile(file.fileno())
 
 
 @dataclass(frozen=True, slots=True)

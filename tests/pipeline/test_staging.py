@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import io
 import os
 import random
 import resource
@@ -21,7 +20,7 @@ from sidecar.compactor.archive.plan import CompactionRequest
 from sidecar.errors import StagingFull, StagingTooSmall
 from sidecar.rewriting.local_stages import LocalStages
 from sidecar.rewriting.packing import SegmentNeed, require_room, steps
-from sidecar.rewriting.work_files import WorkFile, nameless_file
+from sidecar.rewriting.work_files import WorkFile, cannot_be_written, nameless_file
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.archives import (
     NOW_MS,
@@ -203,18 +202,19 @@ def test_a_disk_that_is_full_while_segments_are_joined_loses_nothing(
     if cause == "full":
         joined = 0
 
-        class Filling(io.FileIO):
-            def write(self, piece: Any) -> int:
+        class Filling(WorkFile):
+            def write(self, piece: bytes | memoryview) -> None:
                 nonlocal joined
                 joined += 1
-                if joined > 2:
-                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-                return super().write(piece)
+                with cannot_be_written(self.place):
+                    if joined > 2:
+                        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                WorkFile.write(self, piece)
 
         @contextmanager
         def filling(place: Path) -> Iterator[WorkFile]:
-            with nameless_file(place) as log, Filling(log.file.fileno(), "r+b", closefd=False) as file:
-                yield WorkFile(place, file)
+            with nameless_file(place) as log:
+                yield Filling(place, log.file)
 
         with monkeypatch.context() as patched:
             patched.setattr(archive_finishing, "nameless_file", filling)
