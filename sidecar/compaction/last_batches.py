@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -27,22 +26,6 @@ class LastBatches:
         """What a producer table says of its producers, unexpired or not: the caller has chosen them."""
         rows = table.rows
         return cls(*(np.ascontiguousarray(rows[name]) for name in ("producer_id", "last_offset", "producer_epoch")))
-
-    @classmethod
-    def from_entries(cls, entries: Iterable[tuple[int, int, int]]) -> LastBatches:
-        """From (producer id, last data offset, epoch)."""
-        rows = sorted(entries)
-        ids, offsets, epochs = ([row[column] for row in rows] for column in range(3))
-        return cls(np.array(ids, np.int64), np.array(offsets, np.int64), np.array(epochs, np.int16))
-
-    def holds(self, producer_id: int, last_offset: int, producer_epoch: int, *, control: bool) -> bool:
-        """Whether a batch with these header fields is its producer's last. Source: Cleaner.cleanInto, checkBatchRetention."""
-        row = int(np.searchsorted(self.producer_id, producer_id))
-        if producer_id < 0 or row == len(self.producer_id) or self.producer_id[row] != producer_id:
-            return False
-        if self.last_offset[row] >= 0:
-            return bool(self.last_offset[row] == last_offset)
-        return control and bool(self.producer_epoch[row] == producer_epoch)
 
     def any_within(self, first_offset: int, last_offset: int) -> bool:
         """Whether the last data batch of some producer ends there."""

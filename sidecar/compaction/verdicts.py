@@ -98,9 +98,8 @@ class SplitVerdicts:
 
 
 def judge_splits(
-    events: Sequence[TransactionEvents],
-    batch_counts: Sequence[int],
-    aborted: Sequence[CompletedTransaction],
+    splits: Sequence[tuple[TransactionEvents, int]],
+    completed: Sequence[CompletedTransaction],
     start_offset: int,
     end_offset: int,
     *,
@@ -108,16 +107,17 @@ def judge_splits(
 ) -> list[SplitVerdicts]:
     """Judge the splits of the range `[start_offset, end_offset)` of a partition, in log order.
 
-    `aborted`: every aborted transaction that overlaps the range; others are passed over.
+    `splits`: the events of each, and how many batches it has. `completed`: every aborted transaction that overlaps the range;
+    others are passed over.
     `spares_deletes`: see CompactionRules; data of a transaction that began below the range counts as met, and no marker is
     judged idle unless it is empty.
     """
-    joined = TransactionEvents.joined(list(events))
+    joined = TransactionEvents.joined([events for events, _ in splits])
     if not len(joined):
-        return [SplitVerdicts(NO_VERDICTS, ())] * len(events)
+        return [SplitVerdicts(NO_VERDICTS, ())] * len(splits)
     ends = np.flatnonzero(joined.kind == ABORT)
     markers = set(zip(joined.producer_id[ends].tolist(), joined.last_offset[ends].tolist(), strict=True))
-    relevant = still_marked(aborted, markers, start_offset, end_offset)
+    relevant = still_marked(completed, markers, start_offset, end_offset)
     producers, numbers = np.unique(joined.producer_id, return_inverse=True)
     verdicts = np.zeros(len(joined), dtype=np.uint8)
     kept = np.full(len(joined), -1, dtype=np.int64)
@@ -139,7 +139,7 @@ def judge_splits(
         verdicts[(joined.kind == ABORT) | (joined.kind == COMMIT)] = 0
     found: list[SplitVerdicts] = []
     begin = 0
-    for part, batches in zip(events, batch_counts, strict=True):
+    for part, batches in splits:
         end = begin + len(part)
         by_batch = NO_VERDICTS
         if verdicts[begin:end].any():

@@ -253,12 +253,10 @@ class CompactionJob(Generic[SourceT]):
         return tuple(found)
 
     def verdicts(self) -> tuple[SplitVerdicts, ...]:
-        pieces = [piece for held in self.pieces for piece in held]
         return tuple(
             judge_splits(
-                [piece.events for piece in pieces],
-                [piece.batch_count for piece in pieces],
-                tuple(found for found in self.completed if found.aborted),
+                [(piece.events, piece.batch_count) for pieces in self.pieces for piece in pieces],
+                self.completed,
                 self.files[0].base_offset,
                 self.files[-1].end_offset,
                 spares_deletes=self.rules.spares_deletes,

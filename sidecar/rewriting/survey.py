@@ -36,7 +36,7 @@ _THREADS: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
-class SurveyedSegment:
+class SegmentPieces:
     """A segment and the pieces it may be split into."""
 
     file: LogFile
@@ -52,7 +52,7 @@ class Survey:
     """
 
     files: PartitionFiles
-    segments: tuple[SurveyedSegment, ...]
+    segments: tuple[SegmentPieces, ...]
     completed: tuple[CompletedTransaction, ...]
     last_stable_offset: int
     batch_epochs: LeaderEpochs
@@ -139,7 +139,7 @@ class _Surveying:
             tuple(self.remarks),
         )
 
-    def _segment(self, log: LogFile, scanner: SegmentScanner, batches: Iterable[BatchColumns]) -> SurveyedSegment:
+    def _segment(self, log: LogFile, scanner: SegmentScanner, batches: Iterable[BatchColumns]) -> SegmentPieces:
         builder, cutter, expected = IndexBuilder(log.base_offset), Cutter(self.split_bytes), log.base_offset
         looks_cleaned = self.was_cleaned
         for columns in batches:
@@ -171,7 +171,7 @@ class _Surveying:
         self.epochs += [(entry.epoch, entry.start_offset) for entry in builder.finish().leader_epochs.entries]
         self._settle_state(end_offset)
         found = LogFile(log.path, log.base_offset, end_offset, size_bytes, log.mtime_ns, log.growing)
-        return SurveyedSegment(found, cutter.finish())
+        return SegmentPieces(found, cutter.finish())
 
     def _follow(self, log: LogFile, columns: BatchColumns) -> None:
         try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from sidecar.compaction.decoded import DecodedBatch
@@ -31,7 +32,8 @@ def filtered(
 ) -> list[DecodedBatch]:
     """What stays, but for a batch at the end that is added so that none before it ends the segment."""
     segment = ReferenceSegment(0, 1001, b"".join([*batches, build_batch([Record(1000, 1, b"end", b"")])]))
-    producers = LastBatches.from_entries(last)
+    ids, offsets, epochs = np.array(sorted(last), np.int64).reshape(-1, 3).T
+    producers = LastBatches(ids.copy(), offsets.copy(), epochs.astype(np.int16))
     _, (log,) = compact([segment], rules, last_batches=producers)
     assert log == clean([segment], rules, last_batches=producers).groups[0].log
     return list(decode_segment(log))[:-1]

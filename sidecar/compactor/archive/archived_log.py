@@ -203,9 +203,8 @@ class ArchivedSurvey:
             if any(len(piece.events) for piece in pieces):
                 completed += self._ended_later()
             verdicts = judge_splits(
-                [piece.events for piece in pieces],
-                [piece.batch_count for piece in pieces],
-                [transaction for transaction in completed if transaction.aborted],
+                [(piece.events, piece.batch_count) for piece in pieces],
+                completed,
                 log.base_offset,
                 log.end_offset,
                 spares_deletes=self.spares_deletes,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from sidecar.compaction.decoded import DecodedBatch
 from sidecar.compaction.last_batches import LastBatches
 from sidecar.compaction.rules import CompactionRules
@@ -50,13 +52,22 @@ class Rewriting:
         else:
             transactional = batch.is_transactional
             discard = self.tracker.data_is_aborted(batch.last_offset, batch.producer_id, transactional=transactional)
-        keep_empty = ends_output or self.last_batches.holds(
-            batch.producer_id, batch.last_offset, batch.producer_epoch, control=batch.is_control
-        )
+        keep_empty = ends_output or self._is_last(batch)
         kept = [] if discard else [record for record in batch.records if self._stays(segment, batch, record)]
         if kept:
             return batch.with_records(kept, self.rules, idle_marker=idle_marker)
         return batch.emptied() if keep_empty else b""
+
+    def _is_last(self, batch: DecodedBatch) -> bool:
+        """Whether a batch is its producer's last. Source: Cleaner.cleanInto, checkBatchRetention."""
+        known = self.last_batches
+        rows = np.flatnonzero(known.producer_id == batch.producer_id)
+        if batch.producer_id < 0 or not len(rows):
+            return False
+        (row,) = rows
+        if known.last_offset[row] >= 0:
+            return bool(known.last_offset[row] == batch.last_offset)
+        return batch.is_control and bool(known.producer_epoch[row] == batch.producer_epoch)
 
     def _stays(self, segment: ReferenceSegment, batch: DecodedBatch, record: Record) -> bool:
         if batch.is_control or record.offset > self.winners.latest_offset:
