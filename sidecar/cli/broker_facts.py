@@ -98,8 +98,7 @@ def _row(files: PartitionFiles, facts: PartitionFacts, high_watermark: Partition
     from sidecar.partition.wait_reason import render
 
     return {
-        "topic": files.topic_partition.topic,
-        "partition": files.topic_partition.partition,
+        **asdict(files.topic_partition),
         "topic_id": facts.topic_id,
         "leads": facts.leads,
         "leader_epoch": facts.leader_epoch,

@@ -70,9 +70,10 @@ def _build_libraries() -> None:
 def _train(options: GlobalOptions, archive: Path) -> None:
     """A compaction in small, by a JVM that writes down which classes it needed."""
     from sidecar.compaction.rules import CompactionRules
+    from sidecar.discovery.partition_directory import named_partition
     from sidecar.logformat.bodies.building import build_batch
     from sidecar.logformat.bodies.record import Record
-    from sidecar.rewriting.directory import compact_directory, named_partition
+    from sidecar.rewriting.directory import compact_directory
     from sidecar.snapshots.jobs import Forgetting
     from sidecar.spark.embedded import EmbeddedSpark
     from sidecar.spark.engine import SparkStages

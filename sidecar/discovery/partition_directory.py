@@ -11,10 +11,17 @@ from pathlib import Path
 from typing import Final
 
 from sidecar.clock import Clock
-from sidecar.errors import PartitionError, SegmentChanged
+from sidecar.errors import PartitionError, SegmentChanged, SettingsError
 from sidecar.logformat.files import FileStamp, read_regular, stamp_of
 from sidecar.logformat.metadata_files import read_partition_metadata
-from sidecar.logformat.names import PARTITION_METADATA, Suffix, is_in_flight, parse_file_name
+from sidecar.logformat.names import (
+    PARTITION_METADATA,
+    DirectoryState,
+    Suffix,
+    is_in_flight,
+    parse_directory_name,
+    parse_file_name,
+)
 from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles, TopicPartition
 
 _LISTINGS = 3
@@ -83,6 +90,17 @@ def read_partition_directory(topic_partition: TopicPartition, log_dir: Path, dir
         directory_id=listing.directory_id,
         active_log=active_log,
     )
+
+
+def named_partition(directory: Path) -> PartitionFiles:
+    """What a directory holds. Raises SettingsError if it is no partition directory, PartitionError if it cannot be read."""
+    path = directory.absolute()
+    name = parse_directory_name(path.name)
+    if name is None or name.state is not DirectoryState.LIVE:
+        raise SettingsError(f"{path}: expected a partition directory, <topic>-<number>; give a copy the broker's name")
+    if not path.is_dir():
+        raise SettingsError(f"{path}: no such directory; correct the path")
+    return read_partition_directory(name.topic_partition, path.parent, path)
 
 
 def _settled_listing(directory: Path) -> _Listing:

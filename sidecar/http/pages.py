@@ -186,8 +186,7 @@ def status_json(model: StatusModel) -> dict[str, Any]:
 def _partition(figures: PartitionFigures) -> dict[str, Any]:
     status, extent = figures.status, figures.extent
     return {
-        "topic": status.topic_partition.topic,
-        "partition": status.topic_partition.partition,
+        **asdict(status.topic_partition),
         "state": state_of(figures),
         "archived_start_offset": extent.start_offset,
         "archived_end_offset": status.archived_end_offset,
@@ -209,9 +208,8 @@ def _partition(figures: PartitionFigures) -> dict[str, Any]:
 
 
 def _upload(upload: Upload) -> dict[str, Any]:
-    partition = upload.topic_partition
-    fields = {name: value for name, value in asdict(upload).items() if name != "topic_partition"}
-    return {"topic": partition.topic, "partition": partition.partition, **fields}
+    fields = asdict(upload)
+    return {**fields.pop("topic_partition"), **fields}
 
 
 class Access:

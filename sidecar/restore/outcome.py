@@ -114,8 +114,7 @@ class Unreadable:
             )
         )
         return {
-            "topic": self.topic_partition.topic,
-            "partition": self.topic_partition.partition,
+            **asdict(self.topic_partition),
             "lineage": self.lineage or None,
             "state": "stopped",
             "segments": 0,
@@ -173,8 +172,7 @@ class PartitionOutcome:
         plan, decisions, log = self.plan, self.decisions, self.log
         partition = plan.topic_partition
         return {
-            "topic": partition.topic,
-            "partition": partition.partition,
+            **asdict(partition),
             "lineage": plan.state.lineage.root,
             "state": self.state,
             "segments": len(plan.segments),

@@ -14,7 +14,6 @@ from sidecar.compaction.last_batches import LastBatches
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction.segments import SPLIT_BYTES
 from sidecar.compaction_strategy import Strategy
-from sidecar.discovery.partition_directory import read_partition_directory
 from sidecar.engine_ports import StageEngine
 from sidecar.errors import SettingsError
 from sidecar.logformat.batches import scan_file
@@ -24,10 +23,8 @@ from sidecar.logformat.names import (
     LOG_START_CHECKPOINT,
     META_PROPERTIES,
     PARTITION_METADATA,
-    DirectoryState,
     Suffix,
     file_name,
-    parse_directory_name,
 )
 from sidecar.model import PartitionFiles
 from sidecar.rewriting.job import CompactionFigures, CompactionJob, LogFile
@@ -61,17 +58,6 @@ class Compaction(CompactionFigures[LogFile]):
     survey: Survey
     left_alone: tuple[LogFile, ...]
     out: Path | None
-
-
-def named_partition(directory: Path) -> PartitionFiles:
-    """What a directory holds. Raises SettingsError if it is no partition directory, PartitionError if it cannot be read."""
-    path = directory.absolute()
-    name = parse_directory_name(path.name)
-    if name is None or name.state is not DirectoryState.LIVE:
-        raise SettingsError(f"{path}: expected a partition directory, <topic>-<number>; give a copy the broker's name")
-    if not path.is_dir():
-        raise SettingsError(f"{path}: no such directory; correct the path")
-    return read_partition_directory(name.topic_partition, path.parent, path)
 
 
 def compact_directory(

@@ -138,8 +138,7 @@ class Checking:
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "topic": self.log.topic_partition.topic,
-            "partition": self.log.topic_partition.partition,
+            **asdict(self.log.topic_partition),
             "directory": self.log.place,
             "snapshots": [asdict(snapshot) for snapshot in self.snapshots],
             "problem": self.problem,
@@ -168,7 +167,7 @@ class CheckReport:
 
 
 def check(
-    targets: Targets, engine: TaskEngine, forgetting: Forgetting, *, watcher: Watcher | None = None
+    targets: Targets[PartitionLog], engine: TaskEngine, forgetting: Forgetting, *, watcher: Watcher | None = None
 ) -> CheckReport:
     """Replay every partition from its log's start and compare at every snapshot, whatever its offset."""
     checkings = [Checking(log) for log in targets.partitions]

@@ -10,27 +10,19 @@ from typing import Final
 
 from sidecar.broker.log_dir_state import LogDirState, read_log_dir_state
 from sidecar.config.topic_filter import TopicFilter
-from sidecar.discovery.scan import distinct, scan_log_dirs
+from sidecar.discovery.scan import distinct
 from sidecar.engine_ports import TaskEngine
 from sidecar.errors import SettingsError
 from sidecar.host.log_dir_lock import LogDirLock, LogDirRefused
 from sidecar.host.placing import remove_leftovers
 from sidecar.logformat.names import parse_directory_name
-from sidecar.reporting.advice import advised
 from sidecar.reporting.progress import Watcher
 from sidecar.snapshots import Replay
 from sidecar.snapshots.folding import fold
 from sidecar.snapshots.heal_plan import Healing, HealPlan, HealReport, plan_healing
 from sidecar.snapshots.healer import Healer, HealWriter
 from sidecar.snapshots.jobs import Forgetting, PartitionJob
-from sidecar.snapshots.targets import (
-    NO_TOPIC,
-    disk_partition,
-    holds_segments,
-    misnamed_directories,
-    topics_of,
-    unmatched_patterns,
-)
+from sidecar.snapshots.targets import NO_TOPIC, holds_segments, log_dir_targets
 
 _BARE: Final = (
     "there is no snapshot: a broker that starts would write an empty one and forget all producers. heal creates "
@@ -75,10 +67,9 @@ def heal(
     with ExitStack() as resources:
         # Where one directory were locked under two names, closing one lock of the process would end the other.
         locks = {path: resources.enter_context(LogDirLock(path, read_only=dry_run)) for path in distinct(log_dirs)}
-        found = scan_log_dirs(list(locks), topics)
-        badly_named = misnamed_directories(list(locks))
+        found = log_dir_targets(list(locks), topics, compacted_elsewhere)
         # A broker that is new has no partitions, and its init container must end well; a pattern that fits none is a mistake.
-        if topics != TopicFilter() and not found.partitions and not found.problems and not badly_named:
+        if topics != TopicFilter() and not found.partitions and not found.problems:
             raise SettingsError(
                 f"{', '.join(map(str, log_dirs))}: no partition to heal: --topic and --exclude leave none "
                 f"(internal topics are never included)"
@@ -86,19 +77,18 @@ def heal(
         states = {path: _state_of(path) for path in locks}
         replayed = replace_empty or not dry_run
         healings: list[Healing] = []
-        for files in found.partitions:
-            log = disk_partition(files, compacted_elsewhere)
+        for log in found.partitions:
             healing = Healing(HealPlan(log))
             healings.append(healing)
             with healing.noting_problem():
-                log_start = states[files.log_dir].log_start.offset(files.topic_partition)
+                log_start = states[log.files.log_dir].log_start.offset(log.topic_partition)
                 healing.plan = plan_healing(
                     log, log_start, replace_empty=replace_empty, replace_corrupt=replace_corrupt, replayed=replayed
                 )
                 healing.note = _BARE if healing.plan.bare and not replayed else ""
             if not dry_run:
                 with healing.noting_problem():
-                    remove_leftovers(files.directory)
+                    remove_leftovers(log.files.directory)
         work: list[tuple[Healing, PartitionJob]] = []
         for healing in healings if replayed else ():
             with healing.noting_problem():
@@ -112,9 +102,7 @@ def heal(
             for healer, event in fold(healers, engine, watcher):
                 healer.take(event)
             writer.finish()
-    problems = (*(advised(problem.error) for problem in found.problems), *badly_named)
-    warnings = unmatched_patterns(topics, compacted_elsewhere, topics_of(found.partitions, found.problems))
-    return HealReport(tuple(healings), problems, dry_run, replay, warnings)
+    return HealReport(tuple(healings), found.problems, dry_run, replay, found.warnings)
 
 
 def _refuse_partition_directory(path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from producer_state.snapshot import CorruptSnapshot, read_rows
@@ -235,8 +235,7 @@ class HealReport:
 def _row(healing: Healing) -> dict[str, Any]:
     log = healing.plan.log
     return {
-        "topic": log.topic_partition.topic,
-        "partition": log.topic_partition.partition,
+        **asdict(log.topic_partition),
         "directory": log.place,
         "missing": list(healing.plan.missing),
         "log_end": healing.plan.log_end,

@@ -57,8 +57,7 @@ class Rebuilding:
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "topic": self.log.topic_partition.topic,
-            "partition": self.log.topic_partition.partition,
+            **asdict(self.log.topic_partition),
             "directory": self.log.place,
             "start_offset": self.start_offset,
             "from_snapshot": self.from_snapshot,
@@ -85,7 +84,7 @@ class RebuildReport:
 
 
 def rebuild(
-    targets: Targets,
+    targets: Targets[PartitionLog],
     out: Path,
     engine: TaskEngine,
     forgetting: Forgetting,

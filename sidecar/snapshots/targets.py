@@ -7,32 +7,33 @@ from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 from sidecar.clock import Clock
 from sidecar.config.topic_filter import TopicFilter
-from sidecar.discovery.partition_directory import read_partition_directory
+from sidecar.discovery.partition_directory import named_partition
 from sidecar.discovery.scan import ScanProblem, scan_log_dirs
 from sidecar.errors import PartitionError, SettingsError
-from sidecar.logformat.names import META_PROPERTIES, DirectoryState, Suffix, parse_directory_name, parse_file_name
+from sidecar.logformat.names import META_PROPERTIES, Suffix, parse_directory_name, parse_file_name
 from sidecar.model import PartitionFiles
 from sidecar.reporting.advice import advised
-from sidecar.snapshots.archived_partition import archived_partitions
+from sidecar.snapshots.archived_partition import ArchivedPartition, archived_partitions
 from sidecar.snapshots.disk_partition import DiskPartition
 from sidecar.snapshots.tasks import PartitionLog
 from sidecar.store_settings import StoreSettings
 
 NO_TOPIC: Final = TopicFilter(include=())
+LogT = TypeVar("LogT", bound=PartitionLog, covariant=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Targets:
+class Targets(Generic[LogT]):
     """Partitions in ascending order, and what could not be listed. `warnings` change no exit code.
 
     `single`: one partition directory was named, and nothing else. `directories`: those of a broker, which are only read.
     """
 
-    partitions: tuple[PartitionLog, ...]
+    partitions: tuple[LogT, ...]
     problems: tuple[str, ...]
     single: bool = False
     directories: tuple[Path, ...] = ()
@@ -44,7 +45,7 @@ def find_targets(
     topics: TopicFilter,
     *,
     compacted_elsewhere: TopicFilter = NO_TOPIC,
-) -> Targets:
+) -> Targets[DiskPartition]:
     """Each path is a partition directory, or a log dir with such directories in it, of which internal topics are passed over.
 
     Raises SettingsError for a path that is neither.
@@ -65,42 +66,47 @@ def find_targets(
             log_dirs.append(path)
             continue
         try:
-            partitions.append(_named_partition(path))
+            partitions.append(named_partition(path))
         except PartitionError as error:
             problems.append(advised(error))
-    found = scan_log_dirs(log_dirs, topics)
-    partitions += found.partitions
-    problems += [advised(problem.error) for problem in found.problems]
-    problems += misnamed_directories(log_dirs)
-    if not partitions and not problems:
+    targets = log_dir_targets(log_dirs, topics, compacted_elsewhere, partitions, problems)
+    if not targets.partitions and not targets.problems:
         selected = " whose topic is selected" if topics != TopicFilter() else ""
         raise SettingsError(
             f"{', '.join(map(str, paths))}: not a partition directory, and contains none{selected} (internal topics are "
             "skipped)"
         )
-    ascending = sorted(partitions, key=lambda files: files.topic_partition)
+    directories = tuple(path if path in log_dirs else _brokers_directory(path) for path in paths)
+    return replace(targets, single=len(paths) == 1 and not log_dirs, directories=directories)
+
+
+def log_dir_targets(
+    log_dirs: Sequence[Path],
+    topics: TopicFilter,
+    compacted_elsewhere: TopicFilter,
+    others: Sequence[PartitionFiles] = (),
+    problems: Sequence[str] = (),
+) -> Targets[DiskPartition]:
+    """The partitions of log dirs, and others that were listed already; with the problems of that, those of the log dirs."""
+    found = scan_log_dirs(log_dirs, topics)
+    partitions = sorted((*others, *found.partitions), key=lambda files: files.topic_partition)
     return Targets(
-        tuple(disk_partition(files, compacted_elsewhere) for files in ascending),
-        tuple(problems),
-        single=len(paths) == 1 and not log_dirs,
-        directories=tuple(path if path in log_dirs else _brokers_directory(path) for path in paths),
-        warnings=unmatched_patterns(topics, compacted_elsewhere, topics_of(partitions, found.problems)),
+        tuple(DiskPartition(files, compacted_elsewhere.accepts(files.topic_partition.topic)) for files in partitions),
+        (*problems, *(advised(problem.error) for problem in found.problems), *_misnamed_directories(log_dirs)),
+        warnings=_unmatched_patterns(topics, compacted_elsewhere, _topics_of(partitions, found.problems)),
     )
 
 
-def disk_partition(files: PartitionFiles, compacted_elsewhere: TopicFilter) -> DiskPartition:
-    """One partition, and what was said of its topic."""
-    return DiskPartition(files, compacted_elsewhere.accepts(files.topic_partition.topic))
-
-
-def archive_targets(settings: StoreSettings, clock: Clock, topics: TopicFilter) -> Targets:
+def archive_targets(settings: StoreSettings, clock: Clock, topics: TopicFilter) -> Targets[ArchivedPartition]:
     """The partitions of an archive. Raises StoreError."""
     found, problems = archived_partitions(settings, clock, replace(topics, internal=True).accepts)
     seen = {log.topic_partition.topic for log in found}
-    return Targets(tuple(found), tuple(problems), warnings=unmatched_patterns(topics, NO_TOPIC, seen))
+    return Targets(tuple(found), tuple(problems), warnings=_unmatched_patterns(topics, NO_TOPIC, seen))
 
 
-def unmatched_patterns(topics: TopicFilter, compacted_elsewhere: TopicFilter, seen: Collection[str]) -> tuple[str, ...]:
+def _unmatched_patterns(
+    topics: TopicFilter, compacted_elsewhere: TopicFilter, seen: Collection[str]
+) -> tuple[str, ...]:
     """What to tell of each pattern that fits none of the topics seen: it may be mistyped, or be about another broker."""
     asked = () if topics.include == TopicFilter().include else topics.include
     given = (
@@ -114,13 +120,13 @@ def unmatched_patterns(topics: TopicFilter, compacted_elsewhere: TopicFilter, se
     )
 
 
-def topics_of(partitions: Sequence[PartitionFiles], problems: Sequence[ScanProblem]) -> set[str]:
+def _topics_of(partitions: Sequence[PartitionFiles], problems: Sequence[ScanProblem]) -> set[str]:
     """Topics of which a partition was found, readable or not."""
     named = (problem.topic_partition for problem in problems if problem.topic_partition is not None)
     return {each.topic for each in (*(files.topic_partition for files in partitions), *named)}
 
 
-def misnamed_directories(log_dirs: Sequence[Path]) -> list[str]:
+def _misnamed_directories(log_dirs: Sequence[Path]) -> list[str]:
     """Warnings about directories that hold segments under a name that is no partition's: they are not read."""
     found: list[str] = []
     for log_dir in log_dirs:
@@ -145,14 +151,3 @@ def _brokers_directory(partition_directory: Path) -> Path:
     """The log dir around it, if it is one and not just any directory with a copy in it."""
     parent = partition_directory.absolute().parent
     return parent if (parent / META_PROPERTIES).exists() else partition_directory
-
-
-def _named_partition(path: Path) -> PartitionFiles:
-    path = path.absolute()
-    name = parse_directory_name(path.name)
-    if name is None or name.state is not DirectoryState.LIVE:
-        raise SettingsError(
-            f"{path}: holds segments, but its name is not that of a partition directory (expected "
-            "<topic>-<number>): give the copy the broker's name"
-        )
-    return read_partition_directory(name.topic_partition, path.parent, path)

@@ -8,6 +8,7 @@ from producer_state.table import ProducerTable
 from sidecar.compaction.last_batches import LastBatches
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction.segments import SPLIT_BYTES
+from sidecar.discovery.partition_directory import named_partition
 from sidecar.engine_ports import StageEngine
 from sidecar.logformat.checkpoints import read_offset_checkpoint
 from sidecar.logformat.indexes.transaction_index import read_transaction_index
@@ -18,7 +19,7 @@ from sidecar.logformat.names import (
     PARTITION_METADATA,
     parse_directory_name,
 )
-from sidecar.rewriting.directory import Compaction, compact_directory, named_partition
+from sidecar.rewriting.directory import Compaction, compact_directory
 from sidecar.rewriting.local_stages import LocalStages
 from sidecar.snapshots.jobs import Forgetting
 from tests.compaction.partitions import partition_in

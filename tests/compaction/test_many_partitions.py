@@ -13,9 +13,10 @@ import pytest
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction.segments import MIB, SegmentInput
 from sidecar.compaction_strategy import Strategy
+from sidecar.discovery.partition_directory import named_partition
 from sidecar.errors import CorruptFile, SidecarError, StagingFull, StoreUnavailable
 from sidecar.rewriting import packing
-from sidecar.rewriting.directory import compaction_job, named_partition
+from sidecar.rewriting.directory import compaction_job
 from sidecar.rewriting.job import CompactedOutput, CompactionJob, CompactionSource, LogFile
 from sidecar.rewriting.local_stages import LocalStages
 from sidecar.rewriting.packing import placed, rewriting_tasks, scan_tasks

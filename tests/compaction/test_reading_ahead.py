@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from sidecar.discovery.partition_directory import named_partition
 from sidecar.errors import CorruptFile
 from sidecar.rewriting import survey as surveying
-from sidecar.rewriting.directory import named_partition
 from sidecar.rewriting.job import LogFile
 from sidecar.rewriting.survey import survey
 from sidecar.snapshots.jobs import Forgetting

@@ -12,9 +12,10 @@ import pytest
 
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction_strategy import Strategy
+from sidecar.discovery.partition_directory import named_partition
 from sidecar.logformat.bodies.building import build_batch
 from sidecar.logformat.bodies.record import Record
-from sidecar.rewriting.directory import forecast, named_partition
+from sidecar.rewriting.directory import forecast
 from sidecar.rewriting.local_stages import LocalStages
 from sidecar.rewriting.what_if import KeptRecord, OtherWinners
 from sidecar.snapshots.jobs import Forgetting

@@ -12,11 +12,12 @@ from structlog.testing import capture_logs
 
 from sidecar.broker.log_dir_state import read_log_dir_state
 from sidecar.compaction.rules import CompactionRules
+from sidecar.discovery.partition_directory import named_partition
 from sidecar.errors import PartitionError
 from sidecar.host.listed_files import open_listed
 from sidecar.logformat.files import LazyFile, open_regular, read_regular
 from sidecar.model import FileIdentity
-from sidecar.rewriting.directory import compact_directory, named_partition
+from sidecar.rewriting.directory import compact_directory
 from sidecar.rewriting.local_stages import LocalStages
 from sidecar.runner.archive_loop import ArchiveLoop
 from sidecar.snapshots.jobs import Forgetting

@@ -19,9 +19,10 @@ import pytest
 from benchmarks.compaction_input import Shape, write_partition
 from benchmarks.segments import MIB, write_log_dir
 from sidecar.compaction.rules import CompactionRules
+from sidecar.discovery.partition_directory import named_partition
 from sidecar.logformat.batches import scan_file
 from sidecar.model import ObjectKey
-from sidecar.rewriting.directory import compact_directory, named_partition
+from sidecar.rewriting.directory import compact_directory
 from sidecar.rewriting.local_stages import LocalStages
 from sidecar.snapshots.jobs import Forgetting
 from sidecar.storage.source import FileSource

@@ -13,8 +13,9 @@ from sidecar.cli.options import GlobalOptions
 from sidecar.cli.output import print_answer
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction_strategy import Strategy
+from sidecar.discovery.partition_directory import named_partition
 from sidecar.randomness import SystemRandomness
-from sidecar.rewriting.directory import Compaction, compact_directory, forecast, named_partition
+from sidecar.rewriting.directory import Compaction, compact_directory, forecast
 from sidecar.rewriting.job import HASH_KEY_BYTES
 from sidecar.rewriting.what_if import write_others
 from sidecar.snapshots.jobs import Forgetting

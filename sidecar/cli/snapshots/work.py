@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from sidecar.snapshots.jobs import Forgetting
     from sidecar.snapshots.rebuild import RebuildReport
     from sidecar.snapshots.targets import Targets
+    from sidecar.snapshots.tasks import PartitionLog
 
 NEVER = "never"
 
@@ -84,7 +85,7 @@ def snapshot_settings(
 
 def snapshot_targets(
     settings: Settings, directories: list[Path] | None, archive: str | None, compacted: list[str] | None
-) -> Targets:
+) -> Targets[PartitionLog]:
     """The partitions to process. Raises SettingsError unless exactly one of directories and archive is given."""
     from sidecar.snapshots.targets import archive_targets, find_targets
 
