@@ -10,6 +10,8 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent import futures
+from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
@@ -30,6 +32,7 @@ from sidecar.reporting.health_reporter import ALL_CONDITIONS, Health, HealthRepo
 from sidecar.reporting.status_model import StatusModel
 from sidecar.runner.run_loop import RunLoop
 from sidecar.segment.reading import ReadSegment, read_segment
+from sidecar.threads import begun
 
 _log = structlog.get_logger(__name__)
 
@@ -98,7 +101,7 @@ def run(
     metrics.watch_work_dir("state", settings.run.state_path)
     metrics.watch_work_dir("staging", settings.compaction.staging_path)
 
-    def begun() -> None:
+    def is_ready() -> None:
         flags.starts += 1
         metrics.started(1)
         settled()
@@ -126,10 +129,10 @@ def run(
                 lambda: flags.may_restart and "first_check" in health.not_ready(),
             )
         )
-        worker = _Worker(loop)
-        worker.start()
-        _supervise(worker, health, metrics, status, flags, settings.run.drain_timeout_s, clock, reload, begun)
-        if worker.is_alive():
+        # An abandoned transfer must not hold the process.
+        worker = begun("loop", loop.run)
+        _supervise(worker, health, metrics, status, flags, settings.run.drain_timeout_s, clock, reload, is_ready)
+        if not worker.done():
             _log.error(
                 "drain_timed_out",
                 drain_timeout_s=settings.run.drain_timeout_s,
@@ -138,10 +141,11 @@ def run(
             # Without the interpreter's wait for its pools' threads.
             sys.stderr.flush()
             os._exit(EXIT_NOT_DRAINED)
-    if isinstance(worker.failure, SidecarError):
-        raise worker.failure
-    if worker.failure is not None:
-        _log.critical("crashed", error=repr(worker.failure), exc_info=worker.failure)
+    fault = worker.exception()
+    if isinstance(fault, SidecarError):
+        raise fault
+    if fault is not None:
+        _log.critical("crashed", error=repr(fault), exc_info=fault)
         return EXIT_CRASHED
     if reload is not None and reload.restart_due and not flags.is_ending():
         raise RestartDue
@@ -150,7 +154,7 @@ def run(
 
 
 def _supervise(
-    worker: _Worker,
+    worker: Future[None],
     health: Health,
     metrics: Metrics,
     status: StatusModel,
@@ -167,10 +171,10 @@ def _supervise(
         if metrics.store.calls_in_progress():
             health.beat()
         status.tick()
-        worker.join(seconds)
+        futures.wait([worker], seconds)
 
     is_settled = False
-    while worker.is_alive() and not flags.stop.is_set():
+    while not worker.done() and not flags.stop.is_set():
         wait(TICK_S)
         if not is_settled and not health.not_ready():
             is_settled = True
@@ -182,12 +186,12 @@ def _supervise(
             if reload.restart_due:
                 flags.stop.set()
                 flags.wake.set()
-    while worker.is_alive() and flags.may_restart and not flags.is_ending():
+    while not worker.done() and flags.may_restart and not flags.is_ending():
         wait(TICK_S)  # Its end is no hurry: to end the process for it would restart the container.
     if flags.is_ending():
         _log.info("draining", signal_number=flags.signal_number, drain_timeout_s=drain_timeout_s)
     deadline_s = clock.monotonic_s() + drain_timeout_s
-    while worker.is_alive() and (left_s := deadline_s - clock.monotonic_s()) > 0:
+    while not worker.done() and (left_s := deadline_s - clock.monotonic_s()) > 0:
         wait(min(TICK_S, left_s))
 
 
@@ -216,18 +220,3 @@ def signals(flags: Flags) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-class _Worker(threading.Thread):
-    """Runs the loop. A daemon thread: an abandoned transfer must not hold the process."""
-
-    def __init__(self, loop: RunLoop) -> None:
-        super().__init__(name="loop", daemon=True)
-        self._loop = loop
-        self.failure: BaseException | None = None
-
-    def run(self) -> None:
-        try:
-            self._loop.run()
-        except BaseException as error:  # noqa: BLE001 - handed to the main thread, which ends the process with it
-            self.failure = error

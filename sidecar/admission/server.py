@@ -19,7 +19,7 @@ import structlog
 from sidecar.admission.patch import patch
 from sidecar.clock import Clock, SystemClock
 from sidecar.errors import SettingsError
-from sidecar.http.bounded_server import BoundedServer, Clients
+from sidecar.http.bounded_server import BoundedServer, Clients, Discreet
 
 _log = structlog.get_logger(__name__)
 CLIENT_TIMEOUT_S: Final = 5.0
@@ -109,7 +109,7 @@ class WebhookServer(BoundedServer):
             self._context, self._loaded = context, changed
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(Discreet, BaseHTTPRequestHandler):
     server: WebhookServer
 
     def do_GET(self) -> None:
@@ -141,13 +141,6 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(HTTPStatus.INTERNAL_SERVER_ERROR, b"")
             return
         self._send(HTTPStatus.OK, answer.encode())
-
-    def version_string(self) -> str:
-        """The name without versions."""
-        return "tiered-sidecar"
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class names it so
-        _log.debug("http_request", line=format % args)
 
     def _send(self, status: HTTPStatus, body: bytes) -> None:
         self.send_response(status)

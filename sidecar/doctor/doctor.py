@@ -5,12 +5,10 @@ Areas are asked side by side, the checks of an area one after the other, none fo
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import Future, wait
+from concurrent.futures import wait
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar
 
 from sidecar.clock import Clock, SystemClock
 from sidecar.config import Settings
@@ -22,24 +20,9 @@ from sidecar.doctor.machine import machine_checks
 from sidecar.doctor.settings_rules import settings_checks
 from sidecar.doctor.store import store_checks
 from sidecar.errors import SidecarError
+from sidecar.threads import begun
 
 TIMEOUT_S = 30.0
-
-_Answer = TypeVar("_Answer")
-
-
-def _begun(name: str, work: Callable[[], _Answer]) -> Future[_Answer]:
-    """Work in a thread of its own that need not be waited for: a disk or a store may hang for ever."""
-    future: Future[_Answer] = Future()
-
-    def run() -> None:
-        try:
-            future.set_result(work())
-        except BaseException as error:  # noqa: BLE001 - raised in the thread that waits
-            future.set_exception(error)
-
-    threading.Thread(target=run, name=f"doctor-{name}", daemon=True).start()
-    return future
 
 
 def examine(
@@ -55,7 +38,9 @@ def examine(
         timeout_s: for each check. One that takes longer is a problem, and those that need it are not asked.
         cleaned: takes secrets out of a text.
     """
-    works = [_begun(area, partial(_examined, area, checks, clock, timeout_s)) for area, checks in areas.items()]
+    works = [
+        begun(f"doctor-{area}", partial(_examined, area, checks, clock, timeout_s)) for area, checks in areas.items()
+    ]
     wait(works)
     answers = [work.result() for work in works]
     findings = []
@@ -96,7 +81,7 @@ def _outcome(check: Check, timeout_s: float) -> Outcome | None:
             return problem(f"{error.filename or check.name}: {error.strerror or error}")
 
     try:
-        return _begun(check.name, ask).result(timeout_s)
+        return begun(f"doctor-{check.name}", ask).result(timeout_s)
     except TimeoutError:  # One of the check itself would be an OSError.
         return None
 

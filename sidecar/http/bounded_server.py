@@ -139,6 +139,18 @@ def _cut_off(clients: Iterable[socket.socket]) -> None:
             _log.debug("http_client_disconnected", error=str(error))
 
 
+class Discreet:
+    """Of a `BaseHTTPRequestHandler`: what the servers have in common."""
+
+    def version_string(self) -> str:
+        """The name without versions."""
+        return "tiered-sidecar"
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class names it so
+        """Requests of probes and scrapers matter only for debugging."""
+        _log.debug("http_request", line=format % args)
+
+
 class BoundedServer(ThreadingTCPServer):
     """Serves in a thread of its own until `close`. A context manager.
 

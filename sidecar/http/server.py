@@ -13,7 +13,7 @@ import structlog
 from sidecar.clock import Clock
 from sidecar.config import HttpSettings
 from sidecar.errors import SettingsError
-from sidecar.http.bounded_server import BoundedServer, Clients
+from sidecar.http.bounded_server import BoundedServer, Clients, Discreet
 from sidecar.http.pages import HEALTH_PATH, Answer, Pages, Request, plain
 from sidecar.metrics import Metrics
 from sidecar.reporting.health_reporter import Health
@@ -62,7 +62,7 @@ class HttpServer(BoundedServer):
             _log.error("http_request_failed", exc_info=True)
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(Discreet, BaseHTTPRequestHandler):
     server: HttpServer
     protocol_version = "HTTP/1.0"  # one request per connection: an idle client holds no thread
 
@@ -78,14 +78,6 @@ class _Handler(BaseHTTPRequestHandler):
         if status is HTTPStatus.NOT_IMPLEMENTED:
             status = HTTPStatus.METHOD_NOT_ALLOWED
         self._send(plain(status, status.phrase.lower()), with_body=getattr(self, "command", None) != "HEAD")
-
-    def version_string(self) -> str:
-        """The name without versions."""
-        return "tiered-sidecar"
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class names it so
-        """Requests of probes and scrapers matter only for debugging."""
-        _log.debug("http_request", line=format % args)
 
     def _answer(self) -> Answer:
         try:

@@ -10,12 +10,11 @@ are put to the store at hand.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
-from threading import Event, Thread
+from threading import Event
 from typing import Final, Protocol, runtime_checkable
 
 import structlog
@@ -43,6 +42,7 @@ from sidecar.storage.leftovers import DENIED_ADVICE, LIFECYCLE_ADVICE, list_uplo
 from sidecar.storage.race import Race
 from sidecar.storage.source import BytesSource
 from sidecar.storage.store_clock import PROBE_FOLDER, new_probe_folder
+from sidecar.threads import begun
 
 _BODY = b"tiered-sidecar capability probe"
 _PART_BYTES = 5 * MIB
@@ -310,21 +310,13 @@ def probing_store(
     Args:
         stop: set as soon as the probe has failed. Where it is set, a store that does not answer is not asked again.
     """
-    found: Future[dict[str, str]] = Future()
     probe = partial(
         probe_store, store, single_writer=single_writer, clock=clock, patience_s=patience_s, is_stopping=stop.is_set
     )
 
-    def ask() -> None:
-        try:
-            found.set_result(probe())
-        except BaseException as error:  # noqa: BLE001 - who waits raises it
-            found.set_exception(error)
-            stop.set()
-
     probe(questions=1)
-    # A pool would be waited for at the interpreter's end, too.
-    Thread(target=ask, name="probe", daemon=True).start()
+    found = begun("probe", probe)
+    found.add_done_callback(lambda done: None if done.exception() is None else stop.set())
     try:
         yield found.result
     except SidecarError:
