@@ -22,6 +22,7 @@ from sidecar.storage.checksums import from_text, to_text
 from sidecar.storage.key_prefix import KeyPrefix
 from sidecar.storage.retry import Retrier, StoreAnswers
 from sidecar.storage.s3.errors import StoreRequest, translating
+from sidecar.storage.s3.models import ModelLoader
 from sidecar.storage.store_clock import milliseconds_of
 from sidecar.store_settings import ChecksumMode, S3Settings
 
@@ -114,6 +115,8 @@ def make_client(settings: S3Settings) -> S3Client:
     try:
         core = botocore.session.get_session()
         core.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=time_of)
+        search_paths = core.get_component("data_loader").search_paths
+        core.register_component("data_loader", ModelLoader(search_paths, include_default_search_paths=False))
         if settings.profile is not None:
             core.set_config_variable("profile", settings.profile)
         if settings.key_files:
