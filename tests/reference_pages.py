@@ -18,6 +18,7 @@ from sidecar.cli.app import app
 from sidecar.cli.options import OPTION_NAMES
 from sidecar.compactor.topic_counts import RawReason
 from sidecar.config.environment import variable_of
+from sidecar.config.meanings import meanings
 from sidecar.config.model import Settings
 from sidecar.config.paths import Setting, alternatives, section_of, walk
 from sidecar.metrics import Metrics
@@ -292,7 +293,7 @@ def _entries(setting: Setting) -> list[str]:
 def _setting_row(setting: Setting, *, with_reload: bool = False) -> str:
     default = setting.field.get_default()
     shown = "required" if default is PydanticUndefined else f"`{json.dumps(default, default=str, ensure_ascii=False)}`"
-    meaning = _cell(setting.field.description or "")
+    meaning = _cell(meanings(setting.section)[setting.path.rpartition(".")[2]])
     reload = f" {'yes' if setting.is_reloadable else 'no'} |" if with_reload else ""
     return f"| `{setting.path}` | {_cell(_type_of(setting))} | {_cell(shown)} |{reload} {meaning} |"
 

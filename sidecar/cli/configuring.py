@@ -129,8 +129,10 @@ def schema(options: GlobalOptions) -> int:
     import sys
 
     from sidecar.config import Settings
+    from sidecar.config.meanings import DescribedSchema
 
-    sys.stdout.write(json.dumps(Settings.model_json_schema(), indent=None if options.json else 2) + "\n")
+    described = Settings.model_json_schema(schema_generator=DescribedSchema)
+    sys.stdout.write(json.dumps(described, indent=None if options.json else 2) + "\n")
     return 0
 
 

@@ -11,9 +11,7 @@ from typing import Any
 from pydantic import BaseModel, SecretStr, ValidationError
 from pydantic_core import ErrorDetails
 
-from sidecar.config.client_properties import CONNECTION, read_client_properties
 from sidecar.config.environment import read_environment, variable_of
-from sidecar.config.file import read_settings_file
 from sidecar.config.model import Settings
 from sidecar.config.paths import all_sections, all_settings, did_you_mean, value_at
 from sidecar.config.secrets import REDACTED, Secrets, without_credentials
@@ -100,12 +98,16 @@ def load_settings(
     tree: dict[str, Any] = {}
     sources: dict[str, str] = {}
     if config_file is not None:
+        from sidecar.config.file import read_settings_file  # loads yaml
+
         _merge(tree, sources, _flattened(read_settings_file(config_file)), dict.fromkeys([""], str(config_file)))
     if environment is not None:
         values, names = read_environment(environment)
         _merge(tree, sources, values, names)
     unused: tuple[str, ...] = ()
     if client_properties is not None:
+        from sidecar.config.client_properties import read_client_properties
+
         properties = read_client_properties(client_properties)
         unused = properties.unused
         _forget_identity(tree, sources)
@@ -122,7 +124,7 @@ def load_settings(
 
 
 def _forget_identity(tree: dict[str, Any], sources: dict[str, str]) -> None:
-    prefixes = tuple(f"{CONNECTION}.{name}_" for name in ("security", "ssl", "sasl"))
+    prefixes = tuple(f"broker.connection.{name}_" for name in ("security", "ssl", "sasl"))
     for path in [path for path in sources if path.startswith(prefixes)]:
         del sources[path], tree["broker"]["connection"][path.rpartition(".")[2]]
 

@@ -19,10 +19,11 @@ from sidecar.store_settings import ReloadMark
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One leaf of the model."""
+    """One leaf of the model. `section`: which it is defined in."""
 
     path: str
     field: FieldInfo
+    section: type[BaseModel]
 
     @property
     def is_secret(self) -> bool:
@@ -91,7 +92,7 @@ def walk(model: type[BaseModel], prefix: str = "") -> Iterator[Setting]:
         if section is not None:
             yield from walk(section, f"{prefix}{name}.")
         else:
-            yield Setting(f"{prefix}{name}", field)
+            yield Setting(f"{prefix}{name}", field, model)
 
 
 def section_of(field: FieldInfo) -> type[BaseModel] | None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from sidecar.cli.kubernetes import Host
 from sidecar.config import Settings
+from sidecar.config.meanings import DescribedSchema
 
 _TEXTS = {"type": "array", "items": {"type": "string", "minLength": 1}}
 _MOUNTS = {
@@ -128,7 +129,7 @@ _OPEN = {"labels"}
 
 def values_schema(values: Mapping[str, Any]) -> dict[str, Any]:
     """The schema, refusing what the chart does not know."""
-    settings = _of_the_chart(Settings.model_json_schema())
+    settings = _of_the_chart(Settings.model_json_schema(schema_generator=DescribedSchema))
     definitions = settings.pop("$defs")
     schema = _of_value({name: value for name, value in values.items() if name != "settings"}, "")
     schema["properties"]["settings"] = settings

@@ -12,6 +12,7 @@ import pytest
 from botocore.utils import parse_timestamp
 from pydantic import SecretStr, ValidationError
 
+from sidecar.config.meanings import DescribedSchema
 from sidecar.errors import ObjectExists, SettingsError
 from sidecar.model import ObjectKey
 from sidecar.ports import ObjectFacts
@@ -76,7 +77,7 @@ def test_secrets_do_not_show() -> None:
 
 
 def test_every_setting_has_a_description() -> None:
-    schema = StoreSettings.model_json_schema()
+    schema = StoreSettings.model_json_schema(schema_generator=DescribedSchema)
     sections = [schema, *(schema["$defs"][name] for name in ("S3Settings", "RetrySettings"))]
     for section in sections:
         assert [name for name, field in section["properties"].items() if not field.get("description")] == []
