@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from crc32c import crc32c
 
@@ -16,7 +16,6 @@ from sidecar.logformat.batches import BatchColumns, SegmentScanner
 from sidecar.logformat.headers import LARGEST_POSITION
 from sidecar.logformat.indexes import offset_index, time_index, transaction_index
 from sidecar.logformat.indexes.offset_index import OffsetIndexCheck
-from sidecar.logformat.indexes.rebuild import BuiltIndexes
 from sidecar.logformat.indexes.time_index import TimeIndexCheck
 from sidecar.logformat.indexes.transaction_index import TransactionIndexCheck
 from sidecar.logformat.indexes.verdict import IndexState
@@ -26,6 +25,9 @@ from sidecar.model import ArchivedSegment, PartName
 from sidecar.ports import MIB, ObjectStore
 from sidecar.segment.archived_objects import read_parts
 from sidecar.storage.checksums import hex_text
+
+if TYPE_CHECKING:
+    from sidecar.logformat.indexes.rebuild import BuiltIndexes
 
 WINDOW_BYTES: Final = MIB
 """What was read is checked while it is in the processor's cache."""

@@ -78,19 +78,23 @@ def _check_log(
             yield Problem(ProblemKind.MISSING_OBJECT, key, "vanished while it was read")
 
 
-def _check_head(store: ObjectStore, key: ObjectKey, size_bytes: int, checksum: int | None) -> Problem | None:
+def _check_head(store: ObjectStore, key: ObjectKey, size_bytes: int, checksum: int) -> Problem | None:
     facts = store.head(key)
     if facts is None:
-        return Problem(ProblemKind.MISSING_OBJECT, key, "committed, but not in the store")
+        return _missing(key)
     if facts.size_bytes != size_bytes:
-        return Problem(
-            ProblemKind.SIZE_MISMATCH,
-            key,
-            f"has {facts.size_bytes} bytes in the store, but the commit says {size_bytes}",
-        )
-    if checksum is not None and facts.crc32c not in {None, checksum}:
+        return _size_problem(key, str(facts.size_bytes), size_bytes)
+    if facts.crc32c not in {None, checksum}:
         return _checksum_problem(key, facts.crc32c or 0, checksum, "as the store reports")
     return None
+
+
+def _missing(key: str) -> Problem:
+    return Problem(ProblemKind.MISSING_OBJECT, key, "committed, but not in the store")
+
+
+def _size_problem(key: str, found: str, committed: int) -> Problem:
+    return Problem(ProblemKind.SIZE_MISMATCH, key, f"has {found} bytes in the store, but the commit says {committed}")
 
 
 def _checksum_problem(key: str, found: int, committed: int, how: str) -> Problem:
@@ -159,12 +163,12 @@ def _check_indexes(
     """The parts that are as committed and, if `deep`, readable; and what is wrong with the others."""
     key = below(root, segment.indexes_key)
     size_bytes = indexes_size_bytes(segment)
-    if problem := _check_head(store, key, size_bytes, None):
-        return {}, [problem]
     try:
-        data = store.read(key, 0, size_bytes)
+        data = store.read(key, 0, size_bytes + 1)  # that byte shows a longer object, without a request for its size
     except ObjectMissing:
-        return {}, [Problem(ProblemKind.MISSING_OBJECT, key, "vanished while it was read")]
+        return {}, [_missing(key)]
+    if len(data) != size_bytes:
+        return {}, [_size_problem(key, "more" if len(data) > size_bytes else str(len(data)), size_bytes)]
     parts: dict[PartName, bytes] = {}
     problems: list[Problem] = []
     for part in segment.parts[1:]:
