@@ -108,9 +108,9 @@ def complete(checkpoint: LeaderEpochs | None, batches: LeaderEpochs, base_offset
     """The epochs of a log whose checkpoint is missing or begins above the segment at `base_offset`.
 
     `batches` are the epochs that the segment's batches show from the first one on (`BuiltIndexes.epochs_from_base`).
-    A checkpoint that covers the base is returned as it is; also where no batch shows an epoch: message formats below v2 have
-    none, and of a segment that a cleaner has emptied none is left. A broker's own tiering, too, takes the map of such a segment
-    from its checkpoint, which begins at the log start.
+    A checkpoint that covers the base is returned as it is, and also where no batch shows an epoch. Batches of message formats
+    below v2 have none, and a cleaner may leave no batch. A broker's own tiering takes the map of such a segment from its
+    checkpoint, too, which begins at the log start.
     """
     checkpoint = checkpoint or LeaderEpochs()
     if checkpoint.covers(base_offset) or not batches.entries:
