@@ -242,12 +242,12 @@ def test_a_disk_that_fills_up_says_what_stays(tmp_path: Path, monkeypatch: pytes
     )
     with monkeypatch.context() as patch:
         patch.setattr("sidecar.restore.restore.fetch_segment", _finds_the_disk_full)
-        with pytest.raises(StagingFull, match=rf"no space left.*run the same command again.*{stays}"):
+        with pytest.raises(StagingFull, match=rf"(?s)no space left.*run the same command again.*{stays}"):
             restore(archived(), CLOCK, request)
     usage = shutil.disk_usage(log_dir)
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=1000))
-        with pytest.raises(StagingFull, match=rf"1000 are free.*--partition N.*{stays}"):
+        with pytest.raises(StagingFull, match=rf"(?s)1000 are free.*--partition N.*{stays}"):
             restore(archived(), CLOCK, request)
     fewer = restore(archived(), CLOCK, replace(request, partitions=(1,)))
     assert (fewer.exit_code, fewer.unfinished) == (0, ["orders-0.restoring"])
@@ -261,7 +261,7 @@ def test_a_store_that_fails_in_the_middle_says_what_stays(tmp_path: Path) -> Non
             raise StoreUnavailable(f"{key}: no answer")
 
     log_dir = own_log_dir(tmp_path)
-    with pytest.raises(StoreUnavailable, match=r"no answer.*orders-0\.restoring in .* stays, and no broker starts"):
+    with pytest.raises(StoreUnavailable, match=r"(?s)no answer.*orders-0\.restoring in .* stays, and no broker starts"):
         restored(archived(before=failing), log_dir, "orders")
 
 
