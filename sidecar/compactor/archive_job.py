@@ -8,12 +8,12 @@ from typing import Protocol
 
 from sidecar import __version__
 from sidecar.archive.commit import Writer
-from sidecar.archive.state import PartitionState
+from sidecar.archive.state import PartitionState, newest_strategy
 from sidecar.clock import HasClock
 from sidecar.compactor.archive.compactor import ArchiveCompactor
 from sidecar.compactor.archive.plan import CompactionRequest, PartitionCompaction
 from sidecar.compactor.candidate_queue import Compacting, DeletionUnnoted, LedPartition
-from sidecar.compactor.topic_rule import require_rule, rules_of, topic_rule
+from sidecar.compactor.topic_rule import TopicRule, require_rule, rules_of, strategy_refusal, topic_rule
 from sidecar.config import CompactionPolicy, Settings
 from sidecar.engine_ports import CompactionEngines
 from sidecar.errors import Fenced
@@ -68,15 +68,21 @@ class ArchiveJobs:
 
     def _is_declared(self, one: Compacting) -> bool:
         """Whether the settings or the topic's config give the strategy that the partition is to be compacted by."""
-        topic = one.led.topic_partition.topic
-        rule = topic_rule(self.settings.compaction, topic, self.tools.facts.policy(topic))
+        rule = self._rule_of(one)
         if rule.policy is None or not rule.is_declared:
             return False
         return (rule.policy.strategy, rule.policy.header) == (one.policy.strategy, one.policy.header)
 
+    def _rule_of(self, one: Compacting) -> TopicRule:
+        topic = one.led.topic_partition.topic
+        return topic_rule(self.settings.compaction, topic, self.tools.facts.policy(topic))
+
     def _confirm_one(self, one: Compacting, decided: PartitionState) -> None:
         """Raises RuleChanged, and what `_confirm` raises."""
-        require_rule(one.led.topic_partition, one.policy, self.policy_of(one.led.topic_partition.topic))
+        partition = one.led.topic_partition
+        # What declared a change of the strategy may have been removed since the job began.
+        refusal = strategy_refusal(self._rule_of(one), newest_strategy(decided))
+        require_rule(partition, one.policy, self.policy_of(partition.topic), refusal)
         self._confirm(one.led, decided)
 
     def _confirm(self, led: LedPartition, decided: PartitionState) -> None:

@@ -2,33 +2,39 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
+from sidecar.archive.state import PartitionState, newest_strategy
 from sidecar.broker.files import FileBrokerFacts
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction_strategy import Strategy
-from sidecar.compactor.archive.plan import CompactionRequest
+from sidecar.compactor.archive.plan import CompactionRequest, PartitionCompaction
 from sidecar.compactor.archive_job import ArchiveJobs
-from sidecar.compactor.candidate_queue import Compacting, Look
-from sidecar.compactor.topic_rule import TopicRules
+from sidecar.compactor.candidate_queue import Compacting, LedPartition, Look
+from sidecar.compactor.topic_rule import RuleChanged, TopicRules
 from sidecar.config import Settings
 from sidecar.config.topic_filter import TopicFilter
 from sidecar.discovery.scan import scan_log_dirs
 from sidecar.errors import PartitionError
 from sidecar.rewriting.local_stages import LocalEngines
 from sidecar.runner.archive_loop import ArchiveLoop
+from sidecar.runner.context import RunContext
 from sidecar.topic_policy import TopicPolicy
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.archives import NOW_MS, compactor, only_state, use
 from tests.pipeline.rig import copy_partitions, tools_for
 
+BY_HEADER = CompactionRules(NOW_MS, strategy=Strategy.HEADER, header="v")
 BY_OFFSET = TopicPolicy(cleanup_policy=frozenset({"compact"}), compaction_strategy="offset")
 
 
@@ -40,6 +46,63 @@ class Reported(FileBrokerFacts):
     def policy(self, topic: str) -> TopicPolicy:
         """See `BrokerFacts`."""
         return self.reported
+
+
+@dataclass(frozen=True)
+class Orders:
+    """An archived partition, next to a sidecar that leads it."""
+
+    tools: RunContext
+    settings: Settings
+    facts: Reported
+    store: MemoryStore
+    led: LedPartition
+    directory: Path
+
+    @property
+    def state(self) -> PartitionState:
+        return only_state(self.store)
+
+    def compact_by_hand(self, rules: CompactionRules) -> None:
+        (result,) = compactor(self.store, self.directory).compact([CompactionRequest(self.led.root, rules)])
+        assert result.error is None
+
+    def compact_in_run(self, before_commit: Callable[[], object] = lambda: None) -> PartitionCompaction:
+        """`before_commit`: called right before the last checks."""
+        rules = TopicRules(self.settings.compaction, self.facts.policy)
+        policy = rules.policy_of("orders")
+        assert policy is not None
+        calls = count()
+
+        def is_cut_off() -> bool:
+            """Asked before the rewrite, before the upload, and right before the commit."""
+            if next(calls) == 2:
+                before_commit()
+            return False
+
+        work = Compacting(self.led, policy, Look(self.store, self.store.clock)(self.led, policy))
+        (result,) = ArchiveJobs(self.settings, self.tools, LocalEngines(), rules.policy_of, is_cut_off)([work])
+        return result
+
+
+@contextmanager
+def archived_orders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compaction: dict[str, Any], reported: TopicPolicy
+) -> Iterator[Orders]:
+    log_dir, store = copy_partitions(tmp_path, "orders-0"), MemoryStore(ManualClock(NOW_MS))
+    use(monkeypatch, store)
+    settings = Settings.model_validate(
+        {
+            "store": {"url": str(tmp_path / "archive")},
+            "compaction": {**compaction, "staging_dir": str(tmp_path / "work")},
+        }
+    )
+    facts = Reported([log_dir], assume_leader=True)
+    facts.reported = reported
+    with tools_for(log_dir, store, tmp_path / "state") as tools:
+        tools = replace(tools, facts=facts)
+        (led,) = ArchiveLoop(tools, partial(scan_log_dirs, [log_dir], TopicFilter(("orders",)))).run_once().led
+        yield Orders(tools, settings, facts, store, led, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -55,40 +118,45 @@ class Reported(FileBrokerFacts):
 def test_a_default_does_not_change_the_strategy_of_an_archive(
     compaction: dict[str, Any], reported: TopicPolicy, changes: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    log_dir, store = copy_partitions(tmp_path, "orders-0"), MemoryStore(ManualClock(NOW_MS))
-    use(monkeypatch, store)
-    settings = Settings.model_validate(
-        {
-            "store": {"url": str(tmp_path / "archive")},
-            "compaction": {**compaction, "staging_dir": str(tmp_path / "work")},
-        }
-    )
-    facts = Reported([log_dir], assume_leader=True)
-    facts.reported = reported
-    with tools_for(log_dir, store, tmp_path / "state") as tools, capture_logs() as logs:
-        tools = replace(tools, facts=facts)
-        (led,) = ArchiveLoop(tools, partial(scan_log_dirs, [log_dir], TopicFilter(("orders",)))).run_once().led
-        rules = CompactionRules(NOW_MS, strategy=Strategy.HEADER, header="v")
-        (first,) = compactor(store, tmp_path).compact([CompactionRequest(led.root, rules)])
-        assert first.error is None
-        before = only_state(store)
-        policy = TopicRules(settings.compaction, facts.policy).policy_of("orders")
-        assert policy is not None
-        work = Compacting(led, policy, Look(store, store.clock)(led, policy))
-        (result,) = ArchiveJobs(
-            settings, tools, LocalEngines(), TopicRules(settings.compaction, facts.policy).policy_of
-        )([work])
+    with archived_orders(tmp_path, monkeypatch, compaction, reported) as orders, capture_logs() as logs:
+        orders.compact_by_hand(BY_HEADER)
+        before = orders.state
+        result = orders.compact_in_run()
     warned = [log for log in logs if log["event"] == "compaction_changes_strategy"]
     assert [(log["log_level"], log["old"], log["new"]) for log in warned] == [
         ("warning", "header 'v'", "offset")
     ] * changes
     if changes:
         assert result.error is None
-        clean = only_state(store).clean
+        clean = orders.state.clean
         assert clean is not None
         assert clean.strategy == "offset"
     else:
         assert isinstance(result.error, PartitionError)  # The worker sets the partition aside, with this reason.
         assert "its newest compaction used strategy header 'v', this one would use offset" in str(result.error)
         assert "Set it in the topic's entry of compaction.topics" in str(result.error)
-        assert only_state(store) == before
+        assert orders.state == before
+
+
+def test_a_strategy_that_is_declared_no_more_commits_no_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with archived_orders(tmp_path, monkeypatch, {"topics": ["orders"]}, BY_OFFSET) as orders:
+        orders.compact_by_hand(BY_HEADER)
+        before = orders.state
+        result = orders.compact_in_run(lambda: setattr(orders.facts, "reported", TopicPolicy()))
+        assert isinstance(result.error, RuleChanged)
+        assert "the newest compaction used strategy header 'v', this one would use offset" in str(result.error)
+        assert orders.state == before
+
+
+def test_a_default_does_not_follow_on_a_strategy_that_was_committed_since_the_job_began(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with archived_orders(tmp_path, monkeypatch, {"topics": ["orders"]}, TopicPolicy()) as orders:
+        orders.compact_by_hand(CompactionRules(NOW_MS))
+        segments = orders.state.segments
+        # It changes no segment: only the commit says by which strategy all of them are clean now.
+        result = orders.compact_in_run(lambda: orders.compact_by_hand(BY_HEADER))
+        assert isinstance(result.error, PartitionError)
+        assert "its newest compaction used strategy header 'v', this one would use offset" in str(result.error)
+        assert orders.state.segments == segments
+        assert newest_strategy(orders.state) == BY_HEADER.in_use
