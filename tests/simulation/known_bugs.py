@@ -18,7 +18,8 @@ from sidecar.commits.commit_window import CommitWindow
 from sidecar.commits.stored_commits import StoredCommits
 from sidecar.compactor import before_upload, gc
 from sidecar.compactor.before_upload import BeforeUpload, CopyGroup
-from sidecar.errors import ObjectExists
+from sidecar.errors import ObjectExists, PartitionError
+from sidecar.logformat.leader_epochs import LeaderEpochs, complete
 from sidecar.model import ObjectKey, PartitionFiles, SegmentFiles
 from sidecar.partition import copy_task
 from sidecar.partition.facts import PartitionFacts
@@ -32,6 +33,7 @@ from sidecar.segment import prepare
 from sidecar.segment.bundle import PreparedSegment
 from sidecar.segment.reading import SegmentReading
 from sidecar.topic_policy import TopicPolicy
+from tests.simulation import reading
 from tests.simulation.link import SimLink
 from tests.simulation.volume import MemoryJournal
 
@@ -130,6 +132,15 @@ def _judged_without_policy(*given: Any) -> Seam:
 
 _judge_local_log = continuity.judge_local_log
 
+
+def _complete_or_refused(checkpoint: LeaderEpochs | None, batches: LeaderEpochs, base_offset: int) -> LeaderEpochs:
+    """No segment without the leader epoch at its base."""
+    found = complete(checkpoint, batches, base_offset)
+    if not found.covers(base_offset):
+        raise PartitionError(f"no leader epoch is known at offset {base_offset}")
+    return found
+
+
 KNOWN_BUGS: Final[dict[str, Bug]] = {
     # An error after the put was sent was taken for a commit that failed, and its objects were deleted.
     "commit-discard": Bug(
@@ -182,7 +193,7 @@ KNOWN_BUGS: Final[dict[str, Bug]] = {
     # Pins were released before anything of them was archived.
     "pins-released": Bug("pin-released", ((pinned_log, "_taken", lambda _segments, _files: ()),), 500, 329),
     # What only a pin has was released where the archive ends inside of it.
-    "pinned-not-cut": Bug("pin-released", ((pinned_log, "_above_archive", _whole_above_archive),), 10_000, 3365),
+    "pinned-not-cut": Bug("pin-released", ((pinned_log, "_above_archive", _whole_above_archive),), 10_000, 23935),
     # Offsets were recorded as lost by an old answer of the broker, though a pinned segment has them.
     "lost-by-an-old-answer": Bug(
         "lost-while-pinned", ((PinnedLog, "plannable", _plannable_below_the_log_start),), 10_000, 11319462
@@ -213,6 +224,8 @@ KNOWN_BUGS: Final[dict[str, Bug]] = {
     "cleaned-by-another-broker": Bug(
         "not-archived", ((continuity, "judge_local_log", _judged_without_policy),), 10_000, 5096
     ),
+    # A segment that a cleaner had emptied stopped its partition, where DeleteRecords had moved the log start into it.
+    "emptied-around-the-log-start": Bug("not-archived", ((reading, "complete", _complete_or_refused),), 10_000, 3599),
     # A descriptor was kept for each segment.
     "descriptor-kept": Bug("descriptor-leak", ((PreparedSegment, "close", _nothing),), 5),
 }
