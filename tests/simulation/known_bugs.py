@@ -161,7 +161,7 @@ KNOWN_BUGS: Final[dict[str, Bug]] = {
         "appended-to-fork",
         ((archive_view, "require_continuation", _nothing), (continuity, "require_continuation", _nothing)),
         1_000,
-        392,
+        519,
     ),
     # The journal forgot under which number a commit was sent that may still arrive.
     "number-forgotten": Bug("live-object-missing", ((MemoryJournal, "committing", _nothing),), 2_000, 1148),
@@ -219,7 +219,9 @@ KNOWN_BUGS: Final[dict[str, Bug]] = {
     # What a cleaner had taken from the end of a segment was recorded as lost.
     "cleaned-tail-lost": Bug("false-loss", ((prepare, "lost_tail", _lost_tail_in_any_case),), 500, 254),
     # A directory was believed while a cleaner replaced segments in it: what had no name then was passed over.
-    "swap-believed": Bug("other-content", ((partition_archiver, "plan_partition", _plan_during_a_swap),), 1_000, 565),
+    "swap-believed": Bug(
+        "other-content", ((partition_archiver, "plan_partition", _plan_during_a_swap),), 1_000, 15000161
+    ),
     # A log was taken for another because a cleaner had changed the replica that was archived, and not this one.
     "cleaned-by-another-broker": Bug(
         "not-archived", ((continuity, "judge_local_log", _judged_without_policy),), 10_000, 5096

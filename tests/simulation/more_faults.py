@@ -447,6 +447,18 @@ def _with_changes_before_listings(random: Random, schedule: Schedule) -> Schedul
     return inserted(random, schedule, *(change() for _ in range(random.randint(1, 3))))
 
 
+def _with_losses_before_the_first_commit(random: Random, schedule: Schedule) -> Schedule:
+    """Retention takes what only pins have, the store cannot be read when that is seen, and the process ends."""
+    if random.random() < 0.94:
+        return schedule
+    no_upload, nothing = (Fault("StoreUnavailable", operation, "", 0, 50) for operation in ("upload", ""))
+    appends = [Append(random.randrange(2**32), random.randint(2, 7)) for _ in "abc"]
+    taken = (Retention(0, random.choice((1, 2, 9))), Retention(1, random.choice((1, 2, 9))))
+    between: tuple[Step, ...] = (Restart(None, stops=random.random() < 0.4),) if random.random() < 0.8 else ()
+    begin = (appends[0], Round(faults=(no_upload,)), appends[1], *taken, Round(faults=(nothing,)), *between, appends[2])
+    return replace(schedule, steps=(*begin, Round(), *schedule.steps))
+
+
 MORE_FAULTS: Final[dict[str, Add]] = {
     "groups": _with_groups,
     "limits": _with_limits,
@@ -475,5 +487,6 @@ MORE_FAULTS: Final[dict[str, Add]] = {
     "cleaners": _with_cleaners,
     "files alone": _with_files_alone,
     "changes before listings": _with_changes_before_listings,
+    "losses before the first commit": _with_losses_before_the_first_commit,
 }
 """By the name of the stream."""

@@ -28,9 +28,13 @@ class PinWatch:
 
     _pinned: dict[tuple[int, TopicPartition], tuple[_Leadership, list[SegmentFiles]]] = field(default_factory=dict)
 
-    def forget(self, broker: int) -> None:
-        """Its sidecar may release pins: the broker spoke from the past, or a disk is nearly full or gone, or has lost a file."""
-        self._pinned = {key: found for key, found in self._pinned.items() if key[0] != broker}
+    def forget(self, broker: int, partition: TopicPartition | None = None) -> None:
+        """Its sidecar may release pins: the broker spoke from the past, or a disk is nearly full or gone, or has lost a file.
+
+        `partition`: only of this one.
+        """
+        is_kept = {key: key[0] != broker or partition not in (None, key[1]) for key in self._pinned}
+        self._pinned = {key: found for key, found in self._pinned.items() if is_kept[key]}
 
     def check(
         self,

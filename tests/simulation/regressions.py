@@ -13,6 +13,7 @@ from tests.simulation.schedule import (
     Compact,
     CompactArchive,
     Jump,
+    LoseFile,
     Meanwhile,
     NewLeader,
     Recreate,
@@ -339,5 +340,21 @@ REGRESSIONS: Final[dict[str, Schedule]] = {
         ),
         shape=LogShape(roll_batches=(3, 1)),
         compacts=True,
+    ),
+    # Of the model: of two partitions that stop at a gap, each round tries one.
+    "two partitions stop at a gap, and the queue takes one segment": Schedule(
+        seed=14001148,
+        steps=(
+            Append(seed=1052694776, batches=7, partition=1),
+            NewLeader(fetches=False, partition=1),
+            Append(seed=911982897, batches=4),
+            Append(seed=604949962, batches=3),
+            LoseFile(broker=1, number=3),
+            NewLeader(fetches=False),
+            Round(meanwhile=Meanwhile(call=4, steps=(LoseFile(broker=1, number=6, partition=1),))),
+        ),
+        partitions=3,
+        max_queue=1,
+        records_lost=False,
     ),
 }

@@ -24,6 +24,7 @@ from sidecar.compactor.candidate_queue import LedPartition
 from sidecar.compactor.gc import GcTask
 from sidecar.errors import CommitRefused, CoverageHole, LineageUnknown, SidecarError
 from sidecar.model import ObjectKey, TopicPartition
+from sidecar.partition import wait_reason
 from sidecar.partition.domain_events import DeletedRecordsUnknown, DomainEvent, OffsetsLost, PinReleased
 from sidecar.partition.status import PartitionOutcome
 from sidecar.runner.checks import CycleReport
@@ -201,7 +202,7 @@ class World:
         roots = {cluster.topic_partition: cluster.lineage.root for cluster in self.partitions}
         self._deletions.forget((broker, roots[event.topic_partition]) for broker, event in unknown)
         sidecar, report = self._beside(step.broker), self._report
-        if report is None or step.meanwhile is not None or self._is_disturbed(sidecar):
+        if report is None or step.meanwhile is not None or sidecar.facts.is_away or self._may_release(sidecar):
             return
         outcomes = {found.files.topic_partition: found for found in (*report.backed_off, *report.outcomes)}
         for cluster in self.partitions:
@@ -222,10 +223,10 @@ class World:
                 "no-reason", f"{cluster.topic_partition}: archived up to {archived_to}, rolled up to {rolled_to}"
             )
 
-    def _is_disturbed(self, sidecar: Sidecar) -> bool:
-        """Whether its broker or its disks let it release pins."""
+    def _may_release(self, sidecar: Sidecar) -> bool:
+        """Whether its broker or its disks let it release pins. A broker that does not answer does not."""
         host = self.hosts[sidecar.number]
-        return sidecar.facts.is_asleep or sidecar.facts.is_away or host.free_share < 1 or bool(host.away)
+        return sidecar.facts.is_asleep or host.free_share < 1 or bool(host.away)
 
     def _unrest(self) -> tuple[int, ...]:
         """It changes with each call that fails, each process that ends, and each late request."""
@@ -303,7 +304,6 @@ class World:
                 self._compact(self._beside(broker), sweeps=sweeps)
             case Away(broker, is_away):
                 self.sidecars[broker].facts.is_away = is_away
-                self._pins.forget(broker)
             case Disk(broker, number, is_away, free_share):
                 self._pins.forget(broker)
                 self._change_disk(self.hosts[broker], log_dir_of(broker, number), free_share, is_away=is_away)
@@ -345,7 +345,7 @@ class World:
             case LoseFile(broker, number):
                 cluster.replicate()
                 cluster.replicas[broker].lose_file(number)
-                self._pins.forget(broker)
+                self._pins.forget(broker, cluster.topic_partition)
             case Clean(broker, first, count, is_cut_off):
                 cluster.clean(broker, first, count)
                 if not is_cut_off:
@@ -455,7 +455,7 @@ class World:
             return  # A sidecar has no two rounds at once.
         was_idle = sidecar.is_idle
         sidecar.is_busy, sidecar.facts.is_asleep = True, step.is_asleep
-        if self._is_disturbed(sidecar):
+        if self._may_release(sidecar):
             self._pins.forget(sidecar.number)
         self._arm(sidecar.link, step)
         journal = sidecar.volume.journal
@@ -630,7 +630,9 @@ class World:
             for broker in sorted({cluster.leader for cluster in self.partitions}):
                 self.do(Round(broker))
                 outcomes = () if self._report is None else self._report.outcomes
-                self._errors |= {(broker, found.files.topic_partition): found.error for found in outcomes}
+                # Where the queue was full, the error of its last task still says why it stopped.
+                tried = (o for o in outcomes if o.error or o.reason is not wait_reason.Wait.NOT_ADMITTED)
+                self._errors |= {(broker, found.files.topic_partition): found.error for found in tried}
             if all(map(self._is_archived, self.partitions)):
                 break
         else:
