@@ -14,29 +14,12 @@ from sidecar.logformat.headers import (
     SMALLEST_PREFIX_BYTES,
     TIMESTAMPED_MESSAGE_HEADER,
 )
-from sidecar.logformat.loads import Word, load_be_i32, load_be_i64, load_byte, load_i8
+from sidecar.logformat.kernels import LONGEST_INT, LONGEST_LONG, long_varint
+from sidecar.logformat.loads import Word, load_be_i32, load_be_i64, load_i8, load_u8
 
-_LONGEST_INT, _LONGEST_LONG = 5, 10
 _V0_HEADER, _V1_HEADER = MESSAGE_HEADER.size_bytes, TIMESTAMPED_MESSAGE_HEADER.size_bytes
 _V0_SMALLEST, _V1_SMALLEST = SMALLEST_MESSAGE_BYTES[:2]
 _TIMESTAMP = TIMESTAMPED_MESSAGE_HEADER.offset_of("timestamp")
-
-
-@native
-def _long_varint(at: Word, end: Word, longest: Word) -> tuple[Word, Word]:
-    value, shift = np.uint64(0), np.uint64(0)
-    limit = min(np.int64(end), np.int64(at) + np.int64(longest))
-    position = np.int64(at)
-    while position < limit:
-        byte = np.uint64(load_byte(position))
-        value |= (byte & np.uint64(0x7F)) << shift
-        position += np.int64(1)
-        if byte < np.uint64(0x80):
-            if longest == np.int64(_LONGEST_INT):
-                value &= np.uint64(0xFFFFFFFF)
-            return np.int64(value >> np.uint64(1)) ^ -np.int64(value & np.uint64(1)), position
-        shift += np.uint64(7)
-    return np.int64(0), np.int64(-1)
 
 
 @native_inline
@@ -45,16 +28,16 @@ def varint(at: Word, end: Word, longest: Word) -> tuple[Word, Word]:
     first = np.int64(-1)
     second = np.int64(-1)
     if at < end:
-        first = np.int64(load_byte(at))
+        first = np.int64(load_u8(at))
         if at + np.int64(1) < end:
-            second = np.int64(load_byte(at + np.int64(1)))
+            second = np.int64(load_u8(at + np.int64(1)))
     if first >= np.int64(0) and first < np.int64(0x80):
         value, behind = (first >> np.int64(1)) ^ -(first & np.int64(1)), at + np.int64(1)
     elif second >= np.int64(0) and second < np.int64(0x80):
         raw = (first & np.int64(0x7F)) | (second << np.int64(7))
         value, behind = (raw >> np.int64(1)) ^ -(raw & np.int64(1)), at + np.int64(2)
     else:
-        value, behind = _long_varint(at, end, longest)
+        value, behind = long_varint(at, end, longest)
     return value, behind
 
 
@@ -67,17 +50,17 @@ def behind_headers(at: Word, end: Word, count: Word, name_at: Word, name_bytes: 
     value_at, value_bytes = np.int64(0), np.int64(-1)
     at = np.int64(at)
     for _ in range(np.int64(count)):
-        size, at = varint(at, np.int64(end), np.int64(_LONGEST_INT))
+        size, at = varint(at, np.int64(end), np.int64(LONGEST_INT))
         if at < 0 or size < 0 or size > np.int64(end) - at:
             return np.int64(-1), np.int64(0), np.int64(-1)
         matches = size == np.int64(name_bytes)
         if matches:
             for index in range(size):
-                if load_byte(at + index) != load_byte(np.int64(name_at) + index):
+                if load_u8(at + index) != load_u8(np.int64(name_at) + index):
                     matches = False
                     break
         at += size
-        size, at = varint(at, np.int64(end), np.int64(_LONGEST_INT))
+        size, at = varint(at, np.int64(end), np.int64(LONGEST_INT))
         if at < 0 or size > np.int64(end) - at:
             return np.int64(-1), np.int64(0), np.int64(-1)
         if matches:
@@ -89,7 +72,7 @@ def behind_headers(at: Word, end: Word, count: Word, name_at: Word, name_bytes: 
 @native_inline
 def behind_record(at: Word, end: Word) -> Word:
     """The address behind the record at address `at`, by its length alone; -1 if it does not lie before `end`."""
-    size, body = varint(at, end, np.int64(_LONGEST_INT))
+    size, body = varint(at, end, np.int64(LONGEST_INT))
     fine = body >= np.int64(0) and size > np.int64(0) and size <= end - body
     return body + size if fine else np.int64(-1)
 
@@ -102,20 +85,20 @@ def read_record(at: Word, end: Word) -> tuple[Word, Word, Word, Word, Word, Word
     of the key, size of the value, count of headers, address of the first header. Sizes are negative for null.
     Source: DefaultRecord.readFrom.
     """
-    size, body = varint(at, end, np.int64(_LONGEST_INT))
+    size, body = varint(at, end, np.int64(LONGEST_INT))
     fine = body >= np.int64(0) and size > np.int64(0) and size <= end - body
     last = body + size if fine else at
-    timestamp_delta, behind_timestamp = varint(body + np.int64(1) if fine else last, last, np.int64(_LONGEST_LONG))
+    timestamp_delta, behind_timestamp = varint(body + np.int64(1) if fine else last, last, np.int64(LONGEST_LONG))
     fine = fine and behind_timestamp >= np.int64(0)
-    offset_delta, behind = varint(behind_timestamp if fine else last, last, np.int64(_LONGEST_INT))
+    offset_delta, behind = varint(behind_timestamp if fine else last, last, np.int64(LONGEST_INT))
     fine = fine and behind >= np.int64(0)
-    key_bytes, key_at = varint(behind if fine else last, last, np.int64(_LONGEST_INT))
+    key_bytes, key_at = varint(behind if fine else last, last, np.int64(LONGEST_INT))
     fine = fine and key_at >= np.int64(0) and key_bytes <= last - key_at
     behind = key_at + max(key_bytes, np.int64(0)) if fine else last
-    value_bytes, value_at = varint(behind, last, np.int64(_LONGEST_INT))
+    value_bytes, value_at = varint(behind, last, np.int64(LONGEST_INT))
     fine = fine and value_at >= np.int64(0) and value_bytes <= last - value_at
     behind = value_at + max(value_bytes, np.int64(0)) if fine else last
-    header_count, headers_at = varint(behind, last, np.int64(_LONGEST_INT))
+    header_count, headers_at = varint(behind, last, np.int64(LONGEST_INT))
     fine = fine and headers_at >= np.int64(0) and header_count >= np.int64(0)
     fine = fine and (header_count > np.int64(0) or headers_at == last)
     return (

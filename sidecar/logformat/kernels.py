@@ -61,25 +61,28 @@ from sidecar.logformat.loads import (
 UNKNOWN_MARKER = 127
 """`marker_type` of a control record whose type does not fit the column (types 0 to 126 stand for themselves)."""
 
-_LONGEST_VARINT = 10
+LONGEST_INT, LONGEST_LONG = 5, 10
+"""Bytes of a varint at most."""
 
 
 @native
-def read_varlong(begin: Word, end: Word) -> tuple[Word, Word]:
-    """A zigzag varint at addresses `[begin, end)`: its value and the position behind it, or (0, -1) if it does not end.
+def long_varint(at: Word, end: Word, longest: Word) -> tuple[Word, Word]:
+    """A zigzag varint of at most `longest` bytes (5 or 10) before the address `end`: its value and the address behind it, or
+    (0, -1) if it does not end.
 
-    Source: ByteUtils.readVarlong.
+    Source: ByteUtils.readVarint, readVarlong.
     """
-    value = np.uint64(0)
-    at = np.int64(begin)
-    limit = min(np.int64(end), at + np.int64(_LONGEST_VARINT))
-    shift = np.uint64(0)
-    while at < limit:
-        byte = np.uint64(load_u8(at))
+    value, shift = np.uint64(0), np.uint64(0)
+    limit = min(np.int64(end), np.int64(at) + np.int64(longest))
+    position = np.int64(at)
+    while position < limit:
+        byte = np.uint64(load_u8(position))
         value |= (byte & np.uint64(0x7F)) << shift
-        at += np.int64(1)
+        position += np.int64(1)
         if byte < np.uint64(0x80):
-            return np.int64(value >> np.uint64(1)) ^ -np.int64(value & np.uint64(1)), at
+            if longest == np.int64(LONGEST_INT):
+                value &= np.uint64(0xFFFFFFFF)
+            return np.int64(value >> np.uint64(1)) ^ -np.int64(value & np.uint64(1)), position
         shift += np.uint64(7)
     return np.int64(0), np.int64(-1)
 
@@ -90,18 +93,18 @@ def read_marker(begin: Word, end: Word) -> tuple[Word, Word, Word]:
 
     Source: ControlRecordType.parseTypeId, EndTransactionMarker.deserializeValue.
     """
-    malformed = (np.int64(MALFORMED_MARKER), np.int64(-1), np.int64(0))
-    size, at = read_varlong(begin, end)
+    malformed, longest = (np.int64(MALFORMED_MARKER), np.int64(-1), np.int64(0)), np.int64(LONGEST_LONG)
+    size, at = long_varint(begin, end, longest)
     if at < 0 or size < 0 or size > np.int64(end) - at:
         return malformed
     last = at + size
-    timestamp_delta, at = read_varlong(at + np.int64(1), last)  # behind the record's attributes
+    timestamp_delta, at = long_varint(at + np.int64(1), last, longest)  # behind the record's attributes
     if at < 0:
         return malformed
-    _offset_delta, at = read_varlong(at, last)
+    _offset_delta, at = long_varint(at, last, longest)
     if at < 0:
         return malformed
-    key_bytes, at = read_varlong(at, last)
+    key_bytes, at = long_varint(at, last, longest)
     if at < 0 or key_bytes < 4 or key_bytes > last - at:
         return malformed
     kind = np.int64(load_be_i16(at + np.int64(2)))
@@ -110,7 +113,7 @@ def read_marker(begin: Word, end: Word) -> tuple[Word, Word, Word]:
     if kind != np.int64(MARKER_ABORT) and kind != np.int64(MARKER_COMMIT):
         in_column = kind >= 0 and kind < np.int64(UNKNOWN_MARKER)
         return (kind if in_column else np.int64(UNKNOWN_MARKER)), np.int64(-1), timestamp_delta
-    value_bytes, at = read_varlong(at + key_bytes, last)
+    value_bytes, at = long_varint(at + key_bytes, last, longest)
     if at < 0 or value_bytes < 6 or value_bytes > last - at or load_be_i16(at) < 0:
         return malformed
     return kind, np.int64(load_be_i32(at + np.int64(2))), timestamp_delta

@@ -103,7 +103,6 @@ load_word = loader(types.uint64)
 """Eight bytes as the CPU orders them."""
 load_int = loader(types.int64)
 load_half = loader(types.uint32)
-load_byte = loader(types.uint8)
 store_word = _storer(types.uint64, big_endian=False)
 store_int = _storer(types.int64, big_endian=False)
 store_byte = _storer(types.uint8, big_endian=False)

@@ -180,7 +180,7 @@ def test_the_arm_form_compiles_to_its_instructions() -> None:
 def read(data: bytes) -> tuple[int, int]:
     array = np.frombuffer(data, dtype=np.uint8)
     address = array.ctypes.data
-    value, end = kernels.read_varlong(address, address + len(data))
+    value, end = kernels.long_varint(address, address + len(data), kernels.LONGEST_LONG)
     return int(value), (int(end) - address if end >= 0 else -1)
 
 

@@ -54,7 +54,7 @@ from sidecar.logformat.headers import (
     SMALLEST_RECORD_BYTES,
     BatchFlag,
 )
-from sidecar.logformat.loads import Word, address_of, load_be_i64, load_be_u32, load_byte, load_int
+from sidecar.logformat.loads import Word, address_of, load_be_i64, load_be_u32, load_int, load_u8
 
 _HEADER_BYTES, _SMALLEST_RECORD = BATCH_HEADER.size_bytes, SMALLEST_RECORD_BYTES
 _CONTROL, _LOG_APPEND_TIME = int(CONTROL), int(BatchFlag.LOG_APPEND_TIME)
@@ -170,7 +170,7 @@ def count_messages(body: Any, size: Word) -> Word:
     count = np.int64(0)
     while at < end:
         behind = read_message(at, end)[0]
-        if behind < 0 or load_byte(at + np.int64(_LEGACY_ATTRIBUTES)) & np.uint8(_CODEC_MASK) != np.uint8(0):
+        if behind < 0 or load_u8(at + np.int64(_LEGACY_ATTRIBUTES)) & np.uint8(_CODEC_MASK) != np.uint8(0):
             return np.int64(-1) - (at - begin)
         crc = np.int64(crc32_ieee(at + np.int64(MAGIC_POSITION), behind, np.uint32(0)))
         if crc != np.int64(load_be_u32(at + np.int64(_LEGACY_CRC))):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from sidecar.compaction.compiling import native, native_inline
-from sidecar.logformat.loads import Word, load_byte, load_half, load_le_u64
+from sidecar.logformat.loads import Word, load_half, load_le_u64, load_u8
 
 _V0, _V1, _V2, _V3 = 0x736F6D6570736575, 0x646F72616E646F6D, 0x6C7967656E657261, 0x7465646279746573
 
@@ -41,9 +41,9 @@ def _last_block(at: Word, size: Word) -> Word:
         high = np.uint64(load_half(at + size - np.int64(4))) << np.uint64(np.int64(8) * (size - np.int64(4)))
         return top | np.uint64(load_half(at)) | high
     half = size >> np.int64(1)
-    middle = np.uint64(load_byte(at + half)) << np.uint64(np.int64(8) * half)
-    last = np.uint64(load_byte(at + size - np.int64(1))) << np.uint64(np.int64(8) * (size - np.int64(1)))
-    return top | np.uint64(load_byte(at)) | middle | last
+    middle = np.uint64(load_u8(at + half)) << np.uint64(np.int64(8) * half)
+    last = np.uint64(load_u8(at + size - np.int64(1))) << np.uint64(np.int64(8) * (size - np.int64(1)))
+    return top | np.uint64(load_u8(at)) | middle | last
 
 
 @native

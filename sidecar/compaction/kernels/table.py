@@ -16,8 +16,8 @@ from sidecar.logformat.loads import (
     Word,
     address_of,
     copy,
-    load_byte,
     load_int,
+    load_u8,
     load_word,
     prefetch,
     store_int,
@@ -42,7 +42,7 @@ _ORDINAL_MASK = 0xFFFFFFFF
 @native
 def _same_bytes(one: Word, other: Word, size: Word) -> Word:
     index = np.int64(0)
-    while index < size and load_byte(one + index) == load_byte(other + index):
+    while index < size and load_u8(one + index) == load_u8(other + index):
         index += np.int64(1)
     return index == size
 
