@@ -16,14 +16,13 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
 
-import structlog
-
 from sidecar.clock import Clock, SystemClock
 from sidecar.config import Settings
 from sidecar.config.changes import SettingsSource
 from sidecar.config.loading import LoadedSettings
 from sidecar.engine_ports import CompactionEngines
 from sidecar.errors import SettingsError, SidecarError
+from sidecar.event_log import get_logger
 from sidecar.http.server import HttpServer
 from sidecar.logs import Redaction
 from sidecar.metrics import Metrics
@@ -34,7 +33,7 @@ from sidecar.runner.run_loop import RunLoop
 from sidecar.segment.reading import ReadSegment, read_segment
 from sidecar.threads import begun
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 EXIT_CRASHED = 1
 EXIT_NOT_DRAINED = 143

@@ -7,13 +7,15 @@ import logging
 import re
 import sys
 from collections.abc import Iterable, Mapping, MutableMapping
-from typing import Any, TextIO, cast
-
-import structlog
-from structlog.typing import Processor
+from functools import partial
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from sidecar.config.model import LogFormat, LogSettings
 from sidecar.config.secrets import REDACTED, without_credentials
+from sidecar.event_log import FirstEvent
+
+if TYPE_CHECKING:
+    from structlog.typing import Processor
 
 _SECRET_NAME = re.compile(r"secret|password|passwd|token|credential|authorization|access_key|signature", re.IGNORECASE)
 _QUERY = re.compile(r"((?i:X-Amz-(?:Signature|Credential|Security-Token)|AWSAccessKeyId|Signature)=)[^&\s\"']+")
@@ -28,7 +30,7 @@ def configure_logging(
     stream: TextIO | io.TextIOBase | None = None,
     colors: bool = True,
 ) -> None:
-    """Set up logging for this process: ours, and the warnings of the libraries.
+    """Set up logging for this process, with the first event: ours, and the warnings of the libraries.
 
     Args:
         secrets: values that are blotted out wherever they turn up, e.g. in a library's error text; asked for at each event.
@@ -40,8 +42,17 @@ def configure_logging(
     output = cast("TextIO", stream if stream is not None else sys.stderr)
     level = logging.getLevelNamesMapping()[settings.level.upper()]
     on_terminal = output.isatty()
-    as_json = settings.format is LogFormat.JSON or (settings.format is LogFormat.AUTO and not on_terminal)
-    _writes_json = as_json
+    _writes_json = settings.format is LogFormat.JSON or (settings.format is LogFormat.AUTO and not on_terminal)
+    set_up = partial(_set_up, output, level, as_json=_writes_json, colors=colors and on_terminal)
+    root = logging.getLogger()
+    root.handlers[:] = [FirstEvent(set_up, level)]
+    root.setLevel(max(level, logging.WARNING))  # at lower levels botocore logs requests with their headers
+    logging.captureWarnings(capture=True)
+
+
+def _set_up(output: TextIO, level: int, *, as_json: bool, colors: bool) -> None:
+    import structlog
+
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
@@ -54,9 +65,7 @@ def configure_logging(
         renderer = structlog.processors.JSONRenderer(default=str)
     else:
         # The default formatter of tracebacks prints local variables, and with them records and keys.
-        renderer = structlog.dev.ConsoleRenderer(
-            colors=colors and on_terminal, exception_formatter=structlog.dev.plain_traceback
-        )
+        renderer = structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=structlog.dev.plain_traceback)
     structlog.configure(
         processors=[*shared, renderer],
         wrapper_class=structlog.make_filtering_bound_logger(level),
@@ -70,10 +79,7 @@ def configure_logging(
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
         )
     )
-    root = logging.getLogger()
-    root.handlers[:] = [handler]
-    root.setLevel(max(level, logging.WARNING))  # at lower levels botocore logs requests with their headers
-    logging.captureWarnings(capture=True)
+    logging.getLogger().handlers[:] = [handler]
 
 
 def writes_json() -> bool:

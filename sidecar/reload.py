@@ -7,21 +7,20 @@ from dataclasses import dataclass
 from threading import Event
 from typing import Any
 
-import structlog
-
 from sidecar.clock import Clock
 from sidecar.config import Settings
 from sidecar.config.changes import SettingsSource, changes_between, fingerprint
 from sidecar.config.loading import LoadedSettings
 from sidecar.doctor.machine import memory_needed_bytes
 from sidecar.errors import SettingsError
+from sidecar.event_log import get_logger
 from sidecar.host.limits import memory_limit_bytes, processors
 from sidecar.metrics import Metrics
 from sidecar.metrics.process import ReloadResult
 from sidecar.ports import MIB
 from sidecar.reporting.health_reporter import Health
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 Adopt = Callable[[Settings], Event]
 

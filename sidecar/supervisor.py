@@ -10,12 +10,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TypeAlias
 
-import structlog
-
 from sidecar.clock import Clock, SystemClock
 from sidecar.config import HttpSettings
 from sidecar.daemon import EXIT_CRASHED, TICK_S, Flags, RestartDue, signals
 from sidecar.errors import SettingsError, SidecarError
+from sidecar.event_log import get_logger
 from sidecar.http.server import HttpServer
 from sidecar.logformat.files import FileStamp, stamp_of
 from sidecar.logs import redacted
@@ -25,7 +24,7 @@ from sidecar.reporting.health_reporter import ALL_CONDITIONS, Health, HealthRepo
 from sidecar.reporting.status_model import StatusModel
 from sidecar.runner.run_loop import START_WAIT_S_FIRST, START_WAIT_S_MAX
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 _DOUBLINGS_MAX = 30
 LASTED_S = 600.0
 """A start that lasted so long succeeded: after it, the waits begin again with the shortest. As the kubelet does."""

@@ -5,7 +5,10 @@ from __future__ import annotations
 import io
 import json
 import logging
+import subprocess
+import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,7 @@ import structlog
 
 from sidecar.config.model import LogSettings
 from sidecar.config.secrets import Secrets
+from sidecar.event_log import get_logger
 from sidecar.logs import Redaction, configure_logging
 
 SECRET = "wJalrXUtnFEMI-K7MDENG"
@@ -41,25 +45,45 @@ def events(stream: io.StringIO) -> list[dict[str, Any]]:
 
 def test_an_event_is_a_json_object_with_time_and_level() -> None:
     stream = configured()
-    structlog.get_logger("x").info("segment_committed", base_offset=7, topic="a\nb")
+    get_logger("x").info("segment_committed", base_offset=7, topic="a\nb")
     (event,) = events(stream)
     assert event["event"] == "segment_committed"
     assert (event["base_offset"], event["topic"], event["level"]) == (7, "a\nb", "info")
     assert event["timestamp"].endswith("Z")
 
 
+def test_structlog_is_loaded_by_the_first_event() -> None:
+    program = (
+        "import sys; from sidecar.config.model import LogSettings; from sidecar.event_log import get_logger\n"
+        "from sidecar.logs import configure_logging\n"
+        "configure_logging(LogSettings.model_validate({'level': 'warning'}))\n"
+        "get_logger('x').info('quiet'); print('structlog' in sys.modules)\n"
+        "get_logger('x').warning('loud'); print('structlog' in sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=300)
+    assert done.stdout.split() == ["False", "True"]
+    assert [json.loads(line)["event"] for line in done.stderr.splitlines()] == ["loud"]
+
+
+def test_the_first_event_may_come_from_many_threads() -> None:
+    stream = configured()
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda number: get_logger("x").info("said", number=number), range(50)))
+    assert sorted(event["number"] for event in events(stream)) == list(range(50))
+
+
 def test_context_is_on_every_line() -> None:
     stream = configured()
     with structlog.contextvars.bound_contextvars(partition="orders-0"):
-        structlog.get_logger().warning("x")
+        get_logger(__name__).warning("x")
     assert events(stream)[0]["partition"] == "orders-0"
 
 
 def test_the_level_holds_for_us_and_the_libraries() -> None:
     stream = configured(level="error")
-    structlog.get_logger().warning("quiet")
+    get_logger(__name__).warning("quiet")
     logging.getLogger("botocore").warning("quiet")
-    structlog.get_logger().error("loud")
+    get_logger(__name__).error("loud")
     logging.getLogger("botocore").error("loud")
     assert [event["event"] for event in events(stream)] == ["loud", "loud"]
 
@@ -68,7 +92,7 @@ def test_debug_never_opens_the_logs_of_libraries() -> None:
     stream = configured(level="debug")
     logging.getLogger("botocore.auth").debug("StringToSign %s", SECRET)
     logging.getLogger("botocore.auth").info("StringToSign %s", SECRET)
-    structlog.get_logger().debug("ours")
+    get_logger(__name__).debug("ours")
     assert [event["event"] for event in events(stream)] == ["ours"]
 
 
@@ -80,13 +104,13 @@ def test_a_token_that_was_replaced_while_the_process_runs_is_blotted_out(tmp_pat
     redact = Redaction(secrets).text
     file.write_text("token-of-tuesday")
     said = "refused: token-of-tuesday, before it token-of-monday"
-    structlog.get_logger().error("x", error=said)
+    get_logger(__name__).error("x", error=said)
     assert events(stream)[0]["error"] == redact(said) == "refused: ********, before it ********"
 
 
 def test_secrets_are_blotted_out_wherever_they_turn_up() -> None:
     stream = configured()
-    log = structlog.get_logger()
+    log = get_logger(__name__)
     log.info(
         "put",
         note=f"with {SECRET}",
@@ -110,7 +134,7 @@ def test_bytes_and_local_variables_are_not_written() -> None:
         try:
             int(f"no number {len(record_value)}")
         except ValueError:
-            structlog.get_logger().error("failed", value=record_value, exc_info=True)
+            get_logger(__name__).error("failed", value=record_value, exc_info=True)
             logging.getLogger("x").exception("failed too")
         text = stream.getvalue()
         assert "card" not in text  # digits of it may be in a time
@@ -121,7 +145,7 @@ def test_bytes_and_local_variables_are_not_written() -> None:
 
 def test_console_lines_are_for_people() -> None:
     stream = configured(format="console")
-    structlog.get_logger().info("segment_committed", base_offset=7)
+    get_logger(__name__).info("segment_committed", base_offset=7)
     assert "segment_committed" in stream.getvalue()
     assert "base_offset=7" in stream.getvalue()
     assert "\x1b" not in stream.getvalue()

@@ -14,14 +14,13 @@ from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any, Final
 
-import structlog
-
 from sidecar.admission.patch import patch
 from sidecar.clock import Clock, SystemClock
 from sidecar.errors import SettingsError
+from sidecar.event_log import get_logger
 from sidecar.http.bounded_server import BoundedServer, Clients, Discreet
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 CLIENT_TIMEOUT_S: Final = 5.0
 """From the connection to the answer, with the handshake. API servers wait as long, the chart's `timeoutSeconds`."""
 REVIEWS_MAX: Final = 8

@@ -13,8 +13,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import structlog
-
 from sidecar.broker.cluster_view import (
     EARLIEST,
     READ_UNCOMMITTED,
@@ -32,6 +30,7 @@ from sidecar.broker.topic_configs import TopicConfigs
 from sidecar.broker.unseen_replicas import ADVICE, unseen_replicas
 from sidecar.clock import Clock
 from sidecar.errors import BrokerTrouble, BrokerUnavailable, SettingsError
+from sidecar.event_log import get_logger
 from sidecar.logformat.names import CLUSTER_METADATA_TOPIC, parse_directory_name
 from sidecar.model import PartitionFiles, TopicPartition
 from sidecar.partition.facts import PartitionFacts
@@ -47,7 +46,7 @@ from sidecar.partition.wait_reason import (
 from sidecar.ports import FactsState
 from sidecar.topic_policy import TopicPolicy
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 TOPICS_MAX_AGE_S = 300.0
 """All topics of a large cluster are a large answer, and are asked for only where none of them is chosen."""
 LOG_DIRS_MAX_AGE_S = 600.0

@@ -6,8 +6,6 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import structlog
-
 from sidecar.broker.cluster_view import (
     BROKER_RESOURCE,
     TOPIC_RESOURCE,
@@ -21,9 +19,10 @@ from sidecar.broker.cluster_view import (
 from sidecar.broker.connection import BrokerConnection
 from sidecar.clock import Clock
 from sidecar.config.topic_policy import TopicPolicySettings
+from sidecar.event_log import get_logger
 from sidecar.topic_policy import NOT_REPORTED, TopicPolicy, Unanswered
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 NOT_KNOWN = "not known"
 
 

@@ -201,9 +201,9 @@ class RunEngines:
 
     def report(self) -> None:
         """Log what the settings ask for and cannot have, or should say otherwise."""
-        import structlog
+        from sidecar.event_log import get_logger
 
-        log = structlog.get_logger(__name__)
+        log = get_logger(__name__)
         reading, compaction = self._settings.spark.engine, self._settings.compaction_engine
         lacks = lacks_cluster_files(self._settings, reading) or lacks_cluster_files(self._settings, compaction)
         if lacks:

@@ -187,9 +187,9 @@ class ProgressDisplay:
         if not is_last and self._lined_s is not None and now_s - self._lined_s < LINE_INTERVAL_S:
             return
         self._lined_s = now_s
-        import structlog
+        from sidecar.event_log import get_logger
 
-        structlog.get_logger(__name__).info("progress", **asdict(progress))
+        get_logger(__name__).info("progress", **asdict(progress))
 
 
 class _Bar:

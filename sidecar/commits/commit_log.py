@@ -7,8 +7,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import ClassVar
 
-import structlog
-
 from sidecar.archive.actions import Action, AdoptTopicId
 from sidecar.archive.checkpoint import CHECKPOINT_BYTES_MAX, encode_checkpoint
 from sidecar.archive.commit import COMMIT_BYTES_MAX, NONCE_BYTES, Commit, Writer, decode_commit, digest, encode_commit
@@ -26,6 +24,7 @@ from sidecar.errors import (
     PartitionError,
     SidecarError,
 )
+from sidecar.event_log import get_logger
 from sidecar.model import ObjectKey
 from sidecar.ports import ObjectFacts, ObjectStore
 from sidecar.randomness import Randomness, SystemRandomness
@@ -40,7 +39,7 @@ LOST_WAIT_S_FIRST = 0.1
 LOST_WAIT_S_MAX = 5.0
 """After a lost commit a writer waits, twice as long with each one in a row: the winner goes on meanwhile."""
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class CommitConflict(PartitionError):

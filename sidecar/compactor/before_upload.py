@@ -13,8 +13,6 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Final, TypeAlias
 
-import structlog
-
 from sidecar.clock import Clock
 from sidecar.compaction_strategy import StrategyInUse
 from sidecar.compactor.topic_counts import OF_COPIES, InvalidRecords, RawReason, RawUploads
@@ -29,6 +27,7 @@ from sidecar.compactor.topic_rule import (
     strategy_refusal,
 )
 from sidecar.config import CompactionPolicy, CompactionSettings, CompactionWhen
+from sidecar.event_log import get_logger
 from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles, TopicPartition
 from sidecar.partition.plan import PartitionPlan, newest_change_ms
 from sidecar.partition.wait_reason import AwaitingCompaction
@@ -74,7 +73,7 @@ def remove_if_empty(directory: Path) -> None:
         directory.rmdir()
 
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 AT_RISK_SHARE: Final = 0.5
 """A segment that has used up this share of the time for which the broker keeps it waits for nothing any more."""

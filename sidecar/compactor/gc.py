@@ -8,8 +8,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-import structlog
-
 from sidecar import __version__
 from sidecar.archive.actions import Purge
 from sidecar.archive.commit import Writer
@@ -31,6 +29,7 @@ from sidecar.commits.stored_commits import StoredCommits
 from sidecar.compactor.archive.stored_parts import STAGING, is_staged_part
 from sidecar.compactor.candidate_queue import LedPartition
 from sidecar.errors import CompactionCutOff, Fenced, ObjectExists, PartitionError, StoreUnsupported
+from sidecar.event_log import get_logger
 from sidecar.host.journal import HasJournal
 from sidecar.metrics.registry import HasMetrics
 from sidecar.model import ObjectKey
@@ -240,7 +239,7 @@ def _purge(
     return state, []
 
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class GcPorts(HasStore, HasClock, HasFacts, HasJournal, HasMetrics, HasRandomness, HasInstance, Protocol):

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Final, Protocol
 
 import numpy as np
-import structlog
 
 from producer_state.replay import CompletedTransaction
 from producer_state.table import ProducerTable
@@ -22,6 +21,7 @@ from sidecar.compactor.topic_counts import RawReason
 from sidecar.compactor.topic_rule import rules_of
 from sidecar.engine_ports import CompactionEngines
 from sidecar.errors import CompactionCrashed, CompactionCutOff, PartitionError, SidecarError
+from sidecar.event_log import get_logger
 from sidecar.host import process_store
 from sidecar.host.disk_turns import HasTurns
 from sidecar.host.page_cache import spared
@@ -40,7 +40,7 @@ from sidecar.segment.bundle import CompactedCopy
 from sidecar.segment.reading import replayed
 from sidecar.storage.bandwidth import HasBudget
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 ONE_BY_ONE: Final = 1
 """As `segment_bytes`: no two segments are joined, so that each copy covers what its segment does."""

@@ -9,12 +9,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, ClassVar, Final, Self
 
-import structlog
-
 from sidecar.config import CompactionPolicy, CompactionWhen
+from sidecar.event_log import get_logger
 from sidecar.model import SegmentFiles, TopicPartition
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 OF_ARCHIVE: Final = "the replaced segments still have these records, until gc deletes them after the grace period"
 OF_COPIES: Final = (

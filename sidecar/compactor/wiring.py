@@ -11,8 +11,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
-import structlog
-
 from sidecar.clock import Clock
 from sidecar.compactor.before_upload import BeforeUpload
 from sidecar.compactor.candidate_queue import Compacting, LedPartition, Look
@@ -23,6 +21,7 @@ from sidecar.compactor.worker import CompactionWorker
 from sidecar.config import Settings
 from sidecar.engine_ports import CompactionEngines
 from sidecar.errors import SidecarError
+from sidecar.event_log import get_logger
 from sidecar.host.disk_turns import HasTurns
 from sidecar.partition.run_limits import HasLimits
 from sidecar.ports import HasBeat, HasStop
@@ -35,7 +34,7 @@ from sidecar.storage.store_clock import CHECK_S, ClockWatch
 if TYPE_CHECKING:
     from sidecar.compactor.archive.plan import PartitionCompaction
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 JOIN_S = 0.2
 RELOAD_WAIT_S = 2.0

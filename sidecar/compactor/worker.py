@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-import structlog
-
 from sidecar.clock import Clock
 from sidecar.commits.commit_log import CommitConflict
 from sidecar.commits.stored_commits import proves_not_committed
@@ -34,6 +32,7 @@ from sidecar.errors import (
     StagingFull,
     StoreError,
 )
+from sidecar.event_log import get_logger
 from sidecar.metrics import Metrics
 from sidecar.model import TopicPartition
 from sidecar.reporting.advice import advised
@@ -41,7 +40,7 @@ from sidecar.reporting.advice import advised
 if TYPE_CHECKING:
     from sidecar.compactor.archive.plan import PartitionCompaction  # loads numba, 70 MB
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 TOGETHER_MAX = 4096
 """So many partitions at most in one job."""

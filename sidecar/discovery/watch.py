@@ -16,9 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 
-import structlog
-
 from sidecar.errors import PartitionError
+from sidecar.event_log import get_logger
 from sidecar.logformat.names import DirectoryState, Suffix, parse_directory_name, parse_file_name
 
 IN_CREATE: Final = 0x100
@@ -31,7 +30,7 @@ _HEAD: Final = struct.Struct("=iIII")
 """Watch descriptor, mask, cookie, length of the name. Source: man 7 inotify."""
 _READ_BYTES: Final = 64 * 1024
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 GATHER_S: Final = 0.05
 """A roll makes several files, the snapshot last: one scan reads them together."""
 

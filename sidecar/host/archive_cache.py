@@ -15,19 +15,18 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-import structlog
-
 from sidecar.archive.checkpoint import decode_checkpoint, encode_checkpoint
 from sidecar.archive.coverage import ArchiveExtent, Coverage, Run
 from sidecar.archive.keys import parse_root
 from sidecar.archive.state import PartitionState
 from sidecar.clock import Clock
 from sidecar.errors import CorruptFile
+from sidecar.event_log import get_logger
 from sidecar.host.journal import sound_database
 from sidecar.model import ObjectKey, TopicPartition
 from sidecar.partition.domain_events import DomainEvent, Emit, OffsetsLost
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 SEGMENTS_KEPT: Final = 4
 """The newest ones: enough to append, and to recognise the local log. What is remembered must not grow with the archive."""

@@ -16,13 +16,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-import structlog
-
 from sidecar.errors import SettingsError, StagingFull
+from sidecar.event_log import get_logger
 from sidecar.host.log_dir_fingerprint import SourceMark
 from sidecar.model import ObjectKey, SegmentFiles
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 """System calls fail so on a full disk."""
 _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}

@@ -8,16 +8,15 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
-import structlog
-
 from sidecar.errors import PartitionError, SegmentChanged, TooManyOpenFiles
+from sidecar.event_log import get_logger
 from sidecar.host.listed_files import BrokerFiles
 from sidecar.model import FileIdentity
 from sidecar.partition.domain_events import Emit, PinReleased
 from sidecar.ports import OpenFiles
 from sidecar.reporting.log_sink import log_event
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 HELD_MAX: Final = 4_096
 HELD_FEW: Final = 256

@@ -11,16 +11,15 @@ from http.server import BaseHTTPRequestHandler
 from socketserver import ThreadingTCPServer
 from typing import Any, Final
 
-import structlog
-
 from sidecar.clock import Clock
 from sidecar.errors import SettingsError
+from sidecar.event_log import get_logger
 
 WAITING_PER_SERVED = 4
 """So many clients may be silent, and so many may wait for their turn, for each that may be served."""
 LOG_EVERY_S = 60.0
 TURNED_AWAY = b"HTTP/1.0 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 _PLAIN: Final = socket.socket
 """Its methods do not touch the TLS of a connection, which belongs to another thread."""
 POLL_S = 0.25

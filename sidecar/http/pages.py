@@ -14,12 +14,11 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import structlog
-
 from sidecar import __version__
 from sidecar.clock import Clock
 from sidecar.config.model import HttpSettings
 from sidecar.errors import SettingsError
+from sidecar.event_log import get_logger
 from sidecar.http.page.ranges import ranges_of
 from sidecar.http.page.rendering import StatusPage
 from sidecar.http.page.rows import state_of
@@ -38,7 +37,7 @@ PAGE_POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src data:; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 TOKEN_BYTES_MIN = 16
 TOKEN_BYTES_MAX = 4096
 CHALLENGES = ('Basic realm="tiered-sidecar", charset="UTF-8"', 'Bearer realm="tiered-sidecar"')

@@ -8,18 +8,17 @@ from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import urlsplit
 
-import structlog
-
 from sidecar.clock import Clock
 from sidecar.config import HttpSettings
 from sidecar.errors import SettingsError
+from sidecar.event_log import get_logger
 from sidecar.http.bounded_server import BoundedServer, Clients, Discreet
 from sidecar.http.pages import HEALTH_PATH, Answer, Pages, Request, plain
 from sidecar.metrics import Metrics
 from sidecar.reporting.health_reporter import Health
 from sidecar.reporting.status_model import StatusModel
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 SECURITY_HEADERS = (
     ("X-Content-Type-Options", "nosniff"),
     ("X-Frame-Options", "DENY"),

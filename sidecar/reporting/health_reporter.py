@@ -7,8 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import structlog
-
 from sidecar.clock import Clock
 from sidecar.errors import (
     BrokerUnavailable,
@@ -19,6 +17,7 @@ from sidecar.errors import (
     StoreError,
     StoreUnavailable,
 )
+from sidecar.event_log import get_logger
 from sidecar.metrics import Metrics
 from sidecar.partition.domain_events import Emit
 from sidecar.partition.wait_reason import render
@@ -27,7 +26,7 @@ from sidecar.ports import FactsState
 from sidecar.reporting.advice import advised
 from sidecar.reporting.status_model import StatusModel
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 CLEANER_STALLED = "CleanerStalled"
 RIGHT_MISSING = "RightMissing"
 REPLICAS_NOT_SEEN = "ReplicasNotSeen"

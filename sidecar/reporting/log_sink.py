@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import structlog
-
+from sidecar.event_log import get_logger
 from sidecar.model import ArchivedSegment, SegmentFiles
 from sidecar.partition import domain_events as events
 from sidecar.reporting.advice import advised, loss_reason
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 _LOSS_IN_ARCHIVE = (
     "find out why uploads were late, or what deleted files, unless the log was restored without them. status and "

@@ -12,12 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
-import structlog
-
 from sidecar.engine_ports import TO_DRIVER, Row, StageEngine, Stages
+from sidecar.event_log import get_logger
 from sidecar.rewriting.work_files import WorkFile, cannot_be_written, nameless_file
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 Task = TypeVar("Task")
 

@@ -11,14 +11,13 @@ from functools import partial
 from hashlib import sha256
 from threading import Event
 
-import structlog
-
 from sidecar.clock import Clock, SystemClock
 from sidecar.commits.attempts import discard_uncommitted
 from sidecar.config import Settings
 from sidecar.discovery.partition_directory import ListingCache
 from sidecar.discovery.scan import ScanResult, scan_log_dirs
 from sidecar.errors import SidecarError, StoreUnsafe
+from sidecar.event_log import get_logger
 from sidecar.host import process_store
 from sidecar.host.archive_cache import ArchiveCache
 from sidecar.host.journal import Journal
@@ -40,7 +39,7 @@ from sidecar.storage.opening import open_store
 from sidecar.storage.probe import UPLOAD_BYTES, probe_store, probing_store
 from sidecar.storage.retry import StoreAnswers
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 PATIENCE_S = 30.0
 """A command asks a store that does not answer for so long, besides what store.retry allows for each request."""

@@ -14,14 +14,13 @@ from threading import Event, current_thread, main_thread
 from types import FrameType
 from typing import Any, Final
 
-import structlog
-
 from sidecar.clock import Clock
 from sidecar.compactor.topic_counts import EFFECT
 from sidecar.compactor.topic_rule import TopicRules
 from sidecar.config import CompactionPolicy, CompactionWhen, Settings
 from sidecar.discovery.scan import topics_of
 from sidecar.errors import BrokerUnavailable, PartitionError, SettingsError
+from sidecar.event_log import get_logger
 from sidecar.model import ArchivedSegment, SegmentFiles, SnapshotOrigin, TopicPartition
 from sidecar.partition.plan import PartitionPlan
 from sidecar.partition.status import PartitionOutcome
@@ -38,7 +37,7 @@ from sidecar.runner.topic_choice import nothing_chosen, require_topic
 from sidecar.segment.reading import ReadSegment, read_segment
 from sidecar.topic_policy import OnUnkeyed
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 ANSWER_WAIT_S: Final = 60.0
 ANSWER_POLL_S: Final = 1.0

@@ -10,10 +10,9 @@ from itertools import chain
 from operator import itemgetter
 from typing import Any, Final, TypeAlias
 
-import structlog
-
 from sidecar.commits.commit_log import CommitConflict
 from sidecar.errors import SidecarError
+from sidecar.event_log import get_logger
 from sidecar.model import ArchivedSegment, FileIdentity, TopicPartition
 from sidecar.partition.domain_events import CycleProgressed, PartitionChecked, PinsChecked
 from sidecar.partition.plan import PartitionPlan
@@ -26,7 +25,7 @@ from sidecar.runner.partition_archiver import PartitionArchiver, Planning
 from sidecar.runner.step_threads import Pool, Run
 from sidecar.scheduler.admission import NEVER, admission_order, pin_order, within_queue
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 CONFLICTS_IN_A_ROW: Final = 20
 """Another writer may win so many commits before a partition backs off."""

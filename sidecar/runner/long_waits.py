@@ -6,14 +6,13 @@ from collections.abc import Container, Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
-import structlog
-
 from sidecar.clock import Clock
+from sidecar.event_log import get_logger
 from sidecar.model import TopicPartition
 from sidecar.partition.plan import PartitionPlan
 from sidecar.partition.wait_reason import Away, WaitReason, render
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 LONG_WAIT_S: Final = 300.0
 

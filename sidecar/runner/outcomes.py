@@ -6,15 +6,14 @@ import math
 from collections.abc import Container
 from dataclasses import dataclass, replace
 
-import structlog
-
+from sidecar.event_log import get_logger
 from sidecar.model import TopicPartition
 from sidecar.partition.domain_events import CycleProgressed, PartitionFailed
 from sidecar.partition.status import PartitionOutcome
 from sidecar.partition.wait_reason import render
 from sidecar.runner.context import RunContext
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

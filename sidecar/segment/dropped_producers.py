@@ -13,12 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import structlog
-
 from sidecar.archive.keys import OFFSET_MAX
+from sidecar.event_log import get_logger
 from sidecar.logformat.files import read_regular
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 NAME: Final = "restored-without-producers.json"
 _VERSION: Final = 1

@@ -17,8 +17,6 @@ from itertools import count
 from threading import Event
 from typing import Final, Protocol, runtime_checkable
 
-import structlog
-
 from sidecar.clock import Clock, SystemClock
 from sidecar.errors import (
     ObjectDamaged,
@@ -34,6 +32,7 @@ from sidecar.errors import (
     StoreUnsupported,
     TwoWriters,
 )
+from sidecar.event_log import get_logger
 from sidecar.model import ObjectKey
 from sidecar.plurals import plural
 from sidecar.ports import MIB, ObjectStore, UploadReceipt, UploadSource
@@ -255,7 +254,7 @@ _SINGLE_WRITER_ADVICE = (
 )
 _PROMISED_ADVICE = "single_writer: true is your promise: no second sidecar may ever write to this archive"
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 def probe_store(

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-import structlog
-
 from sidecar.clock import Clock
 from sidecar.errors import FROM_STORE, OutcomeUnknown, StoreUnavailable, StoreUnsupported
+from sidecar.event_log import get_logger
 from sidecar.model import ObjectKey
 from sidecar.ports import ObjectStore
 from sidecar.randomness import Randomness, SystemRandomness
@@ -23,7 +22,7 @@ _RESOLUTION_MS: Final = 1_000
 """S3 gives whole seconds, rounded down."""
 CHECK_S: Final = 3600.0
 """Interval between two checks of `run`."""
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 PROBE_FOLDER: Final = "_probe"
 """Top-level folder of probe objects; no cluster id is this short."""
 

@@ -8,13 +8,12 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-import structlog
-
 from sidecar.cli.output import remark
 from sidecar.clock import SystemClock
 from sidecar.compactor.command_rules import CommandRules, GivenRules, Objection, command_rules
 from sidecar.compactor.topic_rule import rules_of
 from sidecar.errors import PartitionError, SettingsError
+from sidecar.event_log import get_logger
 
 if TYPE_CHECKING:
     from sidecar.archive.keys import Lineage
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from sidecar.topic_policy import TopicPolicy
 
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 _SHOWN_MAX: Final = 5
 """So many objections at most in one error."""
 

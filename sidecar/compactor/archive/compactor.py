@@ -10,8 +10,6 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Final
 
-import structlog
-
 from sidecar.archive.bundle import log_size_bytes
 from sidecar.archive.keys import below, fresh_id
 from sidecar.archive.state import PartitionState
@@ -33,6 +31,7 @@ from sidecar.compactor.archive.plan import (
 from sidecar.compactor.archive.stored_parts import StoredParts
 from sidecar.engine_ports import StageEngine
 from sidecar.errors import CompactionCutOff, SidecarError, StagingTooSmall, StoreUnavailable
+from sidecar.event_log import get_logger
 from sidecar.host import process_store
 from sidecar.ports import ObjectStore
 from sidecar.randomness import Randomness, SystemRandomness
@@ -42,7 +41,7 @@ from sidecar.rewriting.run import ScannedRun, rewritten, scanned
 from sidecar.rewriting.work_files import LocalParts, Parts, free_bytes_of, work_directory
 from sidecar.store_settings import StoreSettings
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 _THREADS: Final = 8
 

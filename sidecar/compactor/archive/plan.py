@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from socket import gethostname
 from typing import TypeAlias
 
-import structlog
-
 from sidecar import __version__
 from sidecar.archive.commit import Writer
 from sidecar.archive.state import CommitId, PartitionState, newest_strategy
@@ -22,6 +20,7 @@ from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction_strategy import StrategyInUse
 from sidecar.compactor.archive.archived_log import ArchivedLog
 from sidecar.errors import Fenced, PartitionError, SidecarError
+from sidecar.event_log import get_logger
 from sidecar.model import ArchivedSegment, ObjectKey
 from sidecar.ports import ObjectStore
 from sidecar.rewriting.job import CompactedOutput, CompactionFigures, CompactionJob
@@ -71,7 +70,7 @@ class PartitionCompaction(CompactionFigures[ArchivedLog]):
         return self.error is not None and not proves_not_committed(self.error)
 
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

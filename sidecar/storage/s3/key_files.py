@@ -10,17 +10,17 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, Final, NamedTuple, Self
 
-import structlog
 from botocore.credentials import Credentials, ReadOnlyCredentials
 
 from sidecar.config.secrets import read_secret
 from sidecar.errors import SettingsError
+from sidecar.event_log import get_logger
 from sidecar.logformat.files import FileStamp, stamp_of
 from sidecar.reporting.advice import advised
 from sidecar.storage.s3.requests import given_keys
 from sidecar.store_settings import S3Settings
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class Keys(NamedTuple):
