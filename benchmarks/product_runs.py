@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sysconfig
 import time
@@ -12,6 +13,8 @@ from typing import Any
 import psutil
 
 PROGRAM = Path(sysconfig.get_path("scripts")) / "tiered-sidecar"
+# Where this is set, each process compiles the program again: 0.1 CPU seconds that no installed program takes.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 def variables_of(gateway: Any, url: str, state_dir: Path) -> dict[str, str]:
