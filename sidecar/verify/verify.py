@@ -150,8 +150,7 @@ def _unnamed(store: ObjectStore, state: PartitionState, now_ms: int) -> _Unnamed
 
 
 WORKERS: Final = 8
-DEEP_WORKERS: Final = 3
-"""Segments of equal size end together: while one thread asks for its next, the others still read."""
+DEEP_WORKERS: Final = 2
 _SEGMENTS_AT_ONCE: Final = 4096
 """So many segments are handed to a driver at a time: memory does not grow with the archive."""
 
