@@ -12,7 +12,7 @@ from typing import Final
 
 from sidecar.clock import Clock
 from sidecar.errors import PartitionError, SegmentChanged, SettingsError
-from sidecar.logformat.files import FileStamp, read_regular, stamp_of
+from sidecar.logformat.files import FileStamp, read_regular, reading, stamp_of
 from sidecar.logformat.metadata_files import read_partition_metadata
 from sidecar.logformat.names import (
     PARTITION_METADATA,
@@ -50,12 +50,8 @@ def list_log_bases(directory: Path) -> tuple[tuple[int, int], list[int]]:
 
     Raises SegmentChanged if the directory is gone, PartitionError.
     """
-    try:
+    with reading(directory, "vanished; the next scan lists it again"):
         listing = _settled_listing(directory)
-    except FileNotFoundError as error:
-        raise SegmentChanged(f"{directory} vanished; the next scan lists it again") from error
-    except OSError as error:
-        raise PartitionError(f"{directory} cannot be read: {error.strerror or error}") from error
     return listing.directory_id, listing.bases
 
 
