@@ -455,7 +455,10 @@ def _with_losses_before_the_first_commit(random: Random, schedule: Schedule) -> 
     appends = [Append(random.randrange(2**32), random.randint(2, 7)) for _ in "abc"]
     taken = (Retention(0, random.choice((1, 2, 9))), Retention(1, random.choice((1, 2, 9))))
     between: tuple[Step, ...] = (Restart(None, stops=random.random() < 0.4),) if random.random() < 0.8 else ()
-    begin = (appends[0], Round(faults=(no_upload,)), appends[1], *taken, Round(faults=(nothing,)), *between, appends[2])
+    begin: tuple[Step, ...] = (appends[0], Round(faults=(no_upload,)), appends[1], *taken)
+    if random.random() < 0.4:  # Pins have it until the process ends. What is deleted on purpose comes on top.
+        begin += (Round(faults=(no_upload,)), DeleteRecords(random.choice((0.3, 0.6))), Round(faults=(no_upload,)))
+    begin += (Round(faults=(nothing,)), *between, appends[2])
     return replace(schedule, steps=(*begin, Round(), *schedule.steps))
 
 

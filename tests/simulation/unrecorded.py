@@ -45,7 +45,9 @@ class UnrecordedLosses:
         term = sidecar.held, cluster.leader_epoch, files.directory_id
         known_term, known_offset = self._first.get(log, (None, 0))
         if known_term == term and start_offset == first_offset > known_offset:
-            self._gone.setdefault(log, set()).update(range(known_offset, first_offset))
+            # Only what was deleted on purpose before is no loss.
+            begin = max(known_offset, cluster.truth.deleted_before_offset)
+            self._gone.setdefault(log, set()).update(range(begin, first_offset))
         self._first[log] = term, max(first_offset, start_offset)
 
     def require_reported(self, broker: int, checker: Checker, reported: Iterable[tuple[int, int]]) -> None:
@@ -53,7 +55,7 @@ class UnrecordedLosses:
         state, missing = checker.state, set(self._gone.get((broker, checker.root), ()))
         if state is None or not missing:
             return
-        spans = [(0, checker.cluster.truth.deleted_before_offset), *reported]
+        spans = list(reported)
         spans += [(found.base_offset, found.end_offset) for found in (*state.segments, *state.holes)]
         for begin, end in spans:
             missing.difference_update(range(begin, end))
