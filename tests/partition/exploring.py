@@ -363,6 +363,8 @@ def _check(case: Case, node: Node) -> None:
     is_kept = task.is_stopping or isinstance(task.error, BrokerUnavailable)
     left = world.sent - world.gone - {slot for slot, _ in world.fate}
     _require(is_kept or not left, f"uploads are left that are not discarded: {left}")
+    refused = {slot for slot, fate in world.fate if fate == "refused"} - world.gone
+    _require(not refused, f"uploads are left whose commit was refused: {refused}")
     is_whole = task.error is None and not task.is_stopping and task.reason is None
     if is_whole and not task.left:
         _require(
