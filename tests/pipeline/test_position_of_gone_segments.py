@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from sidecar.errors import StoreUnavailable
 from sidecar.model import SnapshotOrigin
 from sidecar.partition.wait_reason import AwaitingCompaction
 from tests.pipeline.before_upload_rig import DELAY_MS, rig
-from tests.pipeline.rig import archived_states, remove_offsets, rolled_ranges
+from tests.pipeline.held_rig import Outage
+from tests.pipeline.rig import archived_states, copy_partitions, remove_offsets, rolled_ranges, rounds_over, tools_for
 
 
 @pytest.mark.parametrize("partition", ["orders-0", "transactions-0"])
@@ -31,3 +33,20 @@ def test_producers_at_the_base_of_a_segment_that_retention_took_are_not_those_of
         ]
         assert found
         assert set(found) == {(SnapshotOrigin.BROKER, True)}
+
+
+def test_the_first_archived_segment_knows_its_producers_though_retention_took_it_with_its_snapshot(
+    tmp_path: Path,
+) -> None:
+    log_dir, outage = copy_partitions(tmp_path, "orders-0"), Outage()
+    spans = rolled_ranges(log_dir, "orders-0")
+    remove_offsets(log_dir / "orders-0", lambda offset: offset >= spans[1][0])
+    with tools_for(log_dir, outage.store, tmp_path / "state") as tools:
+        rounds = rounds_over(tools, log_dir)
+        assert [type(error) for error in rounds.run_once().errors] == [StoreUnavailable]
+        remove_offsets(log_dir / "orders-0", lambda offset: offset >= spans[2][0])
+        outage.left = None
+        assert rounds.run_once().errors == []
+    segments = archived_states(outage.store)["orders-0"].segments
+    assert [segment.base_offset for segment in segments] == [base_offset for base_offset, _ in spans[1:]]
+    assert {segment.snapshot.exact for segment in segments} == {True}
