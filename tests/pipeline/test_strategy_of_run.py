@@ -15,6 +15,7 @@ from structlog.testing import capture_logs
 
 from sidecar.archive.state import PartitionState, newest_strategy
 from sidecar.broker.files import FileBrokerFacts
+from sidecar.commits.commit_log import CommitConflict
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction_strategy import Strategy
 from sidecar.compactor.archive.plan import CompactionRequest, PartitionCompaction
@@ -148,15 +149,16 @@ def test_a_strategy_that_is_declared_no_more_commits_no_change(tmp_path: Path, m
         assert orders.state == before
 
 
-def test_a_default_does_not_follow_on_a_strategy_that_was_committed_since_the_job_began(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("reported", [TopicPolicy(), BY_OFFSET], ids=["default", "declared"])
+def test_no_strategy_follows_on_another_one_that_was_committed_since_the_job_began(
+    reported: TopicPolicy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with archived_orders(tmp_path, monkeypatch, {"topics": ["orders"]}, TopicPolicy()) as orders:
+    with archived_orders(tmp_path, monkeypatch, {"topics": ["orders"]}, reported) as orders:
         orders.compact_by_hand(CompactionRules(NOW_MS))
         segments = orders.state.segments
         # It changes no segment: only the commit says by which strategy all of them are clean now.
         result = orders.compact_in_run(lambda: orders.compact_by_hand(BY_HEADER))
-        assert isinstance(result.error, PartitionError)
-        assert "its newest compaction used strategy header 'v', this one would use offset" in str(result.error)
+        assert isinstance(result.error, CommitConflict)
+        assert "another compaction committed first, by strategy header 'v'" in str(result.error)
         assert orders.state.segments == segments
         assert newest_strategy(orders.state) == BY_HEADER.in_use

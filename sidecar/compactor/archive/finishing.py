@@ -16,13 +16,14 @@ from typing import Final
 from sidecar.archive.actions import Action, Add, Clean, CompactedBy, Remove
 from sidecar.archive.bundle import INDEXES_BYTES_MAX, assemble_indexes, log_part
 from sidecar.archive.keys import below, fresh_id, indexes_key, log_key
-from sidecar.archive.state import PartitionState
+from sidecar.archive.state import PartitionState, newest_strategy
 from sidecar.commits.checked_upload import send_bytes, send_checked
 from sidecar.commits.commit_log import CommitConflict, CommitLog
 from sidecar.commits.commit_window import CommitWindow
 from sidecar.compaction.rules import CompactionRules
+from sidecar.compaction_strategy import StrategyInUse
 from sidecar.compactor.archive.archived_log import LAST_MODIFIED, ArchivedLog
-from sidecar.compactor.archive.plan import CompactionRequest, PartitionInWork, require_strategy
+from sidecar.compactor.archive.plan import CompactionRequest, PartitionInWork
 from sidecar.engine_ports import TO_DRIVER, Row, StageEngine, Stages
 from sidecar.errors import PartitionError, SidecarError
 from sidecar.exchange import staged
@@ -171,22 +172,23 @@ def commit(
 
     `window`: of the uploads. `before_put`: called before each commit is put.
 
-    An uploader that appends meanwhile does no harm. Raises CommitConflict if the sources are not live any more or records of
-    them were deleted meanwhile, Fenced, and what `require_strategy`, `CommitWindow.require_open` and `CommitLog.append` raise.
+    An uploader that appends meanwhile does no harm. Raises CommitConflict if the sources are not live any more, records of them
+    were deleted or they were found clean by another strategy meanwhile, Fenced, and what `CommitWindow.require_open` and
+    `CommitLog.append` raise.
     """
     request, state, writer = found.request, found.planned.state, found.planned.writer
     sources = [source.segment for output in found.outputs for source in output.sources]
     replaced = [source.segment for output in found.outputs if not output.unchanged for source in output.sources]
     added = [found.finished[number] for number in sorted(found.finished)]
     actions = _actions(request, sources, replaced, added)
-    decided_from_offset = state.deleted_before_offset
+    decided_from_offset, strategy_before = state.deleted_before_offset, newest_strategy(state)
     for _ in range(_TRIES):
         state = log.refresh(state)
         _require_live(state, sources)
         _require_none_deleted(state, sources, decided_from_offset)
-        newest = require_strategy(state, request)
+        _require_same_strategy(state, strategy_before)
         is_clean = state.clean is not None and state.clean.end_offset >= sources[-1].end_offset
-        if not added and is_clean and newest == request.rules.in_use:
+        if not added and is_clean and newest_strategy(state) == request.rules.in_use:
             return None
         window.require_open(state.lineage.root, added)
         before_put()
@@ -229,6 +231,15 @@ def _require_live(state: PartitionState, sources: Sequence[ArchivedSegment]) -> 
         raise CommitConflict(
             f"{state.lineage.root}: the live segments below offset {sources[-1].end_offset} are no longer those "
             "that were compacted, because another compaction committed first. Nothing was committed",
+            state,
+        )
+
+
+def _require_same_strategy(state: PartitionState, before: StrategyInUse | None) -> None:
+    """The plan has checked, and reported, on which strategy this compaction follows. One that changes no segment may come first."""
+    if state.clean is not None and (newest := newest_strategy(state)) != before:
+        raise CommitConflict(
+            f"{state.lineage.root}: another compaction committed first, by strategy {newest}. Nothing was committed",
             state,
         )
 

@@ -101,7 +101,14 @@ def plan_archive(store: ObjectStore, request: CompactionRequest, clock: Clock) -
             f"{state.lineage.root}: leader epoch {state.highest_leader_epoch} has committed, this writer has "
             f"{writer.leader_epoch}: another broker leads {state.lineage.topic_partition} now; nothing was compacted"
         )
-    newest = require_strategy(state, request)
+    newest = newest_strategy(state)
+    if not request.may_change_strategy and newest not in (None, request.rules.in_use):
+        raise PartitionError(
+            f"{state.lineage.root}: its newest compaction used strategy {newest}, this one would use "
+            f"{request.rules.in_use}. Nothing was compacted, because neither the settings nor the topic's config "
+            "give the strategy. Set it in the topic's entry of compaction.topics, or compact by hand with "
+            "--override"
+        )
     undecided = first_undecided(store, state)
     limit = min(offset for offset in (request.end_offset, undecided, 2**63 - 1) if offset is not None)
     count = sum(segment.end_offset <= limit for segment in state.segments)
@@ -118,19 +125,6 @@ def plan_archive(store: ObjectStore, request: CompactionRequest, clock: Clock) -
             first_dirty_offset=state.clean_end_offset,
         )
     return ArchivePlan(state, writer, count, LastBatches.of(table), before)
-
-
-def require_strategy(state: PartitionState, request: CompactionRequest) -> StrategyInUse | None:
-    """The strategy of the newest compaction. Raises PartitionError if it is another one that the request may not change."""
-    newest = newest_strategy(state)
-    if not request.may_change_strategy and newest not in (None, request.rules.in_use):
-        raise PartitionError(
-            f"{state.lineage.root}: its newest compaction used strategy {newest}, this one would use "
-            f"{request.rules.in_use}. Nothing was compacted, because neither the settings nor the topic's config "
-            "give the strategy. Set it in the topic's entry of compaction.topics, or compact by hand with "
-            "--override"
-        )
-    return newest
 
 
 def operator(state: PartitionState) -> Writer:
