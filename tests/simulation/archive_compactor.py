@@ -6,28 +6,28 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from random import Random
+from types import SimpleNamespace
 from typing import Any, cast
 
 from crc32c import crc32c
 
-from sidecar import __version__
 from sidecar.archive.bundle import assemble_indexes, log_part
-from sidecar.archive.commit import Writer
 from sidecar.archive.keys import below, fresh_id, indexes_key, log_key
 from sidecar.commits.checked_upload import send_bytes, send_checked
 from sidecar.compactor.archive.archived_log import LAST_MODIFIED
 from sidecar.compactor.archive.compactor import ArchiveCompactor
 from sidecar.compactor.archive.plan import CompactionRequest, PartitionCompaction, PartitionInWork, plan_archive
 from sidecar.compactor.archive_job import ArchiveJobs
-from sidecar.compactor.candidate_queue import LedPartition
+from sidecar.compactor.candidate_queue import Compacting, LedPartition
 from sidecar.compactor.topic_rule import rules_of
 from sidecar.errors import SidecarError
 from sidecar.logformat.leader_epochs import epochs_of
-from sidecar.model import ArchivedSegment, PartName
+from sidecar.model import ArchivedSegment, ObjectKey, PartName
 from sidecar.runner.context import RunContext
 from sidecar.segment.archived_objects import read_parts
 from tests.simulation.batches import Batch, decode, encode
-from tests.simulation.compactor import CopySource, ends_of, kept_of, policy
+from tests.simulation.compactor import CopySource
+from tests.simulation.decision import ends_of, kept_of, output_of, policy_for, settings
 from tests.simulation.link import SimLink
 from tests.simulation.reading import built_from
 
@@ -90,7 +90,7 @@ class SimArchiveCompactor(ArchiveCompactor):
         ends = ends_of(batch for log in logs for batch in log)
         start_offset = plan.state.deleted_before_offset
         taken = [batch for log in logs[: plan.count] for batch in log if batch.end_offset > start_offset]
-        kept = set(kept_of(taken, ends))
+        kept = kept_of(taken, ends, found.request.rules)
         first = 0
         while first < plan.count:
             last = first + self._random.randint(1, 3)
@@ -100,10 +100,9 @@ class SimArchiveCompactor(ArchiveCompactor):
             ):
                 last -= 1
             batches = [batch for log in logs[first:last] for batch in log]
-            # The last batch stays: without it nobody would know where a producer stood.
-            stays = tuple(batch for batch in batches if batch in kept or batch is batches[-1])
-            is_unchanged = last == first + 1 and list(stays) == batches
-            yield _Output(tuple(map(_Source, segments[first:last])), stays, is_unchanged)
+            stays = output_of(batches, kept)
+            is_unchanged = last == first + 1 and stays == batches
+            yield _Output(tuple(map(_Source, segments[first:last])), tuple(stays), is_unchanged)
             first = last
 
     def _uploaded(self, found: PartitionInWork, output: _Output) -> ArchivedSegment:
@@ -148,18 +147,30 @@ class SimArchiveCompactor(ArchiveCompactor):
         return segment
 
 
-def compact_archive(
-    tools: RunContext, link: SimLink, led: LedPartition, random: Random, *, by_hand: bool
+def compact_by_hand(
+    tools: RunContext, link: SimLink, root: ObjectKey, random: Random, strategy: str | None
 ) -> list[SidecarError]:
-    """Compact one partition beside a sidecar that leads it, or by hand; the errors that it ended with."""
-    jobs = ArchiveJobs(cast("Any", None), tools, cast("Any", None), lambda _topic: policy())
-    rules = rules_of(policy(), tools.clock.now_ms())
-    writer = Writer(tools.facts.broker_id(), led.leader_epoch, tools.instance, f"tiered-sidecar {__version__}")
-    if by_hand:
-        request = CompactionRequest(led.root, rules)
-        compactor = SimArchiveCompactor(tools, link, random, lambda _request, _decided: None)
-    else:
-        request = CompactionRequest(led.root, rules, writer, newest_commit=led.newest_commit)
-        confirm = partial(jobs._confirm, led)
-        compactor = SimArchiveCompactor(tools, link, random, lambda _request, decided: confirm(decided))
+    """Compact one partition by a strategy that its operator declares, or by none; the errors that it ended with."""
+    compactor = SimArchiveCompactor(tools, link, random, lambda _request, _decided: None)
+    rules = rules_of(policy_for(strategy), tools.clock.now_ms())
+    return _errors(compactor, CompactionRequest(root, rules, may_change_strategy=strategy is not None))
+
+
+def compact_in_run(
+    tools: RunContext, link: SimLink, led: LedPartition, random: Random, strategy: Callable[[], str | None]
+) -> list[SidecarError]:
+    """The same as part of a sidecar that leads it. Args: strategy: of the topic's configs, asked again before the commit."""
+    jobs = ArchiveJobs(
+        cast("Any", SimpleNamespace(compaction=settings())),
+        tools,
+        cast("Any", None),
+        lambda _topic: policy_for(strategy()),
+    )
+    work = Compacting(led, policy_for(strategy()), cast("Any", SimpleNamespace(first_uncleanable_offset=None)))
+    confirm = partial(jobs._confirm_one, work)
+    compactor = SimArchiveCompactor(tools, link, random, lambda _request, decided: confirm(decided))
+    return _errors(compactor, jobs._request(work, tools.clock.now_ms()))
+
+
+def _errors(compactor: SimArchiveCompactor, request: CompactionRequest) -> list[SidecarError]:
     return [result.error for result in compactor.compact([request]) if result.error is not None]

@@ -10,17 +10,21 @@ from typing import Final
 
 from producer_state.snapshot import ProducerEntry
 
-_LAYOUT: Final = struct.Struct(">qqiIqhqhiiB")
+_LAYOUT: Final = struct.Struct(">qqiIqhhqhiiB")
 BATCH_BYTES: Final = _LAYOUT.size
 """Every batch takes so many bytes in a `.log`."""
 _DATA, _COMMIT, _ABORT = range(3)
+_NO_VERSION: Final = -(2**15)
+_EMPTIED: Final = 1 << 31
+NO_KEY: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A batch of `[base_offset, end_offset)`. All its records have one key.
+    """A batch of `[base_offset, end_offset)`. All its records have one key, one timestamp and one version.
 
     `content`: differs from that of every other batch ever appended. It also stands for the batch's checksum field.
+    `key`: `NO_KEY` where compaction left a batch without records. `version`: in a header, None where that is absent or malformed.
     `transaction`: its number, -1 outside of transactions; of a marker, that of the transaction it ends. `commits`: of a
     marker, whether it commits; None for data.
     """
@@ -31,6 +35,7 @@ class Batch:
     content: int
     timestamp_ms: int
     key: int = 0
+    version: int | None = None
     producer_id: int = -1
     producer_epoch: int = -1
     base_sequence: int = -1
@@ -43,9 +48,19 @@ class Batch:
         return self.end_offset - 1
 
     @property
+    def raw_content(self) -> int:
+        """Of the batch that it was before compaction took its records."""
+        return self.content & ~_EMPTIED
+
+    @property
     def is_marker(self) -> bool:
         """Whether it ends a transaction."""
         return self.commits is not None
+
+
+def emptied(batch: Batch) -> Batch:
+    """What compaction leaves of a batch that stays without its records."""
+    return replace(batch, content=batch.content | _EMPTIED, key=NO_KEY, version=None)
 
 
 @lru_cache(maxsize=1 << 15)
@@ -58,6 +73,7 @@ def _encoded(batch: Batch) -> bytes:
         batch.content,
         batch.timestamp_ms,
         batch.key,
+        _NO_VERSION if batch.version is None else batch.version,
         batch.producer_id,
         batch.producer_epoch,
         batch.base_sequence,
@@ -79,7 +95,7 @@ def decode(content: bytes) -> tuple[Batch, ...]:
 
 def _decoded(content: bytes) -> Iterator[Batch]:
     for row in _LAYOUT.iter_unpack(content):
-        base_offset, end_offset, leader_epoch, number, timestamp_ms, key, *producer, kind = row
+        base_offset, end_offset, leader_epoch, number, timestamp_ms, key, version, *producer, kind = row
         producer_id, producer_epoch, base_sequence, transaction = producer
         yield Batch(
             base_offset,
@@ -88,6 +104,7 @@ def _decoded(content: bytes) -> Iterator[Batch]:
             number,
             timestamp_ms,
             key,
+            None if version == _NO_VERSION else version,
             producer_id,
             producer_epoch,
             base_sequence,

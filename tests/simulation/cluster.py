@@ -11,6 +11,7 @@ from random import Random
 from typing import Final
 
 from sidecar.archive.keys import NO_TOPIC_ID, Lineage
+from sidecar.logformat.headers import NO_TIMESTAMP
 from sidecar.model import TopicPartition
 from tests.simulation.batches import Batch
 from tests.simulation.clocks import VirtualTime
@@ -22,6 +23,12 @@ TOPIC: Final = "t"
 KEYS: Final = 5
 PRODUCERS: Final = 3
 SPREAD_MS: Final = 600_000
+TICK_MS: Final = 200_000
+"""Producers' clocks are so coarse that timestamps are often the same."""
+VERSIONS: Final = (None, 0, 1, None, 2, -1, 1)
+"""Of headers: some are absent, and some are the same."""
+UNDATED_ONE_IN: Final = 16
+"""One batch of so many has no timestamp."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,10 +120,12 @@ class Partition:
             newest = self._newest_of(log, random.choice(pending))
             return self._marker(log, newest, newest.transaction, commits=random.random() < 0.6)
         end_offset = base_offset + random.choice((1, 1, 2, 3))
-        timestamp_ms = now_ms - random.randrange(SPREAD_MS)
+        age_ms = random.randrange(SPREAD_MS)
+        timestamp_ms = (now_ms - age_ms) // TICK_MS * TICK_MS if age_ms % UNDATED_ONE_IN else NO_TIMESTAMP
+        version = VERSIONS[age_ms % len(VERSIONS)]
         content, key = next(self._numbers), random.randrange(KEYS)
         if not self._shape.idempotent or random.random() < 0.4:
-            return Batch(base_offset, end_offset, self.leader_epoch, content, timestamp_ms, key)
+            return Batch(base_offset, end_offset, self.leader_epoch, content, timestamp_ms, key, version)
         producer_id = random.randrange(PRODUCERS)
         known = log.producers.get(producer_id)
         epoch = max(0, -1 if known is None else known.producer_epoch)
@@ -133,6 +142,7 @@ class Partition:
             content,
             timestamp_ms,
             key,
+            version,
             producer_id,
             epoch,
             sequence,

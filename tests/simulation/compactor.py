@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache
 from itertools import count
 from types import SimpleNamespace
 from typing import Any, Final, cast
@@ -17,14 +16,13 @@ from sidecar.clock import Clock
 from sidecar.compactor.archive.archived_log import LAST_MODIFIED
 from sidecar.compactor.before_upload import BeforeUpload, CopyGroup, RolledGroup
 from sidecar.compactor.topic_counts import RawReason
-from sidecar.compactor.topic_rule import TopicRule, rules_of, topic_rule
-from sidecar.config import CompactionPolicy, CompactionSettings
+from sidecar.compactor.topic_rule import TopicRule, rules_of
 from sidecar.errors import SegmentChanged, SidecarError
 from sidecar.segment import bundle
 from sidecar.segment.bundle import CompactedCopy
-from sidecar.topic_policy import TopicPolicy
+from tests.simulation import decision
 from tests.simulation.batches import Batch, encode
-from tests.simulation.cluster import TOPIC
+from tests.simulation.decision import ends_of, kept_of, output_of, rule_for
 from tests.simulation.disk import SimDisk
 from tests.simulation.reading import built_from
 
@@ -32,58 +30,14 @@ FIRST_DESCRIPTOR: Final = 2_000_000
 """No descriptor of the operating system, nor of a broker's file."""
 
 
-@cache
-def _settings() -> CompactionSettings:
-    return CompactionSettings.model_validate({"when": "before_upload", "topics": [TOPIC]})
-
-
-@cache
-def _rule() -> TopicRule:
-    return topic_rule(_settings(), TOPIC, TopicPolicy())
-
-
-def policy() -> CompactionPolicy:
-    """How the topic is compacted."""
-    found = _rule().policy
-    assert found is not None
-    return found
-
-
 _NO_RULE: Final = TopicRule(None, "the settings do not name it")
 
 
-def before_upload(clock: Clock, *, compacts: bool = True) -> BeforeUpload:
-    """What waits in one process. Args: compacts: by its settings."""
-    rule = _rule() if compacts else _NO_RULE
-    return BeforeUpload(_settings(), clock, rule_of=lambda _topic: rule)
-
-
-# What compaction decides.
-
-
-def kept_of(batches: Sequence[Batch], ends: dict[int, bool]) -> list[Batch]:
-    """Of each key the batch with the highest offset, of those that are committed; all markers, and what is not decided.
-
-    Args:
-        ends: by transaction, whether it was committed.
-    """
-    newest = {batch.key: batch for batch in batches if _counts(batch, ends)}
-    return [
-        batch
-        for batch in batches
-        if batch.is_marker
-        or newest.get(batch.key) is batch
-        or (batch.transaction >= 0 and batch.transaction not in ends)
-    ]
-
-
-def _counts(batch: Batch, ends: dict[int, bool]) -> bool:
-    return not batch.is_marker and (batch.transaction < 0 or ends.get(batch.transaction, False))
-
-
-def ends_of(batches: Iterable[Batch]) -> dict[int, bool]:
-    """By transaction, whether it was committed."""
-    return {batch.transaction: batch.commits for batch in batches if batch.commits is not None}
+def before_upload(clock: Clock, strategy: Callable[[], str | None], *, compacts: bool = True) -> BeforeUpload:
+    """What waits in one process. Args: strategy: of the topic's configs, now. compacts: by its settings."""
+    return BeforeUpload(
+        decision.settings(), clock, rule_of=lambda _topic: rule_for(strategy()) if compacts else _NO_RULE
+    )
 
 
 # Where copies lie.
@@ -203,13 +157,12 @@ class SimCompactor:
         segments, logs = group.segments[:count_decided], logs[:count_decided]
         if not segments:
             return
-        kept = set(kept_of([batch for log in logs for batch in log], ends))
-        # The last batch of a segment stays: without it nobody would know where a producer stood.
-        outputs = [[batch for batch in log if batch in kept or batch is log[-1]] for log in logs]
+        rules = rules_of(group.policy, self.clock.now_ms())
+        kept = kept_of([batch for log in logs for batch in log], ends, rules)
+        outputs = [output_of(log, kept) for log in logs]
         if outputs == logs:
             self.waiting.unchanged(segments)
             return
-        parameters = rules_of(group.policy, self.clock.now_ms()).parameters
         copies: list[CompactedCopy | None] = []
         for segment, log, output in zip(segments, logs, outputs, strict=True):
             if log == output:
@@ -219,10 +172,9 @@ class SimCompactor:
             number = next(self.numbers)
             file = CopyFile(f"/copies/{number}.log", number, content)
             self.files.append(file)
-            noted = {**parameters, LAST_MODIFIED: str(segment.log.mtime_ns // 1_000_000)}
-            copies.append(
-                CompactedCopy(cast("Any", file), len(content), crc32c(content), built_from(output), "offset", noted)
-            )
+            noted = {**rules.parameters, LAST_MODIFIED: str(segment.log.mtime_ns // 1_000_000)}
+            built, strategy = built_from(output), str(rules.effective_strategy)
+            copies.append(CompactedCopy(cast("Any", file), len(content), crc32c(content), built, strategy, noted))
         self.waiting.compacted(CopyGroup(segments, tuple(copies), group.policy))
 
     def _behind(self, group: RolledGroup) -> Iterator[Batch]:

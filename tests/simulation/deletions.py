@@ -82,3 +82,20 @@ def _may_be_border(state: PartitionState, offset: int) -> bool:
     if any(offset in {span.base_offset, span.end_offset} for span in spans):
         return True
     return any(found.generation and found.base_offset < offset < found.end_offset for found in state.segments)
+
+
+def require_shown_deletion_noted(cluster: Partition, state: PartitionState) -> None:
+    """At the end, when all that is rolled is archived: the leader's log start alone may show a deletion. Raises Finding.
+
+    It does where it lies above a batch of this leader epoch in the same segment, whatever processes and leaders knew before.
+    """
+    led, start_offset = cluster.led, cluster.led.log_start_offset
+    noted, end_offset = state.deleted_before_offset, state.end_offset or 0
+    if noted >= min(start_offset, end_offset) or start_offset > cluster.truth.deleted_before_offset:
+        return
+    above = next((file.base_offset for file in led.segments if file.base_offset >= start_offset), None)
+    for file in led.segments:
+        below = next((batch for batch in file.batches if batch.base_offset < start_offset <= batch.end_offset), None)
+        is_shown = below is not None and below.leader_epoch == cluster.leader_epoch and start_offset != above
+        if is_shown and not _may_be_border(state, start_offset):
+            raise Finding("deletion-not-noted", f"{cluster.topic_partition}: up to {start_offset}, noted is {noted}")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from crc32c import crc32c
 
 from producer_state.snapshot import read_snapshot
-from sidecar.archive.actions import Add, DeleteRecords, Lost, Purge
+from sidecar.archive.actions import Action, Add, DeleteRecords, Lost, Purge, Remove
 from sidecar.archive.bundle import cut_parts
 from sidecar.archive.commit import Commit, Writer, digest
 from sidecar.archive.fold import fold
@@ -16,10 +16,22 @@ from sidecar.archive.keys import below, commit_key, parse_segment_key
 from sidecar.archive.state import PartitionState, empty_state
 from sidecar.errors import SidecarError
 from sidecar.model import ArchivedSegment, ObjectKey, PartName
-from tests.simulation.batches import decode, replayed
+from tests.simulation.batches import Batch, decode, emptied, replayed
 from tests.simulation.cluster import Partition
+from tests.simulation.decision import HEADER
 from tests.simulation.findings import Finding
+from tests.simulation.retained import compaction_of, is_record, retained
 from tests.simulation.store import SimStore
+
+
+def _may_drop(action: Action) -> bool:
+    """Whether records may be missing after an action of a commit that were archived, or are in the segments that it adds."""
+    return isinstance(action, Remove) or (isinstance(action, Add) and action.segment.generation > 0)
+
+
+def _is_left_of(batch: Batch, raw: Batch) -> bool:
+    """Whether compaction can have left this of a raw batch."""
+    return batch.raw_content == raw.content and batch in (raw, emptied(raw))
 
 
 @dataclass(slots=True)
@@ -29,7 +41,9 @@ class Checker:
     `state`: as of the last check, None while nothing is archived. `losses`: that commits said since somebody emptied it.
     `losses_alone`: those of commits that add nothing, which are reported at once.
     `lost_by`: all of them, by the broker next to which it was said. `writers`: who added a segment, by its id. `is_forked`: it
-    has offsets that an unclean election has lost in the log. `cut_epoch`: the leader epoch of the last one.
+    has offsets that an unclean election has lost in the log. `cut_epoch`: the leader epoch of the last one. `rules`: by the nonce
+    of a compaction's commit, the strategies of the topic's configs that its process may have gone by. `strategy_changes`: commits
+    of the archive's compaction that say another strategy than the one before, since somebody emptied it.
     """
 
     store: SimStore
@@ -43,6 +57,11 @@ class Checker:
     writers: dict[str, Writer] = field(default_factory=dict)
     is_forked: bool = False
     cut_epoch: int = -1
+    rules: dict[str, tuple[str | None, ...]] = field(default_factory=dict)
+    strategy_changes: list[str] = field(default_factory=list)
+    _beaten: dict[int, Batch] = field(default_factory=dict)
+    """By the content of a batch, the one of its key that a compaction retained instead."""
+    _is_unjudged: bool = False
     _commits: dict[str, bytes] = field(default_factory=dict)
     _epoch: int = -1
     _sound: dict[str, bytes] = field(default_factory=dict)
@@ -112,7 +131,9 @@ class Checker:
         if self.is_forked and commit.writer.leader_epoch >= self.cut_epoch:
             self._check_continuation(before, commit)
         # After each commit, and not only after the last one: readers may come in between.
-        if not self.is_forked and any(segment.generation for segment in self.state.segments):
+        self._judge(key, commit, before, self.state)
+        is_judged = not (self.is_forked or self._is_unjudged)
+        if is_judged and any(map(_may_drop, commit.actions)):
             self._check_records(self.state)
 
     def _check_commit(self, key: str, commit: Commit) -> None:
@@ -169,7 +190,7 @@ class Checker:
         archived = decode(self.store.objects[below(self.root, last.log_key)])[-1]
         log = self.cluster.replicas[commit.writer.broker_id]
         there = [batch for batch in log.batches() if batch.base_offset <= archived.last_offset < batch.end_offset]
-        if there and there[0].content != archived.content:
+        if there and there[0].content != archived.raw_content:
             raise Finding(
                 "appended-to-fork", f"commit {commit.number}: the archive ends with {archived}, the log has {there}"
             )
@@ -203,7 +224,7 @@ class Checker:
         expected = list(truth.between(segment.base_offset, segment.end_offset))
         if segment.generation:
             others = iter(expected)
-            if not all(batch in others for batch in found):  # In this order.
+            if not all(any(_is_left_of(batch, other) for other in others) for batch in found):  # In this order.
                 raise Finding("other-content", f"{segment}: {found}, should be some of {expected}")
             self._check_transactions(segment)
             return
@@ -230,25 +251,83 @@ class Checker:
             raise Finding("other-content", f"{segment}: its batches end at {at}")
         self._check_transactions(segment)
 
+    def _judge(self, key: str, commit: Commit, before: PartitionState, after: PartitionState) -> None:
+        """A compaction went by the topic's strategy, and retained of each key just the record that this strategy names."""
+        found = compaction_of(commit)
+        if found is None:
+            return
+        said, span = found
+        rules = self.rules[commit.nonce]
+        known = {(rule or "offset", HEADER if rule == "header" else "") for rule in rules}
+        if len(said) != 1 or not said <= known:
+            raise Finding("other-strategy", f"{key}: {said}, the topic's is {rules}")
+        (strategy,) = said
+        is_of_archive = (before.end_offset or 0) > span[0]
+        newest = before.clean or next((one for one in reversed(before.segments) if one.strategy is not None), None)
+        if newest is not None and (newest.strategy, newest.strategy_parameters.get("header", "")) != strategy:
+            if all(rule is None for rule in rules):
+                raise Finding("strategy-mixed", f"{key}: {strategy} after {newest.strategy}, and nothing declares it")
+            if is_of_archive:
+                self.strategy_changes.append(key)
+        sources = self._batches(before, span) if is_of_archive else list(self.cluster.truth.between(*span))
+        results = self._batches(after, span)
+        if self.is_forked or self.cluster.truth.cleaned or sources is None or results is None:
+            self._is_unjudged = True
+            return
+        candidates = (batch for batch in sources if batch.end_offset > before.deleted_before_offset)
+        self._judge_records(key, strategy[0], [batch for batch in candidates if self._is_committed(batch)], results)
+
+    def _judge_records(self, key: str, strategy: str, candidates: Sequence[Batch], results: Sequence[Batch]) -> None:
+        winners = retained(candidates, strategy)
+        kept = {batch.content for batch in results if is_record(batch)}
+        for winner in winners.values():
+            if winner.content not in kept:
+                raise Finding("record-lost", f"{key}: {winner} is the one that strategy {strategy} retains")
+        if len(kept) > len(winners):
+            raise Finding("loser-kept", f"{key}: {kept - {found.content for found in winners.values()}}")
+        self._beaten |= {batch.content: winners[batch.key] for batch in candidates if batch.content not in kept}
+
+    def _batches(self, state: PartitionState, span: tuple[int, int]) -> list[Batch] | None:
+        """What the live segments there have, None where the objects of one that was replaced since are gone."""
+        found: list[Batch] = []
+        for segment in state.segments:
+            if span[0] <= segment.base_offset and segment.end_offset <= span[1]:
+                log_key = below(self.root, segment.log_key)
+                body = self._sound.get(log_key) or self.store.objects.get(log_key)
+                if body is None:
+                    return None
+                found += (batch for batch in decode(body) if span[0] <= batch.base_offset < span[1])
+        return found
+
+    def _is_committed(self, batch: Batch) -> bool:
+        is_decided = batch.transaction < 0 or self.cluster.truth.commits(batch.transaction)
+        return is_record(batch) and is_decided
+
     def _check_records(self, state: PartitionState) -> None:
-        """What our compaction took has another committed record of its key above it, and that one is archived."""
-        truth, archived, kept = self.cluster.truth, set[int](), set[int]()
+        """What is missing lost to a record of its key that is archived, or that was archived and lost to another one in turn."""
+        truth, archived = self.cluster.truth, set[int]()
         for segment in state.segments:
             body = self.store.objects.get(below(self.root, segment.log_key), b"")
             archived.update(batch.content for batch in decode(body))
         spans = [(segment.base_offset, segment.end_offset) for segment in state.segments]
-        for batch in reversed(truth.line):
-            if batch.is_marker or (batch.transaction >= 0 and not truth.commits(batch.transaction)):
+        for batch in truth.line:
+            if batch.content in archived or not self._is_committed(batch) or self._is_excused(batch):
                 continue
-            if batch.content in archived:
-                kept.add(batch.key)
-            elif (
-                batch.key not in kept
-                and batch.content not in truth.cleaned
-                and batch.base_offset >= truth.deleted_before_offset
-                and any(begin <= batch.base_offset < end for begin, end in spans)
-            ):
-                raise Finding("record-lost", f"{batch}: compaction took it, and no later one of its key is archived")
+            if any(begin <= batch.base_offset < end for begin, end in spans):
+                self._require_beaten(batch, archived)
+
+    def _is_excused(self, batch: Batch) -> bool:
+        truth = self.cluster.truth
+        return batch.content in truth.cleaned or batch.base_offset < truth.deleted_before_offset
+
+    def _require_beaten(self, batch: Batch, archived: Collection[int]) -> None:
+        seen, at = set[int](), batch
+        while at.content not in archived and not (seen and self._is_excused(at)):
+            seen.add(at.content)
+            winner = self._beaten.get(at.content)
+            if winner is None or winner.content in seen:
+                raise Finding("record-lost", f"{batch}: no compaction retained another one of its key that is archived")
+            at = winner
 
     def _check_transactions(self, segment: ArchivedSegment) -> None:
         """None that it has begun is open in all that is committed now, or was for a leader before an unclean election."""

@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 from unittest import mock
 
+import numpy as np
+
 from sidecar.archive import fold
 from sidecar.archive.commit import Commit
 from sidecar.archive.seam import Seam
@@ -16,7 +18,9 @@ from sidecar.commits import archive_view, attempts, commit_log, continuity
 from sidecar.commits.commit_log import CommitLog
 from sidecar.commits.commit_window import CommitWindow
 from sidecar.commits.stored_commits import StoredCommits
-from sidecar.compactor import before_upload, gc
+from sidecar.compaction import key_table
+from sidecar.compactor import archive_job, before_upload, gc
+from sidecar.compactor.archive_job import ArchiveJobs
 from sidecar.compactor.before_upload import BeforeUpload, CopyGroup
 from sidecar.errors import ObjectExists, PartitionError
 from sidecar.logformat.leader_epochs import LeaderEpochs, complete
@@ -26,6 +30,7 @@ from sidecar.partition.facts import PartitionFacts
 from sidecar.partition.plan import PartitionPlan, plan_partition
 from sidecar.ports import ObjectStore, UploadSource
 from sidecar.retention import deleted_records, pinned_log
+from sidecar.retention.log_starts import LogStarts
 from sidecar.retention.loss_tracker import LossTracker
 from sidecar.retention.pinned_log import PinnedLog
 from sidecar.runner import checks, copy_executor, partition_archiver
@@ -125,12 +130,32 @@ def _plan_during_a_swap(files: PartitionFiles, *given: Any, **options: Any) -> P
     return plan_partition(replace(files, unstable=False), *given, **options)
 
 
+def _seen_afresh(starts: LogStarts, *given: Any) -> LogStarts:
+    """What checks before this one have found is not remembered."""
+    return _seen(replace(starts, inside=None), *given)
+
+
 def _judged_without_policy(*given: Any) -> Seam:
     with mock.patch.object(TopicPolicy, "is_compacted", False):
         return _judge_local_log(*given)
 
 
 _judge_local_log = continuity.judge_local_log
+_seen = LogStarts.seen
+_insert_blob = key_table.insert_blob
+
+
+def _insert_first_of_ties(
+    blob: Any, _count: int, table: Any, slots: int, skip: int, shift: int, words: int, scratch: Any
+) -> None:
+    """Of records with the same key and the same sort key the first one stays."""
+    rows: dict[object, Any] = {}
+    for row in blob.view(np.uint64).reshape(-1, words):
+        versioned = int(row[2]) >> 63
+        rows.setdefault((int(row[1]), versioned, int(row[3])) if words > key_table.WITHOUT_SORT_KEY else len(rows), row)
+    firsts = np.array(list(rows.values()), dtype=np.uint64)
+    _insert_blob(firsts.view(np.uint8).reshape(-1), len(firsts), table, slots, skip, shift, words, scratch)
+
 
 
 def _complete_or_refused(checkpoint: LeaderEpochs | None, batches: LeaderEpochs, base_offset: int) -> LeaderEpochs:
@@ -169,7 +194,7 @@ KNOWN_BUGS: Final[dict[str, Bug]] = {
     "commit-of-expired-upload": Bug("live-object-missing", ((CommitWindow, "require_open", _nothing),), 500, 61),
     # gc did not wait until an upload may have been given up.
     "orphans-without-grace": Bug(
-        "live-object-missing", ((gc, "orphaned_until_ms", lambda now_ms, _grace_ms: now_ms),), 500, 226
+        "live-object-missing", ((gc, "orphaned_until_ms", lambda now_ms, _grace_ms: now_ms),), 500, 350
     ),
     # gc took what is named for garbage.
     "gc-names-nothing": Bug("live-object-missing", ((gc, "_named", lambda _state: frozenset()),), 5),
@@ -211,7 +236,7 @@ KNOWN_BUGS: Final[dict[str, Bug]] = {
         "loss-not-reported", ((deleted_records, "proves_not_committed", lambda _error: True),), 500, 232
     ),
     # What went of a log before its first commit was never reported.
-    "loss-below-the-archive": Bug("loss-not-reported", ((LossTracker, "report", _nothing),), 2_000, 170),
+    "loss-below-the-archive": Bug("loss-not-reported", ((LossTracker, "report", _nothing),), 1_000, 684),
     # Without a connection, a segment was archived while its transaction was open.
     "open-transaction-archived": Bug(
         "undecided", ((copy_executor, "open_transactions", lambda _segment, _at_end: None),), 1_000
@@ -228,6 +253,38 @@ KNOWN_BUGS: Final[dict[str, Bug]] = {
     ),
     # A segment that a cleaner had emptied stopped its partition, where DeleteRecords had moved the log start into it.
     "emptied-around-the-log-start": Bug("not-archived", ((reading, "complete", _complete_or_refused),), 10_000, 3599),
+    # Whatever the strategy, the highest offset won.
+    "always-by-offset": Bug(
+        "record-lost", ((key_table, "slot_words", lambda _rules: key_table.WITHOUT_SORT_KEY),), 100
+    ),
+    # Of records with the same timestamp or version the first one won.
+    "tie-won-by-the-earlier": Bug("record-lost", ((key_table, "insert_blob", _insert_first_of_ties),), 100),
+    # The topic's strategy changed while the archive was compacted, and the result of the old one was committed.
+    "old-strategy-committed": Bug("other-strategy", ((archive_job, "require_rule", _nothing),), 1_000, 300),
+    # Copies that were made by the topic's former strategy were committed.
+    "copies-by-the-old-strategy": Bug(
+        "other-strategy",
+        ((before_upload, "_change", lambda _group, _rule: None), (BeforeUpload, "require_rule", _nothing)),
+        200,
+    ),
+    # A strategy that nothing declares, offset by default, followed on another one.
+    "default-after-another-strategy": Bug(
+        "strategy-mixed",
+        (
+            (before_upload, "strategy_refusal", lambda _rule, _newest: ""),
+            (ArchiveJobs, "_is_declared", lambda _jobs, _one: True),
+        ),
+        500,
+        80,
+    ),
+    # What DeleteRecords deleted was not noted with the next segment.
+    "deletion-not-noted": Bug(
+        "deletion-not-noted",
+        ((copy_executor, "deleted_on_purpose", lambda _facts, _state, starts, *_: ([], starts)),),
+        100,
+    ),
+    # A deletion was forgotten when retention moved the log start on before the next commit.
+    "deletion-forgotten-after-retention": Bug("deletion-not-noted", ((LogStarts, "seen", _seen_afresh),), 1_000, 355),
     # A descriptor was kept for each segment.
     "descriptor-kept": Bug("descriptor-leak", ((PreparedSegment, "close", _nothing),), 5),
 }

@@ -12,6 +12,7 @@ from tests.simulation.run import run
 from tests.simulation.schedule import (
     PLAIN,
     Append,
+    ChangeStrategy,
     Collect,
     CompactArchive,
     Hide,
@@ -94,6 +95,7 @@ def _simpler(schedule: Schedule) -> Iterator[Schedule]:
         "task_s",
         "records_lost",
         "has_connection",
+        "strategy",
     ):
         if getattr(schedule, name) != getattr(plain, name):
             yield replace(schedule, **{name: getattr(plain, name)})
@@ -133,6 +135,8 @@ def _simpler_step(step: Step) -> Iterator[Step]:
             yield replace(step, is_stale=False)
         if not isinstance(step, Undo) and step.broker is not None:
             yield replace(step, broker=None)
+    if isinstance(step, ChangeStrategy) and step.broker is not None:
+        yield replace(step, broker=None)
 
 
 def _simpler_round(step: Round) -> Iterator[Step]:

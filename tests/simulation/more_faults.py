@@ -19,6 +19,7 @@ from tests.simulation.schedule import (
     Append,
     Away,
     BrokerStep,
+    ChangeStrategy,
     Clean,
     Collect,
     Compact,
@@ -462,6 +463,53 @@ def _with_losses_before_the_first_commit(random: Random, schedule: Schedule) -> 
     return replace(schedule, steps=(*begin, Round(), *schedule.steps))
 
 
+def _with_strategies(random: Random, schedule: Schedule) -> Schedule:
+    """A topic that is compacted has another strategy than the default, which may change, also for one sidecar before the others."""
+    compactions = [step for step in schedule.steps if isinstance(step, CompactArchive)]
+    if random.random() < 0.5 or not (compactions or schedule.compacts):
+        return schedule
+    schedule = replace(schedule, strategy=_strategy(random))
+
+    def change() -> tuple[Step, ...]:
+        changed = ChangeStrategy(_strategy(random), _broker(random))
+        if schedule.compacts and random.random() < 0.5:
+            return Append(random.randrange(2**32), random.randint(2, 6)), Round(), Compact(), changed, Round()
+        draw, seed = random.random(), random.randrange(2**32)
+        if draw < 0.3:
+            return changed, CompactArchive(seed)
+        # In the middle of a compaction, or another one by hand.
+        steps: tuple[Step, ...] = (changed,)
+        if draw < 0.6:
+            steps = (CompactArchive(seed, is_by_hand=True, strategy=_strategy(random)),)
+        return (CompactArchive(seed, meanwhile=Meanwhile(random.randrange(20), steps)),)
+
+    return inserted(random, schedule, *(change() for _ in range(random.choice((0, 1, 1, 2)))))
+
+
+def _with_deletions(random: Random, schedule: Schedule) -> Schedule:
+    """A check sees DeleteRecords, and nothing is committed until retention, a restart or another leader comes in between."""
+    if random.random() < 0.93:
+        return schedule
+    partition = random.randrange(schedule.partitions)
+    more = Append(random.randrange(2**32), random.randint(4, 9), partition=partition)
+    unread = (Fault("StoreUnavailable", "upload", "", 0, 50),)
+    deletion = DeleteRecords(random.choice((0.3, 0.6, 0.8)), partition)
+    between = random.choice(
+        (
+            (Retention(0, 9, partition), Retention(1, 9, partition)),
+            (Retention(0, 1, partition), Retention(1, 1, partition)),
+            (Restart(None),),
+            (NewLeader(partition=partition), Append(random.randrange(2**32), 3, partition=partition)),
+        )
+    )
+    archived = (Round(),) if random.random() < 0.5 else ()
+    return inserted(random, schedule, (more, *archived, Round(faults=unread), deletion, Round(faults=unread), *between))
+
+
+def _strategy(random: Random) -> str | None:
+    return random.choice((None, "offset", "timestamp", "timestamp", "header", "header"))
+
+
 MORE_FAULTS: Final[dict[str, Add]] = {
     "groups": _with_groups,
     "limits": _with_limits,
@@ -488,8 +536,10 @@ MORE_FAULTS: Final[dict[str, Add]] = {
     "unsafe stores": _with_unsafe_stores,
     "refused gaps": _with_refused_gaps,
     "cleaners": _with_cleaners,
+    "strategies": _with_strategies,
+    "deletions": _with_deletions,
     "files alone": _with_files_alone,
     "changes before listings": _with_changes_before_listings,
     "losses before the first commit": _with_losses_before_the_first_commit,
 }
-"""By the name of the stream."""
+"""By the name of the stream. That of files alone takes out what those before it add."""

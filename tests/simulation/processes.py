@@ -33,6 +33,7 @@ from sidecar.topic_policy import TopicPolicy
 from tests.simulation.clocks import SimClock, VirtualTime
 from tests.simulation.cluster import CLUSTER_ID, Partition
 from tests.simulation.compactor import SimCompactor, before_upload
+from tests.simulation.decision import topic_policy
 from tests.simulation.disk import SimDisk
 from tests.simulation.findings import Finding
 from tests.simulation.host import Host
@@ -43,10 +44,6 @@ from tests.simulation.schedule import UNLIMITED
 from tests.simulation.steps import SimSteps
 from tests.simulation.volume import MemoryCache, MemoryJournal
 
-_PLAIN_POLICY: Final = TopicPolicy()
-_COMPACTED: Final = TopicPolicy(
-    cleanup_policy=frozenset({"compact", "delete"}), origins={"cleanup_policy": "the broker"}
-)
 AWAY: Final = BrokerAway("it does not answer")
 
 
@@ -65,6 +62,8 @@ class SimFacts:
     known: dict[TopicPartition, PartitionFacts] = field(default_factory=dict)
     start_offsets: dict[TopicPartition, int] = field(default_factory=dict)
     """The highest log start that the leader has said, of the topics as they are now."""
+    strategies: list[str | None] = field(default_factory=lambda: [None])
+    """The compaction strategy of the topic's configs as this sidecar knows them, the newest one last; None for none."""
     _confirmed: Counter[TopicPartition] = field(default_factory=Counter)
     _committed: dict[TopicPartition, str] = field(default_factory=dict)
     """How often `confirm` has said that it leads, less the commits for which that was used; and the last one of these."""
@@ -154,7 +153,11 @@ class SimFacts:
     def policy(self, _topic: str) -> TopicPolicy:
         """See `BrokerFacts`."""
         is_cleaned = any(partition.is_cleaned for partition in self.host.partitions)
-        return _COMPACTED if is_cleaned else _PLAIN_POLICY
+        return topic_policy(self.strategy(), is_cleaned=is_cleaned)
+
+    def strategy(self) -> str | None:
+        """Of the topic, as its configs are now."""
+        return self.strategies[-1]
 
     def topics(self) -> None:
         """See `BrokerFacts`."""
@@ -284,15 +287,18 @@ class Sidecar:
         compacted, self.setup = self.setup.compacts, setup
         self.tools.adopt(self._policy())
         if compacted != setup.compacts:
-            self._loop.adopt(self._scan, self._before_upload() or before_upload(self.clock, compacts=False))
+            self._loop.adopt(self._scan, self._before_upload() or self._waiting(compacts=False))
 
     def _before_upload(self) -> BeforeUpload | None:
         """What holds segments back, by the settings as they are now."""
         self.compactor = None
         if self.setup.compacts:
-            waiting = before_upload(self.clock)
+            waiting = self._waiting(compacts=True)
             self.compactor = SimCompactor(waiting, self.disk, self.clock, self.setup.numbers)
         return None if self.compactor is None else self.compactor.waiting
+
+    def _waiting(self, *, compacts: bool) -> BeforeUpload:
+        return before_upload(self.clock, self.facts.strategy, compacts=compacts)
 
     def require_no_leak(self) -> None:
         """Every descriptor is of a pin. Only where it is idle. Raises Finding."""

@@ -8,6 +8,7 @@ from tests.histories.faults import Fault
 from tests.simulation.cluster import LogShape
 from tests.simulation.schedule import (
     Append,
+    ChangeStrategy,
     Clean,
     Collect,
     Compact,
@@ -356,5 +357,35 @@ REGRESSIONS: Final[dict[str, Schedule]] = {
         partitions=3,
         max_queue=1,
         records_lost=False,
+    ),
+    # Of the product: what declared a change of the strategy was removed while the archive was compacted, which was committed.
+    "a strategy is declared no more when the compaction by it is committed": Schedule(
+        seed=4391,
+        steps=(
+            Append(seed=3877616294),
+            Append(seed=2241774865, batches=6),
+            Round(),
+            CompactArchive(seed=1750956141, is_by_hand=True, strategy="header"),
+            Append(seed=627679580, batches=4),
+            Round(),
+            CompactArchive(seed=828452535, meanwhile=Meanwhile(call=17, steps=(ChangeStrategy(strategy=None),))),
+        ),
+        shape=LogShape(roll_batches=(2, 1), transactions=False, idempotent=False),
+        strategy="offset",
+    ),
+    # Of the product: only the plan of a compaction checked the newest strategy. A compaction by hand that changed no segment
+    # came before the commit, so offset followed on it although nothing declared it.
+    "a compaction by hand that changes no segment comes before the commit of another strategy": Schedule(
+        seed=11,
+        steps=(
+            Append(seed=11, batches=5),
+            Round(),
+            CompactArchive(seed=117, is_by_hand=True, strategy="offset"),
+            CompactArchive(
+                seed=0,
+                meanwhile=Meanwhile(call=18, steps=(CompactArchive(seed=117, is_by_hand=True, strategy="header"),)),
+            ),
+        ),
+        shape=LogShape(roll_batches=(1, 1), transactions=False, idempotent=False),
     ),
 }

@@ -241,7 +241,10 @@ class Compact:
 
 @dataclass(frozen=True, slots=True)
 class CompactArchive:
-    """What is archived is compacted beside a broker, None for the leader; or by hand. `seed`: of which segments become one."""
+    """What is archived is compacted beside a broker, None for the leader; or by hand. `seed`: of which segments become one.
+
+    `strategy`: that is given by hand, None for that of the topic's configs.
+    """
 
     seed: int
     broker: int | None = None
@@ -251,6 +254,15 @@ class CompactArchive:
     is_by_hand: bool = False
     is_late: bool = False
     partition: int = 0
+    strategy: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeStrategy:
+    """From now on a sidecar knows another compaction strategy of the topic, None for no declared one. `broker`: None for all."""
+
+    strategy: str | None
+    broker: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,6 +320,7 @@ Step: TypeAlias = (
     | Collect
     | Compact
     | CompactArchive
+    | ChangeStrategy
     | Undo
     | Hide
 )
@@ -322,6 +335,7 @@ class Schedule:
     that are under way at once. `compacts`: the topic is compacted before its upload. `max_queue`, `task_s`, `retry_wait_s`: see
     `RunLimits`. `pins`: so many files a sidecar can pin. `records_lost`: a gap is recorded, and does not stop its partition.
     `has_connection`: to the brokers; without it, checkpoint files say what is stable, and the first broker is assumed to lead.
+    `strategy`: see `ChangeStrategy`.
     """
 
     seed: int
@@ -340,3 +354,4 @@ class Schedule:
     pins: int = ENOUGH_PINS
     records_lost: bool = True
     has_connection: bool = True
+    strategy: str | None = None

@@ -48,7 +48,7 @@ class Truth:
 
     def was_lost(self, batches: Iterable[Batch]) -> bool:
         """Whether unclean elections have lost one of these."""
-        return bool(self.lost) and any(batch.content in self.lost for batch in batches)
+        return bool(self.lost) and any(batch.raw_content in self.lost for batch in batches)
 
     def commits(self, transaction: int) -> bool:
         """Whether a transaction was committed, as far as it has ended."""

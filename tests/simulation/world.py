@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -31,10 +31,10 @@ from sidecar.runner.checks import CycleReport
 from tests.fakes.memory_store import unwatched
 from tests.fakes.seeded_randomness import SeededRandomness
 from tests.histories.faults import Crash
-from tests.simulation.archive_compactor import compact_archive
+from tests.simulation.archive_compactor import compact_by_hand, compact_in_run
 from tests.simulation.clocks import SimClock, VirtualTime
 from tests.simulation.cluster import TOPIC, Partition, log_dir_of
-from tests.simulation.deletions import DeletionWatch
+from tests.simulation.deletions import DeletionWatch, require_shown_deletion_noted
 from tests.simulation.figures import Figures
 from tests.simulation.findings import Finding
 from tests.simulation.host import Host
@@ -43,6 +43,7 @@ from tests.simulation.link import Late, SimLink
 from tests.simulation.losses import LossReports
 from tests.simulation.pins import PinWatch, require_no_stale_pin, require_none_pinned
 from tests.simulation.processes import Setup, Sidecar
+from tests.simulation.retained import compaction_of
 from tests.simulation.schedule import (
     ENOUGH_PINS,
     HOUR_MS,
@@ -52,6 +53,7 @@ from tests.simulation.schedule import (
     Append,
     Away,
     BrokerStep,
+    ChangeStrategy,
     Clean,
     Collect,
     Compact,
@@ -155,12 +157,22 @@ class World:
         )
         for sidecar in self.sidecars:
             sidecar.link.committing = partial(self._committing, sidecar)
+            sidecar.facts.strategies = [schedule.strategy]
+
+    def _note_rules(self, rules: Callable[[], Sequence[str | None]], key: str, body: bytes) -> None:
+        commit = self._decode(body)
+        if compaction_of(commit) is not None:
+            self.checkers[key.partition("/commits/")[0]].rules[commit.nonce] = tuple(rules())
 
     def _committing(self, sidecar: Sidecar, key: str, body: bytes) -> None:
         checker = self.checkers.get(key.partition("/commits/")[0])
-        if checker is None or checker.cluster not in self.partitions:
+        if checker is None:
             return
         commit = self._decode(body)
+        if compaction_of(commit) is not None:
+            checker.rules[commit.nonce] = tuple(sidecar.facts.strategies)
+        if checker.cluster not in self.partitions:
+            return
         lost = [found for found in commit.actions if isinstance(found, Lost) and found.reason == LossReason.NOT_ON_DISK]
         if lost:
             require_none_pinned(sidecar, checker, lost)
@@ -184,13 +196,15 @@ class World:
         self.time.advance_ms(3 * SECOND_MS)
         self._logs.clear()
         self._events.clear()
+        for sidecar in self.sidecars:
+            del sidecar.facts.strategies[:-1]
         self._report, before, ends = None, self._unrest(), self._ends()
         self._act(step)
         self._trace.append("".join(type(event).__name__ for _, event in self._events).encode())
         for line in self._logs:
             if line["log_level"] == "critical":
                 raise Finding("untyped-error", str(line))
-        self._check()
+        self._check(has_landed=before[-1] != self._landed)
         self._check_losses(is_calm=before == self._unrest(), is_whole=ends == self._ends())
         if isinstance(step, Round):
             self._check_pins(step)
@@ -260,7 +274,7 @@ class World:
             checker.losses.clear()
             checker.losses_alone.clear()
 
-    def _check(self) -> None:
+    def _check(self, *, has_landed: bool) -> None:
         for sidecar in self.sidecars:
             if sidecar.is_idle:
                 sidecar.require_no_leak()
@@ -274,7 +288,15 @@ class World:
         for root, keys in changed.items():
             if root not in self.checkers:
                 raise Finding("second-lineage", f"{keys} beside {list(self.checkers)}")
-            self.checkers[root].check(keys)
+            checker = self.checkers[root]
+            checker.check(keys)
+            if checker.strategy_changes and not has_landed:
+                self._require_warned(checker.strategy_changes)
+            checker.strategy_changes.clear()
+
+    def _require_warned(self, commits: Sequence[str]) -> None:
+        if not any(line["event"] == "compaction_changes_strategy" for line in self._logs):
+            raise Finding("strategy-changed-silently", f"{commits}")
 
     def _act(self, step: Step) -> None:
         self.figures.steps[type(step).__name__] += 1
@@ -315,6 +337,9 @@ class World:
                 self._compact_archive(step)
             case Undo():
                 self._undo(step)
+            case ChangeStrategy(strategy, broker):
+                for sidecar in self.sidecars if broker is None else (self.sidecars[broker],):
+                    sidecar.facts.strategies.append(strategy)
             case Hide():
                 self._hide(step)
 
@@ -528,12 +553,24 @@ class World:
         led = sidecar.led(self.partition(step.partition).topic_partition)
         if led is None or (led.waits_because and not step.is_by_hand):
             return
-        link = self._link()
-        tools = replace(sidecar.tools, store=link)
+        link, facts, asked = self._link(), sidecar.facts, 0
+        tools, given = replace(sidecar.tools, store=link), step.strategy or facts.strategy()
+
+        def strategy() -> str | None:
+            nonlocal asked
+            asked = len(facts.strategies) - 1
+            return facts.strategy()
 
         def compact() -> None:
-            for error in compact_archive(tools, link, led, Random(step.seed), by_hand=step.is_by_hand):
+            if step.is_by_hand:
+                errors = compact_by_hand(tools, link, led.root, Random(step.seed), given)
+            else:
+                errors = compact_in_run(tools, link, led, Random(step.seed), strategy)
+            for error in errors:
                 self._note(error)
+
+        # What it asks right before its commit counts, and what changes between that and the put.
+        link.committing = partial(self._note_rules, lambda: (given,) if step.is_by_hand else facts.strategies[asked:])
 
         self._run_beside(step, link, compact)
 
@@ -620,7 +657,11 @@ class World:
             cluster.end_swaps()
             cluster.replicate()
             cluster.end_transactions()
-            cluster.led.roll()
+            if not cluster.led.roll() and self._has_unnoted(cluster):
+                # The next segment brings the note.
+                cluster.append(Random(self.schedule.seed), 1)
+                cluster.end_transactions()
+                cluster.led.roll()
         # Where plans or tasks are cut off, each round gets on by one segment at least, of those that only pins have, too.
         is_cut_off = any(sidecar.setup.is_cut_off for sidecar in self.sidecars)
         segments = sum(len(cluster.led.segments) for cluster in self.partitions)
@@ -643,6 +684,8 @@ class World:
             checker, name = self.checkers[cluster.lineage.root], cluster.topic_partition
             if not checker.is_forked and self._errors.get((cluster.leader, name)) is None:
                 self._unrecorded.require_reported(cluster.leader, checker, self._reports.spans(name))
+                if self.schedule.has_connection and self._end_offset(cluster) == cluster.led.segments[-1].base_offset:
+                    require_shown_deletion_noted(cluster, checker.state)
         for number in range(len(self.partitions)):
             self._collect_all(number)
         for checker in self.checkers.values():
@@ -651,6 +694,11 @@ class World:
                 self.figures.segments += len(checker.state.segments)
                 self.figures.compacted += sum(bool(found.generation) for found in checker.state.segments)
         self.figures.trace = hashlib.sha256(b"".join(self._trace)).hexdigest()
+
+    def _has_unnoted(self, cluster: Partition) -> bool:
+        state = self.checkers[cluster.lineage.root].state
+        noted = 0 if state is None else state.deleted_before_offset
+        return cluster.led.log_start_offset > noted and noted < cluster.truth.deleted_before_offset
 
     def _end_offset(self, cluster: Partition) -> int | None:
         state = self.checkers[cluster.lineage.root].state
