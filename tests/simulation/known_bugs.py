@@ -284,7 +284,7 @@ KNOWN_BUGS: Final[dict[str, Bug]] = {
         100,
     ),
     # A deletion was forgotten when retention moved the log start on before the next commit.
-    "deletion-forgotten-after-retention": Bug("deletion-not-noted", ((LogStarts, "seen", _seen_afresh),), 1_000, 355),
+    "deletion-forgotten-after-retention": Bug("deletion-called-loss", ((LogStarts, "seen", _seen_afresh),), 1_000, 355),
     # A descriptor was kept for each segment.
     "descriptor-kept": Bug("descriptor-leak", ((PreparedSegment, "close", _nothing),), 5),
 }
