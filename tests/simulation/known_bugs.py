@@ -157,7 +157,6 @@ def _insert_first_of_ties(
     _insert_blob(firsts.view(np.uint8).reshape(-1), len(firsts), table, slots, skip, shift, words, scratch)
 
 
-
 def _complete_or_refused(checkpoint: LeaderEpochs | None, batches: LeaderEpochs, base_offset: int) -> LeaderEpochs:
     """No segment without the leader epoch at its base."""
     found = complete(checkpoint, batches, base_offset)
