@@ -62,7 +62,7 @@ def _upload(tools: AttemptPorts, prepared: PreparedSegment) -> ArchivedSegment:
 def resumable(attempt: Attempt, ages: AgeCheck) -> bool:
     """Whether the `.log` object of an interrupted attempt is complete in the store, and young enough to be committed.
 
-    False also if the store cannot tell now: a second upload costs time, no data.
+    False also if a DELETE was sent for it, or if the store cannot tell now: a second upload costs time, no data.
     """
     if attempt.log_crc32c is None:
         return False
@@ -79,6 +79,7 @@ def discard_quietly(tools: AttemptPorts, attempt: Attempt) -> None:
     """
     keys = [below(attempt.root, attempt.log_key), below(attempt.root, attempt.indexes_key)]
     with suppress(SidecarError):  # Of any class: a redirect, for one, is a SettingsError.
+        tools.journal.discarding(attempt.segment_id)
         tools.store.delete(keys)
         for key in keys:
             # A store that does not list uploads is reported at the start: trying again would change nothing.
@@ -139,7 +140,6 @@ def settle_attempts(tools: AttemptPorts, state: PartitionState, planned: Sequenc
             and (known := ages()) is not None
             and resumable(attempt, known)
         ):
-            tools.store.delete([below(attempt.root, attempt.indexes_key)])
             resumed[attempt.base_offset] = attempt
         else:
             discard_quietly(tools, attempt)

@@ -6,7 +6,7 @@ from functools import reduce
 
 from crc32c import crc32c
 
-from sidecar.errors import ObjectDamaged, ObjectMissing, SegmentChanged
+from sidecar.errors import ObjectDamaged, ObjectExists, ObjectMissing, SegmentChanged
 from sidecar.model import ObjectKey
 from sidecar.ports import ObjectStore, UploadSource
 from sidecar.storage.checksums import hex_text
@@ -52,13 +52,17 @@ def require_same(file: str, checked_crc32c: int, sent_crc32c: int) -> None:
 
 
 def send_bytes(store: ObjectStore, key: ObjectKey, body: bytes) -> None:
-    """Upload a small object under a fresh key, and compare every byte. Raises StoreError."""
-    store.upload(key, BytesSource(body))
+    """Upload a small object, and compare every byte. Raises ObjectExists if the key has other bytes already, other StoreErrors."""
+    taken: ObjectExists | None = None
+    try:
+        store.upload(key, BytesSource(body))
+    except ObjectExists as error:
+        taken = error  # Perhaps by an interrupted attempt, with the same bytes.
     try:
         is_there = store.read(key) == body
     except ObjectMissing:
         is_there = False
     if not is_there:
-        raise ObjectDamaged(
+        raise taken or ObjectDamaged(
             f"{key}: the store returned other bytes than were sent: check the store's disks and proxies"
         )

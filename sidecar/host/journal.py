@@ -45,8 +45,9 @@ CREATE TABLE IF NOT EXISTS sources (
 class Attempt:
     """An upload that was begun under a fresh segment id.
 
-    `log_crc32c` is set once the `.log` object is complete. `commit_number` is set before a commit naming the segment is sent:
-    until that number is taken, a late answer of the store could still make the segment live.
+    `log_crc32c` is set once the `.log` object is complete, and None again before its objects are deleted. `commit_number` is set
+    before a commit naming the segment is sent: until that number is taken, a late answer of the store could still make the
+    segment live.
     """
 
     segment_id: str
@@ -130,6 +131,10 @@ class Journal:
     def log_uploaded(self, segment_id: str, log_crc32c: int) -> None:
         """Note that the `.log` object of an attempt is complete, with this CRC-32C."""
         self._run("UPDATE attempts SET log_crc32c = ? WHERE segment_id = ?", (log_crc32c, segment_id))
+
+    def discarding(self, segment_id: str) -> None:
+        """Note that the objects of an attempt are about to be deleted: a DELETE without an answer may take hold late."""
+        self._run("UPDATE attempts SET log_crc32c = NULL WHERE segment_id = ?", (segment_id,))
 
     def committing(self, segment_id: str, commit_number: int) -> None:
         """Note that a commit of this number, naming the segment, is about to be sent."""

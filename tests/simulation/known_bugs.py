@@ -189,6 +189,8 @@ KNOWN_BUGS: Final[dict[str, Bug]] = {
     ),
     # The journal forgot under which number a commit was sent that may still arrive.
     "number-forgotten": Bug("live-object-missing", ((MemoryJournal, "committing", _nothing),), 2_000, 1148),
+    # An upload was resumed and committed though a DELETE of its objects was on its way.
+    "resumed-after-a-delete": Bug("live-object-missing", ((MemoryJournal, "discarding", _nothing),), 500, 65),
     # An upload was committed that gc had every right to delete.
     "commit-of-expired-upload": Bug("live-object-missing", ((CommitWindow, "require_open", _nothing),), 500, 61),
     # gc did not wait until an upload may have been given up.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -41,7 +41,7 @@ class Misread:
 
 @dataclass(slots=True)
 class SimLink(Link):
-    """`late`: those of all processes. `is_late`: a small put that fails before it takes hold does so later, if it still can.
+    """`late`: those of all processes. `is_late`: a small put or DELETE that fails before it takes hold does so later, if it can.
 
     `lies`: the store confirms so many commits that it does not keep. `misreads`: so many logs are read with another bit when
     they are sent. `operation`: of the newest call.
@@ -94,22 +94,34 @@ class SimLink(Link):
             raise Finding("commit-unconfirmed", key)
         if "/commits/" in key:
             self.committing(key, body)
-        is_sent = False
 
         def put() -> None:
-            nonlocal is_sent
-            is_sent = True
             if self.lies and "/commits/" in key and key not in self.store.objects:
                 self.lies -= 1
                 self.injected["Lie", "put_if_absent", False] += 1
                 return
             self.store.put_if_absent(key, body)
 
+        self._call_or_land("put_if_absent", key, put, partial(self._land, key, body))
+
+    def delete(self, keys: Iterable[ObjectKey]) -> None:
+        """See `ObjectStore`."""
+        for key in keys:
+            self._call_or_land("delete", key, partial(self._delete, key), partial(self.store.delete, [key]))
+
+    def _call_or_land(self, operation: str, key: str, act: Callable[[], None], land: Callable[[], None]) -> None:
+        is_sent = False
+
+        def send() -> None:
+            nonlocal is_sent
+            is_sent = True
+            act()
+
         try:
-            self._call("put_if_absent", key, put)
+            self._call(operation, key, send)
         except (OutcomeUnknown, StoreUnavailable):
             if self.is_late and not is_sent:
-                self.late.append(partial(self._land, key, body))
+                self.late.append(land)
             raise
 
     def _land(self, key: ObjectKey, body: bytes) -> None:

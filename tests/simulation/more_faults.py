@@ -28,6 +28,7 @@ from tests.simulation.schedule import (
     Disk,
     GoOn,
     Hide,
+    Land,
     LoseFile,
     Meanwhile,
     Move,
@@ -510,6 +511,21 @@ def _strategy(random: Random) -> str | None:
     return random.choice((None, "offset", "timestamp", "timestamp", "header", "header"))
 
 
+def _with_late_deletes(random: Random, schedule: Schedule) -> Schedule:
+    """The store falls silent after a `.log`: what is to be discarded is deleted late, perhaps when it is archived."""
+    if random.random() < 0.9:
+        return schedule
+    error = random.choice(("StoreUnavailable", "OutcomeUnknown"))
+    silent = Fault(error, "upload", "", 1, 50), Fault(error, "delete", "/segments/", 0, 50)
+    steps: tuple[Step, ...] = (
+        Append(random.randrange(2**32), random.randint(3, 9)),
+        Round(faults=silent, is_late=True),
+    )
+    if random.random() < 0.3:
+        steps += (Restart(None),)
+    return inserted(random, schedule, (*steps, Round(faults=faults_of(random)), Land()))
+
+
 MORE_FAULTS: Final[dict[str, Add]] = {
     "groups": _with_groups,
     "limits": _with_limits,
@@ -541,5 +557,6 @@ MORE_FAULTS: Final[dict[str, Add]] = {
     "files alone": _with_files_alone,
     "changes before listings": _with_changes_before_listings,
     "losses before the first commit": _with_losses_before_the_first_commit,
+    "late deletes": _with_late_deletes,
 }
 """By the name of the stream. That of files alone takes out what those before it add."""

@@ -164,7 +164,7 @@ class Restart:
 
 @dataclass(frozen=True, slots=True)
 class Land:
-    """Puts that failed, and are still on their way, take hold now."""
+    """Small puts and DELETEs that failed, and are still on their way, take hold now."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,6 +44,12 @@ class MemoryJournal(Journal):
         if segment_id in self._attempts:
             self._attempts[segment_id] = replace(self._attempts[segment_id], log_crc32c=log_crc32c)
 
+    def discarding(self, segment_id: str) -> None:
+        """See `Journal`."""
+        self._write()
+        if segment_id in self._attempts:
+            self._attempts[segment_id] = replace(self._attempts[segment_id], log_crc32c=None)
+
     def committing(self, segment_id: str, commit_number: int) -> None:
         """See `Journal`."""
         self._write()
