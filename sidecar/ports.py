@@ -125,7 +125,7 @@ class OpenFiles(Protocol):
         """A read-only descriptor of the file that was listed. Raises SegmentChanged, PartitionError."""
 
     def identity(self, file: FileIdentity, descriptor: int) -> FileIdentity:
-        """What an open file is now, under the name that it had when it was listed."""
+        """What an open file is now, under the name that it had when it was listed. Raises PartitionError if its disk fails."""
 
     def duplicate(self, file: FileIdentity, descriptor: int) -> int:
         """A second descriptor of the same open file, to be closed by itself. Raises TooManyOpenFiles."""
@@ -133,14 +133,14 @@ class OpenFiles(Protocol):
     def close(self, descriptor: int) -> None:
         """Give a descriptor back."""
 
-    def is_unlinked(self, descriptor: int) -> bool:
-        """Whether the file has no name any more: its bytes go with the last descriptor."""
+    def is_unlinked(self, file: FileIdentity, descriptor: int) -> bool:
+        """Whether the file has no name any more: its bytes go with the last descriptor. Raises PartitionError."""
 
     def has_its_name(self, file: FileIdentity) -> bool:
         """Whether the listed file still has its name. True also if that is unknown: the disk may come back."""
 
-    def free_share(self, descriptor: int) -> float:
-        """How much of the file's disk others than root may still fill, between 0 and 1. Raises OSError."""
+    def free_share(self, file: FileIdentity, descriptor: int) -> float:
+        """How much of the file's disk others than root may still fill, between 0 and 1. Raises PartitionError."""
 
     def source(self, descriptor: int, size_bytes: int, name: str, start_position: int = 0) -> UploadSource:
         """The bytes of an open file from a position on. `name`: for messages."""

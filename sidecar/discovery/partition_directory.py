@@ -52,7 +52,7 @@ def list_log_bases(directory: Path) -> tuple[tuple[int, int], list[int]]:
     """
     with reading(directory, "vanished; the next scan lists it again"):
         listing = _settled_listing(directory)
-    return listing.directory_id, listing.bases
+        return listing.directory_id, listing.bases
 
 
 def read_partition_directory(topic_partition: TopicPartition, log_dir: Path, directory: Path) -> PartitionFiles:
@@ -230,11 +230,14 @@ def _sharing(files: PartitionFiles, known: PartitionFiles) -> PartitionFiles:
 
 
 def _looked_at_again(files: PartitionFiles) -> PartitionFiles | None:
-    """The same with fresh sizes and times of what may be written in place; None where a file is not what it was."""
+    """The same with fresh sizes and times of what may be written in place.
+
+    None where a file is not what it was, or cannot be read: listing the directory shows which.
+    """
     try:
         active = None if files.active_log is None else _fresh(files.active_log)
         newest = tuple(map(_refreshed, files.segments[-1:]))
-    except FileNotFoundError:
+    except OSError:
         return None
     if active is files.active_log and (not newest or newest[0] is files.segments[-1]):
         return files

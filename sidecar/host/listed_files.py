@@ -5,14 +5,15 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
 from sidecar.discovery.partition_directory import list_log_bases, read_partition_directory
 from sidecar.errors import PartitionError, SegmentChanged, TooManyOpenFiles
-from sidecar.logformat.files import PositionalFile, fill, open_regular
+from sidecar.logformat.files import PositionalFile, fill, is_there, open_regular, reading
 from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles
+from sidecar.ports import OpenFiles
 from sidecar.storage.source import FileSource
 
 SMALL_FILE_BYTES_MAX = 64 * 1024 * 1024
@@ -41,9 +42,16 @@ def open_listed(file: FileIdentity) -> int:
         raise PartitionError(
             f"{file.path}: cannot be read ({error.strerror}): run as the broker's user or a member of its group"
         ) from error
-    if identity_of(file.path, os.fstat(descriptor)) != file:
-        os.close(descriptor)
-        raise SegmentChanged(f"{file.path}: changed between listing and reading; the next scan lists it again")
+    return require_listed(BrokerFiles(), file, descriptor)
+
+
+def require_listed(files: OpenFiles, file: FileIdentity, descriptor: int) -> int:
+    """The descriptor, if its file is the one that was listed. Else closes it, and raises SegmentChanged or PartitionError."""
+    with ExitStack() as stack:
+        stack.callback(files.close, descriptor)
+        if files.identity(file, descriptor) != file:
+            raise SegmentChanged(f"{file.path}: changed between listing and reading; the next scan lists it again")
+        stack.pop_all()
     return descriptor
 
 
@@ -101,13 +109,16 @@ def read_whole(file: FileIdentity | None, limit_bytes: int = SMALL_FILE_BYTES_MA
 
 
 def read_unless_deleted(
-    segment: SegmentFiles, file: FileIdentity | None, limit_bytes: int = SMALL_FILE_BYTES_MAX
+    file: FileIdentity | None, log: FileIdentity | None = None, limit_bytes: int = SMALL_FILE_BYTES_MAX
 ) -> bytes | None:
-    """`read_whole`, but None too where retention took the file with its segment, whose bytes an open descriptor still holds."""
+    """`read_whole`, but None too where the broker has deleted the file.
+
+    `log`: the broker deletes the file with this one only, whose bytes an open descriptor still has.
+    """
     try:
         return read_whole(file, limit_bytes)
     except SegmentChanged:
-        if segment.log.path.exists() or (file is not None and file.path.exists()):
+        if any(is_there(found.path) for found in (file, log) if found is not None):
             raise
         return None
 
@@ -127,7 +138,7 @@ def ensure_unchanged(segment: SegmentFiles, listed: PartitionFiles) -> None:
     retention is no change: it takes whole segments from the log's beginning while our descriptor still holds the bytes.
     """
     for file in segment.files:
-        with suppress(FileNotFoundError):
+        with reading(file.path), suppress(FileNotFoundError):
             if identity_of(file.path, file.path.stat()) != file:
                 raise _changed(segment, f"{file.path} is another file or has grown or shrunk")
     directory_id, bases = list_log_bases(listed.directory)
@@ -163,10 +174,12 @@ class BrokerFiles:
             raise
 
     def identity(self, file: FileIdentity, descriptor: int) -> FileIdentity:
-        return identity_of(file.path, os.fstat(descriptor))
+        with reading(file.path):
+            return identity_of(file.path, os.fstat(descriptor))
 
-    def is_unlinked(self, descriptor: int) -> bool:
-        return os.fstat(descriptor).st_nlink == 0
+    def is_unlinked(self, file: FileIdentity, descriptor: int) -> bool:
+        with reading(file.path):
+            return os.fstat(descriptor).st_nlink == 0
 
     def has_its_name(self, file: FileIdentity) -> bool:
         with suppress(OSError):
@@ -176,8 +189,9 @@ class BrokerFiles:
                 return not file.directory.is_dir()
         return True
 
-    def free_share(self, descriptor: int) -> float:
-        found = os.fstatvfs(descriptor)
+    def free_share(self, file: FileIdentity, descriptor: int) -> float:
+        with reading(file.path):
+            found = os.fstatvfs(descriptor)
         return found.f_bavail / max(1, found.f_blocks)
 
     def source(self, descriptor: int, size_bytes: int, name: str, start_position: int = 0) -> FileSource:

@@ -6,17 +6,19 @@ from __future__ import annotations
 import resource
 import threading
 from collections.abc import Callable, Iterable
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
-from sidecar.errors import PartitionError, SegmentChanged, TooManyOpenFiles
+from sidecar.errors import PartitionError, TooManyOpenFiles
 from sidecar.event_log import get_logger
-from sidecar.host.listed_files import BrokerFiles
+from sidecar.host.listed_files import BrokerFiles, require_listed
 from sidecar.model import FileIdentity
 from sidecar.partition.domain_events import Emit, PinReleased
 from sidecar.ports import OpenFiles
 from sidecar.reporting.log_sink import log_event
 
 _log = get_logger(__name__)
+
+Answer = TypeVar("Answer")
 
 HELD_MAX: Final = 4_096
 HELD_FEW: Final = 256
@@ -37,7 +39,7 @@ class PinnedFiles:
     def __init__(
         self,
         limit: int | None = None,
-        free: Callable[[int], float] | None = None,
+        free: Callable[[FileIdentity, int], float] | None = None,
         emit: Emit = log_event,
         files: OpenFiles | None = None,
     ) -> None:
@@ -74,16 +76,27 @@ class PinnedFiles:
         return (*short, *each[self.limit :])
 
     def _is_last(self, file: FileIdentity) -> bool:
+        return bool(self._asked(self._files.is_unlinked, file))
+
+    def _asked(self, ask: Callable[[FileIdentity, int], Answer], file: FileIdentity) -> Answer | None:
+        """What a pinned file answers. None if it is not pinned, or no longer: its disk fails, so it cannot be archived."""
         descriptor = self._held.get(file)
-        return descriptor is not None and self._files.is_unlinked(descriptor)
+        try:
+            return None if descriptor is None else ask(file, descriptor)
+        except PartitionError as error:
+            self._give_up(file, str(error))
+            return None
 
     def _spare_disks(self) -> None:
         """Release files that the broker has deleted, the least urgent first, if its disk is nearly full."""
-        for file, descriptor in reversed(list(self._held.items())):
-            if self._files.is_unlinked(descriptor) and self._free(descriptor) < FREE_SHARE_MIN:
-                self._close([file])
-                reason = "the broker deleted it before it was archived, and the disk is nearly full"
-                self._emit(PinReleased(str(file.path), file.size_bytes, reason))
+        for file in reversed(list(self._held)):
+            free_share = self._asked(self._free, file) if self._is_last(file) else None
+            if free_share is not None and free_share < FREE_SHARE_MIN:
+                self._give_up(file, "the broker deleted it before it was archived, and the disk is nearly full")
+
+    def _give_up(self, file: FileIdentity, reason: str) -> None:
+        self._close([file])
+        self._emit(PinReleased(str(file.path), file.size_bytes, reason))
 
     def take(self, file: FileIdentity) -> int:
         """A descriptor of the file, which the caller closes; the pin stays. Raises the errors of `open_listed`."""
@@ -92,16 +105,12 @@ class PinnedFiles:
             descriptor = None if held is None else self._files.duplicate(file, held)
         if descriptor is None:
             return self._files.open(file)
-        if self._files.identity(file, descriptor) != file:
-            self._files.close(descriptor)
-            raise SegmentChanged(f"{file.path}: changed between planning and reading; the next scan lists it again")
-        return descriptor
+        return require_listed(self._files, file, descriptor)
 
     def has(self, file: FileIdentity) -> bool:
         """Whether the file is pinned, and is still the listed one."""
         with self._lock:
-            descriptor = self._held.get(file)
-            return descriptor is not None and self._files.identity(file, descriptor) == file
+            return self._asked(self._files.identity, file) == file
 
     def unlinked_bytes(self) -> int:
         """Bytes that the broker has deleted and that use its disk because they are pinned."""
@@ -110,9 +119,9 @@ class PinnedFiles:
     def _deleted(self) -> list[FileIdentity]:
         """Files that have no name any more, or another one as a broker gives it some time before."""
         with self._lock:
-            held = [(file, self._files.is_unlinked(descriptor)) for file, descriptor in self._held.items()]
+            held = [(file, self._is_last(file)) for file in list(self._held)]
         # Not under the lock: a slow disk must not block access to pinned files.
-        return [file for file, is_unlinked in held if is_unlinked or not self._files.has_its_name(file)]
+        return [file for file, is_last in held if is_last or not self._files.has_its_name(file)]
 
     def let_go(self, files: Iterable[FileIdentity]) -> None:
         """Close those of these that are pinned."""

@@ -51,6 +51,12 @@ def reading(path: Path | str, vanished: str = "vanished; run again") -> Iterator
         raise PartitionError(f"{path}: cannot be read: {error.strerror or error}") from error
 
 
+def is_there(path: Path) -> bool:
+    """Whether a path leads to something. Raises PartitionError if that cannot be seen."""
+    with reading(path):
+        return path.exists()
+
+
 class FileStamp(NamedTuple):
     """What changes when a file or directory is written, or replaced: by a rename, or behind a symbolic link."""
 

@@ -114,7 +114,7 @@ def _headers(segment: SegmentFiles, read_at: ReadAt, start_position: int, **opti
 
 def _indexed(segment: SegmentFiles, offset: int) -> tuple[int, int]:
     """An offset and a position that the index names for it; position 0 where there is nothing to go by."""
-    content = read_unless_deleted(segment, segment.offset_index)
+    content = read_unless_deleted(segment.offset_index, segment.log)
     if not content:
         return segment.base_offset, 0
     try:

@@ -12,8 +12,7 @@ from producer_state.snapshot import CorruptSnapshot, read_snapshot
 from producer_state.table import Expiration, ProducerTable
 from sidecar.archive.bundle import EMPTY_SNAPSHOT
 from sidecar.archive.state import PartitionState
-from sidecar.errors import SegmentChanged
-from sidecar.host.listed_files import read_whole
+from sidecar.host.listed_files import read_unless_deleted
 from sidecar.logformat.files import read_regular
 from sidecar.logformat.names import Suffix, file_name
 from sidecar.model import PartitionFiles, SegmentFiles, SnapshotOrigin, SnapshotProvenance
@@ -131,12 +130,13 @@ def choose_snapshot(
         # A restore carries the state over a gap, without what was done in it.
         knows_more = _newest_offset(behind.table) > _newest_offset(table)
         after = replace(behind, exact=behind.exact and knows_more, dropped=known.dropped)
-    if segment.end_offset <= known.dropped.below_offset and (found := _on_disk(segment)) in {None, EMPTY_SNAPSHOT}:
+    is_below = segment.end_offset <= known.dropped.below_offset
+    if is_below and (found := read_unless_deleted(segment.snapshot)) in {None, EMPTY_SNAPSHOT}:
         end_offset = segment.end_offset if cut_offset is None else cut_offset
         return _without_producers(segment, found, table, replace(rebuilt, start_offset=end_offset), after)
     if is_cut:
         return ChosenSnapshot(table.to_snapshot(), rebuilt, None, "the next offsets are lost"), after
-    found = _on_disk(segment)
+    found = read_unless_deleted(segment.snapshot)  # Brokers up to 2.7 keep the newest few only.
     if found is None or segment.snapshot is None:
         return ChosenSnapshot(table.to_snapshot(), rebuilt, None, "the broker left none"), after
     try:
@@ -183,16 +183,3 @@ def _without_producers(
     conformance = Conformance.EQUAL if is_theirs else Conformance.PERMISSIBLE
     comparison = None if found is None else Comparison(conformance)
     return ChosenSnapshot(undecided.to_snapshot(), provenance, comparison, "restored without producers"), after
-
-
-def _on_disk(segment: SegmentFiles) -> bytes | None:
-    """The broker's snapshot, None if it left none, or has deleted it since: brokers up to 2.7 keep the newest few only.
-
-    Raises SegmentChanged if another file is in its place.
-    """
-    try:
-        return read_whole(segment.snapshot)
-    except SegmentChanged:
-        if segment.snapshot is not None and segment.snapshot.path.exists():
-            raise
-        return None

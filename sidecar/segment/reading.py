@@ -47,9 +47,11 @@ class IndexChoice:
         limit_bytes = max(SMALL_FILE_BYTES_MAX, segment.log.size_bytes // 4)
         base_offset = segment.base_offset
         self._segment = segment
-        self._offsets = OffsetIndexCheck(read_unless_deleted(segment, segment.offset_index, limit_bytes), base_offset)
-        self._times = TimeIndexCheck(read_unless_deleted(segment, segment.time_index, limit_bytes), base_offset)
-        self._aborted = TransactionIndexCheck(read_unless_deleted(segment, segment.transaction_index), base_offset)
+        self._offsets = OffsetIndexCheck(
+            read_unless_deleted(segment.offset_index, segment.log, limit_bytes), base_offset
+        )
+        self._times = TimeIndexCheck(read_unless_deleted(segment.time_index, segment.log, limit_bytes), base_offset)
+        self._aborted = TransactionIndexCheck(read_unless_deleted(segment.transaction_index, segment.log), base_offset)
 
     def add(self, columns: BatchColumns) -> None:
         self._offsets.add(columns)

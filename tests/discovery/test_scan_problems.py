@@ -13,10 +13,12 @@ import pytest
 
 from sidecar.config.topic_filter import TopicFilter
 from sidecar.discovery import partition_directory
+from sidecar.discovery.partition_directory import ListingCache
 from sidecar.discovery.scan import scan_log_dirs
 from sidecar.errors import CorruptFile, PartitionError, SegmentChanged
 from sidecar.model import TopicPartition
 from tests.discovery.made_up import ALL, HEX, a_partition, names, only
+from tests.fakes.manual_clock import ManualClock
 
 OTHER_USER_ID: Final = 65534
 
@@ -83,16 +85,19 @@ def without_rights() -> Iterator[None]:
         os.seteuid(user_id)
 
 
-def test_a_partition_that_may_not_be_read_is_a_problem_of_its_own() -> None:
+@pytest.mark.parametrize("cache", [None, ListingCache(ManualClock(10**12))], ids=["listed", "cached"])
+def test_a_partition_that_may_not_be_read_is_a_problem_of_its_own(cache: ListingCache | None) -> None:
     with tempfile.TemporaryDirectory() as name:  # Directories above pytest's are root's alone.
         log_dir = Path(name)
         log_dir.chmod(0o755)
         closed = a_partition(log_dir, "closed-0", 0, 10)
         a_partition(log_dir, "open-0", 0)
-        assert names(scan_log_dirs([log_dir], ALL)) == ["closed-0", "open-0"]
-        closed.chmod(0)
+        for settled in log_dir.iterdir():
+            os.utime(settled, ns=(0, 10**15))
+        assert names(scan_log_dirs([log_dir], ALL, cache=cache)) == ["closed-0", "open-0"]
+        closed.chmod(0)  # No change of its modification time.
         with without_rights():
-            result = scan_log_dirs([log_dir], ALL)
+            result = scan_log_dirs([log_dir], ALL, cache=cache)
         closed.chmod(0o700)
     assert (names(result), len(result.problems)) == (["open-0"], 1)
 

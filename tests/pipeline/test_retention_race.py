@@ -120,7 +120,7 @@ def test_a_held_file_that_changed_is_not_taken_and_all_descriptors_are_given_bac
     held = PinnedFiles(limit=1)
     held.keep([file, replace(file, inode=1)])
     path.write_bytes(b"0123")
-    with pytest.raises(SegmentChanged, match="between planning and reading"):
+    with pytest.raises(SegmentChanged, match="between listing and reading"):
         held.take(file)
     held.keep([file])
     held.release()

@@ -9,7 +9,7 @@ from typing import Final
 
 from producer_state.exactness import is_exact, knows_beginning
 from producer_state.table import ProducerTable
-from sidecar.errors import SegmentChanged
+from sidecar.errors import PartitionError, SegmentChanged
 from sidecar.host.log_dir_fingerprint import SourceMark
 from sidecar.logformat.leader_epochs import LeaderEpochs
 from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles, TopicPartition
@@ -58,6 +58,13 @@ class SimDisk:
         self.opened[self._next_descriptor] = file, found
         return self._next_descriptor
 
+    def _working(self, descriptor: int) -> LogFile:
+        """An open file. Raises PartitionError where its disk fails."""
+        file, found = self.opened[descriptor]
+        if file.directory.parent in self._host.failing:
+            raise PartitionError(f"{file.path}: Input/output error")
+        return found
+
     def _replica(self, directory: Path) -> Replica:
         found = self._host.replica_in(directory)
         if found is None:
@@ -77,7 +84,7 @@ class SimDisk:
 
     def identity(self, file: FileIdentity, descriptor: int) -> FileIdentity:
         """See `OpenFiles`."""
-        found = self.opened[descriptor][1]
+        found = self._working(descriptor)
         return FileIdentity(file.directory, file.name, found.inode, found.size_bytes, found.written_ms * NS_PER_MS)
 
     def duplicate(self, _file: FileIdentity, descriptor: int) -> int:
@@ -88,18 +95,18 @@ class SimDisk:
         """See `OpenFiles`."""
         del self.opened[descriptor]
 
-    def is_unlinked(self, descriptor: int) -> bool:
+    def is_unlinked(self, _file: FileIdentity, descriptor: int) -> bool:
         """See `OpenFiles`."""
-        return self.opened[descriptor][1].is_unlinked(self._now_ms())
+        return self._working(descriptor).is_unlinked(self._now_ms())
 
     def has_its_name(self, file: FileIdentity) -> bool:
         """See `OpenFiles`."""
         found = self._named(file)
         return found is not None and found.inode == file.inode
 
-    def free_share(self, descriptor: int) -> float:
+    def free_share(self, _file: FileIdentity, descriptor: int) -> float:
         """See `OpenFiles`."""
-        assert descriptor in self.opened
+        assert self._working(descriptor)
         return self._host.free_share
 
     def source(self, descriptor: int, size_bytes: int, name: str, start_position: int = 0) -> SimSource:

@@ -14,12 +14,16 @@ from tests.simulation.replica import Replica
 
 @dataclass(slots=True)
 class Host:
-    """Of the broker of this number. `partitions`: all of the world. `free_share`: of its disks. `away`: log dirs that are gone."""
+    """Of the broker of this number. `partitions`: all of the world. `free_share`: of its disks.
+
+    `away`: log dirs that are gone. `failing`: those of them whose open files fail, too.
+    """
 
     number: int
     partitions: list[Partition]
     free_share: float = 1.0
     away: set[Path] = field(default_factory=set)
+    failing: set[Path] = field(default_factory=set)
 
     def replicas(self) -> Iterator[Replica]:
         """Of all partitions, as they are now."""

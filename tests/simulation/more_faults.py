@@ -193,7 +193,7 @@ def _with_disks(random: Random, schedule: Schedule) -> Schedule:
         return inserted(
             random, schedule, (full, Retention(broker), Wait(2 * MINUTE_MS), Round(broker)), (Disk(broker),)
         )
-    gone: tuple[Step, ...] = (Disk(broker, is_away=True), Round(broker))
+    gone: tuple[Step, ...] = (Disk(broker, is_away=True, fails=random.random() < 0.3), Round(broker))
     if random.random() < 0.5:
         gone = (Append(random.randrange(2**32), 4), Round(broker, meanwhile=Meanwhile(random.randrange(20), gone[:1])))
     return inserted(random, schedule, gone, (Disk(broker),))

@@ -127,12 +127,13 @@ class Away:
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """From now on a log dir of a broker is gone or there, and its disks have this much room."""
+    """From now on a log dir of a broker is gone or there, and its disks have this much room. `fails`: its open files do, too."""
 
     broker: int
     number: int = 0
     is_away: bool = False
     free_share: float = 1.0
+    fails: bool = False
 
 
 @dataclass(frozen=True, slots=True)

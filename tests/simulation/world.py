@@ -326,9 +326,9 @@ class World:
                 self._compact(self._beside(broker), sweeps=sweeps)
             case Away(broker, is_away):
                 self.sidecars[broker].facts.is_away = is_away
-            case Disk(broker, number, is_away, free_share):
+            case Disk(broker, number):
                 self._pins.forget(broker)
-                self._change_disk(self.hosts[broker], log_dir_of(broker, number), free_share, is_away=is_away)
+                self._change_disk(self.hosts[broker], log_dir_of(broker, number), step)
             case Round():
                 self._round(step)
             case Collect():
@@ -402,12 +402,13 @@ class World:
         self.partitions[number] = self._created(number, id_of(next(self._numbers).to_bytes(16, "big")))
 
     @staticmethod
-    def _change_disk(host: Host, log_dir: Path, free_share: float, *, is_away: bool) -> None:
-        host.free_share = free_share
-        if is_away:
-            host.away.add(log_dir)
-        else:
-            host.away.discard(log_dir)
+    def _change_disk(host: Host, log_dir: Path, step: Disk) -> None:
+        host.free_share = step.free_share
+        for is_so, log_dirs in ((step.is_away, host.away), (step.fails, host.failing)):
+            if is_so:
+                log_dirs.add(log_dir)
+            else:
+                log_dirs.discard(log_dir)
 
     def _land(self) -> None:
         late, self._late[:] = list(self._late), []
@@ -653,6 +654,7 @@ class World:
             sidecar.facts.is_away = False
             host.free_share = 1.0
             host.away.clear()
+            host.failing.clear()
         for cluster in self.partitions:
             cluster.end_swaps()
             cluster.replicate()
