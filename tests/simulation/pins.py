@@ -55,6 +55,8 @@ class PinWatch:
             before, pinned = self._pinned.get(key, (None, []))
             pinned = pinned if before == now else []
             for segment in _missing(pinned, checker.state, held, checker.lost_by.get(sidecar.number, ())):
+                if _is_replaced(segment.log.inode, cluster.led.replaced, held):
+                    continue
                 # What is gone from above the log's beginning was truncated.
                 if segment.log in {listed.log for listed in files.segments} or segment.end_offset <= (
                     files.first_offset or 0
@@ -66,6 +68,14 @@ class PinWatch:
                 raise Finding("not-pinned", f"sidecar {sidecar.number}: {missing[0]}, {_ended(outcomes.get(name))}")
             found = {segment.log: segment for segment in (*pinned, *ready) if segment.log in held}
             self._pinned[key] = now, [_with_its_own_end(sidecar, segment) for segment in found.values()]
+
+
+def _is_replaced(inode: int, replaced: Mapping[int, int], held: Iterable[FileIdentity]) -> bool:
+    """Whether what the cleaner has left of a file is pinned in its place."""
+    pinned, found = {file.inode for file in held}, replaced.get(inode)
+    while found is not None and found not in pinned:
+        found = replaced.get(found)
+    return found is not None
 
 
 def _with_its_own_end(sidecar: Sidecar, segment: SegmentFiles) -> SegmentFiles:

@@ -388,4 +388,24 @@ REGRESSIONS: Final[dict[str, Schedule]] = {
         ),
         shape=LogShape(roll_batches=(1, 1), transactions=False, idempotent=False),
     ),
+    # Of the model: the cleaner emptied a pinned segment, whose new file was pinned in its place, and retention took that one.
+    "a pinned segment that the cleaner emptied, and that retention took": Schedule(
+        seed=41002607,
+        steps=(
+            Append(seed=483113697, batches=2),
+            Append(seed=2994190100, batches=5),
+            Append(seed=2351631293, batches=6),
+            Append(seed=1956318279, batches=3),
+            Append(seed=1624555830, batches=3),
+            Round(),
+            Round(meanwhile=Meanwhile(call=1, steps=(Clean(broker=0, first=8),))),
+            Round(
+                faults=(Fault(error="ObjectExists", operation="put_if_absent", key_part="/commits/"),),
+                meanwhile=Meanwhile(call=7, steps=(Retention(broker=0, segments=9),)),
+            ),
+            Round(full=(10, 11)),
+        ),
+        shape=LogShape(roll_batches=(2, 1), transactions=False, idempotent=False, is_cleaned=True),
+        max_queue=3,
+    ),
 }

@@ -80,7 +80,7 @@ class Replica:
     `history`: all batches of the log's line up to its end, also those that are deleted or cleaned. `known_from`: the first
     offset that this replica saw, below which it knows no producers. `inode`: of the directory. `birth`: distinguishes it from an
     earlier directory with the same inode. `was_cleaned`: by this broker. `swap`: what the cleaner has left of segments that have
-    lost their names already, while it has no name itself.
+    lost their names already, while it has no name itself. `replaced`: by the inode of a file, that of what the cleaner left of it.
     """
 
     def __init__(
@@ -107,6 +107,7 @@ class Replica:
         self.known_from = self.log_start_offset = self.end_offset = start_offset
         self.high_watermark = start_offset
         self.epochs = LeaderEpochs()
+        self.replaced: dict[int, int] = {}
         self.producers: dict[int, ProducerEntry] = {}
         self.snapshots: dict[int, tuple[ProducerEntry, ...]] = {}
         self.was_cleaned = False
@@ -260,6 +261,7 @@ class Replica:
         self.swap = LogFile(self._next_inode(), files[0].base_offset, files[-1].written_ms, batches)
         self.was_cleaned = True
         for file in files:
+            self.replaced[file.inode] = self.swap.inode
             self._remove(file)
             self.segments.remove(file)
         for file in files[1:]:
