@@ -79,6 +79,11 @@ class PartitionFacts:
     cluster_start_offset: int | None = None
     unanswered: bool = False
 
+    @property
+    def known_log_start(self) -> int:
+        """The highest log start that is known: a follower's files and checkpoint lag behind what the leader reports."""
+        return max(self.log_start_offset, self.cluster_start_offset or 0)
+
     def term(self, files: PartitionFiles) -> Term:
         """The term of these facts in the directory that these files were listed in."""
         return Term(self.leader_epoch, files.directory_id, files.topic_id)

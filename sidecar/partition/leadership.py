@@ -43,7 +43,7 @@ def require_leads(planned: PartitionFacts, now: PartitionFacts, end_offset: int 
 
 def effective_log_start(facts: PartitionFacts, archive: PartitionState) -> int:
     """The log start below which records must win over no other: the leader's, or that of the archive if it is higher."""
-    return max(facts.log_start_offset, facts.cluster_start_offset or 0, archive.deleted_before_offset)
+    return max(facts.known_log_start, archive.deleted_before_offset)
 
 
 def require_none_deleted(

@@ -280,7 +280,7 @@ class PartitionArchiver:
             # Nothing is to be appended yet: what rolls next may tell, and needs no person before.
             return PartitionPlan(files, facts, (), (), LineageUndecided(str(error)))
         if known.is_reach_in_doubt(files):
-            yield partial(known.require_reach, files, facts.log_start_offset)
+            yield partial(known.require_reach, files, facts.known_log_start)
         self._learn_archive()
         if self._seen is not seen:
             return None

@@ -15,8 +15,11 @@ from sidecar.broker.files import FileBrokerFacts
 from sidecar.config import Settings
 from sidecar.config.topic_policy import TopicPolicySettings
 from sidecar.errors import CoverageHole, LineageUnknown
+from sidecar.partition.domain_events import DomainEvent, LostOffsetsOnDisk
 from sidecar.runner.backfill import backfill
+from sidecar.runner.partition_archiver import PartitionArchiver
 from tests.fakes.memory_store import MemoryStore
+from tests.pipeline.one_partition import archived, planned
 from tests.pipeline.rig import (
     archive,
     archived_states,
@@ -27,6 +30,7 @@ from tests.pipeline.rig import (
     rounds_over,
     tools_for,
 )
+from tests.pipeline.test_held_logs import Answering, listed
 
 PARTITION = "orders-0"
 METADATA = "partition.metadata"
@@ -332,3 +336,33 @@ def test_offsets_that_are_lost_at_the_archives_end_and_were_given_out_again_are_
     else:
         assert reason in str(errors[0])
         assert archived_states(store)[PARTITION] == before
+
+
+def test_records_below_the_leaders_log_start_do_not_contradict_a_loss(tmp_path: Path) -> None:
+    """A follower takes its leader's log start with the next fetch, and deletes by its own timer (5 minutes).
+
+    `log-start-offset-checkpoint` follows after up to a minute; the broker's answer has it at once. Source:
+    ReplicaFetcherThread.processPartitionData, LogManager.cleanupLogs.
+    """
+    of_a, of_b = (copy_partitions(tmp_path / name, "orders-0") for name in ("a", "b"))
+    store, seen = MemoryStore(), list[DomainEvent]()
+    with tools_for(of_a, store, tmp_path / "state-a") as tools:
+        facts = Answering(FileBrokerFacts([of_a], assume_leader=True), cluster_start_offset=0)
+        tools = replace(tools, facts=facts)
+        archiver = PartitionArchiver(tools, listed(of_a))
+        plan = planned(tools, archiver, listed(of_a))
+        active = plan.files.active_base_offset
+        assert active is not None
+        assert archived(tools, archiver, replace(plan, segments=plan.segments[:1])).error is None
+        facts.cluster_start_offset = active
+        remove_offsets(of_a / "orders-0", lambda offset: offset >= active)
+        plan = planned(tools, archiver, listed(of_a))
+        assert plan.hole == (140, active)
+        assert archived(tools, archiver, plan).error is None
+    assert archived_states(store)["orders-0"].end_offset == active
+    with tools_for(of_b, store, tmp_path / "state-b") as tools:
+        epoch = plan.facts.leader_epoch + 1
+        facts = Answering(FileBrokerFacts([of_b], assume_leader=True), cluster_start_offset=active, epoch=epoch)
+        tools = replace(tools, facts=facts, emit=seen.append)
+        assert planned(tools, PartitionArchiver(tools, listed(of_b)), listed(of_b)).error is None
+    assert not [event for event in seen if isinstance(event, LostOffsetsOnDisk)]
