@@ -67,9 +67,11 @@ class LocalLog:
 def probes(archived: PartitionState, local: LocalLog) -> tuple[Probe, ...]:
     """The batches worth comparing: of the newest raw segment that lies in the local log, else of one that reaches in.
 
+    A segment that a cleaner has emptied has no batch: the newest one that has some is compared.
     Of a compacted segment it is the raw one that it was made of: its own batches are nowhere in the broker's log.
     """
-    raw = [found for segment in archived.segments if (found := segment.raw_batches) is not None]
+    known = [found for segment in archived.segments if (found := segment.raw_batches) is not None]
+    raw = [found for found in known if (found.first_crc, found.last_crc) != (None, None)]
     inside = [s for s in raw if local.start_offset <= s.base_offset and s.end_offset <= local.end_offset]
     if inside:
         newest = inside[-1]

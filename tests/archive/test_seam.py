@@ -42,6 +42,15 @@ def test_compacted_segments_and_absent_checksums_are_not_probed() -> None:
     assert probes(bare, local()) == ()
 
 
+def test_a_newest_segment_that_a_cleaner_emptied_hides_no_proof() -> None:
+    empty = a_segment(300, batch_count=0, first_batch_crc=None, last_batch_crc=None, highest_batch_leader_epoch=2)
+    state = after(ARCHIVED, [Add(replace(empty, leader_epochs=(LeaderEpoch(2, 300),)))])
+    cleaned = local(may_be_cleaned=True)
+    found = probes(state, cleaned)
+    assert found == probes(ARCHIVED, cleaned)
+    assert judge_seam(state, cleaned, {probe: probe.crc for probe in found}).verdict is Verdict.PROVEN
+
+
 def test_compacted_segments_are_known_by_the_raw_batches_they_were_made_of() -> None:
     merged = replace(
         a_compacted(0, 300),
