@@ -82,11 +82,7 @@ def record_lost(
     state, commits = known.opened()
     require_leads(plan.facts, tools.facts.confirm(plan.files))
     deleted_end, starts = _deleted_in_hole(tools, plan, state, starts, hole, commits.read)
-    said: list[Action] = []
-    if deleted_end > hole[0]:
-        said.append(Lost(hole[0], deleted_end, LossReason.DELETED_FIRST))
-    if deleted_end < hole[1]:
-        said.append(Lost(deleted_end, hole[1], LossReason.NOT_ON_DISK))
+    said: list[Action] = [*lost_below(hole, deleted_end)]
     # Whoever restores what lies below is to know, too, if nothing is ever archived above.
     if deleted_end > max(hole[0], state.deleted_before_offset):
         said.append(DeleteRecords(deleted_end))
@@ -99,6 +95,13 @@ def record_lost(
         raise
     _emit(tools, plan.facts, said)
     return known.recorded(after, plan.files), starts
+
+
+def lost_below(gap: tuple[int, int], deleted_end: int) -> list[Lost]:
+    """What a commit says of a gap: its offsets below `deleted_end` were deleted on purpose, the others are lost."""
+    border = min(max(gap[0], deleted_end), gap[1])
+    said = [Lost(gap[0], border, LossReason.DELETED_FIRST), Lost(border, gap[1], LossReason.NOT_ON_DISK)]
+    return [found for found in said if found.base_offset < found.end_offset]
 
 
 def _emit(tools: RecordingPorts, facts: PartitionFacts, said: list[Action]) -> None:

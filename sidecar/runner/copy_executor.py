@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from producer_state.compare import Conformance
-from sidecar.archive.actions import Action, Add, AdoptTopicId, LossReason, Lost
+from sidecar.archive.actions import Action, Add, AdoptTopicId
 from sidecar.archive.keys import fresh_id
 from sidecar.archive.state import PartitionState
 from sidecar.commits.attempts import discard_quietly, settle_attempts, upload_segment
@@ -39,7 +39,7 @@ from sidecar.partition.facts import PartitionFacts
 from sidecar.partition.plan import PartitionPlan
 from sidecar.partition.retention import is_urgent
 from sidecar.partition.status import PartitionOutcome
-from sidecar.retention.deleted_records import deleted_on_purpose, record_lost, writer_of
+from sidecar.retention.deleted_records import deleted_on_purpose, lost_below, record_lost, writer_of
 from sidecar.retention.log_starts import LogStarts
 from sidecar.runner.context import RunContext
 from sidecar.runner.partition_archiver import PartitionArchiver
@@ -421,13 +421,15 @@ class CopyExecutor:
             before_upload.require_rule(self._group, newest)
         adopted = self._known.adopt_topic_id
         actions: list[Action] = [AdoptTopicId(adopted)] if adopted else []
-        end_offset, read_whole = entries[-1].end_offset, commits.read
+        gaps, read_whole = [piece.prepared.lost for piece in pieces if piece.prepared.lost], commits.read
+        end_offset = max([entries[-1].end_offset, *(gap_end for _, gap_end in gaps)])
         deleted, starts = deleted_on_purpose(self.plan.facts, state, starts, end_offset, read_whole, self._tools.emit)
         # Each by its own: uploads of a group overlap, and the first of them need not have begun first.
         for piece, entry in zip(pieces, entries, strict=True):
             if piece.window is not None:
                 piece.window.require_open(state.lineage.root, [entry])
-        lost = [Lost(*piece.prepared.lost, LossReason.NOT_ON_DISK) for piece in pieces if piece.prepared.lost]
+        deleted_end = max([state.deleted_before_offset, *(action.before_offset for action in deleted)])
+        lost = [action for gap in gaps for action in lost_below(gap, deleted_end)]
         return state, commits, [*actions, *map(Add, entries), *lost, *deleted], starts
 
     def _note_commit(

@@ -9,10 +9,11 @@ from threading import Event
 import pytest
 from structlog.testing import capture_logs
 
-from sidecar.archive.actions import Action, LossReason
+from sidecar.archive.actions import Action, LossReason, Lost
 from sidecar.archive.commit import Writer
 from sidecar.archive.state import Hole, PartitionState
 from sidecar.commits.commit_log import CommitConflict, CommitLog
+from sidecar.retention.deleted_records import lost_below
 from tests.fakes.manual_clock import ManualClock
 from tests.pipeline.rig import archived_states, ranges
 from tests.pipeline.test_asking_the_broker import rounds_of
@@ -171,3 +172,17 @@ def test_an_answer_that_is_newer_than_the_listing_shows_no_deletion(
         state = archived_states(found.store)[NAME]
         assert (ranges(state)[0][0], state.deleted_before_offset) == (0, 0)
         assert state.holes == (Hole(ACTIVE, ACTIVE + 6, LossReason.NOT_ON_DISK),)
+
+
+@pytest.mark.parametrize(
+    ("deleted_end", "said"),
+    [
+        (0, [(10, 20, LossReason.NOT_ON_DISK)]),
+        (15, [(10, 15, LossReason.DELETED_FIRST), (15, 20, LossReason.NOT_ON_DISK)]),
+        (30, [(10, 20, LossReason.DELETED_FIRST)]),
+    ],
+)
+def test_a_gap_below_what_was_deleted_on_purpose_is_not_lost(
+    deleted_end: int, said: list[tuple[int, int, LossReason]]
+) -> None:
+    assert lost_below((10, 20), deleted_end) == [Lost(*found) for found in said]

@@ -13,6 +13,7 @@ from tests.simulation.schedule import (
     Collect,
     Compact,
     CompactArchive,
+    DeleteRecords,
     Jump,
     LoseFile,
     Meanwhile,
@@ -407,5 +408,16 @@ REGRESSIONS: Final[dict[str, Schedule]] = {
         ),
         shape=LogShape(roll_batches=(2, 1), transactions=False, idempotent=False, is_cleaned=True),
         max_queue=3,
+    ),
+    # Of the product: a segment's end that is on no disk was recorded as lost, though DeleteRecords had deleted it.
+    "a file is lost below a log start that DeleteRecords moved": Schedule(
+        seed=291,
+        steps=(
+            Append(seed=898548212, batches=7),
+            Round(faults=(Fault(error="StoreUnavailable", operation="upload"),)),
+            DeleteRecords(share=0.6),
+            Round(faults=(Fault(error="StoreUnavailable", operation="upload"),)),
+            LoseFile(broker=0, number=4),
+        ),
     ),
 }
