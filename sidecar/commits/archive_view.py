@@ -146,8 +146,7 @@ class ArchiveView:
 
     def _newest_of(self, state: PartitionState) -> PartitionState:
         """Keep no more of the state than a process keeps that resumes it; that many segments of many partitions are much."""
-        # Which attempts are committed only the segments tell.
-        if len(state.segments) > SEGMENTS_KEPT and not self._tools.journal.attempts(state.lineage.root):
+        if len(state.segments) > SEGMENTS_KEPT:
             return self._cut(state, state.segments[-SEGMENTS_KEPT].base_offset)
         return state
 
@@ -176,8 +175,12 @@ class ArchiveView:
         return self._cut(state, files.first_offset or 0)
 
     def _cut(self, state: PartitionState, from_offset: int) -> PartitionState:
-        """Remember the newest part of this state, and by which strategy the rest was compacted."""
-        self.state = newest_part(state, from_offset)
+        """Remember the newest part of this state, and by which strategy the rest was compacted.
+
+        All of it while the journal has attempts: which of them are committed only the segments tell.
+        """
+        has_attempts = bool(self._tools.journal.attempts(state.lineage.root))
+        self.state = state if has_attempts else newest_part(state, from_offset)
         if self.state is not state:
             found = newest_strategy(state)
             if _tells_strategy(state):

@@ -100,7 +100,8 @@ def settle_attempts(tools: AttemptPorts, state: PartitionState, planned: Sequenc
     """End every attempt that the journal knows for this lineage, and return those to go on with, by base offset.
 
     Args:
-        state: the archive as it is now, read after this process locked the journal, or the newest part of it.
+        state: the archive as it is now, read after this process locked the journal, or the newest part of it: below that
+            part, only an attempt that its commit made live is ended.
 
     An attempt whose commit was sent without an answer is left alone until its commit number is taken, by it or by another.
     A delayed request may still arrive: without its objects, the commit would name nothing.
@@ -110,7 +111,7 @@ def settle_attempts(tools: AttemptPorts, state: PartitionState, planned: Sequenc
     segments = {segment.base_offset: segment for segment in planned}
     attempts = tools.journal.attempts(state.lineage.root)
     live = {segment.segment_id for segment in state.segments} if attempts else set()
-    known_from = state.segments[0].base_offset if state.segments else 0
+    known_from = 0 if state.is_whole or not state.segments else state.segments[0].base_offset
     resumed: dict[int, Attempt] = {}
 
     @cache
@@ -121,8 +122,6 @@ def settle_attempts(tools: AttemptPorts, state: PartitionState, planned: Sequenc
             return None  # Nothing is resumed: its age is unknown.
 
     for attempt in attempts:
-        if attempt.base_offset < known_from:
-            continue  # It may be committed. The next start sees the whole archive.
         if attempt.commit_number is not None and state.next_number <= attempt.commit_number:
             continue
         segment = segments.get(attempt.base_offset)
@@ -133,6 +132,8 @@ def settle_attempts(tools: AttemptPorts, state: PartitionState, planned: Sequenc
                 leader_epoch = landed.writer.leader_epoch
                 for event in committed_events(state.lineage.topic_partition, landed.actions, leader_epoch):
                     tools.emit(event)
+        elif attempt.base_offset < known_from:
+            continue  # A restored journal may lack the number of its commit. The next start sees the whole archive.
         elif (
             segment
             and attempt.is_of(segment)

@@ -12,7 +12,7 @@ import sqlite3
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -125,7 +125,7 @@ class Journal:
         self._run(
             "INSERT INTO attempts VALUES (:segment_id, :root, :base_offset, :end_offset, :log_key, :indexes_key, :inode, "
             ":size_bytes, :mtime_ns, :log_crc32c, :commit_number, :begun_ms)",
-            asdict(attempt),
+            asdict(attempt) | {"inode": _signed(attempt.inode)},
         )
 
     def log_uploaded(self, segment_id: str, log_crc32c: int) -> None:
@@ -151,7 +151,8 @@ class Journal:
             "begun_ms, log_crc32c, commit_number FROM attempts WHERE root = ? ORDER BY begun_ms, base_offset",
             (root,),
         )
-        return tuple(Attempt(*row) for row in rows)
+        found = (Attempt(*row) for row in rows)
+        return tuple(replace(attempt, inode=_unsigned(attempt.inode)) for attempt in found)
 
     def roots(self) -> frozenset[str]:
         """The lineages of which attempts have not ended."""

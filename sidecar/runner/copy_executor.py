@@ -269,6 +269,7 @@ class CopyExecutor:
         if self._tools.journal.attempts(state.lineage.root):
             self._tools.require_safe_store()
         self._resumed = settle_attempts(self._tools, state, segments)
+        self._known.keep(state, self.plan.files)  # All of it was kept for them.
 
     def _check_continuity(self) -> None:
         self._known.require_alone(self.plan.files)

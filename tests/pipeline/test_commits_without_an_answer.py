@@ -12,8 +12,9 @@ from structlog.testing import capture_logs
 from sidecar.broker.files import FileBrokerFacts
 from sidecar.errors import OutcomeUnknown, StoreUnavailable
 from sidecar.model import ObjectKey
+from sidecar.partition.domain_events import DomainEvent, OffsetsLost
 from tests.fakes.memory_store import MemoryStore
-from tests.pipeline.rig import archived_states, copy_partitions, remove_offsets, rolled_ranges, tools_for
+from tests.pipeline.rig import archived_states, copy_partitions, remove_offsets, rolled_ranges, rounds_over, tools_for
 from tests.pipeline.test_asking_the_broker import Leadership, rounds_of
 from tests.pipeline.test_deleted_records import EPOCH_START_OFFSET, commits_that_say_so
 
@@ -77,3 +78,30 @@ def test_a_hole_of_whose_commit_nobody_heard_is_reported(tmp_path: Path) -> None
             reported += [(log["from_offset"], log["to_offset"]) for log in logs if log["event"] == "offsets_lost"]
     assert reported == [(spans[0][1], spans[3][0])]
     assert [(hole.base_offset, hole.end_offset) for hole in archived_states(store)["orders-0"].holes] == reported
+
+
+@pytest.mark.parametrize("retention_comes", [False, True])
+def test_a_loss_whose_commit_landed_is_reported_though_retention_took_the_segment(
+    retention_comes: bool, tmp_path: Path
+) -> None:
+    log_dir, store = copy_partitions(tmp_path, "orders-0"), LosingAnswers()
+    directory, seen = log_dir / "orders-0", list[DomainEvent]()
+    remove_offsets(directory, lambda offset: offset != 140)
+    with tools_for(log_dir, store, tmp_path / "state", record_lost=True, uploads_ahead=1) as tools:
+        rounds = rounds_over(replace(tools, emit=seen.append), log_dir)
+        store.silent_on = f"/commits/{0:020d}"
+        rounds.run_once()
+        assert tools.journal.count() == 1
+        store.silent_on = "/none"
+        (hole,) = archived_states(store)["orders-0"].holes
+        assert not [event for event in seen if isinstance(event, OffsetsLost)]
+        # Another broker leads for a while, and its sidecar archives the rest.
+        with tools_for(log_dir, store, tmp_path / "other", record_lost=True) as other:
+            rounds_over(other, log_dir).run_once()
+        if retention_comes:
+            remove_offsets(directory, lambda offset: offset >= 362)
+        for _ in range(3):
+            rounds.run_once()
+        assert tools.journal.count() == 0
+    reported = [(event.from_offset, event.to_offset) for event in seen if isinstance(event, OffsetsLost)]
+    assert reported == [(hole.base_offset, hole.end_offset)] == [(140, 248)]

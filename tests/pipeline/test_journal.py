@@ -5,17 +5,20 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from sidecar.archive.keys import below
 from sidecar.doctor.findings import Verdict
 from sidecar.doctor.machine import _place
-from sidecar.errors import SettingsError, SidecarError, StagingFull, StoreError
-from sidecar.host.journal import Journal
+from sidecar.errors import SettingsError, SidecarError, StagingFull, StoreError, StoreUnavailable
+from sidecar.host.journal import Attempt, Journal
 from sidecar.metrics import Metrics
+from sidecar.model import ObjectKey
 from tests.fakes.memory_store import Fault, FaultKind, MemoryStore
-from tests.pipeline.rig import archive, copy_partitions, tools_for
+from tests.pipeline.rig import archive, archived_states, copy_partitions, remove_offsets, rounds_over, tools_for
 
 
 def sample(metrics: Metrics, name: str, **labels: str) -> float | None:
@@ -84,3 +87,46 @@ def test_failed_commits_are_measured(tmp_path: Path) -> None:
         assert [isinstance(error, StoreError) for error in report.errors] == [True]
         assert sample(tools.metrics, "segments_total", stage="uploaded", result="failed") == 0
         assert sample(tools.metrics, "segments_total", stage="committed", result="failed") == 1
+
+
+def test_an_attempt_of_a_file_with_a_large_inode_number_is_kept(tmp_path: Path) -> None:
+    """At and above 2**63: GlusterFS, overlayfs with xino."""
+    attempt = Attempt("A" * 22, "c/t/0/0", 0, 10, ObjectKey("l"), ObjectKey("i"), 1, 5, 7, 9)
+    large = [replace(attempt, segment_id=name * 22, inode=inode) for name, inode in (("B", 2**63), ("C", 2**64 - 1))]
+    journal = Journal(tmp_path)
+    for found in (attempt, *large):
+        journal.begin(found)
+    assert journal.attempts("c/t/0/0") == (attempt, *large)
+    journal.close()
+
+
+def test_what_an_upload_left_is_removed_though_retention_took_the_segment(tmp_path: Path) -> None:
+    log_dir, is_dead = copy_partitions(tmp_path, "orders-0"), False
+
+    def before(operation: str, key: str) -> None:
+        nonlocal is_dead
+        is_dead |= operation == "upload" and key.endswith(".indexes") and not tmp_path.joinpath("other").exists()
+        if is_dead:
+            raise StoreUnavailable("no answer")
+
+    store = MemoryStore(before=before)
+    with tools_for(log_dir, store, tmp_path / "state") as tools:
+        rounds_over(tools, log_dir).run_once()
+        (root,) = tools.journal.roots()
+        left = next(attempt for attempt in tools.journal.attempts(root) if attempt.base_offset == 0)
+        assert below(root, left.log_key) in store.objects
+    # Another broker leads, and its sidecar archives all of it. Then retention, and the first one leads again.
+    is_dead = False
+    with tools_for(log_dir, store, tmp_path / "other") as tools:
+        rounds_over(tools, log_dir).run_once()
+    assert archived_states(store)["orders-0"].start_offset == 0
+    remove_offsets(log_dir / "orders-0", lambda offset: offset >= 248)
+    with tools_for(log_dir, store, tmp_path / "state") as tools:
+        rounds = rounds_over(tools, log_dir)
+        rounds.run_once()
+        assert tools.journal.count() == 0
+        (archiver,) = rounds.checks.archivers
+        known = archiver.known.state
+        assert known is not None
+        assert not known.is_whole, "nothing needs all of it any more"
+    assert below(root, left.log_key) not in store.objects

@@ -754,12 +754,18 @@ class World:
         for _ in range(2):
             self.do(Wait(100 * HOUR_MS))
             self.do(Collect(partition=number))
-        state, root = self.checker(number).state, self._root(number)
+        checker = self.checker(number)
+        state, root = checker.state, self._root(number)
         if state is None or root is None:
             return
         live = {f"{root}/{key}" for found in state.segments for key in (found.log_key, found.indexes_key)}
-        journal = self._beside(None, number).volume.journal
-        kept = {attempt.segment_id for attempt in journal.attempts(root)}
+        cluster = self.partition(number)
+        attempts = self._beside(None, number).volume.journal.attempts(root)
+        is_stopped = checker.is_forked or self._errors.get((cluster.leader, cluster.topic_partition)) is not None
+        for attempt in () if is_stopped else attempts:
+            if attempt.commit_number is None or attempt.commit_number < state.next_number:
+                raise Finding("attempt-left", f"{attempt}, the archive from {state.start_offset}")
+        kept = {attempt.segment_id for attempt in attempts}
         left = {key for key in self.store.objects if key.startswith(f"{root}/segments/")} - live
         left = {key for key in left if not any(segment_id in key for segment_id in kept)}
         if left and self.store.gives_times:  # Else nobody knows how old it is.
