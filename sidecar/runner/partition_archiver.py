@@ -18,7 +18,7 @@ from sidecar.commits.commit_log import CommitConflict
 from sidecar.compaction_strategy import StrategyInUse
 from sidecar.compactor.before_upload import BeforeUpload
 from sidecar.compactor.candidate_queue import LedPartition
-from sidecar.errors import LineageUnknown, PartitionError, SidecarError
+from sidecar.errors import CoverageHole, LineageUnknown, PartitionError, SidecarError
 from sidecar.model import ArchivedSegment, ObjectKey, PartitionFiles, SegmentFiles
 from sidecar.partition.domain_events import BacklogChanged
 from sidecar.partition.facts import Change, PartitionFacts, Term
@@ -100,6 +100,7 @@ class PartitionArchiver:
         self._term: Term | None = None
         self._unread = self._pending_change = Change.NONE
         self._first_seen_ms: dict[int, int] = {}
+        self._asked_gap: tuple[int, int] | None = None
         self._stable_end_offset: int | None = None
         self._last_failure: PartitionOutcome | None = None
         self._standing: StandingPlan | None = None
@@ -285,16 +286,29 @@ class PartitionArchiver:
         if self._seen is not seen:
             return None
         gone = self.held.plannable(files, facts, state.end_offset, known.extent.start_offset, self.held_back.segment)
-        plan = plan_partition(
+        plan_from = partial(
+            plan_partition,
             replace(files, segments=(*gone, *files.segments)),
-            facts,
-            state.end_offset,
+            archived_end_offset=state.end_offset,
             now_ms=self._tools.clock.now_ms(),
             settling=self._tools.policy.settling,
             first_seen_ms=self._seen_rolled(files),
             accept_hole=self._tools.policy.record_lost,
             cut=self.held.cut,
         )
+        plan = plan_from(facts)
+        if (
+            isinstance(plan.error, CoverageHole)
+            and facts.cluster_start_offset is not None
+            and plan.hole != self._asked_gap
+        ):
+            # Retention may have come between the leader's answer and the listing: its next answer shows that, and needs no person.
+            now = yield partial(self._tools.facts.confirm, files)
+            if self._seen is not seen:
+                return None
+            self._asked_gap = plan.hole
+            if now.leads and now.leader_epoch == facts.leader_epoch:
+                plan = plan_from(replace(facts, cluster_start_offset=now.cluster_start_offset))
         if gone and gone == plan.waiting[: len(gone)] and isinstance(plan.error, LineageUnknown):
             self.held.failed(gone[0], plan.error)  # Read again at once, and given up if it is the same.
             return None

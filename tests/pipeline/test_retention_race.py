@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 import pytest
 
+from sidecar.broker.files import FileBrokerFacts
 from sidecar.config.topic_filter import TopicFilter
 from sidecar.discovery.scan import scan_log_dirs
-from sidecar.errors import SegmentChanged
+from sidecar.errors import CoverageHole, SegmentChanged
 from sidecar.host.pinned_files import PinnedFiles
 from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles, TopicPartition
 from sidecar.partition.domain_events import PartitionsChecked
@@ -25,7 +26,9 @@ from sidecar.topic_policy import TopicPolicy
 from tests.descriptors import open_below
 from tests.fakes.memory_store import MemoryStore
 from tests.golden import golden, golden_copy
-from tests.pipeline.rig import archived_states, ranges, rolled_ranges, tools_for
+from tests.pipeline.one_partition import archived, planned
+from tests.pipeline.rig import archived_states, copy_partitions, ranges, remove_offsets, rolled_ranges, tools_for
+from tests.pipeline.test_held_logs import Answering, listed
 
 NOW_MS = 1_700_000_000_000
 DELETE = frozenset({"delete"})
@@ -138,3 +141,33 @@ def test_a_partition_that_cannot_be_planned_is_at_risk_all_the_same(tmp_path: Pa
         assert b"tiered_sidecar_data_at_risk_in_seconds 60.0" in tools.metrics.exposition()[0]
         tools.metrics.handle(PartitionsChecked((), frozenset()))
         assert b"tiered_sidecar_data_at_risk_in_seconds +Inf" in tools.metrics.exposition()[0]
+
+
+@dataclass
+class SecondAnswer(Answering):
+    """A leader whose next answer has the log start of now."""
+
+    start_offset: int = 0
+    asked: int = 0
+
+    def confirm(self, files: PartitionFiles) -> PartitionFacts:
+        self.asked, self.cluster_start_offset = self.asked + 1, self.start_offset
+        return super().confirm(files)
+
+
+@pytest.mark.parametrize("is_retention", [True, False])
+def test_retention_between_the_answer_and_the_listing_needs_no_person(is_retention: bool, tmp_path: Path) -> None:
+    """Nothing is pinned: the first check of a process, or beyond the limit of pins."""
+    log_dir, store = copy_partitions(tmp_path, "orders-0"), MemoryStore()
+    with tools_for(log_dir, store, tmp_path / "state") as tools:
+        facts = SecondAnswer(FileBrokerFacts([log_dir], assume_leader=True), cluster_start_offset=0)
+        tools = replace(tools, facts=facts)
+        archiver = PartitionArchiver(tools, listed(log_dir))
+        plan = planned(tools, archiver, listed(log_dir))
+        assert archived(tools, archiver, replace(plan, segments=plan.segments[:1])).error is None
+        remove_offsets(log_dir / "orders-0", lambda offset: offset >= 248)
+        facts.start_offset, facts.asked = 248 if is_retention else 0, 0
+        plans = [planned(tools, archiver, listed(log_dir)) for _ in range(2)]
+    assert [plan.hole for plan in plans] == [(140, 248)] * 2
+    assert [isinstance(plan.error, CoverageHole) for plan in plans] == [not is_retention] * 2
+    assert facts.asked == 1
