@@ -135,7 +135,8 @@ class RunSettings(Section):
     instead of stopping the partition."""
     state_dir: Path = Path("~/.local/state/tiered-sidecar")
     """The sidecar's own directory, for the journal of uploads in progress. Its loss leaves orphaned objects in the
-    store, and never loses data. One process at a time may use it."""
+    store, and never loses data. One process at a time may use it. Each archive has a directory in it, the same for all
+    spellings of `store.url`."""
 
     @property
     def state_path(self) -> Path:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
-from hashlib import sha256
 from threading import Event
 
 from sidecar.clock import Clock, SystemClock
@@ -22,6 +21,7 @@ from sidecar.host import process_store
 from sidecar.host.archive_cache import ArchiveCache
 from sidecar.host.journal import Journal
 from sidecar.host.pinned_files import PinnedFiles
+from sidecar.host.state_directory import archive_state_directory
 from sidecar.host.warm_up import warming_up
 from sidecar.metrics import MeteredStore, Metrics
 from sidecar.partition.domain_events import Emit
@@ -162,7 +162,9 @@ def open_tools(
             directory = resources.enter_context(work_directory("dry-run")) / "journal"
         else:
             # One state directory may serve several archives, one after the other.
-            directory = settings.run.state_path / sha256(settings.store.url.encode()).hexdigest()[:16]
+            directory = archive_state_directory(
+                settings.run.state_path, store_url=store.url, configured_url=settings.store.url
+            )
             _note_slow_probe(uploads)
             single_writer = settings.store.single_writer
             if repeats:

@@ -1,0 +1,87 @@
+"""One archive has one state directory, however `store.url` spells it. A second one would not know what the first remembers."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from sidecar.errors import SettingsError
+from sidecar.host.journal import Journal
+from sidecar.host.state_directory import archive_state_directory
+from sidecar.storage.opening import open_store
+from sidecar.store_settings import StoreSettings
+from tests.cli.running import in_this_process
+from tests.golden import golden
+
+
+def _directory(state: Path, url: str) -> Path:
+    store = open_store(StoreSettings.model_validate({"url": url, "s3": {"region": "eu-central-1"}}))
+    return archive_state_directory(state, store_url=store.url, configured_url=url)
+
+
+def _literal(state: Path, url: str) -> Path:
+    """As versions before named it."""
+    return state / sha256(url.encode()).hexdigest()[:16]
+
+
+def test_every_spelling_of_a_directory_has_the_same_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("x y", "z"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "x y")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    x = str(tmp_path / "x y")
+    uri = (tmp_path / "x y").as_uri()
+    spellings = [x, f"{x}/", "x y", "./x y", "~/x y", "link", "z/../x y", uri, f"{uri}/", f"{tmp_path}//x y", f"/{x}"]
+    assert {_directory(tmp_path, url) for url in spellings} == {_literal(tmp_path, x)}
+    assert _directory(tmp_path, f"{x}2") != _directory(tmp_path, x)
+
+
+@pytest.mark.parametrize("url", ["s3://archive/p", "s3://archive/p/", "s3://archive//p", "s3://archive/p//"])
+def test_slashes_around_a_prefix_do_not_change_the_state(tmp_path: Path, url: str) -> None:
+    assert _directory(tmp_path, url) == _literal(tmp_path, "s3://archive/p")
+
+
+def test_other_buckets_and_prefixes_have_other_states(tmp_path: Path) -> None:
+    urls = ["s3://archive", "s3://archive/p", "s3://archive/P", "s3://archive/p/q", "s3://archive2/p"]
+    assert len({_directory(tmp_path, url) for url in urls}) == len(urls)
+
+
+def test_the_state_of_an_older_version_is_found(tmp_path: Path) -> None:
+    before = _literal(tmp_path, "s3://archive/p/")
+    before.mkdir()
+    (before / "archives.sqlite").write_bytes(b"memory")
+    directory = _directory(tmp_path, "s3://archive/p/")
+    assert (directory / "archives.sqlite").read_bytes() == b"memory"
+    assert list(tmp_path.iterdir()) == [directory]
+    assert _directory(tmp_path, "s3://archive/p/") == directory
+
+
+def test_the_lock_of_a_running_older_version_counts_under_the_new_name(tmp_path: Path) -> None:
+    journal = Journal(_literal(tmp_path, "s3://archive/p/"))
+    with pytest.raises(SettingsError, match="another tiered-sidecar process"):
+        Journal(_directory(tmp_path, "s3://archive/p/"))
+    journal.close()
+
+
+def test_two_states_of_one_archive_are_refused(tmp_path: Path) -> None:
+    for url in ("s3://archive/p/", "s3://archive/p"):
+        _literal(tmp_path, url).mkdir()
+    with pytest.raises(SettingsError, match="both state directories of s3://archive/p,"):
+        _directory(tmp_path, "s3://archive/p/")
+
+
+def test_another_spelling_notices_that_the_newest_commit_is_missing(tmp_path: Path) -> None:
+    archive, flags = tmp_path / "archive", ["--state-dir", tmp_path / "state", "--log-dir", golden("4.3.0") / "logs"]
+    settled = ["--set", "broker.settle_ms=0", "--set", "broker.snapshot_grace_ms=0"]
+    backfill = ["backfill", *flags, "--assume-leader", "--topic", "append-time", *settled, "--archive"]
+    assert in_this_process(*backfill, archive).code == 0
+    newest = max(archive.rglob("commits/*.json"))
+    newest.unlink()
+    for checkpoint in archive.rglob(f"checkpoints/{newest.name}"):
+        checkpoint.unlink()
+    outcome = in_this_process(*backfill, f"{archive}/")
+    assert outcome.code != 0
+    assert "is missing, although this sidecar" in outcome.err
