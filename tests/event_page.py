@@ -74,8 +74,8 @@ MEANINGS: dict[str, tuple[str, str]] = {
     ),
     "compaction_fenced": ("Another broker leads the partition now.", "None: its sidecar compacts it."),
     "compaction_header_not_named": (
-        "The strategy is `header`, but no header is named. Records are compared by offset.",
-        "Set `header`.",
+        "The topic's config has the strategy `header` without the name of a header. Records are compared by offset.",
+        "Set `header` in the topic's entry of `compaction.topics`.",
     ),
     "compaction_interrupted": (
         "A running compaction was ended by a shutdown or a reload. Partitions without a commit stay as they were.",

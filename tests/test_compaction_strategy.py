@@ -7,8 +7,9 @@ import pytest
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction_strategy import Strategy, StrategyInUse, header_name, strategy_in_use, strategy_of
 from sidecar.compactor.command_rules import GivenRules, command_rules
-from sidecar.compactor.topic_rule import NO_HEADER, topic_rule
+from sidecar.compactor.topic_rule import HEADER_NEEDED, NO_HEADER, topic_rule
 from sidecar.config import CompactionSettings
+from sidecar.errors import SettingsError
 from sidecar.topic_policy import TopicPolicy
 
 OFFSET, TIMESTAMP, BY_V = StrategyInUse("offset"), StrategyInUse("timestamp"), StrategyInUse("header", "v")
@@ -30,9 +31,8 @@ MEANINGS = [
 
 
 @pytest.mark.parametrize(("strategy", "header", "expected"), MEANINGS)
-def test_an_empty_value_means_offset_wherever_it_is_written(
-    strategy: str, header: str, expected: StrategyInUse
-) -> None:
+def test_values_mean_the_same_wherever_they_are_written(strategy: str, header: str, expected: StrategyInUse) -> None:
+    """But for `header` without a name: KIP-280 makes it `offset` in a topic's config; settings and flags are refused."""
     by_settings = topic_rule(
         CompactionSettings.model_validate({"topics": [{"pattern": "t", "strategy": strategy, "header": header}]}),
         "t",
@@ -41,13 +41,22 @@ def test_an_empty_value_means_offset_wherever_it_is_written(
     reported = TopicPolicy(compaction_strategy=strategy, compaction_strategy_header=header)
     by_topic = topic_rule(CompactionSettings.model_validate({"topics": ["t"]}), "t", reported)
     given = GivenRules(strategy_of(strategy), header)
-    by_flags = command_rules(CompactionSettings(), "t", TopicPolicy(), given)
-    for policy in (by_settings.policy, by_topic.policy, by_flags.policy):
+    unnamed = "header" in strategy and expected == OFFSET
+    assert by_topic.remark == (NO_HEADER if unnamed else "")
+    if unnamed:
+        assert by_settings.policy is None
+        assert by_settings.why_not.startswith(HEADER_NEEDED)
+        with pytest.raises(SettingsError, match=f"topic t: {HEADER_NEEDED}: give --header NAME"):
+            command_rules(CompactionSettings(), "t", TopicPolicy(), given)
+        policies = [by_topic.policy]
+    else:
+        by_flags = command_rules(CompactionSettings(), "t", TopicPolicy(), given)
+        assert [by_settings.remark, by_flags.remark] == ["", ""]
+        policies = [by_settings.policy, by_topic.policy, by_flags.policy]
+    for policy in policies:
         assert policy is not None
         assert StrategyInUse(policy.strategy, policy.header) == expected
     assert CompactionRules(0, strategy=strategy_of(strategy), header=header).in_use == expected
-    falls_back = "header" in strategy and expected == OFFSET
-    assert [by_settings.remark, by_topic.remark, by_flags.remark] == [NO_HEADER if falls_back else ""] * 3
 
 
 @pytest.mark.parametrize("text", ["best", "Header", "offset,header", "\u00a0"])

@@ -81,6 +81,7 @@ def validate(options: GlobalOptions, log_dir: LogDirs = None, archive: Archive =
     from sidecar.compactor.topic_rule import (
         EXPIRY_ADVICE,
         EXPIRY_ADVICE_UNCHECKED,
+        HEADER_UNKNOWN,
         NAME_HEADER,
         expiry_unchecked,
         tombstone_expiry_risk,
@@ -93,7 +94,7 @@ def validate(options: GlobalOptions, log_dir: LogDirs = None, archive: Archive =
         where, times = f"compaction.topics {pattern!r}", list(_segment_ms(settings, pattern))
         expiry = next(filter(None, (tombstone_expiry_risk(found, segment_ms) for segment_ms in times)), "")
         risks = (
-            (unnamed_header(found.strategy, found.header), NAME_HEADER),
+            (HEADER_UNKNOWN if unnamed_header(found.strategy, found.header) else "", NAME_HEADER),
             (expiry, EXPIRY_ADVICE),
             (before_upload_risk(found, settings.compaction.max_upload_delay_ms), BEFORE_UPLOAD_ADVICE),
         )

@@ -13,7 +13,7 @@ from sidecar.cli.engines import Engine, Master, Work, WorkKind, embedded_spark, 
 from sidecar.cli.options import GlobalOptions, is_chosen, refuse_empty, with_chosen
 from sidecar.cli.output import print_answer, print_table, remark, size, utc
 from sidecar.clock import SystemClock
-from sidecar.errors import PartitionError, SettingsError, StoreError, VerificationMismatch
+from sidecar.errors import PartitionError, SettingsError, SidecarError, StoreError, VerificationMismatch
 from sidecar.model import EngineName
 from sidecar.plurals import plural
 
@@ -109,7 +109,7 @@ def verify(
     master: Master = None,
 ) -> int:
     """Prove that the archive is complete. Exit code 4: it is not. 3: a part of it cannot be read. 6: the store fails
-    for all of it. 1: it is empty.
+    for all of it. 1: it is empty, or a partition has DELAYED segments and no commit.
 
     A segment is FOUND if the store has its committed objects. It is LOST if they are missing or damaged, or if its
     offsets were recorded as lost. Above the archive's end it is UPLOADING for 15 minutes, then DELAYED. Offsets that
@@ -136,7 +136,9 @@ def verify(
         return VerificationMismatch.exit_code
     if table.store_failed:
         return StoreError.exit_code
-    return PartitionError.exit_code if table.has_unread else 0
+    if table.has_unread:
+        return PartitionError.exit_code
+    return SidecarError.exit_code if table.has_uncommitted else 0
 
 
 @contextmanager
@@ -183,6 +185,8 @@ class VerificationTable:
         """Whether no partition has a commit, or a problem."""
         self.has_mismatch = False
         self.has_unread = False
+        self.has_uncommitted = False
+        """Whether a partition has no commit, and uploads that are too old to be under way."""
         self.store_failed = True
         """Whether the store gave nothing of any partition."""
 
@@ -192,14 +196,21 @@ class VerificationTable:
         counts = " ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
         offsets = (row.start_offset, row.end_offset)
         name = f"{row.topic}-{row.partition}"
-        self._rows.append((name, *offsets, counts, len(found.orphans), len(row.holes), len(found.problems)))
+        self._rows.append((name, *offsets, counts, len(found.orphans), _verdict(found)))
         self._holes += [f"{name} {hole}" for hole in row.holes]
         if row.remark:
             self._remarks.append(row.remark)
         for problem in found.problems:
             self._of_objects |= str(problem.kind) in _OF_OBJECTS
             self._problems.append(problem.what if problem.key in problem.what else f"{problem.key}: {problem.what}")
-        self.is_empty &= row.end_offset is None and found.is_sound
+        is_uncommitted = row.end_offset is None and found.is_sound
+        if is_uncommitted and "DELAYED" in states:
+            self.has_uncommitted = True
+            self._remarks.append(
+                f"{name}: segments were uploaded, and nothing is committed. If the partition was archived before, its commits "
+                "are missing: run no gc, and restore them from a replica of the bucket or earlier versions of the objects"
+            )
+        self.is_empty &= is_uncommitted
         self.has_unread |= found.is_unread
         self.store_failed &= row.store_failed
         self.has_mismatch |= not found.is_sound and not found.is_unread
@@ -207,8 +218,7 @@ class VerificationTable:
     def show(self, url: str, *, colors: bool) -> None:
         """On stdout the table, on stderr the problems and what to do about them."""
         columns = ["partition", "from#", "to#", "segments", "orphaned objects#", "verdict"]
-        rows = [(*shown, _verdict(holes, problems)) for *shown, holes, problems in self._rows]
-        print_table(f"Verification of {url}", columns, rows, colors=colors)
+        print_table(f"Verification of {url}", columns, self._rows, colors=colors)
         for problem in self._problems:
             remark(f"problem: {problem}")
         for hole in self._holes:
@@ -222,9 +232,12 @@ class VerificationTable:
             )
 
 
-def _verdict(holes: int, problems: int) -> Text:
+def _verdict(found: PartitionVerification) -> Text:
     from rich.text import Text
 
-    if problems:
-        return Text(plural(problems, "problem"), "red")
+    if found.problems:
+        return Text(plural(len(found.problems), "problem"), "red")
+    if found.row.end_offset is None:
+        return Text("nothing committed", "yellow")
+    holes = len(found.row.holes)
     return Text(plural(holes, "recorded gap"), "yellow") if holes else Text("sound", "green")

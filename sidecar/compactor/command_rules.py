@@ -11,9 +11,11 @@ from sidecar.compactor.topic_rule import (
     DEFAULT,
     DROPS_RECORDS,
     ENTRY,
+    HEADER_NEEDED,
     SECTION,
     TopicRule,
     not_known,
+    unnamed_header,
     with_reported,
 )
 from sidecar.config import CompactionSettings
@@ -111,6 +113,8 @@ def command_rules(
     header = found.header if given.header is None else given.header
     in_use = strategy_in_use(strategy, header)
     is_given = given.strategy is not None or given.header is not None
+    if unnamed_header(strategy, header) and (is_given or found.is_unnamed_in_settings) and not is_forecast:
+        raise SettingsError(f"topic {topic}: {HEADER_NEEDED}: give --header NAME, or --strategy offset")
     contradictions: list[str] = []
     if is_given and declared_by and in_use != declared and not is_forecast:
         contradictions.append(f"{_words(given)} means strategy {in_use}, but {declared_by} says {declared}")

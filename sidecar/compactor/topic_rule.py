@@ -33,6 +33,8 @@ SECTION: Final = "compaction"
 DEFAULT: Final = "default"
 NOT_NAMED: Final = "compaction.topics does not name it"
 NO_HEADER: Final = "strategy header without the name of a header: records are compared by offset"
+HEADER_NEEDED: Final = "strategy header needs the name of a header"
+HEADER_UNKNOWN: Final = f"{HEADER_NEEDED}: a topic whose config gives none is not compacted"
 NAME_HEADER: Final = "set header in the entry, or strategy offset"
 
 
@@ -54,8 +56,14 @@ class TopicRule:
 
     @property
     def remark(self) -> str:
-        """That no header is named although the strategy needs one, "" if all is well."""
-        return unnamed_header(self.strategy, self.header)
+        """That the topic's config names no header although its strategy needs one (KIP-280), "" if all is well."""
+        return "" if self.policy is None else unnamed_header(self.strategy, self.header)
+
+    @property
+    def is_unnamed_in_settings(self) -> bool:
+        """Whether the settings say `header`, and nothing names one. What a topic's config says is KIP-280's: see `remark`."""
+        is_of_settings = self.sources.get("strategy", DEFAULT).startswith(SECTION)
+        return is_of_settings and bool(unnamed_header(self.strategy, self.header))
 
     @property
     def is_declared(self) -> bool:
@@ -79,10 +87,14 @@ def topic_rule(settings: CompactionSettings, topic: str, reported: TopicPolicy) 
         return TopicRule(None, f"{refusal}; compaction.ignore_cleanup_policy in its entry compacts it anyway")
     rule = with_reported(settings, topic, reported)
     why_not = rule.why_not if rule.policy is None else not_known(rule.policy, rule.sources, rule.strategy, reported)
+    if not why_not and rule.is_unnamed_in_settings:
+        why_not = f"{HEADER_NEEDED}, and neither the settings nor the topic's config give one; {NAME_HEADER}"
     if not why_not:
         return rule
     waits = policy.when is CompactionWhen.BEFORE_UPLOAD
-    return TopicRule(None, why_not, unknown=reported.unanswered if waits else None)
+    return TopicRule(
+        None, why_not, rule.sources, rule.strategy, rule.header, unknown=reported.unanswered if waits else None
+    )
 
 
 def with_reported(settings: CompactionSettings, topic: str, reported: TopicPolicy) -> TopicRule:

@@ -43,7 +43,8 @@ class CompactionPolicy(Section):
     strategy: Reloadable[_Strategy] = Strategy.OFFSET
     """Which record of a key is retained. `offset` is Kafka's own rule; an empty value means `offset`."""
     header: Reloadable[str] = ""
-    """For `header`: the name of the header that holds the version, 8 bytes. Empty: records are compared by offset."""
+    """For `header`: the name of the header that holds the version, 8 bytes. Without a name, settings with the
+    strategy `header` are refused, unless `broker.connection` is set: then the topic's config may give one."""
     strict: Reloadable[bool] = False
     """For `header`: a malformed version stops the partition, instead of ranking its record lowest."""
     on_unkeyed: Reloadable[OnUnkeyed] = OnUnkeyed.DROP
@@ -165,6 +166,16 @@ class CompactionSettings(CompactionPolicy):
     @property
     def is_active(self) -> bool:
         return self.enabled and bool(self.topics)
+
+    @property
+    def unnamed_headers(self) -> dict[str, bool]:
+        """By pattern of the entries with strategy `header` and no name of one: whether an empty name is written there or above."""
+        merged = {entry.pattern: (entry.header, self._merged(entry)) for entry in self.topics}
+        return {
+            pattern: own is not None or "header" in self.model_fields_set
+            for pattern, (own, policy) in merged.items()
+            if policy.strategy is Strategy.HEADER and not header_name(policy.header)
+        }
 
     @property
     def staging_path(self) -> Path:

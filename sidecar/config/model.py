@@ -253,6 +253,16 @@ class Settings(Section):
         return self
 
     @model_validator(mode="after")
+    def _version_headers_are_named(self) -> Self:
+        for pattern, is_written_empty in self.compaction.unnamed_headers.items():
+            if is_written_empty or not self.broker.connection.bootstrap_servers:
+                raise ValueError(
+                    f"compaction.topics: {pattern!r}: strategy header needs the name of a header: set header in the entry, "
+                    "or strategy offset"
+                )
+        return self
+
+    @model_validator(mode="after")
     def _compacted_topics_are_archived(self) -> Self:
         for entry in self.compaction.topics:
             name = entry.pattern.replace("\\.", ".")

@@ -12,6 +12,7 @@ from sidecar.compactor.topic_rule import (
     EXPIRY_ADVICE,
     EXPIRY_ADVICE_UNCHECKED,
     NAME_HEADER,
+    TopicRule,
     expiry_unchecked,
     tombstone_expiry_risk,
     topic_rule,
@@ -45,16 +46,19 @@ def _java(settings: Settings) -> Outcome:
 
 
 def _strategy(settings: Settings, clock: Clock) -> Outcome:
-    unnamed = {topic: remark for topic, _, _, remark in _compacted(settings, clock)}
+    unnamed = {
+        topic: rule.why_not if rule.is_unnamed_in_settings else rule.remark
+        for topic, rule, _ in _rules(settings, clock)
+    }
     return _worst(unnamed, NAME_HEADER) or fine("every topic with strategy header names its header")
 
 
 def _tombstones(settings: Settings, clock: Clock) -> Outcome:
     compacted = _compacted(settings, clock)
-    risks = {topic: tombstone_expiry_risk(policy, reported.segment_ms) for topic, policy, reported, _ in compacted}
+    risks = {topic: tombstone_expiry_risk(policy, reported.segment_ms) for topic, policy, reported in compacted}
     if at_risk := _worst(risks, EXPIRY_ADVICE):
         return at_risk
-    unknown = {topic: expiry_unchecked(policy, reported.segment_ms) for topic, policy, reported, _ in compacted}
+    unknown = {topic: expiry_unchecked(policy, reported.segment_ms) for topic, policy, reported in compacted}
     if unchecked := _first(unknown):
         return not_checked(unchecked, EXPIRY_ADVICE_UNCHECKED)
     return fine("none is removed before older versions of its key are compacted")
@@ -62,21 +66,24 @@ def _tombstones(settings: Settings, clock: Clock) -> Outcome:
 
 def _before_upload(settings: Settings, clock: Clock) -> Outcome:
     delay_ms = settings.compaction.max_upload_delay_ms
-    risks = {topic: before_upload_risk(policy, delay_ms) for topic, policy, _, _ in _compacted(settings, clock)}
+    risks = {topic: before_upload_risk(policy, delay_ms) for topic, policy, _ in _compacted(settings, clock)}
     return _worst(risks, BEFORE_UPLOAD_ADVICE) or fine("every topic with when: before_upload can be compacted")
 
 
-def _compacted(settings: Settings, clock: Clock) -> list[tuple[str, CompactionPolicy, TopicPolicy, str]]:
-    """The topics here that are compacted, what holds for them, and `TopicRule.remark`. Raises BrokerUnavailable, SettingsError."""
-    found = []
+def _rules(settings: Settings, clock: Clock) -> list[tuple[str, TopicRule, TopicPolicy]]:
+    """The topics here, compacted or not, and what holds for them. Raises BrokerUnavailable, SettingsError."""
     with open_facts(settings, clock) as facts:
         facts.refresh()
-        for topic in filter(settings.topics.filter.accepts, topics_of(settings.broker.log_dirs)):
-            reported = facts.policy(topic)
-            rule = topic_rule(settings.compaction, topic, reported)
-            if rule.policy is not None:
-                found.append((topic, rule.policy, reported, rule.remark))
-    return found
+        topics = filter(settings.topics.filter.accepts, topics_of(settings.broker.log_dirs))
+        reported = {topic: facts.policy(topic) for topic in topics}
+    return [(topic, topic_rule(settings.compaction, topic, policy), policy) for topic, policy in reported.items()]
+
+
+def _compacted(settings: Settings, clock: Clock) -> list[tuple[str, CompactionPolicy, TopicPolicy]]:
+    """As `_rules`, those that are compacted."""
+    return [
+        (topic, rule.policy, reported) for topic, rule, reported in _rules(settings, clock) if rule.policy is not None
+    ]
 
 
 def _worst(risks: Mapping[str, str], advice: str) -> Outcome | None:

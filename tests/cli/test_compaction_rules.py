@@ -152,10 +152,14 @@ def test_an_entry_that_gives_no_strategy_does_not_change_that_of_the_archive(sit
     assert site.compact("--strategy", "header", "--header", "v").code == 0
     site.write(record(4, b"k0", 0), record(5, b"k1", 0))
     before = archived_states(DirectoryStore(site.archive))
-    for topics in (("hdr",), ({"pattern": "hdr", "strategy": "header"},)):
+    used = "hdr-0: its newest compaction used strategy header 'v', this one would use offset"
+    for topics, reason in (
+        (("hdr",), used),
+        (({"pattern": "hdr", "strategy": "header"},), "needs the name of a header"),
+    ):
         refused = site.compact(topics=topics)
         assert refused.code == 2
-        assert "hdr-0: its newest compaction used strategy header 'v', this one would use offset" in refused.err
+        assert reason in refused.err
         assert archived_states(DirectoryStore(site.archive)) == before
     assert site.compact("--strategy", "header", "--header", "v", topics=("hdr",)).code == 0
     assert site.kept() == BY_HEADER
@@ -196,23 +200,38 @@ def test_a_header_name_is_trimmed_once_and_then_matches_byte_for_byte(site: Site
     assert site.kept() == BY_HEADER
 
 
-def test_validate_and_doctor_warn_of_a_header_that_is_not_named(site: Site) -> None:
-    text = "strategy header without the name of a header: records are compared by offset; set header in the entry"
-    for entry, found in (({"pattern": "hdr", "strategy": "header"}, 1), ({**HDR, "header": " "}, 1), (HDR, 0)):
-        settings = ("--config", site.settings(entry))
-        validated = in_this_process("config", "validate", *settings)
-        assert (validated.code, validated.err.count(f"warning: compaction.topics 'hdr': {text}")) == (0, found)
-        place = ("--log-dir", site.log_dir, "--area", "compaction", "--set", "spark.engine=local", "--json")
-        (report,) = in_this_process("doctor", *settings, *place).lines()
-        (check,) = [check for check in report["checks"] if check["check"] == "strategy"]
-        assert check["verdict"] == ("warning" if found else "ok")
-        assert (text in f"{check['detail']}; {check['advice']}") == bool(found)
+@pytest.mark.parametrize("entry", [{"pattern": "hdr", "strategy": "header"}, {**HDR, "header": " "}])
+def test_settings_that_name_no_header_are_refused(site: Site, entry: dict[str, Any]) -> None:
+    text = "compaction.topics: 'hdr': strategy header needs the name of a header: set header in the entry, or strategy offset"
+    validated = in_this_process("config", "validate", "--config", site.settings(entry))
+    assert (validated.code, text in validated.err) == (2, True)
+    done = site.compact(topics=(entry,))
+    assert (done.code, text in done.err, site.strategy()) == (2, True, "")
 
 
-def test_a_header_that_is_not_named_means_offset(site: Site) -> None:
-    done = site.compact(topics=({"pattern": "hdr", "strategy": "header"},))
-    assert (done.code, site.kept()) == (0, BY_OFFSET)
-    assert "topic hdr: strategy header without the name of a header: records are compared by offset" in done.err
+def test_with_a_broker_a_topics_config_may_name_the_header(site: Site) -> None:
+    """Not an empty name in the entry: it counts instead of the topic's."""
+    broker = ("--set", "broker.connection.bootstrap_servers=localhost:9")
+    for entry, code in (({"pattern": "hdr", "strategy": "header"}, 0), ({**HDR, "header": " "}, 2)):
+        validated = in_this_process("config", "validate", "--config", site.settings(entry), *broker)
+        assert (validated.code, "strategy header needs the name of a header" in validated.err) == (code, True)
+    validated = in_this_process("config", "validate", "--config", site.settings(HDR), *broker)
+    assert (validated.code, "name of a header" in validated.err) == (0, False)
+
+
+@pytest.mark.parametrize("header", [(), ("--header", "")])
+@pytest.mark.parametrize("topics", [(), (HDR,)])
+def test_the_flag_for_strategy_header_needs_a_name(
+    site: Site, header: tuple[str, ...], topics: tuple[Any, ...]
+) -> None:
+    for more in ((), ("--override",), ("--dry-run",)):
+        done = site.compact("--strategy", "header", *header, *more, topics=topics)
+        if topics and not header:
+            assert done.code == 0, done.err  # The entry names it.
+            continue
+        assert done.code == 2
+        assert "topic hdr: strategy header needs the name of a header: give --header NAME" in done.err
+        assert site.strategy() == ""
 
 
 def test_a_directory_is_compacted_by_the_entry_of_its_topic(tmp_path: Path) -> None:

@@ -168,7 +168,8 @@ def test_where_a_broker_has_not_reported_a_topics_configs_only_the_settings_coun
     assert (topic_rule(settings({"pattern": "orders", **entry}, **section), "orders", reported).policy is None) == bool(
         missing
     )
-    assert topic_rule(settings({"pattern": "orders", **entry}), "orders", TopicPolicy()).policy is not None
+    answered = topic_rule(settings({"pattern": "orders", **entry}), "orders", TopicPolicy())
+    assert (answered.policy is None) == (missing == "header")
 
 
 def test_what_topics_policies_gives_counts_although_the_broker_has_not_reported_it() -> None:
@@ -209,8 +210,22 @@ def test_a_default_declares_no_strategy(
 
 
 def test_a_header_that_is_not_named_is_reported_once() -> None:
-    rules = TopicRules(settings({"pattern": "orders", "strategy": "header"}), lambda _topic: COMPACTED)
+    reported = replace(COMPACTED, compaction_strategy="header")
+    rules = TopicRules(settings({"pattern": "orders"}), lambda _topic: reported)
     with capture_logs() as logs:
         policies = [rules.policy_of("orders") for _ in range(3)]
     assert {policy and policy.strategy for policy in policies} == {"offset"}
     assert [(log["event"], log["log_level"]) for log in logs] == [("compaction_header_not_named", "warning")]
+
+
+def test_a_topic_is_left_alone_whose_header_neither_the_settings_nor_its_config_name() -> None:
+    """The settings ask for versions: a compaction by offset would drop what they want to keep."""
+    for section, entry in (({}, {"strategy": "header"}), ({"strategy": "header"}, {})):
+        compaction = settings({"pattern": "orders", **entry}, **section)
+        rules = TopicRules(compaction, lambda _topic: COMPACTED)
+        with capture_logs() as logs:
+            assert [rules.policy_of("orders") for _ in range(3)] == [None] * 3
+        assert [(log["event"], log["log_level"]) for log in logs] == [("topic_not_compacted", "warning")]
+        assert "strategy header needs the name of a header" in logs[0]["reason"]
+        named = replace(COMPACTED, compaction_strategy_header="v")
+        assert topic_rule(compaction, "orders", named).policy is not None

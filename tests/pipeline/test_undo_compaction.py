@@ -125,6 +125,45 @@ def test_a_restore_after_the_undo_gives_what_one_before_the_compaction_gave(
     assert logs[0] == logs[2] != logs[1]
 
 
+@pytest.mark.parametrize("partition", ["orders-0", "transactions-0", "compacted-0"])
+def test_a_second_compaction_that_drops_no_record_keeps_the_undo(
+    partition: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second pass finds markers without data of their transaction: it would do no more than set their delete horizon."""
+    store = archived(tmp_path, partition)
+    use(monkeypatch, store)
+    before = only_state(store)
+    assert compact_one(store, before, RULES, tmp_path).commit_number is not None
+    after, objects = only_state(store), dict(store.objects)
+    for staging in (tmp_path, None):
+        again = compact_one(store, after, RULES, staging)
+        assert (again.error, again.commit_number) == (None, None)
+        assert all(output.unchanged for output in again.outputs)
+        assert [output.end_offset for output in again.outputs] == [
+            live.end_offset for live in after.segments if live.generation
+        ]
+        assert again.bytes_after == again.bytes_before
+        assert again.records_after == again.records_before
+        assert {key for key in store.objects if "_probe/" not in key} == set(objects)
+    undo(store)
+    assert only_state(store).segments == before.segments
+
+
+def test_markers_get_their_horizon_once_the_undo_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = archived(tmp_path, "transactions-0")
+    use(monkeypatch, store)
+    first = compact_one(store, only_state(store), RULES, tmp_path)
+    assert compact_one(store, only_state(store), RULES, tmp_path).commit_number is None
+    assert collect(store).removed
+    second = compact_one(store, only_state(store), RULES, tmp_path)
+    assert second.commit_number is not None
+    assert second.records_after == second.records_before == first.records_after
+    later = replace(RULES, now_ms=NOW_MS + 2 * DAY_MS)
+    third = compact_one(store, only_state(store), later, tmp_path)
+    assert third.commit_number is not None
+    assert third.records_after < third.records_before
+
+
 def test_a_dry_run_commits_nothing(compacted: tuple[MemoryStore, PartitionState]) -> None:
     store, before = compacted
     objects = dict(store.objects)

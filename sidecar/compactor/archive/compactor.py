@@ -294,6 +294,9 @@ class ArchiveCompactor:
             if proves_not_committed(error):
                 self._discard(found)
         else:
+            if number is None:
+                self._discard(found)
+                found.leave_sources()
             found.succeed(number)
             for file in () if found.job is None else found.job.files:
                 file.forget_copy()

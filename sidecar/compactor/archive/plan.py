@@ -16,6 +16,7 @@ from sidecar.commits.commit_log import CommitLog
 from sidecar.commits.commit_window import CommitWindow
 from sidecar.commits.stored_commits import proves_not_committed
 from sidecar.compaction.last_batches import LastBatches
+from sidecar.compaction.rewrite import RewriteCounts
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction_strategy import StrategyInUse
 from sidecar.compactor.archive.archived_log import ArchivedLog
@@ -158,6 +159,30 @@ class PartitionInWork:
         if self.plan is None:
             raise ValueError(f"{self.request.root}: nothing was planned")
         return self.plan
+
+    @property
+    def loses_no_record(self) -> bool:
+        if self.scanned is None:
+            return False
+        return self.scanned.figures()["records_before"] == sum(output.counts.kept_records for output in self.outputs)
+
+    def leave_sources(self) -> None:
+        """Report the sources as they are: nothing was committed in their place."""
+        figures = sum((output.counts for output in self.outputs), RewriteCounts())
+        sources = [source for output in self.outputs for source in output.sources]
+        self.outputs = tuple(
+            CompactedOutput(
+                (source,),
+                (source,),
+                unchanged=True,
+                size_bytes=source.size_bytes,
+                crc32c=source.segment.parts[0].crc32c,
+                # Only their sum is reported.
+                counts=RewriteCounts() if number else RewriteCounts(kept_records=figures.kept_records),
+                transactions=(),
+            )
+            for number, source in enumerate(sources)
+        )
 
     def fail(self, error: SidecarError) -> None:
         self.result = PartitionCompaction(self.request, error)
