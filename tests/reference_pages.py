@@ -169,7 +169,13 @@ _CONDITIONS = {
 
 _EXIT_CODES = {
     0: ("Success", ""),
-    1: ("Failure, for example the broker does not answer, or nothing is committed in the archive", "Read the message"),
+    1: (
+        (
+            "Failure, for example the broker does not answer, or nothing is committed in the archive. `cannot write the output`: "
+            "see the message; the work may be done"
+        ),
+        "Read the message",
+    ),
     2: ("A wrong option, argument or setting", "Correct the command or the settings"),
     3: (
         "Partial: some partitions stopped or are incomplete. The others are done",
@@ -184,7 +190,7 @@ _EXIT_CODES = {
         "The store does not answer, refuses, or is not fit for an archive. A missing directory counts as such a store",
         "Check the store with `doctor --area store`",
     ),
-    130: ("Interrupted by Ctrl-C", "Run it again"),
+    130: ("Interrupted by Ctrl-C. `run` ends as after SIGTERM instead: with 0 if it was drained", "Run it again"),
     141: ("The program that read the output ended", "None"),
     143: ("Ended by SIGTERM before it was drained", "None: the next start continues"),
 }

@@ -168,7 +168,8 @@ def with_global_options(
         given = GlobalOptions(**{name: arguments.pop(name) for name in OPTION_NAMES})
         options = given.over(context.find_root().obj)
         with exit_codes(kind_of(context) if options.json else ""):
-            raise typer.Exit(command(options, **arguments))
+            code = command(options, **arguments)
+        raise typer.Exit(code)
 
     _sign(run, [*its_own, *own])
     run.__name__, run.__doc__ = command.__name__, command.__doc__

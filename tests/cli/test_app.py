@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -136,6 +137,43 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
         process.stdout.close()
         assert process.stderr.read() == b""
     assert process.returncode == 141
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"), [(["version"], 1), (["version", "--json"], 1), (["--help"], 1), (["status", "--json"], 2)]
+)
+def test_a_full_disk_behind_stdout_is_one_plain_line(arguments: list[str], code: int) -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            command(*arguments),
+            stdout=full,
+            stderr=subprocess.PIPE,
+            env=environment(),
+            cwd=ROOT,
+            check=False,
+            text=True,
+        )
+    line = "error: cannot write the output (No space left on device)"
+    assert done.stderr.splitlines()[-1] == (line if code == 2 else f"{line}; the work was done")
+    assert "Traceback" not in done.stderr
+    assert done.returncode == code
+
+
+def test_a_small_answer_to_a_reader_that_has_gone_is_no_error() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        command("version"), stdout=writer, stderr=subprocess.PIPE, env=environment(), cwd=ROOT, check=False
+    )
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_closed_output_is_thrown_away(closed: str) -> None:
+    line = f"{shlex.join(command('config', 'show', '--archive', '/archive'))} {closed}"
+    done = subprocess.run(["sh", "-c", line], capture_output=True, env=environment(), cwd=ROOT, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
 
 
 @pytest.mark.parametrize(("variables", "colored"), [({}, True), ({"NO_COLOR": "1"}, False)])

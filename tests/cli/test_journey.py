@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.running import ROOT, command, environment, in_this_process, tiered_sidecar
+from tests.daemon.looping import eventually
 from tests.golden import golden
 
 ONE_TOPIC = "orders"
@@ -266,6 +267,19 @@ def test_run_serves_its_state_and_ends_cleanly_on_sigterm(log_dir: Path, tmp_pat
         process.send_signal(signal.SIGTERM)
         _, rest = process.communicate(timeout=300)
     assert process.returncode == 0, rest
+
+
+def test_a_log_that_cannot_be_written_does_not_end_a_run(log_dir: Path, tmp_path: Path) -> None:
+    arguments = ["run", *backfill(log_dir, tmp_path)[1:], "--http-bind", "127.0.0.1:0"]
+    with (
+        Path("/dev/full").open("wb") as full,
+        subprocess.Popen(command(*arguments), stderr=full, cwd=ROOT, env=environment()) as process,
+    ):
+        commits = "archive/*/orders/*/*/commits/*.json"
+        eventually(lambda: process.poll() is not None or any(tmp_path.glob(commits)))
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=300)
+    assert process.returncode == 0
 
 
 def test_offsets_that_were_recorded_as_lost_are_named_by_verify_each_time(log_dir: Path, tmp_path: Path) -> None:
