@@ -42,7 +42,7 @@ MEANINGS: dict[str, tuple[str, str]] = {
     ),
     "checkpoint_ignored": (
         "A checkpoint is damaged, and was ignored. The commits have the same state.",
-        "Check the store for damage with `verify --deep`.",
+        "Check the store for damage with `verify --deep`. If it finds nothing else, delete the object that `key` names.",
     ),
     "checkpoint_not_written": (
         "A checkpoint of the archive was not written. Reads cost more requests.",

@@ -61,13 +61,16 @@ def log_part(size_bytes: int, checksum: int) -> Part:
     return Part(PartName.LOG, 0, size_bytes, checksum)
 
 
-def cut_part(indexes: bytes | memoryview, part: Part, file: str = "") -> bytes:
-    """One part's bytes out of a `.indexes` object. Raises CorruptFile if they are not there or not those committed."""
-    content = bytes(indexes[part.position : part.position + part.size_bytes])
+def cut_part(indexes: bytes | memoryview, part: Part, file: str = "", start: int = 0) -> bytes:
+    """One part's bytes out of a `.indexes` object, or out of its bytes from position `start` on.
+
+    Raises CorruptFile if they are not there or not those committed.
+    """
+    content = bytes(indexes[part.position - start : part.position - start + part.size_bytes])
     if len(content) != part.size_bytes:
         raise CorruptFile(
             f"part {part.name} reaches from {part.position} to {part.position + part.size_bytes}, "
-            f"the object has {len(indexes)} bytes",
+            f"but the object has only {len(content)} of these {part.size_bytes} bytes",
             file=file,
             position=part.position,
         )

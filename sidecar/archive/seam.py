@@ -159,7 +159,8 @@ def epoch_at(epochs: tuple[LeaderEpoch, ...], offset: int) -> int | None:
 
 REMEDY = (
     "The archived offsets stay readable. To archive the local log from its own beginning, set store.url to another "
-    "prefix"
+    "prefix. All topics of this sidecar then begin again there. To move only this topic, exclude it here, and run a second "
+    "sidecar with topics.include and its own store.url and run.state_dir"
 )
 
 

@@ -34,11 +34,13 @@ def gc(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Report what would be deleted; delete nothing.")] = False,
 ) -> int:
     """Delete objects of replaced segments, and of abandoned uploads, after their grace period. Objects that a live
-    segment names are never deleted: the command reads all commits. After the bucket lost objects or was rolled back, first
+    segment names are never deleted: before it deletes anything of a partition, the command reads all its commits. It does
+    not read them all where there is nothing to delete: `verify` finds what is missing. After the bucket lost objects or
+    was rolled back, first
     wait until `run` or `backfill`, with its old state directory, has finished without an error: newest commits can be
     missing unnoticed. Ages are measured by the store's clock: the command puts a small object below _probe/ and deletes
     it, also with --dry-run. Exit code 1 if nothing is committed there, 3 if a partition could not be read (nothing of it
-    is deleted), 6 if the store has no modification times.
+    is deleted), 6 if the store has no modification times, or refuses to list a partition.
     """
     from sidecar.cli.options import is_chosen, require_commits, with_chosen
 
@@ -77,7 +79,8 @@ def gc(
             found["problem"] = str(error)
             code = max(code, error.exit_code)
             remark(f"{lineage.topic_partition}: {advised(error)}")
-        figures = (found["replaced_segments"], found["orphans"], found["unfinished_uploads"])
+        counted = (None, None) if found["problem"] else (found["replaced_segments"], found["orphans"])
+        figures = (*counted, found["unfinished_uploads"])
         rows.append((str(lineage.topic_partition), *figures))
         if options.json:
             place = {"topic": lineage.topic_partition.topic, "partition": lineage.topic_partition.partition}

@@ -63,8 +63,8 @@ def doctor(
 ) -> int:
     """Check settings, log directories, broker, store and machine. Each line is ok, warning or problem, with what to do.
     Safe while a sidecar and a broker run: it only writes probe objects to the store, and removes them. Exit code 0
-    without a problem, otherwise by kind: 2 settings, 3 log directories or disks, 1 broker, 6 store. Problems of several
-    kinds: 3.
+    without a problem, otherwise by kind: 2 settings or directories that are wrong, 3 files that cannot be read or full
+    disks, 1 broker, 6 store. Problems of several kinds: 3.
     """
     areas = tuple(area or Area)
     flags: dict[str, Any] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -29,9 +30,10 @@ if TYPE_CHECKING:
 
 def status(options: GlobalOptions, archive: Archive = None, topic: Topics = None, exclude: Excluded = None) -> int:
     """Show the content of the archive, by partition. Exit code 3 if a partition cannot be read, 6 if the store fails
-    for all of them, 1 if nothing is archived there.
+    for all of them or refuses to list one, 1 if nothing is archived there.
 
-    `undo until` is computed from this command's gc.grace_period_ms: give it the same --config as `run`.
+    `undo until` is computed from this command's gc.grace_period_ms: give it the same --config as `run`. If that file has
+    broker.log_dirs, the command also shows the state of the broker's log cleaner.
     """
     settings = _settings(options, archive, topic, exclude)
     from sidecar.storage.opening import open_archive_to_read
@@ -109,7 +111,7 @@ def verify(
     master: Master = None,
 ) -> int:
     """Prove that the archive is complete. Exit code 4: it is not. 3: a part of it cannot be read. 6: the store fails
-    for all of it. 1: it is empty, or a partition has DELAYED segments and no commit.
+    for all of it, or refuses to list a partition. 1: it is empty, or a partition has DELAYED segments and no commit.
 
     A segment is FOUND if the store has its committed objects. It is LOST if they are missing or damaged, or if its
     offsets were recorded as lost. Above the archive's end it is UPLOADING for 15 minutes, then DELAYED. Offsets that
@@ -196,7 +198,8 @@ class VerificationTable:
         counts = " ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
         offsets = (row.start_offset, row.end_offset)
         name = f"{row.topic}-{row.partition}"
-        self._rows.append((name, *offsets, counts, len(found.orphans), _verdict(found)))
+        seen = (None, None) if row.problem else (counts, len(found.orphans))
+        self._rows.append((name, row.topic_id, *offsets, *seen, _verdict(found)))
         self._holes += [f"{name} {hole}" for hole in row.holes]
         if row.remark:
             self._remarks.append(row.remark)
@@ -218,7 +221,12 @@ class VerificationTable:
     def show(self, url: str, *, colors: bool) -> None:
         """On stdout the table, on stderr the problems and what to do about them."""
         columns = ["partition", "from#", "to#", "segments", "orphaned objects#", "verdict"]
-        print_table(f"Verification of {url}", columns, self._rows, colors=colors)
+        lineages = Counter(name for name, *_ in self._rows)
+        rows = [
+            (f"{name} {topic_id}" if topic_id and lineages[name] > 1 else name, *shown)
+            for name, topic_id, *shown in self._rows
+        ]
+        print_table(f"Verification of {url}", columns, rows, colors=colors)
         for problem in self._problems:
             remark(f"problem: {problem}")
         for hole in self._holes:

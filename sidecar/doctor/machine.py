@@ -36,9 +36,10 @@ _WORKER_BYTES = 320 * MIB
 
 def _place(setting: str, path: Path, needed_bytes: int, wanted_bytes: int) -> Outcome:
     """A directory of ours. Less than `needed_bytes` is a problem, less than `wanted_bytes` a warning."""
-    above = next(each for each in (path, *path.parents) if each.exists())
-    named = str(path) if above == path else f"{path} (to be created below {above})"
+    named = str(path)
     try:
+        above = next(each for each in (path, *path.parents) if each.exists())
+        named = named if above == path else f"{path} (to be created below {above})"
         with tempfile.TemporaryFile(dir=above):
             pass
     except OSError as error:

@@ -22,7 +22,9 @@ class Wait(Enum):
         "brokers, or --assume-leader if it leads or no other sidecar archives its replicas"
     )
     BROKER_NOT_ASKED = "the broker has not responded yet"
-    CLEANER_RUNNING = "a compaction or split is in progress (.cleaned or .swap files)"
+    CLEANER_RUNNING = (
+        "a compaction or split is in progress (.cleaned or .swap files). A stopped broker finishes it at its start"
+    )
     NOT_ADMITTED = "the upload queue is full; it continues when the queue has room"
     TASK_OVER = "the copy task used its time slice; the next task continues"
     DRAINING = "the process is stopping"
@@ -232,7 +234,7 @@ def render(reason: WaitReason | None) -> str:
         case NotCheckpointed(problem):
             return (
                 f"the offset up to which the log is stable is unknown: {problem}. A running broker writes it within "
-                "a minute"
+                "a minute. To archive a copy of a log dir, copy its checkpoint files, too"
             )
         case LineageUndecided(problem):
             return f"{problem}. No segment has rolled yet: the next one decides"

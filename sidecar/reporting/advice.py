@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 _OBJECT = "restore the object from a replica of the bucket or an earlier version; then the partition continues"
 _BY_PART_OF_NAME = (
     (f"/{COMMITS}", _OBJECT),
-    (f"/{CHECKPOINTS}", "delete it: a checkpoint only saves time, the commits before it contain everything"),
+    (
+        f"/{CHECKPOINTS}",
+        "delete it if verify --deep finds nothing else: a checkpoint only saves time, and the commits have the same state",
+    ),
     (f"/{SEGMENTS}", _OBJECT),
     (INDEXES_SUFFIX, _OBJECT),
     (f".{Suffix.LOG}", "restore it from a replica of the partition; then the partition continues"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from itertools import pairwise
 
 from producer_state.table import ProducerTable
@@ -51,7 +50,7 @@ def read_part(store: ObjectStore, root: str, segment: ArchivedSegment, name: Par
     part = segment.part(name)
     if part is None:
         raise PartitionError(f"{key}: the commit does not name a part {name}; verify the archive")
-    return cut_part(store.read(key, part.position, part.size_bytes), replace(part, position=0), key)
+    return cut_part(store.read(key, part.position, part.size_bytes), part, key, part.position)
 
 
 def table_at_end(store: ObjectStore, root: str, segment: ArchivedSegment) -> ProducerTable:

@@ -67,7 +67,11 @@ def test_a_damaged_part_is_named() -> None:
     data, parts = assemble_indexes(b"OO", b"TTT", b"SSSS", b"EEEEE", None)
     with pytest.raises(CorruptFile, match=r"x\.indexes, at byte 2: part time_index has CRC-32C"):
         cut_part(data.replace(b"T", b"U"), parts[1], "x.indexes")
-    with pytest.raises(CorruptFile, match="the object has 4 bytes"):
+    with pytest.raises(CorruptFile, match="reaches from 2 to 5, but the object has only 2 of these 3 bytes"):
         cut_part(data[:4], parts[1], "x.indexes")
+    with pytest.raises(
+        CorruptFile, match=r"at byte 5: part producer_snapshot reaches from 5 to 9, .* only 1 of these 4"
+    ):
+        cut_part(data[5:6], parts[2], "x.indexes", start=5)
     with pytest.raises(CorruptFile, match="the object has"):
         cut_part(data, replace(parts[1], position=2**62, size_bytes=2**62), "x.indexes")

@@ -91,6 +91,15 @@ def test_each_answer_has_one_meaning(status: int, code: str, request_: StoreRequ
     assert "Words of the store" in text
     assert str(status) in text
     assert len(text.rpartition(";")[2]) > 5
+    assert "no response" not in text
+
+
+@pytest.mark.parametrize("code", ["AccessDenied", "SomethingNew"])
+def test_a_denied_read_asks_for_no_right_to_write(code: str) -> None:
+    assert "PutObject" in str(refusal(answer(403, code), PUT))
+    for request in (GET, LIST):
+        assert "Delete" not in str(refusal(answer(403, code), request))
+        assert "s3:GetObject, ListBucket and" in str(refusal(answer(403, code), request))
 
 
 @pytest.mark.parametrize(

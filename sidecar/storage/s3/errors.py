@@ -45,6 +45,7 @@ from sidecar.errors import (
 
 _KEYS = "check the credentials (environment, profile, service account, store.s3.access_key_id or its file)"
 _RIGHTS = "allow s3:GetObject, PutObject, DeleteObject, AbortMultipartUpload, ListBucket and ListBucketMultipartUploads"
+_READ_RIGHTS = "allow s3:GetObject, ListBucket and ListBucketMultipartUploads"
 _CLOCK = "set this machine's clock"
 _REGION = "set store.s3.region and store.s3.endpoint_url to those of the bucket"
 _BUCKET = "create the bucket or correct the store's url"
@@ -59,6 +60,7 @@ _FAILING = "the store failed: if it stays so, read the store's own log"
 _NETWORK = "check store.s3.endpoint_url and the network between here and the store"
 _NO_TLS = "the endpoint does not use TLS: begin store.s3.endpoint_url with http://, or give the TLS port"
 _LOST = "the outcome is unknown: no response arrived, and the request may have taken effect"
+_LEFT_OPEN = "the outcome is unknown: the store reported a failure, and the request may have taken effect"
 _OTHER = "the store refused the request; see its documentation for the code"
 _TAKEN = "the key exists already"
 _GONE = "no such object"
@@ -112,6 +114,7 @@ _STATUSES: dict[int, tuple[type[SidecarError], str]] = {
 }
 _NOT_ABOUT_AN_OBJECT = ("List", "PutObject", "CreateMultipartUpload", "DeleteObjects")
 """To these operations "not found" can only mean the bucket, or something that is no S3 store."""
+_READING = ("List", "Get", "Head")
 _WITHOUT_SETTINGS = ("List", "Delete", "Abort")
 """Requests that carry no checksum, storage class or encryption."""
 _REFUSED_BEFORE_WORK = {400, 408, 429, 503}
@@ -187,11 +190,13 @@ def refusal(error: ClientError, request: StoreRequest) -> SidecarError:
     meaning = _CODES.get(code) or _STATUSES.get(status) or of_class
     kind, advice = meaning
     if request.creates and kind is StoreUnavailable and status not in _REFUSED_BEFORE_WORK:
-        kind, advice = OutcomeUnknown, _LOST
+        kind, advice = OutcomeUnknown, _LEFT_OPEN
     if kind is ObjectMissing and request.operation.startswith(_NOT_ABOUT_AN_OBJECT):
         kind, advice = StoreMissing, _PLACE
     if kind is StoreUnsupported and request.operation.startswith(_WITHOUT_SETTINGS):
         advice = _UNSUPPORTED
+    if request.operation.startswith(_READING):
+        advice = advice.replace(_RIGHTS, _READ_RIGHTS)
     message = str(answer.get("Message", "")).rstrip(".")
     found = f"{code} ({status})" if code and code != str(status) else f"status {status}"
     refused = kind(f"{request}: {found}{': ' + message if message else ''}; {advice}")
