@@ -202,6 +202,8 @@ class Checker:
             body = self.store.objects.get(key)
             if body is None:
                 raise Finding("live-object-missing", f"{segment}: {key}")
+            if key in self.store.doomed:
+                raise Finding("live-object-missing", f"{segment}: at any time, {key}")
             if self._sound.get(key) is not body:
                 parts = [part for part in segment.parts if (part.name is PartName.LOG) == (key == log_key)]
                 if sum(part.size_bytes for part in parts) != len(body):

@@ -12,17 +12,19 @@ import numpy as np
 
 from sidecar.archive import fold
 from sidecar.archive.commit import Commit
+from sidecar.archive.keys import below
 from sidecar.archive.seam import Seam
 from sidecar.clock import Clock
 from sidecar.commits import archive_view, attempts, commit_log, continuity
 from sidecar.commits.commit_log import CommitLog
-from sidecar.commits.commit_window import CommitWindow
+from sidecar.commits.commit_window import AgeCheck, CommitWindow
 from sidecar.commits.stored_commits import StoredCommits
 from sidecar.compaction import key_table
 from sidecar.compactor import archive_job, before_upload, gc
 from sidecar.compactor.archive_job import ArchiveJobs
 from sidecar.compactor.before_upload import BeforeUpload, CopyGroup
 from sidecar.errors import ObjectExists, PartitionError
+from sidecar.host.journal import Attempt
 from sidecar.logformat.leader_epochs import LeaderEpochs, complete
 from sidecar.model import ObjectKey, PartitionFiles, SegmentFiles
 from sidecar.partition import copy_task
@@ -95,6 +97,15 @@ def _group_or_its_first_segments(waiting: BeforeUpload, segments: Sequence[Segme
     return CopyGroup(group.segments[:count], group.copies[:count], group.policy)
 
 
+def _resumable_without_indexes(attempt: Attempt, ages: AgeCheck) -> bool:
+    """Of an upload that is resumed only the `.log` is kept."""
+    found = _resumable(attempt, ages)
+    if found:
+        ages.store.delete([below(attempt.root, attempt.indexes_key)])
+    return found
+
+
+_resumable = attempts.resumable
 _above_archive = pinned_log._above_archive
 
 
@@ -190,7 +201,11 @@ KNOWN_BUGS: Final[dict[str, Bug]] = {
     # The journal forgot under which number a commit was sent that may still arrive.
     "number-forgotten": Bug("live-object-missing", ((MemoryJournal, "committing", _nothing),), 2_000, 1148),
     # An upload was resumed and committed though a DELETE of its objects was on its way.
-    "resumed-after-a-delete": Bug("live-object-missing", ((MemoryJournal, "discarding", _nothing),), 500, 65),
+    "resumed-after-a-delete": Bug("live-object-missing", ((MemoryJournal, "discarding", _nothing),), 100, 35),
+    # A resume deleted the `.indexes` of the interrupted upload, and sent them under the same key.
+    "resumed-under-a-deleted-key": Bug(
+        "live-object-missing", ((attempts, "resumable", _resumable_without_indexes),), 20
+    ),
     # An upload was committed that gc had every right to delete.
     "commit-of-expired-upload": Bug("live-object-missing", ((CommitWindow, "require_open", _nothing),), 500, 61),
     # gc did not wait until an upload may have been given up.

@@ -107,6 +107,8 @@ class SimLink(Link):
     def delete(self, keys: Iterable[ObjectKey]) -> None:
         """See `ObjectStore`."""
         for key in keys:
+            if not self.is_dead:
+                self.store.doomed.add(key)
             self._call_or_land("delete", key, partial(self._delete, key), partial(self.store.delete, [key]))
 
     def _call_or_land(self, operation: str, key: str, act: Callable[[], None], land: Callable[[], None]) -> None:

@@ -14,12 +14,16 @@ from tests.fakes.memory_store import MemoryStore
 
 
 class SimStore(MemoryStore):
-    """As `MemoryStore`. `changed`: keys that were written or deleted since somebody emptied it, in that order."""
+    """As `MemoryStore`. `changed`: keys that were written or deleted since somebody emptied it, in that order.
+
+    `doomed`: keys of which a process wanted to delete the objects. Where it got no answer, that may happen at any time.
+    """
 
     def __init__(self, clock: Clock) -> None:
         """Empty."""
         super().__init__(clock)
         self.changed: dict[str, None] = {}
+        self.doomed: set[str] = set()
         self._known: dict[str, ObjectFacts] = {}
 
     # Behind the back of all processes.
