@@ -62,6 +62,10 @@ class LeaderEpochs:
         found = self._entries_up_to(offset)
         return self.entries[found - 1].epoch if found else None
 
+    def end_offset_of(self, epoch: int) -> int | None:
+        """The offset at which the first epoch above this one begins, None where there is none."""
+        return next((entry.start_offset for entry in self.entries if entry.epoch > epoch), None)
+
     def covers(self, offset: int) -> bool:
         """Whether the epoch of this offset is known."""
         return self.epoch_for_offset(offset) is not None

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
 
 from sidecar.errors import CoverageHole, PartitionError, SidecarError
+from sidecar.logformat.leader_epochs import LeaderEpochs
 from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles
 from sidecar.partition.domain_events import PinReleased
 from sidecar.partition.facts import Change, PartitionFacts
@@ -16,7 +18,10 @@ from sidecar.segment.producer_snapshot import KnownState
 
 
 class PinnedLog:
-    """Segments that were stable when they were planned, in one term. In another all of them are released.
+    """Segments that were stable when they were planned. In another term they are released.
+
+    Under the next leader epoch only, those stay that lie below its beginning in this log: no other broker led in between, and none
+    of their offsets was truncated. KRaft gives a leader that stays a new epoch, such as in a reassignment.
 
     `tail`: the active segment, if it is expected to go as one of them, and when the broker deletes it, in wall-clock milliseconds.
     """
@@ -30,6 +35,7 @@ class PinnedLog:
         self._start: KnownState | None = None
         self._is_newly_seen = False
         self._leads = False
+        self._leader_epoch = -1
         self.losses = LossTracker(tools)
         self.tail: tuple[int, FileIdentity] | None = None
 
@@ -90,14 +96,31 @@ class PinnedLog:
         self.losses.see(files, facts, change)
         self._is_newly_seen |= is_answer
         self._leads = facts.leads or facts.unanswered
-        if change >= Change.LEADER_EPOCH or not self._leads:
+        epoch_before, self._leader_epoch = self._leader_epoch, facts.leader_epoch
+        if change > Change.LEADER_EPOCH or not self._leads:
             self.drop()
             return
         wanted = [s for s in self._segments if archived_end_offset is None or s.end_offset > archived_end_offset]
+        if change is Change.LEADER_EPOCH:
+            is_next = facts.leader_epoch == epoch_before + 1
+            self.tail, wanted = None, self._not_truncated(wanted, files, epoch_before if is_next else None)
         gone = tuple(self._tools.disk.with_snapshot(segment, files) for segment in _taken(wanted, files))
         tail = None if self.tail is None else self.tail[1]
         self._keep((*gone, *(s for s in wanted if _stands(s, files) or (s.log == tail and _is_active(s, files)))))
         self._gone = gone
+
+    def _not_truncated(
+        self, segments: Iterable[SegmentFiles], files: PartitionFiles, leader_epoch: int | None
+    ) -> list[SegmentFiles]:
+        """Those below the end of this leader epoch, None if others led since; reports the others that the directory lacks."""
+        end_offset, found = None, list(segments)
+        with suppress(PartitionError):  # Whoever archives the next segment reports it.
+            if found and leader_epoch is not None:
+                end_offset = (self._tools.disk.leader_epochs(files) or LeaderEpochs()).end_offset_of(leader_epoch)
+        kept = [segment for segment in found if end_offset is not None and segment.end_offset <= end_offset]
+        for segment in _taken([segment for segment in found if segment not in kept], files):
+            self._report_released(segment, "the leader epoch changed, and its records may have been truncated")
+        return kept
 
     def see_unlisted(self, facts: PartitionFacts | None) -> bool:
         """Its directory cannot be listed: nothing says that anything in it has changed, but the leader may have.
@@ -189,8 +212,11 @@ class PinnedLog:
         """Nothing happens unless it is gone from the directory: else it would keep what lies above from being archived for ever."""
         if segment.log not in self.gone_logs:
             return
-        self._tools.emit(PinReleased(str(segment.log.path), segment.size_bytes, why))
+        self._report_released(segment, why)
         self._keep(other for other in self._segments if other.log != segment.log)
+
+    def _report_released(self, segment: SegmentFiles, why: str) -> None:
+        self._tools.emit(PinReleased(str(segment.log.path), segment.size_bytes, why))
 
     def drop(self) -> None:
         """Release everything."""

@@ -14,7 +14,9 @@ from sidecar.discovery.scan import scan_log_dirs
 from sidecar.errors import PartitionError
 from sidecar.host.listed_files import identity_of
 from sidecar.host.pinned_files import PinnedFiles
-from sidecar.model import PartitionFiles
+from sidecar.logformat.leader_epochs import LeaderEpochs
+from sidecar.model import LeaderEpoch, PartitionFiles
+from sidecar.partition.domain_events import DomainEvent, PinReleased
 from sidecar.partition.facts import PartitionFacts
 from sidecar.retention.log_starts import LogStarts
 from sidecar.retention.loss_tracker import LossTracker
@@ -100,6 +102,31 @@ def test_under_another_leader_epoch_nothing_is_archived_without_its_file(tmp_pat
         facts.cluster_start_offset, facts.epoch = 248, 99
         assert planned(tools, archiver, listed(log_dir)).segments[0].base_offset == 248
         assert held_names(tools) == []
+
+
+@pytest.mark.parametrize(
+    ("epoch", "begins", "kept"),
+    [(8, 248, [0, 140]), (8, 247, [0]), (8, None, []), (9, 248, [])],
+    ids=["below", "inside", "unknown", "after another"],
+)
+def test_a_leader_that_stays_under_a_new_epoch_keeps_what_was_not_truncated(
+    epoch: int, begins: int | None, kept: list[int], tmp_path: Path
+) -> None:
+    """KRaft raises the epoch where a reassignment removes a replica. Source: PartitionChangeBuilder."""
+    log_dir, seen = copy_partitions(tmp_path, "orders-0"), list[DomainEvent]()
+    with tools_for(log_dir, MemoryStore(), tmp_path / "state") as tools:
+        facts = Answering(FileBrokerFacts([log_dir], assume_leader=True), cluster_start_offset=0, epoch=7)
+        tools = replace(tools, facts=facts, emit=seen.append)
+        archiver, files = planned_and_held(tools, log_dir)
+        remove_offsets(files.directory, lambda offset: offset >= 248)
+        facts.cluster_start_offset, facts.epoch = 248, epoch
+        if begins is not None:
+            epochs = LeaderEpochs((LeaderEpoch(0, 0), LeaderEpoch(epoch, begins)))
+            (files.directory / "leader-epoch-checkpoint").write_bytes(epochs.to_text())
+        archiver.see(listed(log_dir), facts.partition(files))
+        assert held_names(tools) == kept
+    released = [int(Path(event.path).stem) for event in seen if isinstance(event, PinReleased)]
+    assert kept + released == [0, 140]
 
 
 @pytest.mark.parametrize("place", [LogStarts, LossTracker])
