@@ -16,7 +16,8 @@ def require_not_fenced(facts: PartitionFacts, archive: PartitionState) -> None:
         raise Fenced(
             f"{facts.topic_partition}: this broker knows leader epoch {facts.leader_epoch}, the archive below "
             f"{archive.lineage.root} has a commit under leader epoch {archive.highest_leader_epoch}: another broker leads; "
-            f"nothing was uploaded"
+            "nothing was uploaded. If this broker does lead, its metadata or its leader-epoch-checkpoint is an older copy: connect "
+            "to the broker, or set store.url to another prefix"
         )
 
 
