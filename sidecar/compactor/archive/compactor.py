@@ -294,7 +294,7 @@ class ArchiveCompactor:
             if proves_not_committed(error):
                 self._discard(found)
         else:
-            if number is None:
+            if number is None and found.finished:
                 self._discard(found)
                 found.leave_sources()
             found.succeed(number)
