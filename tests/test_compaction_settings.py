@@ -72,7 +72,10 @@ def test_each_setting_of_a_policy_can_be_overridden_for_a_topic() -> None:
         ),
         ("topics: [a, {pattern: a}]", "the pattern 'a' appears twice"),
         ("retry_wait_s: 9, retry_wait_max_s: 5", "retry_wait_max_s 5 is less than retry_wait_s 9"),
-        ("topics: [{pattern: a, stratgy: x}]", "compaction.topics[0].stratgy (FILE): unknown setting"),
+        (
+            "topics: [{pattern: a, stratgy: x}]",
+            "compaction.topics[0].stratgy (FILE): unknown setting; did you mean strategy?",
+        ),
         ("topics: [a, {strategy: offset}]", "compaction.topics[1].pattern (FILE): not set"),
         (
             "topics: [{pattern: a, strategy: best}]",

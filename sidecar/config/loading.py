@@ -168,7 +168,7 @@ def _problem(details: ErrorDetails, sources: Mapping[str, str]) -> str:
     within = _within(details["loc"], path)
     where = f"{path}{within} ({source})" if source else f"{path}{within}"
     if details["type"] == "extra_forbidden":
-        return f"{where}: unknown setting{did_you_mean(path) if not within else ''}"
+        return f"{where}: unknown setting{did_you_mean(path, within.rpartition('.')[2])}"
     if details["type"] == "missing" and within:
         return f"{where}: not set, and there is no default"
     if details["type"] == "missing":

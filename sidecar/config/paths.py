@@ -112,8 +112,16 @@ def all_sections() -> frozenset[str]:
     return frozenset(".".join(path[:depth]) for path in paths for depth in range(1, len(path) + 1))
 
 
-def did_you_mean(path: str) -> str:
-    """`; did you mean …?` for an unknown path, "" if nothing comes near. A right name in a wrong section counts as near."""
+def did_you_mean(path: str, entry_name: str = "") -> str:
+    """`; did you mean …?` for an unknown path, "" if nothing comes near. A right name in a wrong section counts as near.
+
+    `entry_name`: the unknown name, if it is in an entry of the list at `path`.
+    """
+    if entry_name:
+        kinds = [kind for each in alternatives(all_settings()[path].field.annotation) for kind in get_args(each)]
+        known = [name for kind in kinds for name in getattr(kind, "model_fields", ())]
+        near = difflib.get_close_matches(entry_name, known, n=1, cutoff=0.75)
+        return f"; did you mean {near[0]}?" if near else ""
     known = [*all_settings(), *all_sections()]
     normal = path.replace("-", "_").lower()
     same_name = [candidate for candidate in known if candidate.rpartition(".")[2] == normal.rpartition(".")[2]]

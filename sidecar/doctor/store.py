@@ -164,9 +164,9 @@ class _Look:
             advice = advice_on(question, error) if is_answer(question, error) else ""
             if not question.required and is_answer(question, error):
                 return warning(str(error), advice)
-            if not isinstance(self.store, DirectoryStore):  # whose errors end with what to do
-                advice = advice or REMEDIES.get(type(error).__name__, "")
-            return problem(str(error), advice, error.exit_code)
+            has_no_keys = isinstance(self.store, DirectoryStore) and isinstance(error, StoreDenied)
+            remedy = "" if has_no_keys else REMEDIES.get(type(error).__name__, "")
+            return problem(str(error), advice or remedy, error.exit_code)
 
     def check(self, name: str, ask: Callable[[], Outcome], *needs: str) -> Check:
         """A check that is not checked, and counts as unanswered, where the store gives no answer."""

@@ -24,10 +24,10 @@ _ADVICE: dict[int, tuple[type[SidecarError], str]] = {
     errno.EEXIST: (ObjectExists, "the key exists already"),
     **dict.fromkeys((errno.ENOENT, errno.ENOTDIR), (ObjectMissing, "no such object")),
     **dict.fromkeys((errno.EACCES, errno.EPERM), (StoreDenied, _WRITE_RIGHTS)),
-    errno.EROFS: (StoreDenied, "the file system is mounted read-only; mount it read-write"),
+    errno.EROFS: (StoreDenied, "mount it read-write"),
     errno.ENOSPC: (
         StoreUnavailable,
-        "no space is left on the archive's file system; no part of the object was kept. Free space",
+        "no part of the object was kept. Free space on the archive's file system",
     ),
     errno.EDQUOT: (
         StoreUnavailable,

@@ -11,12 +11,28 @@ from sidecar.doctor import machine
 from sidecar.doctor.doctor import doctor
 from sidecar.doctor.findings import Area, Verdict
 from sidecar.host import limits
+from tests.cli.unprivileged import tiered_sidecar
 from tests.doctor.examined import found_in, settings_for, troubles
 
 
 def test_a_place_that_cannot_be_written_to_says_what_to_do(log_dir: Path) -> None:
     report = doctor(settings_for(log_dir, store={"url": "file:///proc/nowhere"}), areas=[Area.STORE])
     assert "the bucket or directory of store.url" in found_in(report, "write").outcome.advice
+
+
+def test_directories_that_may_not_be_used_say_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "closed" / "state").mkdir(parents=True)
+    (tmp_path / "archive").mkdir()
+    (tmp_path / "closed").chmod(0)
+    (tmp_path / "archive").chmod(0o500)
+    places = ("--archive", tmp_path / "archive", "--state-dir", tmp_path / "closed" / "state")
+    found = tiered_sidecar("doctor", *places, "--area", "machine", "--area", "store", "--json")
+    (tmp_path / "closed").chmod(0o700)
+    (tmp_path / "archive").chmod(0o700)
+    assert found.code == 3, found
+    assert "set run.state_dir to a directory that user" in found.out
+    assert "give this process's user permission to read and write there" in found.out
+    assert "Keys or permissions" not in found.out
 
 
 def test_a_full_disk_a_place_that_is_none_and_too_few_descriptors(
