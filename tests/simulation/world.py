@@ -101,6 +101,7 @@ class World:
     """`partitions`: as they are now; a topic that is created again has another one. `checkers`: by root of a lineage.
 
     `_report`: of the newest round, None where it was cut off. `_errors`: by broker, at the end.
+    `_unfinished`: partitions with something left to do, or to wait for, after the newest round at the end.
     """
 
     def __init__(
@@ -127,6 +128,7 @@ class World:
         self._deletions = DeletionWatch()
         self._report: CycleReport | None = None
         self._errors: dict[tuple[int, TopicPartition], SidecarError | None] = {}
+        self._unfinished = set[tuple[int, TopicPartition]]()
         self.time = VirtualTime()
         with unwatched():  # What a symbolic segment holds is no log to anyone else.
             self.store = SimStore(self.time)
@@ -676,6 +678,8 @@ class World:
                 # Where the queue was full, the error of its last task still says why it stopped.
                 tried = (o for o in outcomes if o.error or o.reason is not wait_reason.Wait.NOT_ADMITTED)
                 self._errors |= {(broker, found.files.topic_partition): found.error for found in tried}
+                named = {(broker, o.files.topic_partition): o.error or o.reason for o in outcomes}
+                self._unfinished = (self._unfinished - named.keys()) | {name for name, why in named.items() if why}
             if all(map(self._is_archived, self.partitions)):
                 break
         else:
@@ -761,8 +765,8 @@ class World:
         live = {f"{root}/{key}" for found in state.segments for key in (found.log_key, found.indexes_key)}
         cluster = self.partition(number)
         attempts = self._beside(None, number).volume.journal.attempts(root)
-        is_stopped = checker.is_forked or self._errors.get((cluster.leader, cluster.topic_partition)) is not None
-        for attempt in () if is_stopped else attempts:
+        is_unfinished = checker.is_forked or (cluster.leader, cluster.topic_partition) in self._unfinished
+        for attempt in () if is_unfinished else attempts:
             if attempt.commit_number is None or attempt.commit_number < state.next_number:
                 raise Finding("attempt-left", f"{attempt}, the archive from {state.start_offset}")
         kept = {attempt.segment_id for attempt in attempts}
