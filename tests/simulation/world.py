@@ -679,6 +679,8 @@ class World:
                 tried = (o for o in outcomes if o.error or o.reason is not wait_reason.Wait.NOT_ADMITTED)
                 self._errors |= {(broker, found.files.topic_partition): found.error for found in tried}
                 named = {(broker, o.files.topic_partition): o.error or o.reason for o in outcomes}
+                if self._report is None:  # what it would have said is not known
+                    named = {(broker, one.topic_partition): wait_reason.Wait.TASK_OVER for one in self.partitions}
                 self._unfinished = (self._unfinished - named.keys()) | {name for name, why in named.items() if why}
             if all(map(self._is_archived, self.partitions)):
                 break
