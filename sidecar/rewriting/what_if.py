@@ -96,7 +96,13 @@ def write_others(outlooks: Iterable[tuple[TopicPartition, Outlook]], path: Path)
         for place in [{"topic": name.topic, "partition": name.partition}]
         for other in outlook.others
     )
-    write_file(path, lines)
+    was_there = path.exists()  # as a device is
+    try:
+        write_file(path, lines)
+    except StagingFull:
+        if not was_there:
+            path.unlink(missing_ok=True)  # a part of the list would look like all of it
+        raise
 
 
 def winner_bits(rows: Iterable[Row], plan: dict[int, int]) -> Iterator[tuple[int, Bits]]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import sys
 import threading
 from dataclasses import replace
@@ -15,6 +17,7 @@ from sidecar.compaction_strategy import Strategy
 from sidecar.discovery.partition_directory import named_partition
 from sidecar.logformat.bodies.building import build_batch
 from sidecar.logformat.bodies.record import Record
+from sidecar.rewriting import work_files
 from sidecar.rewriting.directory import forecast
 from sidecar.rewriting.local_stages import LocalStages
 from sidecar.rewriting.what_if import KeptRecord, OtherWinners
@@ -107,7 +110,7 @@ def test_the_collector_may_close_the_file_in_another_thread(monkeypatch: pytest.
     assert ignored == []
 
 
-def test_the_command_tells_counts_samples_and_writes_all_keys(tmp_path: Path) -> None:
+def test_the_command_tells_counts_samples_and_writes_all_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Twenty keys, of which every second one was overtaken by an older version."""
     records = [Record(key, 0, b"k%02d" % key, b"new", ((VERSION_HEADER, (9).to_bytes(8)),)) for key in range(20)]
     late = [
@@ -147,6 +150,14 @@ def test_the_command_tells_counts_samples_and_writes_all_keys(tmp_path: Path) ->
     table = in_this_process(*arguments)
     assert "k01" in table.out
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cdc-0", "keys"]
+
+    def full(*_arguments: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    (tmp_path / "keys").unlink()
+    monkeypatch.setattr(work_files, "write_all", full)
+    assert in_this_process(*arguments).code == 3
+    assert [path.name for path in tmp_path.iterdir()] == ["cdc-0"]
 
 
 @pytest.mark.parametrize("arguments", [["--what-if", "--dry-run"], ["--dry-run", "--keys-file", "keys"]])
