@@ -81,13 +81,6 @@ def test_what_counts_where_no_flag_contradicts(
             "--header 'w' means strategy header 'w', but compaction.topics, entry hdr says header 'v'",
         ),
         (
-            GivenRules(None, " "),
-            [HDR],
-            None,
-            "offset",
-            "--header ' ' means strategy offset, but compaction.topics, entry hdr says header 'v'",
-        ),
-        (
             GivenRules(Strategy.OFFSET),
             [],
             REPORTED,
@@ -192,7 +185,6 @@ def test_without_a_declaration_the_newest_compaction_decides() -> None:
         ([], TopicPolicy(compaction_strategy="offset"), True),
         (["hdr"], TopicPolicy(compaction_strategy="offset"), True),
         (["hdr"], None, False),
-        ([{"pattern": "hdr", "strategy": "header"}], None, False),
     ],
 )
 def test_what_declares_a_strategy_may_change_it_and_a_default_may_not(
@@ -210,4 +202,20 @@ def test_what_a_broker_has_not_reported_must_be_given() -> None:
     assert "unknown configs: compaction.strategy, delete.retention.ms (no right)" in alone.why_not
     given = GivenRules(Strategy.HEADER, "v", delete_retention_ms=7)
     assert str(resolved(given, reported=reported, **ignoring).in_use) == "header 'v'"
-    assert "compaction.strategy.header" in resolved(GivenRules(Strategy.HEADER), reported=reported, **ignoring).why_not
+    with pytest.raises(SettingsError, match="strategy header needs the name of a header"):
+        resolved(GivenRules(Strategy.HEADER), reported=reported, **ignoring)
+
+
+@pytest.mark.parametrize(
+    ("given", "entries"),
+    [
+        (GivenRules(None, " "), [HDR]),
+        (GivenRules(), [{"pattern": "hdr", "strategy": "header"}]),
+    ],
+    ids=["the flag takes the name away", "the entry has none"],
+)
+def test_strategy_header_without_a_name_is_refused(given: GivenRules, entries: list[Any]) -> None:
+    with pytest.raises(
+        SettingsError, match="topic hdr: strategy header needs the name of a header: give --header NAME"
+    ):
+        resolved(given, *entries)

@@ -110,7 +110,6 @@ def archived_orders(
     ("compaction", "reported", "changes"),
     [
         ({"topics": ["orders"]}, TopicPolicy(), False),
-        ({"topics": [{"pattern": "orders", "strategy": "header"}]}, TopicPolicy(), False),
         ({"topics": [{"pattern": "orders", "strategy": "offset"}]}, TopicPolicy(), True),
         ({"topics": ["orders"], "strategy": "offset"}, TopicPolicy(), True),
         ({"topics": ["orders"]}, BY_OFFSET, True),
