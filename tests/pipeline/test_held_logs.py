@@ -51,7 +51,7 @@ def planned_and_held(tools: RunContext, log_dir: Path) -> tuple[PartitionArchive
 
 
 class Answering(Leadership):
-    """A leader that tells what is stable."""
+    """A leader that reports what is stable."""
 
     def partition(self, files: PartitionFiles) -> PartitionFacts:
         return replace(super().partition(files), transactions_decided=True)
