@@ -66,6 +66,10 @@ class LeaderEpochs:
         """The offset at which the first epoch above this one begins, None where there is none."""
         return next((entry.start_offset for entry in self.entries if entry.epoch > epoch), None)
 
+    def has(self, epoch: int) -> bool:
+        """Whether the log has records of this epoch, or begins it at its end."""
+        return any(entry.epoch == epoch for entry in self.entries)
+
     def covers(self, offset: int) -> bool:
         """Whether the epoch of this offset is known."""
         return self.epoch_for_offset(offset) is not None

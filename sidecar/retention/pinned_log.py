@@ -7,7 +7,6 @@ from contextlib import suppress
 from dataclasses import replace
 
 from sidecar.errors import CoverageHole, PartitionError, SidecarError
-from sidecar.logformat.leader_epochs import LeaderEpochs
 from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles
 from sidecar.partition.domain_events import PinReleased
 from sidecar.partition.facts import Change, PartitionFacts
@@ -20,8 +19,9 @@ from sidecar.segment.producer_snapshot import KnownState
 class PinnedLog:
     """Segments that were stable when they were planned. In another term they are released.
 
-    Under the next leader epoch only, those stay that lie below its beginning in this log: no other broker led in between, and none
-    of their offsets was truncated. KRaft gives a leader that stays a new epoch, such as in a reassignment.
+    Under another leader epoch those stay that this log has as the leader of the epoch before had them: below the end of that epoch,
+    where the log still has records of it (KIP-101), or where no other broker led in between. KRaft gives a leader that stays new
+    epochs: one in a reassignment, two where the only replica restarts. They also stay where the log moves to another log dir.
 
     `tail`: the active segment, if it is expected to go as one of them, and when the broker deletes it, in wall-clock milliseconds.
     """
@@ -58,6 +58,8 @@ class PinnedLog:
         """Remember the segments of a plan that are pinned now, in addition to those planned before."""
         if not (plan.segments or self._segments):
             return
+        if plan.segments:
+            self._leader_epoch = plan.facts.leader_epoch
         by_log = {segment.log: segment for segment in (*self._segments, *plan.segments)}
         ascending = sorted(by_log.values(), key=lambda segment: segment.base_offset)
         self._keep(segment for segment in ascending if self._held.has(segment.log))
@@ -96,27 +98,36 @@ class PinnedLog:
         self.losses.see(files, facts, change)
         self._is_newly_seen |= is_answer
         self._leads = facts.leads or facts.unanswered
-        epoch_before, self._leader_epoch = self._leader_epoch, facts.leader_epoch
-        if change > Change.LEADER_EPOCH or not self._leads:
+        if change >= Change.LOG and not self._is_copied(facts, change):
+            for segment in self.gone:
+                self._report_released(segment, "another log has taken its directory")
+            self.drop()
+        if not self._leads:
             self.drop()
             return
         wanted = [s for s in self._segments if archived_end_offset is None or s.end_offset > archived_end_offset]
-        if change is Change.LEADER_EPOCH:
-            is_next = facts.leader_epoch == epoch_before + 1
-            self.tail, wanted = None, self._not_truncated(wanted, files, epoch_before if is_next else None)
+        if facts.leads and facts.leader_epoch != self._leader_epoch:
+            # Not before it answers as leader: the checkpoint has the epoch's beginning only then. Source: Partition.makeLeader.
+            self.tail, wanted = None, self._not_truncated(wanted, files, facts.leader_epoch)
+            self._leader_epoch = facts.leader_epoch
         gone = tuple(self._tools.disk.with_snapshot(segment, files) for segment in _taken(wanted, files))
         tail = None if self.tail is None else self.tail[1]
         self._keep((*gone, *(s for s in wanted if _stands(s, files) or (s.log == tail and _is_active(s, files)))))
         self._gone = gone
 
+    def _is_copied(self, facts: PartitionFacts, change: Change) -> bool:
+        """Whether the log was moved to another log dir, fetched from this very leader. Source: ReplicaAlterLogDirsThread."""
+        return change is Change.LOG and facts.topic_id is not None and facts.leader_epoch == self._leader_epoch
+
     def _not_truncated(
-        self, segments: Iterable[SegmentFiles], files: PartitionFiles, leader_epoch: int | None
+        self, segments: Iterable[SegmentFiles], files: PartitionFiles, leader_epoch: int
     ) -> list[SegmentFiles]:
-        """Those below the end of this leader epoch, None if others led since; reports the others that the directory lacks."""
+        """Those that this log has also under the leader epoch that begins; reports the others that the directory lacks."""
         end_offset, found = None, list(segments)
         with suppress(PartitionError):  # Whoever archives the next segment reports it.
-            if found and leader_epoch is not None:
-                end_offset = (self._tools.disk.leader_epochs(files) or LeaderEpochs()).end_offset_of(leader_epoch)
+            epochs = self._tools.disk.leader_epochs(files) if found else None
+            if epochs is not None and (epochs.has(self._leader_epoch) or leader_epoch == self._leader_epoch + 1):
+                end_offset = epochs.end_offset_of(self._leader_epoch)
         kept = [segment for segment in found if end_offset is not None and segment.end_offset <= end_offset]
         for segment in _taken([segment for segment in found if segment not in kept], files):
             self._report_released(segment, "the leader epoch changed, and its records may have been truncated")
