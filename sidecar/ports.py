@@ -139,8 +139,8 @@ class OpenFiles(Protocol):
     def has_its_name(self, file: FileIdentity) -> bool:
         """Whether the listed file still has its name. True also if that is unknown: the disk may come back."""
 
-    def free_share(self, file: FileIdentity, descriptor: int) -> float:
-        """How much of the file's disk others than root may still fill, between 0 and 1. Raises PartitionError."""
+    def free_share(self, freed_bytes: int, file: FileIdentity, descriptor: int) -> float:
+        """How much of the file's disk others than root may fill once so many bytes are freed: 0 to 1. Raises PartitionError."""
 
     def source(self, descriptor: int, size_bytes: int, name: str, start_position: int = 0) -> UploadSource:
         """The bytes of an open file from a position on. `name`: for messages."""

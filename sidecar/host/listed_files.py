@@ -189,10 +189,10 @@ class BrokerFiles:
                 return not file.directory.is_dir()
         return True
 
-    def free_share(self, file: FileIdentity, descriptor: int) -> float:
+    def free_share(self, freed_bytes: int, file: FileIdentity, descriptor: int) -> float:
         with reading(file.path):
             found = os.fstatvfs(descriptor)
-        return found.f_bavail / max(1, found.f_blocks)
+        return (found.f_bavail + freed_bytes / found.f_frsize) / max(1, found.f_blocks)
 
     def source(self, descriptor: int, size_bytes: int, name: str, start_position: int = 0) -> FileSource:
         return FileSource(descriptor, size_bytes, name, start_position)

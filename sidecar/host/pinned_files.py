@@ -5,7 +5,10 @@ from __future__ import annotations
 
 import resource
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
 from sidecar.errors import PartitionError, TooManyOpenFiles
@@ -39,7 +42,7 @@ class PinnedFiles:
     def __init__(
         self,
         limit: int | None = None,
-        free: Callable[[FileIdentity, int], float] | None = None,
+        free: Callable[[int, FileIdentity, int], float] | None = None,
         emit: Emit = log_event,
         files: OpenFiles | None = None,
     ) -> None:
@@ -88,10 +91,17 @@ class PinnedFiles:
             return None
 
     def _spare_disks(self) -> None:
-        """Release files that the broker has deleted, the least urgent first, if its disk is nearly full."""
-        for file in reversed(list(self._held)):
-            free_share = self._asked(self._free, file) if self._is_last(file) else None
+        """Release files that the broker has deleted, the least urgent first, if its disk is nearly full.
+
+        XFS and btrfs free the blocks of a closed file later. So its bytes count at once; where they count twice, the next time
+        releases what is still missing.
+        """
+        freed_bytes = Counter[Path]()
+        for file in reversed([file for file in self._held if self._is_last(file)]):
+            log_dir = file.directory.parent
+            free_share = self._asked(partial(self._free, freed_bytes[log_dir]), file)
             if free_share is not None and free_share < FREE_SHARE_MIN:
+                freed_bytes[log_dir] += file.size_bytes
                 self._give_up(file, "the broker deleted it before it was archived, and the disk is nearly full")
 
     def _give_up(self, file: FileIdentity, reason: str) -> None:

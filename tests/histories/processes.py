@@ -172,7 +172,7 @@ class Sidecar:
                 record_lost=True,
             ),
             instance=f"sidecar-{self.number}",
-            held=PinnedFiles(free=lambda _file, _descriptor: 1.0),
+            held=PinnedFiles(free=lambda *_: 1.0),
             memory=self.memory,
             randomness=self.randomness,
         )

@@ -71,7 +71,7 @@ def tools_for(
     journal, metrics = Journal(state_dir), Metrics(clock)
     memory = ArchiveCache()
     reported = Reported(clock, metrics, memory)
-    held = PinnedFiles(pins, free=lambda _file, _descriptor: 1.0, emit=reported)
+    held = PinnedFiles(pins, free=lambda *_: 1.0, emit=reported)
     metrics.broker.held_deleted.set_function(held.unlinked_bytes)
     try:
         yield RunContext(

@@ -157,7 +157,7 @@ def test_a_disk_that_is_nearly_full_gets_its_deleted_bytes_back(tmp_path: Path) 
         path.write_bytes(b"0123456789")
     files = [identity_of(path, path.stat()) for path in paths]
     free = iter([0.01, 0.2, 0.2])
-    held = PinnedFiles(limit=4, free=lambda _file, _descriptor: next(free))
+    held = PinnedFiles(limit=4, free=lambda *_: next(free))
     held.keep(files)
     for path in paths[:3]:
         path.unlink()

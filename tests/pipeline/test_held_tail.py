@@ -122,7 +122,7 @@ def idle_log(tmp_path: Path, *others: str, limit: int = 100, only_tail: bool = F
     if only_tail:
         remove_offsets(directory, lambda offset: offset >= BASE)
     facts = Asked(FileBrokerFacts([log_dir], assume_leader=True), cluster_start_offset=BASE if only_tail else 0)
-    held = PinnedFiles(limit=limit, free=lambda _file, _descriptor: 1.0)
+    held = PinnedFiles(limit=limit, free=lambda *_: 1.0)
     with tools_for(log_dir, store, tmp_path / "state") as tools:
         tools.metrics._backlog._clock = tools.clock
         tools = replace(tools, facts=facts, held=held)

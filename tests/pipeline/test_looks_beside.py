@@ -106,7 +106,7 @@ def test_looks_are_no_sign_of_life_of_a_turn_that_never_ends(made: Site) -> None
 
 
 def test_where_descriptors_are_few_a_look_takes_none_from_the_turn_that_hangs(made: Site) -> None:
-    few = PinnedFiles(4, free=lambda _file, _descriptor: 1.0)
+    few = PinnedFiles(4, free=lambda *_: 1.0)
     object.__setattr__(made.tools, "held", few)
     made.begin("upload")
     before = set(few._held)

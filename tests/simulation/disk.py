@@ -104,7 +104,7 @@ class SimDisk:
         found = self._named(file)
         return found is not None and found.inode == file.inode
 
-    def free_share(self, _file: FileIdentity, descriptor: int) -> float:
+    def free_share(self, _freed_bytes: int, _file: FileIdentity, descriptor: int) -> float:
         """See `OpenFiles`."""
         assert self._working(descriptor)
         return self._host.free_share
