@@ -33,6 +33,11 @@ ID_BYTES = 16
 OFFSET_MAX = 2**63 - 1
 RESERVED_IDS = frozenset({"AAAAAAAAAAAAAAAAAAAAAA", "AAAAAAAAAAAAAAAAAAAAAQ"})
 
+RESERVED_FOLDERS = frozenset({"_probe", "staging"})
+"""They lie next to those of the clusters: of probes, and of compactions on a cluster. What is old there is deleted."""
+_NAME_RULE = "use letters, digits, '.', '_' and '-'"
+CLUSTER_ID_RULE = f"{_NAME_RULE}, but not {' or '.join(sorted(RESERVED_FOLDERS))} alone"
+
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,249}", re.ASCII)
 _PARTITION = re.compile(r"0|[1-9][0-9]{0,9}", re.ASCII)
 _ID = re.compile(r"[A-Za-z0-9_-]{21}[AQgw]", re.ASCII)
@@ -43,6 +48,11 @@ _NUMBERED = re.compile(r"(commits|checkpoints)/([0-9]{20})\.json", re.ASCII)
 def is_name(text: str) -> bool:
     """Whether this can be a topic or a cluster id. Source: Topic.validate, Apache Kafka."""
     return _NAME.fullmatch(text) is not None and text not in {".", ".."}
+
+
+def is_cluster_id(text: str) -> bool:
+    """Whether this can be a cluster id: not the name of a folder that lies next to those of the clusters."""
+    return is_name(text) and text not in RESERVED_FOLDERS
 
 
 def is_id(text: str) -> bool:
@@ -76,11 +86,10 @@ class Lineage:
     root: ObjectKey = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        for what, name in (("cluster id", self.cluster_id), ("topic", self.topic_partition.topic)):
-            if not is_name(name):
-                raise SettingsError(
-                    f"{what} {name!r} is not allowed in an object key: use letters, digits, '.', '_' and '-'"
-                )
+        if not is_cluster_id(self.cluster_id):
+            raise SettingsError(f"cluster id {self.cluster_id!r} is not allowed in an object key: {CLUSTER_ID_RULE}")
+        if not is_name(self.topic_partition.topic):
+            raise SettingsError(f"topic {self.topic_partition.topic!r} is not allowed in an object key: {_NAME_RULE}")
         if self.incarnation != NO_TOPIC_ID and not is_id(self.incarnation):
             raise SettingsError(f"incarnation {self.incarnation!r} is neither a 22-character topic id nor '0'")
         if not 0 <= self.topic_partition.partition < 2**31:

@@ -11,6 +11,7 @@ from sidecar.archive.keys import (
     COMMITS,
     Lineage,
     below,
+    is_cluster_id,
     is_incarnation_folder,
     is_name,
     is_partition_folder,
@@ -48,7 +49,7 @@ def find_all_lineages(store: ObjectStore, include: Callable[[str], bool] = lambd
         return find_lineages(store, *parent)
 
     with ThreadPoolExecutor(WORKERS, thread_name_prefix="lineages") as pool:
-        clusters = filter(is_name, store.list_folders(""))
+        clusters = filter(is_cluster_id, store.list_folders(""))
         all_partitions = _flat_map(pool, partitions, _flat_map(pool, topics, clusters))
         return tuple(sorted(_flat_map(pool, lineages, all_partitions)))
 

@@ -11,6 +11,7 @@ from urllib.parse import unquote, urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
+from sidecar.archive.keys import CLUSTER_ID_RULE, is_cluster_id
 from sidecar.config.broker_connection import BrokerConnectionSettings
 from sidecar.config.compaction import CompactionSettings, GarbageSettings
 from sidecar.config.spark import SparkSettings
@@ -71,8 +72,8 @@ class BrokerSettings(Section):
     @field_validator("cluster_id")
     @classmethod
     def _a_cluster_id_fits_an_object_key(cls, value: str | None) -> str | None:
-        if value is not None and (not re.fullmatch(r"[A-Za-z0-9._-]+", value) or value in {".", ".."}):
-            raise ValueError("a cluster id has letters, digits, '.', '_' and '-' only")
+        if value is not None and not is_cluster_id(value):
+            raise ValueError(f"a cluster id is the first part of object keys: {CLUSTER_ID_RULE}")
         return value
 
     @model_validator(mode="after")

@@ -229,6 +229,13 @@ class PinnedLog:
     def _report_released(self, segment: SegmentFiles, why: str) -> None:
         self._tools.emit(PinReleased(str(segment.log.path), segment.size_bytes, why))
 
+    def vanished(self) -> None:
+        """Its directory is gone: the topic was deleted, or this replica. Reports what nothing else has any more."""
+        for segment in self._segments:
+            if self._held.has(segment.log):
+                self._report_released(segment, "its directory was deleted, as with its topic, before it was archived")
+        self.drop()
+
     def drop(self) -> None:
         """Release everything."""
         self._keep(())

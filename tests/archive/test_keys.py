@@ -7,12 +7,16 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from sidecar.archive import keys
 from sidecar.archive.keys import Lineage
+from sidecar.compactor.archive.stored_parts import STAGING
+from sidecar.config.model import BrokerSettings
 from sidecar.errors import SettingsError
 from sidecar.logformat.metadata_files import uuid_bytes
 from sidecar.model import TopicPartition
+from sidecar.storage.store_clock import PROBE_FOLDER
 from tests.archive.builders import CLUSTER_ID, TOPIC_ID, an_id
 from tests.fakes.seeded_randomness import SeededRandomness
 
@@ -127,3 +131,13 @@ def test_folders_of_ours_are_distinguished_from_others() -> None:
     assert keys.is_partition_folder("0")
     assert not keys.is_partition_folder("00")
     assert not keys.is_partition_folder("2147483648")
+
+
+def test_no_cluster_has_the_name_of_a_folder_that_is_emptied() -> None:
+    assert {PROBE_FOLDER, STAGING.strip("/")} == keys.RESERVED_FOLDERS
+    for name in keys.RESERVED_FOLDERS:
+        with pytest.raises(SettingsError, match="cluster id"):
+            Lineage(name, TopicPartition("orders", 0), TOPIC_ID)
+        with pytest.raises(ValidationError, match="cluster id"):
+            BrokerSettings(cluster_id=name)
+        assert Lineage(CLUSTER_ID, TopicPartition(name, 0), TOPIC_ID).topic_partition.topic == name

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from shutil import rmtree
 
 import pytest
 from structlog.testing import capture_logs
@@ -23,7 +24,7 @@ from sidecar.retention.loss_tracker import LossTracker
 from sidecar.runner.context import RunContext
 from sidecar.runner.partition_archiver import PartitionArchiver
 from tests.fakes.memory_store import MemoryStore
-from tests.pipeline.held_rig import Outage, held_names
+from tests.pipeline.held_rig import Outage, after_an_outage, held_names
 from tests.pipeline.one_partition import archived, planned
 from tests.pipeline.rig import (
     archived_states,
@@ -202,3 +203,13 @@ def test_what_was_deleted_on_purpose_is_archived_as_deleted(tmp_path: Path) -> N
         assert rounds.run_once().errors == []
     state = archived_states(outage.store)["orders-0"]
     assert (ranges(state)[1], state.holes, state.deleted_before_offset) == ((140, 248), (), 300)
+
+
+def test_what_goes_with_a_deleted_topic_before_it_is_archived_is_reported(tmp_path: Path) -> None:
+    with after_an_outage(tmp_path) as (tools, rounds, _, directory), capture_logs() as logs:
+        names = held_names(tools)
+        rmtree(directory)
+        rounds.run_once()
+        released = [line for line in logs if line["event"] == "pinned_segment_released"]
+        assert [int(Path(line["path"]).stem) for line in released] == names != []
+        assert held_names(tools) == []
