@@ -97,7 +97,7 @@ class PinnedFiles:
         releases what is still missing.
         """
         freed_bytes = Counter[Path]()
-        for file in reversed([file for file in self._held if self._is_last(file)]):
+        for file in [file for file in reversed(list(self._held)) if self._is_last(file)]:
             log_dir = file.directory.parent
             free_share = self._asked(partial(self._free, freed_bytes[log_dir]), file)
             if free_share is not None and free_share < FREE_SHARE_MIN:

@@ -19,9 +19,9 @@ from sidecar.segment.producer_snapshot import KnownState
 class PinnedLog:
     """Segments that were stable when they were planned. In another term they are released.
 
-    Under another leader epoch those stay that this log has as the leader of the epoch before had them: below the end of that epoch,
-    where the log still has records of it (KIP-101), or where no other broker led in between. KRaft gives a leader that stays new
-    epochs: one in a reassignment, two where the only replica restarts. They also stay where the log moves to another log dir.
+    Under another leader epoch those stay that lie below the end of the epoch before in this log. It must still have records of that
+    epoch (KIP-101), or no other broker led in between. KRaft gives a leader that stays new epochs: one in a reassignment, two where
+    the only replica restarts. They also stay where the log moves to another log dir.
 
     `tail`: the active segment, if it is expected to go as one of them, and when the broker deletes it, in wall-clock milliseconds.
     """
