@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from sidecar.model import PartitionFiles, TopicPartition
-from sidecar.partition.wait_reason import WaitReason
+from sidecar.partition.wait_reason import LeaderUnknown, Wait, WaitReason
 
 
 class Change(IntEnum):
@@ -78,6 +78,12 @@ class PartitionFacts:
     transaction_open: bool = False
     cluster_start_offset: int | None = None
     unanswered: bool = False
+
+    @property
+    def names_no_other_leader(self) -> bool:
+        """Whether this broker leads, or none does, or nobody says which: nothing else can archive or truncate the log."""
+        is_open = self.reason is Wait.NO_LEADER or isinstance(self.reason, LeaderUnknown)
+        return self.leads or self.unanswered or is_open
 
     @property
     def known_log_start(self) -> int:

@@ -97,7 +97,7 @@ class PinnedLog:
         """
         self.losses.see(files, facts, change)
         self._is_newly_seen |= is_answer
-        self._leads = facts.leads or facts.unanswered
+        self._leads = facts.names_no_other_leader
         if change >= Change.LOG and not self._is_copied(facts, change):
             for segment in self.gone:
                 self._report_released(segment, "another log has taken its directory")
@@ -138,7 +138,7 @@ class PinnedLog:
 
         False if it is not this broker's to archive, for all that is known. `facts`: None if they cannot be read.
         """
-        if facts is not None and not (facts.leads or facts.unanswered):
+        if facts is not None and not facts.names_no_other_leader:
             self._leads = False
             self.drop()
         return self._leads

@@ -1,0 +1,44 @@
+"""Pins while nobody says who leads: only another leader can have what they have, or give their offsets out again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from sidecar.broker.files import FileBrokerFacts
+from sidecar.model import PartitionFiles
+from sidecar.partition.facts import PartitionFacts
+from sidecar.partition.wait_reason import LeaderUnknown, Wait, WaitReason
+from tests.fakes.memory_store import MemoryStore
+from tests.pipeline.held_rig import held_names
+from tests.pipeline.rig import copy_partitions, remove_offsets, tools_for
+from tests.pipeline.test_held_logs import Answering, listed, planned_and_held
+
+
+@dataclass
+class Refusing(Answering):
+    """As `LiveBrokerFacts` reports a topic that a node cannot describe, or a partition whose leader is -1."""
+
+    refused: WaitReason | None = None
+
+    def partition(self, files: PartitionFiles) -> PartitionFacts:
+        facts = super().partition(files)
+        return facts if self.refused is None else replace(facts, leads=False, reason=self.refused)
+
+
+@pytest.mark.parametrize("refused", [LeaderUnknown("TOPIC_AUTHORIZATION_FAILED"), Wait.NO_LEADER])
+def test_pins_outlive_an_answer_that_names_no_other_leader(refused: WaitReason, tmp_path: Path) -> None:
+    """An ACL that was taken away, a node that does not know the topic yet, a leader that is being elected."""
+    log_dir = copy_partitions(tmp_path, "orders-0")
+    with tools_for(log_dir, MemoryStore(), tmp_path / "state") as tools:
+        facts = Refusing(FileBrokerFacts([log_dir], assume_leader=True), cluster_start_offset=0, epoch=7)
+        tools = replace(tools, facts=facts)
+        archiver, files = planned_and_held(tools, log_dir)
+        remove_offsets(files.directory, lambda offset: offset >= 248)
+        facts.cluster_start_offset, facts.refused = 248, refused
+        archiver.see(listed(log_dir), facts.partition(files))
+        facts.refused = None
+        archiver.see(listed(log_dir), facts.partition(files))
+        assert held_names(tools)[:2] == [0, 140]
