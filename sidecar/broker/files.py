@@ -135,6 +135,7 @@ class FileBrokerFacts:
             stable_end_offset=stable_end_offset,
             log_start_offset=self.log_start_offset(files),
             reason=reason or (None if leads else Wait.LEADERSHIP_NOT_ON_DISK),
+            unanswered=leads and reason is not None,
         )
 
     def topics(self) -> None:

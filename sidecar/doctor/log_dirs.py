@@ -20,6 +20,7 @@ from sidecar.errors import PartitionError, SettingsError
 from sidecar.logformat.files import open_regular
 from sidecar.logformat.names import META_PROPERTIES, DirectoryState, parse_directory_name
 from sidecar.model import PartitionFiles
+from sidecar.partition.wait_reason import render
 from sidecar.plurals import plural
 from sidecar.ports import BrokerFacts
 from sidecar.retention.active_tail import ActiveTail
@@ -99,6 +100,17 @@ class _Look:
             return self._nothing_here()
         rolled = sum(len(files.segments) for files in self.found.partitions)
         return fine(f"{len(self.found.partitions)} of the accepted topics, {plural(rolled, 'rolled segment')}")
+
+    def checkpoints(self) -> Outcome:
+        if self.settings.broker.connection.is_configured:
+            return fine("the leader is asked for them")
+        facts = FileBrokerFacts(self.settings.broker.log_dirs, assume_leader=True, clock=self.clock)
+        rolled = [files for files in self.found.partitions if files.segments]
+        reasons = [reason for files in rolled if (reason := facts.partition(files).reason) is not None]
+        if reasons:
+            what = f"{plural(len(reasons), 'partition')} cannot be archived: {render(reasons[0])}"
+            return problem(what, exit_code=PartitionError.exit_code)
+        return fine(f"the broker's checkpoint files have them for {plural(len(rolled), 'partition')}")
 
     def _nothing_here(self) -> Outcome:
         """What `run` and `backfill` make of it. Asks the cluster for its topics where a broker is named."""
@@ -237,6 +249,7 @@ def log_dir_checks(settings: Settings, clock: Clock) -> list[Check]:
         # One partition that cannot be read hides nothing of the others.
         Check("partitions", look.partitions, ("listing",)),
         Check("files can be read", look.files, ("listing",)),
+        Check("stable offsets", look.checkpoints, ("files can be read",)),
         Check("producer snapshots", look.snapshots, ("listing",)),
         Check("times of files", look.times, ("listing",)),
         Check("idle logs", look.idle, ("listing",)),

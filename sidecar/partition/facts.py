@@ -63,8 +63,8 @@ class PartitionFacts:
     `transactions_decided`: the stable end is the leader's last stable offset, below which no open transaction begins; else
     only replay can decide. `transaction_open`: the leader has returned the stable end, and it is lower than the high watermark.
     `cluster_start_offset`: the log start of the leader, None where no leader was asked.
-    `unanswered`: the cluster says that this broker leads, which does not show the last stable offset; this lasts for
-    seconds after a start.
+    `unanswered`: this broker leads, and does not show the last stable offset, or its files do not; this lasts for seconds after a
+    start.
     """
 
     topic_partition: TopicPartition

@@ -15,6 +15,7 @@ from sidecar.clock import SystemClock
 from sidecar.doctor import log_dirs
 from sidecar.doctor.doctor import doctor
 from sidecar.doctor.findings import Area, Finding, Verdict
+from sidecar.logformat.names import RECOVERY_POINT_CHECKPOINT
 from tests.cli import unprivileged
 from tests.cli.running import in_this_process
 from tests.doctor.examined import found_in, settings_for, troubles
@@ -76,6 +77,13 @@ def test_what_is_worth_knowing_of_log_dirs_is_a_warning(log_dir: Path) -> None:
     assert "somebody-s" in found[str(log_dir)]
     assert "lie on one disk" in found["disks"]
     assert report.exit_code == 0
+
+
+def test_a_copy_without_the_checkpoint_files_is_a_problem_unless_the_leader_is_asked(log_dir: Path) -> None:
+    (log_dir / RECOVERY_POINT_CHECKPOINT).unlink()
+    report = doctor(settings_for(log_dir), areas=[Area.LOG_DIRS])
+    assert "copy its checkpoint files, too" in troubles(report)["stable offsets"]
+    assert report.exit_code == 3
 
 
 def test_patterns_that_match_no_topic_that_lies_here_are_a_warning(log_dir: Path) -> None:
@@ -149,7 +157,7 @@ def test_files_that_may_not_be_read_are_reported_with_what_to_do(log_dir: Path) 
         (answer,) = unprivileged.tiered_sidecar(*arguments).lines()
     finally:
         log_dir.chmod(0o755)
-    assert [check["verdict"] for check in answer["checks"]] == ["problem", *["not_checked"] * 8]
+    assert [check["verdict"] for check in answer["checks"]] == ["problem", *["not_checked"] * 9]
 
 
 def test_a_partition_that_may_not_be_listed_is_reported_with_what_to_do(log_dir: Path) -> None:

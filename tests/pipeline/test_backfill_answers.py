@@ -12,6 +12,7 @@ from sidecar.broker.files import FileBrokerFacts
 from sidecar.config.topic_filter import TopicFilter
 from sidecar.discovery.scan import scan_log_dirs
 from sidecar.errors import BrokerUnavailable, PartitionError
+from sidecar.logformat.names import RECOVERY_POINT_CHECKPOINT
 from sidecar.model import PartitionFiles
 from sidecar.partition.facts import PartitionFacts
 from sidecar.partition.wait_reason import Away, BrokerAway, NoStableOffset
@@ -22,7 +23,7 @@ from sidecar.runner.context import RunContext
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_store import MemoryStore
 from tests.golden import golden
-from tests.pipeline.rig import tools_for
+from tests.pipeline.rig import copy_partitions, rounds_over, tools_for
 
 LOG_DIR = golden("4.3.0") / "logs"
 
@@ -73,6 +74,17 @@ def test_what_stays_unanswered_is_an_error_and_the_others_go_on(tmp_path: Path) 
     assert "UNKNOWN_LEADER_EPOCH; run again" in str(errors["orders-0"])
     assert report.exit_code == 3
     assert [found.archived for found in report.outcomes if found.files.topic_partition.topic == "append-time"] != [[]]
+
+
+def test_a_copy_without_the_checkpoint_files_is_an_error(tmp_path: Path) -> None:
+    log_dir, clock = copy_partitions(tmp_path, "orders-0"), ManualClock(0)
+    (log_dir / RECOVERY_POINT_CHECKPOINT).unlink()
+    with tools_for(log_dir, MemoryStore(), tmp_path / "state") as tools:
+        rounds = rounds_over(replace(tools, facts=FileBrokerFacts([log_dir], assume_leader=True)), log_dir)
+        report = rounds.work(*plan_answered(rounds, clock))
+    (error,) = report.errors
+    assert report.exit_code == 3
+    assert "copy its checkpoint files, too" in str(error)
 
 
 def test_a_broker_that_is_away_is_not_waited_for(tmp_path: Path) -> None:
