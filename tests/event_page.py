@@ -156,7 +156,7 @@ MEANINGS: dict[str, tuple[str, str]] = {
     "log_dirs_not_usable": ("No log directory is formatted or readable. Nothing is archived.", "See `error`."),
     "log_dirs_not_watched": ("File-system events are not available. Scans find everything.", "None."),
     "lost_offsets_on_disk": (
-        "The local log has records at offsets that the archive records as LOST. The log was truncated or replaced.",
+        "The log was truncated into offsets with which the archive ends as LOST, and assigned them again.",
         "Archive this log under another prefix.",
     ),
     "memory_limit_too_low": (

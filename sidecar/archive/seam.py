@@ -240,8 +240,8 @@ def require_continuation(state: PartitionState, topic_id: str | None, found: Sea
     elif found.verdict is Verdict.CONTRADICTED:
         raise LineageUnknown(
             f"{topic_partition}: the local log and the one archived below {state.lineage.root} have the same topic id, but "
-            f"differ: {found.reason}. Offsets were truncated after they had been archived (an unclean leader election, or an "
-            f"older copy of the disk). {REMEDY}",
+            f"differ: {found.reason}. Offsets were truncated after they had been archived, or recorded as lost (an unclean leader "
+            f"election, or an older copy of the disk). {REMEDY}",
             archived_end_offset=state.end_offset,
         )
 

@@ -86,6 +86,12 @@ class PartitionState:
         return self.segments[-1] if self.segments else None
 
     @property
+    def loss_at_end(self) -> Hole | None:
+        """The recorded loss with which it ends, None where a live segment ends it."""
+        last = self.holes[-1] if self.holes else None
+        return last if last is not None and last.end_offset == self.end_offset else None
+
+    @property
     def size_bytes(self) -> int:
         """Bytes of all live objects."""
         return sum(segment.size_bytes for segment in self.segments)

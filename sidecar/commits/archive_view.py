@@ -11,11 +11,11 @@ from sidecar.commits.continuity import (
     OpenedLineage,
     needs_reach,
     open_lineage,
-    records_at_lost_end,
     require_alone,
     require_kept,
     require_reach,
     resume_lineage,
+    truncated_into_loss,
 )
 from sidecar.compaction_strategy import StrategyInUse
 from sidecar.errors import ObjectMissing
@@ -222,13 +222,13 @@ class ArchiveView:
         return True
 
     def require_reach(self, files: PartitionFiles, log_start_offset: int) -> None:
-        """Raise LineageUnknown if the local log ends below the archive, or has since given out again what is lost at its end.
+        """Raise LineageUnknown if the local log ends below the archive, or was truncated below it, into a recorded loss.
 
-        The latter is but reported where losses are accepted (run.record_lost): another replica that leads now may have had it.
+        The latter is only reported where losses are accepted (run.record_lost).
         """
         state = self.opened()[0]
         require_reach(self._tools.disk, files, state)
-        found = records_at_lost_end(self._tools.disk, files, state, log_start_offset)
+        found = truncated_into_loss(self._tools.disk, files, state, log_start_offset)
         if found is not None:
             self._tools.emit(LostOffsetsOnDisk(self._topic_partition, found.reason))
             if not self._tools.policy.record_lost:

@@ -26,6 +26,7 @@ from sidecar.errors import CorruptFile, PartitionError
 from sidecar.host.archive_cache import HasMemory, Remembered
 from sidecar.host.journal import HasJournal
 from sidecar.host.log_dir_fingerprint import bears
+from sidecar.logformat.leader_epochs import LeaderEpochs
 from sidecar.model import PartitionFiles
 from sidecar.partition.run_limits import HasLimits
 from sidecar.ports import BrokerFacts, HasEmit, HasFacts, HasStore
@@ -156,11 +157,11 @@ def require_seam(tools: ArchivePorts, files: PartitionFiles, archived: Partition
 
 
 def needs_reach(files: PartitionFiles, archived: PartitionState) -> bool:
-    """Whether `require_reach` or `records_at_lost_end` would read anything."""
-    base_offset, end_offset, holes = files.active_base_offset, archived.end_offset, archived.holes
+    """Whether `require_reach` or `truncated_into_loss` would read anything."""
+    base_offset, end_offset = files.active_base_offset, archived.end_offset
     if end_offset is None:
         return False
-    return (base_offset is not None and base_offset < end_offset) or bool(holes and holes[-1].end_offset == end_offset)
+    return (base_offset is not None and base_offset < end_offset) or archived.loss_at_end is not None
 
 
 def require_reach(disk: LogDisk, files: PartitionFiles, archived: PartitionState) -> None:
@@ -179,37 +180,30 @@ def require_reach(disk: LogDisk, files: PartitionFiles, archived: PartitionState
         require_continuation(archived, files.topic_id, found)
 
 
-def records_at_lost_end(
+def truncated_into_loss(
     disk: LogDisk, files: PartitionFiles, archived: PartitionState, log_start_offset: int
 ) -> Seam | None:
-    """A contradiction if records stand in the local log at offsets that the archive ends with as LOST.
+    """A contradiction unless the leader epochs show that the local log was not truncated into the loss that the archive ends with.
 
-    They were lost because no leader had them: its log was truncated or replaced since, and gave the same offsets out again.
-    No archived batch and no leader epoch shows it; once something is archived above, nothing ever does. An empty
-    batch, as an earlier version's `restore` left one at the last of them, is no record.
+    The leader that recorded the loss had a log that began at its end: no batch below has a later leader epoch, unless another
+    leader truncated the log, and assigned the offsets again. No archived batch shows that; once something is archived above,
+    nothing does. That this log still has the offsets contradicts nothing: a replica raises its log start only with its next fetch.
+
+    Source: ReplicaFetcherThread.processPartitionData, LeaderEpochFileCache.epochForOffset.
     """
-    holes, end_offset = archived.holes, archived.end_offset
-    if end_offset is None or not holes or holes[-1].end_offset != end_offset:
+    loss, first_offset = archived.loss_at_end, files.first_offset
+    if loss is None or first_offset is None or max(first_offset, log_start_offset) >= loss.end_offset:
         return None
-    last = archived.last_segment
-    base_offset = max(log_start_offset, holes[0].base_offset if last is None else last.end_offset)
-    logs = [
-        (found.log, found.base_offset)
-        for found in files.segments
-        if found.end_offset > base_offset and found.base_offset < end_offset
-    ]
-    if files.active_log is not None and files.active_base_offset is not None:
-        logs.append((files.active_log, files.active_base_offset))
-    for log, segment_base in logs:
-        if (
-            segment_base < end_offset
-            and (found := disk.first_record_batch(log, segment_base, base_offset, end_offset)) is not None
-        ):
-            return Seam(
-                Verdict.CONTRADICTED,
-                f"{log.path} has records from offset {found} on, where the archive says that [{base_offset}, {end_offset}) is lost",
-            )
-    return None
+    last_offset = loss.end_offset - 1
+    epoch = (disk.leader_epochs(files) or LeaderEpochs()).epoch_for_offset(last_offset)
+    if epoch is not None and epoch <= archived.leader_epoch:
+        return None
+    return Seam(
+        Verdict.CONTRADICTED,
+        f"the archive ends with the loss of [{loss.base_offset}, {loss.end_offset}), recorded under leader epoch "
+        f"{archived.leader_epoch} or lower, and the local log has offset {last_offset} under "
+        f"{'an unknown leader epoch' if epoch is None else f'leader epoch {epoch}'}",
+    )
 
 
 def judge_local_log(tools: ArchivePorts, files: PartitionFiles, archived: PartitionState) -> Seam:

@@ -116,7 +116,7 @@ class DeletedRecordsUnknown(DomainEvent):
 
 @dataclass(frozen=True, slots=True)
 class LostOffsetsOnDisk(DomainEvent):
-    """The local log has records at offsets that the archive recorded as lost."""
+    """The local log was truncated into the loss that the archive ends with, as far as its leader epochs show."""
 
     topic_partition: TopicPartition
     reason: str

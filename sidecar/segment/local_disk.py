@@ -155,18 +155,6 @@ class LocalDisk(BrokerFiles):
 
         return _search(segment, end_offset - 1 if last else base_offset, search)
 
-    def first_record_batch(self, log: FileIdentity, segment_base: int, base_offset: int, end_offset: int) -> int | None:
-        """See `LogDisk`. Reads the file's headers from its beginning."""
-        # An active segment's tail may be half written.
-        for columns in scan_file(log.path, base_offset=segment_base, check_crc=False):
-            reaches_in = (columns.last_offset >= base_offset) & (columns.base_offset < end_offset)
-            rows = np.flatnonzero(reaches_in & (columns.record_count != 0))
-            if rows.size:
-                return int(columns.base_offset[rows[0]])
-            if int(columns.last_offset[-1]) >= end_offset:
-                break
-        return None
-
     def leader_epoch_below(self, segment: SegmentFiles, offset: int) -> int | None:
         def search(batches: Iterable[_Batch]) -> int | None:
             found: int | None = None

@@ -60,9 +60,6 @@ class LogDisk(OpenFiles, Protocol):
     def batch_crc(self, segment: SegmentFiles, base_offset: int, end_offset: int, *, last: bool) -> int | None:
         """The checksum field of the last or first batch whose last offset lies in `[base_offset, end_offset)`, None for none."""
 
-    def first_record_batch(self, log: FileIdentity, segment_base: int, base_offset: int, end_offset: int) -> int | None:
-        """The first offset of the first batch with records that reaches into `[base_offset, end_offset)`, None for none."""
-
     def leader_epoch_below(self, segment: SegmentFiles, offset: int) -> int | None:
         """The leader epoch of the last batch that begins below an offset; -1 in old formats, None for no batch."""
 

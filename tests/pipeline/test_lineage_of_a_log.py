@@ -34,6 +34,7 @@ from tests.pipeline.test_held_logs import Answering, listed
 
 PARTITION = "orders-0"
 METADATA = "partition.metadata"
+EPOCHS = "leader-epoch-checkpoint"
 
 
 def write_other_records(directory: Path) -> None:
@@ -115,7 +116,7 @@ def test_a_replica_that_is_not_cleaned_continues_the_archive_of_a_cleaned_one(
     with tools_for(log_dir, store, tmp_path / "state") as tools:
         assert archive(tools, log_dir).errors == []
     if not has_epochs:
-        (original / "leader-epoch-checkpoint").write_text("0\n0\n")
+        (original / EPOCHS).write_text("0\n0\n")
     policies = [TopicPolicySettings.model_validate({"pattern": "orders", "cleanup_policy": cleanup_policy})]
     facts = FileBrokerFacts([original.parent], assume_leader=True, policies=policies)
     with tools_for(original.parent, store, tmp_path / "state of the next leader") as tools:
@@ -304,35 +305,70 @@ def test_an_active_segment_above_the_archive_is_a_hole_before_it_rolls(
     assert (hole.base_offset, hole.end_offset) == (spans[2][1], spans[-1][1])
 
 
-@pytest.mark.parametrize("restarts", [True, False])
-@pytest.mark.parametrize("accepts", [True, False])
-def test_offsets_that_are_lost_at_the_archives_end_and_were_given_out_again_are_not_passed_over_in_silence(
-    accepts: bool, restarts: bool, original: Path, log_dir: Path, tmp_path: Path
-) -> None:
-    """No batch of them is archived, and the leader epochs may be the same."""
-    store, directory = MemoryStore(), log_dir / PARTITION
-    spans = rolled_ranges(original.parent, PARTITION)
-    with tools_for(log_dir, store, tmp_path / "state") as tools:
+def _ends_with_a_loss(log_dir: Path, original: Path, store: MemoryStore, state_dir: Path, known: str) -> None:
+    """The archive has two segments, and a loss up to the fifth. `known`: the leader epochs that the log has until then."""
+    directory, spans = log_dir / PARTITION, rolled_ranges(original.parent, PARTITION)
+    remove_offsets(directory, lambda offset: offset <= spans[1][1])
+    (directory / EPOCHS).write_text(known)
+    with tools_for(log_dir, store, state_dir) as tools:
         assert archive(tools, log_dir).errors == []
     remove_offsets(directory, lambda offset: False)
     shutil.copy2(original / f"{spans[4][0]:020d}.log", directory)
-    with tools_for(log_dir, store, tmp_path / "state", record_lost=True) as tools:
+    with tools_for(log_dir, store, state_dir, record_lost=True) as tools:
         assert archive(tools, log_dir).errors == []
+    (hole,) = archived_states(store)[PARTITION].holes
+    assert (hole.base_offset, hole.end_offset) == (spans[1][1], spans[4][0]) == (248, 504)
+
+
+def test_a_replica_that_still_has_what_the_archive_ends_with_as_lost_continues_it(
+    original: Path, log_dir: Path, tmp_path: Path
+) -> None:
+    """The leader of before had raised its log start, and this one had not fetched that yet. The loss stays recorded."""
+    store, spans = MemoryStore(), rolled_ranges(original.parent, PARTITION)
+    _ends_with_a_loss(log_dir, original, store, tmp_path / "state", (original / EPOCHS).read_text())
+    with tools_for(original.parent, store, tmp_path / "state of the new leader") as tools, capture_logs() as logs:
+        assert archive(tools, original.parent).errors == []
+    assert not [entry for entry in logs if entry["event"] == "lost_offsets_on_disk"]
+    state = archived_states(store)[PARTITION]
+    assert ranges(state) == [*spans[:2], *spans[4:]]
+    assert [(hole.base_offset, hole.end_offset) for hole in state.holes] == [(248, 504)]
+
+
+@pytest.mark.parametrize("restarts", [True, False])
+@pytest.mark.parametrize("accepts", [True, False])
+@pytest.mark.parametrize(
+    ("epochs", "shown"),
+    [(None, "leader epoch 2"), ("0\n1\n4 700\n", "an unknown leader epoch")],
+    ids=["later", "unknown"],
+)
+def test_a_log_that_was_truncated_into_a_loss_at_the_archives_end_is_not_continued_in_silence(
+    accepts: bool,
+    restarts: bool,
+    epochs: str | None,
+    shown: str,
+    original: Path,
+    log_dir: Path,
+    tmp_path: Path,
+) -> None:
+    """No batch of it is archived. The loss was recorded under leader epoch 0, and leader epoch 2 begins at offset 350."""
+    store, directory = MemoryStore(), log_dir / PARTITION
+    spans = rolled_ranges(original.parent, PARTITION)
+    _ends_with_a_loss(log_dir, original, store, tmp_path / "state", "0\n1\n0 0\n")
     before = archived_states(store)[PARTITION]
-    lost = (spans[2][1], spans[4][0])
-    assert [(hole.base_offset, hole.end_offset) for hole in before.holes] == [lost]
     with tools_for(log_dir, store, tmp_path / "state", record_lost=accepts) as tools, capture_logs() as logs:
         rounds = rounds_over(tools, log_dir)
         if not restarts:
             assert rounds.run_once().errors == []
         shutil.rmtree(directory)
         shutil.copytree(original, directory)
+        if epochs is not None:
+            (directory / EPOCHS).write_text(epochs)
         errors = rounds.run_once().errors
-    reason = f"has records from offset {lost[0]} on, where the archive says that [{lost[0]}, {lost[1]}) is lost"
+    reason = f"recorded under leader epoch 0 or lower, and the local log has offset 503 under {shown}"
     assert [type(error) for error in errors] == ([] if accepts else [LineageUnknown])
     assert any(reason in entry["reason"] for entry in logs if entry["event"] == "lost_offsets_on_disk")
     if accepts:
-        assert ranges(archived_states(store)[PARTITION])[3:] == spans[4:]
+        assert ranges(archived_states(store)[PARTITION])[2:] == spans[4:]
     else:
         assert reason in str(errors[0])
         assert archived_states(store)[PARTITION] == before

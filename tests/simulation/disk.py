@@ -201,12 +201,6 @@ class SimDisk:
         found = [batch for batch in self.batches_of(segment.log) if base_offset <= batch.last_offset < end_offset]
         return found[-1 if last else 0].content if found else None
 
-    def first_record_batch(self, log: FileIdentity, segment_base: int, base_offset: int, end_offset: int) -> int | None:
-        """See `LogDisk`."""
-        assert log.name == f"{segment_base:020d}.log"
-        reaching = (found for found in self.batches_of(log) if found.end_offset > base_offset)
-        return next((found.base_offset for found in reaching if found.base_offset < end_offset), None)
-
     def leader_epoch_below(self, segment: SegmentFiles, offset: int) -> int | None:
         """See `LogDisk`."""
         found = [batch.leader_epoch for batch in self.batches_of(segment.log) if batch.base_offset < offset]

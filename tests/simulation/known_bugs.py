@@ -13,7 +13,8 @@ import numpy as np
 from sidecar.archive import fold
 from sidecar.archive.commit import Commit
 from sidecar.archive.keys import below
-from sidecar.archive.seam import Seam
+from sidecar.archive.seam import Seam, Verdict
+from sidecar.archive.state import PartitionState
 from sidecar.clock import Clock
 from sidecar.commits import archive_view, attempts, commit_log, continuity
 from sidecar.commits.commit_log import CommitLog
@@ -146,6 +147,16 @@ def _seen_afresh(starts: LogStarts, *given: Any) -> LogStarts:
     return _seen(replace(starts, inside=None), *given)
 
 
+def _any_offset_below_the_loss(
+    _disk: object, files: PartitionFiles, archived: PartitionState, log_start_offset: int
+) -> Seam | None:
+    """A replica that still has what the archive ends with as lost is taken for a truncated one."""
+    loss, first_offset = archived.loss_at_end, files.first_offset
+    if loss is None or first_offset is None or max(first_offset, log_start_offset) >= loss.end_offset:
+        return None
+    return Seam(Verdict.CONTRADICTED, f"{loss}, and the local log begins at {first_offset}")
+
+
 def _judged_without_policy(*given: Any) -> Seam:
     with mock.patch.object(TopicPolicy, "is_compacted", False):
         return _judge_local_log(*given)
@@ -267,6 +278,12 @@ KNOWN_BUGS: Final[dict[str, Bug]] = {
     "cleaned-by-another-broker": Bug(
         "not-archived", ((continuity, "judge_local_log", _judged_without_policy),), 10_000, 5096
     ),
+    # A new leader that had not yet fetched the log start of the one before stopped its partition.
+    "replica-behind-a-loss": Bug(
+        "not-archived", ((archive_view, "truncated_into_loss", _any_offset_below_the_loss),), 10_000
+    ),
+    # A log was continued though it had been truncated into the loss that its archive ends with.
+    "truncated-into-a-loss": Bug("truncation-passed-over", ((archive_view, "truncated_into_loss", _nothing),), 10_000),
     # A segment that a cleaner had emptied stopped its partition, where DeleteRecords had moved the log start into it.
     "emptied-around-the-log-start": Bug("not-archived", ((reading, "complete", _complete_or_refused),), 10_000, 3599),
     # Whatever the strategy, the highest offset won.

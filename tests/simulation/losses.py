@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from sidecar.archive.actions import LossReason, Lost
+from sidecar.archive.actions import Add, LossReason, Lost
+from sidecar.archive.commit import Commit
 from sidecar.model import TopicPartition
 from sidecar.partition.domain_events import OffsetsLost
 from tests.simulation.findings import Finding
@@ -81,3 +82,19 @@ class LossReports:
     def forget(self, topic_partition: TopicPartition) -> None:
         """The topic was created again: its offsets are others."""
         self._reported = {span: found for span, found in self._reported.items() if span[0] != topic_partition}
+
+
+def require_not_truncated(checker: Checker, commit: Commit) -> None:
+    """Nothing is added above a loss that the archive ends with, where a later leader assigned its last offset again.
+
+    `commit`: is about to be stored. What a leader after its writer does then, its writer cannot know. Raises Finding.
+    """
+    state = checker.state
+    loss = None if state is None or state.next_number != commit.number else state.loss_at_end
+    if state is None or loss is None or not any(isinstance(action, Add) for action in commit.actions):
+        return
+    log, writer = checker.cluster.replicas[commit.writer.broker_id], commit.writer
+    for batch in log.batches() if log.log_start_offset < loss.end_offset else ():
+        is_last = batch.base_offset < loss.end_offset <= batch.end_offset
+        if is_last and state.leader_epoch < batch.leader_epoch <= writer.leader_epoch:
+            raise Finding("truncation-passed-over", f"{loss}, and broker {writer.broker_id} has {batch}")

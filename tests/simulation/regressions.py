@@ -420,4 +420,24 @@ REGRESSIONS: Final[dict[str, Schedule]] = {
             LoseFile(broker=0, number=4),
         ),
     ),
+    # Of the product: the new leader had not fetched the log start of the one before, and still had what the archive has as lost.
+    # Its sidecar read the archive as it was before a segment above the loss, took the log for a truncated one, and stopped.
+    "a new leader still has what the archive ends with as lost": Schedule(
+        seed=71400903,
+        steps=(
+            Append(seed=2263064711, batches=3),
+            Append(seed=4192531935, batches=3),
+            Round(is_late=True),
+            Append(seed=3881296756, batches=5),
+            Append(seed=1260531259, batches=4),
+            Append(seed=2194451672, batches=6),
+            Retention(broker=0, segments=9),
+            Round(faults=(Fault(error="StoreUnavailable", operation="read", calls=8, after_commit_put=True),)),
+            Round(),
+            NewLeader(),
+            Round(is_stale=True, is_late=True),
+        ),
+        shape=LogShape(roll_batches=(2, 1), transactions=False, idempotent=False),
+        records_lost=False,
+    ),
 }

@@ -40,7 +40,7 @@ from tests.simulation.findings import Finding
 from tests.simulation.host import Host
 from tests.simulation.invariants import Checker
 from tests.simulation.link import Late, SimLink
-from tests.simulation.losses import LossReports
+from tests.simulation.losses import LossReports, require_not_truncated
 from tests.simulation.pins import PinWatch, require_no_stale_pin, require_none_pinned
 from tests.simulation.processes import Setup, Sidecar
 from tests.simulation.retained import compaction_of
@@ -175,6 +175,8 @@ class World:
             checker.rules[commit.nonce] = tuple(sidecar.facts.strategies)
         if checker.cluster not in self.partitions:
             return
+        if not sidecar.setup.records_lost:
+            require_not_truncated(checker, commit)
         lost = [found for found in commit.actions if isinstance(found, Lost) and found.reason == LossReason.NOT_ON_DISK]
         if lost:
             require_none_pinned(sidecar, checker, lost)
@@ -740,10 +742,8 @@ class World:
         return checker.state.end_offset == led.segments[-1].base_offset
 
     def _is_refused(self, cluster: Partition, checker: Checker) -> bool:
-        """Whether its sidecar stops, and says so: at a gap of the log, or where the log has what the archive ends with as lost."""
+        """Whether its sidecar stops at a gap of the log, and says so."""
         state, error = checker.state, self._errors.get((cluster.leader, cluster.topic_partition))
-        if isinstance(error, LineageUnknown):
-            return state is not None and bool(state.holes) and state.holes[-1].end_offset == state.end_offset
         archived_to = 0 if state is None else state.end_offset or 0
         if not isinstance(error, CoverageHole):
             return False
