@@ -280,7 +280,7 @@ KNOWN_BUGS: Final[dict[str, Bug]] = {
     ),
     # A new leader that had not yet fetched the log start of the one before stopped its partition.
     "replica-behind-a-loss": Bug(
-        "not-archived", ((archive_view, "truncated_into_loss", _any_offset_below_the_loss),), 10_000
+        "not-archived", ((archive_view, "truncated_into_loss", _any_offset_below_the_loss),), 500, 308
     ),
     # A log was continued though it had been truncated into the loss that its archive ends with.
     "truncated-into-a-loss": Bug("truncation-passed-over", ((archive_view, "truncated_into_loss", _nothing),), 10_000),

@@ -440,4 +440,21 @@ REGRESSIONS: Final[dict[str, Schedule]] = {
         shape=LogShape(roll_batches=(2, 1), transactions=False, idempotent=False),
         records_lost=False,
     ),
+    # An unclean election lost what the archive ends with as lost, and its leader assigned these offsets again.
+    "a log is truncated into the loss that its archive ends with": Schedule(
+        seed=1,
+        steps=(
+            Append(seed=1, batches=6),
+            Round(),
+            Append(seed=2, batches=6, lags=True),
+            Shrink(),
+            Retention(broker=0, segments=9),
+            Round(),
+            UncleanLeader(),
+            Append(seed=1, batches=16),
+            Round(),
+        ),
+        shape=LogShape(roll_batches=(2, 2), transactions=False, idempotent=False),
+        records_lost=False,
+    ),
 }
