@@ -283,7 +283,9 @@ KNOWN_BUGS: Final[dict[str, Bug]] = {
         "not-archived", ((archive_view, "truncated_into_loss", _any_offset_below_the_loss),), 500, 308
     ),
     # A log was continued though it had been truncated into the loss that its archive ends with.
-    "truncated-into-a-loss": Bug("truncation-passed-over", ((archive_view, "truncated_into_loss", _nothing),), 10_000),
+    "truncated-into-a-loss": Bug(
+        "truncation-passed-over", ((archive_view, "truncated_into_loss", _nothing),), 1_000, 589
+    ),
     # A segment that a cleaner had emptied stopped its partition, where DeleteRecords had moved the log start into it.
     "emptied-around-the-log-start": Bug("not-archived", ((reading, "complete", _complete_or_refused),), 10_000, 3599),
     # Whatever the strategy, the highest offset won.

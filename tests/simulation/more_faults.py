@@ -526,6 +526,19 @@ def _with_late_deletes(random: Random, schedule: Schedule) -> Schedule:
     return inserted(random, schedule, (*steps, Round(faults=faults_of(random)), Land()))
 
 
+def _with_truncated_losses(random: Random, schedule: Schedule) -> Schedule:
+    """The archive ends with what only the leader had, and a broker that lacked it assigns these offsets again."""
+    if random.random() < 0.98:
+        return schedule
+    unseen = (
+        Append(random.randrange(2**32), random.randint(3, 6), lags=True),
+        Shrink(),
+        *(Retention(n, 9) for n in (0, 1)),
+    )
+    again = UncleanLeader(), Append(random.randrange(2**32), random.randint(6, 16)), Round()
+    return replace(inserted(random, schedule, (Round(), *unseen, Round(), *again)), records_lost=False)
+
+
 MORE_FAULTS: Final[dict[str, Add]] = {
     "groups": _with_groups,
     "limits": _with_limits,
@@ -551,6 +564,7 @@ MORE_FAULTS: Final[dict[str, Add]] = {
     "misreads": _with_misreads,
     "unsafe stores": _with_unsafe_stores,
     "refused gaps": _with_refused_gaps,
+    "truncated losses": _with_truncated_losses,
     "cleaners": _with_cleaners,
     "strategies": _with_strategies,
     "deletions": _with_deletions,
