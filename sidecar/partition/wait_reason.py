@@ -6,9 +6,9 @@ which of several transactions holds a segment.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import Enum
-from typing import Literal, TypeAlias, assert_never
+from typing import ClassVar, Literal, TypeAlias
 
 from sidecar.errors import BrokerTrouble
 
@@ -39,132 +39,171 @@ class Wait(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class NotLeader:
-    """Another broker leads the partition; None where its id is not known."""
+class Because:
+    """A reason with parameters. `text`: its words, with the names of the fields."""
 
-    leader_id: int | None = None
+    text: ClassVar[str]
+
+    def __str__(self) -> str:
+        return self.text.format(**asdict(self))
 
 
 @dataclass(frozen=True, slots=True)
-class LeaderUnknown:
-    """The cluster does not name a leader. `problem`: its answer."""
+class NotLeader(Because):
+    """Another broker leads the partition; None where its id is not known."""
 
+    text: ClassVar = "this broker does not lead the partition: broker {leader_id} leads it"
+    leader_id: int | None = None
+
+    def __str__(self) -> str:
+        return Because.__str__(self) if self.leader_id is not None else "this broker does not lead the partition"
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderUnknown(Because):
+    """`problem`: the cluster's answer."""
+
+    text: ClassVar = "the cluster does not name the partition's leader: {problem}"
     problem: str
 
 
 @dataclass(frozen=True, slots=True)
-class StrayDirectory:
-    """The directory belongs to a deleted topic of the same name."""
-
+class StrayDirectory(Because):
+    text: ClassVar = (
+        "a stray directory of a deleted topic: its topic id is {directory_topic_id}, the cluster's topic has {topic_id}"
+    )
     directory_topic_id: str
     topic_id: str
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerAway:
-    """The broker does not answer."""
-
+class BrokerAway(Because):
+    text: ClassVar = "the broker does not respond: {problem}"
     problem: str = field(compare=False)
     trouble: BrokerTrouble = BrokerTrouble.NO_ANSWER
 
 
 @dataclass(frozen=True, slots=True)
-class WrongCluster:
+class WrongCluster(Because):
     """The broker that answers belongs to another cluster."""
 
+    text: ClassVar = "{problem}"
     problem: str
 
 
 @dataclass(frozen=True, slots=True)
-class NoStableOffset:
+class NoStableOffset(Because):
     """This broker leads, and does not return its last stable offset under that leader epoch."""
 
+    text: ClassVar = "the leader does not return its last stable offset under leader epoch {leader_epoch}: {problem}"
     leader_epoch: int = field(compare=False)
     problem: str = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class OutsideLogDirs:
-    """The partition lies in a directory that the settings do not name."""
-
+class OutsideLogDirs(Because):
+    text: ClassVar = "{log_dir} is not one of the configured log directories"
     log_dir: str
 
 
 @dataclass(frozen=True, slots=True)
-class NotCheckpointed:
+class NotCheckpointed(Because):
     """The broker's checkpoint files do not have the partition yet."""
 
+    text: ClassVar = (
+        "the offset up to which the log is stable is unknown: {problem}. A running broker writes it within "
+        "a minute. To archive a copy of a log dir, copy its checkpoint files, too"
+    )
     problem: str
 
 
 @dataclass(frozen=True, slots=True)
-class LineageUndecided:
+class LineageUndecided(Because):
     """The local log does not continue the archived one, and no segment has rolled: the next one may show that it does."""
 
+    text: ClassVar = "{problem}. No segment has rolled yet: the next one decides"
     problem: str = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class BehindArchive:
-    """The archive ends above the stable offsets of this broker: it has to catch up."""
-
+class BehindArchive(Because):
+    text: ClassVar = (
+        "the archive ends at offset {archived_end_offset}; on this broker only offsets below "
+        "{stable_end_offset} are stable. Archiving continues when this broker has caught up"
+    )
     archived_end_offset: int
     stable_end_offset: int = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class NotContiguous:
-    """A segment does not begin where the segment before it ends."""
-
+class NotContiguous(Because):
+    text: ClassVar = (
+        "segment {base_offset} does not begin at offset {expected_offset}, where the segment before it ends"
+    )
     base_offset: int
     expected_offset: int
 
 
 @dataclass(frozen=True, slots=True)
-class AboveLastStableOffset:
-    """The segment reaches above the last stable offset, where an open transaction begins."""
-
+class AboveLastStableOffset(Because):
+    text: ClassVar = (
+        "segment {base_offset} reaches above the last stable offset {last_stable_offset}: a transaction that began "
+        "there is open"
+    )
     base_offset: int
     last_stable_offset: int = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class AboveHighWatermark:
-    """The segment reaches above the high watermark: in-sync replicas do not have all of it."""
-
+class AboveHighWatermark(Because):
+    text: ClassVar = (
+        "segment {base_offset} reaches above the high watermark {high_watermark}: in-sync replicas lack the rest"
+    )
     base_offset: int
     high_watermark: int = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class AboveCheckpoints:
-    """The segment reaches above the high watermark and the recovery point that the broker wrote to its checkpoint files."""
+class AboveCheckpoints(Because):
+    """`stable_end_offset`: the high watermark or the recovery point, as the broker wrote it to its files."""
 
+    text: ClassVar = (
+        "segment {base_offset} reaches above offset {stable_end_offset}, up to which the broker's "
+        "checkpoint files call the log stable"
+    )
     base_offset: int
     stable_end_offset: int = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class RecentlyChanged:
-    """Files of the segment changed a moment ago."""
-
+class RecentlyChanged(Because):
     base_offset: int
     settle_ms: int
     changed_ago_ms: int = field(compare=False)
 
+    def __str__(self) -> str:
+        return (
+            f"segment {self.base_offset} changed {self.changed_ago_ms // 1000} s ago; archiving waits until its files have "
+            f"not changed for {self.settle_ms / 1000:g} s"
+        )
+
 
 @dataclass(frozen=True, slots=True)
-class SnapshotGrace:
-    """The segment rolled a moment ago, and the broker writes its producer snapshot after the roll."""
-
+class SnapshotGrace(Because):
+    text: ClassVar = (
+        "segment {base_offset} rolled at least {rolled_ago_ms} ms ago, and the broker may still write its "
+        "producer snapshot"
+    )
     base_offset: int
     rolled_ago_ms: int = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class OpenTransaction:
-    """The segment holds a transaction of which no end was found below the stable offsets."""
-
+class OpenTransaction(Because):
+    text: ClassVar = (
+        "segment {base_offset} waits for a transaction of producer {producer_id}: open since offset {first_offset}, "
+        "no end found below offset {stable_end_offset}"
+    )
     base_offset: int
     producer_id: int = field(compare=False)
     first_offset: int = field(compare=False)
@@ -172,7 +211,7 @@ class OpenTransaction:
 
 
 @dataclass(frozen=True, slots=True)
-class AwaitingCompaction:
+class AwaitingCompaction(Because):
     """The settings want the segment compacted first. `is_next`: False while segments below it are to be archived before.
 
     `rule_unknown`: why it is not known by which rule, "" where it is.
@@ -182,101 +221,21 @@ class AwaitingCompaction:
     is_next: bool
     rule_unknown: str = ""
 
+    def __str__(self) -> str:
+        if not self.is_next:
+            return f"segment {self.base_offset} is compacted before its upload, once the segments below it are archived"
+        why = f"; the topic's rule is not known: {self.rule_unknown}" if self.rule_unknown else ""
+        return f"segment {self.base_offset} waits to be compacted before its upload{why}"
+
 
 Away: TypeAlias = BrokerAway | WrongCluster | Literal[Wait.BROKER_NOT_ASKED]
 """Why the broker cannot be asked."""
 
-WaitReason: TypeAlias = (
-    Wait
-    | BrokerAway
-    | WrongCluster
-    | NotLeader
-    | LeaderUnknown
-    | StrayDirectory
-    | NoStableOffset
-    | OutsideLogDirs
-    | NotCheckpointed
-    | LineageUndecided
-    | BehindArchive
-    | NotContiguous
-    | AboveLastStableOffset
-    | AboveHighWatermark
-    | AboveCheckpoints
-    | RecentlyChanged
-    | SnapshotGrace
-    | OpenTransaction
-    | AwaitingCompaction
-)
+WaitReason: TypeAlias = Wait | Because
 
 
 def render(reason: WaitReason | None) -> str:
     """The reason in plain words; "" for None: nothing waits."""
-    match reason:
-        case None:
-            return ""
-        case Wait():
-            return reason.value
-        case NotLeader(None):
-            return "this broker does not lead the partition"
-        case NotLeader(leader_id):
-            return f"this broker does not lead the partition: broker {leader_id} leads it"
-        case LeaderUnknown(problem):
-            return f"the cluster does not name the partition's leader: {problem}"
-        case StrayDirectory(directory_topic_id, topic_id):
-            return f"a stray directory of a deleted topic: its topic id is {directory_topic_id}, the cluster's topic has {topic_id}"
-        case BrokerAway(problem):
-            return f"the broker does not respond: {problem}"
-        case WrongCluster(problem):
-            return problem
-        case NoStableOffset(leader_epoch, problem):
-            return f"the leader does not return its last stable offset under leader epoch {leader_epoch}: {problem}"
-        case OutsideLogDirs(log_dir):
-            return f"{log_dir} is not one of the configured log directories"
-        case NotCheckpointed(problem):
-            return (
-                f"the offset up to which the log is stable is unknown: {problem}. A running broker writes it within "
-                "a minute. To archive a copy of a log dir, copy its checkpoint files, too"
-            )
-        case LineageUndecided(problem):
-            return f"{problem}. No segment has rolled yet: the next one decides"
-        case BehindArchive(archived_end_offset, stable_end_offset):
-            return (
-                f"the archive ends at offset {archived_end_offset}; on this broker only offsets below "
-                f"{stable_end_offset} are stable. Archiving continues when this broker has caught up"
-            )
-        case NotContiguous(base_offset, expected_offset):
-            return f"segment {base_offset} does not begin at offset {expected_offset}, where the segment before it ends"
-        case AboveLastStableOffset(base_offset, last_stable_offset):
-            return (
-                f"segment {base_offset} reaches above the last stable offset {last_stable_offset}: a transaction that began "
-                f"there is open"
-            )
-        case AboveHighWatermark(base_offset, high_watermark):
-            return f"segment {base_offset} reaches above the high watermark {high_watermark}: in-sync replicas lack the rest"
-        case AboveCheckpoints(base_offset, stable_end_offset):
-            return (
-                f"segment {base_offset} reaches above offset {stable_end_offset}, up to which the broker's "
-                "checkpoint files call the log stable"
-            )
-        case RecentlyChanged(base_offset, settle_ms, changed_ago_ms):
-            return (
-                f"segment {base_offset} changed {changed_ago_ms // 1000} s ago; archiving waits until its files have not "
-                f"changed for {settle_ms / 1000:g} s"
-            )
-        case SnapshotGrace(base_offset, rolled_ago_ms):
-            return (
-                f"segment {base_offset} rolled at least {rolled_ago_ms} ms ago, and the broker may still write its "
-                "producer snapshot"
-            )
-        case OpenTransaction(base_offset, producer_id, first_offset, stable_end_offset):
-            return (
-                f"segment {base_offset} waits for a transaction of producer {producer_id}: open since offset {first_offset}, "
-                f"no end found below offset {stable_end_offset}"
-            )
-        case AwaitingCompaction(base_offset, is_next=True, rule_unknown=unknown):
-            why = f"; the topic's rule is not known: {unknown}" if unknown else ""
-            return f"segment {base_offset} waits to be compacted before its upload{why}"
-        case AwaitingCompaction(base_offset):
-            return f"segment {base_offset} is compacted before its upload, once the segments below it are archived"
-        case _:
-            assert_never(reason)
+    if reason is None:
+        return ""
+    return reason.value if isinstance(reason, Wait) else str(reason)

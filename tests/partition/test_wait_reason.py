@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import re
 from dataclasses import fields, replace
-from typing import get_args
 
 import pytest
 
 from sidecar.errors import BrokerTrouble
-from sidecar.partition.wait_reason import Wait, WaitReason, render
+from sidecar.partition import wait_reason
+from sidecar.partition.wait_reason import Because, Wait, WaitReason, render
 
-KINDS = [kind for kind in get_args(WaitReason) if kind is not Wait]
+KINDS = [
+    kind
+    for kind in vars(wait_reason).values()
+    if isinstance(kind, type) and issubclass(kind, Because) and kind is not Because
+]
 VALUES = {"int": 4711, "str": "some words", "int | None": 4711, "bool": True, "BrokerTrouble": BrokerTrouble.NO_ANSWER}
 
 
