@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Generic, TypeVar
 
 import numpy as np
@@ -23,13 +24,13 @@ from sidecar.rewriting.stages import (
     JobFailure,
     JobRewriting,
     Places,
-    Reduction,
     RewriteTask,
-    Rewriting,
     ScannedShare,
     SplitRewriting,
     WinnerCounts,
     WrittenPart,
+    reduce,
+    rewrite,
     scan,
 )
 from sidecar.rewriting.work_files import Parts
@@ -103,8 +104,8 @@ def scanned(jobs: Sequence[CompactionJob[SourceT]], engine: StageEngine) -> Iter
     largest = max((1 << job.places.bucket_bits for job in found), default=1)
     per_task = _BUCKETS_PER_TASK if largest > 1 else _BUCKETS_OF_SMALL_JOBS
     second_tasks = min(max(buckets, 1), max(cores, buckets // per_task))
-    reduction = Reduction(tuple(job.places for job in found), tuple(job.rules for job in jobs))
-    stages = Stages(scan, reduction, buckets, second_tasks, rewriting_tasks(found, cores))
+    second = partial(reduce, tuple(job.places for job in found), tuple(job.rules for job in jobs))
+    stages = Stages(scan, second, buckets, second_tasks, rewriting_tasks(found, cores))
     with staged(engine, stages, tasks) as run:
         failures = _failures(run.answers)
         winners = np.zeros(sum(len(job.splits) for job in found), dtype=np.int64)
@@ -154,7 +155,7 @@ def rewritten(
             chosen[number] = range(len(result.job.files)) if step is None else step[number]
             _assign(found.stages, number, result, tasks, chosen[number])
     plans: list[RewriteTask] = [tuple(task) for task in tasks]
-    answers = found.run.third(Rewriting(parts), plans, uploads=parts is not None and parts.in_store)
+    answers = found.run.third(partial(rewrite, parts), plans, uploads=parts is not None and parts.in_store)
     failures = _failures(answers)
     written = {answer.number: answer for answer in answers if isinstance(answer, WrittenPart)}
     ended: list[tuple[CompactedOutput[SourceT], ...] | SidecarError] = []

@@ -148,31 +148,26 @@ def _handed_out(waiting: list[tuple[int, memoryview]]) -> Iterator[Row]:
     waiting.clear()
 
 
-@dataclass(frozen=True, slots=True)
-class Reduction:
+def reduce(
+    places_of: Sequence[Places], rules_of: Sequence[CompactionRules], bucket: int, values: Sequence[Any]
+) -> Iterator[Row]:
     """Stage two: rows (split of the run, ordinals of winners), and `WinnerCounts` to the driver.
 
-    `places` and `rules`: by job, in the order of their buckets.
+    `places_of`, `rules_of`: by job, in the order of their buckets. `values`: blobs, or one tuple of winners.
     """
-
-    places: tuple[Places, ...]
-    rules: tuple[CompactionRules, ...]
-
-    def __call__(self, bucket: int, values: Sequence[Any]) -> Iterator[Row]:
-        """See Stages.second; the values are blobs, or one tuple of winners."""
-        number = bisect_right(self.places, bucket, key=lambda places: places.first_bucket) - 1
-        places = self.places[number]
-        found: Iterable[Winners] = ()
-        if isinstance(values[0], tuple):
-            found = values[0]
-        else:
-            try:
-                found = reduce_blobs(values, self.rules[number], places.split_count, places.bucket_bits)
-            except CorruptFile as error:
-                yield TO_DRIVER, JobFailure(places.job, error)
-                return
-            yield TO_DRIVER, _counts(places, bucket, sum(map(entries_of, values)), found)
-        yield from ((places.first_split + winners.split, winners.ordinals) for winners in found)
+    number = bisect_right(places_of, bucket, key=lambda places: places.first_bucket) - 1
+    places = places_of[number]
+    found: Iterable[Winners] = ()
+    if isinstance(values[0], tuple):
+        found = values[0]
+    else:
+        try:
+            found = reduce_blobs(values, rules_of[number], places.split_count, places.bucket_bits)
+        except CorruptFile as error:
+            yield TO_DRIVER, JobFailure(places.job, error)
+            return
+        yield TO_DRIVER, _counts(places, bucket, sum(map(entries_of, values)), found)
+    yield from ((places.first_split + winners.split, winners.ordinals) for winners in found)
 
 
 def _counts(places: Places, bucket: int, entries: int, found: Iterable[Winners]) -> WinnerCounts:
@@ -214,42 +209,37 @@ class WrittenPart:
     split: RewrittenSplit
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Rewriting:
-    """Stage three. `parts`: None where they are only measured."""
+def rewrite(parts: Parts | None, rows: Iterable[Row], task: RewriteTask) -> Iterator[WrittenPart | JobFailure]:
+    """Stage three: also a `JobFailure` for each job that ends here. `parts`: None where they are only measured."""
+    winners: defaultdict[int, list[Blob]] = defaultdict(list)
+    for number, ordinals in rows:
+        winners[number].append(ordinals)
+    inflater = Inflater()
+    for todo in task:
+        try:
+            for split in todo.splits:
+                yield _rewrite(parts, todo, split, winners.pop(split.number, []), inflater)
+        except SidecarError as error:
+            yield JobFailure(todo.job, error)
 
-    parts: Parts | None
 
-    def __call__(self, rows: Iterable[Row], task: RewriteTask) -> Iterator[Any]:
-        """See StagedRun.third; `WrittenPart`s, and a `JobFailure` for each job that ends here."""
-        winners: defaultdict[int, list[Blob]] = defaultdict(list)
-        for number, ordinals in rows:
-            winners[number].append(ordinals)
-        inflater = Inflater()
-        for todo in task:
-            try:
-                for split in todo.splits:
-                    yield self._rewrite(todo, split, winners.pop(split.number, []), inflater)
-            except SidecarError as error:
-                yield JobFailure(todo.job, error)
-
-    def _rewrite(
-        self, todo: JobRewriting, split: SplitRewriting, winners: list[Blob], inflater: Inflater
-    ) -> WrittenPart:
-        writing: AbstractContextManager[WorkFile | None]
-        writing = nullcontext() if self.parts is None else self.parts.writing(split.number)
-        with split.source.opened() as segment, writing as part:
-            found = rewrite_split(
-                segment,
-                split.scan,
-                winners,
-                split.winner_count,
-                todo.rules,
-                (lambda _batches: None) if part is None else part.write,
-                ending=split.ending,
-                inflater=inflater,
-                verdicts=split.verdicts,
-                last_batches=todo.last_batches,
-                keeps_legacy_tombstones=split.keeps_legacy_tombstones,
-            )
-        return WrittenPart(split.number, found)
+def _rewrite(
+    parts: Parts | None, todo: JobRewriting, split: SplitRewriting, winners: list[Blob], inflater: Inflater
+) -> WrittenPart:
+    writing: AbstractContextManager[WorkFile | None]
+    writing = nullcontext() if parts is None else parts.writing(split.number)
+    with split.source.opened() as segment, writing as part:
+        found = rewrite_split(
+            segment,
+            split.scan,
+            winners,
+            split.winner_count,
+            todo.rules,
+            (lambda _batches: None) if part is None else part.write,
+            ending=split.ending,
+            inflater=inflater,
+            verdicts=split.verdicts,
+            last_batches=todo.last_batches,
+            keeps_legacy_tombstones=split.keeps_legacy_tombstones,
+        )
+    return WrittenPart(split.number, found)

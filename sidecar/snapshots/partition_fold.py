@@ -16,7 +16,7 @@ from producer_state.table import ProducerTable
 from producer_state.wire import ProducerStateError
 from sidecar.snapshots.gaps import describe_gap, has_gap
 from sidecar.snapshots.jobs import Ended, Event, Misplaced, PartitionJob, StateAt, Stopped
-from sidecar.snapshots.starts import OpenBelow, Start, StartKind, with_rows, without_batch
+from sidecar.snapshots.starts import Start, StartKind, open_below, with_rows, without_batch
 from sidecar.snapshots.tasks import DigestedSegment, SegmentTask
 
 ReadBelow = Callable[[SegmentTask], DigestedSegment]
@@ -198,8 +198,9 @@ class PartitionFold:
         wanted = [offset for offset in ends if offset in self._job.boundaries and self._reaches(start, offset)]
         if witness is None or not wanted:
             return _knowing_nothing(start), ()
-        undecided, older = witness.in_transaction().rows, OpenBelow.of(witness, start.offset)
-        questions = questions_of(window.digests, start.offset, wanted, older.rows["producer_id"].tolist())
+        undecided = witness.in_transaction().rows
+        older, late = open_below(witness, start.offset)
+        questions = questions_of(window.digests, start.offset, wanted, older["producer_id"].tolist())
         below = _Below(self._job, start.offset, self._damaged, self._read_unless_read)
         known = self._known
         found = answer(below, questions, start.offset, None if known is None else known.table)
@@ -211,10 +212,10 @@ class PartitionFold:
         state = replace(state, table=_with_coordinators(state.table, undecided, window))
         if found.unreadable_below is None:
             return state, ()
-        state = replace(state, table=with_rows(state.table, older.rows))
+        state = replace(state, table=with_rows(state.table, older))
         asked_ends = {*wanted, window.end_offset}
         resolved = (
-            end for end in asked_ends if self._is_resolved(window, end, found.unreadable_below, undecided, older.late)
+            end for end in asked_ends if self._is_resolved(window, end, found.unreadable_below, undecided, late)
         )
         return state, asked_ends.difference(resolved)
 

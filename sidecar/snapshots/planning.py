@@ -14,7 +14,7 @@ from producer_state.window import newest_timestamps, window_starts
 from sidecar.errors import SegmentChanged
 from sidecar.snapshots import Replay
 from sidecar.snapshots.jobs import Forgetting, PartitionJob
-from sidecar.snapshots.starts import OpenBelow, Start, StartKind, TrustedSnapshots
+from sidecar.snapshots.starts import Start, StartKind, TrustedSnapshots, open_below
 from sidecar.snapshots.tasks import PartitionLog
 
 
@@ -168,7 +168,7 @@ def _knowing_older_transactions(log: PartitionLog, job: PartitionJob, forgetting
 def _open_since_start(snapshots: TrustedSnapshots, first: int) -> ProducerTable:
     """What the next trusted snapshot proves about a log start where the state below it is unknown."""
     witness = None if (offset := snapshots.next(first)) is None else snapshots.table(offset)
-    return ProducerTable.blank(first) if witness is None else ProducerTable(first, OpenBelow.of(witness, first).rows)
+    return ProducerTable.blank(first) if witness is None else ProducerTable(first, open_below(witness, first)[0])
 
 
 class _Ranges:

@@ -131,24 +131,17 @@ class TrustedSnapshots:
             return None
 
 
-@dataclass(frozen=True, slots=True)
-class OpenBelow:
-    """The producers whose transactions were open at an offset, as they were there: open above, and all the way since it began.
+def open_below(witness: ProducerTable, offset: int) -> tuple[Rows, Int64Column]:
+    """What a snapshot says of the transactions that began below an offset, which lies below the snapshot, and are open since.
 
-    `late`: those that have written since. Of their last batch below the offset the snapshot says nothing: it is left blank.
+    Returns their producers as they were at the offset, and those of them that have written since: of their last batch below
+    the offset the snapshot says nothing, and it is left blank.
     """
-
-    rows: Rows
-    late: Int64Column
-
-    @classmethod
-    def of(cls, witness: ProducerTable, offset: int) -> OpenBelow:
-        """What a snapshot says of the transactions that began below an offset, which lies below the snapshot."""
-        undecided = witness.in_transaction().rows
-        rows = undecided[undecided["current_txn_first_offset"] < offset]
-        late = rows["last_offset"] >= offset
-        rows[late] = without_batch(rows[late])
-        return cls(rows, rows["producer_id"][late])
+    undecided = witness.in_transaction().rows
+    rows = undecided[undecided["current_txn_first_offset"] < offset]
+    late = rows["last_offset"] >= offset
+    rows[late] = without_batch(rows[late])
+    return rows, rows["producer_id"][late]
 
 
 def without_batch(rows: Rows) -> Rows:

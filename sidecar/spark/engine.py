@@ -179,8 +179,8 @@ class SparkRun:
     ) -> list[Any]:
         """See StagedRun. The first stages do not run again: Spark finds their shuffle files. Raises SparkFailed."""
         with failures(self.spark.death), self.group(), shared_with(self.context.defaultParallelism, *_moving(uploads)):
-            third = _Third(function, [pickle.dumps(sealed(plan), pickle.HIGHEST_PROTOCOL) for plan in plans])
-            work = AsOneOf(third, self.context.defaultParallelism + 1)
+            pickled = [pickle.dumps(sealed(plan), pickle.HIGHEST_PROTOCOL) for plan in plans]
+            work = AsOneOf(partial(_third, function, pickled), self.context.defaultParallelism + 1)
             answers = self.rows.mapPartitionsWithIndex(sealed(work))
             return list(self.context.runJob(answers, iter, list(range(len(plans)))))
 
@@ -208,12 +208,8 @@ def _second(function: Callable[[int, Sequence[Any]], Iterator[Row]], rows: Itera
         yield from function(bucket, buckets.pop(bucket))
 
 
-@dataclass(frozen=True, slots=True)
-class _Third:
+def _third(
+    function: Callable[[Iterable[Row], Any], Iterator[Any]], plans: Sequence[bytes], task: int, rows: Iterable[Row]
+) -> Iterator[Any]:
     """Plans are pickled one by one: each task gets all of them, and uses its own."""
-
-    function: Callable[[Iterable[Row], Any], Iterator[Any]]
-    plans: Sequence[bytes]
-
-    def __call__(self, task: int, rows: Iterable[Row]) -> Iterator[Any]:
-        return self.function(rows, pickle.loads(self.plans[task]))  # noqa: S301  made by the driver
+    return function(rows, pickle.loads(plans[task]))  # noqa: S301  made by the driver
