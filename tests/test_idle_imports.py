@@ -18,7 +18,7 @@ def test_run_begins_without_what_only_work_needs() -> None:
 
 def test_archiving_restore_and_verification_load_no_compiler_and_no_logs() -> None:
     program = (
-        "import sys, sidecar.runner.backfill, sidecar.restore.restore, sidecar.verify.verify, sidecar.snapshots.healer;"
+        "import sys, sidecar.runner.backfill, sidecar.restore.restore, sidecar.verify.verify, sidecar.snapshots.heal;"
         "print(*(name for name in ('numba', 'llvmlite', 'structlog', 'rich') if name in sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=300)

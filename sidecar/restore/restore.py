@@ -18,14 +18,13 @@ from sidecar.host.placing import sync_directory
 from sidecar.ports import ObjectStore
 from sidecar.reporting.advice import advised
 from sidecar.reporting.progress import Progress, ProgressCounter
-from sidecar.restore.decisions import decide
+from sidecar.restore.decisions import decide, decided_before, seal_of
 from sidecar.restore.finishing import enter_into_checkpoints, finish_partition, require_readable
 from sidecar.restore.histories import read_histories
 from sidecar.restore.outcome import PartitionOutcome, Unreadable, foretold
 from sidecar.restore.plan import PartitionPlan, SegmentPlan
 from sidecar.restore.prechecks import plan_in_time, refuse_open_transactions, refuse_time_before_all, tell_narrow_holes
 from sidecar.restore.request import RestoreRequest
-from sidecar.restore.seal import decided_before, seal_of
 from sidecar.restore.segments import PartitionRestore, fetch_segment
 from sidecar.restore.staging import StagedPartition, forget, translating, unfinished, what_stays
 from sidecar.restore.target import CommandNote, Target, place_of, read_target, within

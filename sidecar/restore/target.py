@@ -50,7 +50,7 @@ class CommandNote:
 
     It stays when all are finished, so that the same command can tell. A broker takes no notice of the file: in a log dir it reads
     directories only, and files that it knows.
-    `seal`: of each, what it was made from and its files, in JSON's types; see `restore.seal`.
+    `seal`: of each, what it was made from and its files, in JSON's types; see `Restored`.
     """
 
     def __init__(self, log_dir: Path, topic: str) -> None:

@@ -16,8 +16,8 @@ from producer_state.table import Expiration, ProducerTable
 from producer_state.window import Segment
 from sidecar.model import TopicPartition
 from sidecar.snapshots import Replay
+from sidecar.snapshots.folding import PartitionFold
 from sidecar.snapshots.jobs import Event, Forgetting, PartitionJob, StateAt, Stopped
-from sidecar.snapshots.partition_fold import PartitionFold
 from sidecar.snapshots.planning import plan_job
 from sidecar.snapshots.starts import StartKind
 from sidecar.snapshots.tasks import DigestedSegment, LocalSegment, SegmentTask
