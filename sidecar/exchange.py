@@ -11,6 +11,7 @@ import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 from crc32c import crc32c
@@ -46,7 +47,8 @@ def _checksum(number: int, content: bytes | memoryview, *, is_pickled: bool) -> 
 @contextmanager
 def staged(engine: StageEngine, stages: Stages, tasks: Sequence[Any]) -> Iterator[CheckedRun]:
     """`engine.staged`, whose rows and answers are checked. Raises RowsLost, and what the engine raises."""
-    with engine.staged(replace(stages, first=_First(stages.first), second=_Second(stages.second)), tasks) as run:
+    checked = replace(stages, first=partial(_first, stages.first), second=partial(_second, stages.second))
+    with engine.staged(checked, tasks) as run:
         yield CheckedRun(run, [unpacked(TO_DRIVER, answer) for answer in run.answers])
 
 
@@ -65,32 +67,24 @@ class CheckedRun:
         self, function: Callable[[Iterable[Row], Any], Iterator[Any]], plans: Sequence[Any], *, uploads: bool = False
     ) -> list[Any]:
         """See StagedRun. Raises RowsLost, and what the engine raises."""
-        return [unpacked(TO_DRIVER, found) for found in self.run.third(_Third(function), plans, uploads=uploads)]
+        return [
+            unpacked(TO_DRIVER, found) for found in self.run.third(partial(_third, function), plans, uploads=uploads)
+        ]
 
 
-@dataclass(frozen=True, slots=True)
-class _First:
-    stage: Callable[[Any], Iterator[Row]]
-
-    def __call__(self, task: Any) -> Iterator[Row]:
-        return _packed_rows(self.stage(task))
+def _first(stage: Callable[[Any], Iterator[Row]], task: Any) -> Iterator[Row]:
+    return _packed_rows(stage(task))
 
 
-@dataclass(frozen=True, slots=True)
-class _Second:
-    stage: Callable[[int, Sequence[Any]], Iterator[Row]]
-
-    def __call__(self, bucket: int, values: Sequence[bytes]) -> Iterator[Row]:
-        return _packed_rows(self.stage(bucket, [unpacked(bucket, value) for value in values]))
+def _second(
+    stage: Callable[[int, Sequence[Any]], Iterator[Row]], bucket: int, values: Sequence[bytes]
+) -> Iterator[Row]:
+    return _packed_rows(stage(bucket, [unpacked(bucket, value) for value in values]))
 
 
-@dataclass(frozen=True, slots=True)
-class _Third:
-    function: Callable[[Iterable[Row], Any], Iterator[Any]]
-
-    def __call__(self, rows: Iterable[Row], plan: Any) -> Iterator[bytes]:
-        received = ((number, unpacked(number, value)) for number, value in rows)
-        return (packed(TO_DRIVER, answer) for answer in self.function(received, plan))
+def _third(function: Callable[[Iterable[Row], Any], Iterator[Any]], rows: Iterable[Row], plan: Any) -> Iterator[bytes]:
+    received = ((number, unpacked(number, value)) for number, value in rows)
+    return (packed(TO_DRIVER, answer) for answer in function(received, plan))
 
 
 def _packed_rows(rows: Iterable[Row]) -> Iterator[Row]:

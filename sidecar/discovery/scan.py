@@ -32,13 +32,6 @@ class ScanResult:
     problems: tuple[ScanProblem, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
-    topic_partition: TopicPartition
-    log_dir: Path
-    directory: Path
-
-
 def scan_log_dirs(
     log_dirs: Sequence[Path],
     topics: TopicFilter,
@@ -57,11 +50,11 @@ def scan_log_dirs(
     """
     read = read_partition_directory if cache is None else cache.read
     problems: list[ScanProblem] = []
-    by_partition: dict[TopicPartition, list[_Found]] = {}
+    by_partition: dict[TopicPartition, list[Path]] = {}
     for log_dir in distinct(log_dirs):
         try:
-            for found in _live_directories(log_dir, topics, require_formatted=require_formatted):
-                by_partition.setdefault(found.topic_partition, []).append(found)
+            for topic_partition in _live_partitions(log_dir, topics, require_formatted=require_formatted):
+                by_partition.setdefault(topic_partition, []).append(log_dir)
         except OSError as error:
             what = (
                 f"log dir {log_dir} cannot be read: {error.strerror or error}; its partitions are not archived. "
@@ -72,11 +65,11 @@ def scan_log_dirs(
             problems.append(ScanProblem(None, log_dir, error))
     partitions: list[PartitionFiles] = []
     for topic_partition in sorted(by_partition):
-        candidates = by_partition[topic_partition]
+        found_in = by_partition[topic_partition]
         try:
-            partitions.append(_read_only_copy(candidates, read))
+            partitions.append(_read_only_copy(topic_partition, found_in, read))
         except PartitionError as error:
-            problems.append(ScanProblem(topic_partition, candidates[0].directory, error))
+            problems.append(ScanProblem(topic_partition, found_in[0] / str(topic_partition), error))
     if cache is not None:
         cache.keep_only(files.directory for files in partitions)
     return ScanResult(tuple(partitions), tuple(sorted(problems, key=lambda problem: problem.path)))
@@ -102,7 +95,7 @@ def distinct(log_dirs: Iterable[Path]) -> Iterator[Path]:
             yield log_dir
 
 
-def _live_directories(log_dir: Path, topics: TopicFilter, *, require_formatted: bool) -> Iterator[_Found]:
+def _live_partitions(log_dir: Path, topics: TopicFilter, *, require_formatted: bool) -> Iterator[TopicPartition]:
     is_formatted = False
     with os.scandir(log_dir) as entries:
         for entry in entries:
@@ -111,7 +104,7 @@ def _live_directories(log_dir: Path, topics: TopicFilter, *, require_formatted: 
             if name is None or name.state is not DirectoryState.LIVE:
                 continue
             if topics.accepts(name.topic_partition.topic) and entry.is_dir():
-                yield _Found(name.topic_partition, log_dir, log_dir / entry.name)
+                yield name.topic_partition
     if require_formatted and not is_formatted:
         raise PartitionError(
             f"log dir {log_dir} holds neither {META_PROPERTIES} nor a partition: mount its disk, or let the broker "
@@ -120,18 +113,20 @@ def _live_directories(log_dir: Path, topics: TopicFilter, *, require_formatted: 
 
 
 def _read_only_copy(
-    candidates: Sequence[_Found], read: Callable[[TopicPartition, Path, Path], PartitionFiles]
+    topic_partition: TopicPartition,
+    log_dirs: Sequence[Path],
+    read: Callable[[TopicPartition, Path, Path], PartitionFiles],
 ) -> PartitionFiles:
-    if len(candidates) > 1:
+    name = str(topic_partition)
+    if len(log_dirs) > 1:
         # A move gives the new copy its name before it takes it from the old one. Source: LogManager.replaceCurrentWithFutureLog.
-        candidates = [found for found in candidates if found.directory.is_dir()] or candidates[:1]
-    if len(candidates) > 1:
-        places = " and ".join(str(found.directory) for found in candidates)
+        log_dirs = [log_dir for log_dir in log_dirs if (log_dir / name).is_dir()] or log_dirs[:1]
+    if len(log_dirs) > 1:
+        places = " and ".join(str(log_dir / name) for log_dir in log_dirs)
         raise PartitionError(
-            f"{candidates[0].topic_partition} is in two log dirs, {places}, and which one is live is unknown. While "
+            f"{topic_partition} is in two log dirs, {places}, and which one is live is unknown. While "
             "a broker moves a partition, both exist for a moment; the next scan finds one. If both stay, a disk "
             "failed or the broker ended during the move, and the broker may refuse to start. Stop it, then remove "
             "the directory on the failed disk, or at the source of the move"
         )
-    (found,) = candidates
-    return read(found.topic_partition, found.log_dir, found.directory)
+    return read(topic_partition, log_dirs[0], log_dirs[0] / name)
