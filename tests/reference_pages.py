@@ -117,12 +117,19 @@ def metrics_page() -> str:
     """Every metric: name, type, labels, meaning."""
     lines = ["# Metrics", "", NOTE, "", "Served by `run` at `/metrics`. No series has a topic or partition label.", ""]
     lines += ["| Metric | Type | Labels | Meaning |", "|---|---|---|---|"]
-    for family in Metrics().families:
-        labels = ", ".join(f"`{label}`" for label in family.labels) or "-"
-        lines.append(f"| `{family.name}` | {family.kind} | {labels} | {_cell(family.text)} |")
+    for metric in declared_metrics(Metrics()):
+        kind, text = type(metric).__name__.lower(), metric._documentation
+        name = f"{metric._name}_total" if kind == "counter" else metric._name
+        labels = ", ".join(f"`{label}`" for label in metric._labelnames) or "-"
+        lines.append(f"| `{name}` | {kind} | {labels} | {_cell(text)} |")
     lines += ["", "## Label values", "", *_label_values()]
     lines += ["", "The Prometheus client library adds metrics of the process: `process_*` and `python_info`."]
     return "\n".join(lines) + "\n"
+
+
+def declared_metrics(metrics: Metrics) -> list[Any]:
+    """The metrics of ours, as the client library has them, in the order of their declaration."""
+    return [found for found in metrics.registry._collector_to_names if hasattr(found, "_labelnames")]
 
 
 def _label_values() -> list[str]:

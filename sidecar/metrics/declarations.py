@@ -1,9 +1,8 @@
-"""How metrics are declared: each with its help text, in a registry of one process, and in a list for the docs."""
+"""How metrics are declared: each with its help text, in a registry of one process."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from itertools import product
 from typing import Any, TypeVar
 
@@ -14,16 +13,6 @@ from sidecar.clock import Clock
 Metric = TypeVar("Metric", Counter, Gauge, Histogram)
 PREFIX = "tiered_sidecar"
 DURATION_BUCKETS_S = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 60, 120, 300, 600)
-
-
-@dataclass(frozen=True, slots=True)
-class MetricFamily:
-    """A metric as documented. Counters get `_total` from the exposition, histograms `_bucket`, `_sum` and `_count`."""
-
-    name: str
-    kind: str
-    labels: tuple[str, ...]
-    text: str
 
 
 class Since:
@@ -40,7 +29,7 @@ class Since:
 
 
 class Declarations:
-    """A registry of its own, and the families declared in it, in order.
+    """A registry of its own, and what is declared in it.
 
     Labels have their values that are known beforehand: a series that begins at its first event hides that event from `rate()`.
     """
@@ -48,7 +37,6 @@ class Declarations:
     def __init__(self) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]  # A second series per counter, unused and undocumented.
         self.registry = CollectorRegistry(auto_describe=True)
-        self.families: list[MetricFamily] = []
 
     def counter(self, name: str, text: str, **labels: Iterable[str]) -> Counter:
         """Declare a counter; its name ends in `_total`."""
@@ -64,9 +52,7 @@ class Declarations:
     def _declared(
         self, kind: type[Metric], name: str, text: str, labels: Mapping[str, Iterable[str]], **options: Any
     ) -> Metric:
-        full_name = f"{PREFIX}_{name}"
-        self.families.append(MetricFamily(full_name, kind.__name__.lower(), tuple(labels), text))
-        metric = kind(full_name, text, tuple(labels), registry=self.registry, **options)
+        metric = kind(f"{PREFIX}_{name}", text, tuple(labels), registry=self.registry, **options)
         for values in product(*labels.values()) if labels else ():
             metric.labels(*values)
         return metric
