@@ -100,7 +100,8 @@ class Pages:
             return refusal
         match request.path:
             case "/":
-                return self._page(request)
+                tag, body = self.page.render(request.query)
+                return _tagged(request, tag, HTML, body)
             case "/page.css" | "/page.js":
                 tag, body = _tagged_asset(request.path)
                 return _tagged(request, tag, ASSETS[request.path], body)
@@ -118,12 +119,6 @@ class Pages:
                 return plain(
                     HTTPStatus.NOT_FOUND, "not found; the paths are /, /metrics, /healthz, /readyz and /status"
                 )
-
-    def _page(self, request: Request) -> Answer:
-        if request.if_none_match and request.knows(tag := self.page.entity_tag(request.query)):
-            return _tagged(request, tag, HTML, b"")
-        tag, body = self.page.render(request.query)
-        return _tagged(request, tag, HTML, body)
 
     def _health(self) -> Answer:
         age_s = self.health.heartbeat_age_s()

@@ -57,11 +57,6 @@ class StatusPage:
         self._rendered: OrderedDict[Query, bytes] = OrderedDict()
         self._nonce = f"{clock.now_ms():x}"
 
-    def entity_tag(self, query: str) -> str:
-        """The tag of what `render` would answer to this query."""
-        with self._lock:
-            return self._tag(self._now(), parse(query))
-
     def render(self, query: str) -> tuple[str, bytes]:
         """The page for the query of an address, and its entity tag. All who ask at once share one rendering."""
         wanted = parse(query)
@@ -72,10 +67,8 @@ class StatusPage:
                 body = self._rendered[wanted] = self._template.render(_variables(moment, wanted)).encode()
                 if len(self._rendered) > RENDERED_MAX:
                     self._rendered.popitem(last=False)
-            return self._tag(moment, wanted), body
-
-    def _tag(self, moment: _Moment, query: Query) -> str:
-        return f'"{self._nonce}-{moment.number}-{crc32(query.address(page=query.page).encode()):08x}"'
+            address = wanted.address(page=wanted.page)
+            return f'"{self._nonce}-{moment.number}-{crc32(address.encode()):08x}"', body
 
     def _now(self) -> _Moment:
         """What is shown now: what was last gathered, if it is fresh."""
