@@ -90,36 +90,9 @@ class MeteredStore:
         with self._counted("put_if_absent"):
             self._store.put_if_absent(key, body)
 
-    def put_if_absent_held(self, key: ObjectKey, body: bytes, before_last_bytes: Callable[[], None]) -> None:
-        """It pauses in the middle if the store can do that (the probe requests it), else before anything is sent."""
-        held = getattr(self._store, "put_if_absent_held", None)
-        if held is None:
-            before_last_bytes()
-            self.put_if_absent(key, body)
-            return
-        with self._counted("put_if_absent"):
-            held(key, body, before_last_bytes)
-
     def upload(self, key: ObjectKey, source: UploadSource) -> UploadReceipt:
         with self._counted("upload"):
             return self._store.upload(key, source)
-
-    def upload_in_parts(self, key: ObjectKey, source: UploadSource, part_bytes: int) -> UploadReceipt:
-        """In parts of this size where the store can do that (the probe asks for it), else as `upload`."""
-        in_parts = getattr(self._store, "upload_in_parts", None)
-        if in_parts is None:
-            return self.upload(key, source)
-        with self._counted("upload"):
-            receipt: UploadReceipt = in_parts(key, source, part_bytes)
-            return receipt
-
-    def shows_unfinished(self, key: ObjectKey) -> bool:
-        """Whether the store shows an object while it is written (the probe asks it); not if it never can."""
-        shows = getattr(self._store, "shows_unfinished", None)
-        if shows is None:
-            return False
-        with self._counted("upload"):
-            return bool(shows(key))
 
     def read(self, key: ObjectKey, position: int = 0, size_bytes: int | None = None, *, whole: bool = False) -> bytes:
         with self._counted("read"):

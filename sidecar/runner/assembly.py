@@ -154,7 +154,8 @@ def open_tools(
         uploads, reads = changing.budget.uploads, changing.budget.reads
         uploads.note = metrics.store.watch("upload", lambda: uploads.bytes_per_s)
         reads.note = metrics.store.watch("read", lambda: reads.bytes_per_s)
-        store = MeteredStore(open_store(settings.store, clock, changing.budget, answers), metrics.store)
+        unmetered = open_store(settings.store, clock, changing.budget, answers)
+        store = MeteredStore(unmetered, metrics.store)
         resources.callback(store.close)
         resources.enter_context(process_store.lent(settings.store, store, changing.budget))
         require_safe_store: Callable[[], object] | None = None
@@ -170,10 +171,11 @@ def open_tools(
             if repeats:
                 # `run` reports what it waits for, and tries again itself. It may have nothing to do for hours: its first segment
                 # loads the kernels.
-                probe_store(store, single_writer=single_writer, clock=clock)
+                with metrics.store.call("probe"):
+                    probe_store(unmetered, single_writer=single_writer, clock=clock)
             else:
                 probing = probing_store(
-                    store, single_writer=single_writer, clock=clock, patience_s=PATIENCE_S, stop=stop
+                    unmetered, single_writer=single_writer, clock=clock, patience_s=PATIENCE_S, stop=stop
                 )
                 with warming_up():
                     require_safe_store = resources.enter_context(probing)

@@ -10,15 +10,13 @@ from fsspec.implementations.local import LocalFileSystem
 from fsspec.spec import AbstractBufferedFile
 
 from sidecar.errors import ObjectExists, OutcomeUnknown, SegmentChanged, StoreUnsafe
-from sidecar.metrics import MeteredStore, Metrics
 from sidecar.model import ObjectKey
-from sidecar.ports import MIB, ObjectStore
+from sidecar.ports import MIB
 from sidecar.randomness import SystemRandomness
 from sidecar.storage import fsspec_store
 from sidecar.storage.fsspec_store import FsspecStore
 from sidecar.storage.probe import probe_store
 from sidecar.storage.source import BytesSource, FileSource
-from tests.fakes.manual_clock import ManualClock
 
 KEY = ObjectKey("a/b")
 
@@ -50,14 +48,9 @@ def test_a_failed_create_never_removes_another_s_object(tmp_path: Path) -> None:
     assert store.read(KEY) == b"first"
 
 
-@pytest.mark.parametrize("is_metered", [False, True])
 @pytest.mark.parametrize("single_writer", [False, True])
-def test_a_file_system_that_shows_a_file_while_it_is_written_is_refused(
-    single_writer: bool, is_metered: bool, tmp_path: Path
-) -> None:
-    store: ObjectStore = FsspecStore(f"file://{tmp_path}/archive")
-    if is_metered:  # as `run` and `backfill` probe it
-        store = MeteredStore(store, Metrics(ManualClock()).store)
+def test_a_file_system_that_shows_a_file_while_it_is_written_is_refused(single_writer: bool, tmp_path: Path) -> None:
+    store = FsspecStore(f"file://{tmp_path}/archive")
     with pytest.raises(StoreUnsafe, match=r"create in one step \(an object shows .* mount the file"):
         probe_store(store, single_writer=single_writer)
     assert list(store.list("")) == []
