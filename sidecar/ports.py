@@ -207,21 +207,15 @@ class HasEmit(Protocol):
 
 
 class HasInstance(Protocol):
-    """Identifies this process in commits (host and process id)."""
-
     @property
     def instance(self) -> str: ...
 
 
 class HasBeat(Protocol):
-    """Gives what is called while work goes on outside of the store, at least once for each file that is read through."""
-
     @property
     def beat(self) -> Callable[[], None]: ...
 
 
 class HasStop(Protocol):
-    """Gives what is set when the process is to end."""
-
     @property
     def stop(self) -> Event: ...

@@ -10,12 +10,13 @@ import os
 import select
 import struct
 import threading
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Self
+from typing import Final
 
+from sidecar.clock import SystemClock
 from sidecar.errors import PartitionError
 from sidecar.event_log import get_logger
 from sidecar.logformat.names import DirectoryState, Suffix, parse_directory_name, parse_file_name
@@ -31,6 +32,7 @@ _HEAD: Final = struct.Struct("=iIII")
 _READ_BYTES: Final = 64 * 1024
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 _log = get_logger(__name__)
+THREAD: Final = "log-dir-watch"
 GATHER_S: Final = 0.05
 """A roll makes several files, the snapshot last: one scan reads them together."""
 
@@ -115,89 +117,76 @@ def is_worth_a_scan(name: str) -> bool:
     return found is not None and found.suffix in {Suffix.LOG, Suffix.SNAPSHOT}
 
 
-class Hint:
-    """A thread that sets `wake` when files come into a partition directory of the log dirs, or such a directory comes.
+@contextmanager
+def waking_on_new_files(log_dirs: Sequence[Path], wake: threading.Event) -> Iterator[None]:
+    """Within the block, set `wake` when files come into a partition directory of the log dirs, or such a directory comes.
 
-    A context manager. Where watching is impossible (the system's limit of watches, a log dir that is gone, a file system
-    without events) that is logged once and the thread ends: the periodic scan alone remains.
+    Where watching is impossible (the system's limit of watches, a log dir that is gone, a file system without events) that is
+    logged once: the periodic scan alone remains.
     """
-
-    def __init__(self, log_dirs: Sequence[Path], wake: threading.Event) -> None:
-        self._log_dirs = tuple(log_dirs)
-        self._wake = wake
-        self._stop = threading.Event()
-        self._names: NewNames | None = None
-        self._thread = threading.Thread(target=self._watch, name="log-dir-watch", daemon=True)
-
-    def __enter__(self) -> Self:
-        """Begin to watch: what comes from now on wakes."""
+    with ExitStack() as resources:
         try:
-            self._names = NewNames()
-            for log_dir in self._present():
-                self._add_log_dir(self._names, log_dir)
+            names = NewNames()
+            resources.callback(names.close)
+            for log_dir in _present(log_dirs):
+                _add_log_dir(names, log_dir)
         except (PartitionError, OSError) as error:
-            self._give_up(error)
+            _give_up(error)
         else:
-            self._thread.start()
-        return self
+            thread = threading.Thread(target=_watch, args=(names, log_dirs, wake), name=THREAD, daemon=True)
+            thread.start()
+            resources.callback(thread.join)
+            resources.callback(names.interrupt)
+        yield
 
-    def __exit__(self, *_exception: object) -> None:
-        """End the thread; returns when it has ended."""
-        self._stop.set()
-        if self._thread.is_alive() and self._names is not None:
-            self._names.interrupt()
-            self._thread.join()
-        if self._names is not None:
-            self._names.close()
 
-    def _present(self) -> list[Path]:
-        present = [log_dir for log_dir in self._log_dirs if log_dir.is_dir()]
-        if not present:
-            raise PartitionError("no log directory exists")
-        return present
+def _watch(names: NewNames, log_dirs: Sequence[Path], wake: threading.Event) -> None:
+    try:
+        while (found := names.wait()) is not None:
+            if any(_is_worth_waking(names, log_dirs, new) for new in found):
+                SystemClock().sleep_s(GATHER_S)
+                wake.set()
+    except (PartitionError, OSError) as error:
+        _give_up(error)
 
-    def _add_log_dir(self, names: NewNames, log_dir: Path) -> None:
-        names.add(log_dir)
-        with os.scandir(log_dir) as entries:
-            for entry in entries:
-                if _is_live(entry.name) and entry.is_dir():
-                    self._add_partition(names, log_dir / entry.name)
 
-    def _add_partition(self, names: NewNames, directory: Path) -> None:
-        try:
-            names.add(directory)
-        except PartitionError:
-            if directory.is_dir() and os.access(directory, os.R_OK):
-                raise  # Not gone, not forbidden: there are no watches left.
+def _present(log_dirs: Sequence[Path]) -> list[Path]:
+    present = [log_dir for log_dir in log_dirs if log_dir.is_dir()]
+    if not present:
+        raise PartitionError("no log directory exists")
+    return present
 
-    def _watch(self) -> None:
-        names = self._names
-        if names is None:
-            return
-        try:
-            while not self._stop.is_set():
-                found = names.wait()
-                if found is None:
-                    return
-                if any(self._is_worth_waking(names, new) for new in found):
-                    self._stop.wait(GATHER_S)
-                    self._wake.set()
-        except (PartitionError, OSError) as error:
-            self._give_up(error)
 
-    def _is_worth_waking(self, names: NewNames, new: NewName) -> bool:
-        if new.directory is None:
-            return True
-        if not new.is_directory:
-            return is_worth_a_scan(new.name)
-        if new.directory not in self._log_dirs or not _is_live(new.name):
-            return False
-        with suppress(FileNotFoundError):
-            self._add_partition(names, new.directory / new.name)
-        return True  # Its first files may have come before it was watched.
+def _add_log_dir(names: NewNames, log_dir: Path) -> None:
+    names.add(log_dir)
+    with os.scandir(log_dir) as entries:
+        for entry in entries:
+            if _is_live(entry.name) and entry.is_dir():
+                _add_partition(names, log_dir / entry.name)
 
-    def _give_up(self, error: Exception) -> None:
-        _log.warning("log_dirs_not_watched", reason=str(error), remedy="none: the periodic scan finds everything")
+
+def _add_partition(names: NewNames, directory: Path) -> None:
+    try:
+        names.add(directory)
+    except PartitionError:
+        if directory.is_dir() and os.access(directory, os.R_OK):
+            raise  # Not gone, not forbidden: there are no watches left.
+
+
+def _is_worth_waking(names: NewNames, log_dirs: Sequence[Path], new: NewName) -> bool:
+    if new.directory is None:
+        return True
+    if not new.is_directory:
+        return is_worth_a_scan(new.name)
+    if new.directory not in log_dirs or not _is_live(new.name):
+        return False
+    with suppress(FileNotFoundError):
+        _add_partition(names, new.directory / new.name)
+    return True  # Its first files may have come before it was watched.
+
+
+def _give_up(error: Exception) -> None:
+    _log.warning("log_dirs_not_watched", reason=str(error), remedy="none: the periodic scan finds everything")
 
 
 def _is_live(name: str) -> bool:

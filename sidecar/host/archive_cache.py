@@ -198,7 +198,5 @@ def _open(path: Path | None) -> sqlite3.Connection:
 
 
 class HasMemory(Protocol):
-    """Gives what is known of archives across restarts."""
-
     @property
     def memory(self) -> ArchiveCache: ...

@@ -11,7 +11,7 @@ from typing import Any
 from sidecar.clock import Clock
 from sidecar.compactor.wiring import BesideUploads, CompactionInRun, compaction_in_run
 from sidecar.config import Settings
-from sidecar.discovery.watch import Hint
+from sidecar.discovery.watch import waking_on_new_files
 from sidecar.engine_ports import CompactionEngines
 from sidecar.errors import LogDirsUnformatted, SidecarError, StagingFull, StoreError, StoreUnsafe
 from sidecar.metrics import Metrics
@@ -133,7 +133,7 @@ class RunLoop:
             broker = self._settings.broker
             cleaner = CleanerWatch(broker.log_dirs, tools.facts, self._clock, broker.cleaner_stalled_after_s)
             if self._settings.run.watch:
-                resources.enter_context(Hint(self._settings.broker.log_dirs, self._wake))
+                resources.enter_context(waking_on_new_files(self._settings.broker.log_dirs, self._wake))
             while not self._stop.is_set():
                 self._wake.clear()
                 if self._stop.is_set():

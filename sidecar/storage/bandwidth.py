@@ -160,8 +160,5 @@ class PacedChunks:
 
 
 class HasBudget(Protocol):
-    """Gives the budget for reads of the broker's disks."""
-
     @property
-    def budget(self) -> IoBudget:
-        """See the class."""
+    def budget(self) -> IoBudget: ...

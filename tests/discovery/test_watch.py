@@ -10,11 +10,15 @@ from pathlib import Path
 import pytest
 
 from sidecar.discovery import watch
-from sidecar.discovery.watch import Hint, NewNames, is_worth_a_scan
+from sidecar.discovery.watch import THREAD, NewNames, is_worth_a_scan, waking_on_new_files
 from sidecar.errors import PartitionError
 
 PATIENCE_S = 20.0
 LONG_ENOUGH_S = 0.4
+
+
+def is_watched() -> bool:
+    return any(thread.name == THREAD for thread in threading.enumerate())
 
 
 @pytest.mark.parametrize(
@@ -34,7 +38,7 @@ def test_only_new_segments_are_worth_a_scan(name: str, expected: bool) -> None:
 def test_a_new_segment_wakes_also_in_a_partition_that_came_later(tmp_path: Path) -> None:
     (tmp_path / "old-0").mkdir()
     wake = threading.Event()
-    with Hint([tmp_path], wake) as hint:
+    with waking_on_new_files([tmp_path], wake):
         _touch(tmp_path / "old-0", 7)
         assert wake.wait(PATIENCE_S)
         wake.clear()
@@ -43,14 +47,14 @@ def test_a_new_segment_wakes_also_in_a_partition_that_came_later(tmp_path: Path)
         wake.clear()
         _touch(tmp_path / "new-0", 7)
         assert wake.wait(PATIENCE_S)
-        assert hint._thread.is_alive()
-    assert not hint._thread.is_alive()
+        assert is_watched()
+    assert not is_watched()
 
 
 def test_a_roll_wakes_within_a_tenth_of_a_second_or_so(tmp_path: Path) -> None:
     (tmp_path / "old-0").mkdir()
     wake, took_s = threading.Event(), []
-    with Hint([tmp_path], wake):
+    with waking_on_new_files([tmp_path], wake):
         for base_offset in range(10):
             began_s = time.monotonic()  # noqa: TID251 - a real file system has no other clock
             _touch(tmp_path / "old-0", base_offset)
@@ -65,7 +69,7 @@ def test_appends_and_other_files_do_not_wake(tmp_path: Path) -> None:
     directory.mkdir()
     _touch(directory, 0)
     wake = threading.Event()
-    with Hint([tmp_path], wake):
+    with waking_on_new_files([tmp_path], wake):
         (directory / f"{0:020d}.log").write_bytes(b"appended")
         (tmp_path / "recovery-point-offset-checkpoint").write_text("0\n0\n")
         (tmp_path / "some-directory").mkdir()
@@ -73,8 +77,8 @@ def test_appends_and_other_files_do_not_wake(tmp_path: Path) -> None:
 
 
 def test_where_watching_is_impossible_the_hint_gives_up(tmp_path: Path) -> None:
-    with Hint([tmp_path / "absent"], threading.Event()) as hint:
-        assert not hint._thread.is_alive()
+    with waking_on_new_files([tmp_path / "absent"], threading.Event()):
+        assert not is_watched()
 
 
 def test_too_few_watches_are_logged_and_end_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,8 +89,8 @@ def test_too_few_watches_are_logged_and_end_it(tmp_path: Path, monkeypatch: pyte
     warnings: list[dict[str, str]] = []
     monkeypatch.setattr(NewNames, "add", none_left)
     monkeypatch.setattr(watch, "_log", _Recorder(warnings))
-    with Hint([tmp_path], threading.Event()) as hint:
-        assert not hint._thread.is_alive()
+    with waking_on_new_files([tmp_path], threading.Event()):
+        assert not is_watched()
     assert [(entry["event"], entry["reason"]) for entry in warnings] == [
         ("log_dirs_not_watched", f"{tmp_path} cannot be watched: ENOSPC")
     ]
@@ -113,8 +117,8 @@ def test_a_partition_that_vanishes_while_it_is_added_does_not_keep_the_rest_from
     for name in ("gone-0", "old-0"):
         (tmp_path / name).mkdir()
     monkeypatch.setattr(NewNames, "add", vanishing)
-    with Hint([tmp_path], wake) as hint:
-        assert hint._thread.is_alive()
+    with waking_on_new_files([tmp_path], wake):
+        assert is_watched()
         _touch(tmp_path / "old-0", 7)
         assert wake.wait(PATIENCE_S)
 
@@ -123,7 +127,7 @@ def test_events_that_the_kernel_lost_wake(tmp_path: Path, monkeypatch: pytest.Mo
     read, wake = watch.NewNames.wait, threading.Event()
     lost = [[watch.NewName(None, "", is_directory=False)]]
     monkeypatch.setattr(NewNames, "wait", lambda names: lost.pop() if lost else read(names))
-    with Hint([tmp_path], wake):
+    with waking_on_new_files([tmp_path], wake):
         assert wake.wait(PATIENCE_S)
 
 
