@@ -6,7 +6,6 @@ the two disagree nothing is archived. Ids and log start of the directories come 
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -31,7 +30,8 @@ from sidecar.broker.unseen_replicas import ADVICE, unseen_replicas
 from sidecar.clock import Clock
 from sidecar.errors import BrokerTrouble, BrokerUnavailable, SettingsError
 from sidecar.event_log import get_logger
-from sidecar.logformat.names import CLUSTER_METADATA_TOPIC, parse_directory_name
+from sidecar.logformat.files import live_partitions
+from sidecar.logformat.names import CLUSTER_METADATA_TOPIC
 from sidecar.model import PartitionFiles, TopicPartition
 from sidecar.partition.facts import PartitionFacts
 from sidecar.partition.wait_reason import (
@@ -222,12 +222,10 @@ class LiveBrokerFacts:
 
 def _topics_in(log_dirs: Sequence[Path]) -> frozenset[str]:
     """Topics that have a directory here. A disk that cannot be listed is reported by the scan."""
-    names: list[str] = []
+    topics: set[str] = set()
     for log_dir in log_dirs:
-        with suppress(OSError), os.scandir(log_dir) as entries:
-            names += [entry.name for entry in entries]
-    found = (parse_directory_name(name) for name in names)
-    topics = {name.topic_partition.topic for name in found if name is not None}
+        with suppress(OSError):
+            topics |= {found.topic for found in live_partitions(log_dir)}
     return frozenset(topics - {CLUSTER_METADATA_TOPIC})  # no topic that anybody but the quorum knows
 
 

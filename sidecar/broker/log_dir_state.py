@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import TypeVar
 
 from sidecar.errors import CorruptFile, PartitionError
 from sidecar.logformat.checkpoints import read_offset_checkpoint
-from sidecar.logformat.files import read_regular
+from sidecar.logformat.files import live_partitions, read_regular
 from sidecar.logformat.metadata_files import MetaProperties, read_meta_properties
 from sidecar.logformat.names import (
     CLEANER_CHECKPOINT,
@@ -18,8 +17,6 @@ from sidecar.logformat.names import (
     LOG_START_CHECKPOINT,
     META_PROPERTIES,
     RECOVERY_POINT_CHECKPOINT,
-    DirectoryState,
-    parse_directory_name,
 )
 from sidecar.model import TopicPartition
 from sidecar.topic_policy import TopicPolicy
@@ -143,12 +140,9 @@ def compaction_candidates(
     Raises PartitionError if the log dir cannot be listed.
     """
     try:
-        with os.scandir(log_dir) as entries:
-            names = [entry.name for entry in entries]
+        live = sorted(live_partitions(log_dir))
     except OSError as error:
         raise PartitionError(f"{log_dir} cannot be listed: {error.strerror or error}") from error
-    parsed = [found for found in map(parse_directory_name, names) if found is not None]
-    live = sorted(found.topic_partition for found in parsed if found.state is DirectoryState.LIVE)
     policies = {topic: policy_of(topic) for topic in {found.topic for found in live}}
     return [
         found

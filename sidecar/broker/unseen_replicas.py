@@ -5,14 +5,13 @@ A volume may be mounted elsewhere for this process, so the two are compared by w
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import suppress
 from pathlib import Path
 
 from sidecar.broker.cluster_view import replicas_by_log_dir
 from sidecar.broker.connection import BrokerConnection
-from sidecar.logformat.names import DirectoryState, parse_directory_name
+from sidecar.logformat.files import live_partitions
 from sidecar.model import TopicPartition
 from sidecar.plurals import plural
 
@@ -61,11 +60,10 @@ def unseen_replicas(
     )
 
 
-def _live_replicas(log_dirs: Sequence[Path]) -> frozenset[TopicPartition]:
+def _live_replicas(log_dirs: Sequence[Path]) -> Set[TopicPartition]:
     """Replicas with a directory here. Raises OSError for a log dir that is there and cannot be listed."""
-    names: list[str] = []
+    found: set[TopicPartition] = set()
     for log_dir in log_dirs:
-        with suppress(FileNotFoundError), os.scandir(log_dir) as entries:
-            names += [entry.name for entry in entries]
-    found = (parse_directory_name(name) for name in names)
-    return frozenset(name.topic_partition for name in found if name and name.state is DirectoryState.LIVE)
+        with suppress(FileNotFoundError):
+            found |= live_partitions(log_dir)
+    return found

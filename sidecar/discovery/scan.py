@@ -11,6 +11,7 @@ from pathlib import Path
 from sidecar.config.topic_filter import TopicFilter
 from sidecar.discovery.partition_directory import ListingCache, read_partition_directory
 from sidecar.errors import PartitionError
+from sidecar.logformat.files import live_partitions
 from sidecar.logformat.names import META_PROPERTIES, DirectoryState, parse_directory_name
 from sidecar.model import PartitionFiles, TopicPartition
 
@@ -77,12 +78,11 @@ def scan_log_dirs(
 
 def topics_of(log_dirs: Sequence[Path]) -> frozenset[str]:
     """The topics of all live partitions in these log dirs; a log dir that cannot be listed has none."""
-    found: set[str] = set()
+    found: set[TopicPartition] = set()
     for log_dir in log_dirs:
-        with suppress(OSError), os.scandir(log_dir) as entries:
-            names = (parse_directory_name(entry.name) for entry in entries)
-            found |= {name.topic_partition.topic for name in names if name and name.state is DirectoryState.LIVE}
-    return frozenset(found)
+        with suppress(OSError):
+            found |= live_partitions(log_dir)
+    return frozenset(each.topic for each in found)
 
 
 def distinct(log_dirs: Iterable[Path]) -> Iterator[Path]:

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from sidecar.errors import PartitionError, SegmentChanged
+from sidecar.logformat.names import DirectoryState, parse_directory_name
+from sidecar.model import TopicPartition
 
 SMALL_FILE_BYTES_MAX: Final = 256 * 1024 * 1024
 """Of a file that is read whole: indexes and checkpoints of a broker are smaller."""
@@ -55,6 +57,13 @@ def is_there(path: Path) -> bool:
     """Whether a path leads to something. Raises PartitionError if that cannot be seen."""
     with reading(path):
         return path.exists()
+
+
+def live_partitions(log_dir: Path) -> frozenset[TopicPartition]:
+    """Those with a directory in a log dir that is not being moved or deleted. Raises OSError."""
+    with os.scandir(log_dir) as entries:
+        found = [parse_directory_name(entry.name) for entry in entries]
+    return frozenset(name.topic_partition for name in found if name and name.state is DirectoryState.LIVE)
 
 
 class FileStamp(NamedTuple):

@@ -17,8 +17,7 @@ from prometheus_client.process_collector import ProcessCollector
 from sidecar import __version__
 from sidecar.clock import Clock, SystemClock
 from sidecar.errors import CoverageHole, StagingFull, StagingTooSmall
-from sidecar.metrics.backlog import Backlog
-from sidecar.metrics.broker import BrokerMetrics
+from sidecar.metrics.broker import Backlog, BrokerMetrics
 from sidecar.metrics.compaction import CompactionMetrics
 from sidecar.metrics.declarations import Declarations
 from sidecar.metrics.process import ConfigMetrics, free_ratio

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from threading import Event
 
+from producer_state.replay import replay
+from producer_state.table import ProducerTable
 from sidecar.clock import Clock, SystemClock
 from sidecar.commits.attempts import discard_uncommitted
 from sidecar.config import Settings
@@ -22,7 +25,7 @@ from sidecar.host.archive_cache import ArchiveCache
 from sidecar.host.journal import Journal
 from sidecar.host.pinned_files import PinnedFiles
 from sidecar.host.state_directory import archive_state_directory
-from sidecar.host.warm_up import warming_up
+from sidecar.logformat.batches import scan_bytes
 from sidecar.metrics import MeteredStore, Metrics
 from sidecar.partition.domain_events import Emit
 from sidecar.partition.plan import Settling
@@ -111,6 +114,24 @@ def _note_slow_probe(uploads: BandwidthLimit) -> None:
         )
 
 
+@contextmanager
+def _loading_kernels() -> Iterator[None]:
+    """Half a second that need not be waited for while the store is probed. A fault of the kernels is raised at the block's end."""
+
+    def load() -> None:
+        from sidecar.logformat.bodies.building import build_empty_batch  # It loads codecs, which `run` does not need.
+
+        # As compaction leaves them. To walk it, and follow its producer, calls every kernel once.
+        batch = build_empty_batch(base_offset=0, last_offset=0, producer_id=1, producer_epoch=0, base_sequence=0)
+        for columns in scan_bytes(batch, base_offset=0):
+            replay(ProducerTable.blank(0), columns.facts())
+
+    with ThreadPoolExecutor(1, thread_name_prefix="warm-up") as pool:
+        loaded = pool.submit(load)
+        yield
+        loaded.result()
+
+
 def _clear_if_unsafe(tools: RunContext) -> None:
     """Where the probe refused the store, nothing was committed: what was uploaded meanwhile is removed. Raises StoreError."""
     try:
@@ -177,7 +198,7 @@ def open_tools(
                 probing = probing_store(
                     unmetered, single_writer=single_writer, clock=clock, patience_s=PATIENCE_S, stop=stop
                 )
-                with warming_up():
+                with _loading_kernels():
                     require_safe_store = resources.enter_context(probing)
         _note_if_new(store, facts.cluster_id())
         journal = Journal(directory)
