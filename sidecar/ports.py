@@ -82,7 +82,7 @@ class ObjectStore(Protocol):
         """Create an object of any size under a fresh key, in parallel parts, with checksums end to end."""
 
     def read(self, key: ObjectKey, position: int = 0, size_bytes: int | None = None, *, whole: bool = False) -> bytes:
-        """A range of an object, or all of it. Raises ObjectMissing.
+        """A range of an object, or all of it; fewer bytes than asked for where the object ends. Raises ObjectMissing.
 
         `whole`: the object should end within `size_bytes`. If it does, a store with checksums of whole objects checks them.
         """

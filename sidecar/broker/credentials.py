@@ -143,7 +143,6 @@ def _content_of(setting: str, file: Path) -> bytes:
 
 
 def handshake_failure(error: ssl.SSLError, host: str, settings: BrokerConnectionSettings) -> BrokerUnavailable:
-    """What a failed handshake means, and what to do."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return BrokerUnavailable(_certificate_refused(error, host, settings), BrokerTrouble.BROKER_CERTIFICATE)
     reason = error.reason or str(error)

@@ -70,7 +70,6 @@ class FileBrokerFacts:
         self._read_ms = self._clock.now_ms()
 
     def state(self) -> FactsState:
-        """See `BrokerFacts`. Files are always there to be read."""
         return FactsState(self._read_ms)
 
     def policy(self, topic: str) -> TopicPolicy:
@@ -140,10 +139,8 @@ class FileBrokerFacts:
 
     def topics(self) -> None:
         """See `BrokerFacts`: files know of no more than what lies here."""
-        return
 
     def confirm(self, files: PartitionFiles) -> PartitionFacts:
-        """See `BrokerFacts`. Reads the leader epochs again."""
         return self._partition(files, latest_epoch(files.directory))
 
     def _stable_end_offset(self, files: PartitionFiles) -> tuple[int, WaitReason | None]:

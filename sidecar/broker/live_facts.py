@@ -180,7 +180,6 @@ class LiveBrokerFacts:
             )
 
     def partition(self, files: PartitionFiles) -> PartitionFacts:
-        """See `BrokerFacts`. As of the last `refresh`."""
         away = self._state.away
         facts = self._from_files(files)
         if self._look is not None:

@@ -59,16 +59,14 @@ def _refuse_tag(_loader: yaml.SafeLoader, node: yaml.Node) -> NoReturn:
     )
 
 
-def _as_text(_loader: yaml.SafeLoader, node: yaml.ScalarNode) -> str:
-    return str(node.value)
-
-
 _PLAIN = ("null", "bool", "int", "float", "str", "seq", "map")
 _StrictLoader.yaml_constructors = {
     f"tag:yaml.org,2002:{name}": yaml.SafeLoader.yaml_constructors[f"tag:yaml.org,2002:{name}"] for name in _PLAIN
 }
 # A date without quotes is text like any other: no setting is a date.
-_StrictLoader.add_constructor("tag:yaml.org,2002:timestamp", _as_text)
+_StrictLoader.yaml_constructors["tag:yaml.org,2002:timestamp"] = yaml.SafeLoader.yaml_constructors[
+    "tag:yaml.org,2002:str"
+]
 _StrictLoader.add_constructor(None, _refuse_tag)
 
 

@@ -141,7 +141,6 @@ class RunSettings(Section):
 
     @property
     def state_path(self) -> Path:
-        """`state_dir` with `~` expanded."""
         return self.state_dir.expanduser()
 
 

@@ -86,7 +86,6 @@ def alternatives(annotation: Any) -> tuple[Any, ...]:
 
 
 def walk(model: type[BaseModel], prefix: str = "") -> Iterator[Setting]:
-    """All leaves of a model in its own order."""
     for name, field in model.model_fields.items():
         section = section_of(field)
         if section is not None:

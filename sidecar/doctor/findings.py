@@ -74,8 +74,6 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The answer to one check."""
-
     area: Area
     check: str
     outcome: Outcome

@@ -19,10 +19,8 @@ from sidecar.doctor.findings import Check, Outcome, fine, not_checked, problem, 
 from sidecar.errors import PartitionError, SettingsError
 from sidecar.logformat.files import open_regular
 from sidecar.logformat.names import META_PROPERTIES, DirectoryState, parse_directory_name
-from sidecar.model import PartitionFiles
 from sidecar.partition.wait_reason import render
 from sidecar.plurals import plural
-from sidecar.ports import BrokerFacts
 from sidecar.retention.active_tail import ActiveTail
 from sidecar.runner.assembly import scanner
 from sidecar.runner.configured_facts import open_facts
@@ -195,7 +193,9 @@ class _Look:
             topics = {files.topic_partition.topic for files in self.found.partitions}
             if not any(facts.policy(topic).is_retention_known for topic in topics):
                 return not_checked("the topics' retention is unknown")
-            deadlines = {files.topic_partition: _idle(files, facts, self.clock) for files in self.found.partitions}
+            led = [files for files in self.found.partitions if facts.partition(files).leads]
+            # When retention deletes the active segment; what is archived is not asked.
+            deadlines = {f.topic_partition: ActiveTail(facts, self.clock).deadline_ms(f, None, None) for f in led}
         found = sorted((deadline_ms, tp) for tp, deadline_ms in deadlines.items() if deadline_ms is not None)
         if not found:
             return fine("no idle active segment is near its retention")
@@ -207,13 +207,6 @@ class _Look:
             "write a record to the partition now: this delays it by retention.ms. Then set segment.ms of the topic "
             "well below its retention.ms, so that the next record after segment.ms rolls it; or raise retention.ms",
         )
-
-
-def _idle(files: PartitionFiles, facts: BrokerFacts, clock: Clock) -> int | None:
-    """When retention deletes an active segment that is led here, None for never; what is archived is not asked."""
-    if not facts.partition(files).leads:
-        return None
-    return ActiveTail(facts, clock).deadline_ms(files, None, None)
 
 
 def _left(left_ms: int) -> str:

@@ -95,7 +95,6 @@ class ArchiveCache:
         return []
 
     def recall(self, topic_partition: TopicPartition) -> Remembered | None:
-        """What is known of the partition's archive, None if that is nothing."""
         rows = self._run(
             "SELECT root, number, state, facts, sha256 FROM archives WHERE topic = ? AND partition = ?",
             (topic_partition.topic, topic_partition.partition),
@@ -131,7 +130,6 @@ class ArchiveCache:
         return note
 
     def last_loss_ms(self) -> int | None:
-        """What was noted last, None where nothing was."""
         return next((int(at_ms) for (at_ms,) in self._run("SELECT at_ms FROM losses")), None)
 
     def note_gone(self, topic_partition: TopicPartition, log: str, spans: str) -> None:

@@ -155,7 +155,6 @@ class Journal:
         return tuple(replace(attempt, inode=_unsigned(attempt.inode)) for attempt in found)
 
     def roots(self) -> frozenset[str]:
-        """The lineages of which attempts have not ended."""
         return frozenset(root for (root,) in self._run("SELECT DISTINCT root FROM attempts"))
 
     def archived_from(self, root: str, mark: SourceMark) -> None:
@@ -165,7 +164,6 @@ class Journal:
         self._run("INSERT OR REPLACE INTO sources VALUES (?,?,?,?,?,?)", row)
 
     def source_of(self, root: str) -> SourceMark | None:
-        """The directory that was noted last, None if none was."""
         rows = self._run(
             "SELECT directory, inode, birth_ns, active_name, active_inode FROM sources WHERE root = ?", (root,)
         )
@@ -176,7 +174,6 @@ class Journal:
         return SourceMark(path, _unsigned(inode), birth_ns, active_name, _unsigned(active_inode))
 
     def count(self) -> int:
-        """Attempts that have not ended, of all partitions."""
         return int(self._run("SELECT count(*) FROM attempts")[0][0])
 
     def close(self) -> None:

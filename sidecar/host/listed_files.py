@@ -64,7 +64,6 @@ def _require_room(file: FileIdentity, error: OSError) -> None:
 
 @contextmanager
 def opened(file: FileIdentity) -> Iterator[int]:
-    """`open_listed` that closes."""
     descriptor = open_listed(file)
     try:
         yield descriptor

@@ -134,7 +134,6 @@ class PinnedFiles:
         return [file for file, is_last in held if is_last or not self._files.has_its_name(file)]
 
     def let_go(self, files: Iterable[FileIdentity]) -> None:
-        """Close those of these that are pinned."""
         with self._lock:
             self._close(files)
 

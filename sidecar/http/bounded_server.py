@@ -200,7 +200,6 @@ class BoundedServer(ThreadingTCPServer):
         super().server_bind()
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Take the client, in a thread of its own."""
         self.clients.arrived(request)
         request.settimeout(self.clients.timeout_s)
         super().process_request(request, client_address)

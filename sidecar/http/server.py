@@ -28,8 +28,6 @@ SECURITY_HEADERS = (
 
 
 class HttpServer(BoundedServer):
-    """Serves the pages."""
-
     def __init__(
         self,
         settings: HttpSettings,

@@ -57,7 +57,6 @@ _INDEX_SUFFIXES = (f".{Suffix.OFFSET_INDEX}", f".{Suffix.TIME_INDEX}", f".{Suffi
 
 
 def loss_reason(event: OffsetsLost) -> str:
-    """Why offsets are lost."""
     is_first = "" if event.is_recorded else "; the partition had no archive before, so its archive begins above them"
     return f"{LossReason.NOT_ON_DISK}{is_first}"
 

@@ -114,8 +114,6 @@ class Health:
 
 @dataclass(frozen=True, slots=True)
 class StalledPartition:
-    """A partition that the broker's cleaner should have cleaned long ago."""
-
     topic: str
     partition: int
     first_dirty_offset: int

@@ -127,7 +127,6 @@ class StatusModel:
             self._version += 1
 
     def handle(self, event: events.DomainEvent) -> None:
-        """Take in what has happened. An `Emit`."""
         if (said := _error_of(event)) is not None:
             self.failed(*said)
         with self._lock:

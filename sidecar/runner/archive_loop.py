@@ -61,7 +61,6 @@ class ArchiveLoop:
     # Events.
 
     def __enter__(self) -> Self:
-        """Begin the threads."""
         self._executor = self._new_executor(self._tools.policy.workers)
         self.tasks.is_stopping = False
         return self

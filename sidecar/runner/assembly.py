@@ -84,7 +84,6 @@ class ChangingSettings:
         self.budget = IoBudget.of(settings.store, clock)
 
     def adopt(self, settings: Settings) -> None:
-        """These hold from now on."""
         self.policies[:] = settings.topics.policies
         self.budget.adopt(settings.store)
 

@@ -77,7 +77,6 @@ class BackfillReport:
     without_compaction: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
-        """One object, for `--json`."""
         rows = list(map(asdict, self.rows))
         found: dict[str, Any] = {"kind": "backfill", "version": 1, "dry_run": self.dry_run, "partitions": rows}
         if self.dry_run:
@@ -142,7 +141,6 @@ def backfill(
 def _worked(
     rounds: ArchiveLoop, work: list[Work], report: CycleReport, progress: Watcher | None, stop: Event
 ) -> CycleReport:
-    """What came of the plans."""
     totals = [segment for _, plan in work for segment in plan.segments]
     counter = ProgressCounter(progress, len(totals), sum(segment.size_bytes for segment in totals))
 

@@ -37,7 +37,6 @@ class BlockedSegment:
         self._waiting = waiting
 
     def _row(self, plan: PartitionPlan) -> int | None:
-        """Where in the plan it is, None if it is not."""
         if self._waiting is None:
             return None
         log, end_offset = self._waiting.segment.log, self._waiting.segment.end_offset

@@ -61,7 +61,6 @@ class CycleReport:
 
     @property
     def found_nothing(self) -> bool:
-        """Whether all was checked, and there was no partition."""
         return self.is_complete and self.is_empty and not (self.broker.away or self.problems)
 
     @property
@@ -119,7 +118,6 @@ class Checks:
         scan: Callable[[], ScanResult],
         before_upload: BeforeUpload | None,
     ) -> None:
-        """Args: scan, before_upload: see `ArchiveLoop`."""
         self._tools, self._run, self._tasks, self._outcomes = tools, run, tasks, outcomes
         self.scan, self._before_upload = scan, before_upload
         self._archivers: dict[TopicPartition, PartitionArchiver] = {}
@@ -132,19 +130,16 @@ class Checks:
         self.only_plans = False
 
     def adopt(self, scan: Callable[[], ScanResult], before_upload: BeforeUpload) -> None:
-        """See `ArchiveLoop`."""
         self.scan, self._before_upload = scan, before_upload
         for archiver in self._archivers.values():
             archiver.before_upload = before_upload
 
     @property
     def is_under_way(self) -> bool:
-        """Whether a check is not over."""
         return self._check is not None
 
     @property
     def archivers(self) -> list[PartitionArchiver]:
-        """All partitions that are known."""
         return list(self._archivers.values())
 
     def led(self) -> list[LedPartition]:

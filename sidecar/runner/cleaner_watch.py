@@ -77,7 +77,6 @@ class CleanerWatch:
         self._stalled_after_ms = stalled_after_s * 1000
 
     def is_due(self) -> bool:
-        """Whether it is time for another check."""
         every_s = min(LOOK_EVERY_S_MAX, self._stalled_after_ms / 3000)
         return self._looked_s is None or self._clock.monotonic_s() - self._looked_s >= every_s
 

@@ -105,7 +105,8 @@ class CopyTasks:
 
     def ordered(self, work: Iterable[Work]) -> list[Work]:
         """The most urgent first."""
-        return sorted(work, key=self._order)
+        now_ms = self._tools.clock.now_ms()
+        return sorted(work, key=lambda item: admission_order(item[1], item[0].last_served, now_ms))
 
     def take_on(self, work: Iterable[Work]) -> None:
         """Archive what a check has planned, instead of what earlier ones had; no more segments than the queue takes."""
@@ -145,10 +146,6 @@ class CopyTasks:
             else:
                 self._outcomes.settle(outcome)
         self.ready = dict(self.ordered(self.ready.items()))
-
-    def _order(self, item: Work) -> tuple[int, tuple[int, int, str, int]]:
-        archiver, plan = item
-        return admission_order(plan, archiver.last_served, self._tools.clock.now_ms())
 
     # Tasks.
 

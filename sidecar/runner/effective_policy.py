@@ -47,7 +47,6 @@ def _of_broker(policy: TopicPolicy) -> dict[str, dict[str, Any]]:
 
 
 def _of_compaction(settings: Settings, topic: str, reported: TopicPolicy) -> dict[str, dict[str, Any]]:
-    """Our own compaction of the topic's archive."""
     rule = topic_rule(settings.compaction, topic, reported)
     if rule.policy is None:
         return {"compaction": {"value": None, "source": rule.why_not}}
@@ -61,7 +60,6 @@ def _of_compaction(settings: Settings, topic: str, reported: TopicPolicy) -> dic
 
 
 def _of_snapshots(settings: Settings, reported: TopicPolicy) -> dict[str, dict[str, Any]]:
-    """How long a rebuilt snapshot remembers producers."""
     value = policy_of(settings, repeats=False).expiration_ms(reported)
     is_reported = value is not None and value == reported.producer_id_expiration_ms
     source = reported.origins["producer_id_expiration_ms"] if is_reported else "broker.producer_id_expiration_ms"

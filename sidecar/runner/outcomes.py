@@ -89,5 +89,4 @@ class Outcomes:
         return self.problems + len(self.backoffs)
 
     def ascending(self) -> list[PartitionOutcome]:
-        """By partition."""
         return sorted(self._found.values(), key=lambda outcome: outcome.files.topic_partition)

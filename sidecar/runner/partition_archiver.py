@@ -36,7 +36,6 @@ from sidecar.runner.step_threads import Step
 from sidecar.scheduler.admission import NEVER
 from sidecar.segment.open_transactions import OpenTransactions
 from sidecar.segment.producer_snapshot import KnownState
-from sidecar.topic_policy import TopicPolicy
 
 
 @dataclass(slots=True)
@@ -52,7 +51,6 @@ class StandingPlan:
     status: PartitionStatus | None = None
 
     def holds(self, files: PartitionFiles, facts: PartitionFacts, state: PartitionState | None) -> bool:
-        """Whether a plan made from these would be the same."""
         return (self.plan.files, self.plan.facts, self.state) == (files, facts, state)
 
 
@@ -328,7 +326,6 @@ class PartitionArchiver:
         return groups if is_by_these_rules and self._is_still_in(facts.term(files)) else None
 
     def _is_still_in(self, term: Term) -> bool:
-        """Whether no check has seen another term since."""
         return self._seen is not None and self._seen[1].term(self._seen[0]).is_one_with(term)
 
     def _held_back_for_groups(self, before_upload: BeforeUpload, plan: PartitionPlan) -> PartitionPlan:
@@ -454,14 +451,9 @@ class PartitionArchiver:
             facts.leader_epoch,
             state.end_offset,
             plan.files,
-            self._unnoted_at,
+            # By all that is seen until then, also from another thread.
+            lambda *newer: self.starts.unnoted_at(*newer),
             self.starts.unnoted_in(state),
             self.starts.is_unknown,
             partial(self.newest_commit, state.lineage.root),
         )
-
-    def _unnoted_at(
-        self, state: PartitionState, files: PartitionFiles, facts: PartitionFacts, policy: TopicPolicy
-    ) -> int | None:
-        """See `LogStarts.unnoted_at`, by all that is seen until now. Any thread may ask."""
-        return self.starts.unnoted_at(state, files, facts, policy)

@@ -24,8 +24,6 @@ Then: TypeAlias = Callable[[Any, SidecarError | None], None]
 
 
 class Pool(IntEnum):
-    """Which threads run a step."""
-
     CHECKS = 0
     PLANS = 1
     STEPS = 2

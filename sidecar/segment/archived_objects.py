@@ -39,13 +39,7 @@ def reader(store: ObjectStore, key: ObjectKey, size_bytes: int) -> ReadAt:
 
 
 def read_part(store: ObjectStore, root: str, segment: ArchivedSegment, name: PartName) -> bytes:
-    """The bytes of one part.
-
-    Raises:
-        PartitionError: the commit names no such part.
-        CorruptFile: the bytes differ from the commit.
-        StoreError: the store fails, or has no such object.
-    """
+    """The bytes of one part. Raises PartitionError if the commit names no such part, CorruptFile if they differ, StoreError."""
     key = below(root, segment.indexes_key)
     part = segment.part(name)
     if part is None:
@@ -80,12 +74,7 @@ def read_parts(store: ObjectStore, root: str, segment: ArchivedSegment) -> Mappi
 
 
 def read_indexes(store: ObjectStore, root: str, segment: ArchivedSegment) -> bytes:
-    """The whole object; `cut_parts` checks the content.
-
-    Raises:
-        CorruptFile: the object is missing or has another size than the commit says.
-        StoreError: the store fails.
-    """
+    """The whole object; `cut_parts` checks the content. Raises CorruptFile if it is missing or has another size, StoreError."""
     key, size_bytes = below(root, segment.indexes_key), indexes_size_bytes(segment)
     try:
         data = store.read(key, 0, size_bytes + 1)

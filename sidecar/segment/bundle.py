@@ -55,7 +55,6 @@ class PreparedSegment:
 
     @property
     def log_source(self) -> UploadSource:
-        """The bytes of the `.log` object."""
         if self.copy is not None:
             return FileSource(self.descriptor, self.copy.size_bytes, str(self.copy.path))
         segment = self.segment

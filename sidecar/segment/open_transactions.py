@@ -33,7 +33,6 @@ class OpenTransactions:
 
     @property
     def reason(self) -> OpenTransaction:
-        """Why the segment may not be archived yet."""
         producer_id, first_offset = self.oldest
         return OpenTransaction(self.segment.base_offset, producer_id, first_offset, self.stable_end_offset)
 

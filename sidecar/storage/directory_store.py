@@ -145,7 +145,6 @@ class DirectoryStore:
         return UploadReceipt(chunks.crc32c, requests=1)
 
     def read(self, key: ObjectKey, position: int = 0, size_bytes: int | None = None, *, whole: bool = False) -> bytes:
-        """See `ObjectStore`. Fewer bytes than asked for where the object ends."""
         path = self._path(key)
         with translating_os_errors("read", key, self.url), path.open("rb") as file:
             # A buffer of the size asked for would be made before the first byte is read: ask for what is there.
@@ -195,7 +194,6 @@ class DirectoryStore:
                 directory = directory.parent
 
     def unfinished_uploads(self, prefix: str) -> Iterator[UnfinishedUpload]:
-        """See `ObjectStore`: temporary files that a crash left, and those of uploads under way."""
         with translating_os_errors("list", prefix, self.url):
             for key, name, status in temporaries(self.root, prefix):
                 yield UnfinishedUpload(key, name, known_ms(status.st_mtime_ns // 1_000_000))

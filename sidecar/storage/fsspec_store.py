@@ -92,7 +92,6 @@ class FsspecReader:
         raise self._only_read("create", key)
 
     def read(self, key: ObjectKey, position: int = 0, size_bytes: int | None = None, *, whole: bool = False) -> bytes:
-        """See `ObjectStore`. Fewer bytes than asked for where the object ends."""
         facts = self.head(key)
         if facts is None:
             raise ObjectMissing(f"read {key} at {self.url}: no such object")
@@ -155,7 +154,6 @@ class FsspecReader:
             raise self._only_read("delete", key)
 
     def unfinished_uploads(self, prefix: str) -> Iterator[UnfinishedUpload]:
-        """See `ObjectStore`: none that fsspec could tell of."""
         return iter(())
 
     def abort_upload(self, upload: UnfinishedUpload) -> None:

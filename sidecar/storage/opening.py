@@ -70,10 +70,11 @@ _READABLE: Final = (
 
 def open_to_read(settings: StoreSettings) -> ObjectStore:
     """All that lies below `settings.url`, to take single objects of it; writes are refused. Raises SettingsError, StoreError."""
-    if _is_directory(settings.url):
+    url = settings.url
+    if "://" not in url or ("::" not in url and _scheme(url) in {"file", "local"}):
         return open_existing(settings)
     files, root = _file_system(settings)
-    return _reader(settings, SystemClock(), files, root, settings.url.rstrip("/"))
+    return _reader(settings, SystemClock(), files, root, url.rstrip("/"))
 
 
 def open_archive_to_read(settings: StoreSettings) -> ObjectStore:
@@ -122,7 +123,3 @@ def _reader(
 
 def _scheme(url: str) -> str:
     return urlsplit(url).scheme
-
-
-def _is_directory(url: str) -> bool:
-    return "://" not in url or ("::" not in url and _scheme(url) in {"file", "local"})

@@ -44,7 +44,6 @@ class Retrier:
         self._clock.sleep_s(self.wait_s(failures))
 
     def run(self, send: Callable[[], Answer]) -> Answer:
-        """The answer of the first attempt that succeeds, or the error of the last one."""
         retrying = Retrying(
             retry=_may_succeed_next_time,
             stop=stop_after_attempt(self.attempts),

@@ -20,7 +20,6 @@ class FileSource:
     """
 
     def __init__(self, descriptor: int, size_bytes: int, name: str = "", start_position: int = 0) -> None:
-        """Args: name: of the file, for messages."""
         self.size_bytes = size_bytes
         self.name = name or f"file descriptor {descriptor}"
         self._descriptor = descriptor

@@ -137,8 +137,6 @@ def state_of(figures: PartitionFigures) -> State:
 
 
 class Order(StrEnum):
-    """What rows are sorted by."""
-
     STATE = "state"
     NAME = "name"
     ARCHIVED = "archived"

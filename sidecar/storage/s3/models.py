@@ -33,6 +33,5 @@ class ModelLoader(Loader):
     FILE_LOADER_CLASS = ModelFiles
 
     def list_available_services(self, type_name: str) -> list[str]:
-        """See botocore."""
         folders = [path for path in self.search_paths if Path(path).is_dir()]
         return sorted({entry.name for path in folders for entry in os.scandir(path)})

@@ -37,7 +37,6 @@ class RequestBody:
         return self._position
 
     def read(self, size: int | None = -1) -> bytes:
-        """The next block; all that is left without a size."""
         end = len(self._body) if size is None or size < 0 else self._position + size
         block = bytes(self._body[self._position : end])
         self._position += len(block)

@@ -160,7 +160,6 @@ def tls_verification(settings: S3Settings) -> str | bool | None:
 
 
 def client_config(settings: S3Settings) -> dict[str, Any]:
-    """Arguments of botocore's `Config`, for all clients of a store."""
     return {
         "connect_timeout": settings.connect_timeout_s,
         "read_timeout": settings.read_timeout_s,

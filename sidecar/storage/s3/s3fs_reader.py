@@ -72,7 +72,6 @@ class S3FilesReader(FsspecReader):
         return self._ask("read", key, read)
 
     def _ask(self, operation: str, key: str, call: Callable[[], Answer]) -> Answer:
-        """Until it succeeds, or fails for good."""
         return self._retrier.run(lambda: super(S3FilesReader, self)._ask(operation, key, call))
 
     def _find(self, prefix: str) -> dict[str, dict[str, Any]]:

@@ -135,7 +135,6 @@ class S3Store:
         return begin_multipart(upload, part_bytes, self._buffers).run(self._pool)
 
     def read(self, key: ObjectKey, position: int = 0, size_bytes: int | None = None, *, whole: bool = False) -> bytes:
-        """See `ObjectStore`. Fewer bytes than asked for where the object ends."""
         return self._budget.reads.take_read(read_range(self._s3, key, position, size_bytes, whole=whole))
 
     def stream(self, key: ObjectKey, chunk_bytes: int = 4 * MIB, *, checked: bool = True) -> Iterator[bytes]:

@@ -186,16 +186,8 @@ if TYPE_CHECKING:
 PARTS_MAX = 10_000
 
 
-def part_size_bytes(size_bytes: int, wanted_bytes: int) -> int:
-    """The wanted part size, or the smallest whole MiB with which the object fits into 10,000 parts."""
-    needed_mib = -(-size_bytes // (PARTS_MAX * MIB))
-    return max(wanted_bytes, needed_mib * MIB)
-
-
 @dataclass(frozen=True, slots=True)
 class SentPart:
-    """A part that the store has acknowledged."""
-
     number: int
     etag: str
     crc32c: int
@@ -299,7 +291,8 @@ class MultipartUpload:
 def begin_multipart(upload: Upload, wanted_part_bytes: int, buffers: PartBuffers) -> MultipartUpload:
     """Open a multipart upload with parts of at least `wanted_part_bytes`; `buffers` are used if they have that size."""
     s3 = upload.s3
-    part_bytes = part_size_bytes(upload.source.size_bytes, wanted_part_bytes)
+    needed_mib = -(-upload.source.size_bytes // (PARTS_MAX * MIB))
+    part_bytes = max(wanted_part_bytes, needed_mib * MIB)
     # FULL_OBJECT lets the store prove the whole object by one CRC instead of by a list of its parts.
     checksum: dict[str, Any] = {"ChecksumAlgorithm": "CRC32C", "ChecksumType": "FULL_OBJECT"} if s3.checksums else {}
 
