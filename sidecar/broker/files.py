@@ -12,7 +12,6 @@ from sidecar.broker.topic_configs import resolve_policy
 from sidecar.clock import Clock, SystemClock
 from sidecar.config.topic_policy import TopicPolicySettings
 from sidecar.errors import CorruptFile, LogDirsUnformatted, SettingsError
-from sidecar.logformat.files import FileStamp, stamp_of
 from sidecar.logformat.headers import NO_LEADER_EPOCH
 from sidecar.logformat.leader_epochs import read_leader_epochs
 from sidecar.logformat.metadata_files import MetaProperties
@@ -55,18 +54,14 @@ class FileBrokerFacts:
         self._cluster_id, self._broker_id = cluster_id, broker_id
         self._read_ms: int | None = None
         self._states: dict[Path, LogDirState] = {}
-        self._epochs = LeaderEpochCache(self._clock)
         self.refresh()
 
     def refresh(self) -> None:
         """Read the files of the log dirs again. Raises SettingsError if one has a malformed `meta.properties`."""
         try:
-            self._states = {
-                log_dir: read_log_dir_state(log_dir, self._states.get(log_dir)) for log_dir in self.log_dirs
-            }
+            self._states = {log_dir: read_log_dir_state(log_dir) for log_dir in self.log_dirs}
         except CorruptFile as error:
             raise SettingsError(f"{error}; is this a broker's log dir?") from error
-        self._epochs.forget_unasked()
         self._read_ms = self._clock.now_ms()
 
     def state(self) -> FactsState:
@@ -121,16 +116,13 @@ class FileBrokerFacts:
 
         Raises PartitionError for a file that cannot be read, CorruptFile for one that cannot be believed.
         """
-        return self._partition(files, self._epochs.latest(files.directory))
-
-    def _partition(self, files: PartitionFiles, leader_epoch: int) -> PartitionFacts:
         stable_end_offset, reason = self._stable_end_offset(files)
         leads = self._assume_leader
         return PartitionFacts(
             topic_partition=files.topic_partition,
             topic_id=files.topic_id,
             leads=leads,
-            leader_epoch=leader_epoch,
+            leader_epoch=latest_epoch(files.directory),
             stable_end_offset=stable_end_offset,
             log_start_offset=self.log_start_offset(files),
             reason=reason or (None if leads else Wait.LEADERSHIP_NOT_ON_DISK),
@@ -141,7 +133,7 @@ class FileBrokerFacts:
         """See `BrokerFacts`: files know of no more than what lies here."""
 
     def confirm(self, files: PartitionFiles) -> PartitionFacts:
-        return self._partition(files, latest_epoch(files.directory))
+        return self.partition(files)
 
     def _stable_end_offset(self, files: PartitionFiles) -> tuple[int, WaitReason | None]:
         state = self._states.get(files.log_dir)
@@ -174,32 +166,3 @@ def latest_epoch(directory: Path) -> int:
     """
     epochs = read_file(directory / LEADER_EPOCH_CHECKPOINT, read_leader_epochs)
     return NO_LEADER_EPOCH if epochs is None else epochs.latest_epoch
-
-
-class LeaderEpochCache:
-    """Of a thousand idle partitions not one file is opened. Kafka replaces the file by renaming a new one over it."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._known: dict[Path, tuple[FileStamp, int]] = {}
-        """The epoch, and the stamp of the file before it was read."""
-        self._asked: set[Path] = set()
-
-    def forget_unasked(self) -> None:
-        """Forget what was not requested since the last call: directories come and go."""
-        asked, self._asked = self._asked, set()
-        # A copy: a task may read it while a scan runs.
-        self._known = {directory: known for directory, known in self._known.copy().items() if directory in asked}
-
-    def latest(self, directory: Path) -> int:
-        """See `latest_epoch`, also for what it raises."""
-        self._asked.add(directory)
-        stamp = stamp_of(directory / LEADER_EPOCH_CHECKPOINT)
-        known = self._known.get(directory)
-        if known is not None and known[0] == stamp:
-            return known[1]
-        self._known.pop(directory, None)
-        epoch = latest_epoch(directory)
-        if stamp is not None and stamp.is_settled(self._clock.now_ms()):
-            self._known[directory] = stamp, epoch
-        return epoch

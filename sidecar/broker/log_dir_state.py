@@ -26,16 +26,12 @@ Decoded = TypeVar("Decoded")
 
 @dataclass(frozen=True, slots=True)
 class OffsetCheckpoint:
-    """One checkpoint file: offsets by partition; `exists`, and `error` where it cannot be read or believed.
-
-    `content`: its bytes, by which it is known again.
-    """
+    """One checkpoint file: offsets by partition; `exists`, and `error` where it cannot be read or believed."""
 
     path: Path
     offsets: dict[TopicPartition, int] = field(default_factory=dict)
     exists: bool = True
     error: PartitionError | None = None
-    content: bytes = b""
 
     def lacks(self, topic_partition: TopicPartition) -> str:
         """Why this file says nothing about a partition, "" if it does. Raises PartitionError if it cannot be read."""
@@ -63,11 +59,8 @@ class LogDirState:
     log_start: OffsetCheckpoint
 
 
-def read_log_dir_state(log_dir: Path, before: LogDirState | None = None) -> LogDirState:
-    """Reads the small files of a log dir. Raises CorruptFile for a malformed `meta.properties`, nothing else.
-
-    `before`: an earlier reading: what has the same bytes still is not decoded again.
-    """
+def read_log_dir_state(log_dir: Path) -> LogDirState:
+    """Reads the small files of a log dir. Raises CorruptFile for a malformed `meta.properties`, nothing else."""
     meta, problem = None, ""
     try:
         meta = read_file(log_dir / META_PROPERTIES, read_meta_properties)
@@ -80,20 +73,13 @@ def read_log_dir_state(log_dir: Path, before: LogDirState | None = None) -> LogD
         is_file = isinstance(error.__cause__, NotADirectoryError)
         problem = f"{log_dir} is a file, not a directory" if is_file else str(error)
     names = HIGH_WATERMARK_CHECKPOINT, RECOVERY_POINT_CHECKPOINT, LOG_START_CHECKPOINT
-    earlier = (None, None, None) if before is None else (before.high_watermark, before.recovery_point, before.log_start)
-    return LogDirState(
-        log_dir, meta, problem, *(_checkpoint(log_dir / n, e) for n, e in zip(names, earlier, strict=True))
-    )
+    return LogDirState(log_dir, meta, problem, *(_checkpoint(log_dir / name) for name in names))
 
 
-def _checkpoint(path: Path, before: OffsetCheckpoint | None) -> OffsetCheckpoint:
+def _checkpoint(path: Path) -> OffsetCheckpoint:
     try:
-        content = read_file(path, lambda data, _: data)
-        if content is None:
-            return OffsetCheckpoint(path, exists=False)
-        if before is not None and before.exists and before.error is None and before.content == content:
-            return before
-        return OffsetCheckpoint(path, read_offset_checkpoint(content, str(path)), content=content)
+        offsets = read_file(path, read_offset_checkpoint)
+        return OffsetCheckpoint(path, exists=False) if offsets is None else OffsetCheckpoint(path, offsets)
     except PartitionError as error:
         return OffsetCheckpoint(path, error=error)
 
