@@ -100,7 +100,8 @@ def load_settings(
     if config_file is not None:
         from sidecar.config.file import read_settings_file  # loads yaml
 
-        _merge(tree, sources, _flattened(read_settings_file(config_file)), dict.fromkeys([""], str(config_file)))
+        from_file = _flattened(read_settings_file(config_file))
+        _merge(tree, sources, from_file, dict.fromkeys(from_file, str(config_file)))
     if environment is not None:
         values, names = read_environment(environment)
         _merge(tree, sources, values, names)
@@ -111,9 +112,9 @@ def load_settings(
         properties = read_client_properties(client_properties)
         unused = properties.unused
         _forget_identity(tree, sources)
-        _merge(tree, sources, properties.values, dict.fromkeys([""], str(client_properties)))
+        _merge(tree, sources, properties.values, dict.fromkeys(properties.values, str(client_properties)))
     given = {path: value for path, value in (flags or {}).items() if value is not None}
-    _merge(tree, sources, given, dict.fromkeys([""], "flag"))
+    _merge(tree, sources, given, dict.fromkeys(given, "flag"))
     try:
         settings = Settings.model_validate(tree)
     except ValidationError as error:
@@ -154,7 +155,7 @@ def _merge(tree: dict[str, Any], sources: dict[str, str], values: Mapping[str, A
                 inner = place[section] = {}
             place = inner
         place[name] = value
-        sources[path] = names.get(path) or names[""]
+        sources[path] = names[path]
         # A secret and a file with it are one setting in two forms: that of the stronger source holds.
         other = name.removesuffix(_FILE) if name.endswith(_FILE) else name + _FILE
         other_path = ".".join([*sections, other])

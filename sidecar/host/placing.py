@@ -96,16 +96,11 @@ def _keep_aside(path: Path, suffix: str) -> None:
             break
         if read_regular(aside) == content:
             return
-    try:
-        os.link(path, aside)
-    except OSError as error:
-        if error.errno not in _NO_LINKS:
-            raise
-        # Under its name only when it is whole: the next run takes what has that name for the file that was replaced.
-        temporary = aside.with_name(aside.name + TEMPORARY_SUFFIX)
-        temporary.unlink(missing_ok=True)
-        _write(temporary, content, path)
-        temporary.rename(aside)
+    # Under its name only when it is whole: the next run takes what has that name for the file that was replaced.
+    temporary = aside.with_name(aside.name + TEMPORARY_SUFFIX)
+    temporary.unlink(missing_ok=True)
+    _write(temporary, content, path)
+    temporary.rename(aside)
 
 
 def _ours(path: Path, error: OSError) -> PartitionError:

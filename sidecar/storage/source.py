@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from typing import TypeVar
 
 from sidecar.errors import PartitionError, SegmentChanged
-
-Wanted = TypeVar("Wanted")
-Found = TypeVar("Found")
 
 
 class FileSource:
@@ -25,33 +20,27 @@ class FileSource:
         self._descriptor = descriptor
         self._start_position = start_position
 
-    def read_at(self, position: int, size_bytes: int) -> bytes:
+    def read_at(self, position: int, size_bytes: int) -> memoryview:
         """See `UploadSource`. Raises PartitionError if the file system fails to read."""
-        found = b""
-        while len(found) < size_bytes:
-            found += self._read(os.pread, size_bytes - len(found), position + len(found))
-        return found
+        content = memoryview(bytearray(size_bytes))
+        self.read_into(position, content)
+        return content
 
     def read_into(self, position: int, buffer: memoryview) -> None:
-        """Fill all of a buffer, so that memory can be used again. As `read_at`; SegmentChanged if the file has become shorter."""
-        filled_bytes = 0
-        while filled_bytes < len(buffer):
-            filled_bytes += self._read(os.preadv, [buffer[filled_bytes:]], position + filled_bytes)
-
-    def _read(self, read: Callable[[int, Wanted, int], Found], wanted: Wanted, position: int) -> Found:
-        """What a call of the system gives; it may be less than wanted."""
+        """Fill all of a buffer, so that memory can be used again. Raises as `read_at`."""
         position += self._start_position
-        try:
-            found = read(self._descriptor, wanted, position)
-        except OSError as error:
-            raise PartitionError(f"{self.name}, at byte {position}: cannot be read: {error.strerror}") from error
-        if not found:
-            listed_bytes = self._start_position + self.size_bytes
-            raise SegmentChanged(
-                f"{self.name}: ends at byte {position} but had {listed_bytes} bytes when it was"
-                " listed; it was truncated or replaced; the next scan lists it again"
-            )
-        return found
+        while len(buffer):
+            try:
+                count = os.preadv(self._descriptor, [buffer], position)
+            except OSError as error:
+                raise PartitionError(f"{self.name}, at byte {position}: cannot be read: {error.strerror}") from error
+            if not count:
+                listed_bytes = self._start_position + self.size_bytes
+                raise SegmentChanged(
+                    f"{self.name}: ends at byte {position} but had {listed_bytes} bytes when it was"
+                    " listed; it was truncated or replaced; the next scan lists it again"
+                )
+            position, buffer = position + count, buffer[count:]
 
 
 class BytesSource:
