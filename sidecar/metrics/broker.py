@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Iterable
+from itertools import chain
 
 from sidecar.clock import Clock
 from sidecar.metrics.declarations import Declarations, Since
@@ -22,50 +23,42 @@ class Backlog:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._waiting: dict[TopicPartition, PartitionStatus | BacklogChanged] = {}
-        self._unknown: set[TopicPartition] = set()
-        self._active_ms: list[int] = []
+        self._known: dict[TopicPartition, PartitionStatus] = {}
         self._is_checked = False
 
     def checked(self, statuses: Iterable[PartitionStatus]) -> None:
         """These are all partitions."""
-        waiting = {status.topic_partition: status for status in statuses}
         with self._lock:
-            self._is_checked, self._waiting = True, {**waiting}
-            self._unknown = {name for name, status in waiting.items() if not status.is_retention_known}
-            deadlines_ms = (status.active_deadline_ms for status in waiting.values())
-            self._active_ms = [deadline_ms for deadline_ms in deadlines_ms if deadline_ms is not None]
+            self._is_checked, self._known = True, {status.topic_partition: status for status in statuses}
 
     def changed(self, backlog: BacklogChanged) -> None:
         with self._lock:
-            self._waiting[backlog.topic_partition] = backlog
-            if not backlog.pending_segments:
-                self._unknown.discard(backlog.topic_partition)
+            if (status := self._known.get(backlog.topic_partition)) is not None:
+                self._known[backlog.topic_partition] = backlog.applied_to(status)
+
+    def _statuses(self) -> list[PartitionStatus]:
+        with self._lock:
+            return list(self._known.values())
 
     def segments(self) -> int:
-        with self._lock:
-            return sum(found.pending_segments for found in self._waiting.values())
+        return sum(status.pending_segments for status in self._statuses())
 
     def oldest_age_s(self) -> float:
         """0 if nothing waits."""
-        with self._lock:
-            oldest_ms = [
-                found.oldest_pending_ms for found in self._waiting.values() if found.oldest_pending_ms is not None
-            ]
+        oldest_ms = [found.oldest_pending_ms for found in self._statuses() if found.oldest_pending_ms is not None]
         return max(0.0, (self._clock.now_ms() - min(oldest_ms)) / 1000) if oldest_ms else 0.0
 
     def at_risk_in_s(self) -> float:
         """+Inf while nothing is at risk, NaN while that is unknown: before the first check, too."""
-        with self._lock:
-            deadlines_ms = [found.deadline_ms for found in self._waiting.values() if found.deadline_ms is not None]
-            first_ms = min((*deadlines_ms, *self._active_ms), default=None)
-            if first_ms is None:
-                return math.nan if self._unknown or not self._is_checked else math.inf
+        found = chain.from_iterable((status.deadline_ms, status.active_deadline_ms) for status in self._statuses())
+        first_ms = min((deadline_ms for deadline_ms in found if deadline_ms is not None), default=None)
+        if first_ms is None:
+            return math.nan if self.unknown() or not self._is_checked else math.inf
         return max(0.0, (first_ms - self._clock.now_ms()) / 1000)
 
     def unknown(self) -> int:
         """Partitions of which it is unknown when the broker deletes what waits."""
-        return len(self._unknown)
+        return sum(status.pending_segments > 0 and not status.is_retention_known for status in self._statuses())
 
 
 class BrokerMetrics:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from sidecar.archive.actions import Action, DeleteRecords, LossReason, Lost
@@ -178,6 +178,17 @@ class BacklogChanged(DomainEvent):
     oldest_pending_ms: int | None
     deadline_ms: int | None
     pinned_deleted_bytes: int
+
+    def applied_to(self, status: PartitionStatus) -> PartitionStatus:
+        """An earlier status of the partition, with what waits now."""
+        return replace(
+            status,
+            pending_segments=self.pending_segments,
+            pending_bytes=self.pending_bytes,
+            oldest_pending_ms=self.oldest_pending_ms,
+            deadline_ms=self.deadline_ms,
+            pinned_deleted_bytes=self.pinned_deleted_bytes,
+        )
 
 
 @dataclass(frozen=True, slots=True)

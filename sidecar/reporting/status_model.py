@@ -199,14 +199,7 @@ class StatusModel:
         status = self._statuses.get(event.topic_partition)
         if status is None:
             return False
-        shortened = replace(
-            status,
-            pending_segments=event.pending_segments,
-            pending_bytes=event.pending_bytes,
-            oldest_pending_ms=event.oldest_pending_ms,
-            deadline_ms=event.deadline_ms,
-            pinned_deleted_bytes=event.pinned_deleted_bytes,
-        )
+        shortened = event.applied_to(status)
         if shortened == status:
             return False
         self._statuses[event.topic_partition] = shortened
