@@ -21,13 +21,7 @@ class SettingsSource:
     def __init__(
         self, file: Path | None, read: Callable[[], LoadedSettings], set_up_logs: Callable[[LoadedSettings], None]
     ) -> None:
-        """Read for the first time. Raises SettingsError.
-
-        Args:
-            file: the settings file, if there is one.
-            read: reads flags, environment and file; raises SettingsError.
-            set_up_logs: makes the logs of this process as settings want them.
-        """
+        """Read for the first time. Raises SettingsError. `read`: of flags, environment and file; raises it, too."""
         self._file = file
         self.read = read
         self.set_up_logs = set_up_logs

@@ -31,9 +31,7 @@ Pattern = Annotated[str, AfterValidator(require_pattern)]
 class TopicFilter:
     """A topic passes if an include pattern matches its whole name and no exclude pattern does.
 
-    Topics that begin with `__` pass only with `internal`, and those of `NEVER` never.
-
-    Raises SettingsError for a pattern that is not a regular expression.
+    Topics that begin with `__` pass only with `internal`, those of `NEVER` never. Raises SettingsError for a wrong pattern.
     """
 
     include: tuple[str, ...] = (".*",)

@@ -94,12 +94,7 @@ def doctor(
     clock: Clock | None = None,
     cleaned: Callable[[str], str] = lambda text: text,
 ) -> Report:
-    """Check everything that archiving with these settings needs. Raises nothing for what it finds.
-
-    Args:
-        timeout_s: for each check.
-        cleaned: takes secrets out of a text.
-    """
+    """Check everything that archiving with these settings needs; see `examine`. Raises nothing for what it finds."""
     clock = clock or SystemClock()
     made: Mapping[Area, Callable[[], Sequence[Check]]] = {
         Area.SETTINGS: lambda: settings_checks(settings),

@@ -74,12 +74,7 @@ class Journal:
     """Attempts that have not ended in a commit. Thread-safe; every change is on disk when the call returns."""
 
     def __init__(self, directory: Path) -> None:
-        """Open or create `<directory>/journal.sqlite`.
-
-        Raises:
-            SettingsError: the directory cannot be written, or another process holds it.
-            StagingFull: its disk is full.
-        """
+        """Open or create `<directory>/journal.sqlite`. Raises SettingsError if it cannot be written or is held, StagingFull."""
         self._guard = threading.Lock()
         self._path = directory / "journal.sqlite"
         with ExitStack() as unless_open:

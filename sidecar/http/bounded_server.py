@@ -53,10 +53,7 @@ class Clients:
         remedy: str,
         turned_away: Callable[[], None] = lambda: None,
     ) -> None:
-        """Args:
-        timeout_s: after so long a client is cut off, whatever it has sent. remedy: for the log, of many clients.
-        turned_away: called for each client that got no answer because the queue was full.
-        """
+        """`timeout_s`: of a client, whatever it has sent. `remedy`: for the log. `turned_away`: called for each one refused."""
         self._served_max = served_max
         self._waiting_max = served_max * WAITING_PER_SERVED
         self.timeout_s = timeout_s

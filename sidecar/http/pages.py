@@ -88,7 +88,7 @@ class Pages:
         *,
         requires_token: bool = True,
     ) -> None:
-        """Raises SettingsError if the token is required and cannot be read now."""
+        """Raises as `Access`."""
         self.health, self.metrics, self.model = health, metrics, model
         self.heartbeat_timeout_s = settings.heartbeat_timeout_s
         self.page = StatusPage(model, health, clock, settings.heartbeat_timeout_s)
@@ -210,10 +210,7 @@ class Access:
     """Compares what clients send with the token of a file, which is read each time: Secrets are rotated in place."""
 
     def __init__(self, token_file: Path | None, *, requires_token: bool = True) -> None:
-        """Args: token_file: None lets everybody in.
-
-        Raises SettingsError if the token is required and cannot be read now, or is too short to be one.
-        """
+        """`token_file`: None lets everybody in. Raises SettingsError if the token is required and cannot be read, or too short."""
         self._token_file = token_file
         self._is_readable = True
         if token_file is not None and requires_token:

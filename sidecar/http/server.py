@@ -38,10 +38,7 @@ class HttpServer(BoundedServer):
         *,
         requires_token: bool = True,
     ) -> None:
-        """Bind and begin to serve.
-
-        Raises SettingsError if `http.bind` is unset or cannot be listened on, or a required token cannot be read.
-        """
+        """Raises SettingsError if `http.bind` is unset or cannot be listened on, or a required token cannot be read."""
         if settings.address is None:
             raise SettingsError("http.bind is null: no address to listen on. Set it, such as 127.0.0.1:9308")
         model = model or StatusModel(clock)

@@ -184,7 +184,7 @@ class HealthReporter:
         self._topics_slip: bool | None = None
 
     def start_failed(self, reason: str) -> None:
-        """The last start failed. It counts until this one waits for something, or the first check is over."""
+        """The last start failed. It counts until this one waits for something, which is shown then, or the first check is over."""
         self._failed("start", START_FAILED, reason)
 
     def no_leadership(self, reason: str) -> None:
@@ -222,7 +222,7 @@ class HealthReporter:
         """Next to a new broker the sidecar may be first; and a disk may be mounted late."""
         self.health.unmet("store", "not checked before the log directories are formatted")
         self._not_usable("log_dirs", error)
-        self._start_waits()
+        self.health.met("start")
         _log.error("log_dirs_not_usable", error=advised(error), next_try_s=next_try_s)
 
     def store_not_usable(self, error: SidecarError, next_try_s: float | None) -> None:
@@ -230,7 +230,7 @@ class HealthReporter:
         self.health.met("log_dirs")
         self._not_usable("store", error)
         if next_try_s is not None:
-            self._start_waits()
+            self.health.met("start")
             remedy = "Correct the keys or permissions" if isinstance(error, StoreDenied) else _BRING_BACK
             effect = _NOTHING_IS_PINNED.format(remedy)
             _log.error("store_not_usable", error=advised(error), effect=effect, next_try_s=next_try_s)
@@ -254,7 +254,7 @@ class HealthReporter:
             return
         self._failed("store", StoreUnavailable.__name__, why)
         if not self._is_store_usable:
-            self._start_waits()
+            self.health.met("start")
         _log.warning(
             "store_not_responding",
             error=why,
@@ -316,10 +316,6 @@ class HealthReporter:
         if self._cleaner_stalled and not was_stalled:
             _log.error("broker_cleaner_stalled", finding=report.line)
             self._status.failed("broker", CLEANER_STALLED, report.line)
-
-    def _start_waits(self) -> None:
-        """What this start waits for is shown; why the last one failed could be over, such as a Secret that was missing."""
-        self.health.met("start")
 
     def _not_usable(self, condition: str, error: SidecarError) -> None:
         self._metrics.failed(type(error).__name__)

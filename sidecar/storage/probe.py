@@ -327,11 +327,9 @@ def probing_store(
 def _refused(
     store: ObjectStore, clock: Clock, questions: int | None, *, single_writer: bool
 ) -> list[tuple[Question, str]]:
-    """Ask once: the questions that got a no, and what was found.
+    """Ask once: the questions that got a no, and what was found. Raises where nothing is known, as `probe_store`.
 
     The probe's objects are removed on every way out, where that is allowed.
-
-    Raises StoreDenied, StoreMissing, StoreUnavailable, OutcomeUnknown or SettingsError: then nothing is known.
     """
     found: list[tuple[Question, str]] = []
     probe = StoreProbe(store, clock)
