@@ -6,10 +6,10 @@ the two disagree nothing is archived. Ids and log start of the directories come 
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import count
 from pathlib import Path
 
 from sidecar.broker.cluster_view import (
@@ -91,10 +91,9 @@ class LiveBrokerFacts:
         self._look: _Look | None = None
         self._state = FactsState(None, Wait.BROKER_NOT_ASKED)
         self._absence = Absence(connection.servers)
-        self._other = 0
+        self._others_asked = count()
         self._topics: tuple[float, frozenset[str]] | None = None
         self._log_dirs_compared_s: float | None = None
-        self._lock = threading.Lock()
 
     def cluster_id(self) -> str:
         """As `meta.properties` says; every refresh is compared with it."""
@@ -208,9 +207,7 @@ class LiveBrokerFacts:
         known = set() if self._look is None else set(self._look.cluster.broker_ids)
         others = sorted(known - {self._broker_id})
         for _ in others[:OTHERS_ASKED_MAX]:
-            with self._lock:
-                self._other += 1
-                node_id = others[self._other % len(others)]
+            node_id = others[next(self._others_asked) % len(others)]
             with suppress(BrokerUnavailable):
                 return describe_topics(self._connection, [topic], node_id, spare=True)
         return describe_topics(self._connection, [topic], self._broker_id)

@@ -22,9 +22,8 @@ from sidecar.errors import SidecarError, StoreUnsafe
 from sidecar.event_log import get_logger
 from sidecar.host import process_store
 from sidecar.host.archive_cache import ArchiveCache
-from sidecar.host.journal import Journal
+from sidecar.host.journal import Journal, archive_state_directory
 from sidecar.host.pinned_files import PinnedFiles
-from sidecar.host.state_directory import archive_state_directory
 from sidecar.logformat.batches import scan_bytes
 from sidecar.metrics import MeteredStore, Metrics
 from sidecar.partition.domain_events import Emit

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from sidecar.errors import SettingsError
-from sidecar.host.journal import Journal
-from sidecar.host.state_directory import archive_state_directory
+from sidecar.host.journal import Journal, archive_state_directory
 from sidecar.storage.opening import open_store
 from sidecar.store_settings import StoreSettings
 from tests.cli.running import in_this_process
