@@ -78,10 +78,18 @@ class SimFacts:
 
     def refresh(self) -> None:
         """See `BrokerFacts`."""
-        if self.is_away or (self.is_asleep and self.known):
+        if self.is_away:
             return
         for partition in self.host.partitions:
-            self.known[partition.topic_partition] = self._facts_of(partition)
+            if not (self.is_asleep and self._may_not_know(partition)):
+                self.known[partition.topic_partition] = self._facts_of(partition)
+
+    def _may_not_know(self, cluster: Partition) -> bool:
+        """Whether the broker may still say what it said last: a log with records of a later leader is that of a follower."""
+        if not self.known:
+            return False
+        found = self.known.get(cluster.topic_partition)
+        return found is None or cluster.replicas[self.host.number].epochs.latest_epoch <= found.leader_epoch
 
     def _facts_of(self, cluster: Partition) -> PartitionFacts:
         number = self.host.number
