@@ -37,7 +37,6 @@ class Comparison:
     differences: tuple[Difference, ...] = ()
 
     def describe(self, at_most: int = 5) -> str:
-        """For people: the first differences."""
         shown = "; ".join(str(difference) for difference in self.differences[:at_most])
         more = len(self.differences) - at_most
         return shown + (f"; and {more} more" if more > 0 else "")

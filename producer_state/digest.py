@@ -112,7 +112,6 @@ class SegmentDigest:
         return self.coverage.cleaned == 0
 
     def only(self, producer_ids: Int64Column) -> SegmentDigest:
-        """The digest cut down to these producers (an int64 column)."""
         return SegmentDigest(self.coverage, self.rows[np.isin(self.rows["producer_id"], producer_ids)])
 
 

@@ -62,7 +62,6 @@ class BatchFacts:
         return BatchFacts(*(column[rows] for column in self.columns()))
 
     def columns(self) -> tuple[npt.NDArray[Any], ...]:
-        """All columns in the order of the fields."""
         return tuple(getattr(self, field.name) for field in fields(self))
 
 
@@ -94,6 +93,5 @@ class BatchProblem(ProducerStateError):
 
 
 def problem_at(facts: BatchFacts, row: int, problem: int, expected_offset: int) -> BatchProblem:
-    """The error for what a kernel found at a row."""
     producer_id, offset = int(facts.producer_id[row]), int(facts.base_offset[row])
     return BatchProblem(problem, producer_id=producer_id, offset=offset, expected_offset=expected_offset)

@@ -74,7 +74,6 @@ def _object_code(library: KernelLibrary) -> bytes:
 
 
 def _module_of(kernel: Kernel) -> Any:
-    """LLVM's code of one kernel, under its symbol."""
     # Not the dispatcher itself: what numba has loaded from its cache it cannot show.
     dispatcher: Any = kernel.compiled
     function = numba.njit(**_OPTIONS)(dispatcher.py_func)

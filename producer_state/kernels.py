@@ -49,7 +49,6 @@ def find(slots: Any, rows: Any, producer_id: Any) -> Any:
 
 @native
 def index_rows(slots: Any, rows: Any, used: int) -> None:
-    """Enter the first `used` rows into empty slots."""
     for row in range(used):
         slot, _ = find(slots, rows, rows[row]["producer_id"])
         slots[slot] = row

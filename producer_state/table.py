@@ -50,11 +50,9 @@ class Expiration:
 
     @property
     def last_expired_ms(self) -> int | None:
-        """The newest timestamp that counts as expired, None if none does."""
         return None if self.window_ms is None else self.now_ms - self.window_ms
 
     def keeps(self, timestamp_ms: int) -> bool:
-        """Whether a producer last heard of at that time is still known."""
         last_expired_ms = self.last_expired_ms
         return last_expired_ms is None or timestamp_ms > last_expired_ms
 
@@ -100,7 +98,6 @@ class ProducerTable:
         return entries_of(self.rows[index : index + 1])[0]
 
     def only(self, producer_ids: Int64Column) -> ProducerTable:
-        """The table cut down to these producers (an int64 column)."""
         return ProducerTable(self.end_offset, self.rows[np.isin(self.rows["producer_id"], producer_ids)])
 
     def in_transaction(self) -> ProducerTable:

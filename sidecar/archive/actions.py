@@ -192,7 +192,6 @@ def action_from_json(found: JsonObject) -> Action:
 
 
 def read_id(found: JsonObject, name: str) -> str:
-    """A 22-character id field."""
     value = found.text(name, 22)
     if not is_id(value):
         found.refuse(name, "a 22-character id")
@@ -200,7 +199,6 @@ def read_id(found: JsonObject, name: str) -> str:
 
 
 def read_optional_id(found: JsonObject, name: str) -> str | None:
-    """The same, or null."""
     return None if found.optional(name, found.text) is None else read_id(found, name)
 
 
@@ -211,5 +209,4 @@ def read_span(found: JsonObject) -> tuple[int, int]:
 
 
 def read_keep_ms(found: JsonObject) -> int:
-    """The field `keep_ms`, 0 where it is not there."""
     return found.optional("keep_ms", found.integer) or 0

@@ -60,7 +60,6 @@ def digest(data: bytes) -> str:
 
 
 def encode_commit(commit: Commit) -> bytes:
-    """Canonical bytes, sealed."""
     inner = canonical(
         {
             "format": FORMAT,

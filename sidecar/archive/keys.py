@@ -152,8 +152,6 @@ def checkpoint_key(number: int) -> ObjectKey:
 
 @dataclass(frozen=True, slots=True)
 class SegmentObject:
-    """What the key of an object below `segments/` says."""
-
     base_offset: int
     segment_id: str
     suffix: str

@@ -77,12 +77,10 @@ class PartitionState:
 
     @property
     def last_commit(self) -> CommitId | None:
-        """The newest commit, None before the first."""
         return None if self.last_sha256 is None else CommitId(self.next_number - 1, self.last_sha256)
 
     @property
     def last_segment(self) -> ArchivedSegment | None:
-        """The live segment with the highest offsets."""
         return self.segments[-1] if self.segments else None
 
     @property
@@ -93,7 +91,6 @@ class PartitionState:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all live objects."""
         return sum(segment.size_bytes for segment in self.segments)
 
     @property
@@ -104,7 +101,6 @@ class PartitionState:
 
 
 def empty_state(lineage: Lineage) -> PartitionState:
-    """The state before the first commit."""
     return PartitionState(lineage, None if lineage.incarnation == NO_TOPIC_ID else lineage.incarnation)
 
 

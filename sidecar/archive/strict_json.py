@@ -40,14 +40,12 @@ class JsonObject:
         self.path = path
 
     def refuse(self, name: str, expected: str) -> NoReturn:
-        """Raise CorruptFile about one field."""
         # Abbreviated while it is made: the whole text of a value may be long, and its nesting deep.
         found = _shown.repr(self._values[name]) if name in self._values else "nothing"
         found = found if len(found) <= 80 else f"{found[:77]}..."
         raise CorruptFile(f"{self.path}{name}: expected {expected}, found {found}", file=self.file)
 
     def names(self) -> list[str]:
-        """The names of its fields."""
         return list(self._values)
 
     def integer(self, name: str, low: int = 0, high: int = INT64_MAX) -> int:
@@ -82,7 +80,6 @@ class JsonObject:
         return value
 
     def checksum(self, name: str) -> int:
-        """A 32-bit checksum: 8 hexadecimal digits."""
         return int(self.hexadecimal(name, 8), 16)
 
     def nested(self, name: str) -> JsonObject:
@@ -106,7 +103,6 @@ class JsonObject:
         return found
 
     def texts(self, name: str) -> dict[str, str]:
-        """An object whose values are all strings."""
         inner = self.nested(name)
         if not all(_is_encodable(key) for key in inner.names()):
             self.refuse(name, "keys that UTF-8 can carry")

@@ -67,7 +67,6 @@ class ArchiveJobs:
         )
 
     def _is_declared(self, one: Compacting) -> bool:
-        """Whether the settings or the topic's config give the strategy that the partition is to be compacted by."""
         rule = self._rule_of(one)
         if rule.policy is None or not rule.is_declared:
             return False

@@ -321,6 +321,5 @@ def _copy(
 
 
 def _first_open(table: ProducerTable, end_offset: int) -> int | None:
-    """The first offset below the end of a transaction that has not ended."""
     offset = table.first_open_transaction_offset()
     return offset if offset is not None and offset < end_offset else None

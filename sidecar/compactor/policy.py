@@ -109,7 +109,6 @@ def assess(
 
 
 def needs_first_batches(policy: CompactionPolicy) -> bool:
-    """Whether `assess` makes use of the first batches' timestamps."""
     return policy.max_compaction_lag_ms < NEVER_MS
 
 

@@ -25,8 +25,6 @@ from sidecar.partition.wait_reason import Wait, WaitReason
 
 
 class Phase(StrEnum):
-    """The state of a task."""
-
     OPENING = "Opening"
     SETTLING = "Settling"
     CHECKING = "Checking"
@@ -113,7 +111,6 @@ class CopyTask:
 
     @property
     def has_segments_left(self) -> bool:
-        """Whether planned segments are not prepared, or not sent."""
         return bool(self.prepared) or self.next_slot < len(self.plan.segments)
 
 
@@ -121,7 +118,6 @@ Step: TypeAlias = tuple[CopyTask, tuple[effects.Effect, ...]]
 
 
 def begin(plan: PartitionPlan, limits: CopyLimits) -> Step:
-    """A task for a plan, and its first effect."""
     task = CopyTask(plan, limits, reason=plan.reason, look_again_ms=plan.look_again_ms, error=plan.error)
     return task, (effects.OpenArchive(),)
 
@@ -341,7 +337,6 @@ def _abandon(
 
 
 def _advance(task: CopyTask, now_s: float, wanted: list[effects.Effect] | None = None) -> Step:
-    """All that may be begun now."""
     wanted = [] if wanted is None else wanted
     for start in (_start_commit, _start_uploads, _start_loss, _start_preparation):
         task, begun = start(task, now_s)

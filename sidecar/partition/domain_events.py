@@ -20,8 +20,6 @@ class DomainEvent:
 
 @dataclass(frozen=True, slots=True)
 class SegmentUploadStarted(DomainEvent):
-    """A segment's objects are being sent."""
-
     segment: SegmentFiles
 
 
@@ -193,8 +191,6 @@ class BacklogChanged(DomainEvent):
 
 @dataclass(frozen=True, slots=True)
 class PartitionChecked(DomainEvent):
-    """A partition's task has ended."""
-
     status: PartitionStatus
 
 

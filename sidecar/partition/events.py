@@ -77,8 +77,6 @@ class UploadFinished(Event):
 
 @dataclass(frozen=True, slots=True)
 class UploadFailed(Event):
-    """An upload has ended without success."""
-
     slot: int
     error: SidecarError
 

@@ -91,5 +91,4 @@ class PartitionFacts:
         return max(self.log_start_offset, self.cluster_start_offset or 0)
 
     def term(self, files: PartitionFiles) -> Term:
-        """The term of these facts in the directory that these files were listed in."""
         return Term(self.leader_epoch, files.directory_id, files.topic_id)

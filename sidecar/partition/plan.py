@@ -63,7 +63,6 @@ class PartitionPlan:
 
     @property
     def term(self) -> Term:
-        """The term that the plan was made in."""
         return self.facts.term(self.files)
 
     @property
@@ -202,5 +201,4 @@ def _rolled_at_the_latest_ms(files: PartitionFiles, now_ms: int, first_seen_ms: 
 
 
 def newest_change_ms(segment: SegmentFiles) -> int:
-    """Latest modification time of the segment's files, in milliseconds."""
     return max(file.mtime_ms for file in segment.files)

@@ -38,7 +38,6 @@ def deletion_deadline_ms(
 
 
 def is_urgent(deadline_ms: int | None, now_ms: int) -> bool:
-    """Whether the deadline is so near that nothing else counts."""
     return deadline_ms is not None and deadline_ms - now_ms < URGENT_MS
 
 

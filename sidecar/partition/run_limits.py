@@ -47,7 +47,5 @@ class RunLimits:
 
 
 class HasLimits(Protocol):
-    """Gives the limits of this process."""
-
     @property
     def policy(self) -> RunLimits: ...

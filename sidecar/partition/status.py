@@ -12,8 +12,6 @@ from sidecar.partition.wait_reason import WaitReason
 
 
 class PartitionCondition(StrEnum):
-    """What a partition is doing, as of the last cycle."""
-
     READY = "ready"
     WAITING = "waiting"
     IDLE = "idle"

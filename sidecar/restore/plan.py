@@ -69,7 +69,6 @@ class SegmentPlan:
 
     @property
     def identity(self) -> str:
-        """Identifies the segment, and its cut."""
         return f"{self.segment.segment_id} {self.kept_from_offset} {self.end_offset} {self.until_timestamp_ms}"
 
     @property

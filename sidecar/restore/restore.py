@@ -302,6 +302,5 @@ def _decided(
 
 
 def _foretell(report: RestoreReport, clock: Clock) -> None:
-    """What retention will delete of it as of now."""
     for outcome in report.outcomes:
         outcome.retention = foretold(outcome.plan, report.policy, clock.now_ms())

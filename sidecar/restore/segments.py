@@ -168,12 +168,10 @@ class PartitionRestore:
 
     @property
     def flattens(self) -> bool:
-        """Whether epochs become 0."""
         return self.decisions.leader_epochs is LeaderEpochMode.FLATTEN
 
     @property
     def drops_producers(self) -> bool:
-        """Whether snapshots become empty."""
         return self.decisions.producer_state is ProducerStateMode.DROP
 
     def begin(self) -> list[SegmentPlan]:

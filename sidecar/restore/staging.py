@@ -220,7 +220,6 @@ class StagedPartition:
         return new_file(self.directory / name, self._owner)
 
     def sizes(self) -> dict[str, int]:
-        """Sizes in bytes of what is there, by name."""
         with translating(self.directory):
             return {path.name: path.stat().st_size for path in self.directory.iterdir()}
 

@@ -110,7 +110,6 @@ def _emit(tools: RecordingPorts, facts: PartitionFacts, said: list[Action]) -> N
 
 
 def writer_of(tools: RecordingPorts, facts: PartitionFacts) -> Writer:
-    """This process, as its commits name it."""
     return Writer(tools.facts.broker_id(), facts.leader_epoch, tools.instance, f"tiered-sidecar {__version__}")
 
 

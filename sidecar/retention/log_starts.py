@@ -89,7 +89,6 @@ class LogStarts:
     unknown: int | None = None
 
     def in_term(self, term: Term, change: Change) -> LogStarts:
-        """What of it holds in a term that has changed so."""
         return replace(self, term=term) if change <= Change.TOPIC_ID else LogStarts(term, unknown=self.unknown)
 
     def seen(
@@ -182,7 +181,6 @@ class LogStarts:
         return replace(self, read=(start_offset, is_ours))
 
     def is_in_ours(self, start_offset: int) -> bool:
-        """Whether `with_read` has found that."""
         return self.read == (start_offset, True)
 
     def with_unknown(self, facts: PartitionFacts, start_offset: int, error: PartitionError, emit: Emit) -> LogStarts:
@@ -203,7 +201,6 @@ class LogStarts:
 
 
 def _rolled_around(files: PartitionFiles, offset: int) -> SegmentFiles | None:
-    """The rolled segment inside which an offset lies."""
     found = files.first_above(offset)
     return found if found is not None and found.base_offset < offset else None
 

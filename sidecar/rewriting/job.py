@@ -246,7 +246,6 @@ class CompactionJob(Generic[SourceT]):
         return sum(file.size_bytes for file in self.files)
 
     def splits(self) -> tuple[Split, ...]:
-        """The pieces of all segments, numbered within this job."""
         found: list[Split] = []
         for index, pieces in enumerate(self.pieces):
             found += [Split(len(found) + at, index, piece.begin, piece.end) for at, piece in enumerate(pieces)]

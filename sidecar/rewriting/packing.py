@@ -121,8 +121,6 @@ def table_slots(size_bytes: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class PlacedJob:
-    """A job within a run, with its splits and its places among those of all jobs."""
-
     job: CompactionJob[CompactionSource]
     splits: tuple[Split, ...]
     places: Places
@@ -162,7 +160,6 @@ def scan_tasks(jobs: Sequence[PlacedJob], verdicts: Sequence[Sequence[SplitVerdi
 
 
 def rewriting_tasks(jobs: Sequence[PlacedJob], cores: int) -> int:
-    """How many tasks rewrite the splits."""
     tasks = _tasks(sum(job.job.size_bytes for job in jobs), cores, REWRITING_BYTES)
     return max(1, min(tasks, sum(len(job.splits) for job in jobs)))
 

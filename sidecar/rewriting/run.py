@@ -65,7 +65,6 @@ class Scanned(Generic[SourceT]):
         return DecidedSplits(segments, self.scans, self.verdicts, self.winner_counts, self.job.rules)
 
     def needs(self) -> tuple[SegmentNeed, ...]:
-        """By segment, what its work files may take."""
         scans = self.scans
         rewritten = {scans[local].split.segment for local in self.decided.endings()}
         half = self.job.rules.segment_bytes / 2

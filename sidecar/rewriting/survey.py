@@ -29,8 +29,6 @@ from sidecar.snapshots.jobs import Forgetting
 
 @dataclass(frozen=True, slots=True)
 class SegmentPieces:
-    """A segment and the pieces it may be split into."""
-
     file: LogFile
     pieces: tuple[Piece, ...]
 
@@ -52,7 +50,6 @@ class Survey:
 
     @property
     def log_end_offset(self) -> int:
-        """Behind the last batch."""
         return self.segments[-1].file.end_offset
 
     def compactable(self, *, include_active: bool) -> int:
@@ -178,7 +175,6 @@ class _Surveying:
         self.completed += ended
 
     def _settle_state(self, end_offset: int) -> None:
-        """Choose and write the snapshot at the end of a segment."""
         self.table = ProducerTable(end_offset, self.table.rows)
         ours = self.table.unexpired(self.forgetting.expiration(self.log_time_ms))
         name = file_name(end_offset, Suffix.SNAPSHOT)

@@ -187,7 +187,6 @@ class LocalParts:
         return bytes_of(self._path(number), size_bytes)
 
     def forget(self, number: int) -> None:
-        """Take a part away."""
         self._path(number).unlink()
 
     def forget_all(self) -> None:

@@ -121,7 +121,6 @@ class DiskPartition:
         return dropped_producers(self.files.directory).below_offset
 
     def snapshot_path(self, offset: int) -> Path:
-        """Where the snapshot at an offset is or would be."""
         return self.files.directory / file_name(offset, Suffix.SNAPSHOT)
 
     def snapshot(self, offset: int) -> tuple[bytes, int]:

@@ -62,7 +62,6 @@ def fold(
 def _read_below(
     engine: TaskEngine, counter: ProgressCounter, topic_partition: TopicPartition, task: SegmentTask
 ) -> DigestedSegment:
-    """One segment below a window, read by the same engine."""
     ((result,),) = engine.run(digest_group, [(task,)])
     counter.done(task.source.size_bytes, f"{topic_partition} {task.base_offset}")
     return result

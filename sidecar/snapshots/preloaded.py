@@ -11,7 +11,6 @@ from sidecar.logformat.bodies.record import Record
 
 
 def warm_up() -> None:
-    """Call every kernel of a digest once."""
     batch = build_batch([Record(0, 0, None, b"")], producer_id=0, producer_epoch=0, base_sequence=0)
     builder = DigestBuilder(0)
     for columns in scan_bytes(batch, base_offset=0):

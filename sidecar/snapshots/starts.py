@@ -23,8 +23,6 @@ TABLES_KEPT: Final = 2
 
 
 class StartKind(StrEnum):
-    """What the state at a start comes from."""
-
     LOG_START = "log start"
     SNAPSHOT = "snapshot"
     WINDOW = "window"
@@ -124,7 +122,6 @@ class TrustedSnapshots:
         return _Kind.SOUND if highest < offset else _Kind.USELESS
 
     def _read(self, offset: int) -> ProducerTable | None:
-        """None if there is none, or it cannot be read."""
         try:
             return ProducerTable.from_snapshot(offset, self._log.snapshot(offset)[0])
         except (CorruptSnapshot, PartitionError):

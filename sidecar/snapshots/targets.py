@@ -121,7 +121,6 @@ def _unmatched_patterns(
 
 
 def _topics_of(partitions: Sequence[PartitionFiles], problems: Sequence[ScanProblem]) -> set[str]:
-    """Topics of which a partition was found, readable or not."""
     named = (problem.topic_partition for problem in problems if problem.topic_partition is not None)
     return {each.topic for each in (*(files.topic_partition for files in partitions), *named)}
 

@@ -51,7 +51,6 @@ def require_user_name() -> None:
 
 
 def _version_of(java: str) -> int | None:
-    """The feature version, None if it is unknown."""
     try:
         done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:

@@ -27,8 +27,6 @@ _ENDING: Final = ".tar.gz"
 
 @dataclass(frozen=True, slots=True)
 class PackedPackages:
-    """What was written."""
-
     path: Path
     size_bytes: int
     distributions: tuple[str, ...]

@@ -51,7 +51,6 @@ class Scratch:
             return self._made[0]
 
     def _make(self) -> tuple[Path, int]:
-        """The directory, and the descriptor of its lock."""
         self.parent.mkdir(parents=True, exist_ok=True)
         sweep(self.parent)
         # Under its own name only when it is locked: else the sweep of another process could take it away.

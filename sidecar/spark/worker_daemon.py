@@ -19,7 +19,6 @@ from sidecar.spark.sealing import keep_keys_here
 
 
 def main() -> None:
-    """Load, freeze, and fork workers until Spark closes our stdin."""
     import pyspark.worker  # noqa: F401  each worker would import it for itself
 
     for name in os.environ.get(PRELOAD_VARIABLE, "").split(","):

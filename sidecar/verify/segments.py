@@ -184,8 +184,6 @@ def _check_indexes(
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One segment of the lineage `root`, to be checked."""
-
     root: str
     segment: ArchivedSegment
 

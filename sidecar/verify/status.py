@@ -57,8 +57,6 @@ class Outage:
 
 @dataclass(frozen=True, slots=True)
 class GenerationBytes:
-    """Live segments of one generation, and the bytes of all their objects."""
-
     generation: int
     segments: int
     bytes: int

@@ -111,7 +111,6 @@ class PartitionVerification:
 
 
 def unread(lineage: Lineage, reason: str, problem: Problem, error: SidecarError) -> PartitionVerification:
-    """The finding about a lineage of which nothing can be said."""
     return PartitionVerification(unreadable_row(lineage, reason, error), (), (problem,), (), 0, None)
 
 
@@ -162,8 +161,6 @@ Found = TypeVar("Found")
 
 @dataclass(frozen=True, slots=True)
 class _Planned:
-    """A lineage whose commits have been read."""
-
     state: PartitionState
     problems: tuple[Problem, ...]
 

@@ -194,7 +194,6 @@ class ArchiveCompactor:
         return copies, sum(sizes[: plan.kept])
 
     def _planned(self, partitions: Sequence[PartitionInWork]) -> list[PartitionInWork]:
-        """Those of which there is something to compact."""
         store = self._store
 
         def plan(found: PartitionInWork) -> None:
