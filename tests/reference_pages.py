@@ -23,10 +23,12 @@ from sidecar.config.model import Settings
 from sidecar.config.paths import Setting, alternatives, section_of, walk
 from sidecar.metrics import Metrics
 from sidecar.metrics.registry import Stage
-from sidecar.partition.copy_task import MEANINGS, TRANSITIONS, Phase
+from sidecar.partition.copy_task import Phase
+from sidecar.partition.effects import Effect
 from sidecar.partition.status import PartitionCondition
 from sidecar.reporting.health_reporter import ALL_CONDITIONS
 from tests.event_page import events_page
+from tests.partition.steps import LEADS_TO, MEANINGS
 
 DOCS = Path(__file__).parents[1] / "docs"
 NOTE = "<!-- Written by `python -m tests.reference_pages`; a test compares. Edit the code, not this page. -->"
@@ -58,11 +60,11 @@ def with_diagram(page: str) -> str:
 def copy_task_diagram() -> str:
     """The states of a copy task, and which event leads from one to another."""
     events: dict[tuple[str, str], list[str]] = {}
-    for row in TRANSITIONS:
-        name = row.event.__name__ if row.effect is None else f"{row.effect.__name__} failed"
-        for phase in row.to:
-            if phase is not row.phase:
-                events.setdefault((row.phase, phase), []).append(name)
+    for (before, what), phases in LEADS_TO.items():
+        name = f"{what.__name__} failed" if issubclass(what, Effect) else what.__name__
+        for phase in phases:
+            if phase is not before:
+                events.setdefault((before, phase), []).append(name)
     lines = ["```mermaid", "stateDiagram-v2", f"    [*] --> {Phase.OPENING}"]
     lines += [f"    {before} --> {after}: {', '.join(names)}" for (before, after), names in events.items()]
     lines += [f"    {Phase.ENDED} --> [*]", "```", "", "| State | Meaning |", "|---|---|"]

@@ -1,7 +1,7 @@
 """The copy task of a partition: its planned segments are prepared, uploaded and committed, in offset order. A pure state machine.
 
-`begin` and `handle` are functions of values: a task and an event give the task behind it and what is to be done. `TRANSITIONS`
-has every step that there is.
+`begin` and `handle` are functions of values: a task and an event give the task behind it and what is to be done. `STEPS` has
+every step that there is. Where each leads is in `docs/explanation/architecture.md`.
 
 Segments are prepared one after the other, because each begins with the producers of the one below. Uploads overlap. Commits keep
 the order of offsets. Segments that were compacted among themselves are a group: all are prepared, then all copies uploaded, then
@@ -10,7 +10,7 @@ one commit adds them. If anything keeps one of them back, all of the group go as
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final, TypeAlias
@@ -33,18 +33,6 @@ class Phase(StrEnum):
     ABANDONING = "Abandoning"
     CLEARING = "Clearing"
     ENDED = "Ended"
-
-
-MEANINGS: Final = {
-    Phase.OPENING: "reads the archive's state",
-    Phase.SETTLING: "aborts or resumes uploads of earlier tasks",
-    Phase.CHECKING: "compares the local log with the archive",
-    Phase.RECORDING_LOSS: "commits which offsets are lost",
-    Phase.ARCHIVING: "uploads segments; commits them in offset order",
-    Phase.ABANDONING: "after an error: aborts uploads, begins no new ones",
-    Phase.CLEARING: "everything is committed: resolves uploads with an unknown outcome",
-    Phase.ENDED: "ended, with or without an error",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +115,7 @@ def handle(task: CopyTask, event: events.Event, now_s: float) -> Step:
     if isinstance(event, events.StopRequested):
         stopping = replace(task, is_stopping=True)
         return _advance(stopping, now_s) if task.phase is Phase.ARCHIVING else (stopping, ())
-    return transition_of(task.phase, event).handler(task, event, now_s)
+    return STEPS[key_of(task.phase, event)](task, event, now_s)
 
 
 def _opened(task: CopyTask, event: events.ArchiveOpened, _now_s: float) -> Step:
@@ -425,73 +413,52 @@ def _finished(task: CopyTask) -> Step:
     return replace(task, phase=Phase.CLEARING), (effects.SettleAttempts(task.left),)
 
 
-@dataclass(frozen=True, slots=True)
-class Transition:
-    """One step. `effect`: whose failure the event is, None where it is none. `to`: the phases that it leads to, in some case each.
+_Handler: TypeAlias = Callable[[CopyTask, Any, float], Step]
 
-    StopRequested may come in any phase: it keeps `Archiving` from beginning anything, and changes no other phase.
-    """
+STEPS: Final[Mapping[tuple[Phase, type[events.Event | effects.Effect]], _Handler]] = {
+    (Phase.OPENING, events.ArchiveOpened): _opened,
+    (Phase.OPENING, effects.OpenArchive): _failed,
+    (Phase.SETTLING, events.AttemptsSettled): _settled,
+    (Phase.SETTLING, effects.SettleAttempts): _failed,
+    (Phase.CHECKING, events.ContinuityShown): _continued,
+    (Phase.CHECKING, effects.CheckContinuity): _failed,
+    (Phase.RECORDING_LOSS, events.LossRecorded): _loss_recorded,
+    (Phase.RECORDING_LOSS, effects.RecordLoss): _failed,
+    (Phase.ARCHIVING, events.GroupFound): _group_found,
+    (Phase.ARCHIVING, events.SegmentPrepared): _prepared,
+    (Phase.ARCHIVING, effects.Prepare): _not_prepared,
+    (Phase.ARCHIVING, events.CopiesTaken): _copies_taken,
+    (Phase.ARCHIVING, effects.TakeCopies): _copies_refused,
+    (Phase.ARCHIVING, effects.FindGroup): _not_asked,
+    (Phase.ARCHIVING, events.NotBegun): _not_begun,
+    (Phase.ARCHIVING, effects.AppendCommit): _not_confirmed,
+    (Phase.ARCHIVING, events.UploadFinished): _uploaded,
+    (Phase.ARCHIVING, events.UploadFailed): _not_uploaded,
+    (Phase.ARCHIVING, events.LeadershipConfirmed): _confirmed,
+    (Phase.ARCHIVING, effects.ConfirmLeadership): _not_confirmed,
+    (Phase.ARCHIVING, events.CommitWon): _won,
+    (Phase.ARCHIVING, events.CommitLost): _lost,
+    (Phase.ARCHIVING, events.CommitRefused): _refused,
+    (Phase.ARCHIVING, events.CommitUnknown): _unknown,
+    (Phase.ABANDONING, events.Abandoned): _abandoned,
+    (Phase.ABANDONING, events.SegmentPrepared): _too_late,
+    (Phase.ABANDONING, effects.Prepare): _too_late,
+    (Phase.ABANDONING, events.GroupFound): _too_late,
+    (Phase.ABANDONING, events.CopiesTaken): _too_late,
+    (Phase.ABANDONING, effects.TakeCopies): _too_late,
+    (Phase.ABANDONING, effects.FindGroup): _too_late,
+    (Phase.ABANDONING, events.NotBegun): _too_late,
+    (Phase.ABANDONING, events.UploadFinished): _ignored,
+    (Phase.ABANDONING, events.UploadFailed): _ignored,
+    (Phase.CLEARING, events.AttemptsSettled): _cleared,
+    (Phase.CLEARING, effects.SettleAttempts): _failed,
+}
+"""By phase, and by event; in the place of StepFailed, the effect that failed.
 
-    phase: Phase
-    event: type[events.Event]
-    effect: type[effects.Effect] | None
-    handler: Callable[[CopyTask, Any, float], Step]
-    to: tuple[Phase, ...]
-
-
-_P: Final = Phase
-
-TRANSITIONS: Final = (
-    Transition(_P.OPENING, events.ArchiveOpened, None, _opened, (_P.SETTLING, _P.ENDED)),
-    Transition(_P.OPENING, events.StepFailed, effects.OpenArchive, _failed, (_P.ENDED,)),
-    Transition(_P.SETTLING, events.AttemptsSettled, None, _settled, (_P.CHECKING, _P.ENDED)),
-    Transition(_P.SETTLING, events.StepFailed, effects.SettleAttempts, _failed, (_P.ENDED,)),
-    Transition(_P.CHECKING, events.ContinuityShown, None, _continued, (_P.RECORDING_LOSS, _P.ARCHIVING, _P.ENDED)),
-    Transition(_P.CHECKING, events.StepFailed, effects.CheckContinuity, _failed, (_P.ENDED,)),
-    Transition(_P.RECORDING_LOSS, events.LossRecorded, None, _loss_recorded, (_P.ARCHIVING, _P.CLEARING, _P.ENDED)),
-    Transition(_P.RECORDING_LOSS, events.StepFailed, effects.RecordLoss, _failed, (_P.ENDED,)),
-    Transition(_P.ARCHIVING, events.GroupFound, None, _group_found, (_P.ARCHIVING, _P.CLEARING, _P.ENDED)),
-    Transition(
-        _P.ARCHIVING, events.SegmentPrepared, None, _prepared, (_P.ARCHIVING, _P.RECORDING_LOSS, _P.CLEARING, _P.ENDED)
-    ),
-    Transition(_P.ARCHIVING, events.StepFailed, effects.Prepare, _not_prepared, (_P.ARCHIVING, _P.ENDED)),
-    Transition(_P.ARCHIVING, events.CopiesTaken, None, _copies_taken, (_P.ARCHIVING, _P.ENDED)),
-    Transition(_P.ARCHIVING, events.StepFailed, effects.TakeCopies, _copies_refused, (_P.ARCHIVING, _P.ENDED)),
-    Transition(_P.ARCHIVING, events.StepFailed, effects.FindGroup, _not_asked, (_P.ARCHIVING, _P.ENDED)),
-    Transition(_P.ARCHIVING, events.NotBegun, None, _not_begun, (_P.ARCHIVING, _P.ENDED)),
-    Transition(_P.ARCHIVING, events.StepFailed, effects.AppendCommit, _not_confirmed, (_P.ABANDONING,)),
-    Transition(_P.ARCHIVING, events.UploadFinished, None, _uploaded, (_P.ARCHIVING,)),
-    Transition(_P.ARCHIVING, events.UploadFailed, None, _not_uploaded, (_P.ARCHIVING, _P.ABANDONING)),
-    Transition(_P.ARCHIVING, events.LeadershipConfirmed, None, _confirmed, (_P.ARCHIVING, _P.ABANDONING)),
-    Transition(_P.ARCHIVING, events.StepFailed, effects.ConfirmLeadership, _not_confirmed, (_P.ABANDONING,)),
-    Transition(
-        _P.ARCHIVING,
-        events.CommitWon,
-        None,
-        _won,
-        (_P.ARCHIVING, _P.RECORDING_LOSS, _P.ABANDONING, _P.CLEARING, _P.ENDED),
-    ),
-    Transition(_P.ARCHIVING, events.CommitLost, None, _lost, (_P.ABANDONING,)),
-    Transition(_P.ARCHIVING, events.CommitRefused, None, _refused, (_P.ABANDONING,)),
-    Transition(_P.ARCHIVING, events.CommitUnknown, None, _unknown, (_P.ABANDONING,)),
-    Transition(_P.ABANDONING, events.Abandoned, None, _abandoned, (_P.ABANDONING, _P.ENDED)),
-    Transition(_P.ABANDONING, events.SegmentPrepared, None, _too_late, (_P.ABANDONING, _P.ENDED)),
-    Transition(_P.ABANDONING, events.StepFailed, effects.Prepare, _too_late, (_P.ABANDONING, _P.ENDED)),
-    Transition(_P.ABANDONING, events.GroupFound, None, _too_late, (_P.ABANDONING, _P.ENDED)),
-    Transition(_P.ABANDONING, events.CopiesTaken, None, _too_late, (_P.ABANDONING, _P.ENDED)),
-    Transition(_P.ABANDONING, events.StepFailed, effects.TakeCopies, _too_late, (_P.ABANDONING, _P.ENDED)),
-    Transition(_P.ABANDONING, events.StepFailed, effects.FindGroup, _too_late, (_P.ABANDONING, _P.ENDED)),
-    Transition(_P.ABANDONING, events.NotBegun, None, _too_late, (_P.ABANDONING, _P.ENDED)),
-    Transition(_P.ABANDONING, events.UploadFinished, None, _ignored, (_P.ABANDONING,)),
-    Transition(_P.ABANDONING, events.UploadFailed, None, _ignored, (_P.ABANDONING,)),
-    Transition(_P.CLEARING, events.AttemptsSettled, None, _cleared, (_P.ENDED,)),
-    Transition(_P.CLEARING, events.StepFailed, effects.SettleAttempts, _failed, (_P.ENDED,)),
-)
-
-_BY_KEY: Final = {(found.phase, found.event, found.effect): found for found in TRANSITIONS}
+StopRequested may come in any phase: it keeps `Archiving` from beginning anything, and changes no other phase.
+"""
 
 
-def transition_of(phase: Phase, event: events.Event) -> Transition:
-    """The step that an event takes in a phase. Raises KeyError where there is none."""
-    effect = type(event.effect) if isinstance(event, events.StepFailed) else None
-    return _BY_KEY[phase, type(event), effect]
+def key_of(phase: Phase, event: events.Event) -> tuple[Phase, type[events.Event | effects.Effect]]:
+    """The key of `STEPS` for an event in a phase."""
+    return phase, type(event.effect if isinstance(event, events.StepFailed) else event)

@@ -28,7 +28,7 @@ from sidecar.model import (
     SnapshotProvenance,
     TopicPartition,
 )
-from sidecar.partition.copy_task import CopyLimits, CopyTask, Phase, Step, begin, handle, transition_of
+from sidecar.partition.copy_task import CopyLimits, CopyTask, Phase, Step, begin, handle, key_of
 from sidecar.partition.effects import (
     Abandon,
     AppendCommit,
@@ -71,6 +71,7 @@ from sidecar.partition.events import (
 from sidecar.partition.facts import PartitionFacts
 from sidecar.partition.plan import PartitionPlan
 from sidecar.partition.wait_reason import OpenTransaction
+from tests.partition.steps import LEADS_TO
 
 PARTITION = TopicPartition("orders", 0)
 DIRECTORY = Path("logs/orders-0")
@@ -166,7 +167,7 @@ class Explored:
     states: int = 0
     steps: int = 0
     ends: Counter[str] = field(default_factory=Counter)
-    transitions: set[tuple[Phase, type[Event], type[Effect] | None, Phase]] = field(default_factory=set)
+    transitions: set[tuple[tuple[Phase, type[Event | Effect]], Phase]] = field(default_factory=set)
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,10 +219,10 @@ def _limits(case: Case) -> CopyLimits:
 def _note_transition(found: Explored, before: Phase, event: Event, after: Phase) -> None:
     if isinstance(event, StopRequested):
         return
-    row = transition_of(before, event)
-    if after not in row.to:
+    key = key_of(before, event)
+    if after not in LEADS_TO[key]:
         raise Broken(f"{before} leads to {after} on {type(event).__name__}, which the table does not have")
-    found.transitions.add((row.phase, row.event, row.effect, after))
+    found.transitions.add((key, after))
 
 
 def _taken(case: Case, step: Step, waiting: tuple[Effect, ...], world: World) -> Node:

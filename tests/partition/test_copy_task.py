@@ -8,10 +8,11 @@ import pytest
 
 from sidecar.errors import PartitionError
 from sidecar.partition import copy_task, effects
-from sidecar.partition.copy_task import MEANINGS, TRANSITIONS, CopyTask, Phase, Step
+from sidecar.partition.copy_task import STEPS, CopyTask, Phase, Step
 from sidecar.partition.effects import Abandon, AppendCommit, DiscardAttempt, Effect, Upload
 from sidecar.partition.events import CommitUnknown
 from tests.partition.exploring import ERRORS, FACTS, Broken, Case, explore
+from tests.partition.steps import LEADS_TO, MEANINGS
 
 CASES = {
     "one segment, every error": Case(1, errors=ERRORS, facts=tuple(FACTS), time_runs_out=True),
@@ -41,8 +42,9 @@ def test_every_order_of_answers_keeps_the_rules(name: str) -> None:
 
 def test_the_table_has_the_transitions_that_happen_and_no_others() -> None:
     taken = set().union(*(explore(case).transitions for case in CASES.values()))
-    assert taken == {(row.phase, row.event, row.effect, phase) for row in TRANSITIONS for phase in row.to}
-    assert set(MEANINGS) == set(Phase) == {row.phase for row in TRANSITIONS} | {Phase.ENDED}
+    assert taken == {(key, phase) for key, phases in LEADS_TO.items() for phase in phases}
+    assert list(LEADS_TO) == list(STEPS)
+    assert set(MEANINGS) == set(Phase) == {phase for phase, _ in STEPS} | {Phase.ENDED}
 
 
 def test_an_attempt_whose_commit_is_unknown_must_not_be_discarded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,5 +131,4 @@ def test_an_answer_that_the_phase_does_not_have_is_an_error() -> None:
 
 
 def _swap(monkeypatch: pytest.MonkeyPatch, event: type[CommitUnknown], handler: object) -> None:
-    key = Phase.ARCHIVING, event, None
-    monkeypatch.setitem(copy_task._BY_KEY, key, replace(copy_task._BY_KEY[key], handler=handler))  # type: ignore[arg-type]
+    monkeypatch.setitem(STEPS, (Phase.ARCHIVING, event), handler)  # type: ignore[arg-type]
