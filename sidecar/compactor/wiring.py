@@ -117,7 +117,7 @@ class BesideUploads:
             self._join_within(wait_s)
 
     def _end(self, reason: str, effect: str) -> None:
-        if self.is_alive():
+        if self.living():
             running_job = "it starts no further commit; a commit in progress may still succeed"
             _log.warning(
                 "compaction_interrupted", reason=reason, drain_s=self.drain_s, running_job=running_job, effect=effect
@@ -129,10 +129,6 @@ class BesideUploads:
         while (living := self.living()) and self.clock.monotonic_s() < until_s:
             self.beat()
             living[0].join(JOIN_S)
-
-    def is_alive(self) -> bool:
-        """Whether a thread is at work still, also one of settings before."""
-        return bool(self.living())
 
     def living(self) -> tuple[threading.Thread, ...]:
         """The threads that are at work still, also those of settings before."""

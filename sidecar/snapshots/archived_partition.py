@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -12,9 +12,6 @@ from producer_state.window import Segment
 from sidecar.archive.bundle import log_size_bytes
 from sidecar.archive.keys import below
 from sidecar.archive.state import PartitionState
-from sidecar.clock import Clock
-from sidecar.commits.commit_log import CommitLog
-from sidecar.commits.lineages import find_all_lineages
 from sidecar.errors import PartitionError
 from sidecar.host import process_store
 from sidecar.logformat.window import ReadAt
@@ -131,18 +128,3 @@ class ArchivedPartition:
             for segment in self.segments
             if segment.base_offset < last_offset
         )
-
-
-def archived_partitions(
-    settings: StoreSettings, clock: Clock, include: Callable[[str], bool]
-) -> tuple[list[ArchivedPartition], list[str]]:
-    """All partitions of an archive whose topic is included, ascending, and what could not be read. Raises StoreError."""
-    store = process_store.store_of(settings)
-    found: list[ArchivedPartition] = []
-    problems: list[str] = []
-    for lineage in find_all_lineages(store, include):
-        try:
-            found += ArchivedPartition.stretches(settings, CommitLog(store, lineage.root, clock).read())
-        except PartitionError as error:
-            problems.append(str(error))
-    return found, problems

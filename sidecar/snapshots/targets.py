@@ -10,14 +10,17 @@ from pathlib import Path
 from typing import Final, Generic, TypeVar
 
 from sidecar.clock import Clock
+from sidecar.commits.commit_log import CommitLog
+from sidecar.commits.lineages import find_all_lineages
 from sidecar.config.topic_filter import TopicFilter
 from sidecar.discovery.partition_directory import named_partition
 from sidecar.discovery.scan import ScanProblem, scan_log_dirs
 from sidecar.errors import PartitionError, SettingsError
+from sidecar.host import process_store
 from sidecar.logformat.names import META_PROPERTIES, Suffix, parse_directory_name, parse_file_name
 from sidecar.model import PartitionFiles
 from sidecar.reporting.advice import advised
-from sidecar.snapshots.archived_partition import ArchivedPartition, archived_partitions
+from sidecar.snapshots.archived_partition import ArchivedPartition
 from sidecar.snapshots.disk_partition import DiskPartition
 from sidecar.snapshots.tasks import PartitionLog
 from sidecar.store_settings import StoreSettings
@@ -99,7 +102,14 @@ def log_dir_targets(
 
 def archive_targets(settings: StoreSettings, clock: Clock, topics: TopicFilter) -> Targets[ArchivedPartition]:
     """The partitions of an archive. Raises StoreError."""
-    found, problems = archived_partitions(settings, clock, replace(topics, internal=True).accepts)
+    store = process_store.store_of(settings)
+    found: list[ArchivedPartition] = []
+    problems: list[str] = []
+    for lineage in find_all_lineages(store, replace(topics, internal=True).accepts):
+        try:
+            found += ArchivedPartition.stretches(settings, CommitLog(store, lineage.root, clock).read())
+        except PartitionError as error:
+            problems.append(str(error))
     seen = {log.topic_partition.topic for log in found}
     return Targets(tuple(found), tuple(problems), warnings=_unmatched_patterns(topics, NO_TOPIC, seen))
 

@@ -136,7 +136,7 @@ def test_a_reload_waits_a_moment_and_no_longer_and_what_runs_commits_nothing_mor
             assert not cut_off.is_set()
         assert time.monotonic() - begun_s < WAIT_S / 4  # noqa: TID251
         assert cut_off.is_set()
-        assert old.is_alive()
+        assert old.living()
         (line,) = logs
         assert (line["event"], line["reason"]) == ("compaction_interrupted", "the settings changed")
         assert "may still succeed" in line["running_job"]
@@ -180,7 +180,7 @@ def test_the_end_waits_for_a_thread_of_settings_before_without_turning_round() -
     with beside(Turns(), stop, earlier=old, beat=lambda: beats.append(True)):
         stop.set()
         timer.start()
-    assert not old.is_alive()
+    assert not old.living()
     assert 0 < len(beats) < 20
 
 
@@ -200,7 +200,7 @@ def test_a_thousand_reloads_keep_no_threads_that_have_ended() -> None:
             earlier=old,
         )
     assert old is not None
-    assert not old.is_alive()
+    assert not old.living()
 
 
 def test_a_fault_of_a_thread_that_a_reload_cut_off_is_handed_to_the_loop() -> None:

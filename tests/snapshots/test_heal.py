@@ -15,7 +15,7 @@ from producer_state.snapshot import read_snapshot
 from sidecar.errors import PartitionError, SettingsError
 from sidecar.host import placing
 from sidecar.host.log_dir_lock import LogDirRefused
-from sidecar.snapshots import healer
+from sidecar.snapshots import heal as healer
 from tests.golden import archive_of, golden, unpack
 from tests.snapshots.log_dirs import (
     healed,

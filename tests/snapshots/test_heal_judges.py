@@ -15,7 +15,7 @@ from producer_state.table import ProducerTable
 from sidecar.errors import PartitionError
 from sidecar.host import placing
 from sidecar.logformat.batches import scan_bytes
-from sidecar.snapshots import healer
+from sidecar.snapshots import heal as healer
 from tests.cli.running import in_this_process
 from tests.snapshots.log_dirs import DAY_MS, NOW_MS, data, healed, log_dir_of, snapshots_in, tree
 

@@ -10,7 +10,7 @@ import pytest
 
 from sidecar.host import placing
 from sidecar.host.log_dir_lock import LogDirLock, LogDirRefused
-from sidecar.snapshots import healer
+from sidecar.snapshots import heal as healer
 from tests.descriptors import open_below
 from tests.snapshots.log_dirs import (
     healed,
