@@ -6,7 +6,7 @@ import re
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Self, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
@@ -181,6 +181,14 @@ class StoreSettings(Section):
     """Repeating of requests."""
     s3: S3Settings = S3Settings()
     """Only for `s3://` URLs."""
+
+    @property
+    def directory(self) -> Path | None:
+        """Where `url` is a directory. Raises RuntimeError for a home directory that is unknown."""
+        parts = urlsplit(self.url)
+        if parts.scheme in {"file", "local"}:
+            return Path(unquote(parts.path))
+        return None if "://" in self.url else Path(self.url).expanduser()
 
     @field_validator("url")
     @classmethod

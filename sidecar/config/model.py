@@ -7,7 +7,6 @@ import re
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Self
-from urllib.parse import unquote, urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
@@ -233,15 +232,12 @@ class Settings(Section):
             ours = {"run.state_dir": self.run.state_path}
             if self.compaction.staging_dir is not None:
                 ours["compaction.staging_dir"] = self.compaction.staging_dir.expanduser()
-            archive = urlsplit(self.store.url)
-            if "://" not in self.store.url:
-                ours["store.url"] = Path(self.store.url).expanduser()
+            if self.store.directory is not None:
+                ours["store.url"] = self.store.directory
         except RuntimeError as error:
             raise ValueError(
                 f"store.url {self.store.url} or run.state_dir {self.run.state_dir}: the home directory for ~ is unknown"
             ) from error
-        if "://" in self.store.url and archive.scheme in {"file", "local"}:
-            ours["store.url"] = Path(unquote(archive.path))
         for name, path in ours.items():
             for log_dir in self.broker.log_dirs:
                 # Unlike Path.resolve, realpath raises nothing for links in a circle and for directories without permission.

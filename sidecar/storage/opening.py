@@ -7,9 +7,8 @@ store's checksums, which `verify` compares.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 from sidecar.clock import Clock, SystemClock
 from sidecar.errors import SettingsError
@@ -49,12 +48,10 @@ def open_store(
         from sidecar.storage.s3.store import S3Store  # botocore is some 25 MB of memory
 
         return S3Store(settings, clock, budget=budget, answers=answers)
-    if parts.scheme in {"file", "local"}:
+    if (directory := settings.directory) is not None:
         if parts.netloc:
             raise SettingsError(f"{settings.url}: a file url has three slashes: file:///directory")
-        return DirectoryStore(Path(unquote(parts.path)), budget)
-    if "://" not in settings.url:
-        return DirectoryStore(Path(settings.url).expanduser(), budget)
+        return DirectoryStore(directory, budget)
     from sidecar.storage.fsspec_store import FsspecStore
 
     return FsspecStore(settings.url, budget)
@@ -70,11 +67,10 @@ _READABLE: Final = (
 
 def open_to_read(settings: StoreSettings) -> ObjectStore:
     """All that lies below `settings.url`, to take single objects of it; writes are refused. Raises SettingsError, StoreError."""
-    url = settings.url
-    if "://" not in url or ("::" not in url and _scheme(url) in {"file", "local"}):
+    if settings.directory is not None and ("::" not in settings.url or "://" not in settings.url):
         return open_existing(settings)
     files, root = _file_system(settings)
-    return _reader(settings, SystemClock(), files, root, url.rstrip("/"))
+    return _reader(settings, SystemClock(), files, root, settings.url.rstrip("/"))
 
 
 def open_archive_to_read(settings: StoreSettings) -> ObjectStore:
