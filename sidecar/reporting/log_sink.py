@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from sidecar.event_log import get_logger
@@ -19,6 +20,21 @@ _LOSS_BELOW_ARCHIVE = (
     "find out why uploads were late, or what deleted files; this log line is the only record of these offsets"
 )
 _MOVED_INTO_A_SEGMENT = "the log start was moved into a segment while this broker led, as only DeleteRecords does"
+
+
+def fan_out(*sinks: events.Emit) -> events.Emit:
+    """One `Emit` for several sinks, which get each event in this order; the log comes last.
+
+    A sink that cannot write (OSError), such as a log whose stderr is closed, keeps the event from no other sink. Nor does it end
+    the work that the event is about.
+    """
+
+    def emit(event: events.DomainEvent) -> None:
+        for sink in sinks:
+            with suppress(OSError):
+                sink(event)
+
+    return emit
 
 
 def log_event(event: events.DomainEvent) -> None:

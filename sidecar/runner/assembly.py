@@ -30,8 +30,7 @@ from sidecar.partition.domain_events import Emit
 from sidecar.partition.plan import Settling
 from sidecar.partition.run_limits import RunLimits
 from sidecar.ports import ObjectStore
-from sidecar.reporting import fan_out
-from sidecar.reporting.log_sink import log_event
+from sidecar.reporting.log_sink import fan_out, log_event
 from sidecar.rewriting.work_files import work_directory
 from sidecar.runner.configured_facts import open_facts
 from sidecar.runner.context import RunContext

@@ -19,8 +19,7 @@ from sidecar.metrics import Metrics
 from sidecar.model import FileIdentity, SegmentFiles, TopicPartition
 from sidecar.partition import domain_events as events
 from sidecar.partition.status import PartitionCondition, PartitionStatus
-from sidecar.reporting import fan_out
-from sidecar.reporting.log_sink import log_event
+from sidecar.reporting.log_sink import fan_out, log_event
 from sidecar.reporting.status_model import StatusModel
 from tests.fakes.manual_clock import ManualClock
 from tests.pipeline.archived import segment as archived_segment
