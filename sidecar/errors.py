@@ -1,36 +1,4 @@
-"""Every error the sidecar raises on purpose.
-
-SidecarError                    exit 1
-├── SettingsError               exit 2   fix the settings or the arguments
-│   └── LogDirsUnformatted               retryable: no log dir names cluster and broker; a new broker formats them
-├── PartitionError              exit 3   this partition stops here, the others go on
-│   ├── CorruptFile                      keep the file; the text has file, byte position, what was expected
-│   ├── RecordRefused                    a record that the topic's rules refuse; nothing is damaged
-│   ├── SegmentChanged                   a file changed or vanished while it was read; checked again later
-│   ├── TooManyOpenFiles                 retryable: the limit of open files is reached
-│   ├── RowsLost                         retryable: an engine lost or doubled rows between the stages of a compaction
-│   ├── CoverageHole                     the next local segment does not continue the archive
-│   ├── LineageUnknown                   another topic, or not a continuation of the archived log
-│   ├── StagingTooSmall                  not compacted: work files of one segment would exceed their bound
-│   └── CommitRefused                    a commit that the rules of the archive forbid; nothing was written
-├── StagingFull                 exit 3   no room for work files
-├── CompactionCutOff            exit 1   the settings changed or the process stops
-├── CompactionCrashed           exit 1   a fault of our own while partitions were compacted
-├── VerificationMismatch        exit 4   what is stored is not what was committed
-├── BrokerUnavailable           exit 1   retryable: the broker does not answer, or not to us
-├── Fenced                      exit 5   another writer with a higher leader epoch owns this partition
-└── StoreError                  exit 6
-    ├── StoreUnavailable                 retryable: no answer, 5xx, throttled
-    ├── OutcomeUnknown                   retryable after reading back: a put may or may not have happened
-    ├── StoreDenied                      credentials or permissions
-    ├── StoreUnsafe                      the store cannot do what the protocol needs
-    │   └── TwoWriters                   two create-only puts of one key were seen to succeed
-    ├── StoreUnsupported                 the store does not offer a function
-    ├── StoreMissing                     no such bucket, no such directory
-    ├── ObjectExists                     a create-only put lost the race
-    ├── ObjectMissing
-    └── ObjectDamaged                    the store's checksum or size differs from what was sent
-"""
+"""Every error the sidecar raises on purpose; docs/reference/exit-codes.md lists them by exit code."""
 
 from __future__ import annotations
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
 PACKAGES = ("sidecar", "producer_state")
-_BRANCH = re.compile(r"^.*[├└]──.*$", re.MULTILINE)
 
 
 def public_docstrings(root: Path) -> Iterator[tuple[Path, int, str]]:
@@ -18,8 +16,7 @@ def public_docstrings(root: Path) -> Iterator[tuple[Path, int, str]]:
             tree = ast.parse(path.read_text(encoding="utf-8"))
             for node in (tree, *_public(tree)):
                 if (text := ast.get_docstring(node)) is not None:
-                    # A drawn tree is no prose. Its lines stay, so that those below keep their numbers.
-                    yield path, node.body[0].lineno, _BRANCH.sub("", text)
+                    yield path, node.body[0].lineno, text
 
 
 def _public(parent: ast.AST) -> Iterator[ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef]:
