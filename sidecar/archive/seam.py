@@ -119,15 +119,13 @@ def judge_seam(archived: PartitionState, local: LocalLog, found_crcs: Mapping[Pr
 def _may_be_rewritten(archived: PartitionState, local: LocalLog, probe: Probe) -> bool:
     """Whether a cleaner explains a batch with another checksum.
 
-    One of another broker does so only where both logs are known to have the same leader epoch there: offset and epoch
-    identify a record, whatever a cleaner has left of its batch (KIP-101).
+    One of another broker does so only where both logs are known to be the same there, whatever a cleaner has left of a batch.
     """
     if local.may_be_cleaned:
         return True
     offset = probe.end_offset - 1 if probe.last else probe.base_offset
     theirs = next((s.leader_epochs for s in archived.segments if s.base_offset <= offset < s.end_offset), ())
-    ours = epoch_at(local.leader_epochs, offset)
-    return local.is_compacted and ours is not None and ours == epoch_at(theirs, offset)
+    return local.is_compacted and _is_same_log(local, offset, epoch_at(theirs, offset))
 
 
 def _contradiction(archived: PartitionState, local: LocalLog) -> str:
@@ -146,9 +144,24 @@ def _contradiction(archived: PartitionState, local: LocalLog) -> str:
         for offset in (segment.end_offset - 1, segment.base_offset):
             theirs = epoch_at(segment.leader_epochs, offset)
             ours = epoch_at(local.leader_epochs, offset) if local.start_offset <= offset < local.end_offset else None
-            if theirs is not None and ours is not None and theirs != ours:
+            if theirs is None or ours is None:
+                continue
+            if (local.may_be_cleaned or local.is_compacted) and _is_same_log(local, offset, theirs):
+                return ""  # The same log up to here: below, a cleaner may have taken what an epoch began with.
+            if theirs != ours:
                 return f"offset {offset} has leader epoch {ours} in the local log and {theirs} in the archive"
     return ""
+
+
+def _is_same_log(local: LocalLog, offset: int, epoch: int | None) -> bool:
+    """Whether the local log is, up to an offset, the log in which this offset has this epoch, whatever a cleaner left of it.
+
+    That is so where it has what this epoch's leader wrote, and no later epoch begins at or below the offset (KIP-101). The epoch
+    itself may begin above: a replica that is fetched after cleaning learns it from the first batch that is left.
+    Source: UnifiedLog.append, Partition.makeLeader.
+    """
+    ours = epoch_at(local.leader_epochs, offset)
+    return ours is not None and epoch is not None and ours <= epoch and epoch in {e.epoch for e in local.leader_epochs}
 
 
 def epoch_at(epochs: tuple[LeaderEpoch, ...], offset: int) -> int | None:

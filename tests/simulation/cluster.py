@@ -262,7 +262,10 @@ class Partition:
     # What else happens to a log.
 
     def move(self, broker: int, number: int) -> None:
-        """A replica goes to another log dir. Source: ReplicaAlterLogDirsThread, LogManager.replaceCurrentWithFutureLog."""
+        """A replica goes to another log dir, and learns leader epochs from the batches that a cleaner has left.
+
+        Source: ReplicaAlterLogDirsThread, LogManager.replaceCurrentWithFutureLog, UnifiedLog.append.
+        """
         old = self.replicas[broker]
         place = replace(old.place, log_dir=log_dir_of(broker, number), device=100 * number + broker)
         if place.log_dir == old.place.log_dir:
@@ -277,7 +280,7 @@ class Partition:
         )
         for batch in old.batches():
             new.append(batch)
-        new.epochs, new.was_cleaned = old.epochs, old.was_cleaned
+        new.was_cleaned = old.was_cleaned
         new.raise_start(old.log_start_offset)
         new.high_watermark = old.high_watermark
         old.delete()
