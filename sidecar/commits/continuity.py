@@ -211,7 +211,7 @@ def judge_local_log(tools: ArchivePorts, files: PartitionFiles, archived: Partit
     first = files.segments[0].base_offset if files.segments else (files.active_base_offset or 0)
     end = files.segments[-1].end_offset if files.segments else first
     epochs, mark = tools.disk.leader_epochs(files), tools.journal.source_of(archived.lineage.root)
-    was_cleaned = tools.disk.was_cleaned(files.log_dir, files.topic_partition)
+    was_cleaned = tools.disk.first_dirty_offset(files.log_dir, files.topic_partition) is not None
     local = LocalLog(
         first,
         end,

@@ -131,7 +131,7 @@ class BrokerMetrics:
         )
         self.accepted_as_compacted = declarations.counter(
             "offsets_accepted_as_compacted_total",
-            "Offsets missing in the log, for which the topic's cleanup.policy is the only explanation. Counted "
+            "Offsets missing in the log that only the topic's cleanup.policy or an earlier cleaning explains. Counted "
             "each time such a segment is prepared.",
         )
         self._last_loss = declarations.gauge(

@@ -122,7 +122,7 @@ class LostOffsetsOnDisk(DomainEvent):
 
 @dataclass(frozen=True, slots=True)
 class OffsetsTakenAsCompacted(DomainEvent):
-    """Only the topic's `cleanup.policy` explains why offsets are missing at the end of a segment."""
+    """Only the topic's `cleanup.policy`, or that a cleaner was there before, explains missing offsets at the end of a segment."""
 
     segment: SegmentFiles
     offsets: tuple[int, int]

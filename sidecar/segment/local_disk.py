@@ -197,12 +197,12 @@ class LocalDisk(BrokerFiles):
     def leader_epochs(self, files: PartitionFiles) -> LeaderEpochs | None:
         return read_file(files.directory / LEADER_EPOCH_CHECKPOINT, read_leader_epochs)
 
-    def was_cleaned(self, log_dir: Path, topic_partition: TopicPartition) -> bool:
-        """See `LogDisk`. Source: LogCleanerManager.updateCheckpoints."""
+    def first_dirty_offset(self, log_dir: Path, topic_partition: TopicPartition) -> int | None:
+        """See `LogDisk`. Source: LogCleanerManager.updateCheckpoints, cleanableOffsets, doneCleaning."""
         try:
-            return topic_partition in (read_file(log_dir / CLEANER_CHECKPOINT, read_offset_checkpoint) or ())
+            return (read_file(log_dir / CLEANER_CHECKPOINT, read_offset_checkpoint) or {}).get(topic_partition)
         except PartitionError:
-            return True  # A healthy partition must not stop over it.
+            return 0  # A healthy partition must not stop over it.
 
     def largest_timestamp_ms(self, segment: SegmentFiles) -> int:
         """See `LogDisk`. Source: LogSegment.largestTimestamp."""

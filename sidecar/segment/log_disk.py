@@ -39,8 +39,11 @@ class LogDisk(OpenFiles, Protocol):
     def leader_epochs(self, files: PartitionFiles) -> LeaderEpochs | None:
         """The partition's `leader-epoch-checkpoint`, None where it does not exist. Raises CorruptFile, PartitionError."""
 
-    def was_cleaned(self, log_dir: Path, topic_partition: TopicPartition) -> bool:
-        """Whether the broker's cleaner was here: offsets may be missing anywhere. True if that is unknown. Raises nothing."""
+    def first_dirty_offset(self, log_dir: Path, topic_partition: TopicPartition) -> int | None:
+        """Up to where the broker's cleaner has been, None if never, by its checkpoint; 0 if that is unknown. Raises nothing.
+
+        Above it, offsets may be missing too: of a restored log it is the start, and what an aborted cleaning did is not noted.
+        """
 
     def dropped_producers(self, directory: Path) -> Dropped:
         """What a restore without producer state has left as a note. Raises nothing."""

@@ -45,22 +45,27 @@ def lost_tail(
 
     They may be all of the segment's. Then its file is empty, or the archive ends where the file does, as it does wherever
     all was archived that had been rolled. A broker rolls no empty segment: only a cleaner leaves one.
-    A log that was compacted by another replica, and fetched from there, has no note of this broker's cleaner: there the
-    batches tell, else the topic's `cleanup.policy`, as far as it is known.
+    Below the first dirty offset this broker's cleaner explains it. A log that another replica compacted, and that was fetched
+    from there, has no such offset; in a restored one it is the log's start. There the batches tell. Else the topic's
+    `cleanup.policy`, as far as it is known, or that there is such an offset at all, explains it, and this is reported.
 
     Raises CoverageHole unless such ranges are to be recorded as lost.
     Source: LogSegment.shouldRoll, LogCleanerManager.updateCheckpoints.
     """
     missing, topic = reading.missing_tail, segment.topic_partition.topic
-    if missing is None or tools.disk.was_cleaned(segment.log_dir, segment.topic_partition):
+    if missing is None:
+        return None
+    first_dirty_offset = tools.disk.first_dirty_offset(segment.log_dir, segment.topic_partition)
+    if first_dirty_offset is not None and missing[1] <= first_dirty_offset:
         return None
     # The whole file would be taken for what a cleaner left: where the archive happens to end changes nothing in that.
     if segment.start_position and tools.disk.is_of_cleaned_file(segment, descriptor):
         return None
     policy = tools.facts.policy(topic)
-    if policy.is_compacted:
-        why = f"cleanup.policy has compact ({policy.origins['cleanup_policy']})"
-        tools.emit(OffsetsTakenAsCompacted(segment, missing, why))
+    if policy.is_compacted or first_dirty_offset is not None:
+        of_policy = f"cleanup.policy has compact ({policy.origins.get('cleanup_policy')})"
+        of_entry = f"the broker's cleaner was here before, though its first dirty offset is {first_dirty_offset}"
+        tools.emit(OffsetsTakenAsCompacted(segment, missing, of_policy if policy.is_compacted else of_entry))
         return None
     if not tools.policy.record_lost:
         raise CoverageHole(

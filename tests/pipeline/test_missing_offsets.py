@@ -176,6 +176,26 @@ def test_a_segment_that_a_cleaner_emptied_is_no_hole(where: str, explained_by: s
     assert (ranges(orders_of(store)), holes(orders_of(store))) == (ORDERS, [])
 
 
+@pytest.mark.parametrize(("cleaned_to", "reported"), [(LOST[1], []), (LOST[1] - 1, [LOST]), (0, [LOST])])
+@pytest.mark.parametrize("policy", ["compact", None, "delete"])
+def test_offsets_above_the_first_dirty_one_are_not_taken_as_cleaned_silently(
+    cleaned_to: int, reported: list[tuple[int, int]], policy: str | None, tmp_path: Path
+) -> None:
+    """Such an entry may still be right: a restored log has its start there. Source: LogCleanerManager.cleanableOffsets."""
+    log_dir, store = copy_partitions(tmp_path, "orders-0"), MemoryStore()
+    policies = [TopicPolicySettings.model_validate({"pattern": "orders", "cleanup_policy": policy})] if policy else []
+    (log_dir / "cleaner-offset-checkpoint").write_text(f"0\n1\norders 0 {cleaned_to}\n")
+    for suffix in ("log", "index", "timeindex"):
+        log_of(log_dir, LOST[0]).with_suffix(f".{suffix}").unlink()
+    with tools_for(log_dir, store, tmp_path / "state") as tools, structlog.testing.capture_logs() as logs:
+        tools = replace(tools, facts=FileBrokerFacts([log_dir], assume_leader=True, policies=policies))
+        assert archive(tools, log_dir).errors == []
+    found = [line for line in logs if line["event"] == "missing_offsets_accepted_as_compacted"]
+    assert [line["offsets"] for line in found] == reported
+    expected = "cleanup.policy has compact" if policy == "compact" else f"first dirty offset is {cleaned_to}"
+    assert all(expected in line["reason"] for line in found)
+
+
 def test_a_segment_that_a_cleaner_emptied_around_the_log_start_has_the_epochs_from_there_on(tmp_path: Path) -> None:
     """After DeleteRecords the checkpoint begins at the log start, and no batch shows the epoch below."""
     log_dir, store = copy_partitions(tmp_path, "orders-0"), MemoryStore()

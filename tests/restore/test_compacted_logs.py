@@ -67,7 +67,7 @@ def test_where_offsets_are_missing_the_cleaner_is_said_to_have_been(
         return
     # The log's start, not its end: nothing is known to be clean by the broker's own rule.
     assert read_offset_checkpoint(path.read_bytes()) == {topic_partition: 0}
-    assert LocalDisk().was_cleaned(log_dir, topic_partition)
+    assert LocalDisk().first_dirty_offset(log_dir, topic_partition) == 0
     (files,) = scan_log_dirs([log_dir], TopicFilter((".*",))).partitions
     assert DiskPartition(files).compacted
     assert {found.name for found in (log_dir / "orders-0").iterdir() if found.suffix == ".note"} == set()

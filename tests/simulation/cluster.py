@@ -280,7 +280,7 @@ class Partition:
         )
         for batch in old.batches():
             new.append(batch)
-        new.was_cleaned = old.was_cleaned
+        new.first_dirty_offset = old.first_dirty_offset
         new.raise_start(old.log_start_offset)
         new.high_watermark = old.high_watermark
         old.delete()

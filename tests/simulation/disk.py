@@ -150,10 +150,12 @@ class SimDisk:
         replica = self._host.replica_in(files.directory)
         return None if replica is None else replica.epochs
 
-    def was_cleaned(self, log_dir: Path, topic_partition: TopicPartition) -> bool:
+    def first_dirty_offset(self, log_dir: Path, topic_partition: TopicPartition) -> int | None:
         """See `LogDisk`."""
-        found = (log for log in self._host.replicas() if log.place.topic_partition == topic_partition)
-        return self._host.is_away(log_dir) or any(log.was_cleaned and log.place.log_dir == log_dir for log in found)
+        if self._host.is_away(log_dir):
+            return 0
+        places = ((log.place.topic_partition, log.place.log_dir, log) for log in self._host.replicas())
+        return next((log.first_dirty_offset for *place, log in places if place == [topic_partition, log_dir]), None)
 
     def dropped_producers(self, directory: Path) -> Dropped:
         """See `LogDisk`."""

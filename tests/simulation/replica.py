@@ -79,8 +79,9 @@ class Replica:
 
     `history`: all batches of the log's line up to its end, also those that are deleted or cleaned. `known_from`: the first
     offset that this replica saw, below which it knows no producers. `inode`: of the directory. `birth`: distinguishes it from an
-    earlier directory with the same inode. `was_cleaned`: by this broker. `swap`: what the cleaner has left of segments that have
-    lost their names already, while it has no name itself. `replaced`: by the inode of a file, that of what the cleaner left of it.
+    earlier directory with the same inode. `first_dirty_offset`: of its broker's cleaner. `swap`: what the cleaner has left of
+    segments that have lost their names already, while it has no name itself. `replaced`: by the inode of a file, that of what the
+    cleaner left of it.
     """
 
     def __init__(
@@ -110,7 +111,7 @@ class Replica:
         self.replaced: dict[int, int] = {}
         self.producers: dict[int, ProducerEntry] = {}
         self.snapshots: dict[int, tuple[ProducerEntry, ...]] = {}
-        self.was_cleaned = False
+        self.first_dirty_offset: int | None = None
         self.swap: LogFile | None = None
         self._files: PartitionFiles | None = None
 
@@ -259,7 +260,7 @@ class Replica:
     def begin_swap(self, files: Sequence[LogFile], batches: list[Batch]) -> None:
         """The cleaner replaces neighbouring segments by one with these batches. Source: LocalLog.replaceSegments."""
         self.swap = LogFile(self._next_inode(), files[0].base_offset, files[-1].written_ms, batches)
-        self.was_cleaned = True
+        self.first_dirty_offset = self.segments[self.segments.index(files[-1]) + 1].base_offset
         for file in files:
             self.replaced[file.inode] = self.swap.inode
             self._remove(file)
