@@ -121,8 +121,15 @@ class CommitLog:
                 damaged checkpoint is passed over. A valid one is not: without its commit the next commits would begin another
                 history.
         """
-        self.passed_over = []
+        return self._read(*self._stored.listed_together())
+
+    def read_checkpointed(self) -> PartitionState | None:
+        """As `read`; None where no checkpoint is listed: that would read what `read_whole_chain` reads."""
         numbers, commits = self._stored.listed_together()
+        return self._read(numbers, commits) if numbers else None
+
+    def _read(self, numbers: Mapping[int, ObjectFacts], commits: Mapping[int, ObjectFacts] | None) -> PartitionState:
+        self.passed_over = []
         self._newest_seen = max(self._newest_seen, *numbers, -1)  # A checkpoint is written after its commit.
         number, state = -1, empty_state(self.lineage)
         for listed in sorted(numbers, reverse=True)[:CHECKPOINTS_TRIED]:

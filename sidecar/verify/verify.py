@@ -308,11 +308,11 @@ def _check_checkpoints(log: CommitLog, state: PartitionState, *, deep: bool) -> 
     """Damaged checkpoints, which readers pass over at a price. Deep also finds one that does not agree with the commits."""
     if deep:
         try:
-            checkpointed = log.read()
+            checkpointed = log.read_checkpointed()
         except CorruptFile as contradiction:
             yield Problem(ProblemKind.COMMIT_LOG, contradiction.file, finding(contradiction))
             return
-        if checkpointed.next_number == state.next_number and checkpointed != state:
+        if checkpointed is not None and checkpointed.next_number == state.next_number and checkpointed != state:
             yield Problem(
                 ProblemKind.CHECKPOINT,
                 state.lineage.root,

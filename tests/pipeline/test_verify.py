@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from sidecar.archive.actions import Add, Purge, Remove
 from sidecar.archive.bundle import assemble_indexes, log_part
 from sidecar.archive.commit import digest
-from sidecar.archive.keys import below, checkpoint_key, commit_key, indexes_key, log_key
+from sidecar.archive.keys import COMMITS, below, checkpoint_key, commit_key, indexes_key, log_key
 from sidecar.archive.state import PartitionState
 from sidecar.archive.strict_json import canonical
 from sidecar.commits.commit_log import CommitLog
@@ -419,6 +419,16 @@ def test_a_deep_check_of_a_larger_log_takes_one_request_for_it(monkeypatch: pyte
     assert verified(store, deep=True).problems == ()
     assert store.calls["stream"] == 1
     assert store.calls["read"] < 5
+
+
+def test_a_deep_check_reads_each_commit_once_where_no_checkpoint_is() -> None:
+    store = example()
+    del store.objects[CHECKPOINT]
+    commits = [key for key in store.objects if key.startswith(below(ROOT, COMMITS))]
+    read: list[str] = []
+    store.before = lambda operation, key: read.append(key) if operation == "read" and key in commits else None
+    assert verified(store, deep=True).is_sound
+    assert sorted(read) == sorted(commits)
 
 
 def test_reads_of_an_object_share_one_request_but_for_those_elsewhere() -> None:
