@@ -18,9 +18,10 @@ import psutil
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction.segments import SPLIT_BYTES
 from sidecar.config import SparkSettings
+from sidecar.discovery.partition_directory import named_partition
 from sidecar.engine_ports import StageEngine
 from sidecar.model import EngineName
-from sidecar.rewriting.directory import compact_directory, compaction_job, named_partition
+from sidecar.rewriting.directory import compact_directory, compaction_job
 from sidecar.rewriting.local_stages import LocalStages
 from sidecar.rewriting.run import rewritten, scanned
 from sidecar.rewriting.survey import survey
