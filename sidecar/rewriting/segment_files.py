@@ -31,11 +31,15 @@ def joined(output: CompactedOutput[CompactionSource], parts: Parts) -> Iterator[
     Raises SegmentChanged if a source has changed, StoreError, PartitionError.
     """
     for piece in output.pieces:
-        if isinstance(piece, RewrittenPiece):
-            yield from parts.pieces(piece.number, piece.size_bytes)
-        else:
-            with piece.opened() as segment:
-                yield from pieces_of(segment)
+        yield from _bytes_of(piece, parts)
+
+
+def _bytes_of(piece: CompactionSource | RewrittenPiece, parts: Parts) -> Iterator[memoryview]:
+    if isinstance(piece, RewrittenPiece):
+        yield from parts.pieces(piece.number, piece.size_bytes)
+    else:
+        with piece.opened() as segment:
+            yield from pieces_of(segment)
 
 
 def write_segment(directory: Path, parts: LocalParts, output: CompactedOutput[LogFile]) -> None:
@@ -59,11 +63,18 @@ def write_segment(directory: Path, parts: LocalParts, output: CompactedOutput[Lo
 
 
 def write_log(log: Path, parts: LocalParts, output: CompactedOutput[LogFile]) -> None:
-    """The `.log` alone, with the last source's time. Its parts are deleted afterwards. Raises StagingFull, SegmentChanged."""
-    write_file(log, joined(output, parts), mtime_ns=output.sources[-1].mtime_ns)
-    for piece in output.pieces:
-        if isinstance(piece, RewrittenPiece):
-            parts.forget(piece.number)
+    """The `.log` alone, with the last source's time. Raises StagingFull, SegmentChanged.
+
+    Each part is deleted once it is joined: the next bytes are written to the memory of its pages.
+    """
+
+    def pieces() -> Iterator[memoryview]:
+        for piece in output.pieces:
+            yield from _bytes_of(piece, parts)
+            if isinstance(piece, RewrittenPiece):
+                parts.forget(piece.number)
+
+    write_file(log, pieces(), mtime_ns=output.sources[-1].mtime_ns)
 
 
 def checked_file(log: Path, output: CompactedOutput[LogFile]) -> CheckedLog:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,10 +12,10 @@ from sidecar.compaction.rules import CompactionRules
 from sidecar.errors import CorruptFile, SegmentChanged
 from sidecar.logformat.bodies.building import build_batch
 from sidecar.logformat.bodies.record import Record
-from sidecar.rewriting.job import CompactedOutput, RewrittenPiece
+from sidecar.rewriting.job import CompactedOutput, LogFile, RewrittenPiece
 from sidecar.rewriting.local_stages import LocalStages
 from sidecar.rewriting.run import required, rewritten, scanned
-from sidecar.rewriting.segment_files import checked_log, joined
+from sidecar.rewriting.segment_files import checked_log, joined, write_log
 from sidecar.rewriting.work_files import LocalParts
 from tests.compaction.engine import Source, job_of, reader
 from tests.compaction.reference.values import ReferenceSegment
@@ -88,3 +89,21 @@ def test_a_doubled_part_is_found_though_the_size_was_added_up_with_it(tmp_path: 
     log = b"".join(map(bytes, joined(replace(output, pieces=(first, second, second)), LocalParts(tmp_path))))
     with pytest.raises(CorruptFile, match="expected at least 4"):
         checked_log(reader(log), len(log), replace(output, size_bytes=len(log)), "out")
+
+
+def test_each_part_is_deleted_before_the_next_is_joined(tmp_path: Path) -> None:
+    """The copy then needs no more room, in memory and on the disk, than the log and one part."""
+    output, log = rewritten_in(tmp_path)
+    waiting: list[int] = []
+
+    class Counted(LocalParts):
+        def pieces(self, number: int, size_bytes: int) -> Iterator[memoryview]:
+            waiting.append(len(list(self.directory.glob("*.part"))))
+            return super().pieces(number, size_bytes)
+
+    source = LogFile(tmp_path / "source.log", 0, 4, len(SEGMENT.log), mtime_ns=5_000_000)
+    of_file = CompactedOutput((source,), output.pieces, False, len(log), output.crc32c, output.counts, ())
+    write_log(tmp_path / "out.log", Counted(tmp_path), of_file)
+    assert (tmp_path / "out.log").read_bytes() == log
+    assert waiting == [2, 1]
+    assert not list(tmp_path.glob("*.part"))
