@@ -143,9 +143,9 @@ def _hole_error(files: PartitionFiles, hole: tuple[int, int]) -> CoverageHole:
 def _boundary_error(files: PartitionFiles, first: SegmentFiles, archived_end_offset: int) -> LineageUnknown:
     return LineageUnknown(
         f"{files.topic_partition}: the archive ends at offset {archived_end_offset}, inside local segment {first}, "
-        "and no batch of format v2 begins there (formats before v2, or a compacted log). Make the broker the "
-        "leader whose segments were archived before. Or set store.url to another prefix, to archive this log from "
-        "its own beginning"
+        "and no batch is known to begin there (a compacted log, or compressed messages of a format before v2). Make "
+        "the broker the leader whose segments were archived before. Or set store.url to another prefix, to archive "
+        "this log from its own beginning"
     )
 
 

@@ -172,8 +172,8 @@ class LocalDisk(BrokerFiles):
             rows = np.flatnonzero(columns.last_offset >= base_offset)
             if rows.size:
                 first = rows[0]
-                # Of the formats before v2 the first offset of a compressed batch is not known here.
-                if columns.base_offset[first] >= base_offset and columns.magic[first] >= 2:
+                # Without a record count it is a compressed set of a format before v2: its first offset is not known here.
+                if columns.base_offset[first] >= base_offset and columns.record_count[first] >= 0:
                     position = int(columns.position[first])
                 break
         else:

@@ -67,7 +67,7 @@ class LogDisk(OpenFiles, Protocol):
         """The leader epoch of the last batch that begins below an offset; -1 in old formats, None for no batch."""
 
     def cut(self, segment: SegmentFiles, base_offset: int, descriptor: int) -> SegmentFiles | None:
-        """The part of a segment from an offset on, None if that offset lies inside a batch or below one of an old format.
+        """The part of a segment from an offset on, None if none is known to begin there.
 
         `descriptor`: of its `.log`, which retention may have taken.
         """
