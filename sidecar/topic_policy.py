@@ -42,6 +42,7 @@ class TopicPolicy:
     retention_ms: int | None = None
     retention_bytes: int | None = None
     remote_storage_enable: bool | None = None
+    remote_log_copy_disable: bool | None = None
     local_retention_ms: int | None = None
     local_retention_bytes: int | None = None
     delete_retention_ms: int | None = None
@@ -63,6 +64,14 @@ class TopicPolicy:
         return self.cleanup_policy is not None and "compact" in self.cleanup_policy
 
     @property
+    def is_tiered(self) -> bool:
+        """Whether the broker deletes a local segment only once remote storage has a copy of it.
+
+        Source: UnifiedLog.remoteLogEnabledAndRemoteCopyEnabled.
+        """
+        return bool(self.remote_storage_enable) and not self.remote_log_copy_disable
+
+    @property
     def local_limit_ms(self) -> int | None:
         """How old a segment on the broker's disk may become before it is deleted, None for ever or if it is not known."""
         return self._limit(self.retention_ms, self.local_retention_ms)
@@ -75,7 +84,7 @@ class TopicPolicy:
     @property
     def is_retention_known(self) -> bool:
         """Whether it is known when the broker deletes segments, or that it never does."""
-        if self.cleanup_policy is not None and "delete" not in self.cleanup_policy:
+        if not self._may_delete:
             return True
         limits = (self.retention_ms, self.retention_bytes, self.local_limit_ms, self.local_limit_bytes)
         return any(limit is not None for limit in limits)
@@ -85,8 +94,14 @@ class TopicPolicy:
         """Whether it is known that the broker's retention never deletes a segment."""
         return self.is_retention_known and self.local_limit_ms is None and self.local_limit_bytes is None
 
+    @property
+    def _may_delete(self) -> bool:
+        """Whether the limits count, as far as it is known. Source: UnifiedLog.deleteOldSegments."""
+        policy = self.cleanup_policy
+        return policy is None or "delete" in policy or (not policy and self.is_tiered)
+
     def _limit(self, whole: int | None, local: int | None) -> int | None:
-        if self.cleanup_policy is not None and "delete" not in self.cleanup_policy:
+        if not self._may_delete:
             return None
-        limit = local if self.remote_storage_enable and local not in (None, -2) else whole
+        limit = local if self.is_tiered and local not in (None, -2) else whole
         return None if limit is None or limit < 0 else limit

@@ -39,6 +39,7 @@ TOPIC_CONFIGS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "retention_ms": ("retention.ms", int),
     "retention_bytes": ("retention.bytes", int),
     "remote_storage_enable": ("remote.storage.enable", _flag),
+    "remote_log_copy_disable": ("remote.log.copy.disable", _flag),
     "local_retention_ms": ("local.retention.ms", int),
     "local_retention_bytes": ("local.retention.bytes", int),
     "delete_retention_ms": ("delete.retention.ms", int),

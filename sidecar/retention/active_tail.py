@@ -92,7 +92,7 @@ class ActiveTail:
         """
         active, base_offset = files.active_log, files.active_base_offset
         policy = self._facts.policy(files.topic_partition.topic)
-        if active is None or base_offset is None or not active.size_bytes or policy.remote_storage_enable:
+        if active is None or base_offset is None or not active.size_bytes or policy.is_tiered:
             return None
         # Replicas roll at other offsets: another leader's segments may have had it all.
         end_offset = math.inf if stable_end_offset is None else stable_end_offset

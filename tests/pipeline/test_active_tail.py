@@ -116,6 +116,7 @@ def test_an_idle_active_segment_is_deleted_when_its_newest_record_is_too_old(ret
         ),  # by size a log keeps what exceeds the limit by less than itself
         (TopicPolicy(retention_ms=-1, retention_bytes=0), True),
         (TopicPolicy(retention_ms=DAY_MS, remote_storage_enable=True), False),  # not before it is uploaded
+        (TopicPolicy(retention_ms=DAY_MS, remote_storage_enable=True, remote_log_copy_disable=True), True),
         (TopicPolicy(retention_ms=DAY_MS, remote_storage_enable=False), True),
     ],
 )
