@@ -42,3 +42,16 @@ def test_pins_outlive_an_answer_that_names_no_other_leader(refused: WaitReason, 
         facts.refused = None
         archiver.see(listed(log_dir), facts.partition(files))
         assert held_names(tools)[:2] == [0, 140]
+
+
+def test_pins_outlive_a_log_dir_that_is_away_while_the_leader_is_not_asked_for(tmp_path: Path) -> None:
+    """Leaders are asked for of the partitions that were found. What a task still has in hand may not be one of them then."""
+    log_dir = copy_partitions(tmp_path, "orders-0")
+    with tools_for(log_dir, MemoryStore(), tmp_path / "state") as tools:
+        facts = Refusing(FileBrokerFacts([log_dir], assume_leader=True), cluster_start_offset=0, epoch=7)
+        tools = replace(tools, facts=facts)
+        archiver, files = planned_and_held(tools, log_dir)
+        held = held_names(tools)
+        facts.refused = LeaderUnknown("no such partition")
+        assert archiver.rests(files, is_listed=False)
+        assert held_names(tools) == held != []
