@@ -49,7 +49,7 @@ def open_store(
 
         return S3Store(settings, clock, budget=budget, answers=answers)
     if (directory := settings.directory) is not None:
-        if parts.netloc:
+        if parts.scheme and parts.netloc:
             raise SettingsError(f"{settings.url}: a file url has three slashes: file:///directory")
         return DirectoryStore(directory, budget)
     from sidecar.storage.fsspec_store import FsspecStore

@@ -25,8 +25,7 @@ from sidecar.partition.domain_events import DomainEvent
 from sidecar.partition.plan import Settling
 from sidecar.partition.run_limits import RunLimits
 from sidecar.ports import ObjectStore
-from sidecar.reporting import fan_out
-from sidecar.reporting.log_sink import log_event
+from sidecar.reporting.log_sink import fan_out, log_event
 from sidecar.reporting.status_model import StatusModel
 from sidecar.runner.archive_loop import ArchiveLoop
 from sidecar.runner.checks import CycleReport
