@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from operator import attrgetter
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
@@ -74,10 +75,7 @@ class Setting:
 
 
 def value_at(settings: Settings, path: str) -> Any:
-    value: Any = settings
-    for name in path.split("."):
-        value = getattr(value, name)
-    return value
+    return attrgetter(path)(settings)
 
 
 def alternatives(annotation: Any) -> tuple[Any, ...]:
