@@ -52,17 +52,6 @@ def find_defects(spans: Iterable[tuple[int, int]], start_offset: int, end_offset
     return tuple(defects)
 
 
-def joined_spans(spans: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """Spans `[base, end)`, in any order, as few ascending ones: those that meet are one."""
-    joined: list[tuple[int, int]] = []
-    for base, end in sorted(spans):
-        if joined and base <= joined[-1][1]:
-            joined[-1] = joined[-1][0], max(end, joined[-1][1])
-        else:
-            joined.append((base, end))
-    return tuple(joined)
-
-
 def without(holes: Iterable[Hole], base_offset: int, end_offset: int) -> tuple[Hole, ...]:
     """The gaps, less the offsets `[base_offset, end_offset)`."""
     rest = []
