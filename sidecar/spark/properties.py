@@ -70,10 +70,6 @@ _ALWAYS: Final = {
     "spark.shuffle.spill.compress": "false",
     # Jobs of several threads run side by side: uploads wait for short ones, and a compaction of the archive may take hours.
     "spark.scheduler.mode": "FAIR",
-    # Hive's classes would only be loaded.
-    "spark.sql.catalogImplementation": "in-memory",
-    # Rows are few and large.
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "64",
 }
 
 _CLUSTER: Final = {
