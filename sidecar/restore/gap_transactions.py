@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from producer_state.snapshot import ProducerEntry, read_snapshot
+from producer_state.snapshot import ProducerEntry, read_rows
 from producer_state.table import ProducerTable
 from producer_state.wire import ProducerStateError
 from sidecar.errors import PartitionError
@@ -56,7 +56,7 @@ def ended_in_hole(
         snapshot_above: the state at the end of the segment behind the gap.
         transaction_indexes_above: of that segment, and of those that follow; read only where they are needed.
     """
-    waiting = {entry.producer_id: entry for _, entry in _open(below.in_transaction().entries())}
+    waiting = {entry.producer_id: entry for entry in below.in_transaction().entries()}
     if not waiting:
         return ()
     due: dict[int, int] = {}
@@ -94,18 +94,12 @@ def carried_over(below: ProducerTable, ended: Iterable[ProducerEntry], end_offse
 
 def _begun(snapshot: bytes, transaction_indexes: Iterable[bytes]) -> Iterator[tuple[int, int]]:
     """Producers and first offsets of transactions, of those that are open in a snapshot, and of those in indexes."""
-    for first_offset, entry in _open(read_snapshot(snapshot)):
-        yield entry.producer_id, first_offset
+    rows = read_rows(snapshot)
+    rows = rows[rows["current_txn_first_offset"] >= 0]
+    yield from zip(rows["producer_id"].tolist(), rows["current_txn_first_offset"].tolist(), strict=True)
     for content in transaction_indexes:
         index = read_transaction_index(content)
         yield from zip(index.producer_id.tolist(), index.first_offset.tolist(), strict=True)
-
-
-def _open(entries: Iterable[ProducerEntry]) -> Iterator[tuple[int, ProducerEntry]]:
-    """With the first offset of the transaction."""
-    for entry in entries:
-        if entry.current_txn_first_offset is not None:
-            yield entry.current_txn_first_offset, entry
 
 
 def archived_state(store: ObjectStore, root: str, segment: ArchivedSegment) -> ProducerTable:
