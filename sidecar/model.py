@@ -125,7 +125,7 @@ class SegmentFiles:
 class PartitionFiles:
     """One partition directory as listed: its rolled segments in ascending order, and its other files.
 
-    `snapshot_offsets` names every `<offset>.snapshot` present. `unstable` is set while `.swap` or `.cleaned` files exist.
+    `snapshot_offsets` names every `<offset>.snapshot` present. `unstable` is set while `.swap` files exist.
     `topic_id` is the 22-character id of `partition.metadata`, None where that file does not exist.
     `directory_id`: device and inode of the directory: a re-created topic gets another directory, but
     perhaps the inode number of the old one.

@@ -18,7 +18,7 @@ from sidecar.logformat.names import (
     PARTITION_METADATA,
     DirectoryState,
     Suffix,
-    is_in_flight,
+    is_swap,
     parse_directory_name,
     parse_file_name,
 )
@@ -32,7 +32,7 @@ LIST_EVERY_S: Final = 300.0
 
 @dataclass(frozen=True, slots=True)
 class _Listing:
-    """Entries by suffix and offset. `unstable`: a compaction is under way, or files came and went while listing."""
+    """Entries by suffix and offset. `unstable`: segments are being replaced, or files came and went while listing."""
 
     files: Mapping[Suffix, Mapping[int, os.DirEntry[str]]] = field(default_factory=dict)
     has_metadata: bool = False
@@ -124,7 +124,7 @@ def _list(directory: Path) -> _Listing:
             elif entry.name == PARTITION_METADATA:
                 has_metadata = True
             else:
-                unstable = unstable or is_in_flight(entry.name)
+                unstable = unstable or is_swap(entry.name)
     return _Listing(files, has_metadata, unstable)
 
 

@@ -28,7 +28,7 @@ MAX_PARTITION = 2**31 - 1
 MAX_TOPIC_CHARACTERS = 249
 
 _FILE = re.compile(r"([0-9]{20})\.(log|index|timeindex|txnindex|snapshot)")
-_IN_FLIGHT = re.compile(r"[0-9]{20}\.(?:log|index|timeindex|txnindex)\.(?:swap|cleaned)")
+_SWAP = re.compile(r"[0-9]{20}\.(?:log|index|timeindex|txnindex)\.swap")
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]+")
 _PARTITION = re.compile(r"0|[1-9][0-9]{0,9}")
 _RENAMED = re.compile(r"(.+)\.[0-9a-f]{32}-(delete|stray|future)")
@@ -89,9 +89,12 @@ def parse_file_name(name: str) -> OffsetFileName | None:
     return None if offset > MAX_OFFSET else OffsetFileName(offset, _SUFFIXES[suffix])
 
 
-def is_in_flight(name: str) -> bool:
-    """Whether the file belongs to a compaction or split that has not ended: `.swap` or `.cleaned`."""
-    return _IN_FLIGHT.fullmatch(name) is not None
+def is_swap(name: str) -> bool:
+    """Whether the file is about to replace segments, after a compaction or split.
+
+    While it is written it is `.cleaned`: the segments are what they were. Source: LocalLog.replaceSegments.
+    """
+    return _SWAP.fullmatch(name) is not None
 
 
 def directory_name(topic_partition: TopicPartition) -> str:

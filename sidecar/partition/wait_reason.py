@@ -23,7 +23,7 @@ class Wait(Enum):
     )
     BROKER_NOT_ASKED = "the broker has not responded yet"
     CLEANER_RUNNING = (
-        "a compaction or split is in progress (.cleaned or .swap files). If the broker's cleaner is idle, one that failed "
+        "a compaction or split is replacing segments (.swap files). If the broker's cleaner is idle, one that failed "
         "left these files, and a restart of the broker removes or completes them"
     )
     NOT_ADMITTED = "the upload queue is full; it continues when the queue has room"

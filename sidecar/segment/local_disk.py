@@ -200,8 +200,11 @@ class LocalDisk(BrokerFiles):
     def first_dirty_offset(self, log_dir: Path, topic_partition: TopicPartition) -> int | None:
         """See `LogDisk`. Source: LogCleanerManager.updateCheckpoints, cleanableOffsets, doneCleaning."""
         try:
-            return (read_file(log_dir / CLEANER_CHECKPOINT, read_offset_checkpoint) or {}).get(topic_partition)
-        except PartitionError:
+            noted = (read_file(log_dir / CLEANER_CHECKPOINT, read_offset_checkpoint) or {}).get(topic_partition)
+            # Its first cleaning may have replaced segments, and is noted when it ends.
+            is_begun = noted is None and any((log_dir / str(topic_partition)).glob("*.cleaned"))
+            return 0 if is_begun else noted
+        except (PartitionError, OSError):
             return 0  # A healthy partition must not stop over it.
 
     def largest_timestamp_ms(self, segment: SegmentFiles) -> int:

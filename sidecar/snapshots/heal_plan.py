@@ -145,7 +145,7 @@ def plan_healing(
     """
     if log.files.unstable:
         raise PartitionError(
-            f"{log.place}: a compaction was interrupted here (.swap or .cleaned files); start the broker, which "
+            f"{log.place}: a compaction was interrupted here (.swap files); start the broker, which "
             "completes it, stop the broker cleanly, and run again"
         )
     lowest = max(log.first_offset, log_start_offset or 0)

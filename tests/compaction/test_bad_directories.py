@@ -224,7 +224,7 @@ def test_directories_that_are_none(tmp_path: Path) -> None:
         with pytest.raises(SettingsError):
             compacted(tmp_path / name, None, RULES)
     source = directory_of(tmp_path, [[one(0, b"a")], [one(1, b"a")]])
-    (source / f"{0:020d}.log.cleaned").touch()
+    (source / f"{0:020d}.log.swap").touch()
     with pytest.raises(SegmentChanged, match="in progress"):
         compacted(source, None, RULES)
 

@@ -10,8 +10,8 @@ from sidecar.logformat.names import (
     Suffix,
     directory_name,
     file_name,
-    is_in_flight,
     is_internal_topic,
+    is_swap,
     parse_directory_name,
     parse_file_name,
 )
@@ -54,12 +54,13 @@ def test_other_files_are_no_segment_files(name: str) -> None:
     assert parse_file_name(name) is None
 
 
-def test_files_of_a_running_compaction_are_recognised() -> None:
-    assert is_in_flight("00000000000000000007.log.swap")
-    assert is_in_flight("00000000000000000007.timeindex.cleaned")
-    assert not is_in_flight("00000000000000000007.log.deleted")
-    assert not is_in_flight("00000000000000000007.log")
-    assert not is_in_flight("notes.swap")
+def test_files_that_replace_segments_are_recognised() -> None:
+    assert is_swap("00000000000000000007.log.swap")
+    assert is_swap("00000000000000000007.timeindex.swap")
+    assert not is_swap("00000000000000000007.timeindex.cleaned")
+    assert not is_swap("00000000000000000007.log.deleted")
+    assert not is_swap("00000000000000000007.log")
+    assert not is_swap("notes.swap")
 
 
 @pytest.mark.parametrize(
