@@ -75,10 +75,6 @@ def remove_if_empty(directory: Path) -> None:
 
 _log = get_logger(__name__)
 
-AT_RISK_SHARE: Final = 0.5
-"""A segment that has used up this share of the time for which the broker keeps it waits for nothing any more."""
-
-
 _Name: TypeAlias = tuple[FileIdentity, int, int]
 """What a rolled segment is known by: its file as it was listed, its base and its end. What another broker has archived of it since
 cuts it: a copy of all of it must not be committed for the rest."""
@@ -119,12 +115,15 @@ class _Held:
 
 @dataclass(frozen=True, slots=True)
 class _Situation:
-    """What decides whether a partition's segments wait. `refusal`: see `strategy_refusal`; the others: see `hold_back`."""
+    """What decides whether a partition's segments wait. `refusal`: see `strategy_refusal`; the others: see `hold_back`.
+
+    `at_risk_end_offset`: what ends at or below it the broker deletes soon.
+    """
 
     rule: TopicRule
     refusal: str
     start_offset: int
-    local_limit_ms: int | None
+    at_risk_end_offset: int
 
 
 @dataclass(slots=True)
@@ -149,7 +148,7 @@ class BeforeUpload:
         self,
         plan: PartitionPlan,
         known: Callable[[], KnownState],
-        local_limit_ms: int | None = None,
+        deadline_of: Callable[[SegmentFiles], int | None],
         *,
         start_offset: int = 0,
         newest: Callable[[], StrategyInUse | None] = lambda: None,
@@ -158,7 +157,7 @@ class BeforeUpload:
 
         Args:
             known: gives the producers at the base of the plan's first segment. May raise SidecarError.
-            local_limit_ms: how long the broker keeps a segment, None if it is not known.
+            deadline_of: gives when the broker deletes a segment, by time or by size; None for never, or if it is not known.
             start_offset: see `effective_log_start`. A segment that begins below goes as it is, and takes part in no decision.
             newest: gives the strategy of the archive's newest compaction. May raise SidecarError.
         """
@@ -172,7 +171,8 @@ class BeforeUpload:
             return plan
         ready = 0
         strategy = newest() if policy is not None else None
-        now = _Situation(rule, strategy_refusal(rule, strategy), start_offset, local_limit_ms)
+        at_risk_end_offset, until_risk_ms = self._at_risk(plan.segments, deadline_of)
+        now = _Situation(rule, strategy_refusal(rule, strategy), start_offset, at_risk_end_offset)
         with self._lock:
             self._keep_only(plan, now)
             while ready < len(plan.segments) and self._may_go(plan.segments[ready], now):
@@ -194,7 +194,7 @@ class BeforeUpload:
                     self._groups[topic_partition] = group
                 waits_ms = [self._left_ms(held) for held in self._held.get(topic_partition, {}).values()]
             reason = AwaitingCompaction(base_offset, is_next=True, rule_unknown=str(rule.unknown or ""))
-            look_again_ms = max(1, min(waits_ms, default=1))
+            look_again_ms = max(1, min((until_risk_ms, *waits_ms)))
         return replace(
             plan,
             segments=plan.segments[:ready],
@@ -268,8 +268,7 @@ class BeforeUpload:
             return RawReason.PARTLY_ARCHIVED
         if segment.base_offset < now.start_offset:
             return RawReason.RECORDS_DELETED
-        age_ms = self.clock.now_ms() - newest_change_ms(segment)
-        if now.local_limit_ms is not None and age_ms > AT_RISK_SHARE * now.local_limit_ms:
+        if segment.end_offset <= now.at_risk_end_offset:
             return RawReason.RETENTION_NEAR
         if segment.size_bytes > self.settings.max_job_bytes:
             return RawReason.TOO_LARGE
@@ -277,6 +276,24 @@ class BeforeUpload:
         if unknown and (not unknown.is_awaited or is_over):
             return RawReason.RULE_UNKNOWN
         return RawReason.DELAY_OVER if is_over else None
+
+    def _at_risk(
+        self, segments: Sequence[SegmentFiles], deadline_of: Callable[[SegmentFiles], int | None]
+    ) -> tuple[int, int]:
+        """The end of those that cannot wait, and in how many milliseconds the next one cannot.
+
+        What waits is not pinned. So it waits for half of the time at most that lies between its last write and its deletion.
+        """
+        end_offset = -1
+        for segment in segments:
+            deadline_ms = deadline_of(segment)
+            if deadline_ms is None:
+                break
+            left_ms = (newest_change_ms(segment) + deadline_ms) // 2 - self.clock.now_ms()
+            if left_ms > 0:
+                return end_offset, left_ms
+            end_offset = segment.end_offset
+        return end_offset, self.settings.max_upload_delay_ms
 
     def _left_ms(self, held: _Held) -> int:
         waited_ms = round((self.clock.monotonic_s() - held.since_s) * 1000)

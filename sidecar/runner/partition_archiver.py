@@ -31,7 +31,7 @@ from sidecar.retention.log_starts import LogStarts
 from sidecar.retention.pinned_log import PinnedLog
 from sidecar.runner.blocked import BlockedSegment
 from sidecar.runner.context import RunContext
-from sidecar.runner.partition_status import above, first_deadline_ms, oldest_ms, status_of
+from sidecar.runner.partition_status import above, first_deadline_ms, oldest_ms, segment_deadline_ms, status_of
 from sidecar.runner.step_threads import Step
 from sidecar.scheduler.admission import NEVER
 from sidecar.segment.open_transactions import OpenTransactions
@@ -338,9 +338,9 @@ class PartitionArchiver:
         def newest() -> StrategyInUse | None:
             return known.newest_strategy(files)
 
-        limit_ms = self._tools.facts.policy(files.topic_partition.topic).local_limit_ms
+        deadline_of = partial(segment_deadline_ms, self._tools, files)
         start_offset = effective_log_start(plan.facts, state)
-        return before_upload.hold_back(plan, producers, limit_ms, start_offset=start_offset, newest=newest)
+        return before_upload.hold_back(plan, producers, deadline_of, start_offset=start_offset, newest=newest)
 
     def _seen_rolled(self, files: PartitionFiles) -> dict[int, int]:
         now_ms, first_seen_ms = self._tools.clock.now_ms(), self._first_seen_ms

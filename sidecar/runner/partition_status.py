@@ -96,10 +96,11 @@ def first_deadline_ms(
     """When the broker deletes the first of these, None for never, or if there is none; now, where it has deleted some."""
     if gone:
         return tools.clock.now_ms()
-    return _deadline_ms(tools, files, listed[0]) if listed else None
+    return segment_deadline_ms(tools, files, listed[0]) if listed else None
 
 
-def _deadline_ms(tools: RunContext, files: PartitionFiles, segment: SegmentFiles) -> int | None:
+def segment_deadline_ms(tools: RunContext, files: PartitionFiles, segment: SegmentFiles) -> int | None:
+    """When the broker deletes a segment that is there; None for never, or if it is not known."""
     policy = tools.facts.policy(files.topic_partition.topic)
     if policy.local_limit_ms is None and policy.local_limit_bytes is None:
         return None
@@ -110,7 +111,7 @@ def _at_risk_end_offset(tools: RunContext, files: PartitionFiles, listed: Sequen
     """The end of those that the broker deletes soon, None if it deletes none so soon."""
     soon_ms, end_offset = tools.clock.now_ms() + AT_RISK_MS, None
     for segment in islice(listed, AT_RISK_SEGMENTS_MAX):
-        deadline_ms = _deadline_ms(tools, files, segment)
+        deadline_ms = segment_deadline_ms(tools, files, segment)
         if deadline_ms is None or deadline_ms >= soon_ms:
             break
         end_offset = segment.end_offset

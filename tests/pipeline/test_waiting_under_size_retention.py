@@ -1,0 +1,62 @@
+"""`before_upload`: what the broker deletes soon waits for no compaction, whatever it is deleted for; what waits is not pinned.
+
+Source: UnifiedLog.deleteRetentionSizeBreachedSegments, deleteRetentionMsBreachedSegments.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sidecar.broker.files import FileBrokerFacts
+from sidecar.compactor.topic_counts import RawReason
+from sidecar.runner.archive_loop import ArchiveLoop
+from sidecar.segment.local_disk import LocalDisk
+from sidecar.topic_policy import TopicPolicy
+from tests.fakes.manual_clock import ManualClock
+from tests.pipeline.before_upload_rig import DELAY_MS, NOW_MS, Rig, rounds_scan
+from tests.pipeline.rig import rolled_ranges
+from tests.pipeline.test_raw_uploads import observed, require
+
+
+def loop_with(held: Rig, **limits: int) -> ArchiveLoop:
+    class Limited(FileBrokerFacts):
+        def policy(self, topic: str) -> TopicPolicy:
+            return TopicPolicy(cleanup_policy=frozenset({"compact", "delete"}), **limits)  # type: ignore[arg-type]
+
+    facts = Limited([held.log_dir], assume_leader=True, clock=held.tools.clock)
+    return ArchiveLoop(replace(held.tools, facts=facts), rounds_scan(held.log_dir), held.waiting)
+
+
+def test_segments_that_the_broker_deletes_because_the_log_is_too_large(tmp_path: Path) -> None:
+    with observed(tmp_path, "compacted-0") as (held, logs):
+        loop_with(held, retention_bytes=1).run_once()
+        require(held, logs, "compacted", RawReason.RETENTION_NEAR, len(rolled_ranges(held.log_dir, "compacted-0")))
+
+
+def test_segments_that_the_broker_deletes_because_their_records_are_old(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their files are new: records were copied with their timestamps."""
+    monkeypatch.setattr(LocalDisk, "largest_timestamp_ms", lambda *_: NOW_MS - 1_000_000)
+    with observed(tmp_path, "compacted-0") as (held, logs):
+        loop_with(held, retention_ms=900_000).run_once()
+        require(held, logs, "compacted", RawReason.RETENTION_NEAR, len(rolled_ranges(held.log_dir, "compacted-0")))
+
+
+def test_a_plan_is_made_again_when_half_of_the_time_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LocalDisk, "largest_timestamp_ms", lambda _, segment: segment.log.mtime_ms)
+    with observed(tmp_path, "compacted-0", max_upload_delay_ms=100 * DELAY_MS) as (held, logs):
+        clock = held.tools.clock
+        assert isinstance(clock, ManualClock)
+        for path in (held.log_dir / "compacted-0").iterdir():
+            os.utime(path, ns=((clock.now_ms() - 60_000) * 1_000_000,) * 2)
+        loop = loop_with(held, retention_ms=2 * DELAY_MS)
+        (outcome,) = loop.run_once().outcomes
+        assert (outcome.look_again_ms, held.waiting.raw.status()) == (DELAY_MS - 60_000, {})
+        clock.advance_ms(DELAY_MS - 60_000)
+        loop.run_once()
+        require(held, logs, "compacted", RawReason.RETENTION_NEAR, len(rolled_ranges(held.log_dir, "compacted-0")))
