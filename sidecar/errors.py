@@ -45,6 +45,10 @@ class LogDirsUnformatted(SettingsError):
     retryable = True
 
 
+class StateDirUnusable(SettingsError):
+    """The journal in `run.state_dir` cannot be read or written, for another reason than a full disk."""
+
+
 class PartitionError(SidecarError):
     """One partition cannot go on; the message says why and what to do."""
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 from urllib.parse import unquote, urlsplit
 
-from sidecar.errors import SettingsError, StagingFull
+from sidecar.errors import SettingsError, StagingFull, StateDirUnusable
 from sidecar.event_log import get_logger
 from sidecar.host.log_dir_fingerprint import SourceMark
 from sidecar.model import ObjectKey, SegmentFiles
@@ -26,6 +26,13 @@ from sidecar.model import ObjectKey, SegmentFiles
 _log = get_logger(__name__)
 NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 """System calls fail so on a full disk."""
+_FULL = {
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_IOERR_WRITE,
+    sqlite3.SQLITE_IOERR_FSYNC,
+    sqlite3.SQLITE_IOERR_SHMSIZE,
+}
+"""SQLite's codes on a full disk. A quota gives IOERR_WRITE or IOERR_FSYNC, a `-shm` file that cannot grow IOERR_SHMSIZE."""
 _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 _PRAGMAS = ("journal_mode=WAL", "synchronous=FULL")
 _SCHEMA = """
@@ -85,11 +92,7 @@ class Journal:
             try:
                 self._connection = self._open()
             except (sqlite3.Error, OSError) as error:
-                kind = StagingFull if _is_full(error) else SettingsError
-                raise kind(
-                    f"{self._path}: the journal cannot be written ({error}): free space below run.state_dir, or set it to "
-                    f"another directory"
-                ) from error
+                raise _refusal(self._path, error) from error
             unless_open.pop_all()
 
     def _open(self) -> sqlite3.Connection:
@@ -108,14 +111,12 @@ class Journal:
             return sound_database(str(self._path), _PRAGMAS, _SCHEMA)
 
     def _run(self, statement: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> list[Any]:
-        """Rows of a statement. Raises StagingFull."""
+        """Rows of a statement. Raises StagingFull, StateDirUnusable."""
         try:
             with self._guard:
                 return self._connection.execute(statement, values).fetchall()
         except sqlite3.Error as error:
-            raise StagingFull(
-                f"{self._path}: the journal cannot be written ({error}): free space below run.state_dir"
-            ) from error
+            raise _refusal(self._path, error) from error
 
     def begin(self, attempt: Attempt) -> None:
         """Record an attempt before its first byte is sent."""
@@ -232,8 +233,16 @@ def _unsigned(inode: int) -> int:
 def _is_full(error: sqlite3.Error | OSError) -> bool:
     if isinstance(error, OSError):
         return error.errno in NO_ROOM
-    # A disk without room gives SQLite's own code, or that of a failed write.
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF in {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR}
+    return getattr(error, "sqlite_errorcode", None) in _FULL
+
+
+def _refusal(path: Path, error: sqlite3.Error | OSError) -> StagingFull | StateDirUnusable:
+    if _is_full(error):
+        return StagingFull(f"{path}: the journal cannot be written ({error}): free space below run.state_dir")
+    return StateDirUnusable(
+        f"{path}: the journal cannot be used ({error}): check the disk and the permissions of run.state_dir, and restart "
+        f"the sidecar, which replaces a damaged journal"
+    )
 
 
 def _locked(directory: Path) -> int:

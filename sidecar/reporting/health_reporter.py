@@ -13,6 +13,7 @@ from sidecar.errors import (
     SettingsError,
     SidecarError,
     StagingFull,
+    StateDirUnusable,
     StoreDenied,
     StoreError,
     StoreUnavailable,
@@ -328,7 +329,7 @@ class HealthReporter:
 
 def _condition_of(error: SidecarError) -> str:
     """What an error that ended a check keeps from being met: the disks are scanned first, and report their own errors."""
-    if isinstance(error, StagingFull):
+    if isinstance(error, StagingFull | StateDirUnusable):
         return "state_dir"
     if isinstance(error, StoreError):
         return "store"

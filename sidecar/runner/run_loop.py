@@ -13,7 +13,7 @@ from sidecar.compactor.wiring import BesideUploads, CompactionInRun, compaction_
 from sidecar.config import Settings
 from sidecar.discovery.watch import waking_on_new_files
 from sidecar.engine_ports import CompactionEngines
-from sidecar.errors import LogDirsUnformatted, SidecarError, StagingFull, StoreError, StoreUnsafe
+from sidecar.errors import LogDirsUnformatted, SidecarError, StagingFull, StateDirUnusable, StoreError, StoreUnsafe
 from sidecar.metrics import Metrics
 from sidecar.partition.wait_reason import Wait, render
 from sidecar.reporting.health_reporter import HealthReporter
@@ -231,13 +231,13 @@ class RunLoop:
             self._reporter.no_topic("", is_slip=False)
         outcomes = sorted([*report.outcomes, *report.backed_off], key=lambda outcome: outcome.files.topic_partition)
 
-        def first(kind: type[SidecarError]) -> str:
-            return next((str(found.error) for found in outcomes if isinstance(found.error, kind)), "")
+        def first(*kinds: type[SidecarError]) -> str:
+            return next((str(found.error) for found in outcomes if isinstance(found.error, kinds)), "")
 
         self._reporter.cycle_ended(
             report.broker,
             store_error=first(StoreError),
-            state_dir_error=first(StagingFull),
+            state_dir_error=first(StagingFull, StateDirUnusable),
             log_dir_error=next((str(found.error) for found in report.problems if found.topic_partition is None), ""),
             problems=[str(found.error) for found in report.problems],
         )

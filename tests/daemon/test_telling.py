@@ -13,7 +13,7 @@ import pytest
 
 from sidecar import daemon
 from sidecar.config import Settings
-from sidecar.errors import StagingFull, StoreDenied, StoreUnavailable
+from sidecar.errors import SidecarError, StagingFull, StateDirUnusable, StoreDenied, StoreUnavailable
 from sidecar.host.journal import Attempt, Journal
 from sidecar.http.pages import status_json
 from sidecar.ports import FactsState
@@ -102,21 +102,22 @@ def test_a_partition_that_rests_after_a_fault_stays_visible_and_counts_as_pendin
         assert loop.sample("pending_segments") == 0
 
 
-def test_a_full_volume_of_the_journal_keeps_the_process_from_being_ready(
-    tmp_path: Path, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("kind", [StagingFull, StateDirUnusable])
+def test_a_journal_that_fails_keeps_the_process_from_being_ready(
+    kind: type[SidecarError], tmp_path: Path, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     has_room = threading.Event()
     begin = Journal.begin
 
     def begin_if_there_is_room(journal: Journal, attempt: Attempt) -> None:
         if not has_room.is_set():
-            raise StagingFull("the journal cannot be written")
+            raise kind("the journal cannot be written")
         begin(journal, attempt)
 
     monkeypatch.setattr(Journal, "begin", begin_if_there_is_room)
     with looping(settings_for(tmp_path, retry_wait_s=0.2)) as loop:
         eventually(lambda: loop.health.not_ready() == {"state_dir": "the journal cannot be written"})
-        assert loop.labelled("errors_total", kind="StagingFull") > 0
+        assert loop.labelled("errors_total", kind=kind.__name__) > 0
         assert headline(loop) == "Needs attention"
         for _ in range(3):  # Also while the partition rests.
             ended_ms = loop.health.status()["round_ended_ms"]

@@ -10,7 +10,15 @@ import pytest
 from structlog.testing import capture_logs
 
 from sidecar.broker.files import FileBrokerFacts
-from sidecar.errors import BrokerUnavailable, SettingsError, SidecarError, StagingFull, StoreDenied, StoreUnavailable
+from sidecar.errors import (
+    BrokerUnavailable,
+    SettingsError,
+    SidecarError,
+    StagingFull,
+    StateDirUnusable,
+    StoreDenied,
+    StoreUnavailable,
+)
 from sidecar.metrics import Metrics
 from sidecar.partition.wait_reason import BrokerAway, WrongCluster
 from sidecar.ports import FactsState
@@ -70,6 +78,7 @@ def test_a_round_that_cannot_begin_names_what_keeps_it_from_it() -> None:
     ("error", "condition"),
     [
         (StagingFull("state/journal.sqlite: the journal cannot be written"), "state_dir"),
+        (StateDirUnusable("state/journal.sqlite: the journal cannot be used"), "state_dir"),
         (StoreUnavailable("no answer"), "store"),
         (BrokerUnavailable("no answer"), "broker"),
     ],
