@@ -27,11 +27,11 @@ from sidecar.segment.reading import ReadingTask, ReadSegment, SegmentReading
 from sidecar.storage.bandwidth import HasBudget
 
 
-class PositionPorts(HasStore, HasDisk, HasClock, Protocol):
+class PositionPorts(HasStore, HasDisk, Protocol):
     """What finds where a segment begins."""
 
 
-class PreparePorts(PositionPorts, HasFacts, HasEmit, HasLimits, HasPins, HasBudget, HasRandomness, Protocol):
+class PreparePorts(PositionPorts, HasClock, HasFacts, HasEmit, HasLimits, HasPins, HasBudget, HasRandomness, Protocol):
     """What this takes of the world."""
 
     @property
@@ -107,7 +107,7 @@ def position_at(
         if state.end_offset == base_offset
         else None
     )
-    return LogPosition(known or tools.disk.producers_at(files, base_offset), min(largest_ms, tools.clock.now_ms()))
+    return LogPosition(known or tools.disk.producers_at(files, base_offset), largest_ms)
 
 
 def prepare_segment(
@@ -137,12 +137,13 @@ def prepare_segment(
         reading = tools.read_segment(task, descriptor, tools.budget.reads.take)
         lost = lost_tail(tools, segment, descriptor, reading)
         now_ms = tools.clock.now_ms()
-        largest_ms = max(position.largest_timestamp_ms, min(reading.built.max_timestamp_ms, now_ms))
+        largest_ms = max(position.largest_timestamp_ms, reading.built.max_timestamp_ms)
         snapshot, known = choose_snapshot(
             segment,
             position.known,
             reading,
-            log_time_ms=largest_ms,
+            # Records may be from the future, and this clock may be ahead: the last write bounds both.
+            log_time_ms=min(largest_ms, now_ms, segment.log.mtime_ms),
             now_ms=now_ms,
             producer_id_expiration_ms=tools.policy.expiration_ms(tools.facts.policy(segment.topic_partition.topic)),
             log_start_offset=log_start_offset,

@@ -110,7 +110,7 @@ def choose_snapshot(
 
     Args:
         known: the state at the segment's base.
-        log_time_ms: the largest batch timestamp so far, capped by the wall clock: no loader's clock will be behind it.
+        log_time_ms: the largest batch timestamp so far, but not after the wall clock, nor after the last write to the `.log`.
         now_ms: the wall clock.
         log_start_offset: the broker's; DeleteRecords may have moved it above the first segment's base.
         cut_offset: from there up to the segment's end all is lost, None: nothing is. The broker's snapshot has what was done
