@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Final, TypeAlias
 
 from tests.histories.faults import Crash
@@ -21,9 +18,9 @@ Found: TypeAlias = tuple[int, str, str]
 
 
 def several(seeds: range) -> tuple[Figures, list[Found]]:
-    """Run the schedules of these seeds; no more than `SHARE`, or memory grows."""
+    """Run the schedules of these seeds."""
     figures, found = Figures(), list[Found]()
-    with simulating(), _collected_once():
+    with simulating():
         for seed in seeds:
             try:
                 figures.add(run(random_schedule(seed)))
@@ -32,14 +29,3 @@ def several(seeds: range) -> tuple[Figures, list[Found]]:
             except (Exception, Crash) as error:  # noqa: BLE001 - a fault of the model must not end the others
                 found.append((seed, f"crash-{type(error).__name__}", repr(error)))
     return figures, found
-
-
-@contextmanager
-def _collected_once() -> Iterator[None]:
-    """Cycles are looked for at the end. Otherwise it takes a seventh of the time, more in a large process."""
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
-        gc.collect()
