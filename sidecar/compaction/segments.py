@@ -20,7 +20,7 @@ from sidecar.logformat.window import ReadAt, Window
 
 MIB: Final = 1024 * 1024
 SPLIT_BYTES: Final = 64 * MIB
-WINDOW_BYTES: Final = 4 * MIB
+WINDOW_BYTES: Final = 8 * MIB
 """Smaller ones cost more for their parts of batches at both ends than they save in caches."""
 LARGEST_BATCH_BYTES: Final = 512 * MIB
 _ROWS: Final = 16_384
