@@ -97,7 +97,7 @@ def test_the_signal_to_drain_ends_it_without_the_end_of_the_context() -> None:
     turns, stop = Turns(), threading.Event()
     with beside(turns, stop, interval_s=0.01) as thread:
         stop.set()
-        eventually(lambda: not thread.is_alive())
+        eventually(lambda: not thread.living())
 
 
 def test_work_that_does_not_end_in_time_is_cut_off_and_the_loop_beats_meanwhile() -> None:
@@ -146,7 +146,7 @@ def test_a_reload_waits_a_moment_and_no_longer_and_what_runs_commits_nothing_mor
             assert new.count == 0, "two compactions at once would need the memory of both"
             hold.set()
             eventually(lambda: new.count > 0)
-        assert not thread.is_alive()
+        assert not thread.living()
 
 
 def test_groups_do_not_wait_for_a_compaction_of_the_archive_that_a_reload_cut_off() -> None:
@@ -217,7 +217,7 @@ def test_a_fault_of_a_thread_that_a_reload_cut_off_is_handed_to_the_loop() -> No
     with beside(Turns(), earlier=old) as thread:
         thread.require_sound()
         hold.set()
-        eventually(lambda: not old.is_alive())
+        eventually(lambda: not old.living())
         with pytest.raises(ZeroDivisionError):
             thread.require_sound()
 
@@ -235,7 +235,7 @@ def test_a_process_that_stops_gives_work_its_time_and_then_no_commit() -> None:
 
 def test_a_fault_of_our_own_is_handed_to_the_loop() -> None:
     with beside(Turns(error=ZeroDivisionError("a bug"))) as thread:
-        eventually(lambda: not thread.is_alive())
+        eventually(lambda: not thread.living())
         with pytest.raises(ZeroDivisionError):
             thread.require_sound()
 
@@ -425,10 +425,10 @@ def test_a_group_that_a_reload_cut_off_closes_no_file_of_others_and_starts_no_en
             assert looking.wait(WAIT_S)
             asked = engines.asked
         assert compaction.thread is not None
-        assert compaction.thread.is_alive()
+        assert compaction.thread.living()
         with (tmp_path / "another").open("wb") as another:
             goes_on.set()
-            eventually(lambda: not compaction.thread.is_alive())
+            eventually(lambda: not compaction.thread.living())
             assert os.fstat(another.fileno()).st_ino == (tmp_path / "another").stat().st_ino
         compaction.require_sound()
     assert engines.asked == asked
