@@ -70,7 +70,7 @@ class Leadership:
         reason = self.away or (None if self.leads else NotLeader())
         epoch = facts.leader_epoch if self.epoch is None else self.epoch
         start = self.cluster_start_offset
-        facts = replace(facts, topic_id=files.topic_id or self.topic_id)
+        facts = replace(facts, topic_id=files.topic_id or self.topic_id, unanswered=False)
         return replace(facts, leads=self.leads, leader_epoch=epoch, reason=reason, cluster_start_offset=start)
 
     def confirm(self, files: PartitionFiles) -> PartitionFacts:
