@@ -17,6 +17,7 @@ from tests.simulation.schedule import (
     Jump,
     LoseFile,
     Meanwhile,
+    Move,
     NewLeader,
     Recreate,
     Reload,
@@ -312,6 +313,24 @@ REGRESSIONS: Final[dict[str, Schedule]] = {
         partitions=2,
         workers=2,
         retry_wait_s=5.0,
+    ),
+    # Of the product: the replica had moved after it was cleaned, and knew a leader epoch only from the first batch that was left of
+    # it. The sidecar took the log for a truncated one, and stopped.
+    "a moved replica of a cleaned log begins a leader epoch later than the archive": Schedule(
+        seed=7386,
+        steps=(
+            Append(seed=3810243818, batches=5),
+            NewLeader(),
+            NewLeader(),
+            Append(seed=441861409, batches=6),
+            Round(),
+            Clean(broker=0, first=1, count=3),
+            Move(broker=0, number=1),
+        ),
+        shape=LogShape(roll_batches=(2, 3), transactions=False, idempotent=False, is_cleaned=True),
+        partitions=2,
+        workers=2,
+        pins=0,
     ),
     # Of the product: segments that had no name while a cleaner replaced them were reported as lost.
     "two checks of an empty archive's partition find a cleaner at work": Schedule(

@@ -171,6 +171,12 @@ class Replica:
         """Where batches are missing between its files."""
         return [one.end_offset for one, other in pairwise(self.batches()) if one.end_offset < other.base_offset]
 
+    def cleaned_offsets(self) -> set[int]:
+        """Those that no batch has any more, though they are above the first one."""
+        found = self.batches()
+        offsets = {offset for batch in found for offset in range(batch.base_offset, batch.end_offset)}
+        return set(range(found[0].base_offset if found else self.end_offset, self.end_offset)) - offsets
+
     # What its broker does.
 
     def append(self, batch: Batch) -> None:

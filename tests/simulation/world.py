@@ -739,6 +739,9 @@ class World:
         is_unproven = isinstance(self._errors.get((cluster.leader, cluster.topic_partition)), LineageUnknown)
         if cluster.topic_id is None and cluster.truth.cleaned and is_unproven:
             return True
+        # Nor by leader epochs where a cleaner took what the archive ends with, and a replica was fetched, or moved, since.
+        if is_unproven and last is not None and last.end_offset - 1 in led.cleaned_offsets():
+            return True
         return checker.state.end_offset == led.segments[-1].base_offset
 
     def _is_refused(self, cluster: Partition, checker: Checker) -> bool:
