@@ -9,7 +9,7 @@ import sqlite3
 import tempfile
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -29,7 +29,7 @@ from sidecar.logformat.bodies.record import Record
 from sidecar.model import TopicPartition
 from sidecar.rewriting.job import CompactionFigures, CompactionJob, CompactionSource
 from sidecar.rewriting.run import Scanned, required, rewritten, scanned
-from sidecar.rewriting.work_files import cannot_be_written, write_file
+from sidecar.rewriting.work_files import WorkFile, cannot_be_written
 
 SAMPLES: Final = 10
 
@@ -88,21 +88,40 @@ def what_if(
         )
 
 
-def write_others(outlooks: Iterable[tuple[TopicPartition, Outlook]], path: Path) -> None:
+@contextmanager
+def list_of_keys(path: Path | None) -> Iterator[WorkFile | None]:
+    """The file for `write_others`, None without a path. After an error it is gone: a part would look like all of it.
+
+    Raises StagingFull.
+    """
+    if path is None:
+        yield None
+        return
+    with cannot_be_written(path):
+        file = path.open("wb", buffering=0)
+    with ExitStack() as failing, file:
+        failing.callback(_forget, path)
+        yield WorkFile(path, file)
+        with cannot_be_written(path):
+            os.fsync(file.fileno())
+        failing.pop_all()
+
+
+def _forget(path: Path) -> None:
+    """Not a device. What cannot be removed stays."""
+    if path.is_file():
+        with suppress(OSError):
+            path.unlink()
+
+
+def write_others(file: WorkFile | None, name: TopicPartition, outlooks: Iterable[Outlook]) -> None:
     """All keys whose retained record differs, a JSON object on each line. Raises StagingFull."""
-    lines = (
-        json.dumps({**place, "strategy": str(outlook.strategy), **other.to_json()}, ensure_ascii=False).encode() + b"\n"
-        for name, outlook in outlooks
-        for place in [{"topic": name.topic, "partition": name.partition}]
-        for other in outlook.others
-    )
-    was_there = path.exists()  # as a device is
-    try:
-        write_file(path, lines)
-    except StagingFull:
-        if not was_there:
-            path.unlink(missing_ok=True)  # a part of the list would look like all of it
-        raise
+    if file is None:
+        return
+    for outlook in outlooks:
+        place = {"topic": name.topic, "partition": name.partition, "strategy": str(outlook.strategy)}
+        for other in outlook.others:
+            file.write(json.dumps({**place, **other.to_json()}, ensure_ascii=False).encode() + b"\n")
 
 
 def winner_bits(rows: Iterable[Row], plan: dict[int, int]) -> Iterator[tuple[int, Bits]]:

@@ -76,6 +76,13 @@ def test_what_if_says_which_keys_have_another_winner(url: str, tmp_path: Path) -
         assert sum(name.items() <= other.items() for other in others) == row["keys_with_another_winner"]
     assert len(others) == sum(row["keys_with_another_winner"] for row in found.lines())
     assert others
+    wrong = in_this_process(
+        "compact", "--archive", url, "--what-if", "--json", "--keys-file", tmp_path / "none" / "keys"
+    )
+    assert (wrong.code, [row["exit_code"] for row in wrong.lines()]) == (
+        3,
+        [3],
+    )  # no outlook: found before the analysis
 
 
 @pytest.mark.leaves_damage("checksum_mismatch", "corrupt_content")

@@ -12,9 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from sidecar.cli.compact import directory_compaction
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction_strategy import Strategy
 from sidecar.discovery.partition_directory import named_partition
+from sidecar.errors import StagingFull
 from sidecar.logformat.bodies.building import build_batch
 from sidecar.logformat.bodies.record import Record
 from sidecar.rewriting import work_files
@@ -151,13 +153,37 @@ def test_the_command_tells_counts_samples_and_writes_all_keys(tmp_path: Path, mo
     assert "k01" in table.out
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cdc-0", "keys"]
 
-    def full(*_arguments: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    writes = work_files.WorkFile.write_at
 
-    (tmp_path / "keys").unlink()
-    monkeypatch.setattr(work_files, "write_all", full)
+    def full(self: work_files.WorkFile, position: int, piece: bytes | memoryview) -> None:
+        if self.place.name == "keys" and position:
+            raise StagingFull(f"{self.place}: cannot be written: {os.strerror(errno.ENOSPC)}")
+        writes(self, position, piece)
+
+    monkeypatch.setattr(work_files.WorkFile, "write_at", full)
     assert in_this_process(*arguments).code == 3
     assert [path.name for path in tmp_path.iterdir()] == ["cdc-0"]
+    unlinks = Path.unlink
+
+    def read_only(self: Path, missing_ok: bool = False) -> None:
+        if self.name == "keys":
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+        unlinks(self, missing_ok=missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", read_only)
+    assert "keys: cannot be written: No space left on device" in in_this_process(*arguments).err
+
+
+def test_a_keys_file_that_cannot_be_written_is_found_before_the_analysis(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = tmp_path / "t-0"
+    source.mkdir()
+    (source / f"{0:020d}.log").write_bytes(build_batch([Record(0, 0, b"k")]))
+    monkeypatch.setattr(directory_compaction, "forecast", lambda *_arguments, **_options: pytest.fail("it has begun"))
+    outcome = in_this_process("compact", source, "--what-if", "--keys-file", tmp_path / "none" / "keys")
+    assert (outcome.code, outcome.out) == (3, "")
+    assert "keys: cannot be written: No such file or directory" in outcome.err
 
 
 @pytest.mark.parametrize("arguments", [["--what-if", "--dry-run"], ["--dry-run", "--keys-file", "keys"]])

@@ -26,9 +26,8 @@ if TYPE_CHECKING:
     from sidecar.compactor.command_rules import CommandRules
     from sidecar.config import Settings
     from sidecar.engine_ports import StageEngine
-    from sidecar.model import TopicPartition
     from sidecar.ports import ObjectStore
-    from sidecar.rewriting.what_if import Outlook
+    from sidecar.rewriting.work_files import WorkFile
 
 
 _TOGETHER = 256
@@ -47,6 +46,7 @@ def compact_archive(
     from sidecar.cli.options import is_chosen, require_commits
     from sidecar.commits.lineages import find_all_lineages
     from sidecar.compactor.archive.compactor import ArchiveCompactor
+    from sidecar.rewriting.what_if import list_of_keys
     from sidecar.storage.opening import open_existing
 
     store = open_existing(settings.store)
@@ -55,7 +55,7 @@ def compact_archive(
     lineages, requests, rules = _requests(options, settings, store, lineages, wanted)
     if not requests:
         return 0
-    with _engine(settings, store, lineages) as (runner, staging):
+    with list_of_keys(keys_file) as keys, _engine(settings, store, lineages) as (runner, staging):
         compactor = ArchiveCompactor(
             settings.store,
             runner,
@@ -65,7 +65,7 @@ def compact_archive(
             tell=lambda text: None if options.quiet else remark(text),
         )
         if wanted.what_if:
-            return _forecast(options, compactor, runner, lineages, requests, keys_file)
+            return _forecast(options, compactor, runner, lineages, requests, keys)
         failed: list[SidecarError] = []
         for first in range(0, len(requests), _TOGETHER):
             results = compactor.compact(requests[first : first + _TOGETHER], dry_run=dry_run)
@@ -227,13 +227,12 @@ def _forecast(
     runner: Any,
     lineages: Sequence[Lineage],
     requests: Sequence[CompactionRequest],
-    keys_file: Path | None,
+    keys: WorkFile | None,
 ) -> int:
     from sidecar.cli.compact.tables import show_outlooks
     from sidecar.rewriting.what_if import what_if, write_others
 
     code = 0
-    everything: list[tuple[TopicPartition, Outlook]] = []
     for lineage, request in zip(lineages, requests, strict=True):
         name = lineage.topic_partition
         place = {"topic": name.topic, "partition": name.partition}
@@ -248,15 +247,13 @@ def _forecast(
                 print_answer("compaction_what_if", {**place, "problem": _text_of(error)})
             code = max(code, _exit_code(error))
             continue
-        everything += ((name, outlook) for outlook in outlooks)
+        write_others(keys, name, outlooks)
         if options.json:
             for outlook in outlooks:
                 found = {**outlook.to_json(), "problem": None}
                 print_answer("compaction_what_if", {**place, **found})
         else:
             show_outlooks(str(name), outlooks, colors=options.colors)
-    if keys_file is not None:
-        write_others(everything, keys_file)
     return code
 
 

@@ -17,7 +17,7 @@ from sidecar.discovery.partition_directory import named_partition
 from sidecar.randomness import SystemRandomness
 from sidecar.rewriting.directory import Compaction, compact_directory, forecast
 from sidecar.rewriting.job import HASH_KEY_BYTES
-from sidecar.rewriting.what_if import write_others
+from sidecar.rewriting.what_if import list_of_keys, write_others
 from sidecar.snapshots.jobs import Forgetting
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def forecast_partition(
     files = named_partition(directory)
     _, rules = _rules(options, settings, wanted, files)
     strategies = [strategy for strategy in Strategy if strategy is not Strategy.HEADER or rules.header_name]
-    with stage_engine(settings, _work_on(files)) as runner:
+    with list_of_keys(keys_file) as keys, stage_engine(settings, _work_on(files)) as runner:
         outlooks = forecast(
             files,
             strategies,
@@ -78,8 +78,7 @@ def forecast_partition(
             hash_key=SystemRandomness().random_bytes(HASH_KEY_BYTES),
             include_active=include_active,
         )
-        if keys_file is not None:
-            write_others([(files.topic_partition, outlook) for outlook in outlooks], keys_file)
+        write_others(keys, files.topic_partition, outlooks)
         if options.json:
             name = {"topic": files.topic_partition.topic, "partition": files.topic_partition.partition}
             for outlook in outlooks:
