@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
+from typing import Final
 
 from producer_state.compare import Allowance, Conformance, compare_snapshots
 from producer_state.replay import CompletedTransaction
@@ -25,6 +28,11 @@ from sidecar.segment.producer_snapshot import state_at_log_start
 from sidecar.segment.reading import replayed, shows_cleaning
 from sidecar.snapshots.disk_partition import checkpointed
 from sidecar.snapshots.jobs import Forgetting
+
+_Scan = tuple[LogFile, SegmentScanner, Iterable[BatchColumns]]
+"""A segment, what will know how it ended, and its headers."""
+
+_THREADS: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +124,7 @@ class _Surveying:
         self.was_cleaned = self.files.topic_partition in checkpointed(self.files.log_dir / CLEANER_CHECKPOINT)
         known = state_at_log_start(self.files, self.log_start_offset)
         self.table, self.exact = known.table, known.exact
-        segments = tuple(map(self._segment, logs))
+        segments = tuple(self._segment(*scan) for scan in _read_ahead(logs))
         open_offset = self.table.first_open_transaction_offset()
         end_offset = segments[-1].file.end_offset
         return Survey(
@@ -128,11 +136,10 @@ class _Surveying:
             tuple(self.remarks),
         )
 
-    def _segment(self, log: LogFile) -> SegmentPieces:
-        scanner = _scanner(log)
+    def _segment(self, log: LogFile, scanner: SegmentScanner, batches: Iterable[BatchColumns]) -> SegmentPieces:
         builder, cutter, expected = IndexBuilder(log.base_offset), Cutter(self.split_bytes), log.base_offset
         looks_cleaned = self.was_cleaned
-        for columns in scanner:
+        for columns in batches:
             self._follow(log, columns)
             builder.add(columns)
             shows = shows_cleaning(columns, expected)
@@ -206,6 +213,29 @@ class _Surveying:
                     self.table = ProducerTable.from_entries(end_offset, theirs)
         # Most of them are thrown away again: whoever keeps one has it on the disk.
         write_file(self.staging / name, [content], synced=False)
+
+
+def _read_ahead(logs: Sequence[LogFile]) -> Iterator[_Scan]:
+    """The scans of the segments in order; the first headers of the next segments are read meanwhile.
+
+    Memory: a window and a chunk of headers for each thread and for the reader. Errors are raised where the scan they belong to is
+    iterated.
+    """
+    with ThreadPoolExecutor(_THREADS, thread_name_prefix="survey") as pool:
+        under_way: deque[tuple[SegmentScanner, Iterator[BatchColumns], Future[BatchColumns | None]]] = deque()
+        for number, log in enumerate(logs):
+            for following in logs[number + len(under_way) : number + _THREADS + 1]:
+                scanner = _scanner(following)
+                batches = iter(scanner)
+                under_way.append((scanner, batches, pool.submit(next, batches, None)))
+            scanner, batches, first = under_way.popleft()
+            yield log, scanner, chain(_first(first), batches)
+
+
+def _first(future: Future[BatchColumns | None]) -> Iterator[BatchColumns]:
+    chunk = future.result()
+    if chunk is not None:
+        yield chunk
 
 
 def _scanner(log: LogFile) -> SegmentScanner:

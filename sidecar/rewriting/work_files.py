@@ -98,24 +98,42 @@ def nameless_file(place: Path) -> Iterator[WorkFile]:
 def copy_file(path: Path, target: Path, size_bytes: int) -> None:
     """The first so many bytes of a file in a new one, with its time, on the disk when this returns.
 
-    Raises SegmentChanged if the file has fewer, PartitionError, StagingFull.
+    File systems that can share blocks copy none. Raises SegmentChanged if the file has fewer, PartitionError, StagingFull.
     """
     stamp = stamp_of(path)  # before: a broker may delete the file while its copy is synced
     with cannot_be_written(target), target.open("wb", buffering=0) as file:
-        written = WorkFile(target, file)
-        for piece in bytes_of(path, size_bytes):
+        copied_bytes = _copied_by_kernel(path, file.fileno(), size_bytes)
+        # What the kernel leaves: it cannot do so between all file systems, and this road says which side has failed.
+        written = WorkFile(target, file, copied_bytes)
+        for piece in bytes_of(path, size_bytes, begin=copied_bytes):
             written.write(piece)
         os.fsync(file.fileno())
         if stamp is not None:  # else the bytes could not be read either
             os.utime(file.fileno(), ns=(stamp.mtime_ns, stamp.mtime_ns))
 
 
-def bytes_of(path: Path, size_bytes: int) -> Iterator[memoryview]:
-    """The first so many bytes of a file. Raises SegmentChanged if it has fewer, PartitionError."""
+def _copied_by_kernel(path: Path, target: int, size_bytes: int) -> int:
+    """How many of the bytes are in the target now, which was empty."""
+    copied_bytes = 0
+    with suppress(OSError), os.fdopen(open_regular(path), "rb", buffering=0) as file:
+        while copied_bytes < size_bytes:
+            count = os.copy_file_range(file.fileno(), target, size_bytes - copied_bytes)
+            if not count:
+                break
+            copied_bytes += count
+    return copied_bytes
+
+
+def bytes_of(path: Path, size_bytes: int | None = None, *, begin: int = 0) -> Iterator[memoryview]:
+    """The first so many bytes of a file, all by default, from byte `begin` on.
+
+    Raises SegmentChanged if it has fewer, PartitionError.
+    """
     buffer = memoryview(bytearray(_STEP_BYTES))
     vanished = "vanished while it was copied; run again"
     with reading(path, vanished), os.fdopen(open_regular(path), "rb", buffering=0) as file:
-        left = size_bytes
+        left = (os.fstat(file.fileno()).st_size if size_bytes is None else size_bytes) - begin
+        file.seek(begin)
         while left:
             count = file.readinto(buffer[: min(left, len(buffer))])
             if not count:

@@ -14,16 +14,12 @@ import pytest
 
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction_strategy import Strategy
-from sidecar.discovery.partition_directory import named_partition
 from sidecar.errors import CorruptFile, PartitionError, SegmentChanged, SettingsError
 from sidecar.logformat.batches import scan_file
 from sidecar.logformat.bodies.building import build_batch, build_marker
 from sidecar.logformat.bodies.record import Record
-from sidecar.rewriting.survey import survey
-from sidecar.snapshots.jobs import Forgetting
 from tests.cli.running import ROOT, command, environment, in_this_process
 from tests.compaction.directories import DAY_MS, check_against_reference, compacted
-from tests.compaction.test_many_partitions import broken
 from tests.golden import golden
 
 NOW_MS = 1_700_000_000_000
@@ -244,15 +240,3 @@ def test_wrong_usage_is_exit_code_2(tmp_path: Path, arguments: list[str]) -> Non
     placed = [str(tmp_path / "out") if argument == "out" else argument for argument in arguments]
     assert in_this_process("compact", source, *placed).code == 2
     assert not (tmp_path / "out").exists()
-
-
-def test_of_several_damaged_segments_the_first_is_reported(tmp_path: Path) -> None:
-    source = golden(SOURCE[0]) / "logs" / SOURCE[1]
-    path = broken(source, tmp_path / "logs" / source.name)
-    logs = sorted(path.glob("*.log"))
-    assert len(logs) > 3
-    for log in logs[1:-1]:
-        log.write_bytes(log.read_bytes()[:-1])
-    with pytest.raises(CorruptFile, match="the last batch is cut") as caught:
-        survey(named_partition(path), Forgetting(0, None), tmp_path)
-    assert caught.value.file == str(logs[1])
