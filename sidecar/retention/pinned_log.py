@@ -105,7 +105,7 @@ class PinnedLog:
         if not self._leads:
             self.drop()
             return
-        wanted = [s for s in self._segments if archived_end_offset is None or s.end_offset > archived_end_offset]
+        wanted = _above_archive(self._segments, archived_end_offset)
         if facts.leads and facts.leader_epoch != self._leader_epoch:
             # Not before it answers as leader: the checkpoint has the epoch's beginning only then. Source: Partition.makeLeader.
             self.tail, wanted = None, self._not_truncated(wanted, files, facts.leader_epoch)
@@ -120,15 +120,15 @@ class PinnedLog:
         return change is Change.LOG and facts.topic_id is not None and facts.leader_epoch == self._leader_epoch
 
     def _not_truncated(
-        self, segments: Iterable[SegmentFiles], files: PartitionFiles, leader_epoch: int
-    ) -> list[SegmentFiles]:
+        self, found: tuple[SegmentFiles, ...], files: PartitionFiles, leader_epoch: int
+    ) -> tuple[SegmentFiles, ...]:
         """Those that this log has also under the leader epoch that begins; reports the others that the directory lacks."""
-        end_offset, found = None, list(segments)
+        end_offset = None
         with suppress(PartitionError):  # Whoever archives the next segment reports it.
             epochs = self._tools.disk.leader_epochs(files) if found else None
             if epochs is not None and (epochs.has(self._leader_epoch) or leader_epoch == self._leader_epoch + 1):
                 end_offset = epochs.end_offset_of(self._leader_epoch)
-        kept = [segment for segment in found if end_offset is not None and segment.end_offset <= end_offset]
+        kept = tuple(segment for segment in found if end_offset is not None and segment.end_offset <= end_offset)
         for segment in _taken([segment for segment in found if segment not in kept], files):
             self._report_released(segment, "the leader epoch changed, and its records may have been truncated")
         return kept
@@ -196,12 +196,11 @@ class PinnedLog:
     def only_gone(self, plan: PartitionPlan) -> PartitionPlan:
         """The plan with only the deleted segments: no other process can open them, so they do not wait to be compacted first."""
         own = sum(segment.log in self.gone_logs for segment in plan.segments)
-        if not own:
+        if own == len(plan.segments):
             return plan
-        later = (*plan.segments[own:], *plan.waiting)
         # What waits only for these has no reason of its own, and is pinned.
-        reason = None if own < len(plan.segments) else plan.reason
-        return replace(plan, segments=plan.segments[:own], waiting=later, reason=reason, look_again_ms=0)
+        later = (*plan.segments[own:], *plan.waiting)
+        return replace(plan, segments=plan.segments[:own], waiting=later, reason=None, look_again_ms=0)
 
     def archived(self, end_offset: int) -> None:
         """The archive reaches so far: what lies below is not needed any more."""
@@ -270,15 +269,7 @@ def _is_active(segment: SegmentFiles, files: PartitionFiles) -> bool:
     return active == segment.log or (active is None and files.active_base_offset == segment.base_offset)
 
 
-def _above_archive(gone: Iterable[SegmentFiles], archived_end_offset: int | None) -> tuple[SegmentFiles, ...]:
-    """Those of them above the archive's end, each above the one before it.
-
-    The archive may end inside the first one: another leader rolled at other offsets.
-    """
+def _above_archive(segments: tuple[SegmentFiles, ...], archived_end_offset: int | None) -> tuple[SegmentFiles, ...]:
+    """Those that reach above the archive's end. It may lie inside the first one: another leader rolled at other offsets."""
     end_offset = -1 if archived_end_offset is None else archived_end_offset
-    found: list[SegmentFiles] = []
-    for segment in gone:
-        if segment.base_offset >= end_offset if found else segment.end_offset > end_offset:
-            found.append(segment)
-            end_offset = segment.end_offset
-    return tuple(found)
+    return tuple(segment for segment in segments if segment.end_offset > end_offset)

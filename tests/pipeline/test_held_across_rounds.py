@@ -248,6 +248,20 @@ def test_one_bad_read_does_not_release_what_only_a_pin_has(tmp_path: Path) -> No
     assert "pinned_segment_released" not in {line["event"] for line in logs}
 
 
+def test_what_waits_for_a_transaction_is_released_when_retention_takes_it(tmp_path: Path) -> None:
+    """Its end marker lies above, and may be taken, too: it would keep what lies above from the archive for ever."""
+    log_dir = copy_partitions(tmp_path, "transactions-0")
+    with tools_for(log_dir, MemoryStore(), tmp_path / "state", record_lost=True) as tools, capture_logs() as logs:
+        rounds = rounds_over(tools, log_dir)
+        assert rounds.run_once().errors == []
+        assert 603 in held_names(tools)
+        remove_offsets(log_dir / "transactions-0", lambda offset: offset >= 848)
+        rounds.run_once()
+        assert 603 not in held_names(tools)
+    released = [line for line in logs if line["event"] == "pinned_segment_released"]
+    assert [line["path"][-8:] for line in released] == ["0603.log"]
+
+
 def test_what_is_gone_does_not_wait_to_be_compacted(tmp_path: Path) -> None:
     with before_upload_rig(tmp_path, "orders-0") as held:
         expected = rolled_ranges(held.log_dir, "orders-0")

@@ -19,6 +19,7 @@ from sidecar.logformat.leader_epochs import LeaderEpochs
 from sidecar.model import LeaderEpoch, PartitionFiles
 from sidecar.partition.domain_events import DomainEvent, PinReleased
 from sidecar.partition.facts import PartitionFacts
+from sidecar.partition.wait_reason import Wait
 from sidecar.retention.log_starts import LogStarts
 from sidecar.retention.loss_tracker import LossTracker
 from sidecar.runner.context import RunContext
@@ -72,6 +73,38 @@ def test_a_pinned_segment_is_archived_without_its_file_whatever_log_start_the_le
         plan = planned(tools, archiver, files)
         assert [segment.base_offset for segment in plan.segments][:4] == [0, 140, 248, 362]
         assert plan.files == files
+
+
+@pytest.mark.parametrize(("own", "later"), [(2, 1), (2, 0), (0, 0)], ids=["some", "all", "none"])
+def test_what_follows_the_deleted_segments_waits_for_them_and_for_nothing_else(
+    own: int, later: int, tmp_path: Path
+) -> None:
+    log_dir = copy_partitions(tmp_path, "orders-0")
+    with tools_for(log_dir, MemoryStore(), tmp_path / "state") as tools:
+        facts = Answering(FileBrokerFacts([log_dir], assume_leader=True), cluster_start_offset=0)
+        tools = replace(tools, facts=facts)
+        archiver, files = planned_and_held(tools, log_dir)
+        remove_offsets(files.directory, lambda offset: offset >= 248)
+        plan = planned(tools, archiver, listed(log_dir))
+        assert len(archiver.held.gone) == 2
+        planned_now, rest = plan.segments[: own + later], plan.segments[own + later :]
+        plan = replace(plan, segments=planned_now, waiting=rest, reason=Wait.CLEANER_RUNNING, look_again_ms=5)
+        found = archiver.held.only_gone(plan)
+    assert (found.segments, found.waiting) == (planned_now[:own], (*planned_now[own:], *rest))
+    assert (found.reason, found.look_again_ms) == ((None, 0) if later else (plan.reason, 5))
+
+
+def test_what_another_process_has_archived_is_released(tmp_path: Path) -> None:
+    log_dir, store = copy_partitions(tmp_path, "orders-0"), MemoryStore()
+    with tools_for(log_dir, store, tmp_path / "state") as tools:
+        archiver, files = planned_and_held(tools, log_dir)
+        assert held_names(tools) != []
+        with tools_for(log_dir, store, tmp_path / "other state") as other:
+            assert rounds_over(other, log_dir).run_once().errors == []
+        archiver.known.forget()
+        assert planned(tools, archiver, files).segments == ()
+        archiver.see(files, tools.facts.partition(files))
+        assert held_names(tools) == []
 
 
 def test_no_gap_is_recorded_where_pinned_segments_have_it_though_every_answer_is_old(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -107,13 +107,13 @@ def _resumable_without_indexes(attempt: Attempt, ages: AgeCheck) -> bool:
 
 
 _resumable = attempts.resumable
-_above_archive = pinned_log._above_archive
 
 
-def _whole_above_archive(gone: Iterable[SegmentFiles], archived_end_offset: int | None) -> tuple[SegmentFiles, ...]:
+def _whole_above_archive(
+    segments: tuple[SegmentFiles, ...], archived_end_offset: int | None
+) -> tuple[SegmentFiles, ...]:
     """What the archive ends inside of is passed over."""
-    end_offset = archived_end_offset or 0
-    return _above_archive([segment for segment in gone if segment.base_offset >= end_offset], archived_end_offset)
+    return tuple(segment for segment in segments if segment.base_offset >= (archived_end_offset or 0))
 
 
 _plannable = PinnedLog.plannable
