@@ -94,6 +94,31 @@ def test_what_follows_the_deleted_segments_waits_for_them_and_for_nothing_else(
     assert (found.reason, found.look_again_ms) == ((None, 0) if later else (plan.reason, 5))
 
 
+@pytest.mark.parametrize(("archived_to", "wanted"), [(None, [0, 140]), (139, [0, 140]), (140, [140]), (248, [])])
+def test_what_is_planned_of_deleted_segments_reaches_above_the_archive(
+    archived_to: int | None, wanted: list[int], tmp_path: Path
+) -> None:
+    log_dir = copy_partitions(tmp_path, "orders-0")
+    with tools_for(log_dir, MemoryStore(), tmp_path / "state") as tools:
+        archiver, files = planned_and_held(tools, log_dir)
+        remove_offsets(files.directory, lambda offset: offset >= 248)
+        files, facts = listed(log_dir), tools.facts.partition(files)
+        archiver.see(files, facts)
+        found = archiver.held.plannable(files, facts, archived_to)
+        assert [segment.base_offset for segment in found] == wanted
+
+
+def test_the_producers_at_the_logs_beginning_are_kept_until_something_is_archived(tmp_path: Path) -> None:
+    """They may be many, and in each partition."""
+    log_dir = copy_partitions(tmp_path, "orders-0")
+    with tools_for(log_dir, MemoryStore(), tmp_path / "state") as tools:
+        archiver, _files = planned_and_held(tools, log_dir)
+        assert archiver.plan is not None
+        assert archiver.held._start is not None
+        assert archived(tools, archiver, archiver.plan).error is None
+        assert archiver.held._start is None
+
+
 def test_what_another_process_has_archived_is_released(tmp_path: Path) -> None:
     log_dir, store = copy_partitions(tmp_path, "orders-0"), MemoryStore()
     with tools_for(log_dir, store, tmp_path / "state") as tools:
