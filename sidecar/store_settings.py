@@ -8,7 +8,15 @@ from pathlib import Path
 from typing import Annotated, Any, Self, TypeVar
 from urllib.parse import unquote, urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidatorFunctionWrapHandler,
+    field_validator,
+    model_validator,
+)
 
 MIB = 1024 * 1024
 Value = TypeVar("Value")
@@ -31,13 +39,17 @@ class Section(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
-    @field_validator("*", mode="before")
+    @field_validator("*", mode="wrap")
     @classmethod
-    def _no_text_has_a_nul(cls, value: Any) -> Any:
-        texts = value if isinstance(value, list | tuple) else (value,)
-        if any(isinstance(text, str) and "\0" in text for text in texts):
+    def _values_mean_what_they_say(cls, value: Any, validated: ValidatorFunctionWrapHandler) -> Any:
+        given = value if isinstance(value, list | tuple) else (value,)
+        if any(isinstance(text, str) and "\0" in text for text in given):
             raise ValueError("it contains a NUL character, which no file name and no setting may have")
-        return value
+        found = validated(value)
+        paths = found if isinstance(found, tuple) else (found,)
+        if "" in given and any(isinstance(path, Path) for path in paths):
+            raise ValueError("a path must not be empty: it would be the current directory")
+        return found
 
 
 class ChecksumMode(StrEnum):

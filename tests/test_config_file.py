@@ -68,6 +68,21 @@ def test_a_nul_is_refused_where_it_stands(text: str, tmp_path: Path) -> None:
     assert refusal(flags=URL, config_file=file).startswith(f"{path} ({file}): it contains a NUL character")
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        'broker: {log_dirs: ["/kafka", ""]}',
+        "run: {state_dir: ''}",
+        "compaction: {staging_dir: ''}",
+        "store: {s3: {ca_file: ''}}",
+    ],
+)
+def test_an_empty_path_is_not_the_current_directory(text: str, tmp_path: Path) -> None:
+    file = a_file(tmp_path, text)
+    path = text.replace(": {", ".").partition(":")[0]
+    assert refusal(flags=URL, config_file=file).startswith(f"{path} ({file}): a path must not be empty")
+
+
 def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     assert "No such file" in refusal(config_file=tmp_path / "nowhere.yaml")
     (tmp_path / "latin1.yaml").write_bytes(b"store: {url: /\xe9}")

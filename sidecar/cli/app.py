@@ -57,7 +57,7 @@ def _answer(error: Any, what: str) -> None:
 def _one_line(error: Any) -> str:
     text = " ".join(error.format_message().split()).rstrip(".").replace(": Value error, ", ": ")
     command = error.ctx.command_path if error.ctx is not None else "tiered-sidecar"
-    if text.endswith("is not readable"):  # Of a path: what click finds out before the command begins.
+    if text.endswith("is not readable"):  # a path of an option
         return (
             f"{text[:1].lower()}{text[1:]}; for a broker's files run as the broker's user, else correct its permissions"
         )

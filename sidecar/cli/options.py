@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, get_args, get_type_hints
 
 import typer
 
@@ -227,8 +227,23 @@ def exit_codes(kind: str) -> Iterator[None]:
         raise typer.Exit(EXIT_BROKEN_PIPE) from error
 
 
+def _given_path(text: str) -> Path:
+    """An empty one would be the current directory. It comes from a shell's unset variable."""
+    if not text:
+        raise typer.BadParameter("a path must not be empty")
+    if os.access(text, os.F_OK) and not os.access(text, os.R_OK):
+        raise typer.BadParameter(f"path {text!r} is not readable")
+    return Path(text)
+
+
+def _is_path(hint: Any) -> bool:
+    return hint is Path or any(map(_is_path, get_args(hint)))
+
+
 def _parameters(callee: Callable[..., Any]) -> list[inspect.Parameter]:
     hints = get_type_hints(callee, include_extras=True)
+    for hint in filter(_is_path, hints.values()):
+        hint.__metadata__[0].parser = _given_path
     return [
         parameter.replace(
             annotation=hints[parameter.name],

@@ -50,6 +50,31 @@ def deny(tmp_path: Path) -> Iterator[Path]:
     directory.chmod(0o700)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "option"),
+    [
+        (["backfill", "--archive", "a", "--log-dir", "logs", "--state-dir", ""], "--state-dir"),
+        (["backfill", "--archive", "a", "--log-dir", "logs", "--log-dir="], "--log-dir"),
+        (["snapshots", "rebuild", "logs", "--out", ""], "--out"),
+        (["snapshots", "heal", ""], "LOG_DIR..."),
+        (["restore", "--archive", "a", "--topic", "t", "--to", ""], "--to"),
+        (["compact", "t-0", "--out", ""], "--out"),
+        (["compact", "t-0", "--what-if", "--keys-file", ""], "--keys-file"),
+        (["--config", "", "status", "--archive", "a"], "--config"),
+        (["status", "--set", "run.state_dir=", "--archive", "a"], "run.state_dir"),
+    ],
+)
+def test_an_empty_path_is_not_the_current_directory(
+    arguments: list[str], option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    outcome = in_this_process(*arguments)
+    (line,) = errors(outcome.err)
+    assert (outcome.code, list(tmp_path.iterdir())) == (2, [])
+    assert option in line
+    assert "a path must not be empty" in line
+
+
 def test_paths_without_permission_are_one_line(deny: Path, tmp_path: Path) -> None:
     log_dir = golden("3.9.1") / "logs"
     for arguments, code in (
