@@ -46,6 +46,8 @@ class Section(BaseModel):
         if any(isinstance(text, str) and "\0" in text for text in given):
             raise ValueError("it contains a NUL character, which no file name and no setting may have")
         found = validated(value)
+        if type(value) is bool and type(found) is not bool:
+            raise ValueError(f"expected a number, found {value}")
         paths = found if isinstance(found, tuple) else (found,)
         if "" in given and any(isinstance(path, Path) for path in paths):
             raise ValueError("a path must not be empty: it would be the current directory")
