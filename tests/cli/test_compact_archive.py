@@ -126,8 +126,9 @@ def test_gc_of_a_topic_that_is_not_there_is_wrong_usage(url: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        ((), "--archive URL"),
-        (("--archive", "a", "b-0"), "--archive URL"),
+        ((), "name a partition directory, or --topic REGEX of an archive"),
+        (("--topic", "t"), "store.url: not set"),
+        (("--archive", "a", "b-0"), "give only one of a partition directory and --archive URL"),
         (("--archive", "a"), "--topic"),
         (("--archive", "a", "--topic", "t", "--out", "o"), "--out"),
         (("a-0", "--topic", "t", "--dry-run"), "--topic"),
@@ -267,7 +268,17 @@ def test_a_partition_goes_with_an_undo_only() -> None:
 def test_an_undo_needs_an_archive_and_topics(arguments: tuple[str, ...]) -> None:
     found = in_this_process("compact", *arguments)
     assert found.code == 2
-    assert "--undo needs --archive URL and --topic REGEX" in found.err
+    assert "--undo needs --topic REGEX of an archive" in found.err
+
+
+def test_the_archive_of_the_settings_file_is_compacted(url: str, tmp_path: Path) -> None:
+    config = tmp_path / "settings.yaml"
+    config.write_text(f"store: {{url: {url}}}\n")
+    arguments = ("compact", "--config", config, "--topic", "orders", "--json", "--quiet", "--engine", "local")
+    compacted = in_this_process(*arguments)
+    assert (compacted.code, [row["commit"] is None for row in compacted.lines()]) == (0, [False, False])
+    undone = in_this_process("compact", "--config", config, "--topic", "orders", "--undo", "--json")
+    assert (undone.code, [row["commit"] is None for row in undone.lines()]) == (0, [False, False])
 
 
 @pytest.mark.leaves_damage("size_mismatch")

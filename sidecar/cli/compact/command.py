@@ -102,7 +102,7 @@ def compact(
         typer.Option(
             "--undo",
             help=(
-                "With --archive: undo the newest compaction of each partition, unless gc has deleted the replaced "
+                "In an archive: undo the newest compaction of each partition, unless gc has deleted the replaced "
                 "segments."
             ),
         ),
@@ -131,8 +131,8 @@ def compact(
     compacted. In an archive, one commit replaces the segments of each partition. Exit code 3 if a partition stays as it
     is because of an error.
     """
-    if (directory is None) == (archive is None):
-        raise SettingsError("name a partition directory, or --archive URL")
+    if directory is not None and archive is not None:
+        raise SettingsError("give only one of a partition directory and --archive URL")
     from sidecar.compactor.command_rules import GivenRules
 
     given = GivenRules(strategy, header, strict, exact_keys, segment_bytes, delete_retention_ms, on_unkeyed)
@@ -141,17 +141,17 @@ def compact(
             raise SettingsError("--partition goes with --undo only")
         others = (now_ms, engine, master, out, keys_file)
         is_alone = given == GivenRules() and not (what_if or include_active or override) and others == (None,) * 5
-        if not is_alone or archive is None or not topic:
+        if not is_alone or directory is not None or not topic:
             raise SettingsError(
-                "--undo needs --archive URL and --topic REGEX, and allows only --exclude, --partition and --dry-run"
+                "--undo needs --topic REGEX of an archive, and allows only --archive, --exclude, --partition and --dry-run"
             )
         from sidecar.cli.compact.archive_compaction import undo_archive
 
         settings = with_chosen(options.settings({"store.url": archive}, calm=True), topic, exclude)
         return undo_archive(options, settings, frozenset(partition or ()), dry_run=dry_run)
-    if archive is None:
+    if directory is not None:
         if topic or exclude:
-            raise SettingsError("--topic and --exclude are for --archive URL")
+            raise SettingsError("--topic and --exclude are for an archive")
         if (out is not None) + dry_run + what_if != 1:
             raise SettingsError("give exactly one of --out OUT, --dry-run and --what-if")
     elif out is not None or include_active:
@@ -160,11 +160,12 @@ def compact(
         raise SettingsError("give only one of --dry-run and --what-if")
     elif not (topic or dry_run or what_if):
         raise SettingsError(
-            "--topic REGEX is required with --archive: compaction removes records without a key ('.*' for all topics)"
+            "name a partition directory, or --topic REGEX of an archive ('.*' for all topics): compaction removes records "
+            "without a key"
         )
     if keys_file is not None and not what_if:
         raise SettingsError("--keys-file is for --what-if")
-    flags = {"store.url": archive or NO_ARCHIVE, **spark_flags(master, engine)}
+    flags = {"store.url": archive if directory is None else NO_ARCHIVE, **spark_flags(master, engine)}
     settings = with_chosen(options.settings(flags, calm=True), topic, exclude)
     from sidecar.cli.compact.rules import Wanted
 
