@@ -91,11 +91,13 @@ def read_partition_directory(topic_partition: TopicPartition, log_dir: Path, dir
 def named_partition(directory: Path) -> PartitionFiles:
     """What a directory holds. Raises SettingsError if it is no partition directory, PartitionError if it cannot be read."""
     path = directory.absolute()
+    with reading(path):
+        is_directory = path.is_dir()
+    if not is_directory:
+        raise SettingsError(f"{path}: no such directory; correct the path")
     name = parse_directory_name(path.name)
     if name is None or name.state is not DirectoryState.LIVE:
         raise SettingsError(f"{path}: expected a partition directory, <topic>-<number>; give a copy the broker's name")
-    if not path.is_dir():
-        raise SettingsError(f"{path}: no such directory; correct the path")
     return read_partition_directory(name.topic_partition, path.parent, path)
 
 

@@ -75,6 +75,13 @@ def test_an_empty_path_is_not_the_current_directory(
     assert "a path must not be empty" in line
 
 
+@pytest.mark.parametrize("name", ["no-such-dir", "orders-0"])
+def test_compact_says_that_a_directory_does_not_exist(name: str, tmp_path: Path) -> None:
+    outcome = in_this_process("compact", tmp_path / name, "--dry-run")
+    assert outcome.code == 2
+    assert errors(outcome.err) == [f"error: {tmp_path / name}: no such directory; correct the path"]
+
+
 def test_paths_without_permission_are_one_line(deny: Path, tmp_path: Path) -> None:
     log_dir = golden("3.9.1") / "logs"
     for arguments, code in (
@@ -84,6 +91,8 @@ def test_paths_without_permission_are_one_line(deny: Path, tmp_path: Path) -> No
         (["backfill", "--archive", deny / "a", "--log-dir", log_dir, "--assume-leader", "--state-dir", tmp_path], 6),
         (["snapshots", "check", deny / "a"], 2),
         (["snapshots", "check", deny], 2),
+        (["compact", deny / "a", "--dry-run"], 3),
+        (["compact", deny / "t-0", "--dry-run"], 3),
         (["inspect", deny / "00000000000000000000.log"], 2),
         (["backfill", "--archive", tmp_path / "x", "--log-dir", deny / "a", "--assume-leader"], 2),
     ):
