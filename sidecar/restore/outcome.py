@@ -164,8 +164,16 @@ class PartitionOutcome:
         return end_offset if is_part else None
 
     @property
+    def segments(self) -> tuple[SegmentPlan, ...]:
+        """Those with records in the log. An empty log has only the producers and leader epochs of one."""
+        log, plan = self.log, self.plan
+        start, end = (log.start_offset, log.added_from_offset) if log else (plan.start_offset, plan.end_offset)
+        is_empty = start >= end or self.empty_before_ms is not None
+        return () if is_empty else plan.segments
+
+    @property
     def size_bytes(self) -> int:
-        return sum(plan.size_bytes for plan in self.plan.segments)
+        return sum(plan.size_bytes for plan in self.segments)
 
     def to_json(self) -> dict[str, object]:
         """The stable JSON form."""
@@ -175,8 +183,8 @@ class PartitionOutcome:
             **asdict(partition),
             "lineage": plan.state.lineage.root,
             "state": self.state,
-            "segments": len(plan.segments),
-            "segments_resumed": self.segments_resumed,
+            "segments": len(self.segments),
+            "segments_resumed": min(self.segments_resumed, len(self.segments)),
             "bytes": self.size_bytes,
             "start_offset": log.start_offset if log else plan.start_offset,
             "end_offset": log.end_offset if log else plan.end_offset,

@@ -57,6 +57,8 @@ def test_a_log_of_which_all_was_deleted_is_empty_and_keeps_its_end(tmp_path: Pat
     outcome = restored(deleted_before(end_offset), log_dir, "orders")
     assert outcome.log is not None
     assert (outcome.log.first_base_offset, outcome.log.start_offset, outcome.log.end_offset) == (end_offset,) * 3
+    row = outcome.to_json()
+    assert (row["segments"], row["segments_resumed"], row["bytes"]) == (0, 0, 0)
     names = {path.name for path in (log_dir / "orders-0").iterdir()}
     expected = {f"{end_offset:020d}.{suffix}" for suffix in ("log", "index", "timeindex", "snapshot")}
     assert names == expected | {"leader-epoch-checkpoint", "partition.metadata"}
@@ -75,6 +77,7 @@ def test_nor_do_they_behind_a_range_that_ends_below_in_a_batch(
     assert (outcome.log.start_offset, outcome.log.end_offset) == (start_offset, end_offset)
     batches = batches_of(log_dir / "orders-0")
     assert [batch.first_offset for batch in batches] == ([103] if end_offset > 104 else [])
+    assert len(outcome.segments) == len(batches)
     first_base = min(int(path.stem) for path in (log_dir / "orders-0").glob("*.log"))
     assert log_starts(log_dir).get(ORDERS, first_base) == start_offset
 
@@ -113,6 +116,9 @@ def test_the_command_says_what_it_leaves_out_and_how_to_get_it(tmp_path: Path) -
     assert "records below offset 333 were deleted on purpose" in " ".join((reported.out + reported.err).split())
     (row, _) = in_this_process(*arguments, "--json").lines()[0]["partitions"]
     assert (row["start_offset"], row["deleted_before_offset"]) == (333, 333)
+    below = ("--partition", "0", "--offset-range", "10:50", "--json")
+    (row,) = in_this_process(*arguments, *below).lines()[0]["partitions"]
+    assert (row["start_offset"], row["end_offset"], row["segments"], row["bytes"]) == (50, 50, 0, 0)
     (row, _) = in_this_process(*arguments, "--deleted-records", "restore", "--json").lines()[0]["partitions"]
     assert (row["start_offset"], row["deleted_before_offset"]) == (0, None)
     for command in ("status", "verify"):

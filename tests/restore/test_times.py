@@ -58,6 +58,7 @@ def test_a_partition_that_begins_later_is_empty_beside_others(
     ]
     assert batches_of(log_dir / f"orders-{early}")
     assert not batches_of(log_dir / f"orders-{late}")
+    assert [bool(outcome.segments) for outcome in report.outcomes] == [partition == early for partition in (0, 1)]
     show(report, colors=False, dry_run=False)
     assert f"orders-{late}: all its archived records are later than" in capsys.readouterr().err
 
