@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from sidecar.archive.keys import is_id
 from sidecar.errors import LineageUnknown, SettingsError
 from sidecar.host.log_dir_lock import LogDirRefused
-from sidecar.logformat.names import directory_name
+from sidecar.logformat.names import STAGING_SUFFIX, directory_name
 from sidecar.plurals import plural
 from sidecar.restore.plan import PartitionPlan
 from sidecar.restore.request import (
@@ -27,7 +27,7 @@ from sidecar.restore.request import (
     TargetCluster,
     shown_range,
 )
-from sidecar.restore.staging import RECORD, STAGING_SUFFIX
+from sidecar.restore.staging import RECORD
 from sidecar.restore.target import Place, Target
 
 

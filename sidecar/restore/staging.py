@@ -24,6 +24,7 @@ from sidecar.logformat.metadata_files import write_partition_metadata
 from sidecar.logformat.names import (
     LEADER_EPOCH_CHECKPOINT,
     PARTITION_METADATA,
+    STAGING_SUFFIX,
     directory_name,
     parse_directory_name,
     parse_file_name,
@@ -31,7 +32,6 @@ from sidecar.logformat.names import (
 from sidecar.model import TopicPartition
 from sidecar.segment import dropped_producers
 
-STAGING_SUFFIX: Final = ".restoring"
 TEMPORARY_SUFFIX: Final = ".part"
 NOTE_SUFFIX: Final = ".note"
 RECORD: Final = ".restore.json"

@@ -24,6 +24,7 @@ from sidecar.logformat.names import (
     META_PROPERTIES,
     PARTITION_METADATA,
     RECOVERY_POINT_CHECKPOINT,
+    STAGING_SUFFIX,
     DirectoryState,
     Suffix,
     directory_name,
@@ -33,7 +34,6 @@ from sidecar.logformat.names import (
 from sidecar.model import TopicPartition
 from sidecar.restore.request import TargetCluster
 from sidecar.restore.staging import (
-    STAGING_SUFFIX,
     TEMPORARY_SUFFIX,
     name_with_topic,
     new_file,

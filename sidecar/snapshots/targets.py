@@ -17,7 +17,7 @@ from sidecar.discovery.partition_directory import named_partition
 from sidecar.discovery.scan import ScanProblem, scan_log_dirs
 from sidecar.errors import PartitionError, SettingsError
 from sidecar.host import process_store
-from sidecar.logformat.names import META_PROPERTIES, Suffix, parse_directory_name, parse_file_name
+from sidecar.logformat.names import META_PROPERTIES, STAGING_SUFFIX, Suffix, parse_directory_name, parse_file_name
 from sidecar.model import PartitionFiles
 from sidecar.reporting.advice import advised
 from sidecar.snapshots.archived_partition import ArchivedPartition
@@ -141,7 +141,10 @@ def _misnamed_directories(log_dirs: Sequence[Path]) -> list[str]:
     for log_dir in log_dirs:
         with suppress(OSError):  # The scan reports a log dir that cannot be listed.
             found += [
-                f"{path}: holds segments, but its name is not that of a partition directory (expected "
+                f"{path}: an unfinished restore. It was skipped, and a broker does not start with it. Run the same restore "
+                "command again, or remove it"
+                if path.name.endswith(STAGING_SUFFIX)
+                else f"{path}: holds segments, but its name is not that of a partition directory (expected "
                 "<topic>-<number>). It was skipped, and a broker does not start with it. Rename it, or move it "
                 "away"
                 for path in sorted(log_dir.iterdir())

@@ -161,10 +161,14 @@ def test_a_refusal_is_json_too(tmp_path: Path) -> None:
 def test_badly_named_directories_are_listed(command: str, tmp_path: Path) -> None:
     log_dir = log_dir_of(tmp_path)
     (log_dir / "t-0").rename(log_dir / "t-00")
+    log_dir_of(tmp_path, topic="v")
+    (log_dir / "v-0").rename(log_dir / "v-0.restoring")
     log_dir_of(tmp_path, topic="u")
     done = in_this_process("snapshots", command, log_dir)
     assert done.code == 3
     assert f"{log_dir / 't-00'}: holds segments" in done.err
+    assert f"{log_dir / 'v-0.restoring'}: an unfinished restore. It was skipped" in done.err
+    assert "Run the same restore command again, or remove it" in done.err
 
 
 def test_a_dry_run_tells_only_what_it_has_read(tmp_path: Path) -> None:
