@@ -90,7 +90,7 @@ def what_if(
 
 @contextmanager
 def list_of_keys(path: Path | None) -> Iterator[WorkFile | None]:
-    """The file for `write_others`, None without a path. After an error it is gone: a part would look like all of it.
+    """The file for `write_others`, None without a path. After an error it is gone: a part would be taken for all of it.
 
     Raises StagingFull.
     """
