@@ -232,7 +232,7 @@ class PinnedLog:
         """Its directory is gone: the topic was deleted, or this replica. Reports what nothing else has any more."""
         for segment in self._segments:
             if self._held.has(segment.log):
-                self._report_released(segment, "its directory was deleted, as with its topic, before it was archived")
+                self._report_released(segment, "the topic or this replica was deleted, or the settings choose it no more, before it was archived")
         self.drop()
 
     def drop(self) -> None:
