@@ -119,19 +119,21 @@ def metrics_page() -> str:
     """Every metric: name, type, labels, meaning."""
     lines = ["# Metrics", "", NOTE, "", "Served by `run` at `/metrics`. No series has a topic or partition label.", ""]
     lines += ["| Metric | Type | Labels | Meaning |", "|---|---|---|---|"]
-    for metric in declared_metrics(Metrics()):
-        kind, text = type(metric).__name__.lower(), metric._documentation
-        name = f"{metric._name}_total" if kind == "counter" else metric._name
-        labels = ", ".join(f"`{label}`" for label in metric._labelnames) or "-"
-        lines.append(f"| `{name}` | {kind} | {labels} | {_cell(text)} |")
+    for name, kind, labels, text in declared_metrics(Metrics()):
+        shown = ", ".join(f"`{label}`" for label in labels) or "-"
+        lines.append(f"| `{name}` | {kind} | {shown} | {_cell(text)} |")
     lines += ["", "## Label values", "", *_label_values()]
     lines += ["", "The Prometheus client library adds metrics of the process: `process_*` and `python_info`."]
     return "\n".join(lines) + "\n"
 
 
-def declared_metrics(metrics: Metrics) -> list[Any]:
-    """The metrics of ours, as the client library has them, in the order of their declaration."""
-    return [found for found in metrics.registry._collector_to_names if hasattr(found, "_labelnames")]
+def declared_metrics(metrics: Metrics) -> Iterator[tuple[str, str, tuple[str, ...], str]]:
+    """Name, type, labels and meaning of the metrics of ours, in the order of their declaration, as the client library has them."""
+    for found in metrics.registry._collector_to_names:
+        if hasattr(found, "_labelnames"):
+            kind = type(found).__name__.lower()
+            name = f"{found._name}_total" if kind == "counter" else found._name
+            yield name, kind, found._labelnames, found._documentation
 
 
 def _label_values() -> list[str]:

@@ -146,7 +146,7 @@ def test_store_requests_are_counted_with_their_result(metrics: Metrics) -> None:
 
 
 def test_no_label_grows_with_the_broker(metrics: Metrics) -> None:
-    labels = {label for metric in declared_metrics(metrics) for label in metric._labelnames}
+    labels = {label for _, _, names, _ in declared_metrics(metrics) for label in names}
     assert labels == {
         "version",
         "python",

@@ -227,13 +227,15 @@ def exit_codes(kind: str) -> Iterator[None]:
         raise typer.Exit(EXIT_BROKEN_PIPE) from error
 
 
-def _given_path(text: str) -> Path:
-    """An empty one would be the current directory. It comes from a shell's unset variable."""
-    if not text:
-        raise typer.BadParameter("a path must not be empty")
-    if os.access(text, os.F_OK) and not os.access(text, os.R_OK):
-        raise typer.BadParameter(f"path {text!r} is not readable")
-    return Path(text)
+def _path_parser(*, readable: bool) -> Callable[[str], Path]:
+    def path(text: str) -> Path:
+        if not text:  # as of a shell's unset variable; it would be the current directory
+            raise typer.BadParameter("a path must not be empty")
+        if readable and os.access(text, os.F_OK) and not os.access(text, os.R_OK):
+            raise typer.BadParameter(f"path {text!r} is not readable")
+        return Path(text)
+
+    return path
 
 
 def _is_path(hint: Any) -> bool:
@@ -243,7 +245,8 @@ def _is_path(hint: Any) -> bool:
 def _parameters(callee: Callable[..., Any]) -> list[inspect.Parameter]:
     hints = get_type_hints(callee, include_extras=True)
     for hint in filter(_is_path, hints.values()):
-        hint.__metadata__[0].parser = _given_path
+        option = hint.__metadata__[0]
+        option.parser = _path_parser(readable=option.readable)
     return [
         parameter.replace(
             annotation=hints[parameter.name],

@@ -24,6 +24,7 @@ from tests.helm.alert_stories import STORIES, TARGET, Story
 from tests.helm.charts import CHART, MONITORING, NEEDED, rendered
 from tests.helm.dashboard import queries
 from tests.helm.tools import promtool
+from tests.reference_pages import declared_metrics
 
 pytestmark = pytest.mark.real
 
@@ -169,9 +170,9 @@ def test_the_dashboard_asks_only_for_what_it_was_checked_for() -> None:
 def test_what_is_asked_for_is_exported(expression: str) -> None:
     metrics = Metrics()
     labels_of = {
-        family.name + suffix: {*family.labels, *({"le"} if suffix == "_bucket" else ())}
-        for family in metrics.families
-        for suffix in _SUFFIXES[family.kind]
+        name + suffix: {*labels, *({"le"} if suffix == "_bucket" else ())}
+        for name, kind, labels, _ in declared_metrics(metrics)
+        for suffix in _SUFFIXES[kind]
     }
     own = {sample.name for family in metrics.registry.collect() for sample in family.samples}
     labels_of |= {name: set() for name in own if name.startswith("process_")}
