@@ -122,7 +122,10 @@ def verify_road(bench: Bench) -> Road:
         for count in ((1,) if bench.tiny else (1, 2, 4))
     }
     # The least that a proof needs: each byte enters the checksum of its batch, and that of the object follows from these.
-    floor = {"boto3 get_object, 2 at once, one checksum": partial(read, objects_at_once=2, checksums=1)}
+    floor = {
+        f"boto3 get_object, {count} at once, one checksum": partial(read, objects_at_once=count, checksums=1)
+        for count in ((2,) if bench.tiny else (1, 2, 3))
+    }
     contestants = {f"{OURS} verify --deep": ours, **peers, **floor}
     promises = [Promise(f"{OURS} verify --deep", list(peers), ratio=0.9, peak_mb=200)]
     return Road(
