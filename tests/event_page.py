@@ -164,7 +164,7 @@ MEANINGS: dict[str, tuple[str, str]] = {
         "Raise the limit; see `reason`.",
     ),
     "missing_offsets_accepted_as_compacted": (
-        "Offsets are missing, and the topic is compacted: they do not count as a gap.",
+        "Offsets are missing, and the topic is or was compacted: they do not count as a gap.",
         "None if the topic was ever compacted. Otherwise restore the missing `.log` files from a replica.",
     ),
     "no_topic_selected": (

@@ -93,7 +93,7 @@ class RawReason(StrEnum):
     )
     RETENTION_NEAR = (
         "retention_near",
-        "the broker deletes it soon: half of its retention time is over",
+        "the broker deletes it soon: half of the time from its last write to its deletion is over",
         "find out why it was archived so late, or raise the topic's retention.ms or retention.bytes",
     )
     TOO_LARGE = ("too_large", "it is larger than max_job_bytes", "raise compaction.max_job_bytes")

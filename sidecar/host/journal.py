@@ -240,8 +240,8 @@ def _refusal(path: Path, error: sqlite3.Error | OSError) -> StagingFull | StateD
     if _is_full(error):
         return StagingFull(f"{path}: the journal cannot be written ({error}): free space below run.state_dir")
     return StateDirUnusable(
-        f"{path}: the journal cannot be used ({error}): check the disk and the permissions of run.state_dir, and restart "
-        f"the sidecar, which replaces a damaged journal"
+        f"{path}: the journal cannot be used ({error}): check the disk and the permissions of run.state_dir. A restart replaces a "
+        f"damaged journal; before it, wait until tiered_sidecar_pinned_deleted_bytes is 0"
     )
 
 

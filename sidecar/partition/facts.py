@@ -81,7 +81,7 @@ class PartitionFacts:
 
     @property
     def names_no_other_leader(self) -> bool:
-        """Whether this broker leads, or none does, or it is unknown which: no other one can archive or truncate the log then."""
+        """Whether this broker leads, or none does, or the answer does not say which. See `PinnedLog` for what that means."""
         is_open = self.reason is Wait.NO_LEADER or isinstance(self.reason, LeaderUnknown)
         return self.leads or self.unanswered or is_open
 

@@ -11,6 +11,7 @@ from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles
 from sidecar.partition.domain_events import PinReleased
 from sidecar.partition.facts import Change, PartitionFacts
 from sidecar.partition.plan import PartitionPlan
+from sidecar.partition.wait_reason import BrokerAway, StrayDirectory
 from sidecar.retention.loss_tracker import LossTracker, PinPorts
 from sidecar.segment.prepare import LogPosition
 from sidecar.segment.producer_snapshot import KnownState
@@ -59,7 +60,7 @@ class PinnedLog:
         if not (plan.segments or self._segments):
             return
         if plan.segments:
-            self._leader_epoch = plan.facts.leader_epoch
+            self._leader_epoch = max(self._leader_epoch, plan.facts.leader_epoch)
         by_log = {segment.log: segment for segment in (*self._segments, *plan.segments)}
         ascending = sorted(by_log.values(), key=lambda segment: segment.base_offset)
         self._keep(segment for segment in ascending if self._held.has(segment.log))
@@ -97,11 +98,13 @@ class PinnedLog:
         """
         self.losses.see(files, facts, change)
         self._is_newly_seen |= is_answer
-        self._leads = facts.names_no_other_leader
+        self._leads = self._may_lead(facts)
         if change >= Change.LOG and not self._is_copied(facts, change):
             for segment in self.gone:
                 self._report_released(segment, "another log has taken its directory")
             self.drop()
+        if isinstance(facts.reason, StrayDirectory):
+            self._release_all("the topic was deleted, and created again, before it was archived")
         if not self._leads:
             self.drop()
             return
@@ -114,6 +117,10 @@ class PinnedLog:
         tail = None if self.tail is None else self.tail[1]
         self._keep((*gone, *(s for s in wanted if _stands(s, files) or (s.log == tail and _is_active(s, files)))))
         self._gone = gone
+
+    def _may_lead(self, facts: PartitionFacts) -> bool:
+        """Whether no other leader is named. While the broker is away, what it answered last holds."""
+        return facts.names_no_other_leader or (self._leads and isinstance(facts.reason, BrokerAway))
 
     def _is_copied(self, facts: PartitionFacts, change: Change) -> bool:
         """Whether the log was moved to another log dir, fetched from this very leader. Source: ReplicaAlterLogDirsThread."""
@@ -138,7 +145,7 @@ class PinnedLog:
 
         False if it is not this broker's to archive, for all that is known. `facts`: None if they cannot be read.
         """
-        if facts is not None and not facts.names_no_other_leader:
+        if facts is not None and not self._may_lead(facts):
             self._leads = False
             self.drop()
         return self._leads
@@ -228,11 +235,20 @@ class PinnedLog:
     def _report_released(self, segment: SegmentFiles, why: str) -> None:
         self._tools.emit(PinReleased(str(segment.log.path), segment.size_bytes, why))
 
-    def vanished(self) -> None:
-        """Its directory is gone: the topic was deleted, or this replica. Reports what nothing else has any more."""
+    def vanished(self, files: PartitionFiles) -> None:
+        """It is not listed any more. Reports what was pinned if its directory is gone, and not where the settings exclude it."""
+        try:
+            self._tools.disk.listed_again(files)
+        except PartitionError:
+            self._release_all(
+                "the topic or this replica was deleted before it was archived; where another replica leads, its sidecar goes on"
+            )
+        self.drop()
+
+    def _release_all(self, why: str) -> None:
         for segment in self._segments:
             if self._held.has(segment.log):
-                self._report_released(segment, "the topic or this replica was deleted, or the settings choose it no more, before it was archived")
+                self._report_released(segment, why)
         self.drop()
 
     def drop(self) -> None:

@@ -24,7 +24,7 @@ from sidecar.event_log import get_logger
 from sidecar.model import ArchivedSegment, SegmentFiles, SnapshotOrigin, TopicPartition
 from sidecar.partition.plan import PartitionPlan
 from sidecar.partition.status import PartitionOutcome
-from sidecar.partition.wait_reason import Wait, render
+from sidecar.partition.wait_reason import NotCheckpointed, Wait, render
 from sidecar.plurals import plural
 from sidecar.ports import BrokerFacts
 from sidecar.reporting.advice import advised
@@ -194,13 +194,15 @@ def plan_answered(rounds: ArchiveLoop, clock: Clock) -> tuple[list[Work], CycleR
         work, report = rounds.plan()
         if report.broker.away:
             raise BrokerUnavailable(f"nothing is archived: {render(report.broker.away)}")
-        if not any(_is_unanswered(plan) for _, plan in work) or clock.monotonic_s() >= deadline_s:
+        awaited = (plan for _, plan in work if not isinstance(plan.reason, NotCheckpointed))
+        if not any(map(_is_unanswered, awaited)) or clock.monotonic_s() >= deadline_s:
             break
         clock.sleep_s(ANSWER_POLL_S)
     answered: list[Work] = []
     for archiver, plan in work:
         if _is_unanswered(plan):
-            what = f"{plan.files.topic_partition}: {render(plan.reason)}; run again when the broker is up"
+            advice = "" if isinstance(plan.reason, NotCheckpointed) else "; run again when the broker is up"
+            what = f"{plan.files.topic_partition}: {render(plan.reason)}{advice}"
             plan = replace(plan, error=PartitionError(what), reason=None)
         answered.append((archiver, plan))
     return answered, report

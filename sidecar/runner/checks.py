@@ -220,7 +220,7 @@ class Checks:
         check.report.is_empty = not self._present
         for tp, archiver in list(archivers.items()):
             if not (tp in self._present or tp in unreadable or archiver in self._tasks):
-                archivers.pop(tp).held.vanished()
+                archivers.pop(tp).held.vanished(archiver.files)
                 check.awaited.discard(archiver)
                 self._tasks.drop(archiver)
         resting = self._outcomes.resting(self._present)

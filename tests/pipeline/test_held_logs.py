@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from shutil import rmtree
 
@@ -19,7 +20,7 @@ from sidecar.logformat.leader_epochs import LeaderEpochs
 from sidecar.model import LeaderEpoch, PartitionFiles
 from sidecar.partition.domain_events import DomainEvent, PinReleased
 from sidecar.partition.facts import PartitionFacts
-from sidecar.partition.wait_reason import Wait
+from sidecar.partition.wait_reason import StrayDirectory, Wait
 from sidecar.retention.log_starts import LogStarts
 from sidecar.retention.loss_tracker import LossTracker
 from sidecar.runner.context import RunContext
@@ -271,3 +272,24 @@ def test_what_goes_with_a_deleted_topic_before_it_is_archived_is_reported(tmp_pa
         released = [line for line in logs if line["event"] == "pinned_segment_released"]
         assert [int(Path(line["path"]).stem) for line in released] == names != []
         assert held_names(tools) == []
+
+
+def test_what_the_settings_exclude_is_let_go_without_an_event(tmp_path: Path) -> None:
+    with after_an_outage(tmp_path) as (tools, rounds, _, directory), capture_logs() as logs:
+        assert held_names(tools) != []
+        rounds.checks.scan = partial(scan_log_dirs, [directory.parent], TopicFilter(("other",)))
+        rounds.run_once()
+        assert held_names(tools) == []
+    assert [line for line in logs if line["event"] == "pinned_segment_released"] == []
+
+
+def test_what_goes_with_a_topic_that_is_created_again_is_reported(tmp_path: Path) -> None:
+    log_dir = copy_partitions(tmp_path, "orders-0")
+    with tools_for(log_dir, MemoryStore(), tmp_path / "state") as tools, capture_logs() as logs:
+        archiver, files = planned_and_held(tools, log_dir)
+        names = held_names(tools)
+        stray = StrayDirectory(str(files.topic_id), "another")
+        archiver.see(files, replace(tools.facts.partition(files), leads=False, reason=stray))
+        assert held_names(tools) == []
+    released = [line for line in logs if line["event"] == "pinned_segment_released"]
+    assert [int(Path(line["path"]).stem) for line in released] == names != []

@@ -45,6 +45,6 @@ def test_a_journal_that_is_damaged_while_it_is_open_asks_for_a_restart(tmp_path:
     journal = Journal(tmp_path)
     with sqlite3.connect(tmp_path / "journal.sqlite") as other:
         other.execute("DROP TABLE attempts")
-    with pytest.raises(StateDirUnusable, match=r"no such table.*restart the sidecar"):
+    with pytest.raises(StateDirUnusable, match=r"no such table.*A restart replaces a damaged journal"):
         journal.count()
     journal.close()

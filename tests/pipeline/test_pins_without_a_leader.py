@@ -10,7 +10,7 @@ import pytest
 from sidecar.broker.files import FileBrokerFacts
 from sidecar.model import PartitionFiles
 from sidecar.partition.facts import PartitionFacts
-from sidecar.partition.wait_reason import LeaderUnknown, Wait, WaitReason
+from sidecar.partition.wait_reason import BrokerAway, LeaderUnknown, Wait, WaitReason
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.held_rig import held_names
 from tests.pipeline.rig import copy_partitions, remove_offsets, tools_for
@@ -41,6 +41,21 @@ def test_pins_outlive_an_answer_that_names_no_other_leader(refused: WaitReason, 
         archiver.see(listed(log_dir), facts.partition(files))
         facts.refused = None
         archiver.see(listed(log_dir), facts.partition(files))
+        assert held_names(tools)[:2] == [0, 140]
+
+
+@pytest.mark.parametrize("refused", [LeaderUnknown("TOPIC_AUTHORIZATION_FAILED"), Wait.NO_LEADER])
+def test_pins_outlive_a_broker_that_goes_away_after_such_an_answer(refused: WaitReason, tmp_path: Path) -> None:
+    """A broker that shuts down: the only replica has no leader first, then nothing answers. That is no other leader."""
+    log_dir = copy_partitions(tmp_path, "orders-0")
+    with tools_for(log_dir, MemoryStore(), tmp_path / "state") as tools:
+        facts = Refusing(FileBrokerFacts([log_dir], assume_leader=True), cluster_start_offset=0, epoch=7)
+        tools = replace(tools, facts=facts)
+        archiver, files = planned_and_held(tools, log_dir)
+        remove_offsets(files.directory, lambda offset: offset >= 248)
+        facts.cluster_start_offset = 248
+        for facts.refused in (refused, BrokerAway("connection refused"), None):
+            archiver.see(listed(log_dir), facts.partition(files))
         assert held_names(tools)[:2] == [0, 140]
 
 
