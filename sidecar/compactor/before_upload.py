@@ -6,6 +6,7 @@ A segment that has waited for too long is archived as it is.
 from __future__ import annotations
 
 import threading
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -27,6 +28,7 @@ from sidecar.compactor.topic_rule import (
     strategy_refusal,
 )
 from sidecar.config import CompactionPolicy, CompactionSettings, CompactionWhen
+from sidecar.config.compaction import NEVER_MS
 from sidecar.event_log import get_logger
 from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles, TopicPartition
 from sidecar.partition.plan import PartitionPlan, newest_change_ms
@@ -283,17 +285,17 @@ class BeforeUpload:
         """The end of those that cannot wait, and in how many milliseconds the next one cannot.
 
         What waits is not pinned. So it waits for half of the time at most that lies between its last write and its deletion.
+        A deadline takes the read of an index, so few are asked for: the broker deletes from the beginning.
         """
-        end_offset = -1
-        for segment in segments:
+        now_ms = self.clock.now_ms()
+
+        def left_ms(segment: SegmentFiles) -> int:
             deadline_ms = deadline_of(segment)
-            if deadline_ms is None:
-                break
-            left_ms = (newest_change_ms(segment) + deadline_ms) // 2 - self.clock.now_ms()
-            if left_ms > 0:
-                return end_offset, left_ms
-            end_offset = segment.end_offset
-        return end_offset, self.settings.max_upload_delay_ms
+            return NEVER_MS if deadline_ms is None else (newest_change_ms(segment) + deadline_ms) // 2 - now_ms
+
+        at = bisect_right(segments, 0, key=left_ms)
+        end_offset = segments[at - 1].end_offset if at else -1
+        return end_offset, left_ms(segments[at]) if at < len(segments) else NEVER_MS
 
     def _left_ms(self, held: _Held) -> int:
         waited_ms = round((self.clock.monotonic_s() - held.since_s) * 1000)

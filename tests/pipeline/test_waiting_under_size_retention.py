@@ -13,6 +13,7 @@ import pytest
 
 from sidecar.broker.files import FileBrokerFacts
 from sidecar.compactor.topic_counts import RawReason
+from sidecar.model import SegmentFiles
 from sidecar.runner.archive_loop import ArchiveLoop
 from sidecar.segment.local_disk import LocalDisk
 from sidecar.topic_policy import TopicPolicy
@@ -60,3 +61,18 @@ def test_a_plan_is_made_again_when_half_of_the_time_is_over(tmp_path: Path, monk
         clock.advance_ms(DELAY_MS - 60_000)
         loop.run_once()
         require(held, logs, "compacted", RawReason.RETENTION_NEAR, len(rolled_ranges(held.log_dir, "compacted-0")))
+
+
+@pytest.mark.parametrize("at_risk", [0, 1, 700, 1000])
+def test_few_deadlines_are_asked_for_in_a_long_backlog(at_risk: int, tmp_path: Path) -> None:
+    with observed(tmp_path, "compacted-0") as (held, _):
+        segment, asked = rounds_scan(held.log_dir)().partitions[0].segments[0], list[int]()
+        backlog = [replace(segment, base_offset=offset, end_offset=offset + 1) for offset in range(1000)]
+
+        def deadline_of(found: SegmentFiles) -> int:
+            asked.append(found.base_offset)
+            return 0 if found.base_offset < at_risk else 2 * held.tools.clock.now_ms()
+
+        end_offset, _ = held.waiting._at_risk(backlog, deadline_of)
+    assert end_offset == (at_risk or -1)
+    assert len(asked) < 15
