@@ -65,7 +65,9 @@ def kept_of(batches: Sequence[Batch], ends: dict[int, bool], rules: CompactionRu
 
 
 def output_of(log: Sequence[Batch], kept: set[Batch]) -> list[Batch]:
-    """What becomes of a segment. Its last batch stays: a broker knows a producer by it."""
+    """What becomes of a segment. Its last batch stays: a broker knows a producer by it. A broker's cleaner may have taken all."""
+    if not log:
+        return []
     last = log[-1]
     stays = [batch for batch in log if batch in kept or batch is last]
     if last not in kept and last.key != NO_KEY:
