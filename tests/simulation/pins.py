@@ -113,8 +113,8 @@ def require_no_stale_pin(sidecar: Sidecar, cluster: Partition, outcome: Partitio
         file = sidecar.disk.opened[descriptor][1]
         pinned_to = file.batches[-1].end_offset if file.batches else file.base_offset
         is_there = file in log.segments and identity == identity_of(log.directory, file)
-        is_taken = identity.directory == log.directory and file.removed_ms is not None
-        is_taken = is_taken and pinned_to <= log.segments[0].base_offset
+        # The log may have moved to another log dir since.
+        is_taken = file.removed_ms is not None and pinned_to <= log.segments[0].base_offset
         if not (is_there or is_taken):
             raise Finding("stale-pin", f"sidecar {sidecar.number}: {identity.path}, {_ended(outcome)}")
 
