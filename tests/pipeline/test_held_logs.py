@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from shutil import rmtree
+from typing import TypeVar
 
 import pytest
 from structlog.testing import capture_logs
@@ -60,14 +63,25 @@ class Answering(Leadership):
         return replace(super().partition(files), transactions_decided=True)
 
 
+Led = TypeVar("Led", bound=Answering)
+
+
+@contextmanager
+def led(
+    tmp_path: Path, kind: type[Led] = Answering, epoch: int | None = None
+) -> Iterator[tuple[Path, RunContext, Led]]:
+    """A log dir with one partition, and the leader of it: the context's facts. `kind`, `epoch`: of the leader."""
+    log_dir = copy_partitions(tmp_path, "orders-0")
+    with tools_for(log_dir, MemoryStore(), tmp_path / "state") as tools:
+        facts = kind(FileBrokerFacts([log_dir], assume_leader=True), cluster_start_offset=0, epoch=epoch)
+        yield log_dir, replace(tools, facts=facts), facts
+
+
 @pytest.mark.parametrize("log_start_offset", [248, 140, 0, None], ids=["known", "older", "oldest", "not known"])
 def test_a_pinned_segment_is_archived_without_its_file_whatever_log_start_the_leader_reports(
     tmp_path: Path, log_start_offset: int | None
 ) -> None:
-    log_dir = copy_partitions(tmp_path, "orders-0")
-    with tools_for(log_dir, MemoryStore(), tmp_path / "state") as tools:
-        facts = Answering(FileBrokerFacts([log_dir], assume_leader=True), cluster_start_offset=0)
-        tools = replace(tools, facts=facts)
+    with led(tmp_path) as (log_dir, tools, facts):
         archiver, files = planned_and_held(tools, log_dir)
         remove_offsets(files.directory, lambda offset: offset >= 248)
         files, facts.cluster_start_offset = listed(log_dir), log_start_offset
@@ -80,10 +94,7 @@ def test_a_pinned_segment_is_archived_without_its_file_whatever_log_start_the_le
 def test_what_follows_the_deleted_segments_waits_for_them_and_for_nothing_else(
     own: int, later: int, tmp_path: Path
 ) -> None:
-    log_dir = copy_partitions(tmp_path, "orders-0")
-    with tools_for(log_dir, MemoryStore(), tmp_path / "state") as tools:
-        facts = Answering(FileBrokerFacts([log_dir], assume_leader=True), cluster_start_offset=0)
-        tools = replace(tools, facts=facts)
+    with led(tmp_path) as (log_dir, tools, _facts):
         archiver, files = planned_and_held(tools, log_dir)
         remove_offsets(files.directory, lambda offset: offset >= 248)
         plan = planned(tools, archiver, listed(log_dir))
@@ -153,10 +164,7 @@ def test_no_gap_is_recorded_where_pinned_segments_have_it_though_every_answer_is
 
 
 def test_under_another_leader_epoch_nothing_is_archived_without_its_file(tmp_path: Path) -> None:
-    log_dir = copy_partitions(tmp_path, "orders-0")
-    with tools_for(log_dir, MemoryStore(), tmp_path / "state") as tools:
-        facts = Answering(FileBrokerFacts([log_dir], assume_leader=True), cluster_start_offset=0)
-        tools = replace(tools, facts=facts)
+    with led(tmp_path) as (log_dir, tools, facts):
         archiver, files = planned_and_held(tools, log_dir)
         remove_offsets(files.directory, lambda offset: offset >= 248)
         facts.cluster_start_offset, facts.epoch = 248, 99
@@ -196,10 +204,7 @@ def test_another_leader_epoch_counts_though_the_check_that_saw_it_failed(
     def fails(*_: object) -> None:
         raise PartitionError("cannot be read")
 
-    log_dir = copy_partitions(tmp_path, "orders-0")
-    with tools_for(log_dir, MemoryStore(), tmp_path / "state") as tools:
-        facts = Answering(FileBrokerFacts([log_dir], assume_leader=True), cluster_start_offset=0)
-        tools = replace(tools, facts=facts)
+    with led(tmp_path) as (log_dir, tools, facts):
         archiver, files = planned_and_held(tools, log_dir)
         facts.epoch = 99
         with monkeypatch.context() as patch:

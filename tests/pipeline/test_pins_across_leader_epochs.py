@@ -5,15 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from sidecar.broker.files import FileBrokerFacts
 from sidecar.logformat.leader_epochs import LeaderEpochs
 from sidecar.model import LeaderEpoch, PartitionFiles
 from sidecar.partition.facts import PartitionFacts
 from sidecar.partition.wait_reason import NoStableOffset
-from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.held_rig import held_names
-from tests.pipeline.rig import copy_partitions, remove_offsets, tools_for
-from tests.pipeline.test_held_logs import Answering, listed, planned_and_held
+from tests.pipeline.rig import remove_offsets
+from tests.pipeline.test_held_logs import Answering, led, listed, planned_and_held
 
 BEGINS = 248
 
@@ -25,10 +23,7 @@ def write_epochs(directory: Path, *starts: tuple[int, int]) -> None:
 
 def test_pins_outlive_two_epochs_of_a_broker_that_no_other_one_followed(tmp_path: Path) -> None:
     """The only replica restarts: one epoch without a leader, and one with it. Source: PartitionRegistration.merge."""
-    log_dir = copy_partitions(tmp_path, "orders-0")
-    with tools_for(log_dir, MemoryStore(), tmp_path / "state") as tools:
-        facts = Answering(FileBrokerFacts([log_dir], assume_leader=True), cluster_start_offset=0, epoch=7)
-        tools = replace(tools, facts=facts)
+    with led(tmp_path, epoch=7) as (log_dir, tools, facts):
         write_epochs(log_dir / "orders-0", (7, 0))
         archiver, files = planned_and_held(tools, log_dir)
         remove_offsets(files.directory, lambda offset: offset >= BEGINS)
@@ -53,10 +48,7 @@ class StartingLeader(Answering):
 
 def test_pins_outlive_an_epoch_that_the_metadata_have_before_the_leader_has(tmp_path: Path) -> None:
     """Source: Partition.makeLeader writes the epoch's start; before, ListOffsets with the epoch fails."""
-    log_dir = copy_partitions(tmp_path, "orders-0")
-    with tools_for(log_dir, MemoryStore(), tmp_path / "state") as tools:
-        facts = StartingLeader(FileBrokerFacts([log_dir], assume_leader=True), cluster_start_offset=0, epoch=7)
-        tools = replace(tools, facts=facts)
+    with led(tmp_path, StartingLeader, epoch=7) as (log_dir, tools, facts):
         write_epochs(log_dir / "orders-0", (7, 0))
         archiver, files = planned_and_held(tools, log_dir)
         remove_offsets(files.directory, lambda offset: offset >= BEGINS)

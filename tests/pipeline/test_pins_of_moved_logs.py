@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
-from sidecar.broker.files import FileBrokerFacts
-from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.held_rig import held_names
-from tests.pipeline.rig import copy_partitions, remove_offsets, tools_for
-from tests.pipeline.test_held_logs import Answering, listed, planned_and_held
+from tests.pipeline.rig import remove_offsets
+from tests.pipeline.test_held_logs import led, listed, planned_and_held
 
 
 def test_pins_outlive_a_move_under_the_same_leader_epoch(tmp_path: Path) -> None:
     """The copy was fetched from this very leader: same topic, same epoch, same records. Source: ReplicaAlterLogDirsThread."""
-    log_dir = copy_partitions(tmp_path, "orders-0")
-    with tools_for(log_dir, MemoryStore(), tmp_path / "state") as tools:
-        facts = Answering(FileBrokerFacts([log_dir], assume_leader=True), cluster_start_offset=0)
-        tools = replace(tools, facts=facts)
+    with led(tmp_path) as (log_dir, tools, facts):
         archiver, files = planned_and_held(tools, log_dir)
         remove_offsets(files.directory, lambda offset: offset >= 248)
         facts.cluster_start_offset = 248

@@ -1,4 +1,4 @@
-"""Pins while nobody says who leads: only another leader can have what they have, or give their offsets out again."""
+"""Pins while no leader is named: only another leader can have what they have, or assign their offsets again."""
 
 from __future__ import annotations
 
@@ -7,14 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.broker.files import FileBrokerFacts
 from sidecar.model import PartitionFiles
 from sidecar.partition.facts import PartitionFacts
 from sidecar.partition.wait_reason import BrokerAway, LeaderUnknown, Wait, WaitReason
-from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.held_rig import held_names
-from tests.pipeline.rig import copy_partitions, remove_offsets, tools_for
-from tests.pipeline.test_held_logs import Answering, listed, planned_and_held
+from tests.pipeline.rig import remove_offsets
+from tests.pipeline.test_held_logs import Answering, led, listed, planned_and_held
 
 
 @dataclass
@@ -31,10 +29,7 @@ class Refusing(Answering):
 @pytest.mark.parametrize("refused", [LeaderUnknown("TOPIC_AUTHORIZATION_FAILED"), Wait.NO_LEADER])
 def test_pins_outlive_an_answer_that_names_no_other_leader(refused: WaitReason, tmp_path: Path) -> None:
     """An ACL that was taken away, a node that does not know the topic yet, a leader that is being elected."""
-    log_dir = copy_partitions(tmp_path, "orders-0")
-    with tools_for(log_dir, MemoryStore(), tmp_path / "state") as tools:
-        facts = Refusing(FileBrokerFacts([log_dir], assume_leader=True), cluster_start_offset=0, epoch=7)
-        tools = replace(tools, facts=facts)
+    with led(tmp_path, Refusing, epoch=7) as (log_dir, tools, facts):
         archiver, files = planned_and_held(tools, log_dir)
         remove_offsets(files.directory, lambda offset: offset >= 248)
         facts.cluster_start_offset, facts.refused = 248, refused
@@ -47,10 +42,7 @@ def test_pins_outlive_an_answer_that_names_no_other_leader(refused: WaitReason, 
 @pytest.mark.parametrize("refused", [LeaderUnknown("TOPIC_AUTHORIZATION_FAILED"), Wait.NO_LEADER])
 def test_pins_outlive_a_broker_that_goes_away_after_such_an_answer(refused: WaitReason, tmp_path: Path) -> None:
     """A broker that shuts down: the only replica has no leader first, then nothing answers. That is no other leader."""
-    log_dir = copy_partitions(tmp_path, "orders-0")
-    with tools_for(log_dir, MemoryStore(), tmp_path / "state") as tools:
-        facts = Refusing(FileBrokerFacts([log_dir], assume_leader=True), cluster_start_offset=0, epoch=7)
-        tools = replace(tools, facts=facts)
+    with led(tmp_path, Refusing, epoch=7) as (log_dir, tools, facts):
         archiver, files = planned_and_held(tools, log_dir)
         remove_offsets(files.directory, lambda offset: offset >= 248)
         facts.cluster_start_offset = 248
@@ -61,10 +53,7 @@ def test_pins_outlive_a_broker_that_goes_away_after_such_an_answer(refused: Wait
 
 def test_pins_outlive_a_log_dir_that_is_away_while_the_leader_is_not_asked_for(tmp_path: Path) -> None:
     """Leaders are asked for of the partitions that were found. What a task still has in hand may not be one of them then."""
-    log_dir = copy_partitions(tmp_path, "orders-0")
-    with tools_for(log_dir, MemoryStore(), tmp_path / "state") as tools:
-        facts = Refusing(FileBrokerFacts([log_dir], assume_leader=True), cluster_start_offset=0, epoch=7)
-        tools = replace(tools, facts=facts)
+    with led(tmp_path, Refusing, epoch=7) as (log_dir, tools, facts):
         archiver, files = planned_and_held(tools, log_dir)
         held = held_names(tools)
         facts.refused = LeaderUnknown("no such partition")
