@@ -19,4 +19,4 @@ def verify_partition(
     if isinstance(planned, PartitionVerification):
         return planned
     checked = list(check_in_threads(store, workers, planned.checks, deep=deep))
-    return verify._finish(store, clock, planned, checked)
+    return verify._combined(planned, checked, verify._unnamed(store, planned.state, clock.now_ms()))

@@ -19,8 +19,8 @@ def main() -> None:
 
     `keys`: of a download, instead of all below `prefix`. Without `directory`, what is downloaded is thrown away. `upload_bytes`: so
     many bytes of a download go back. `checksums`: how often each byte that is uploaded or thrown away enters a CRC-32C before.
-    `first_puts`: so many create-only puts race before an upload, as the probe of `backfill` does. Prints how many seconds the
-    copies took.
+    `first_puts`: so many create-only puts race before an upload, as the probe of `backfill` does. `first_gets`: these keys are
+    listed and read before. Prints how many seconds the copies took.
     """
     import boto3
     from boto3.s3.transfer import TransferConfig
@@ -33,6 +33,7 @@ def main() -> None:
         "upload": False,
         "checksums": 0,
         "first_puts": 0,
+        "first_gets": [],
         **json.loads(sys.argv[1]),
     }
     config = Config(
@@ -81,6 +82,9 @@ def main() -> None:
     begun_s = time.perf_counter()
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(race, range(task["first_puts"])))
+        if task["first_gets"]:
+            client.list_objects_v2(Bucket=bucket, Prefix=task["first_gets"][0].partition("/")[0])
+        list(pool.map(read, task["first_gets"]))
     with ThreadPoolExecutor(task["files_at_once"]) as pool:
         list(pool.map(copy if "directory" in task else read, keys))
     print(time.perf_counter() - begun_s)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
@@ -121,6 +120,7 @@ class _Unnamed:
     orphans: list[Orphan] = field(default_factory=list)
     on_their_way: list[SegmentVerification] = field(default_factory=list)
     removed_objects: int = 0
+    unfinished_uploads: int | None = None
 
 
 def _unnamed(store: ObjectStore, state: PartitionState, now_ms: int) -> _Unnamed:
@@ -128,6 +128,7 @@ def _unnamed(store: ObjectStore, state: PartitionState, now_ms: int) -> _Unnamed
     live = {segment.segment_id for segment in state.segments}
     removed = {segment.segment_id for segment in state.removed}
     found, ages_ms = _Unnamed(), dict[SegmentObject, int]()
+    found.unfinished_uploads = list_uploads(store, f"{state.lineage.root}/").count
     for facts in store.list(below(state.lineage.root, SEGMENTS)):
         named = parse_segment_key(facts.key.removeprefix(f"{state.lineage.root}/"))
         if named and named.segment_id in live:
@@ -192,33 +193,22 @@ def verify_archive(
     def plan(lineage: Lineage) -> _Planned | PartitionVerification:
         return _or_unread(lineage, outage, lambda: _plan(store, lineage, clock, deep=deep))
 
-    def finish(planned: _Planned | PartitionVerification, checked: Sequence[Checked]) -> PartitionVerification:
-        if not isinstance(planned, _Planned):
-            return planned
-        return _or_unread(planned.state.lineage, outage, lambda: _finish(store, clock, planned, checked))
+    def finish(planned: _Planned, checked: Sequence[Checked], unnamed: Future[_Unnamed]) -> PartitionVerification:
+        return _or_unread(planned.state.lineage, outage, lambda: _combined(planned, checked, unnamed.result()))
 
     lineages = iter(find_all_lineages(store, include))
     with ThreadPoolExecutor(WORKERS, thread_name_prefix="verify-partitions") as pool:
-        while planned := _some(pool, plan, lineages):
-            yield from _in_order(pool, planned, driver, finish)
-
-
-def _in_order(
-    pool: ThreadPoolExecutor,
-    planned: Sequence[_Planned | PartitionVerification],
-    driver: Checks,
-    finish: Callable[[_Planned | PartitionVerification, Sequence[Checked]], PartitionVerification],
-) -> Iterator[PartitionVerification]:
-    """Each lineage as soon as its segments have been checked; unreferenced objects are listed meanwhile."""
-    waiting: deque[Future[PartitionVerification]] = deque()
-    stream = driver([check for one in planned if isinstance(one, _Planned) for check in one.checks])
-    with closing(stream):
-        for one in planned:
-            segments = len(one.state.segments) if isinstance(one, _Planned) else 0
-            waiting.append(pool.submit(finish, one, list(islice(stream, segments))))
-            if len(waiting) > 2 * WORKERS:
-                yield waiting.popleft().result()
-        yield from (done.result() for done in waiting)
+        while some := _some(pool, plan, lineages):
+            planned = [one for one in some if isinstance(one, _Planned)]
+            # Unreferenced objects are listed while segments are read.
+            unnamed = iter([pool.submit(_unnamed, store, one.state, clock.now_ms()) for one in planned])
+            with closing(driver([check for one in planned for check in one.checks])) as stream:
+                for one in some:
+                    if isinstance(one, _Planned):
+                        checked = list(islice(stream, len(one.state.segments)))
+                        yield finish(one, checked, next(unnamed))
+                    else:
+                        yield one
 
 
 def _some(
@@ -259,8 +249,8 @@ def _plan(store: ObjectStore, lineage: Lineage, clock: Clock, *, deep: bool) -> 
     return _Planned(state, (*_check_checkpoints(log, state, deep=deep), *missing, *_check_coverage(state)))
 
 
-def _finish(store: ObjectStore, clock: Clock, planned: _Planned, checked: Sequence[Checked]) -> PartitionVerification:
-    """Combine the findings with the unreferenced objects. Raises StoreError, also for a segment that could not be read."""
+def _combined(planned: _Planned, checked: Sequence[Checked], unnamed: _Unnamed) -> PartitionVerification:
+    """The findings about a lineage. Raises StoreError for a segment that could not be read."""
     for one in checked:
         if one.unread:
             raise StoreUnavailable(one.unread) if one.retryable else StoreError(one.unread)
@@ -278,7 +268,6 @@ def _finish(store: ObjectStore, clock: Clock, planned: _Planned, checked: Sequen
     segments += [
         SegmentVerification(hole.base_offset, hole.end_offset, None, None, SegmentState.LOST) for hole in state.holes
     ]
-    unnamed = _unnamed(store, state, clock.now_ms())
     segments += unnamed.on_their_way
     return PartitionVerification(
         row=row_of(state),
@@ -286,7 +275,7 @@ def _finish(store: ObjectStore, clock: Clock, planned: _Planned, checked: Sequen
         problems=(*planned.problems, *(problem for one in checked for problem in one.problems)),
         orphans=tuple(unnamed.orphans),
         removed_objects=unnamed.removed_objects,
-        unfinished_uploads=list_uploads(store, f"{state.lineage.root}/").count,
+        unfinished_uploads=unnamed.unfinished_uploads,
     )
 
 

@@ -27,7 +27,7 @@ def test_the_peers_benchmark_runs(tmp_path: Path) -> None:
     assert {name: list(rows) for name, rows in roads.items()} == {
         "archive": [f"{OURS} backfill", *BOTO3, "boto3, tuned, one checksum and the probe's puts"],
         "restore": [f"{OURS} restore", *BOTO3, DIRECTORY, "cp from a directory"],
-        "verify": [f"{OURS} verify --deep", "boto3 get_object, 1 at once"],
+        "verify": [f"{OURS} verify --deep", "boto3 get_object, 1 at once", "a bare proof, 2 at once"],
         "compact": [f"{OURS} compact DIR", f"{OURS} compact --archive", "boto3 download and upload"],
     }
     for rows in roads.values():
