@@ -189,6 +189,8 @@ class GroupCompactor:
             cutter.add(columns)
         scanner.require_exact()
         self.tools.beat()
+        # Where no record has a timestamp, the file's own counts. Source: LogSegment.largestTimestamp.
+        largest_ms = log.mtime_ms if largest_ms < 0 else largest_ms
         return _Surveyed(file, cutter.finish(), ProducerTable(segment.end_offset, table.rows)), largest_ms
 
     def _decided_below(self, group: RolledGroup, found: _LookedOver) -> int:
