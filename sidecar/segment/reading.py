@@ -20,9 +20,9 @@ from sidecar.logformat.indexes.offset_index import OffsetIndexCheck
 from sidecar.logformat.indexes.rebuild import BuiltIndexes, IndexBuilder
 from sidecar.logformat.indexes.time_index import TimeIndexCheck
 from sidecar.logformat.indexes.transaction_index import TransactionIndexCheck, merged
-from sidecar.logformat.indexes.verdict import IndexState, IndexVerdict
+from sidecar.logformat.indexes.verdict import IndexState
 from sidecar.logformat.leader_epochs import LeaderEpochCheck, LeaderEpochs, complete
-from sidecar.model import FileIdentity, SegmentFiles
+from sidecar.model import SegmentFiles
 
 WINDOW_BYTES = 2 * 1024 * 1024
 """As fast as larger windows, and each worker has one of its own."""
@@ -58,25 +58,46 @@ class IndexChoice:
         self._times.add(columns)
         self._aborted.add(columns)
 
-    def finish(self, built: BuiltIndexes) -> ChosenIndexes:
-        """After the last batch. Raises CorruptFile for an index that contradicts the log."""
+    def finish(self, built: BuiltIndexes, tail: tuple[int, int] | None) -> ChosenIndexes:
+        """After the last batch. `tail`: offsets between it and the next segment.
+
+        A broker rebuilds an offset or time index that contradicts a sound log (LogLoader.recoverSegment). Where the end of the
+        log is missing, it says that records were there. A transaction index may know more than a replay.
+        Raises CorruptFile for an index that contradicts the log in one of these cases.
+        """
         segment, offsets, times, aborted = self._segment, self._offsets, self._times, self._aborted
-        replaced: list[str] = []
         of_offsets, of_times = offsets.finish(built.offset_index), times.finish(built.time_index)
         verdict = aborted.finish(built.transaction_index)
-        contradicted = any(found.state is IndexState.DISAGREES for found in (of_offsets, of_times, verdict))
-        if contradicted and not segment.log.size_bytes:
+        wrong = next((found for found in (of_offsets, of_times, verdict) if found.state is IndexState.DISAGREES), None)
+        if wrong and tail:
             raise CorruptFile(
-                "is empty, but its index has entries: it has lost its content",
+                f"has no batch from offset {tail[0]} on, the next segment begins at {tail[1]}, and an index contradicts it "
+                f"({wrong.reason}): it has lost content",
                 file=str(segment.log.path),
                 advice="restore it from a replica",
             )
-        offset_index = _choose(of_offsets, offsets.data, built.offset_index, segment.offset_index, replaced)
-        time_index = _choose(of_times, times.data, built.time_index, segment.time_index, replaced)
-        transaction_index = _choose(
-            verdict, aborted.data, _merged(aborted.data, built), segment.transaction_index, replaced
+        if verdict.state is IndexState.DISAGREES:
+            raise CorruptFile(
+                f"{verdict.reason}: the index disagrees with its log",
+                file=str(segment.transaction_index.path) if segment.transaction_index else "",
+                position=verdict.position,
+                advice="compare with a replica, or stop the broker and delete the segment's .index file: at its start the "
+                "broker then rebuilds all three indexes",
+            )
+        chosen = (
+            (of_offsets, offsets.data, built.offset_index),
+            (of_times, times.data, built.time_index),
+            (verdict, aborted.data, _merged(aborted.data, built)),
         )
-        return ChosenIndexes(offset_index or b"", time_index or b"", transaction_index, tuple(replaced))
+        offset_index, time_index, transaction_index = (
+            found if verdict.state is IndexState.FINE else rebuilt for verdict, found, rebuilt in chosen
+        )
+        return ChosenIndexes(
+            bytes(offset_index or b""),
+            bytes(time_index or b""),
+            None if transaction_index is None else bytes(transaction_index),
+            tuple(verdict.reason for verdict, _, _ in chosen if verdict.state is not IndexState.FINE),
+        )
 
 
 def _merged(found: bytes | memoryview | None, built: BuiltIndexes) -> bytes | None:
@@ -84,29 +105,6 @@ def _merged(found: bytes | memoryview | None, built: BuiltIndexes) -> bytes | No
         return merged(found, built.transaction_index) or None
     except CorruptFile:
         return built.transaction_index or None
-
-
-def _choose(
-    verdict: IndexVerdict,
-    found: bytes | memoryview | None,
-    rebuilt: bytes | None,
-    file: FileIdentity | None,
-    replaced: list[str],
-) -> bytes | None:
-    match verdict.state:
-        case IndexState.FINE:
-            return None if found is None else bytes(found)
-        case IndexState.REBUILD:
-            replaced.append(verdict.reason)
-            return rebuilt
-        case IndexState.DISAGREES:
-            raise CorruptFile(
-                f"{verdict.reason}: the index disagrees with its log",
-                file=str(file.path) if file else "",
-                position=verdict.position,
-                advice="compare with a replica, or stop the broker and delete the segment's .index file (whichever index is "
-                "wrong): at its start the broker then rebuilds all three",
-            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +148,7 @@ def read_segment(task: ReadingTask, descriptor: int, taken: Callable[[int], None
         taken: called with the bytes that were read, window by window; may wait.
 
     Raises:
-        CorruptFile: a batch, an index, or a leader epoch is not what it must be; file, position and offset are named.
+        CorruptFile: a batch, a leader epoch, or what an index proves is not what it must be; file, position and offset are named.
         PartitionError: producer state cannot be followed.
         SegmentChanged: an index file is not the one that was listed.
     """
@@ -196,7 +194,7 @@ def read_segment(task: ReadingTask, descriptor: int, taken: Callable[[int], None
     return SegmentReading(
         log_crc32c=scanner.crc32c,
         built=built,
-        indexes=indexes.finish(built),
+        indexes=indexes.finish(built, tail),
         leader_epochs=complete(checkpoint, built.epochs_from_base, segment.base_offset) or built.leader_epochs,
         state=replace(state, end_offset=segment.end_offset),
         looks_cleaned=looks_cleaned or tail is not None,

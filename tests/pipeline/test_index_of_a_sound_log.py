@@ -30,3 +30,15 @@ def test_a_wrong_index_keeps_no_sound_log_from_the_archive(suffix: str, damage: 
         report = archive(tools, copy, "orders")
     assert report.errors == []
     assert ranges(archived_states(store)["orders-0"]) == rolled_ranges(copy, "orders-0")
+
+
+def test_an_impossible_transaction_index_stops_the_partition(tmp_path: Path) -> None:
+    copy, store = golden_copy("4.3.0", tmp_path / "copy") / "logs", MemoryStore()
+    index = next(path for path in sorted(copy.glob("transactions-*/*.txnindex")) if path.stat().st_size)
+    content = bytearray(index.read_bytes())
+    content[24] ^= 1  # The last offset of the first aborted transaction is 256 higher.
+    index.write_bytes(content)
+    with tools_for(copy, store, tmp_path / "state") as tools:
+        (error,) = archive(tools, copy, "transactions").errors
+    assert str(error).startswith(f"{index}, at byte 0: transaction index:")
+    assert "the index disagrees with its log" in str(error)

@@ -306,9 +306,21 @@ def test_an_emptied_log_is_named_before_its_index(caught_up: tuple[Path, MemoryS
     assert log.with_suffix(".index").stat().st_size
     with tools_for(log_dir, store, tmp_path / "state") as tools:
         (error,) = archive(tools, log_dir).errors
-    assert (
-        str(error) == f"{log}: is empty, but its index has entries: it has lost its content; restore it from a replica"
+    assert str(error).startswith(
+        f"{log}: has no batch from offset {LOST[0]} on, the next segment begins at {LOST[1]}, and an index"
     )
+    assert str(error).endswith("it has lost content; restore it from a replica")
+
+
+def test_a_cut_log_is_named_if_its_index_points_beyond(tmp_path: Path) -> None:
+    log_dir, store = copy_partitions(tmp_path, "orders-0"), MemoryStore()
+    log = log_of(log_dir, 0)
+    content = log.read_bytes()
+    log.write_bytes(content[: struct.unpack_from(">i", content, 8)[0] + 12])
+    with tools_for(log_dir, store, tmp_path / "state") as tools:
+        (error,) = archive(tools, log_dir).errors
+    assert "points beyond the log" in str(error)
+    assert str(error).endswith("it has lost content; restore it from a replica")
 
 
 def test_a_symbolic_link_is_named_as_one(caught_up: tuple[Path, MemoryStore], tmp_path: Path) -> None:

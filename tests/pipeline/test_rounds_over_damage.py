@@ -61,19 +61,6 @@ def test_a_segment_that_does_not_end_exactly_is_not_archived(kind: str, tmp_path
     assert "orders-1" not in archived_states(store)
 
 
-def test_an_index_that_disagrees_with_its_log_is_named_with_its_position(tmp_path: Path) -> None:
-    copy, store = golden_copy("4.3.0", tmp_path / "copy") / "logs", MemoryStore()
-    index = next(path for path in sorted((copy / "orders-0").glob("*.index")) if path.stat().st_size >= 16)
-    content = bytearray(index.read_bytes())
-    content[7] ^= 1
-    index.write_bytes(content)
-    with tools_for(copy, store, tmp_path / "state") as tools:
-        report = archive(tools, copy, "orders")
-    reasons = [str(outcome.error) for outcome in report.outcomes if outcome.error]
-    assert len(reasons) == 1
-    assert f"{index}, at byte 0" in reasons[0]
-
-
 @pytest.mark.parametrize("suffix", ["index", "timeindex"])
 def test_a_missing_index_is_rebuilt_as_the_broker_would(suffix: str, tmp_path: Path) -> None:
     copy, store = golden_copy("3.9.1", tmp_path / "copy") / "logs", MemoryStore()

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class IndexState(StrEnum):
-    """FINE: take the broker's bytes. REBUILD: take ours, nothing is wrong with the log. DISAGREES: stop, tell a person."""
+    """FINE: take the broker's bytes. REBUILD: take ours, nothing is wrong with the log. DISAGREES: one of both is wrong."""
 
     FINE = "fine"
     REBUILD = "rebuild"
