@@ -217,8 +217,8 @@ _JSON_ERRORS = (
 )
 
 _MISTYPED_ARCHIVE = (
-    "`status`, `verify`, `gc`, `compact --archive` and `restore` end with the same code, also with `--dry-run`. They write "
-    "nothing:\n\n"
+    "`status`, `verify`, `gc`, `compact --archive`, `restore`, `snapshots check` and `snapshots rebuild` end with the same code, "
+    "also with `--dry-run`. They write nothing:\n\n"
     "| `--archive` | Code | Message |\n|---|---|---|\n"
     "| Nothing is committed below the bucket's prefix, or in the directory | 1 | `no archive at …: nothing is committed there` |\n"
     "| The directory or the bucket does not exist | 6 | `there is no such directory`, or the store's own words |\n"

@@ -166,6 +166,8 @@ ON_AN_ARCHIVE = pytest.mark.parametrize(
         "compact --topic .*",
         "compact --topic .* --undo",
         "restore --topic orders --to OUT",
+        "snapshots check",
+        "snapshots rebuild --out OUT",
     ],
 )
 

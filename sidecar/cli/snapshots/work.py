@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sidecar.cli.engines import Work, WorkKind, task_engine
-from sidecar.cli.options import NO_ARCHIVE, GlobalOptions, with_chosen
+from sidecar.cli.options import NO_ARCHIVE, GlobalOptions, is_chosen, require_commits, with_chosen
 from sidecar.cli.output import ProgressDisplay, print_answer, remark
 from sidecar.clock import SystemClock
 from sidecar.errors import SettingsError
@@ -86,8 +86,13 @@ def snapshot_settings(
 def snapshot_targets(
     settings: Settings, directories: list[Path] | None, archive: str | None, compacted: list[str] | None
 ) -> Targets[PartitionLog]:
-    """The partitions to process. Raises SettingsError unless exactly one of directories and archive is given."""
+    """The partitions to process. Raises SettingsError unless exactly one of directories and archive is given.
+
+    An archive without a commit of these topics is refused as elsewhere: see `require_commits`.
+    """
+    from sidecar.commits.lineages import find_all_lineages
     from sidecar.snapshots.targets import archive_targets, find_targets
+    from sidecar.storage.opening import open_existing
 
     if bool(directories) == bool(archive):
         raise SettingsError("give either directories or --archive")
@@ -97,6 +102,8 @@ def snapshot_targets(
         )
     if compacted:
         raise SettingsError("--compacted is for directories; an archive's commits describe every segment")
+    store = open_existing(settings.store)
+    require_commits(store, settings, find_all_lineages(store, is_chosen(settings)))
     return archive_targets(settings.store, SystemClock(), chosen_topics(settings))
 
 
