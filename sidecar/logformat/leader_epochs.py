@@ -66,9 +66,18 @@ class LeaderEpochs:
         """The offset at which the first epoch above this one begins, None where there is none."""
         return next((entry.start_offset for entry in self.entries if entry.epoch > epoch), None)
 
-    def has(self, epoch: int) -> bool:
-        """Whether the log has records of this epoch, or begins it at its end."""
-        return any(entry.epoch == epoch for entry in self.entries)
+    def same_below(self, later: LeaderEpochs) -> int | None:
+        """Below this offset a log with these epochs has the records of one with the `later` epochs. None if that is not known.
+
+        An epoch has one leader, so logs are equal up to where the first of them leaves the newest epoch of both. Source: KIP-101.
+        """
+        known = {entry.epoch for entry in later.entries}
+        shared = next((entry.epoch for entry in reversed(self.entries) if entry.epoch in known), None)
+        end_offset = None if shared is None else later.end_offset_of(shared)
+        if shared is None or end_offset is None:
+            return None
+        own_end_offset = self.end_offset_of(shared)
+        return end_offset if own_end_offset is None else min(end_offset, own_end_offset)
 
     def covers(self, offset: int) -> bool:
         """Whether the epoch of this offset is known."""

@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from sidecar.errors import CoverageHole, PartitionError, SidecarError
+from sidecar.logformat.leader_epochs import LeaderEpochs
 from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles
 from sidecar.partition.domain_events import PinReleased
 from sidecar.partition.facts import Change, PartitionFacts
@@ -20,8 +21,8 @@ from sidecar.segment.producer_snapshot import KnownState
 class PinnedLog:
     """Segments that were stable when they were planned. In another term they are released.
 
-    Under another leader epoch those stay that lie below the end of the epoch before in this log. It must still have records of that
-    epoch (KIP-101), or no other broker led in between. KRaft gives a leader that stays new epochs: one in a reassignment, two where
+    Under another leader epoch those stay that this log's epochs show to be in it still (KIP-101), or that lie below the end of the
+    epoch before if no other broker led in between. KRaft gives a leader that stays new epochs: one in a reassignment, two where
     the only replica restarts. They also stay where the log moves to another log dir.
 
     `tail`: the active segment, if it is expected to go as one of them, and when the broker deletes it, in wall-clock milliseconds.
@@ -37,6 +38,7 @@ class PinnedLog:
         self._is_newly_seen = False
         self._leads = False
         self._leader_epoch = -1
+        self._epochs: LeaderEpochs | None = None
         self.losses = LossTracker(tools)
         self.tail: tuple[int, FileIdentity] | None = None
 
@@ -61,6 +63,7 @@ class PinnedLog:
             return
         if plan.segments:
             self._leader_epoch = max(self._leader_epoch, plan.facts.leader_epoch)
+            self._epochs = self._epochs or self._epochs_of(plan.files)
         by_log = {segment.log: segment for segment in (*self._segments, *plan.segments)}
         ascending = sorted(by_log.values(), key=lambda segment: segment.base_offset)
         self._keep(segment for segment in ascending if self._held.has(segment.log))
@@ -112,7 +115,6 @@ class PinnedLog:
         if facts.leads and facts.leader_epoch != self._leader_epoch:
             # Not before it answers as leader: the checkpoint has the epoch's beginning only then. Source: Partition.makeLeader.
             self.tail, wanted = None, self._not_truncated(wanted, files, facts.leader_epoch)
-            self._leader_epoch = facts.leader_epoch
         gone = tuple(self._tools.disk.with_snapshot(segment, files) for segment in _taken(wanted, files))
         tail = None if self.tail is None else self.tail[1]
         self._keep((*gone, *(s for s in wanted if _stands(s, files) or (s.log == tail and _is_active(s, files)))))
@@ -130,15 +132,21 @@ class PinnedLog:
         self, found: tuple[SegmentFiles, ...], files: PartitionFiles, leader_epoch: int
     ) -> tuple[SegmentFiles, ...]:
         """Those that this log has also under the leader epoch that begins; reports the others that the directory lacks."""
-        end_offset = None
-        with suppress(PartitionError):  # Whoever archives the next segment reports it.
-            epochs = self._tools.disk.leader_epochs(files) if found else None
-            if epochs is not None and (epochs.has(self._leader_epoch) or leader_epoch == self._leader_epoch + 1):
-                end_offset = epochs.end_offset_of(self._leader_epoch)
+        end_offset, epochs = None, self._epochs_of(files) if found else None
+        if epochs is not None and leader_epoch == self._leader_epoch + 1:
+            end_offset = epochs.end_offset_of(self._leader_epoch)
+        elif epochs is not None and self._epochs is not None:
+            end_offset = self._epochs.same_below(epochs)
+        self._leader_epoch, self._epochs = leader_epoch, epochs
         kept = tuple(segment for segment in found if end_offset is not None and segment.end_offset <= end_offset)
         for segment in _taken([segment for segment in found if segment not in kept], files):
             self._report_released(segment, "the leader epoch changed, and its records may have been truncated")
         return kept
+
+    def _epochs_of(self, files: PartitionFiles) -> LeaderEpochs | None:
+        with suppress(PartitionError):  # Whoever archives the next segment reports it.
+            return self._tools.disk.leader_epochs(files)
+        return None
 
     def see_unlisted(self, facts: PartitionFacts | None) -> bool:
         """Its directory cannot be listed: nothing says that anything in it has changed, but the leader may have.

@@ -177,7 +177,7 @@ def made_anew(directory: Path) -> None:
 
 def led_under_another_epoch(directory: Path) -> None:
     path = directory / "leader-epoch-checkpoint"
-    path.write_text("0\n2\n0 0\n7 1000\n")
+    path.write_text("0\n1\n7 0\n")
     remove_offsets(directory, lambda offset: offset >= 248)
 
 

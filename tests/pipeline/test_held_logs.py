@@ -174,8 +174,8 @@ def test_under_another_leader_epoch_nothing_is_archived_without_its_file(tmp_pat
 
 @pytest.mark.parametrize(
     ("epoch", "begins", "kept"),
-    [(8, 248, [0, 140]), (8, 247, [0]), (8, None, []), (9, 248, [])],
-    ids=["below", "inside", "unknown", "after another"],
+    [(8, 248, [0, 140]), (8, 247, [0]), (8, None, []), (9, 248, [0, 140]), (9, 247, [0])],
+    ids=["below", "inside", "unknown", "after another", "inside, after another"],
 )
 def test_a_leader_that_stays_under_a_new_epoch_keeps_what_was_not_truncated(
     epoch: int, begins: int | None, kept: list[int], tmp_path: Path

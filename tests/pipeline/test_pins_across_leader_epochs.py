@@ -33,6 +33,29 @@ def test_pins_outlive_two_epochs_of_a_broker_that_no_other_one_followed(tmp_path
         assert held_names(tools)[:2] == [0, 140]
 
 
+def test_pins_outlive_two_restarts_of_a_broker_that_gets_no_record_in_between(tmp_path: Path) -> None:
+    """An epoch without records leaves no trace in the checkpoint. Those of the pinned records do. Source: KIP-101."""
+    with led(tmp_path, epoch=9) as (log_dir, tools, facts):
+        write_epochs(log_dir / "orders-0", (7, 0), (9, 964))
+        archiver, files = planned_and_held(tools, log_dir)
+        remove_offsets(files.directory, lambda offset: offset >= BEGINS)
+        facts.cluster_start_offset, facts.epoch = BEGINS, 11
+        write_epochs(files.directory, (7, BEGINS), (11, 964))
+        archiver.see(listed(log_dir), facts.partition(files))
+        assert held_names(tools)[:2] == [0, 140]
+
+
+def test_pins_of_an_epoch_that_another_leader_cut_are_released(tmp_path: Path) -> None:
+    with led(tmp_path, epoch=9) as (log_dir, tools, facts):
+        write_epochs(log_dir / "orders-0", (7, 0), (9, 140))
+        archiver, files = planned_and_held(tools, log_dir)
+        remove_offsets(files.directory, lambda offset: offset >= BEGINS)
+        facts.cluster_start_offset, facts.epoch = BEGINS, 11
+        write_epochs(files.directory, (7, 0), (10, 140), (11, 964))
+        archiver.see(listed(log_dir), facts.partition(files))
+        assert held_names(tools) == [0]
+
+
 class StartingLeader(Answering):
     """Until it has become leader of a new epoch, it answers with an error, and has not written down where the epoch begins."""
 
