@@ -52,7 +52,7 @@ class _KnownOnce:
                 return Checked()
         except StoreError:
             identity = ()
-        found = Checked(check_segment_objects(self.store, check.root, segment, deep=True))
+        found = check_segment_objects(self.store, check.root, segment, deep=True)
         if identity and not found.problems:
             _checked_before.add(identity)
         return found

@@ -103,8 +103,8 @@ def verify(
         bool,
         typer.Option(
             "--deep",
-            help="Read every byte, every batch and the whole commit log. Without it: check sizes, checksums and "
-            "indexes, commits from the newest checkpoint on, and whether the commits below it exist.",
+            help="Read every byte, every batch and the whole commit log. Without it: check sizes, the checksums "
+            "that the store has, indexes, commits from the newest checkpoint on, and whether the commits below it exist.",
         ),
     ] = False,
     engine: Engine = None,
@@ -183,6 +183,7 @@ class VerificationTable:
         self._remarks: list[str] = []
         self._holes: list[str] = []
         self._of_objects = False
+        self._size_only_objects = 0
         self.is_empty = True
         """Whether no partition has a commit, or a problem."""
         self.has_mismatch = False
@@ -201,6 +202,7 @@ class VerificationTable:
         seen = (None, None) if row.problem else (counts, len(found.orphans))
         self._rows.append((name, row.topic_id, *offsets, *seen, _verdict(found)))
         self._holes += [f"{name} {hole}" for hole in row.holes]
+        self._size_only_objects += found.size_only_objects
         if row.remark:
             self._remarks.append(row.remark)
         for problem in found.problems:
@@ -233,6 +235,11 @@ class VerificationTable:
             remark(f"recorded as lost: {hole}")
         for text in self._remarks:
             remark(text)
+        if self._size_only_objects:
+            remark(
+                f"{plural(self._size_only_objects, '.log object')}: only the size was compared, because the store has no CRC-32C; "
+                "--deep reads every byte"
+            )
         if self._of_objects:
             remark(
                 "restore the missing or damaged objects from a replica of the bucket or earlier versions, then "

@@ -22,7 +22,7 @@ from sidecar.errors import (
 )
 from sidecar.host.process_store import store_of
 from sidecar.model import ArchivedSegment, ObjectKey, PartName
-from sidecar.ports import MIB, ObjectStore
+from sidecar.ports import MIB, ObjectFacts, ObjectStore
 from sidecar.segment.log_check import ExpectedLog, check_log, unreadable_parts
 from sidecar.store_settings import StoreSettings
 
@@ -55,38 +55,40 @@ class Problem:
     what: str
 
 
-def check_segment_objects(
-    store: ObjectStore, root: str, segment: ArchivedSegment, *, deep: bool
-) -> tuple[Problem, ...]:
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What is wrong with a segment; or why nothing can be said about it, `retryable` if the store gave no answer.
+
+    `size_only`: of its `.log` only the size was compared, because the store has no checksum of it.
+    """
+
+    problems: tuple[Problem, ...] = ()
+    size_only: bool = False
+    unread: str = ""
+    retryable: bool = False
+
+
+def check_segment_objects(store: ObjectStore, root: str, segment: ArchivedSegment, *, deep: bool) -> Checked:
     """All that is wrong with a committed segment's two objects. Raises StoreError where the store itself fails."""
     parts, wrong_parts = _check_indexes(store, root, segment, deep=deep)
-    return (*_check_log(store, root, segment, parts, deep=deep), *wrong_parts)
-
-
-def _check_log(
-    store: ObjectStore, root: str, segment: ArchivedSegment, parts: Mapping[PartName, bytes], *, deep: bool
-) -> Iterator[Problem]:
     key = below(root, segment.log_key)
-    size_bytes = log_size_bytes(segment)
-    problem = _check_head(store, key, size_bytes, next(part.crc32c for part in segment.parts))
-    if problem:
-        yield problem
-    elif deep:
-        try:
-            yield from _read_log(store, key, segment, parts, below(root, segment.indexes_key))
-        except ObjectMissing:
-            yield Problem(ProblemKind.MISSING_OBJECT, key, "vanished while it was read")
-
-
-def _check_head(store: ObjectStore, key: ObjectKey, size_bytes: int, checksum: int) -> Problem | None:
     facts = store.head(key)
+    wrong = list(_check_head(facts, key, log_size_bytes(segment), segment.parts[0].crc32c))
+    if deep and not wrong:
+        try:
+            wrong += _read_log(store, key, segment, parts, below(root, segment.indexes_key))
+        except ObjectMissing:
+            wrong = [Problem(ProblemKind.MISSING_OBJECT, key, "vanished while it was read")]
+    return Checked((*wrong, *wrong_parts), size_only=not deep and facts is not None and facts.crc32c is None)
+
+
+def _check_head(facts: ObjectFacts | None, key: ObjectKey, size_bytes: int, checksum: int) -> Iterator[Problem]:
     if facts is None:
-        return _missing(key)
-    if facts.size_bytes != size_bytes:
-        return _size_problem(key, str(facts.size_bytes), size_bytes)
-    if facts.crc32c not in {None, checksum}:
-        return _checksum_problem(key, facts.crc32c or 0, checksum, "as the store reports")
-    return None
+        yield _missing(key)
+    elif facts.size_bytes != size_bytes:
+        yield _size_problem(key, str(facts.size_bytes), size_bytes)
+    elif facts.crc32c not in {None, checksum}:
+        yield _checksum_problem(key, facts.crc32c or 0, checksum, "as the store reports")
 
 
 def _missing(key: str) -> Problem:
@@ -188,15 +190,6 @@ class Check:
     segment: ArchivedSegment
 
 
-@dataclass(frozen=True, slots=True)
-class Checked:
-    """What is wrong with a segment; or why nothing can be said about it, `retryable` if the store gave no answer."""
-
-    problems: tuple[Problem, ...] = ()
-    unread: str = ""
-    retryable: bool = False
-
-
 Checks: TypeAlias = Callable[[Sequence[Check]], Generator[Checked, None, None]]
 """Checks archived segments, and gives the findings in their order, as they come."""
 
@@ -231,6 +224,6 @@ def scrub(settings: StoreSettings, checks: Sequence[Check]) -> list[Checked]:
 
 def _checked(store: ObjectStore, check: Check, *, deep: bool) -> Checked:
     try:
-        return Checked(check_segment_objects(store, check.root, check.segment, deep=deep))
+        return check_segment_objects(store, check.root, check.segment, deep=deep)
     except FROM_STORE as error:
         return Checked(unread=str(error), retryable=error.retryable)

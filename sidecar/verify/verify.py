@@ -77,7 +77,8 @@ class Orphan:
 class PartitionVerification:
     """The whole finding about one lineage. `unfinished_uploads` is None where the store does not let us list them.
 
-    `removed_objects` counts objects of removed segments that wait for their grace period.
+    `removed_objects` counts objects of removed segments that wait for their grace period. `size_only_objects` counts objects of
+    which only the size was compared, because the store has no checksum of them.
     """
 
     row: PartitionRow
@@ -86,6 +87,7 @@ class PartitionVerification:
     orphans: tuple[Orphan, ...]
     removed_objects: int
     unfinished_uploads: int | None
+    size_only_objects: int = 0
 
     @property
     def is_sound(self) -> bool:
@@ -106,6 +108,7 @@ class PartitionVerification:
             "orphans": [asdict(orphan) for orphan in self.orphans],
             "removed_objects": self.removed_objects,
             "unfinished_uploads": self.unfinished_uploads,
+            "size_only_objects": self.size_only_objects,
         }
 
 
@@ -276,6 +279,7 @@ def _combined(planned: _Planned, checked: Sequence[Checked], unnamed: _Unnamed) 
         orphans=tuple(unnamed.orphans),
         removed_objects=unnamed.removed_objects,
         unfinished_uploads=unnamed.unfinished_uploads,
+        size_only_objects=sum(one.size_only for one in checked),
     )
 
 

@@ -149,6 +149,9 @@ def test_a_whole_archive_verifies(archive: Path, deep: list[str]) -> None:
     for row in outcome.lines():
         assert row["problems"] == []
         assert {segment["state"] for segment in row["segments"]} == {"FOUND"}
+        assert row["size_only_objects"] == (0 if deep else len(row["segments"]))
+    said = in_this_process("verify", "--archive", archive, *deep).err
+    assert ("only the size was compared, because the store has no CRC-32C" in said) == (not deep)
 
 
 @pytest.mark.leaves_damage("size_mismatch")

@@ -133,7 +133,7 @@ def _require_objects(store: ObjectStore, root: ObjectKey, segments: tuple[Archiv
         facts = store.head(below(root, segment.log_key))
         # Where the store has no checksum, every byte is read.
         deep = facts is not None and facts.crc32c is None
-        return [f"{p.key} {p.what}" for p in check_segment_objects(store, root, segment, deep=deep)]
+        return [f"{p.key} {p.what}" for p in check_segment_objects(store, root, segment, deep=deep).problems]
 
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="undo") as pool:
         wrong = [text for found in pool.map(problems, segments) for text in found]
