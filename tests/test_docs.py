@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from sidecar.cli.options import OPTION_NAMES
+from sidecar.runner import backfill
+from sidecar.verify.status import PartitionRow
+from sidecar.verify.verify import PartitionVerification
 from tests.event_page import BELOW_WARNING, MEANINGS, log_events
 from tests.reference_pages import PAGES, commands, with_diagram
 
@@ -48,3 +53,17 @@ def test_every_command_and_each_of_its_options_is_explained(name: str, command: 
         assert parameter.help, f"{name} {parameter.name} has no help text"
         if parameter.name not in {*OPTION_NAMES, "help"} and parameter.param_type_name == "option":
             assert parameter.opts[0] in section
+
+
+def test_every_kind_of_answer_is_explained_and_the_fields_of_those_that_monitoring_reads() -> None:
+    page = (DOCS / "reference" / "json.md").read_text(encoding="utf-8")
+    sources = [path.read_text(encoding="utf-8") for path in (DOCS.parent / "sidecar").rglob("*.py")]
+    printed = r'(?:print_answer\(|reported\(options, |"kind": )"([a-z_]+)"'
+    kinds = {kind for source in sources for kind in re.findall(printed, source)}
+    assert {"partition_status", "snapshots_check", "doctor", "backfill"} <= kinds
+    assert {kind for kind in kinds if f"`{kind}`" not in page} <= {
+        "partition_metadata"
+    }  # `inspect` prints what a file is.
+    rows = (PartitionRow, PartitionVerification, backfill.PartitionRow)
+    names = {field.name for row in rows for field in fields(row)} - {"row"}
+    assert {name for name in names if f"`{name}`" not in page} == set()
