@@ -8,7 +8,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Self
 
-from sidecar.errors import SettingsError, SidecarError
+from sidecar.errors import SidecarError
 from sidecar.logformat.files import open_regular
 from sidecar.logformat.names import CLEAN_SHUTDOWN, LOCK, META_PROPERTIES, parse_directory_name
 
@@ -38,7 +38,7 @@ class LogDirLock:
         self._resources = ExitStack()
 
     def __enter__(self) -> Self:
-        """Raises LogDirRefused, SettingsError."""
+        """Raises LogDirRefused."""
         with self._resources:
             self._take()
             self._require_clean_shutdown()
@@ -147,14 +147,14 @@ class LogDirLock:
         )
 
     def _is_without_partition(self) -> bool:
-        """Whether no log is there that a start could cut. Raises SettingsError if nothing shows that it is a log dir."""
+        """Whether no log is there that a start could cut. Raises LogDirRefused if nothing shows that it is a log dir."""
         try:
             if any(parse_directory_name(entry.name) for entry in self._log_dir.iterdir()):
                 return False
         except PermissionError:
             return False
         if not (self._log_dir / META_PROPERTIES).exists():
-            raise SettingsError(
+            raise LogDirRefused(
                 f"{self._log_dir}: it has neither a partition nor {META_PROPERTIES}: not a Kafka log directory, or one of a "
                 f"broker that has not started yet; take the path from the broker's log.dirs"
             )

@@ -311,7 +311,7 @@ def heal(
 
     Raises:
         LogDirRefused: nothing was written: a log dir may not be written to, or its log-start-offset-checkpoint cannot be read.
-        SettingsError: a log dir does not exist, or is none, or is a partition's directory, or the patterns choose no partition.
+        SettingsError: a log dir does not exist, or is a partition's directory, or the patterns choose no partition.
 
     Args:
         dry_run: only plan; with `replace_empty` the log is read to judge what is there.
