@@ -220,7 +220,6 @@ MEANINGS: dict[str, tuple[str, str]] = {
         "More segments are ready for upload than can be pinned. Retention may delete the others before they are archived.",
         "Bring the store back. Raise the process's open-file limit, or the retention of the topics.",
     ),
-    "setting_deprecated": ("A deprecated setting is in use.", "Use the setting in `instead`."),
     "store_function_missing": (
         "The store lacks an optional function.",
         "See `finding`. Set a lifecycle rule if it cannot list uploads.",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from sidecar.cli.engines import Engine, Master, require_local_spark, spark_flags
-from sidecar.cli.options import GlobalOptions
+from sidecar.cli.options import GlobalOptions, warn_unmatched
 from sidecar.cli.output import ProgressDisplay, print_json, print_table, remark, size
 
 if TYPE_CHECKING:
@@ -102,6 +102,7 @@ def backfill(
     flags |= {"broker.connection.bootstrap_servers": bootstrap_server or None, **spark_flags(master, engine)}
     settings = options.settings(flags, command_config, calm=True)
     from sidecar.cli.engines import RunEngines
+    from sidecar.discovery.scan import topics_of
     from sidecar.runner.backfill import backfill as archive_once
 
     require_local_spark(settings)
@@ -110,6 +111,7 @@ def backfill(
         report = archive_once(
             settings, dry_run=dry_run, progress=progress, reader=engines.reader(), config_file=options.config_file
         )
+    warn_unmatched(settings, topics_of(settings.broker.log_dirs), "in these log directories")
     if options.json:
         print_json(report.as_json())
     else:

@@ -185,7 +185,7 @@ class RunEngines:
             return here
         work = Work(WorkKind.COMPACTION, size_bytes, on_this_machine=local_files)
         chosen = choose_engine(
-            self._settings.compaction_engine, work, has_cluster=has_cluster, memory_bytes_max=LOCAL_BYTES_MAX
+            self._settings.spark.engine, work, has_cluster=has_cluster, memory_bytes_max=LOCAL_BYTES_MAX
         )
         if chosen is EngineName.LOCAL:
             return here
@@ -204,17 +204,12 @@ class RunEngines:
         from sidecar.event_log import get_logger
 
         log = get_logger(__name__)
-        reading, compaction = self._settings.spark.engine, self._settings.compaction_engine
-        lacks = lacks_cluster_files(self._settings, reading) or lacks_cluster_files(self._settings, compaction)
-        if lacks:
-            archived = "all archived ones too" if compaction is EngineName.LOCAL else "archived ones on the cluster"
+        if lacks := lacks_cluster_files(self._settings, self._settings.spark.engine):
             log.warning(
                 "engine_is_local",
                 reason=lacks,
-                effect=f"segments are read and compacted before their upload in this process; {archived}",
+                effect="segments are read and compacted before their upload in this process; archived ones on the cluster",
             )
-        if self._settings.compaction.engine is not None:
-            log.warning("setting_deprecated", setting="compaction.engine", instead="spark.engine, for every command")
 
     def reader(self) -> ReadSegment:
         """Who reads the segments of this machine: this process, unless Spark is asked for by name. Starts nothing yet."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields
 from functools import partial
@@ -17,7 +17,7 @@ import typer
 from sidecar.errors import SettingsError, SidecarError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from sidecar.archive.keys import Lineage
     from sidecar.config import LoadedSettings, Settings
@@ -284,12 +284,22 @@ def with_chosen(settings: Settings, include: Sequence[str] | None, exclude: Sequ
     return settings.model_copy(update={"topics": settings.topics.model_copy(update=chosen)})
 
 
-def require_commits(store: ObjectStore, settings: Settings, lineages: Iterable[Lineage]) -> None:
-    """Raises as `refuse_empty` unless one of the lineages has a commit."""
+def warn_unmatched(settings: Settings, topics: Collection[str], place: str) -> None:
+    """One line for each pattern that chooses none of these topics, which are all that are chosen at this place."""
+    from sidecar.cli.output import remark
+    from sidecar.config.topic_filter import unmatched
+
+    for pattern in unmatched(settings.topics.include, topics):
+        remark(f"warning: {pattern} (--topic or topics.include): matches no topic {place}")
+
+
+def require_commits(store: ObjectStore, settings: Settings, lineages: Sequence[Lineage]) -> None:
+    """Raises as `refuse_empty` unless one of the lineages has a commit; warns of patterns that choose none of them."""
     from sidecar.commits.lineages import has_commits
 
     if not has_commits(store, lineages):
         refuse_empty(store, settings)
+    warn_unmatched(settings, {lineage.topic_partition.topic for lineage in lineages}, "of the archive")
 
 
 def refuse_empty(store: ObjectStore, settings: Settings) -> NoReturn:

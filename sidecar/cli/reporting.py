@@ -11,7 +11,7 @@ import typer
 
 from sidecar.cli.archiving import Archive, Excluded, Topics
 from sidecar.cli.engines import Engine, Master, Work, WorkKind, embedded_spark, spark_flags, takes_spark
-from sidecar.cli.options import GlobalOptions, is_chosen, refuse_empty, with_chosen
+from sidecar.cli.options import GlobalOptions, is_chosen, refuse_empty, warn_unmatched, with_chosen
 from sidecar.cli.output import print_answer, print_table, remark, size, utc
 from sidecar.clock import SystemClock
 from sidecar.errors import PartitionError, SettingsError, SidecarError, StoreError, VerificationMismatch
@@ -73,6 +73,7 @@ def status(options: GlobalOptions, archive: Archive = None, topic: Topics = None
         _show_cleaner(options, settings)
     if not rows:
         refuse_empty(store, settings)
+    warn_unmatched(settings, {row.topic for row in rows}, "of the archive")
     if all(row.store_failed for row in rows):
         return StoreError.exit_code
     return PartitionError.exit_code if any(row.problem for row in rows) else 0
@@ -132,6 +133,7 @@ def verify(
                 print_answer("partition_verification", partition.to_json())
     if table.is_empty:
         refuse_empty(store, settings)
+    warn_unmatched(settings, table.topics, "of the archive")
     if not options.json:
         table.show(store.url, colors=options.colors)
     if table.has_mismatch:
@@ -184,6 +186,7 @@ class VerificationTable:
         self._holes: list[str] = []
         self._of_objects = False
         self._size_only_objects = 0
+        self.topics: set[str] = set()
         self.is_empty = True
         """Whether no partition has a commit, or a problem."""
         self.has_mismatch = False
@@ -199,6 +202,7 @@ class VerificationTable:
         counts = " ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
         offsets = (row.start_offset, row.end_offset)
         name = f"{row.topic}-{row.partition}"
+        self.topics.add(row.topic)
         seen = (None, None) if row.problem else (counts, len(found.orphans))
         self._rows.append((name, row.topic_id, *offsets, *seen, _verdict(found)))
         self._holes += [f"{name} {hole}" for hole in row.holes]

@@ -12,7 +12,6 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from sidecar.compaction_strategy import Strategy, header_name, strategy_of
 from sidecar.config.topic_filter import Pattern
-from sidecar.model import EngineName
 from sidecar.store_settings import MIB, Reloadable, Section
 from sidecar.topic_policy import OnUnkeyed
 
@@ -122,8 +121,6 @@ class CompactionSettings(CompactionPolicy):
     topics: Reloadable[tuple[TopicCompaction, ...]] = ()
     """Topics to compact: patterns, or entries with a `pattern` and any of the settings above. The first match
     applies."""
-    engine: EngineName | None = None
-    """Deprecated: set `spark.engine`, which applies to every command. If this is set, compactions of `run` use it."""
     check_interval_s: Reloadable[Annotated[float, Field(gt=0, le=86_400)]] = 15.0
     """`log.cleaner.backoff.ms`: interval between two checks for partitions to compact."""
     max_job_bytes: Reloadable[Annotated[int, Field(ge=MIB)]] = 16_384 * MIB

@@ -16,7 +16,6 @@ from sidecar.config.compaction import CompactionSettings, GarbageSettings
 from sidecar.config.spark import SparkSettings
 from sidecar.config.topic_filter import Pattern, TopicFilter
 from sidecar.config.topic_policy import TopicPolicySettings
-from sidecar.model import EngineName
 from sidecar.store_settings import Reloadable, Section, StoreSettings
 
 HTTP_PORT = 9308
@@ -220,11 +219,6 @@ class Settings(Section):
     """The read-only HTTP server of `run`."""
     log: LogSettings = LogSettings()
     """Logs on stderr."""
-
-    @property
-    def compaction_engine(self) -> EngineName:
-        """Where `run` compacts: `spark.engine`, unless the deprecated `compaction.engine` is set."""
-        return self.compaction.engine or self.spark.engine
 
     @model_validator(mode="after")
     def _nothing_of_ours_lies_in_a_log_dir(self) -> Self:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -22,6 +23,11 @@ def require_pattern(pattern: str) -> str:
     except re.error as error:
         raise ValueError(f"{pattern!r} is not a regular expression: {error}") from error
     return pattern
+
+
+def unmatched(patterns: Iterable[str], topics: Collection[str]) -> list[str]:
+    """Patterns that match none of these topics: mistyped, or about topics that are elsewhere."""
+    return [pattern for pattern in patterns if not any(re.fullmatch(pattern, topic) for topic in topics)]
 
 
 Pattern = Annotated[str, AfterValidator(require_pattern)]

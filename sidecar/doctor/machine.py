@@ -148,7 +148,7 @@ def _volume(settings: Settings) -> Outcome:
 def uses_spark(settings: Settings) -> bool:
     """Whether `run` may start a JVM."""
     return settings.spark.engine is EngineName.SPARK or (
-        settings.compaction.is_active and settings.compaction_engine is not EngineName.LOCAL
+        settings.compaction.is_active and settings.spark.engine is not EngineName.LOCAL
     )
 
 

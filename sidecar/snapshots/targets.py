@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -12,7 +11,7 @@ from typing import Final, Generic, TypeVar
 from sidecar.clock import Clock
 from sidecar.commits.commit_log import CommitLog
 from sidecar.commits.lineages import find_all_lineages
-from sidecar.config.topic_filter import TopicFilter
+from sidecar.config.topic_filter import TopicFilter, unmatched
 from sidecar.discovery.partition_directory import named_partition
 from sidecar.discovery.scan import ScanProblem, scan_log_dirs
 from sidecar.errors import PartitionError, SettingsError
@@ -110,8 +109,7 @@ def archive_targets(settings: StoreSettings, clock: Clock, topics: TopicFilter) 
             found += ArchivedPartition.stretches(settings, CommitLog(store, lineage.root, clock).read())
         except PartitionError as error:
             problems.append(str(error))
-    seen = {log.topic_partition.topic for log in found}
-    return Targets(tuple(found), tuple(problems), warnings=_unmatched_patterns(topics, NO_TOPIC, seen))
+    return Targets(tuple(found), tuple(problems))
 
 
 def _unmatched_patterns(
@@ -119,14 +117,10 @@ def _unmatched_patterns(
 ) -> tuple[str, ...]:
     """What to tell of each pattern that fits none of the topics seen: it may be mistyped, or be about another broker."""
     asked = () if topics.include == TopicFilter().include else topics.include
-    given = (
-        *(("--topic", pattern) for pattern in asked),
-        *(("--compacted", pattern) for pattern in compacted_elsewhere.include),
-    )
     return tuple(
         f"{option} {pattern}: matches no topic (it must match the whole name; internal topics are skipped)"
-        for option, pattern in given
-        if not any(re.fullmatch(pattern, topic) for topic in seen)
+        for option, patterns in (("--topic", asked), ("--compacted", compacted_elsewhere.include))
+        for pattern in unmatched(patterns, seen)
     )
 
 

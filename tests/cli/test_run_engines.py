@@ -18,12 +18,8 @@ from sidecar.rewriting.work_files import WorkFile, nameless_file
 from sidecar.segment.reading import read_by_engine, read_segment
 
 
-def engines(master: str, engine: str, compaction: str | None = None) -> RunEngines:
-    sections: dict[str, Any] = {
-        "store": {"url": "/archive"},
-        "spark": {"master": master, "engine": engine},
-        "compaction": {"engine": compaction},
-    }
+def engines(master: str, engine: str) -> RunEngines:
+    sections: dict[str, Any] = {"store": {"url": "/archive"}, "spark": {"master": master, "engine": engine}}
     return RunEngines(Settings.model_validate(sections))
 
 
@@ -42,12 +38,10 @@ def engines(master: str, engine: str, compaction: str | None = None) -> RunEngin
         ("spark://host:7077", "local", 1, False, "LocalStages"),
     ],
 )
-@pytest.mark.parametrize("setting", ["spark.engine", "compaction.engine"])
 def test_the_engine_suits_the_work(
-    master: str, engine: str, size_bytes: int, local_files: bool, expected: str, setting: str
+    master: str, engine: str, size_bytes: int, local_files: bool, expected: str
 ) -> None:
-    old = setting == "compaction.engine"
-    with engines(master, "local" if old and engine != "local" else engine, engine if old else None) as found:
+    with engines(master, engine) as found:
         assert type(found.for_bytes(size_bytes, local_files=local_files)).__name__ == expected
 
 
@@ -64,37 +58,24 @@ def test_the_engine_suits_the_work(
 def test_segments_are_read_on_spark_where_it_is_asked_for_and_sees_them(
     master: str, engine: str, on_spark: bool
 ) -> None:
-    with engines(master, engine, compaction="spark") as found:
+    with engines(master, engine) as found:
         reader = found.reader()
         assert getattr(reader, "func", reader) is (read_by_engine if on_spark else read_segment)
 
 
 @pytest.mark.parametrize(
-    ("master", "engine", "compaction", "meaning"),
+    ("master", "engine", "is_reported"),
     [
-        ("spark://host:7077", "spark", None, "archived ones on the cluster"),
-        ("spark://host:7077", "auto", "spark", "archived ones on the cluster"),
-        ("spark://host:7077", "spark", "local", "all archived ones too"),
-        ("spark://host:7077", "auto", None, None),
-        ("spark://host:7077", "local", None, None),
-        ("local[*]", "spark", "spark", None),
+        ("spark://host:7077", "spark", True),
+        ("spark://host:7077", "auto", False),
+        ("spark://host:7077", "local", False),
+        ("local[*]", "spark", False),
     ],
 )
-def test_files_that_a_cluster_does_not_see_are_reported_whichever_setting_asks_for_spark(
-    master: str, engine: str, compaction: str | None, meaning: str | None
-) -> None:
-    with engines(master, engine, compaction) as found, capture_logs() as logs:
+def test_files_that_a_cluster_does_not_see_are_reported(master: str, engine: str, is_reported: bool) -> None:
+    with engines(master, engine) as found, capture_logs() as logs:
         found.report()
-    reported = [log for log in logs if log["event"] == "engine_is_local"]
-    assert [log["effect"].rpartition("; ")[2] for log in reported] == ([] if meaning is None else [meaning])
-
-
-def test_the_old_setting_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
-    with engines("local[2]", "auto", compaction="local") as old, engines("local[2]", "auto") as new:
-        new.report()
-        assert "deprecated" not in capsys.readouterr().out
-        old.report()
-        assert "setting_deprecated" in capsys.readouterr().out
+    assert [log["event"] for log in logs] == ["engine_is_local"] * is_reported
 
 
 def _more_than_memory(_task: int) -> Iterator[Row]:

@@ -26,3 +26,12 @@ def test_a_topic_is_chosen_although_the_settings_compact_another(site: Site, com
     assert "hdr" in chosen.out if command != "gc" else json.loads(chosen.out.splitlines()[-1])
     other = in_this_process(*command.split(), "--topic", "orders", *place, "--json")
     assert "accounts" not in other.err
+
+
+@pytest.mark.parametrize("command", ["status", "verify", "gc --dry-run", "snapshots check", "compact --dry-run"])
+def test_a_pattern_that_chooses_nothing_is_named_although_another_one_chooses(site: Site, command: str) -> None:
+    both = ("--topic", "hdr", "--topic", "hdrr", "--archive", str(site.archive), "--set", "gc.grace_period_ms=0")
+    done = in_this_process(*command.split(), *both)
+    assert done.code == 0, done.err
+    assert "warning: hdrr (--topic or topics.include): matches no topic of the archive" in done.err
+    assert "warning: hdr " not in done.err

@@ -58,6 +58,8 @@ def answer(status: int, code: str) -> ClientError:
         (500, "InternalError", GET, StoreUnavailable),
         (502, "", PUT, OutcomeUnknown),
         (504, "", GET, StoreUnavailable),
+        (507, "InsufficientStorage", PUT, OutcomeUnknown),
+        (507, "", PUT, OutcomeUnknown),
         (200, "InternalError", PUT, OutcomeUnknown),
         (403, "AccessDenied", PUT, StoreDenied),
         (403, "SomethingNew", GET, StoreDenied),
@@ -92,6 +94,7 @@ def test_each_answer_has_one_meaning(status: int, code: str, request_: StoreRequ
     assert str(status) in text
     assert len(text.rpartition(";")[2]) > 5
     assert "no response" not in text
+    assert ("free space" in text) == (status == 507)
 
 
 @pytest.mark.parametrize("code", ["AccessDenied", "SomethingNew"])

@@ -56,8 +56,7 @@ refused; without a limit there is room besides, in steps of 256 MiB. Takes the r
 {{/* Whether `run` may start a JVM, "" if not. Takes the settings. */}}
 {{- define "tiered-sidecar-lib.usesSpark" -}}
 {{- $engine := default "auto" (default dict .spark).engine -}}
-{{- $compacting := default $engine (default dict .compaction).engine -}}
-{{- if or (eq (toString $engine) "spark") (and (include "tiered-sidecar-lib.compacts" .) (ne (toString $compacting) "local")) }}true{{ end -}}
+{{- if or (eq (toString $engine) "spark") (and (include "tiered-sidecar-lib.compacts" .) (ne (toString $engine) "local")) }}true{{ end -}}
 {{- end -}}
 
 {{/* Cores of `local[N]`; 0 of a cluster's master, whose executors have memory of their own. Takes spark.master. */}}

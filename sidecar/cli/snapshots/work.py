@@ -103,7 +103,7 @@ def snapshot_targets(
     if compacted:
         raise SettingsError("--compacted is for directories; an archive's commits describe every segment")
     store = open_existing(settings.store)
-    require_commits(store, settings, find_all_lineages(store, is_chosen(settings)))
+    require_commits(store, settings, list(find_all_lineages(store, is_chosen(settings))))
     return archive_targets(settings.store, SystemClock(), chosen_topics(settings))
 
 

@@ -61,6 +61,7 @@ _NETWORK = "check store.s3.endpoint_url and the network between here and the sto
 _NO_TLS = "the endpoint does not use TLS: begin store.s3.endpoint_url with http://, or give the TLS port"
 _LOST = "the outcome is unknown: no response arrived, and the request may have taken effect"
 _LEFT_OPEN = "the outcome is unknown: the store reported a failure, and the request may have taken effect"
+_FULL = "the store is full: free space in it"
 _OTHER = "the store refused the request; see its documentation for the code"
 _TAKEN = "the key exists already"
 _GONE = "no such object"
@@ -110,6 +111,7 @@ _STATUSES: dict[int, tuple[type[SidecarError], str]] = {
     409: (OutcomeUnknown, _CONFLICT),
     412: (ObjectExists, _TAKEN),
     429: _THROTTLED,
+    507: (StoreUnavailable, _FULL),
     **dict.fromkeys((405, 501), (StoreUnsupported, _FEATURE)),
 }
 _NOT_ABOUT_AN_OBJECT = ("List", "PutObject", "CreateMultipartUpload", "DeleteObjects")
@@ -190,7 +192,7 @@ def refusal(error: ClientError, request: StoreRequest) -> SidecarError:
     meaning = _CODES.get(code) or _STATUSES.get(status) or of_class
     kind, advice = meaning
     if request.creates and kind is StoreUnavailable and status not in _REFUSED_BEFORE_WORK:
-        kind, advice = OutcomeUnknown, _LEFT_OPEN
+        kind, advice = OutcomeUnknown, f"{_LEFT_OPEN}; {_FULL}" if advice is _FULL else _LEFT_OPEN
     if kind is ObjectMissing and request.operation.startswith(_NOT_ABOUT_AN_OBJECT):
         kind, advice = StoreMissing, _PLACE
     if kind is StoreUnsupported and request.operation.startswith(_WITHOUT_SETTINGS):
