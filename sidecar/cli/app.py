@@ -96,7 +96,9 @@ def _command(name: str, place: str) -> Any:
     module, _, function = place.partition(":")
     single = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
     single.command(name)(with_global_options(getattr(import_module(f"sidecar.cli.{module}"), function)))
-    return typer.main.get_command(single)
+    found = typer.main.get_command(single)
+    found.short_help = " ".join((found.help or "").split()).partition(". ")[0].rstrip(".") + "."
+    return found
 
 
 def _group(name: str, place: Group) -> Any:
