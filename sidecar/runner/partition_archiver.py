@@ -25,7 +25,7 @@ from sidecar.partition.facts import Change, PartitionFacts, Term
 from sidecar.partition.leadership import effective_log_start
 from sidecar.partition.plan import PartitionPlan, plan_partition
 from sidecar.partition.status import PartitionOutcome, PartitionStatus
-from sidecar.partition.wait_reason import LineageUndecided, NotContiguous, NotLeader, Wait
+from sidecar.partition.wait_reason import LineageUndecided, NotContiguous, NotLeader, OpenTransaction, Wait
 from sidecar.retention.active_tail import ActiveTail
 from sidecar.retention.log_starts import LogStarts
 from sidecar.retention.pinned_log import PinnedLog
@@ -216,8 +216,8 @@ class PartitionArchiver:
         return replace(busy, files=files, segments=above(busy.segments, self.end_offset))
 
     def worth_pinning(self, plan: PartitionPlan) -> PartitionPlan:
-        """The plan with what has rolled above what comes first: above what only pins have, and above a gap behind it."""
-        comes_later = plan.reason is None or isinstance(plan.reason, NotContiguous)
+        """The plan with what has rolled above what comes first: what only pins have, a gap, or what waits for a transaction."""
+        comes_later = plan.reason is None or isinstance(plan.reason, NotContiguous | OpenTransaction)
         if not (comes_later and plan.waiting):
             return plan
         return replace(plan, segments=(*plan.segments, *self._rolled(plan.files, plan.facts, plan.waiting).segments))

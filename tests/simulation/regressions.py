@@ -476,4 +476,16 @@ REGRESSIONS: Final[dict[str, Schedule]] = {
         shape=LogShape(roll_batches=(2, 2), transactions=False, idempotent=False),
         records_lost=False,
     ),
+    # Of the product, and of the model, which took what comes above an open transaction for unstable without a connection, too: what
+    # waits for its marker was pinned, and nothing above it.
+    "segments roll above one that waits for a transaction, without a connection": Schedule(
+        seed=6,
+        steps=(
+            Append(seed=1244761938, batches=4),
+            Round(),
+            Append(seed=2157407984, batches=3),
+            Round(),
+        ),
+        has_connection=False,
+    ),
 }
