@@ -126,6 +126,10 @@ class LogStarts:
             unknown=self.unknown if other.unknown is None else other.unknown,
         )
 
+    def overtaken(self) -> LogStarts:
+        """Another writer has committed, and may have undone a compaction: what was merged may show its borders again."""
+        return self if self.border is None else replace(self, border=None, borders=None)
+
     def has_moved(self, facts: PartitionFacts) -> bool:
         """Whether the log start of these facts is higher than it was, under one and the same leader epoch of ours."""
         first, now = self.first_start_offset, facts.cluster_start_offset

@@ -378,6 +378,7 @@ class PartitionArchiver:
         if isinstance(error, CommitConflict):
             # Not a fault: the other writer's work counts, the next plan decides on top of it.
             known.overtaken(error.state, outcome.files)
+            self.starts = self.starts.overtaken()
         elif error is not None and error is not plan.error:
             known.forget()
             if outcome.unprepared is not None:

@@ -27,6 +27,7 @@ from tests.simulation.schedule import (
     Schedule,
     Shrink,
     UncleanLeader,
+    Undo,
     Wait,
 )
 
@@ -487,5 +488,21 @@ REGRESSIONS: Final[dict[str, Schedule]] = {
             Round(),
         ),
         has_connection=False,
+    ),
+    # Of the product: the log start lay inside of what a compaction had merged, and might have been a border there. When an undo had
+    # shown that it was none, that was still remembered.
+    "records are deleted inside of what was merged, and the compaction is undone": Schedule(
+        seed=12151869,
+        steps=(
+            Append(seed=4189924129, batches=4),
+            Round(),
+            Append(seed=633548154, batches=4),
+            Collect(meanwhile=Meanwhile(call=2, steps=(Round(),))),
+            Append(seed=2677059376, batches=2),
+            CompactArchive(seed=1166026108),
+            Undo(meanwhile=Meanwhile(call=11, steps=(DeleteRecords(share=0.6), Round())), is_late=True),
+        ),
+        shape=LogShape(roll_batches=(3, 1), transactions=False, idempotent=False),
+        partitions=2,
     ),
 }
