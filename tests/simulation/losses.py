@@ -9,6 +9,7 @@ from sidecar.archive.actions import Add, LossReason, Lost
 from sidecar.archive.commit import Commit
 from sidecar.model import TopicPartition
 from sidecar.partition.domain_events import OffsetsLost
+from tests.simulation.cluster import Partition
 from tests.simulation.findings import Finding
 from tests.simulation.invariants import Checker
 
@@ -22,7 +23,7 @@ class LossReports:
     """
 
     _reported: dict[tuple[TopicPartition, int, int], int] = field(default_factory=dict)
-    """By what is lost: how many steps were not calm until it was reported; -1 where that step was not."""
+    """By what is lost: how many steps were not calm until it was reported; -1 where that step was not, or a leader had it since."""
     _not_calm: int = 0
 
     def check(
@@ -52,6 +53,16 @@ class LossReports:
                     span = topic_partition, lost.base_offset, lost.end_offset
                     if lost.reason == LossReason.NOT_ON_DISK and span not in self._reported:
                         raise Finding("loss-not-reported", f"{topic_partition}: {lost}")
+
+    def elected(self, cluster: Partition) -> None:
+        """A leader's sidecar can archive what its disk still has, and its broker assigns what lies above again.
+
+        A later loss of these offsets is another one. Followers learn the log start with a fetch, and delete below it later.
+        Source: ReplicaFetcherThread.processPartitionData, UnifiedLog.deleteLogStartOffsetBreachedSegments.
+        """
+        for span in self._reported:
+            if span[0] == cluster.topic_partition and span[2] > cluster.led.segments[0].base_offset:
+                self._reported[span] = -1
 
     def _take(self, event: OffsetsLost, *, is_calm: bool) -> None:
         span = event.topic_partition, event.from_offset, event.to_offset

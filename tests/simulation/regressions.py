@@ -505,4 +505,40 @@ REGRESSIONS: Final[dict[str, Schedule]] = {
         shape=LogShape(roll_batches=(3, 1), transactions=False, idempotent=False),
         partitions=2,
     ),
+    # Of the model: the leader's retention took what the next leader still had, whose sidecar saw it go a second time.
+    "a loss of the empty archive comes back with the next leader, and is lost again": Schedule(
+        seed=12146418,
+        steps=(
+            Append(seed=1104457478, batches=2),
+            Round(),
+            Round(meanwhile=Meanwhile(call=0, steps=(Retention(broker=0, segments=2),), operation="scan")),
+            Round(),
+            NewLeader(fetches=False),
+            Round(),
+            Round(
+                meanwhile=Meanwhile(
+                    call=0, steps=(Append(seed=735765752), Retention(broker=1, segments=2)), operation="scan"
+                )
+            ),
+        ),
+        shape=LogShape(roll_batches=(1, 1, 2), transactions=False, idempotent=False),
+        compacts=True,
+    ),
+    # Of the model: the sidecar of the next leader began the archive below what the one before it had reported as lost. Then an
+    # unclean election had that one lead again, and record the gap.
+    "a loss of the empty archive is recorded when another sidecar has begun it below": Schedule(
+        seed=12142065,
+        steps=(
+            Append(seed=1962953010, batches=4),
+            NewLeader(),
+            Retention(broker=0),
+            NewLeader(),
+            Round(),
+            Retention(broker=0, segments=2),
+            Round(is_late=True),
+            NewLeader(),
+            Round(),
+            UncleanLeader(),
+        ),
+    ),
 }

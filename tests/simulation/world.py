@@ -365,8 +365,10 @@ class World:
             case Fetch():
                 cluster.replicate()
             case NewLeader(fetches):
-                if cluster.elect(cluster.next_broker()) and fetches:
-                    cluster.replicate()
+                if cluster.elect(cluster.next_broker()):
+                    self._reports.elected(cluster)
+                    if fetches:
+                        cluster.replicate()
             case UncleanLeader():
                 self._elect_unclean(cluster)
             case Move(broker, number):
@@ -393,6 +395,7 @@ class World:
     def _elect_unclean(self, cluster: Partition) -> None:
         cut_offset = cluster.elect_unclean(cluster.next_broker())
         self.checkers[cluster.lineage.root].note_cut(cut_offset)
+        self._reports.elected(cluster)
         cluster.replicate()
 
     def _recreate(self, number: int) -> None:
