@@ -276,7 +276,7 @@ KNOWN_BUGS: Final[dict[str, Bug]] = {
     ),
     # A log was taken for another because a cleaner had changed the replica that was archived, and not this one.
     "cleaned-by-another-broker": Bug(
-        "not-archived", ((continuity, "judge_local_log", _judged_without_policy),), 10_000, 5096
+        "not-archived", ((continuity, "judge_local_log", _judged_without_policy),), 10_000, 14514
     ),
     # A new leader that had not yet fetched the log start of the one before stopped its partition.
     "replica-behind-a-loss": Bug(
