@@ -126,8 +126,8 @@ class LogStarts:
             unknown=self.unknown if other.unknown is None else other.unknown,
         )
 
-    def overtaken(self) -> LogStarts:
-        """Another writer has committed, and may have undone a compaction: what was merged may show its borders again."""
+    def archive_read_again(self) -> LogStarts:
+        """Another writer may have undone a compaction: what was merged may show its borders again."""
         return self if self.border is None else replace(self, border=None, borders=None)
 
     def has_moved(self, facts: PartitionFacts) -> bool:

@@ -273,6 +273,7 @@ class PartitionArchiver:
         try:
             if state is None:
                 state = yield partial(known.open, files)
+                self.starts = self.starts.archive_read_again()
         except LineageUnknown as error:
             if files.segments:
                 raise
@@ -378,7 +379,7 @@ class PartitionArchiver:
         if isinstance(error, CommitConflict):
             # Not a fault: the other writer's work counts, the next plan decides on top of it.
             known.overtaken(error.state, outcome.files)
-            self.starts = self.starts.overtaken()
+            self.starts = self.starts.archive_read_again()
         elif error is not None and error is not plan.error:
             known.forget()
             if outcome.unprepared is not None:

@@ -505,6 +505,24 @@ REGRESSIONS: Final[dict[str, Schedule]] = {
         shape=LogShape(roll_batches=(3, 1), transactions=False, idempotent=False),
         partitions=2,
     ),
+    # The same, where an answer was lost, and the archive was read again with the undo in it.
+    "records are deleted inside of what was merged, and the archive is read again after the undo": Schedule(
+        seed=12162790,
+        steps=(
+            Append(seed=2661036727, batches=5),
+            Append(seed=3658024147, batches=4, lags=True),
+            Round(),
+            Append(seed=162442398, batches=2),
+            NewLeader(),
+            Round(),
+            CompactArchive(seed=2068267807),
+            Undo(meanwhile=Meanwhile(call=10, steps=(DeleteRecords(share=0.6), Round()))),
+            Append(seed=1074176323, batches=2),
+            Round(faults=(Fault(error="OutcomeUnknown", first=2, after_commit_put=True),), is_late=True),
+        ),
+        shape=LogShape(roll_batches=(3, 2), transactions=False, idempotent=False),
+        max_queue=3,
+    ),
     # Of the model: the leader's retention took what the next leader still had, whose sidecar saw it go a second time.
     "a loss of the empty archive comes back with the next leader, and is lost again": Schedule(
         seed=12146418,
