@@ -217,6 +217,21 @@ def test_what_the_broker_still_has_in_its_own_tier_is_not_lost(tmp_path: Path, m
         assert found.lost(3) == [(0, 248)]
 
 
+def test_a_first_segment_that_a_cleaner_replaces_is_not_lost(tmp_path: Path) -> None:
+    """Its `.swap` files are renamed one after the other."""
+    with site(tmp_path) as found:
+        found.store.is_away = True
+        assert found.lost() == []
+        found.store.is_away = False
+        found.tools.held.release()
+        log = found.directory / f"{0:020d}.log"
+        swap = log.rename(f"{log}.swap")
+        assert found.lost(3) == []
+        swap.rename(log)
+        assert found.lost() == []
+        assert archived_states(found.store)[NAME].start_offset == 0
+
+
 def test_a_hole_above_an_archive_is_the_archives_to_tell(tmp_path: Path) -> None:
     with site(tmp_path, max_queue=2) as found:
         assert found.lost() == []
