@@ -321,6 +321,23 @@ def test_a_resumed_writer_sees_by_a_checkpoint_that_newer_commits_are_missing() 
     assert log.append([Add(a_segment(1000))], WRITER, newer) == a_log(store).read_whole_chain()
 
 
+def test_a_commit_that_was_lost_to_and_then_disappears_is_not_made_again() -> None:
+    """The store fails while the winner's commits are read: what the writer expects is no longer the newest it has seen."""
+    store = MemoryStore()
+    log, state = a_log(store), filled(store, 5)
+    filled(store, 1)
+    store.faults = [Fault("list", nth, FaultKind.DENIED) for nth in range(9)]
+    with pytest.raises(StoreDenied):
+        log.append([Add(a_segment(500))], WRITER, state)
+    store.faults = []
+    del store.objects[key_of(5)]
+    left = dict(store.objects)
+    with pytest.raises(CorruptFile, match="commit 5 is missing") as caught:
+        log.append([Add(a_segment(500))], WRITER, state)
+    assert proves_not_committed(caught.value)
+    assert store.objects == left
+
+
 def test_a_resumed_writer_lists_checkpoints_once_and_reads_none_that_it_knows() -> None:
     store = MemoryStore()
     state = filled(store, 11, checkpoint_every=10)
