@@ -224,18 +224,24 @@ def test_each_try_of_a_compaction_asks_again(tmp_path: Path, monkeypatch: pytest
     require_sound(store)
 
 
-def test_a_store_without_times_must_show_the_objects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("left", "shown"), [(None, "is gone"), (b"cut", "has other content than was sent: 3 bytes")])
+def test_a_store_without_times_must_show_the_objects_as_they_were_sent(
+    left: bytes | None, shown: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = archived(tmp_path, "orders-0")
     use(monkeypatch, store)
     live = {key for key in store.objects if "/segments/" in key}
 
     def lose(clock: ManualClock) -> None:
         clock.advance_ms(ORPHAN_MS)
-        store.objects.pop(min(key for key in store.objects if "/segments/" in key and key not in live))
+        key = min(key for key in store.objects if "/segments/" in key and key not in live)
+        del store.objects[key]
+        if left is not None:
+            store.put_if_absent(key, left)
 
     result = compact_after(store, tmp_path, lose, gives_times=False)
     assert isinstance(result.error, UploadExpired)
-    assert " is gone. " in str(result.error)
+    assert f" {shown}" in str(result.error)
     assert compact_after(store, tmp_path, lambda clock: clock.advance_ms(ORPHAN_MS), gives_times=False).error is None
 
 
