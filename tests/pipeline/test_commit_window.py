@@ -289,9 +289,9 @@ def test_stale_listings_delay_a_late_commit_and_lose_nothing(stale_ms: int, tmp_
     require_sound(store)
 
 
-@pytest.mark.parametrize("is_stale", [True, False])
-def test_an_upload_of_unknown_age_is_not_resumed_and_fails_no_turn(is_stale: bool, tmp_path: Path) -> None:
-    log_dir, store = copy_partitions(tmp_path, "orders-0"), MemoryStore()
+def uploads_left(store: MemoryStore, tmp_path: Path) -> tuple[Path, set[str]]:
+    """The log directory, and the `.log` objects that are complete when a process stops before any `.indexes`."""
+    log_dir = copy_partitions(tmp_path, "orders-0")
     with tools_for(log_dir, store, tmp_path / "state") as tools:
 
         def stop(operation: str, key: str) -> None:
@@ -300,15 +300,43 @@ def test_an_upload_of_unknown_age_is_not_resumed_and_fails_no_turn(is_stale: boo
                 raise StoreUnavailable("stopped")
 
         with calls_go_by(store, stop):
-            assert archive(tools, log_dir, "orders").errors != []
+            assert archive(tools, log_dir).errors != []
         assert tools.journal.count() > 0
-        begun = {key for key in store.objects if key.endswith(".log")}
-        assert begun
+    begun = {key for key in store.objects if key.endswith(".log")}
+    assert begun
+    return log_dir, begun
+
+
+@pytest.mark.parametrize("is_stale", [True, False])
+def test_an_upload_of_unknown_age_is_not_resumed_and_fails_no_turn(is_stale: bool, tmp_path: Path) -> None:
+    store = MemoryStore()
+    log_dir, begun = uploads_left(store, tmp_path)
     store.listings_stale_ms = 10_000 if is_stale else 0
     with tools_for(log_dir, store, tmp_path / "state") as tools:
-        assert archive(tools, log_dir, "orders").errors == []
+        assert archive(tools, log_dir).errors == []
         assert tools.journal.count() == 0
     store.listings_stale_ms = 0
     assert begun.isdisjoint(store.objects) if is_stale else begun <= set(store.objects)
     assert only_state(store).segments
+    require_sound(store)
+
+
+def test_a_resumed_upload_is_as_old_as_its_object(tmp_path: Path) -> None:
+    """It was young enough to be resumed. The host sleeps before it goes on with it."""
+    store = MemoryStore()
+    log_dir, begun = uploads_left(store, tmp_path)
+    with tools_for(log_dir, store, tmp_path / "state") as tools:
+        left = [True]
+
+        def sleep(operation: str, key: str) -> None:
+            if operation == "list" and key in begun and left:
+                left.clear()
+                advance_store(store, ORPHAN_MS)
+                tools.clock.sleep_s(ORPHAN_MS / 1000)
+
+        with calls_go_by(store, sleep, gc := Gc(store)):
+            assert [type(error) for error in archive(tools, log_dir).errors] == [UploadExpired]
+            assert (gc.commits, left) == (0, [])
+            assert archive(tools, log_dir).errors == []
+    assert begun.isdisjoint(store.objects)
     require_sound(store)
