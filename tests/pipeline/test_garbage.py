@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sidecar.archive.actions import Add, Lost
+from sidecar.archive.actions import Add, Lost, Remove
 from sidecar.archive.checkpoint import encode_checkpoint
 from sidecar.archive.coverage import Hole
 from sidecar.archive.keys import below, checkpoint_key, indexes_key, log_key
@@ -32,11 +32,11 @@ from sidecar.ports import UnfinishedUpload
 from sidecar.storage.leftovers import list_uploads, remove_leftovers
 from sidecar.storage.store_clock import read_store_clock
 from sidecar.verify.verify import verify_archive
-from tests.archive.builders import a_segment, an_id
+from tests.archive.builders import a_compacted, a_segment, an_id
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.archives import NOW_MS, WRITER, archived, compact_one, only_state, use
-from tests.pipeline.commit_logs import ROOT, a_log, filled
+from tests.pipeline.commit_logs import ROOT, a_log, filled, key_of
 
 LATER_MS = NOW_MS + ORPHAN_MS
 
@@ -374,6 +374,21 @@ def test_a_checkpoint_that_leaves_a_live_segment_out_deletes_nothing_also_where_
     with_orphan(store, "second")
     assert collect(store, verified).orphans == 1
     assert live in store.objects
+
+
+def test_a_checkpoint_that_names_an_earlier_commit_ends_no_grace_period_early() -> None:
+    """Commit 1 has removed the segment, a moment ago. By the checkpoint it was commit 0."""
+    store, old = MemoryStore(), a_segment(0)
+    log = a_log(store, checkpoint_every=2)
+    state = log.append([Add(old)], WRITER, log.read())
+    state = log.append([Remove(old.segment_id, 0, 100, "compacted"), Add(a_compacted(0, 100))], WRITER, state)
+    wrong = replace(state, removed=tuple(replace(found, removed_by_commit=0) for found in state.removed))
+    store.objects[below(ROOT, checkpoint_key(1))] = encode_checkpoint(wrong)
+    store.modified_ms = {**dict.fromkeys(store.objects, NOW_MS), key_of(1): LATER_MS + 1}
+    assert a_log(store).read().removed[0].removed_by_commit == 0, "readers take the checkpoint"
+    assert collect(store, {}) == Collected()
+    store.modified_ms[key_of(1)] = LATER_MS
+    assert collect(store, {}) == Collected(removed=1)
 
 
 @pytest.mark.leaves_damage("missing_object")
