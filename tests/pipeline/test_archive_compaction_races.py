@@ -8,17 +8,26 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.archive.actions import Lost
+from sidecar.archive.actions import Add, CompactedBy, CompactionUndone, Lost, Reinstate, Remove
 from sidecar.archive.state import PartitionState
 from sidecar.commits.commit_log import CommitConflict, CommitLog
+from sidecar.commits.commit_window import CommitWindow
+from sidecar.compaction.last_batches import LastBatches
+from sidecar.compaction.rewrite import RewriteCounts
 from sidecar.compaction.rules import CompactionRules
+from sidecar.compaction_strategy import Strategy
+from sidecar.compactor.archive.archived_log import ArchivedLog
 from sidecar.compactor.archive.compactor import ArchiveCompactor
-from sidecar.compactor.archive.plan import CompactionRequest
+from sidecar.compactor.archive.finishing import commit
+from sidecar.compactor.archive.plan import ArchivePlan, CompactionRequest, PartitionInWork
 from sidecar.errors import Fenced
 from sidecar.model import ObjectKey
+from sidecar.rewriting.job import CompactedOutput
 from sidecar.rewriting.local_stages import LocalStages
 from sidecar.rewriting.packing import COPIES
+from tests.archive.builders import a_compacted, a_segment
 from tests.fakes.manual_clock import ManualClock
+from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.archives import (
     NOW_MS,
     SETTINGS,
@@ -31,6 +40,7 @@ from tests.pipeline.archives import (
     sound,
     use,
 )
+from tests.pipeline.commit_logs import ROOT, a_log
 from tests.pipeline.rig import ranges
 from tests.verifying import verify_partition
 
@@ -173,3 +183,22 @@ def test_who_was_overtaken_by_a_later_leader_commits_nothing(tmp_path: Path, mon
     assert isinstance(result.error, Fenced)
     (by_hand,) = compactor(store, tmp_path).compact([CompactionRequest(state.lineage.root, rules)])
     assert by_hand.error is None
+
+
+def test_a_source_that_stays_must_still_be_live_too() -> None:
+    """The compaction leaves the first segment as it is. Its raw one is live again: nobody has compared that with the second."""
+    store = MemoryStore()
+    raw, first, second = a_segment(0), a_compacted(0, 100), a_segment(100)
+    log, rules = a_log(store), CompactionRules(NOW_MS)
+    state = log.append([Add(raw), Add(second)], WRITER, log.read())
+    state = log.append([Remove(raw.segment_id, 0, 100, CompactedBy(Strategy.OFFSET)), Add(first)], WRITER, state)
+    found = PartitionInWork(CompactionRequest(ROOT, rules), ArchivePlan(state, WRITER, 2, LastBatches()))
+    found.outputs = tuple(
+        CompactedOutput((ArchivedLog(SETTINGS, ROOT, source),), (), stays, 1, 0, RewriteCounts(), ())
+        for source, stays in ((first, True), (second, False))
+    )
+    found.finished = {1: a_compacted(100, 200)}
+    state = log.append([Remove(first.segment_id, 0, 100, CompactionUndone()), Reinstate(raw)], WRITER, state)
+    with pytest.raises(CommitConflict, match="live segments below offset 200 are no longer those that were compacted"):
+        commit(log, found, CommitWindow.begin(store, store.clock), lambda: None)
+    assert log.read() == state
