@@ -22,6 +22,7 @@ from sidecar.model import ObjectKey, PartName, SnapshotOrigin, TopicPartition
 from sidecar.partition.wait_reason import OpenTransaction
 from sidecar.restore.request import RestoreRequest
 from sidecar.restore.restore import restore
+from sidecar.segment.archived_objects import first_undecided
 from sidecar.segment.local_disk import LocalDisk
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_store import MemoryStore
@@ -239,9 +240,13 @@ def test_a_file_that_comes_back_below_the_cut_makes_it_another_log(
         ensure_unchanged(cut, files)
 
 
-@pytest.mark.parametrize(("partition", "missing"), [("orders-0", 3), ("orders-0", 5), ("transactions-0", 2)])
-def test_producers_are_followed_up_to_a_hole_and_from_behind_it(partition: str, missing: int, tmp_path: Path) -> None:
-    """The broker's snapshots are right on both sides, whatever the offsets between them did."""
+@pytest.mark.parametrize(
+    ("partition", "missing", "undecided"), [("orders-0", 3, None), ("orders-0", 5, None), ("transactions-0", 2, 77)]
+)
+def test_producers_are_followed_up_to_a_hole_and_from_behind_it(
+    partition: str, missing: int, undecided: int | None, tmp_path: Path
+) -> None:
+    """The broker's snapshots are right on both sides, whatever the offsets between them did. A compaction must not guess that."""
     log_dir, store = copy_partitions(tmp_path, partition), MemoryStore()
     spans = rolled_ranges(log_dir, partition)
     log_of(log_dir, spans[missing][0], partition).unlink()
@@ -251,6 +256,7 @@ def test_producers_are_followed_up_to_a_hole_and_from_behind_it(partition: str, 
     assert "producer_snapshot_mismatch" not in {line["event"] for line in logs}
     state = archived_states(store)[partition]
     assert holes(state) == [spans[missing]]
+    assert first_undecided(store, state) == undecided
     assert len(state.segments) > missing
     for segment in state.segments:
         parts = parts_of(store, state, segment)
