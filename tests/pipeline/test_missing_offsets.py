@@ -6,6 +6,7 @@ import struct
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 import structlog
@@ -22,6 +23,7 @@ from sidecar.model import ObjectKey, PartName, SnapshotOrigin, TopicPartition
 from sidecar.partition.wait_reason import OpenTransaction
 from sidecar.restore.request import RestoreRequest
 from sidecar.restore.restore import restore
+from sidecar.runner.copy_executor import CopyExecutor
 from sidecar.segment.archived_objects import first_undecided
 from sidecar.segment.local_disk import LocalDisk
 from tests.fakes.manual_clock import ManualClock
@@ -110,6 +112,27 @@ def test_a_log_that_is_empty_without_its_indexes_is_a_hole(tmp_path: Path) -> No
     with tools_for(log_dir, store, tmp_path / "state", record_lost=True) as tools:
         assert archive(tools, log_dir).errors == []
     assert (ranges(orders_of(store)), holes(orders_of(store))) == (ORDERS[:3] + ORDERS[4:], [LOST])
+
+
+def test_a_segment_that_has_its_batches_again_before_its_loss_is_recorded_is_not_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log_dir, store = copy_partitions(tmp_path, "orders-0"), MemoryStore()
+    log = log_of(log_dir, LOST[0])
+    content, record = log.read_bytes(), CopyExecutor._record_loss
+    log.write_bytes(b"")
+    for suffix in ("index", "timeindex"):
+        log.with_suffix(f".{suffix}").unlink()
+
+    def come_back_first(*given: Any) -> Any:
+        log.write_bytes(content)
+        return record(*given)
+
+    monkeypatch.setattr(CopyExecutor, "_record_loss", come_back_first)
+    with tools_for(log_dir, store, tmp_path / "state", record_lost=True) as tools:
+        assert [type(error) for error in archive(tools, log_dir).errors] == [SegmentChanged]
+        assert archive(tools, log_dir).errors == []
+    assert (ranges(orders_of(store)), holes(orders_of(store))) == (ORDERS, [])
 
 
 def test_what_is_lost_before_the_archive_begins_is_reported_and_the_archive_begins_behind_it(tmp_path: Path) -> None:
