@@ -210,6 +210,8 @@ def test_uploads_that_may_go_on_and_those_of_others_are_not_ended(tmp_path: Path
     expected = Counter({root: 1, STAGING: 1})
     assert abort_uploads(store, list(store.unfinished), {root}, until_ms, dry_run=True) == expected
     assert len(store.unfinished) == 7
+    goes_on = {"in_progress": {an_id("one")}, "dry_run": True}
+    assert abort_uploads(store, list(store.unfinished), {root}, until_ms, **goes_on) == Counter({STAGING: 1})
     earlier_ms = orphaned_until_ms(LATER_MS, ORPHAN_MS + 1)
     assert abort_uploads(store, list(store.unfinished), {root}, earlier_ms) == Counter()
     assert abort_uploads(store, list(store.unfinished), {root}, until_ms) == expected
