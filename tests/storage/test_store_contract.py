@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from random import Random
@@ -20,6 +21,8 @@ from sidecar.randomness import SystemRandomness
 from sidecar.storage.fsspec_store import FsspecStore
 from sidecar.storage.opening import open_store
 from sidecar.storage.probe import probe_store
+from sidecar.storage.s3 import store as s3_adapter
+from sidecar.storage.s3.store import S3Store
 from sidecar.storage.source import BytesSource
 from sidecar.store_settings import StoreSettings
 from tests.fakes.memory_store import MemoryStore
@@ -188,8 +191,13 @@ def test_listing_starts_above_a_key(store: ObjectStore) -> None:
     assert keys(store, "", names[3]) == [names[4], "u/1"]
 
 
-def test_listing_goes_over_many_pages(store: ObjectStore) -> None:
-    names = [f"many/{n:05d}" for n in range(1103)]
+def test_listing_goes_over_many_pages(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 50 objects where a server has pages: at the full size this is the longest test of the contract, for each server."""
+    if isinstance(store, S3Store):
+        monkeypatch.setattr(s3_adapter, "_DELETE_BATCH", 50)
+        list_page = store._s3.client.list_objects_v2
+        monkeypatch.setattr(store._s3.client, "list_objects_v2", partial(list_page, MaxKeys=50))
+    names = [f"many/{n:05d}" for n in range(173)]
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda name: put(store, name), names))
     assert keys(store, "many/") == names
