@@ -8,12 +8,14 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
+import pytest
+
 from sidecar.commits import commit_log
 from sidecar.host import process_store
 from sidecar.ports import ObjectStore
 
 CHECKPOINT_EVERY = 4
-_PRODUCTS = ("sidecar", "producer_state")
+_PRODUCTS = ("sidecar.", "producer_state.")
 
 
 class InThisThread(Executor):
@@ -35,25 +37,28 @@ class InThisThread(Executor):
 
 
 @contextmanager
-def in_one_thread(store_of: Callable[[], ObjectStore]) -> Iterator[None]:
-    """While it lasts. `store_of`: the store that compaction's tasks open."""
-    changed: list[tuple[Any, str, Any]] = []
-
-    def change(holder: Any, name: str, value: Any) -> None:
-        changed.append((holder, name, getattr(holder, name)))
-        setattr(holder, name, value)
-
-    for name, module in list(sys.modules.items()):
-        if name.split(".")[0] in _PRODUCTS and getattr(module, "ThreadPoolExecutor", None) is ThreadPoolExecutor:
-            change(module, "ThreadPoolExecutor", InThisThread)
-    change(process_store, "store_of", lambda _settings: store_of())
-    defaults = commit_log.CommitLog.__init__.__kwdefaults__
-    change(commit_log, "SPARED_MIN", CHECKPOINT_EVERY)
-    before = defaults["checkpoint_every"]
-    defaults["checkpoint_every"] = CHECKPOINT_EVERY
+def pools_in_this_thread() -> Iterator[None]:
+    """While it lasts, the product's pools of threads have none."""
+    holders = [
+        module
+        for name, module in list(sys.modules.items())
+        if name.startswith(_PRODUCTS) and getattr(module, "ThreadPoolExecutor", None) is ThreadPoolExecutor
+    ]
+    for holder in holders:
+        holder.ThreadPoolExecutor = InThisThread
     try:
         yield
     finally:
-        defaults["checkpoint_every"] = before
-        for holder, name, value in reversed(changed):
-            setattr(holder, name, value)
+        for holder in holders:
+            holder.ThreadPoolExecutor = ThreadPoolExecutor
+
+
+@contextmanager
+def in_one_thread(store_of: Callable[[], ObjectStore]) -> Iterator[None]:
+    """While it lasts. `store_of`: the store that compaction's tasks open."""
+    defaults = commit_log.CommitLog.__init__.__kwdefaults__
+    with pools_in_this_thread(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(process_store, "store_of", lambda _settings: store_of())
+        patch.setattr(commit_log, "SPARED_MIN", CHECKPOINT_EVERY)
+        patch.setitem(defaults, "checkpoint_every", CHECKPOINT_EVERY)
+        yield
