@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -17,6 +18,7 @@ from xdist.scheduler import LoadFileScheduling
 from sidecar.storage import race
 from tests.fakes import memory_store
 from tests.left_archives import LeftArchives
+from tests.memory_files import root_in_memory
 from tests.real.short_race import SHORT_RACE_TURNS
 from tests.scheduling import UnitScheduling, rank_of
 from tests.servers import class_archives
@@ -28,6 +30,10 @@ os.environ.pop("COLUMNS", None)
 # The gate asks the same questions each time; new examples are found where people work.
 settings.register_profile("default", deadline=None, print_blob=True, derandomize=bool(os.environ.get("CI")))
 settings.load_profile("default")
+
+IN_MEMORY = root_in_memory(os.environ)
+if IN_MEMORY is not None:
+    os.environ["PYTEST_DEBUG_TEMPROOT"] = str(IN_MEMORY)
 
 # Most servers live for some seconds, half of which a JVM spends on loading classes.
 class_archives.use()
@@ -61,6 +67,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling | None:
     """Of `--dist loadfile`."""
     return UnitScheduling(config, log) if config.getoption("dist") == "loadfile" else None
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """On a disk files stay for three runs. In memory they stay only where something failed."""
+    factory: pytest.TempPathFactory = session.config._tmp_path_factory  # type: ignore[attr-defined]
+    made = factory._basetemp
+    if exitstatus == 0 and IN_MEMORY is not None and made is not None and made.is_relative_to(IN_MEMORY):
+        shutil.rmtree(made, ignore_errors=True)
 
 
 _PASSED = pytest.StashKey[bool]()
