@@ -256,9 +256,8 @@ def test_a_wrong_declaration_is_found_when_it_is_built(
 def test_who_does_not_see_the_library_finds_what_numba_kept(tmp_path: Path) -> None:
     variables = {"NUMBA_CACHE_DIR": str(tmp_path / "kept"), "XDG_CACHE_HOME": str(tmp_path / "cache")}
     counts = []
-    for program in (_BUILD, PROGRAM):
-        command = [sys.executable, "-c", program, str(tmp_path / "0.log")]
-        subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, **variables})
+    for program in (_BUILD, _REPLAYS):
+        subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, env={**os.environ, **variables})
         shutil.rmtree(tmp_path / "cache", ignore_errors=True)
         counts.append(len(list((tmp_path / "kept").rglob("*.nbc"))))
     assert counts[0] == counts[1] > 0
@@ -266,18 +265,28 @@ def test_who_does_not_see_the_library_finds_what_numba_kept(tmp_path: Path) -> N
 
 _BUILD = """
 from producer_state import kernel_build, kernel_library
-from sidecar.logformat import library
-for kernels in (kernel_library.LIBRARY, library.LIBRARY):
-    kernel_build.build(kernels)
+kernel_build.build(kernel_library.LIBRARY)
 """
 
-PROGRAM = """
-import sys
+_REPLAYS = """
 from producer_state.replay import replay
 from producer_state.digest import apply, merge
 from producer_state.table import ProducerTable
-from sidecar.logformat.batches import scan_bytes, scan_file
 from tests.producer_state.random_logs import digest_batches, random_log
+
+log = random_log(11)
+start, end = log.boundaries[0], log.boundaries[-1]
+segments = [digest_batches(log.between(*one), *one) for one in log.segments()]
+whole = segments[0]
+for one in segments[1:]:
+    whole = merge(whole, one)
+print(whole.coverage, whole.rows.tolist(), apply(ProducerTable.blank(start), whole).entries())
+print(replay(ProducerTable.blank(start), log.facts))
+"""
+
+_SCANS = """
+import sys
+from sidecar.logformat.batches import scan_bytes, scan_file
 from sidecar.logformat.bodies.building import build_batch
 from sidecar.logformat.bodies.record import Record
 from pathlib import Path
@@ -287,25 +296,16 @@ path = Path(sys.argv[1])
 path.write_bytes(data)
 for scanner in (scan_bytes(data), scan_file(path), scan_bytes(data, window_bytes=64, largest_window_bytes=64)):
     print([chunk.crc.tolist() for chunk in scanner], scanner.end, scanner.batch_count)
-log = random_log(11)
-start, end = log.boundaries[0], log.boundaries[-1]
-segments = [digest_batches(log.between(*one), *one) for one in log.segments()]
-whole = segments[0]
-for one in segments[1:]:
-    whole = merge(whole, one)
-print(whole.coverage, whole.rows.tolist(), apply(ProducerTable.blank(start), whole).entries())
-print(replay(ProducerTable.blank(start), log.facts))
 print("numba" in sys.modules, file=sys.stderr)
 """
 
 
-@LINKED
 def test_the_products_libraries_say_what_numba_says_and_do_not_load_it(tmp_path: Path) -> None:
     for library in (kernel_library.LIBRARY, logformat.LIBRARY):
         assert kernel_build.build(library) is not None  # in the user's cache, where `make kernels` has put it before
     outcomes = []
     for variables in ({}, {"XDG_CACHE_HOME": str(tmp_path / "empty")}):
-        command = [sys.executable, "-c", PROGRAM, str(tmp_path / "0.log")]
+        command = [sys.executable, "-c", _REPLAYS + _SCANS, str(tmp_path / "0.log")]
         done = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, **variables})
         outcomes.append((done.stderr.splitlines()[-1], done.stdout))
     assert [loaded for loaded, _ in outcomes] == ["False", "True"]
