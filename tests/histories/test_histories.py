@@ -47,7 +47,7 @@ from tests.histories.plain_log import Batch
 from tests.histories.regressions import REGRESSIONS
 from tests.histories.run import World, run
 
-SAMPLE = int(os.environ.get("HISTORIES", "160"))
+SAMPLE = int(os.environ.get("HISTORIES", "80"))
 AT_ONCE = 20
 
 

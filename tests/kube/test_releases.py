@@ -16,13 +16,21 @@ from tests.kube.cluster import Namespace, pod_templates
 
 pytestmark = pytest.mark.real
 
+IN_THE_GATE = ("full", "strimzi-webhook")
+"""All kinds of objects, and the certificate. API servers are given the objects of all cases in the gate, too."""
 CASE_IDS = [path.name.removesuffix("-values.yaml") for path in CASES]
 HELM_VERSIONS = [3, pytest.param(4, marks=pytest.mark.apart)]
 FULL, RECIPES = (str(CHART / "ci" / f"{name}-values.yaml") for name in ("full", "recipes"))
 
 
 @pytest.mark.parametrize("helm_version", HELM_VERSIONS)
-@pytest.mark.parametrize("case", CASES, ids=CASE_IDS)
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(path, id=name, marks=() if name in IN_THE_GATE else pytest.mark.apart)
+        for path, name in zip(CASES, CASE_IDS, strict=True)
+    ],
+)
 def test_a_release_comes_changes_goes_and_comes_again(case: Path, helm_version: int, namespace: Namespace) -> None:
     namespace = replace(namespace, helm_version=helm_version)
     values = ("--values", str(case))
@@ -49,7 +57,7 @@ def test_a_release_comes_changes_goes_and_comes_again(case: Path, helm_version: 
     assert {**again, **({certificate: installed[certificate]} if certificate in again else {})} == installed
 
 
-@pytest.mark.parametrize(("years", "is_replaced"), [(4, False), (6, True)])
+@pytest.mark.parametrize(("years", "is_replaced"), [pytest.param(4, False, marks=pytest.mark.apart), (6, True)])
 def test_an_upgrade_replaces_a_certificate_before_it_expires(
     years: int, is_replaced: bool, namespace: Namespace
 ) -> None:

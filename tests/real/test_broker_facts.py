@@ -30,7 +30,7 @@ ORDERS = TopicPartition("orders", 0)
 CONNECTION = "broker.connection.bootstrap_servers"
 
 
-@pytest.fixture(scope="module", params=["2.7.2", "3.9.1", "4.3.0"])
+@pytest.fixture(scope="module", params=["2.7.2", pytest.param("3.9.1", marks=pytest.mark.apart), "4.3.0"])
 def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
     with KafkaBroker(request.param, tmp_path_factory.mktemp("broker")) as started:
         yield started

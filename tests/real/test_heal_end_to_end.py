@@ -231,7 +231,10 @@ def test_a_broker_and_healing_keep_each_other_out(tmp_path: Path) -> None:
         assert run_program({}, "snapshots", "heal", str(log_dir)).returncode == 0
 
 
-@pytest.mark.parametrize("restored", [True, False], ids=["restored", "as-the-broker-does-it"])
+@pytest.mark.parametrize(
+    "restored",
+    [pytest.param(True, id="restored"), pytest.param(False, id="as-the-broker-does-it", marks=pytest.mark.apart)],
+)
 def test_a_new_replica_needs_the_tiered_snapshot(written: Written, tmp_path: Path, restored: bool) -> None:
     """3.9.1 fetches the snapshot for a new replica and deletes it before it has read it; so the replica begins with none.
 

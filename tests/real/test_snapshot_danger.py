@@ -64,7 +64,7 @@ class Outcome:
     aborted_records_read: int
 
 
-@pytest.fixture(scope="module", params=["3.9.1", "4.3.0"])
+@pytest.fixture(scope="module", params=[pytest.param("3.9.1", marks=pytest.mark.apart), "4.3.0"])
 def written(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Written:
     scratch = tmp_path_factory.mktemp("written")
     with KafkaBroker(request.param, scratch / "kafka") as broker:

@@ -139,6 +139,7 @@ def test_an_executor_that_is_killed_in_the_middle_costs_time_only(
     assert gate.passed >= sum(len(one.segments) for one in here) // 4
 
 
+@pytest.mark.apart
 def test_a_compaction_whose_executor_is_killed_between_its_stages(
     site: Site, spark: EmbeddedSpark, tmp_path: Path
 ) -> None:
@@ -202,6 +203,7 @@ def test_a_task_that_runs_twice_at_once_leaves_one_result(site: Site, spark: Emb
     assert not [facts.key for facts in store_of(twice.store).list("") if "/staging/" in f"/{facts.key}"]
 
 
+@pytest.mark.apart
 def test_run_compacts_on_the_cluster(site: Site, tmp_path: Path) -> None:
     """A sidecar whose master is a cluster: uploads go on from here, compaction from there, the JVM here ends when idle."""
     settings = {
