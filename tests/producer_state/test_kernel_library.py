@@ -257,7 +257,9 @@ def test_who_does_not_see_the_library_finds_what_numba_kept(tmp_path: Path) -> N
     variables = {"NUMBA_CACHE_DIR": str(tmp_path / "kept"), "XDG_CACHE_HOME": str(tmp_path / "cache")}
     counts = []
     for program in (_BUILD, _REPLAYS):
-        subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, env={**os.environ, **variables})
+        subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, check=True, env={**os.environ, **variables}
+        )
         shutil.rmtree(tmp_path / "cache", ignore_errors=True)
         counts.append(len(list((tmp_path / "kept").rglob("*.nbc"))))
     assert counts[0] == counts[1] > 0
