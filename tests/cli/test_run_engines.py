@@ -38,9 +38,7 @@ def engines(master: str, engine: str) -> RunEngines:
         ("spark://host:7077", "local", 1, False, "LocalStages"),
     ],
 )
-def test_the_engine_suits_the_work(
-    master: str, engine: str, size_bytes: int, local_files: bool, expected: str
-) -> None:
+def test_the_engine_suits_the_work(master: str, engine: str, size_bytes: int, local_files: bool, expected: str) -> None:
     with engines(master, engine) as found:
         assert type(found.for_bytes(size_bytes, local_files=local_files)).__name__ == expected
 
