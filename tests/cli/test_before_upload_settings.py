@@ -25,7 +25,7 @@ LOGS = golden("3.9.1") / "logs"
 def written(tmp_path: Path, **compaction: Any) -> Path:
     file = tmp_path / "settings.yaml"
     store = {"url": str(tmp_path / "archive")}
-    file.write_text(json.dumps({"store": store, "compaction": {"engine": "local", **compaction}}))
+    file.write_text(json.dumps({"store": store, "compaction": {**compaction}, "spark": {"engine": "local"}}))
     return file
 
 
@@ -46,9 +46,9 @@ def test_validate_warns_of_each_entry_that_cannot_be_compacted_before_its_upload
 
 def test_doctor_warns_of_topics_that_are_here() -> None:
     entry = {"pattern": "orders", "when": "before_upload"}
-    fine = settings_for(LOGS, compaction={"topics": [entry], "engine": "local"})
+    fine = settings_for(LOGS, compaction={"topics": [entry]}, spark={"engine": "local"})
     assert troubles(doctor(fine, areas=[Area.COMPACTION])) == {}
-    in_vain = settings_for(LOGS, compaction={"topics": [entry], "engine": "local", "max_upload_delay_ms": 0})
+    in_vain = settings_for(LOGS, compaction={"topics": [entry], "max_upload_delay_ms": 0}, spark={"engine": "local"})
     found = found_in(doctor(in_vain, areas=[Area.COMPACTION]), "before upload").outcome
     assert "1 topic, such as orders: when: before_upload with max_upload_delay_ms 0" in found.detail
     assert "after_upload" in found.advice

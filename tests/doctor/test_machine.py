@@ -38,7 +38,9 @@ def test_directories_that_may_not_be_used_say_what_to_do(tmp_path: Path) -> None
 def test_a_full_disk_a_place_that_is_none_and_too_few_descriptors(
     log_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = settings_for(log_dir, compaction={"topics": ["plain"], "max_job_bytes": 1 << 60, "engine": "local"})
+    settings = settings_for(
+        log_dir, compaction={"topics": ["plain"], "max_job_bytes": 1 << 60}, spark={"engine": "local"}
+    )
     report = doctor(settings, areas=[Area.MACHINE])
     assert list(troubles(report)) == ["compaction.staging_dir"]
     full = os.statvfs_result((4096, 4096, 100, 0, 0, 10**6, 50, 50, 0, 255))
@@ -67,7 +69,7 @@ def test_compaction_that_meets_no_topic_or_has_no_java_is_reported(log_dir: Path
     assert "match whole names" in found_in(report, "topics").outcome.advice
     assert "no-java" in troubles(report)["java"]
     assert report.exit_code == 1
-    here = settings_for(log_dir, compaction={"topics": ["orders"], "engine": "local"}, spark=spark)
+    here = settings_for(log_dir, compaction={"topics": ["orders"]}, spark={**spark, "engine": "local"})
     assert troubles(doctor(here, areas=[Area.COMPACTION])) == {}
 
 

@@ -86,8 +86,8 @@ def test_validate_goes_by_segment_ms_of_the_settings(
 
 def test_doctor_goes_by_each_topics_own_values(log_dir: Path) -> None:
     entry = {"pattern": "orders", "strategy": "timestamp", "max_compaction_lag_ms": 3_600_000}
-    compaction = {"topics": [entry], "engine": "local"}
-    plain = doctor(settings_for(log_dir, compaction=compaction), areas=[Area.COMPACTION])
+    compaction = {"topics": [entry]}
+    plain = doctor(settings_for(log_dir, compaction=compaction, spark={"engine": "local"}), areas=[Area.COMPACTION])
     assert troubles(plain) == {}
     unknown = found_in(plain, "tombstones").outcome
     assert unknown.verdict is Verdict.NOT_CHECKED
@@ -97,7 +97,7 @@ def test_doctor_goes_by_each_topics_own_values(log_dir: Path) -> None:
     )
     assert found_in(doctor(soon, areas=[Area.COMPACTION]), "tombstones").outcome.verdict is Verdict.OK
     policies = [{"pattern": "orders", "segment_ms": 7 * DAY_MS}]
-    rolled_late = settings_for(log_dir, compaction=compaction, topics={"policies": policies})
+    rolled_late = settings_for(log_dir, compaction=compaction, spark={"engine": "local"}, topics={"policies": policies})
     found = found_in(doctor(rolled_late, areas=[Area.COMPACTION]), "tombstones").outcome
     assert f"orders: strategy timestamp with max_compaction_lag_ms 3600000 + segment.ms {7 * DAY_MS}" in found.detail
     assert "segment.ms" in found.advice

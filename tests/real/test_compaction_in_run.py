@@ -29,7 +29,7 @@ FAST = {
             {"pattern": "codecs-java", "when": "before_upload"},
         ]
     ),
-    "compaction.engine": "spark",
+    "spark.engine": "spark",
     "run.scan_interval_s": "1",
     "compaction.check_interval_s": "0.2",
     "compaction.retry_wait_s": "2",
@@ -156,7 +156,7 @@ def test_compaction_in_a_real_store(tmp_path: Path) -> None:
         settings = {
             **FAST,
             **s3_settings(gateway),
-            "compaction.engine": "local",
+            "spark.engine": "local",
             "store.url": f"s3://{gateway.bucket}/kafka",
             "broker.log_dirs": str(log_dir),
             "topics.include": "append-time,codecs-java",

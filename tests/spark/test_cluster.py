@@ -212,7 +212,7 @@ def test_run_compacts_on_the_cluster(site: Site, tmp_path: Path) -> None:
         "broker.log_dirs": str(golden("4.3.0") / "logs"),
         "topics.include": "append-time",
         "compaction.topics": json.dumps([{"pattern": "append-time", "min_cleanable_dirty_ratio": 0.01}]),
-        "compaction.engine": "spark",
+        "spark.engine": "spark",
         "run.scan_interval_s": "1",
         "compaction.check_interval_s": "0.2",
         "spark.master": site.cluster.url,
