@@ -38,7 +38,7 @@ def memory_of_the_sidecar(values: dict[str, str]) -> dict[str, str]:
             "3328Mi",
         ),
         ({**COMPACTING, "settings.spark.master": "spark://master:7077"}, "2560Mi"),
-        ({**COMPACTING, "settings.compaction.engine": "local"}, "1024Mi"),
+        ({**COMPACTING, "settings.spark.engine": "local"}, "1024Mi"),
         ({**COMPACTING, "settings.compaction.enabled": "false"}, "1024Mi"),
         ({**COMPACTING, "settings.spark.worker_memory_bytes": "1073741824"}, "4608Mi"),
         ({**COMPACTING, "sidecar.resources.limits.memory": "3.5G"}, "3.5G"),
@@ -78,7 +78,7 @@ def test_too_little_memory_is_refused(values: dict[str, str], message: str) -> N
         {**COMPACTING, "settings.spark.master": "local[4]", "settings.spark.driver_memory_bytes": "536870912"},
         {**COMPACTING, "settings.spark.master": "local", "settings.spark.worker_memory_bytes": "1073741824"},
         {**COMPACTING, "settings.spark.master": "spark://master:7077"},
-        {**COMPACTING, "settings.compaction.engine": "local"},
+        {**COMPACTING, "settings.spark.engine": "local"},
         {**COMPACTING, "settings.compaction.enabled": "false"},
     ],
 )

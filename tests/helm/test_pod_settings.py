@@ -110,12 +110,12 @@ def test_sizes_beyond_those_of_the_recipe_are_reported_as_the_chart_reckons_them
     when: str, engine: str, tmp_path: Path
 ) -> None:
     assert not printed(tmp_path, ARCHIVE + BROKER).startswith("#")
-    compaction = f"compaction: {{topics: [accounts], when: {when}, engine: {engine}}}\n"
+    compaction = f"compaction: {{topics: [accounts], when: {when}}}\nspark: {{engine: {engine}}}\n"
     text = printed(tmp_path, ARCHIVE + BROKER + compaction)
     values = {
         "settings.compaction.topics[0]": "accounts",
         "settings.compaction.when": when,
-        "settings.compaction.engine": engine,
+        "settings.spark.engine": engine,
     }
     objects = rendered({**NEEDED, **values})
     (recipes,) = (found for found in objects if found["metadata"]["name"].endswith("-recipes"))

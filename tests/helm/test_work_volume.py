@@ -41,7 +41,7 @@ def work_volume(values: dict[str, str]) -> dict[str, Any]:
         (COMPACTING, 1024 + 2 * JOB_MEBIBYTES),
         ({**COMPACTING, "settings.compaction.when": "before_upload"}, 1024 + 3 * JOB_MEBIBYTES),
         ({**COMPACTING, "settings.compaction.topics[0].when": "before_upload"}, 1024 + 3 * JOB_MEBIBYTES),
-        ({**COMPACTING, "settings.compaction.engine": "local"}, 1024 + JOB_MEBIBYTES),
+        ({**COMPACTING, "settings.spark.engine": "local"}, 1024 + JOB_MEBIBYTES),
         ({**COMPACTING, "settings.compaction.enabled": "false"}, 10240),
         ({**COMPACTING, "settings.compaction.max_job_bytes": str(8192 * MIB)}, 1024 + 2 * 8192),
         ({**COMPACTING, "settings.compaction.max_job_bytes": str(1024 * MIB)}, 10240),
@@ -59,7 +59,7 @@ def test_an_empty_dir_holds_what_compaction_may_need(values: dict[str, str], exp
         COMPACTING,
         {**COMPACTING, "settings.compaction.when": "before_upload"},
         {**COMPACTING, "settings.compaction.max_staging_bytes": str(20480 * MIB)},
-        {**COMPACTING, "settings.compaction.topics[0].when": "before_upload", "settings.compaction.engine": "local"},
+        {**COMPACTING, "settings.compaction.topics[0].when": "before_upload", "settings.spark.engine": "local"},
     ],
 )
 def test_the_chart_and_the_program_reckon_the_same(values: dict[str, str], tmp_path: Path) -> None:
