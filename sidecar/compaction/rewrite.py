@@ -12,13 +12,13 @@ import numpy.typing as npt
 
 from producer_state.facts import Int64Column
 from sidecar.compaction import rewrite_places as places
-from sidecar.compaction.decoded import decode_batch
 from sidecar.compaction.inflating import Body, Inflater
 from sidecar.compaction.kernels import batches
 from sidecar.compaction.kernels import rewrite as kernels
 from sidecar.compaction.kernels.table import mark
 from sidecar.compaction.key_table import Blob
 from sidecar.compaction.last_batches import LastBatches
+from sidecar.compaction.legacy import LegacyBatch
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction.scan import SplitScan
 from sidecar.compaction.segments import Chunk, SegmentInput, chunks
@@ -335,7 +335,7 @@ class _Rewriting:
         return sealed.data, places.REBUILT, count
 
     def _legacy(self, chunk: Chunk, row: int) -> tuple[memoryview, int, int]:
-        batch = decode_batch(bytes(chunk.batch(row)), chunk.columns(), row)
+        batch = LegacyBatch.of(bytes(chunk.batch(row)), chunk.columns(), row)
         first, count = int(self._job[places.ORDINAL]), len(batch.records)
         if first + count > len(self._kept):
             raise self._changed(f"more than {first} records")

@@ -11,13 +11,13 @@ from crc32c import crc32c
 
 from producer_state.facts import CONTROL, MARKER_ABORT, MARKER_COMMIT, TRANSACTIONAL, Int32Column, Int64Column
 from sidecar.compaction import scan_places as places
-from sidecar.compaction.decoded import decode_batch
 from sidecar.compaction.inflating import Body, Inflater, wrapped_stream
 from sidecar.compaction.kernels import scan as kernels
 from sidecar.compaction.key_table import KeyTable
 from sidecar.compaction.rules import malformed_version, unkeyed_record
 from sidecar.compaction.segments import Chunk, SegmentInput, Split, chunks
 from sidecar.errors import CorruptFile, PartitionError, SegmentChanged
+from sidecar.logformat.bodies.records import read_records
 from sidecar.logformat.columns import BatchColumns
 from sidecar.logformat.headers import BATCH_HEADER, CODEC_MASK, CURRENT_MAGIC, SMALLEST_RECORD_BYTES
 
@@ -181,14 +181,14 @@ def _first_unkeyed_offset(
     number = 0
     for chunk in chunks(segment, split):
         columns = chunk.columns()
+        is_control = (columns.magic == CURRENT_MAGIC) & (columns.attributes & CONTROL != 0)
         for row in range(chunk.rows):
             is_aborted = number < len(verdicts) and verdicts[number] != 0
-            batch = None if is_aborted else decode_batch(bytes(chunk.batch(row)), columns, row)
             number += 1
-            if batch is not None and not batch.is_control:
-                found = (record.offset for record in batch.records if record.key is None)
-                if (offset := next((one for one in found if one >= start_offset), None)) is not None:
-                    return offset
+            if not is_aborted and not is_control[row]:
+                for record in read_records(chunk.batch(row), int(columns.position[row])):
+                    if record.key is None and record.offset >= start_offset:
+                        return record.offset
     raise SegmentChanged(f"{segment.file}: its records without a key have disappeared since the scan")
 
 

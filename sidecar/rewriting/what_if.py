@@ -18,7 +18,6 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from sidecar.compaction.decoded import decode_batch
 from sidecar.compaction.key_table import Blob
 from sidecar.compaction.rules import CompactionRules, version_of
 from sidecar.compaction.segments import Split, chunks
@@ -26,6 +25,7 @@ from sidecar.compaction_strategy import Strategy
 from sidecar.engine_ports import Row, StageEngine
 from sidecar.errors import StagingFull
 from sidecar.logformat.bodies.record import Record
+from sidecar.logformat.bodies.records import read_records
 from sidecar.model import TopicPartition
 from sidecar.rewriting.job import CompactionFigures, CompactionJob, CompactionSource
 from sidecar.rewriting.run import Scanned, required, rewritten, scanned
@@ -164,7 +164,7 @@ def _records_at(
                 count = int(columns.record_count[row]) if columns.magic[row] == 2 else -1
                 begin = int(np.searchsorted(ordinals, before))
                 if count < 0 or (begin < len(ordinals) and int(ordinals[begin]) < before + count):
-                    records = decode_batch(bytes(chunk.batch(row)), columns, row).records
+                    records = tuple(read_records(chunk.batch(row), int(columns.position[row])))
                     count = len(records)
                     end = int(np.searchsorted(ordinals, before + count))
                     yield from (records[int(ordinal) - before] for ordinal in ordinals[begin:end])

@@ -12,14 +12,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from sidecar.compaction.decoded import DecodedBatch
 from sidecar.compaction.last_batches import LastBatches
 from sidecar.compaction.rules import CompactionRules
 from sidecar.logformat.bodies.building import build_batch, build_empty_batch
 from sidecar.logformat.bodies.legacy import build_legacy_message, build_legacy_wrapper
 from sidecar.logformat.bodies.record import Record
 from tests.compaction.engine import compact
-from tests.compaction.reference.batches import decode_segment
+from tests.compaction.reference.batches import DecodedBatch, decode_segment
 from tests.compaction.reference.cleaning import clean
 from tests.compaction.reference.values import ReferenceSegment
 

@@ -12,9 +12,8 @@ from sidecar.archive.bundle import cut_parts
 from sidecar.archive.keys import below
 from sidecar.archive.state import PartitionState, empty_state
 from sidecar.commits.commit_log import CommitLog
-from sidecar.compaction.decoded import DecodedBatch
 from sidecar.model import ArchivedSegment, ObjectKey, PartName
-from tests.compaction.reference.batches import decode_segment
+from tests.compaction.reference.batches import DecodedBatch, decode_segment
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_store import MemoryStore
 from tests.histories.findings import Finding

@@ -8,14 +8,13 @@ from typing import Final
 
 import pytest
 
-from sidecar.compaction.decoded import DecodedBatch
 from sidecar.compaction.rules import CompactionRules
 from sidecar.logformat.bodies.building import build_batch, build_marker
 from sidecar.logformat.bodies.record import Record
 from sidecar.logformat.indexes.transaction_index import read_transaction_index
 from sidecar.model import PartName
 from sidecar.verify.verify import verify_archive
-from tests.compaction.reference.batches import decode_segment
+from tests.compaction.reference.batches import DecodedBatch, decode_segment
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.archives import compact_one, log_of, only_state, parts_of, records_of, reference_logs, use

@@ -7,11 +7,10 @@ from dataclasses import replace
 
 from producer_state.facts import MARKER_ABORT
 from producer_state.replay import CompletedTransaction
-from sidecar.compaction.decoded import DecodedBatch
 from sidecar.compaction.last_batches import LastBatches
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction.verdicts import still_marked
-from tests.compaction.reference.batches import decode_segment
+from tests.compaction.reference.batches import DecodedBatch, decode_segment
 from tests.compaction.reference.rewriting import Rewriting
 from tests.compaction.reference.transactions import TransactionTracker
 from tests.compaction.reference.values import CleanedRange, ReferenceSegment, Winners

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sidecar.compaction.decoded import DecodedBatch
 from sidecar.compaction.last_batches import LastBatches
 from sidecar.compaction.rules import CompactionRules
 from sidecar.logformat.bodies.record import Record
 from sidecar.logformat.headers import CURRENT_MAGIC
+from tests.compaction.reference.batches import DecodedBatch
 from tests.compaction.reference.transactions import TransactionTracker
 from tests.compaction.reference.values import CleanedGroup, ReferenceSegment, Winners
 
