@@ -19,7 +19,7 @@ from tests.simulation.quick_dataclasses import quick_dataclasses
 from tests.simulation.schedule import Schedule, Step
 from tests.simulation.world import World
 
-PLAIN_ONE_IN: Final = 32
+PLAIN_ONE_IN: Final = 128
 """Of so many schedules one parses all that it reads."""
 
 
