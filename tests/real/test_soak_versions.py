@@ -1,6 +1,7 @@
 """One broker of each version with live producers of all kinds, bounced while `run` archives; and an open transaction.
 
-CI runs the newest version, since the others stand in for it elsewhere; `make matrix` runs all: SOAK_VERSIONS names them.
+The gate has the open transaction on the newest version, and three brokers that are bounced in `test_leadership`. `make matrix`
+runs both tests on all versions: SOAK_VERSIONS names them.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ def gateway(tmp_path: Path) -> Iterator[VersityGateway]:
         yield started
 
 
+@pytest.mark.apart
 def test_a_broker_that_is_bounced_while_all_kinds_of_producers_write(
     broker: KafkaBroker, gateway: VersityGateway, tmp_path: Path
 ) -> None:
