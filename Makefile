@@ -52,7 +52,8 @@ test-fast: setup check kernels
 test-apart: setup
 	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m apart
 
-# The chart and the recipes on a real Kubernetes API server, which Go builds (tests/kube). All but Helm 4 is part of the gate.
+# The chart and the recipes on a real Kubernetes API server, which Go builds (tests/kube). The gate has all but Helm 4, and of
+# releases that come and go the largest two.
 kube-test: setup
 	$(BIN)/pytest -n 2 --dist loadfile tests/kube
 

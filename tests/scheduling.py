@@ -8,34 +8,45 @@ from xdist.scheduler import LoadFileScheduling
 
 LONGEST_FILES = (
     "tests/real/test_leadership.py",
-    "tests/spark/test_cluster.py",
+    "tests/kube",
     "tests/real/test_run_daemon.py",
-    "tests/stores/test_story.py",
-    "tests/real/test_restore_live.py",
-    "tests/real/test_compaction_in_run.py",
+    "tests/spark/test_cluster.py",
     "tests/real/test_restore.py",
     "tests/real/test_broker_facts.py",
+    "tests/storage/test_store_contract.py",
+    "tests/real/test_restore_live.py",
     "tests/real/test_heal_end_to_end.py",
     "tests/real/test_backfill_versitygw.py",
-    "tests/real/test_snapshot_danger.py",
-    "tests/real/test_soak_versions.py",
-    "tests/compaction/test_against_kafka.py",
-    "tests/spark/test_compaction.py",
-    "tests/pipeline/test_groups_before_upload.py",
-    "tests/real/test_broker_rights.py",
     "tests/real/test_backfill_live.py",
-    "tests/real/test_disaster_recovery_page.py",
+    "tests/real/test_snapshot_danger.py",
+    "tests/real/test_compaction_in_run.py",
+    "tests/stores/test_story.py",
     "tests/helm/test_demo.py",
-    "tests/kube/test_releases.py",
-    "tests/histories/test_histories.py",
+    "tests/real/test_disaster_recovery_page.py",
+    "tests/real/test_idle_log.py",
+    "tests/storage/test_s3_faults.py",
+    "tests/spark/test_compaction.py",
     "tests/spark/test_engine_of_commands.py",
-    "tests/real/test_secure_broker.py",
-    "tests/real/test_archive_compaction.py",
-    "tests/pipeline/test_crashes.py",
-    "tests/stores/test_faults.py",
+    "tests/pipeline/test_groups_before_upload.py",
+    "tests/page/test_in_browser.py",
     "tests/iam/test_policies.py",
+    "tests/real/test_secure_broker.py",
+    "tests/real/test_soak_versions.py",
+    "tests/spark/test_lifecycle.py",
+    "tests/spark/test_launcher.py",
+    "tests/compaction/test_against_kafka.py",
+    "tests/spark/test_engine.py",
+    "tests/release/test_release.py",
+    "tests/compaction/test_directory.py",
+    "tests/compaction/test_strategies.py",
+    "tests/real/test_archive_compaction.py",
+    "tests/real/test_broker_rights.py",
+    "tests/histories/test_histories.py",
+    "tests/stores/test_faults.py",
 )
 """A file's tests run on one worker: one that lasts minutes and begins last leaves the others idle."""
+ONE_SERVER = "tests/kube"
+"""Its files share a Kubernetes API server, which costs as much as half of their tests: they stay together, too."""
 INDEPENDENT_FILE = "tests/simulation/test_simulation.py"
 """Its tests share nothing. They need a core all the time, which tests that wait for brokers leave idle: parts run next to those."""
 PARTS = 5
@@ -43,9 +54,11 @@ _STEP = -(-len(LONGEST_FILES) // PARTS)
 
 
 def unit_of(nodeid: str) -> str:
-    """What a test stays together with: its file, or its part of the one whose tests are independent."""
+    """What a test stays together with: its file, the files of its server, or its part of the one whose tests are independent."""
     file = nodeid.partition("::")[0]
-    return f"{file} {crc32(nodeid.encode()) % PARTS}" if file == INDEPENDENT_FILE else file
+    if file == INDEPENDENT_FILE:
+        return f"{file} {crc32(nodeid.encode()) % PARTS}"
+    return ONE_SERVER if file.startswith(f"{ONE_SERVER}/") else file
 
 
 _RANKS = {file: (rank, 1) for rank, file in enumerate(LONGEST_FILES)} | {

@@ -19,7 +19,7 @@ def item(request: pytest.FixtureRequest, file: str, name: str) -> pytest.Item:
 
 def test_the_longest_files_are_there_and_begin(request: pytest.FixtureRequest) -> None:
     root = request.config.rootpath
-    assert [file for file in (*LONGEST_FILES, INDEPENDENT_FILE) if not (root / file).is_file()] == []
+    assert [file for file in (*LONGEST_FILES, INDEPENDENT_FILE) if not (root / file).exists()] == []
     here, last, first = Path(__file__).relative_to(root).as_posix(), LONGEST_FILES[1], LONGEST_FILES[0]
     items = [item(request, *one) for one in ((here, "b"), (last, "c"), (here, "a"), (first, "d"), (last, "e"))]
     pytest_collection_modifyitems(items)
@@ -36,3 +36,8 @@ def test_parts_of_the_independent_file_run_among_the_longest(request: pytest.Fix
     parts = [place for place, unit in enumerate(units) if unit.startswith(INDEPENDENT_FILE)]
     assert (len(units), len(parts), parts[0]) == (len(LONGEST_FILES) + PARTS, PARTS, 0)
     assert all(units[place - 1] in LONGEST_FILES for place in parts[1:])
+
+
+def test_files_of_one_server_stay_together() -> None:
+    assert {unit_of(f"tests/kube/{file}.py::a") for file in ("test_releases", "test_recipes")} == {"tests/kube"}
+    assert unit_of("tests/kube_node/test_cases.py::a") == "tests/kube_node/test_cases.py"
