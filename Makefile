@@ -85,7 +85,7 @@ docs: $(SITE_STAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 	@echo 'Read it: $(BIN)/python -m http.server --bind 127.0.0.1 --directory build/site'
 
-# The same comparisons with Kafka's own classes as in `make test`, on ten times as many random logs; and of the engine with the
+# The same comparisons with Kafka's own classes as in `make test`, on many more random logs; and of the engine with the
 # plain reference, more than a thousand for each strategy.
 conformance: setup
 	CONFORMANCE_LOGS=2400 $(BIN)/pytest tests/oracle/test_snapshot_conformance.py tests/compaction/test_against_kafka.py

@@ -149,7 +149,7 @@ def test_an_out_directory_that_cannot_be_is_refused_before_anything_is_read(tmp_
     assert (tmp_path / "empty" / "leader-epoch-checkpoint").exists()
 
 
-@pytest.mark.parametrize("seed", range(int(os.environ.get("CONFORMANCE_LOGS", "60"))))
+@pytest.mark.parametrize("seed", range(int(os.environ.get("CONFORMANCE_LOGS", "40"))))
 def test_random_logs_become_what_the_reference_says(seed: int, tmp_path: Path) -> None:
     """Open and aborted transactions, every codec and format, splits that begin anywhere."""
     log = random_log(seed, replace(CLEANER, legacy=seed % 3 == 1, cleanable=False))

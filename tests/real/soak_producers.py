@@ -23,7 +23,7 @@ idempotence, each has its own `acks`: with 1 a new leader may lack, and cut off,
 TRANSACTION_TIMEOUT_S = 10
 _TRANSACTION_CODECS = ("lz4", "zstd")
 _BURST = 10
-_PAUSE_S = 0.4
+_PAUSE_S = 0.2
 _QUEUE_MAX = 400
 _BATCH_BYTES = 16384
 """What has waited for a leader goes as several: a broker refuses a batch that is larger than a segment."""
