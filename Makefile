@@ -43,7 +43,7 @@ test:
 	@echo "Left to make test-apart, tests of: $$(grep -rl 'mark[.]apart' tests --include='*.py' | sort | tr '\n' ' ')"
 	@$(BIN)/python -m tests.servers.stores
 	@$(BIN)/python -m tests.stores.fault_modes
-	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not apart and not node" $(if $(CI),-p no:randomly)
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not apart and not stand_in and not node" $(if $(CI),-p no:randomly)
 
 test-fast: setup check kernels
 	$(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder -m "not real and not apart"

@@ -11,8 +11,10 @@ from typing import Final
 import psutil
 
 _MEMORY: Final = Path("/dev/shm")
-_ROOM_BYTES: Final = 8 << 30
-"""A whole gate leaves less than a quarter of this."""
+_ROOM_BYTES: Final = 3 << 30
+"""A whole gate leaves half of this."""
+_AVAILABLE_BYTES: Final = 8 << 30
+"""With brokers, JVMs and workers beside the files."""
 _CHOSEN: Final = "PYTEST_DEBUG_TEMPROOT"
 
 
@@ -21,5 +23,5 @@ def root_in_memory(environment: Mapping[str, str]) -> Path | None:
     if _CHOSEN in environment or not _MEMORY.is_dir():
         return None
     starts_programs = not os.statvfs(_MEMORY).f_flag & os.ST_NOEXEC
-    room = min(shutil.disk_usage(_MEMORY).free, psutil.virtual_memory().available)
-    return _MEMORY if starts_programs and room >= _ROOM_BYTES else None
+    has_room = shutil.disk_usage(_MEMORY).free >= _ROOM_BYTES and psutil.virtual_memory().available >= _AVAILABLE_BYTES
+    return _MEMORY if starts_programs and has_room else None

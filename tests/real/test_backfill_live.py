@@ -137,7 +137,7 @@ def test_a_broker_that_falls_silent_in_the_middle_ends_it_with_nothing_lost_or_d
     assert [segment.base_offset for segment in state.segments] == [0, *ends[:-1]]
 
 
-@pytest.mark.parametrize("version", ["3.9.1", "4.3.0"])
+@pytest.mark.parametrize("version", [pytest.param("3.9.1", marks=pytest.mark.apart), "4.3.0"])
 def test_the_producers_that_a_broker_tells_are_those_of_its_snapshot(version: str, tmp_path: Path) -> None:
     with KafkaBroker(version, tmp_path / "broker") as broker:
         create_topic(broker, "orders", 1 << 20)

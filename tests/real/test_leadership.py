@@ -88,7 +88,7 @@ def test_one_archive_whatever_happens_to_brokers_sidecars_and_the_store(
         store = resources.enter_context(store_of(archive_settings(gateway)))
         archived = Archived(store)
         wait_until_archived(archived, sum(PARTITIONS.values()))
-        outage_s, calm_s = (60, 8) if IS_LONG else (3, 2)
+        outage_s, calm_s = (60, 8) if IS_LONG else (3, 1)
         fire = Fire(cluster.brokers, sidecars, proxy, topics, random.Random(SOAK_SEED), outage_s, calm_s)
         fire.burn(SOAK_ROUNDS, SOAK_SECONDS)
         producers.stop()
@@ -178,7 +178,9 @@ def led_by_the_first(
         yield sleeper, archived, never_committed
 
 
-@pytest.mark.parametrize("who", ["broker", "sidecar", "both"])
+@pytest.mark.parametrize(
+    "who", [pytest.param("broker", marks=pytest.mark.apart), pytest.param("sidecar", marks=pytest.mark.apart), "both"]
+)
 def test_a_leader_that_slept_amid_an_upload_commits_nothing(
     cluster: KafkaCluster, sleepy: SleepyArchive, who: str
 ) -> None:

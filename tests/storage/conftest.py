@@ -36,7 +36,9 @@ def endpoint_of(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[
         yield started
 
 
-@pytest.fixture(params=["moto", pytest.param("versitygw", marks=pytest.mark.real)])
+@pytest.fixture(
+    params=[pytest.param("moto", marks=pytest.mark.stand_in), pytest.param("versitygw", marks=pytest.mark.real)]
+)
 def s3_endpoint(request: pytest.FixtureRequest) -> str:
-    """Each S3 server in turn."""
+    """A real S3 server, or what stands for one."""
     return str(request.getfixturevalue(f"{request.param}_endpoint"))
