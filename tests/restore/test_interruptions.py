@@ -155,6 +155,7 @@ def test_markers_of_a_run_that_was_to_abort_leave_nothing_behind(end_offset: int
 
 HANGS_AT_THE_THIRD_SEGMENT = """
 import sys
+import threading
 from sidecar.cli.app import app
 from sidecar.storage.directory_store import DirectoryStore
 stream, calls = DirectoryStore.stream, []
@@ -163,6 +164,8 @@ def hanging(self, key, *arguments, **options):
     if len(calls) == 3:
         print("third", flush=True)
         sys.stdin.read()
+    if len(calls) > 3:
+        threading.Event().wait(0.5)  # A signal is heard before all segments are there, however fast the disk is.
     return stream(self, key, *arguments, **options)
 DirectoryStore.stream = hanging
 app(sys.argv[1:])
