@@ -129,7 +129,9 @@ INVALID = {
 """By a value of the container, what the API server says of it."""
 
 
-@pytest.mark.parametrize(("engine", "tried"), [("policy", len(INVALID)), ("webhook", 1)])
+@pytest.mark.parametrize(
+    ("engine", "tried"), [("policy", len(INVALID)), pytest.param("webhook", 1, marks=pytest.mark.apart)]
+)
 def test_a_container_that_would_keep_brokers_from_starting_is_refused(
     engine: str, tried: int, kubernetes_api: KubernetesApi
 ) -> None:

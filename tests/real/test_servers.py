@@ -91,6 +91,7 @@ def test_broker_serves_stops_cleanly_and_recovers_from_a_kill(version: str, tmp_
     assert re.findall(r"payload: (\w)", dump[name]) == ["a", "b", "c"]
 
 
+@pytest.mark.apart
 def test_a_newer_broker_starts_on_the_directory_of_2_7_2(tmp_path: Path) -> None:
     with KafkaBroker("2.7.2", tmp_path / "kafka") as old:
         produce(old.bootstrap, "letters", b"a")

@@ -38,7 +38,7 @@ KEY = ObjectKey("cluster/topic/0/incarnation/commits/00000000000000000000.json")
         "directory",
         "memory-fsspec",
         "local-fsspec",
-        "moto",
+        pytest.param("moto", marks=pytest.mark.stand_in),
         *(pytest.param(kind, id=kind.name, marks=pytest.mark.real) for kind in chosen_stores(one_writer_wins=True)),
     ],
 )
