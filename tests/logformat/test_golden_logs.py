@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ TIMESTAMP_TYPES = {0: "CreateTime", 1: "LogAppendTime", -1: "NoTimestampType"}
 every_log = pytest.mark.parametrize(("version", "path"), LOGS, ids=[f"{version}/{path}" for version, path in LOGS])
 
 
+@cache
 def ours(version: str, path: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Our batches and records of a file."""
     log, base_offset = golden(version) / path, int(Path(path).stem)
