@@ -67,6 +67,7 @@ def damage(archive: Path, state: PartitionState) -> str:
 
 
 @pytest.mark.leaves_damage("checksum_mismatch", "corrupt_content")
+@pytest.mark.apart
 def test_compaction_beside_uploads(tmp_path: Path) -> None:
     log_dir, archive = tmp_path / "logs", tmp_path / "archive"
     log = GrowingLog(LOGS, log_dir, GROWING)

@@ -142,6 +142,7 @@ def make_topics(broker: KafkaBroker, version: str, topics: tuple[str, ...]) -> N
     wait_for_directories(broker, [f"{topic}-{number}" for topic, count in counts.items() for number in range(count)])
 
 
+@pytest.mark.apart
 def test_2_7_2_with_zookeeper_serves_all_formats_from_a_fresh_directory(
     gateway: VersityGateway, tmp_path: Path
 ) -> None:
