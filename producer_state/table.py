@@ -103,6 +103,18 @@ class ProducerTable:
     def in_transaction(self) -> ProducerTable:
         return ProducerTable(self.end_offset, self.rows[self.rows["current_txn_first_offset"] >= 0])
 
+    def without_transactions(self, producer_ids: Int64Column) -> ProducerTable:
+        """With these producers in no transaction."""
+        rows = self.rows.copy()
+        rows["current_txn_first_offset"][np.isin(rows["producer_id"], producer_ids)] = -1
+        return ProducerTable(self.end_offset, rows)
+
+    def ended_unless_in(self, other: ProducerTable) -> ProducerTable:
+        """With only those in a transaction that are in one there, too."""
+        return self.without_transactions(
+            np.setdiff1d(self.in_transaction().rows["producer_id"], other.in_transaction().rows["producer_id"])
+        )
+
     def unexpired(self, expiration: Expiration) -> ProducerTable:
         """Without the producers that a loader would forget, and without those of whom nothing is known.
 

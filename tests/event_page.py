@@ -12,6 +12,10 @@ SIDECAR = Path(__file__).parents[1] / "sidecar"
 LEVELS = ("warning", "error", "critical")
 
 MEANINGS: dict[str, tuple[str, str]] = {
+    "abort_marker_added": (
+        "The cleaner took a marker before it was archived. An abort marker replaces it, and hides aborted or superseded records.",
+        "None. Archive compacted topics more often than `delete.retention.ms`.",
+    ),
     "archive_cache_recreated": (
         "The archive cache in `run.state_dir` is damaged, and a new one was created. It no longer notices missing newest commits.",
         "Check the disk. Do not run `gc` by hand if the bucket may have lost objects.",
@@ -127,6 +131,10 @@ MEANINGS: dict[str, tuple[str, str]] = {
     "hanging_transaction": (
         "A transaction is open for long. Nothing above it is archived.",
         "`kafka-transactions.sh find-hanging`, then `abort`.",
+    ),
+    "hidden_transaction_may_be_committed": (
+        "As `abort_marker_added`, but the hidden records may be committed: retention took them from the broker's log.",
+        "Restore them with a reader of uncommitted records before a compaction removes them, if you know that they count.",
     ),
     "http_connections_refused": (
         "Too many connections to the HTTP port, or to the webhook.",

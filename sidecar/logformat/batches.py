@@ -223,6 +223,11 @@ _SMALLEST_WINDOW_BYTES = 64
 
 def scan_bytes(data: bytes | bytearray | memoryview, **options: Any) -> SegmentScanner:
     """Scan a segment in memory; options as of SegmentScanner."""
+    return SegmentScanner(in_memory(data), len(data), **options)
+
+
+def in_memory(data: bytes | bytearray | memoryview) -> ReadAt:
+    """Bytes that are read as a file is."""
     source = memoryview(data)
 
     def read_at(position: int, buffer: memoryview) -> int:
@@ -230,7 +235,7 @@ def scan_bytes(data: bytes | bytearray | memoryview, **options: Any) -> SegmentS
         buffer[: len(piece)] = piece
         return len(piece)
 
-    return SegmentScanner(read_at, len(source), **options)
+    return read_at
 
 
 def scan_file(path: Path, **options: Any) -> SegmentScanner:

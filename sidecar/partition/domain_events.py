@@ -130,6 +130,21 @@ class OffsetsTakenAsCompacted(DomainEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class MarkerAdded(DomainEvent):
+    """A segment is archived with an abort marker in the place of one that the broker's cleaner took.
+
+    It hides what the producer wrote from `first_offset` on, below the segment. `may_be_committed`: retention took these records
+    from the broker's log, so that they may be committed, and not superseded.
+    """
+
+    segment: SegmentFiles
+    producer_id: int
+    first_offset: int
+    marker_offset: int
+    may_be_committed: bool
+
+
+@dataclass(frozen=True, slots=True)
 class PinReleased(DomainEvent):
     """The sidecar closed the only copy of a segment that is not archived."""
 

@@ -86,6 +86,23 @@ def log_event(event: events.DomainEvent) -> None:
             _log.error("lost_offsets_on_disk", partition=str(topic_partition), reason=reason)
         case events.OffsetsTakenAsCompacted(segment, offsets, reason):
             _log.warning("missing_offsets_accepted_as_compacted", segment=str(segment), offsets=offsets, reason=reason)
+        case events.MarkerAdded(segment, producer_id, first_offset, marker_offset, may_be_committed=False):
+            _log.warning(
+                "abort_marker_added",
+                segment=str(segment),
+                producer_id=producer_id,
+                first_offset=first_offset,
+                marker_offset=marker_offset,
+            )
+        case events.MarkerAdded(segment, producer_id, first_offset, marker_offset):
+            _log.error(
+                "hidden_transaction_may_be_committed",
+                segment=str(segment),
+                producer_id=producer_id,
+                first_offset=first_offset,
+                marker_offset=marker_offset,
+                action="the records stay in the archive, and readers of uncommitted records see them; compaction removes them",
+            )
         case events.PinReleased(path, size_bytes, reason):
             _log.error("pinned_segment_released", path=path, size_bytes=size_bytes, reason=reason)
         case events.TransactionHangs(segment, producer_id, first_offset, held_s):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -86,10 +86,8 @@ def require_room(topic_partition: TopicPartition, marker_count: int, base_offset
 
 def carried_over(below: ProducerTable, ended: Iterable[ProducerEntry], end_offset: int) -> ProducerTable:
     """The state at a gap's end, as far as it is known: that at its beginning, without the transactions that ended."""
-    rows = below.rows.copy()
-    gone = np.isin(rows["producer_id"], [entry.producer_id for entry in ended])
-    rows["current_txn_first_offset"][gone] = -1
-    return ProducerTable(end_offset, rows)
+    settled = below.without_transactions(np.array([entry.producer_id for entry in ended], np.int64))
+    return replace(settled, end_offset=end_offset)
 
 
 def _begun(snapshot: bytes, transaction_indexes: Iterable[bytes]) -> Iterator[tuple[int, int]]:

@@ -343,7 +343,8 @@ class CopyExecutor:
         with tools.turns.reading(plan.files.directory_id[0], beat=tools.beat, is_urgent=urgent):
             prepared, after = prepare_segment(
                 tools,
-                state.lineage.root,
+                plan.files,
+                state,
                 segment,
                 self._position,
                 self._checkpoint,
@@ -358,7 +359,8 @@ class CopyExecutor:
                 at_end = prepared.reading.state if prepared.lost is None else after.known.table
                 if (waiting := open_transactions(segment, at_end)) is not None:
                     stable_end_offset, take = plan.facts.stable_end_offset, tools.budget.reads.take
-                    piece.blocker = tools.disk.look_ahead(plan.files, waiting, stable_end_offset, tools.beat, take)
+                    blocker = tools.disk.look_ahead(plan.files, waiting, stable_end_offset, tools.beat, take)
+                    piece.blocker = None if blocker is None else tools.disk.undecided(plan.files, blocker)
             unless_known.pop_all()
         # Here, not when the loop takes the event: a fault may end the loop before, and `close` must find the open file.
         self._position, self._pieces[slot] = after, piece

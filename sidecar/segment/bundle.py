@@ -15,6 +15,7 @@ from sidecar.host.page_cache import NO_FOOTPRINT, CacheFootprint, give_back
 from sidecar.logformat.indexes.rebuild import BuiltIndexes
 from sidecar.model import ArchivedSegment, Part, RawBatches, SegmentFiles
 from sidecar.ports import OpenFiles, UploadSource
+from sidecar.segment.added_markers import AddedMarker, SplicedSource
 from sidecar.segment.producer_snapshot import ChosenSnapshot
 from sidecar.segment.reading import SegmentReading
 from sidecar.storage.source import FileSource
@@ -39,6 +40,7 @@ class PreparedSegment:
     `lost`: offsets `[from, to)` at its end that are nowhere on disk, and are to be recorded so by the same commit.
     `files`: whose the descriptor is. `footprint`: what of it was not in the page cache before.
     `copy`: its compacted copy, which is archived instead; `descriptor` and `indexes` are of that.
+    `added`: markers that are archived with it.
     """
 
     segment: SegmentFiles
@@ -52,13 +54,15 @@ class PreparedSegment:
     lost: tuple[int, int] | None = None
     copy: CompactedCopy | None = None
     footprint: CacheFootprint = NO_FOOTPRINT
+    added: tuple[AddedMarker, ...] = ()
 
     @property
     def log_source(self) -> UploadSource:
         if self.copy is not None:
             return FileSource(self.descriptor, self.copy.size_bytes, str(self.copy.path))
         segment = self.segment
-        return self.files.source(self.descriptor, segment.size_bytes, str(segment.log.path), segment.start_position)
+        source = self.files.source(self.descriptor, segment.size_bytes, str(segment.log.path), segment.start_position)
+        return SplicedSource(source, self.added) if self.added else source
 
     @property
     def log_crc32c(self) -> int:
@@ -112,6 +116,10 @@ def with_copy(prepared: PreparedSegment, copy: CompactedCopy, segment_id: str, r
     The given one stays open: the caller closes it. Raises PartitionError.
     """
     segment = prepared.segment
+    if prepared.added:
+        raise PartitionError(
+            f"{segment}: markers that the broker's cleaner took are added to it, and its copy lacks them"
+        )
     indexes, parts = assemble_indexes(
         copy.built.offset_index,
         copy.built.time_index,

@@ -36,8 +36,9 @@ from sidecar.logformat.leader_epochs import LeaderEpochs, read_leader_epochs
 from sidecar.logformat.names import CLEANER_CHECKPOINT, LEADER_EPOCH_CHECKPOINT, Suffix, file_name
 from sidecar.logformat.window import ReadAt
 from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles, TopicPartition
+from sidecar.segment.added_markers import added_markers
 from sidecar.segment.dropped_producers import dropped_producers
-from sidecar.segment.open_transactions import look_ahead
+from sidecar.segment.open_transactions import look_ahead, undecided
 from sidecar.segment.producer_snapshot import state_at_log_start
 from sidecar.segment.reading import WINDOW_BYTES, shows_cleaning
 
@@ -142,6 +143,8 @@ class LocalDisk(BrokerFiles):
     dropped_producers = staticmethod(dropped_producers)
     producers_at = staticmethod(state_at_log_start)
     look_ahead = staticmethod(look_ahead)
+    added_markers = staticmethod(added_markers)
+    undecided = staticmethod(undecided)
 
     def batch_crc(self, segment: SegmentFiles, base_offset: int, end_offset: int, *, last: bool) -> int | None:
         def search(batches: Iterable[_Batch]) -> int | None:

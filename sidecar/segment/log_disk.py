@@ -9,10 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
+from producer_state.table import ProducerTable
 from sidecar.host.log_dir_fingerprint import SourceMark
 from sidecar.logformat.leader_epochs import LeaderEpochs
 from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles, TopicPartition
 from sidecar.ports import OpenFiles
+from sidecar.segment.added_markers import AddedMarker
 from sidecar.segment.dropped_producers import Dropped
 from sidecar.segment.open_transactions import OpenTransactions
 from sidecar.segment.producer_snapshot import KnownState
@@ -75,6 +77,16 @@ class LogDisk(OpenFiles, Protocol):
     def is_of_cleaned_file(self, segment: SegmentFiles, descriptor: int) -> bool:
         """Whether a part of a segment comes from a file in which offsets are missing as a cleaner leaves it."""
 
+    def added_markers(
+        self,
+        files: PartitionFiles,
+        segment: SegmentFiles,
+        descriptor: int,
+        at_base: ProducerTable,
+        checkpoint: LeaderEpochs | None,
+    ) -> tuple[AddedMarker, ...]:
+        """See `sidecar.segment.added_markers`."""
+
     def look_ahead(
         self,
         files: PartitionFiles,
@@ -84,6 +96,9 @@ class LogDisk(OpenFiles, Protocol):
         taken: Callable[[int], None],
     ) -> OpenTransactions | None:
         """The transactions of a segment that have no marker below a stable end, None if all have. `taken`: gets the bytes read."""
+
+    def undecided(self, files: PartitionFiles, waiting: OpenTransactions) -> OpenTransactions | None:
+        """The transactions of a segment that have a batch left in the log, None if no batch of any is left."""
 
 
 class HasDisk(Protocol):

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from producer_state.facts import CONTROL, TRANSACTIONAL
 from producer_state.table import ProducerTable
-from sidecar.logformat.batches import scan_file
+from sidecar.logformat.batches import HEADERS_WINDOW_BYTES, scan_file
 from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles
 from sidecar.partition.wait_reason import OpenTransaction
 
@@ -81,6 +82,39 @@ def look_ahead(
                 break
             searched_to = (log, scanner.valid_bytes)
     return replace(waiting, first_offsets=first_offsets, stable_end_offset=stable_end_offset, searched_to=searched_to)
+
+
+def undecided(files: PartitionFiles, waiting: OpenTransactions) -> OpenTransactions | None:
+    """Without those of which a cleaner has taken all batches, perhaps the marker, too: it works below the last stable offset.
+
+    What retention took proves nothing. Raises SegmentChanged. Source: LogCleanerManager.cleanableOffsets.
+    """
+    left, start_offset = batches_left(files, waiting.first_offsets, waiting.segment.end_offset), files.first_offset or 0
+    kept = {number: first for number, first in waiting.first_offsets.items() if number in left or first < start_offset}
+    return replace(waiting, first_offsets=kept) if kept else None
+
+
+def batches_left(files: PartitionFiles, first_offsets: Mapping[int, int], end_offset: int) -> set[int]:
+    """Producers with a batch of their transaction in the local log, below an offset.
+
+    `first_offsets`: of the transactions, by producer id. An empty batch counts. Raises SegmentChanged.
+    """
+    found: set[int] = set()
+    from_offset = min(first_offsets.values(), default=end_offset)
+    for segment in files.segments:
+        if segment.end_offset <= from_offset or segment.base_offset >= end_offset or len(found) == len(first_offsets):
+            continue
+        path, base_offset = segment.log.path, segment.base_offset
+        for columns in scan_file(path, base_offset=base_offset, check_crc=False, window_bytes=HEADERS_WINDOW_BYTES):
+            is_data = columns.attributes & (TRANSACTIONAL | CONTROL) == TRANSACTIONAL
+            rows = np.flatnonzero(is_data & (columns.base_offset < end_offset))
+            for row in rows[np.isin(columns.producer_id[rows], list(first_offsets))].tolist():
+                producer_id = int(columns.producer_id[row])
+                if columns.base_offset[row] >= first_offsets[producer_id]:
+                    found.add(producer_id)
+            if columns.last_offset[-1] >= end_offset:
+                break
+    return found
 
 
 def _logs_behind(

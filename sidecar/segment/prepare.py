@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from sidecar.archive.bundle import assemble_indexes
@@ -16,10 +16,11 @@ from sidecar.host.page_cache import NO_FOOTPRINT, footprint_before
 from sidecar.host.pinned_files import HasPins
 from sidecar.logformat.leader_epochs import LeaderEpochs
 from sidecar.model import PartitionFiles, SegmentFiles
-from sidecar.partition.domain_events import OffsetsTakenAsCompacted
+from sidecar.partition.domain_events import MarkerAdded, OffsetsTakenAsCompacted
 from sidecar.partition.run_limits import HasLimits
 from sidecar.ports import HasEmit, HasFacts, HasStore
 from sidecar.randomness import HasRandomness
+from sidecar.segment.added_markers import AddedMarker
 from sidecar.segment.bundle import PreparedSegment, check_size, fresh_attempt
 from sidecar.segment.log_disk import HasDisk
 from sidecar.segment.producer_snapshot import KnownState, choose_snapshot, state_at_archive_end
@@ -112,7 +113,8 @@ def position_at(
 
 def prepare_segment(
     tools: PreparePorts,
-    root: str,
+    files: PartitionFiles,
+    archived: PartitionState,
     segment: SegmentFiles,
     position: LogPosition,
     checkpoint: LeaderEpochs | None,
@@ -122,11 +124,13 @@ def prepare_segment(
     """Read and check a segment, settle its indexes, epochs and producer snapshot.
 
     Args:
+        files: of the partition, as they were listed.
+        archived: what the archive holds below the segment.
         resumed: an earlier attempt whose `.log` object is complete; its segment id is used again.
 
     Where its last offsets are lost, the segment ends before them, and the position is the one behind them.
 
-    Raises the errors of `read_segment`, `open_listed` and `lost_tail`.
+    Raises the errors of `read_segment`, `open_listed`, `lost_tail` and `added_markers`.
     """
     descriptor = tools.held.take(segment.log)
     with ExitStack() as closing:
@@ -137,6 +141,15 @@ def prepare_segment(
         reading = tools.read_segment(task, descriptor, tools.budget.reads.take)
         lost = lost_tail(tools, segment, descriptor, reading)
         now_ms = tools.clock.now_ms()
+        added: tuple[AddedMarker, ...] = ()
+        if reading.looks_cleaned and lost is None and archived.end_offset is not None:
+            added = tools.disk.added_markers(files, segment, descriptor, table, checkpoint)
+        for marker in added:
+            tools.emit(
+                MarkerAdded(segment, marker.producer_id, marker.first_offset, marker.offset, marker.may_be_committed)
+            )
+        if added:
+            reading = tools.read_segment(replace(task, added=added), descriptor, tools.budget.reads.take)
         largest_ms = max(position.largest_timestamp_ms, reading.built.max_timestamp_ms)
         snapshot, known = choose_snapshot(
             segment,
@@ -157,9 +170,21 @@ def prepare_segment(
             reading.indexes.transaction_index,
         )
         check_size(segment, len(indexes))
-        attempt = resumed or fresh_attempt(root, segment, fresh_id(tools.randomness), now_ms)
+        attempt = (None if added else resumed) or fresh_attempt(
+            archived.lineage.root, segment, fresh_id(tools.randomness), now_ms
+        )
         closing.pop_all()  # From here on the prepared segment closes it.
     prepared = PreparedSegment(
-        segment, descriptor, reading, snapshot, indexes, parts, attempt, tools.disk, lost, footprint=footprint
+        segment,
+        descriptor,
+        reading,
+        snapshot,
+        indexes,
+        parts,
+        attempt,
+        tools.disk,
+        lost,
+        footprint=footprint,
+        added=added,
     )
     return prepared, LogPosition(known, largest_ms)

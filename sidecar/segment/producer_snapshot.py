@@ -155,9 +155,14 @@ def choose_snapshot(
     comparison = compare_snapshots(theirs, table.entries(), allowance)
     if comparison.conformance is Conformance.WRONG:
         return ChosenSnapshot(table.to_snapshot(), rebuilt, comparison, comparison.describe()), after
+    known_there = ProducerTable.from_entries(segment.end_offset, theirs)
+    # Of a transaction without a batch there is nothing to decide. Its marker may be gone, so that it would never end.
+    settled = known_there if exact else known_there.ended_unless_in(table)
     if not exact:
         # Replay of a cleaned log knows less than the broker did when it wrote the log: go on from what the broker knew.
-        after = replace(after, table=ProducerTable.from_entries(segment.end_offset, theirs))
+        after = replace(after, table=settled)
+    if settled.entries() != theirs:
+        return ChosenSnapshot(settled.to_snapshot(), rebuilt, comparison, comparison.describe()), after
     broker = SnapshotProvenance(SnapshotOrigin.BROKER, exact, known.start_offset, expiration.window_ms)
     return ChosenSnapshot(found, broker, comparison, comparison.describe()), after
 

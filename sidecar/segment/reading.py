@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -15,7 +15,7 @@ from producer_state.wire import ProducerStateError
 from sidecar.engine_ports import TaskEngine
 from sidecar.errors import CorruptFile, PartitionError, SidecarError
 from sidecar.host.listed_files import SMALL_FILE_BYTES_MAX, ListedFile, read_unless_deleted
-from sidecar.logformat.batches import BatchColumns, SegmentScanner
+from sidecar.logformat.batches import BatchColumns, SegmentScanner, in_memory
 from sidecar.logformat.indexes.offset_index import OffsetIndexCheck
 from sidecar.logformat.indexes.rebuild import BuiltIndexes, IndexBuilder
 from sidecar.logformat.indexes.time_index import TimeIndexCheck
@@ -23,6 +23,8 @@ from sidecar.logformat.indexes.transaction_index import TransactionIndexCheck, m
 from sidecar.logformat.indexes.verdict import IndexState
 from sidecar.logformat.leader_epochs import LeaderEpochCheck, LeaderEpochs, complete
 from sidecar.model import SegmentFiles
+from sidecar.segment.added_markers import AddedMarker, stretches
+from sidecar.storage.checksums import combine_crc32c
 
 WINDOW_BYTES = 2 * 1024 * 1024
 """As fast as larger windows, and each worker has one of its own."""
@@ -128,13 +130,17 @@ class SegmentReading:
 
 @dataclass(frozen=True, slots=True)
 class ReadingTask:
-    """A segment to be read. `checkpoint`: the partition's `leader-epoch-checkpoint`, None where it does not exist."""
+    """A segment to be read. `checkpoint`: the partition's `leader-epoch-checkpoint`, None where it does not exist.
+
+    `added`: markers that are archived with it. They move the batches, so that no index of the file is right any more.
+    """
 
     segment: SegmentFiles
     state_at_base: ProducerTable
     checkpoint: LeaderEpochs | None
     log_start_offset: int
     index_interval_bytes: int
+    added: tuple[AddedMarker, ...] = ()
 
 
 ReadSegment: TypeAlias = Callable[[ReadingTask, int, Callable[[int], None]], SegmentReading]
@@ -154,21 +160,15 @@ def read_segment(task: ReadingTask, descriptor: int, taken: Callable[[int], None
     """
     segment, checkpoint, log_start_offset = task.segment, task.checkpoint, task.log_start_offset
     name = segment.log_name
-    scanner = SegmentScanner(
-        ListedFile(descriptor, segment.log, segment.start_position),
-        segment.size_bytes,
-        base_offset=segment.base_offset,
-        file=name,
-        window_bytes=WINDOW_BYTES,
-    )
-    indexes = IndexChoice(segment)
+    scanner = _Scan(task, descriptor)
+    indexes = IndexChoice(replace(segment, offset_index=None, time_index=None) if task.added else segment)
     epochs = (
         LeaderEpochCheck(checkpoint, log_start_offset) if checkpoint and checkpoint.covers(log_start_offset) else None
     )
     builder = IndexBuilder(segment.base_offset, task.index_interval_bytes)
     state = task.state_at_base
     completed: list[CompletedTransaction] = []
-    looks_cleaned = False
+    looks_cleaned = bool(task.added)
     expected_offset = segment.base_offset
     for columns in scanner:
         taken(int(columns.size_bytes.sum()))
@@ -188,7 +188,6 @@ def read_segment(task: ReadingTask, descriptor: int, taken: Callable[[int], None
         looks_cleaned = looks_cleaned or shows_cleaning(columns, expected_offset)
         expected_offset = int(columns.last_offset[-1]) + 1
         indexes.add(columns)
-    scanner.require_exact()
     tail = (expected_offset, segment.end_offset) if expected_offset < segment.end_offset else None
     built = builder.finish(completed)
     return SegmentReading(
@@ -200,6 +199,35 @@ def read_segment(task: ReadingTask, descriptor: int, taken: Callable[[int], None
         looks_cleaned=looks_cleaned or tail is not None,
         missing_tail=None if looks_cleaned else tail,
     )
+
+
+@dataclass(slots=True)
+class _Scan:
+    """The batches of a segment and those that are added to it. `crc32c`: of all bytes so far. Raises CorruptFile."""
+
+    task: ReadingTask
+    descriptor: int
+    crc32c: int = 0
+
+    def __iter__(self) -> Iterator[BatchColumns]:
+        segment, begin = self.task.segment, 0
+        read_at = ListedFile(self.descriptor, segment.log, segment.start_position)
+        for stretch in stretches(self.task.added, segment.size_bytes):
+            source, position = (in_memory(stretch), 0) if isinstance(stretch, bytes) else (read_at, stretch.start)
+            scanner = SegmentScanner(
+                source,
+                position + len(stretch),
+                base_offset=segment.base_offset,
+                file=segment.log_name,
+                window_bytes=WINDOW_BYTES,
+                start_position=position,
+            )
+            for columns in scanner:
+                moved = columns.position + (begin - position)
+                yield replace(columns, position=moved) if begin != position else columns
+            scanner.require_exact()
+            self.crc32c = combine_crc32c(self.crc32c, scanner.crc32c, len(stretch))
+            begin += len(stretch)
 
 
 def replayed(

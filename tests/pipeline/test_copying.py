@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from sidecar.archive.state import PartitionState
 from sidecar.broker.files import FileBrokerFacts
 from sidecar.commits.commit_log import CommitLog
 from sidecar.errors import CorruptFile, StagingFull
@@ -64,9 +65,11 @@ def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[W
     log_dir = copy_partitions(tmp_path, "orders-0")
     found, prepare, append = Watched(log_dir), copy_executor.prepare_segment, CommitLog.append
 
-    def prepared(tools: RunContext, root: str, segment: SegmentFiles, *given: object) -> object:
+    def prepared(
+        tools: RunContext, files: PartitionFiles, archived: PartitionState, segment: SegmentFiles, *given: object
+    ) -> object:
         found.prepares(segment)
-        return prepare(tools, root, segment, *given)  # type: ignore[arg-type]
+        return prepare(tools, files, archived, segment, *given)  # type: ignore[arg-type]
 
     def appended(self: CommitLog, *given: object) -> object:
         found.done.append("append")

@@ -42,10 +42,10 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Counter[int]:
     """How often each segment of the transactional partition was read through, by its base offset."""
     counts: Counter[int] = Counter()
 
-    def counted(tools: Any, root: str, segment: Any, *others: Any) -> Any:
+    def counted(tools: Any, files: Any, archived: Any, segment: Any, *others: Any) -> Any:
         if segment.topic_partition.topic == "transactions":
             counts[segment.base_offset] += 1
-        return prepare_segment(tools, root, segment, *others)
+        return prepare_segment(tools, files, archived, segment, *others)
 
     monkeypatch.setattr("sidecar.runner.copy_executor.prepare_segment", counted)
     return counts

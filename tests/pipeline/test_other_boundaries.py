@@ -10,11 +10,12 @@ from structlog.testing import capture_logs
 
 from producer_state.table import ProducerTable
 from sidecar.archive.bundle import cut_parts
-from sidecar.archive.keys import below
+from sidecar.archive.keys import NO_TOPIC_ID, Lineage, below
+from sidecar.archive.state import empty_state
 from sidecar.discovery.partition_directory import read_partition_directory
 from sidecar.errors import LineageUnknown
 from sidecar.host.listed_files import opened
-from sidecar.model import ObjectKey, PartName, SegmentFiles, TopicPartition
+from sidecar.model import ObjectKey, PartitionFiles, PartName, SegmentFiles, TopicPartition
 from sidecar.segment.local_disk import LocalDisk
 from sidecar.segment.prepare import LogPosition, prepare_segment
 from sidecar.segment.producer_snapshot import KnownState
@@ -139,8 +140,12 @@ def a_cut(segment: SegmentFiles, base_offset: int) -> SegmentFiles | None:
         return LocalDisk().cut(segment, base_offset, descriptor)
 
 
+def the_files(log_dir: Path) -> PartitionFiles:
+    return read_partition_directory(TopicPartition("orders", 0), log_dir, log_dir / "orders-0")
+
+
 def a_segment(log_dir: Path) -> SegmentFiles:
-    return read_partition_directory(TopicPartition("orders", 0), log_dir, log_dir / "orders-0").segments[0]
+    return the_files(log_dir).segments[0]
 
 
 def test_an_index_that_points_nowhere_does_not_mislead_the_search(tmp_path: Path) -> None:
@@ -169,7 +174,8 @@ def test_an_upload_of_a_part_is_gone_on_with_only_for_that_part(tmp_path: Path) 
     part = next(cut for offset in range(1, 140) if (cut := a_cut(segment, offset)))
     with tools_for(log_dir, MemoryStore(), tmp_path / "state") as tools:
         position = LogPosition(KnownState(ProducerTable.blank(part.base_offset), part.base_offset, exact=True), -1)
-        prepared, _ = prepare_segment(tools, "root", part, position, None, 0, None)
+        archived = empty_state(Lineage("cluster", part.topic_partition, NO_TOPIC_ID))
+        prepared, _ = prepare_segment(tools, the_files(log_dir), archived, part, position, None, 0, None)
         prepared.close()
     assert prepared.attempt.is_of(part)
     assert not prepared.attempt.is_of(segment)

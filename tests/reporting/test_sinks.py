@@ -119,6 +119,13 @@ NEVER_ARCHIVED = (
             {"offsets_accepted_as_compacted_total": 5},
             [],
         ),
+        (events.MarkerAdded(SEGMENT, 7, 3, 5, may_be_committed=False), [("warning", "abort_marker_added")], {}, []),
+        (
+            events.MarkerAdded(SEGMENT, 7, 3, 5, may_be_committed=True),
+            [("error", "hidden_transaction_may_be_committed")],
+            {},
+            [],
+        ),
         (events.PinReleased("0.log", 100, "full"), [("error", "pinned_segment_released")], {}, []),
         (events.PinsChecked({ORDERS: 3}), [], {"unpinned_segments": 3}, []),
         (events.TransactionHangs(SEGMENT, 7, 3, 900.4), [("warning", "hanging_transaction")], {}, []),

@@ -13,6 +13,7 @@ from sidecar.errors import PartitionError, SegmentChanged
 from sidecar.host.log_dir_fingerprint import SourceMark
 from sidecar.logformat.leader_epochs import LeaderEpochs
 from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles, TopicPartition
+from sidecar.segment.added_markers import AddedMarker
 from sidecar.segment.dropped_producers import NOTHING_DROPPED, Dropped
 from sidecar.segment.open_transactions import OpenTransactions
 from sidecar.segment.producer_snapshot import KnownState
@@ -223,6 +224,24 @@ class SimDisk:
         identity, file = self.opened[descriptor]
         assert identity == segment.log
         return file.has_gaps
+
+    def added_markers(
+        self,
+        files: PartitionFiles,
+        segment: SegmentFiles,
+        descriptor: int,
+        at_base: ProducerTable,
+        checkpoint: LeaderEpochs | None,
+    ) -> tuple[AddedMarker, ...]:
+        """See `LogDisk`. The model's cleaner takes no markers."""
+        assert self.opened[descriptor][0] == segment.log
+        assert at_base.end_offset == segment.base_offset
+        return ()
+
+    def undecided(self, files: PartitionFiles, waiting: OpenTransactions) -> OpenTransactions | None:
+        """See `LogDisk`. The model's cleaner takes no markers."""
+        assert files.directory == waiting.segment.directory
+        return waiting
 
     def look_ahead(
         self,

@@ -1,0 +1,353 @@
+"""The broker's cleaner took markers before they were archived: what they aborted is archived already, and must stay hidden."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+
+from producer_state.replay import CompletedTransaction, replay
+from producer_state.snapshot import ProducerEntry, write_snapshot
+from producer_state.table import ProducerTable
+from sidecar.archive.keys import below
+from sidecar.broker.files import FileBrokerFacts
+from sidecar.discovery.partition_directory import read_partition_directory
+from sidecar.errors import PartitionError
+from sidecar.logformat.batches import scan_bytes
+from sidecar.logformat.bodies.building import build_batch, build_empty_batch, build_marker
+from sidecar.logformat.bodies.record import Record
+from sidecar.logformat.indexes.transaction_index import read_transaction_index
+from sidecar.model import PartName
+from sidecar.segment.archived_objects import read_parts, table_at_end
+from sidecar.segment.bundle import CompactedCopy, with_copy
+from sidecar.segment.dropped_producers import NOTHING_DROPPED
+from sidecar.segment.prepare import LogPosition, prepare_segment
+from sidecar.segment.producer_snapshot import state_at_archive_end
+from tests.compaction.reference.batches import decode_segment
+from tests.fakes.memory_store import MemoryStore
+from tests.pipeline.made_logs import LEADER_EPOCH, NOW_MS, roll
+from tests.pipeline.rig import archive, archived_states, copy_partitions, ranges, tools_for
+from tests.pipeline.test_held_logs import Answering
+from tests.verifying import verify_partition
+
+PRODUCER, OTHER, AT_MS = 7, 8, NOW_MS - 90_000
+
+
+def data(offset: int, key: bytes = b"k", producer_id: int = -1, sequence: int = -1, epoch: int = 0) -> bytes:
+    return build_batch(
+        [Record(offset, AT_MS, key, b"v%d" % offset, ())],
+        leader_epoch=LEADER_EPOCH,
+        producer_id=producer_id,
+        producer_epoch=epoch if producer_id >= 0 else -1,
+        base_sequence=sequence,
+        transactional=producer_id >= 0,
+    )
+
+
+def marker(offset: int, *, commit: bool, producer_id: int = PRODUCER, epoch: int = 0) -> bytes:
+    return build_marker(
+        offset,
+        commit=commit,
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        coordinator_epoch=1,
+        timestamp_ms=AT_MS,
+        leader_epoch=LEADER_EPOCH,
+    )
+
+
+def emptied_marker(offset: int) -> bytes:
+    fields: dict[str, Any] = {"producer_id": PRODUCER, "producer_epoch": 0, "leader_epoch": LEADER_EPOCH}
+    return build_empty_batch(base_offset=offset, last_offset=offset, transactional=True, control=True, **fields)
+
+
+@dataclass
+class Seen:
+    """What readers of an archive see. `committed`: visible records, by key the newest. `open_offsets`: of open transactions.
+
+    `aborted`: first and last offsets in the transaction indexes.
+    """
+
+    committed: dict[bytes, int] = field(default_factory=dict)
+    visible: set[int] = field(default_factory=set)
+    aborted: set[tuple[int, int, int]] = field(default_factory=set)
+    markers: list[int] = field(default_factory=list)
+
+
+def replayed(logs: Sequence[bytes]) -> tuple[ProducerTable, list[CompletedTransaction]]:
+    table, completed = ProducerTable.blank(), list[CompletedTransaction]()
+    for log in logs:
+        for columns in scan_bytes(log):
+            table, ended = replay(table, columns.facts())
+            completed += ended
+    return table, completed
+
+
+def seen_in(logs: Sequence[bytes], aborted: set[tuple[int, int, int]], table: ProducerTable) -> Seen:
+    """Judge records as a reader of committed records does: by transaction indexes, and by what is open at the end."""
+    seen = Seen(aborted=aborted)
+    still_open = {entry.producer_id: entry.current_txn_first_offset for entry in table.in_transaction().entries()}
+    for batch in (batch for log in logs for batch in decode_segment(log)):
+        if batch.is_control:
+            seen.markers.append(batch.base_offset)
+            continue
+        hidden = any(number == batch.producer_id and a <= batch.base_offset <= b for number, a, b in aborted)
+        begun = still_open.get(batch.producer_id)
+        if hidden or (begun is not None and batch.base_offset >= begun):
+            continue
+        for record in batch.records:
+            seen.visible.add(record.offset)
+            seen.committed[record.key or b""] = record.offset
+    return seen
+
+
+def read_archive(store: MemoryStore) -> Seen:
+    """Raises AssertionError where the archive contradicts itself."""
+    state = archived_states(store)["orders-0"]
+    root, logs, aborted = state.lineage.root, list[bytes](), set[tuple[int, int, int]]()
+    for segment in state.segments:
+        logs.append(store.read(below(root, segment.log_key)))
+        index = read_transaction_index(read_parts(store, root, segment).get(PartName.TRANSACTION_INDEX, b""))
+        aborted |= set(
+            zip(index.producer_id.tolist(), index.first_offset.tolist(), index.last_offset.tolist(), strict=True)
+        )
+        table, completed = replayed(logs)
+        archived, begun = table_at_end(store, root, segment).in_transaction(), table.in_transaction()
+        assert archived.rows["producer_id"].tolist() == begun.rows["producer_id"].tolist()
+        # The broker may know of an earlier beginning.
+        assert (archived.rows["current_txn_first_offset"] <= begun.rows["current_txn_first_offset"]).all()
+        for ended in (ended for ended in completed if ended.aborted):
+            found = [a for number, a, b in aborted if (number, b) == (ended.producer_id, ended.last_offset)]
+            assert found
+            assert min(found) <= ended.first_offset
+    with_clock = FixedClock()
+    assert verify_partition(store, root, with_clock, deep=True).is_sound
+    return seen_in(logs, aborted, table)
+
+
+class FixedClock:
+    def now_ms(self) -> int:
+        return NOW_MS
+
+    def monotonic_s(self) -> float:
+        return 0.0
+
+    def sleep_s(self, seconds: float) -> None:
+        raise AssertionError(seconds)
+
+
+def archived_then(
+    tmp_path: Path,
+    before: Mapping[int, Sequence[bytes]],
+    after: Mapping[int, Sequence[bytes]],
+    end_offset: int,
+    *,
+    asks_leader: bool = False,
+    snapshots: Mapping[int, bytes] | None = None,
+) -> tuple[MemoryStore, list[str], list[str]]:
+    """Archive a log, then what a cleaner left of it. Returns the archive, events and errors of the second time."""
+    log_dir, store = copy_partitions(tmp_path, "orders-0"), MemoryStore()
+    with tools_for(log_dir, store, tmp_path / "state") as tools:
+        if asks_leader:
+            facts = Answering(FileBrokerFacts([log_dir], assume_leader=True), cluster_start_offset=0)
+            tools = replace(tools, facts=facts)
+        roll(log_dir, before, end_offset)
+        assert archive(tools, log_dir, "orders").errors == []
+        roll(log_dir, after, end_offset)
+        for offset, content in (snapshots or {}).items():
+            (log_dir / "orders-0" / f"{offset:020d}.snapshot").write_bytes(content)
+        (log_dir / "cleaner-offset-checkpoint").write_text(f"0\n1\norders 0 {max(after)}\n")
+        with structlog.testing.capture_logs() as logs:
+            report = archive(tools, log_dir, "orders")
+    events = [entry["event"] for entry in logs if entry["log_level"] in {"warning", "error"}]
+    return store, events, [str(error) for error in report.errors]
+
+
+ABORTED = [data(0, b"k", PRODUCER, 0), data(1, b"x")]
+"""The archived segment. The transaction of its first record is open at its end."""
+NEXT = [data(4, b"k", PRODUCER, 1), marker(5, commit=True)]
+"""The producer's next transaction, which is committed."""
+
+
+@pytest.mark.parametrize("has_snapshot", [False, True], ids=["no snapshot", "the broker's snapshot"])
+@pytest.mark.parametrize("asks_leader", [False, True], ids=["files", "leader"])
+def test_aborted_records_do_not_come_back(tmp_path: Path, asks_leader: bool, has_snapshot: bool) -> None:
+    entry = ProducerEntry(PRODUCER, 0, 0, 0, 0, AT_MS, 1)
+    store, events, errors = archived_then(
+        tmp_path,
+        {0: ABORTED, 2: [marker(2, commit=False), data(3, b"y")]},
+        {0: [data(1, b"x")], 2: [data(3, b"y")], 4: NEXT, 6: []},
+        6,
+        asks_leader=asks_leader,
+        snapshots={4: write_snapshot([entry])} if has_snapshot else {},
+    )
+    assert errors == []
+    assert "abort_marker_added" in events
+    state = archived_states(store)["orders-0"]
+    assert ranges(state) == [(0, 2), (2, 4), (4, 6)]
+    assert [segment.snapshot.exact for segment in state.segments] == [True, False, False]
+    seen = read_archive(store)
+    assert (PRODUCER, 0, 2) in seen.aborted
+    assert seen.committed == {b"x": 1, b"y": 3, b"k": 4}
+
+
+def test_the_snapshot_of_a_roll_below_the_marker_does_not_open_the_transaction_again(tmp_path: Path) -> None:
+    """The marker was at 3, above the roll at 3. When it was archived, the cleaner had taken offset 2, too."""
+    is_open = ProducerEntry(PRODUCER, 0, 0, 0, 0, AT_MS, 1, 0)
+    store, events, errors = archived_then(
+        tmp_path,
+        {0: ABORTED, 2: [data(2, b"y"), marker(3, commit=False)]},
+        {0: [data(1, b"x")], 2: [], 3: [], 4: NEXT, 6: []},
+        6,
+        snapshots={3: write_snapshot([is_open])},
+    )
+    assert errors == []
+    assert events.count("abort_marker_added") == 1
+    assert read_archive(store).committed == {b"x": 1, b"k": 4}
+
+
+def test_an_emptied_marker_is_replaced(tmp_path: Path) -> None:
+    """The cleaner keeps the last batch of its range, and a producer's last marker, without the record."""
+    store, events, errors = archived_then(
+        tmp_path,
+        {0: ABORTED, 2: [marker(2, commit=False), data(3, b"y")]},
+        {0: [data(1, b"x")], 2: [emptied_marker(2), data(3, b"y")], 4: NEXT, 6: []},
+        6,
+    )
+    assert errors == []
+    assert "abort_marker_added" in events
+    assert read_archive(store).committed == {b"x": 1, b"y": 3, b"k": 4}
+
+
+def test_a_superseded_transaction_that_was_committed_costs_nothing(tmp_path: Path) -> None:
+    """Its record went because the next transaction wrote the key; which of both outcomes it had does not show any more."""
+    store, events, errors = archived_then(
+        tmp_path,
+        {0: ABORTED, 2: [marker(2, commit=True), data(3, b"y")]},
+        {0: [data(1, b"x")], 2: [data(3, b"y")], 4: NEXT, 6: []},
+        6,
+    )
+    assert errors == []
+    assert "abort_marker_added" in events
+    assert read_archive(store).committed == {b"x": 1, b"y": 3, b"k": 4}
+
+
+@pytest.mark.parametrize("commit", [True, False], ids=["committed", "aborted"])
+def test_a_transaction_with_a_batch_in_the_log_has_its_marker_there(tmp_path: Path, commit: bool) -> None:
+    """It spans the border. Another producer's record below its marker is gone, so that an offset is free there."""
+    before = {0: ABORTED, 2: [data(2, b"y"), data(3, b"z", PRODUCER, 1), marker(4, commit=commit), data(5, b"y")]}
+    after = {0: ABORTED, 2: [data(3, b"z", PRODUCER, 1), marker(4, commit=commit), data(5, b"y")], 6: []}
+    store, events, errors = archived_then(tmp_path, before, after, 6)
+    assert (events.count("abort_marker_added"), errors) == (0, [])
+    assert read_archive(store).committed == ({b"k": 0, b"z": 3} if commit else {}) | {b"x": 1, b"y": 5}
+
+
+def test_what_a_transaction_wrote_above_the_border_ends_as_its_marker_says(tmp_path: Path) -> None:
+    """Of a committed transaction, the record below is superseded, and that above is not."""
+    store, _events, errors = archived_then(
+        tmp_path,
+        {0: ABORTED, 2: [data(2, b"y"), data(3, b"z", PRODUCER, 1), marker(4, commit=True), data(5, b"k")]},
+        {0: [data(1, b"x")], 2: [data(3, b"z", PRODUCER, 1), marker(4, commit=True), data(5, b"k")], 6: []},
+        6,
+    )
+    assert errors == []
+    assert read_archive(store).committed == {b"x": 1, b"z": 3, b"k": 5}
+
+
+def test_a_transaction_whose_producer_never_writes_again_is_ended_too(tmp_path: Path) -> None:
+    store, _events, errors = archived_then(
+        tmp_path,
+        {0: ABORTED, 2: [marker(2, commit=False), data(3, b"y")]},
+        {0: [data(1, b"x")], 2: [data(3, b"y")], 4: []},
+        4,
+    )
+    assert errors == []
+    state = archived_states(store)["orders-0"]
+    assert not len(table_at_end(store, state.lineage.root, state.segments[-1]).in_transaction())
+    assert read_archive(store).committed == {b"x": 1, b"y": 3}
+
+
+def test_an_abort_marker_that_is_left_suffices(tmp_path: Path) -> None:
+    """Offset 2 is free. Whichever transaction the marker ended, no reader misses what it hides."""
+    store, events, errors = archived_then(
+        tmp_path,
+        {0: ABORTED, 2: [data(2, b"y"), marker(3, commit=False), data(4, b"y")]},
+        {0: [data(1, b"x")], 2: [marker(3, commit=False), data(4, b"y")], 5: []},
+        5,
+    )
+    assert (events.count("abort_marker_added"), errors) == (0, [])
+    seen = read_archive(store)
+    assert (PRODUCER, 0, 3) in seen.aborted
+    assert seen.committed == {b"x": 1, b"y": 4}
+
+
+def test_where_no_offset_is_free_below_the_next_batch_no_marker_is_lost(tmp_path: Path) -> None:
+    """The commit marker is the transaction's own: retention took its records, and the cleaner one above."""
+    store, events, errors = archived_then(
+        tmp_path,
+        {0: ABORTED, 2: [marker(2, commit=True), data(3, b"y"), data(4, b"y")]},
+        {2: [marker(2, commit=True), data(4, b"y")], 5: []},
+        5,
+    )
+    assert (events, errors) == ([], [])
+    assert read_archive(store).committed == {b"k": 0, b"x": 1, b"y": 4}
+
+
+def test_records_that_retention_took_are_hidden_with_an_error(tmp_path: Path) -> None:
+    """Nothing tells whether they were committed: they may be the newest of their keys, and must not be read if aborted."""
+    store, events, errors = archived_then(
+        tmp_path,
+        {0: ABORTED, 2: [marker(2, commit=True), data(3, b"y")]},
+        {2: [data(3, b"y")], 4: NEXT, 6: []},
+        6,
+    )
+    assert errors == []
+    assert "hidden_transaction_may_be_committed" in events
+    assert read_archive(store).committed == {b"x": 1, b"y": 3, b"k": 4}
+
+
+def test_more_markers_than_free_offsets_stop_the_partition(tmp_path: Path) -> None:
+    """One of two was taken. Both transactions have no batch left, and both producers have written since."""
+    both = [data(0, b"k", PRODUCER, 0), data(1, b"k", OTHER, 0)]
+    above = [marker(3, commit=True, producer_id=OTHER), data(4, b"k")]
+    store, _, errors = archived_then(
+        tmp_path,
+        {0: both, 2: [marker(2, commit=False), *above]},
+        {0: [], 2: [*above, data(5, b"k", PRODUCER, 1)], 6: [marker(6, commit=True)], 7: []},
+        7,
+    )
+    (error,) = errors
+    assert "do not fit below offset 5" in error
+    assert ranges(archived_states(store)["orders-0"]) == [(0, 2)]
+
+
+def test_a_compacted_copy_does_not_replace_a_segment_with_an_added_marker(tmp_path: Path) -> None:
+    """The copy is of the broker's batches only. So the group goes as it is."""
+    log_dir, store = copy_partitions(tmp_path, "orders-0"), MemoryStore()
+    with tools_for(log_dir, store, tmp_path / "state") as tools:
+        roll(log_dir, {0: ABORTED, 2: [marker(2, commit=False)]}, 3)
+        archive(tools, log_dir, "orders")
+        state = archived_states(store)["orders-0"]
+        roll(log_dir, {0: [data(1, b"x")], 2: [data(3, b"y")], 4: []}, 4)
+        files = read_partition_directory(state.lineage.topic_partition, log_dir, log_dir / "orders-0")
+        known = state_at_archive_end(store, state, NOTHING_DROPPED)
+        assert known is not None
+        position = LogPosition(known, -1)
+        prepared, _ = prepare_segment(tools, files, state, files.segments[1], position, None, 0, None)
+        try:
+            assert [marker.offset for marker in prepared.added] == [2]
+            built = prepared.reading.built
+            copy = CompactedCopy(tmp_path / "copy", 0, 0, built, "offset", {})
+            with pytest.raises(PartitionError, match="its copy lacks them"):
+                with_copy(prepared, copy, "id", state.lineage.root)
+            source = prepared.log_source
+            whole = bytes(source.read_at(0, source.size_bytes))
+            assert [bytes(source.read_at(at, 3)) for at in range(source.size_bytes - 2)] == [
+                whole[at : at + 3] for at in range(len(whole) - 2)
+            ]
+        finally:
+            prepared.close()
