@@ -115,6 +115,10 @@ MEANINGS: dict[str, tuple[str, str]] = {
         "A segment cannot be read, so it is unknown whether records were deleted. Archiving goes on.",
         "Check the segment with `inspect`; `verify` names damage in the archive.",
     ),
+    "deletes_may_be_missing": (
+        "The broker's cleaner may have taken tombstones before they were archived. Deleted keys may stay in the archive.",
+        "If this matters, archive the topic from its beginning under another `store.url`.",
+    ),
     "drain_timed_out": (
         "The process ended before it was drained. Unfinished uploads are in the journal and resume at the next start.",
         "None, or raise `run.drain_timeout_s`.",

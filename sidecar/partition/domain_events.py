@@ -145,6 +145,17 @@ class MarkerAdded(DomainEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class DeletesMayBeMissing(DomainEvent):
+    """The broker's cleaner may have taken tombstones of a segment before it was archived, whose keys the archive still has.
+
+    `away_ms`: since the last commit of the partition, which is more than `delete.retention.ms`.
+    """
+
+    segment: SegmentFiles
+    away_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class PinReleased(DomainEvent):
     """The sidecar closed the only copy of a segment that is not archived."""
 

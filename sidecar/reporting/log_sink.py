@@ -103,6 +103,8 @@ def log_event(event: events.DomainEvent) -> None:
                 marker_offset=marker_offset,
                 action="the records stay in the archive, and readers of uncommitted records see them; compaction removes them",
             )
+        case events.DeletesMayBeMissing(segment, away_ms):
+            _log.warning("deletes_may_be_missing", segment=str(segment), away_s=round(away_ms / 1000))
         case events.PinReleased(path, size_bytes, reason):
             _log.error("pinned_segment_released", path=path, size_bytes=size_bytes, reason=reason)
         case events.TransactionHangs(segment, producer_id, first_offset, held_s):

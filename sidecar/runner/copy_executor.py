@@ -19,6 +19,7 @@ from sidecar.commits.commit_log import CommitConflict, CommitLog
 from sidecar.commits.commit_window import CommitWindow
 from sidecar.commits.continuity import note_source, require_seam
 from sidecar.commits.stored_commits import proves_not_committed
+from sidecar.compaction.rules import DAY_MS
 from sidecar.compactor.before_upload import CopyGroup
 from sidecar.compactor.topic_counts import RawReason
 from sidecar.compactor.topic_rule import RuleChanged, RuleUnknown
@@ -30,6 +31,7 @@ from sidecar.partition import effects, events
 from sidecar.partition.copy_task import CopyLimits, CopyTask, Phase, begin, handle
 from sidecar.partition.domain_events import (
     CommitFailed,
+    DeletesMayBeMissing,
     OffsetsLost,
     SegmentCommitted,
     SnapshotMismatch,
@@ -106,6 +108,7 @@ class CopyExecutor:
         self._resumed: dict[int, Attempt] = {}
         self._position: LogPosition | None = None
         self._checkpoint: LeaderEpochs | None = None
+        self._committed_ms: int | None = None
 
     def begin(self, end_s: float) -> None:
         """Archive the planned segments, and record the gap below them if the plan has one.
@@ -273,7 +276,9 @@ class CopyExecutor:
 
     def _check_continuity(self) -> None:
         self._known.require_alone(self.plan.files)
-        require_seam(self._tools, self.plan.files, self._known.opened()[0])
+        state = self._known.opened()[0]
+        require_seam(self._tools, self.plan.files, state)
+        self._committed_ms = state.last_committed_at_ms if state.segments else None
         if self.plan.hole is None:
             self._find_position()
 
@@ -354,6 +359,8 @@ class CopyExecutor:
         with ExitStack() as unless_known:
             unless_known.callback(prepared.close)
             piece = _Piece(prepared, after)
+            if prepared.reading.looks_cleaned:
+                self._tell_lost_deletes(segment)
             if not plan.facts.transactions_decided:
                 # Markers that are lost decide no transaction: what is known behind them does.
                 at_end = prepared.reading.state if prepared.lost is None else after.known.table
@@ -365,6 +372,19 @@ class CopyExecutor:
         # Here, not when the loop takes the event: a fault may end the loop before, and `close` must find the open file.
         self._position, self._pieces[slot] = after, piece
         return prepared.lost
+
+    def _tell_lost_deletes(self, segment: SegmentFiles) -> None:
+        """Report that tombstones may be gone whose keys were archived before, by earlier tasks.
+
+        A tombstone stays for `delete.retention.ms` after its first cleaning, which follows the last write to its file; a cleaned
+        file keeps that time. Not found are files that were merged with younger ones, or that a replica has fetched since.
+        Source: Cleaner.cleanSegments, MemoryRecords.filterTo.
+        """
+        now_ms, tools = self._tools.clock.now_ms(), self._tools
+        retention_ms = tools.facts.policy(segment.topic_partition.topic).delete_retention_ms
+        retention_ms = DAY_MS if retention_ms is None else retention_ms
+        if self._committed_ms is not None and now_ms - max(self._committed_ms, segment.log.mtime_ms) > retention_ms:
+            tools.emit(DeletesMayBeMissing(segment, now_ms - self._committed_ms))
 
     def _take_copies(self, pieces: Sequence[_Piece]) -> list[PreparedSegment | None]:
         """Each segment as its copy, None where it has none. Raises PartitionError; then there is no copy of any."""

@@ -126,6 +126,7 @@ NEVER_ARCHIVED = (
             {},
             [],
         ),
+        (events.DeletesMayBeMissing(SEGMENT, 90_000_000), [("warning", "deletes_may_be_missing")], {}, []),
         (events.PinReleased("0.log", 100, "full"), [("error", "pinned_segment_released")], {}, []),
         (events.PinsChecked({ORDERS: 3}), [], {"unpinned_segments": 3}, []),
         (events.TransactionHangs(SEGMENT, 7, 3, 900.4), [("warning", "hanging_transaction")], {}, []),
