@@ -87,7 +87,7 @@ class PinnedFiles:
         try:
             return None if descriptor is None else ask(file, descriptor)
         except PartitionError as error:
-            self._give_up(file, str(error))
+            self._close([file], str(error))
             return None
 
     def _spare_disks(self) -> None:
@@ -102,11 +102,7 @@ class PinnedFiles:
             free_share = self._asked(partial(self._free, freed_bytes[log_dir]), file)
             if free_share is not None and free_share < FREE_SHARE_MIN:
                 freed_bytes[log_dir] += file.size_bytes
-                self._give_up(file, "the broker deleted it before it was archived, and the disk is nearly full")
-
-    def _give_up(self, file: FileIdentity, reason: str) -> None:
-        self._close([file])
-        self._emit(PinReleased(str(file.path), file.size_bytes, reason))
+                self._close([file], "the broker deleted it before it was archived, and the disk is nearly full")
 
     def take(self, file: FileIdentity) -> int:
         """A descriptor of the file, which the caller closes; the pin stays. Raises the errors of `open_listed`."""
@@ -133,9 +129,10 @@ class PinnedFiles:
         # Not under the lock: a slow disk must not block access to pinned files.
         return [file for file, is_last in held if is_last or not self._files.has_its_name(file)]
 
-    def let_go(self, files: Iterable[FileIdentity]) -> None:
+    def let_go(self, files: Iterable[FileIdentity], why: str = "") -> None:
+        """`why`: of the event for each of these that is pinned, "" where nothing is lost with it."""
         with self._lock:
-            self._close(files)
+            self._close(files, why)
 
     def release(self) -> None:
         """Close all: the process ends. Segments that only it still had are reported; they cannot be archived after this."""
@@ -154,11 +151,14 @@ class PinnedFiles:
                 "has an archive stops at the gap instead",
             )
 
-    def _close(self, files: Iterable[FileIdentity]) -> None:
+    def _close(self, files: Iterable[FileIdentity], why: str = "") -> None:
+        """The only place where pins go; see `let_go`."""
         for file in files:
             descriptor = self._held.pop(file, None)
             if descriptor is not None:
                 self._files.close(descriptor)
+                if why:
+                    self._emit(PinReleased(str(file.path), file.size_bytes, why))
 
 
 class HasPins(Protocol):

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 from sidecar.errors import CoverageHole, PartitionError, SidecarError
 from sidecar.logformat.leader_epochs import LeaderEpochs
 from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles
-from sidecar.partition.domain_events import PinReleased
-from sidecar.partition.facts import Change, PartitionFacts
+from sidecar.partition import pins
+from sidecar.partition.facts import Change, PartitionFacts, Term
 from sidecar.partition.plan import PartitionPlan
 from sidecar.partition.wait_reason import BrokerAway, StrayDirectory
 from sidecar.retention.loss_tracker import LossTracker, PinPorts
@@ -19,7 +21,7 @@ from sidecar.segment.producer_snapshot import KnownState
 
 
 class PinnedLog:
-    """Segments that were stable when they were planned. In another term they are released.
+    """Segments that were worth pinning when they were planned. In another term they are released.
 
     Under another leader epoch those stay that this log's epochs show to be in it still (KIP-101), or that lie below the end of the
     epoch before if no other broker led in between. KRaft gives a leader that stays new epochs: one in a reassignment, two where
@@ -39,6 +41,7 @@ class PinnedLog:
         self._leads = False
         self._leader_epoch = -1
         self._epochs: LeaderEpochs | None = None
+        self._term: Term | None = None
         self.losses = LossTracker(tools)
         self.tail: tuple[int, FileIdentity] | None = None
 
@@ -65,8 +68,8 @@ class PinnedLog:
             self._leader_epoch = max(self._leader_epoch, plan.facts.leader_epoch)
             self._epochs = self._epochs or self._epochs_of(plan.files)
         by_log = {segment.log: segment for segment in (*self._segments, *plan.segments)}
-        ascending = sorted(by_log.values(), key=lambda segment: segment.base_offset)
-        self._keep(segment for segment in ascending if self._held.has(segment.log))
+        self._segments = tuple(sorted(by_log.values(), key=lambda segment: segment.base_offset))
+        self._release([segment for segment in self._segments if not self._held.has(segment.log)])
 
     def expect(self, plan: PartitionPlan, tail: tuple[int, SegmentFiles] | None) -> None:
         """Pin the active segment, too, from the next `planned` on; see `tail`. None: it is not deleted soon, or may grow.
@@ -84,41 +87,48 @@ class PinnedLog:
         return file is not None and any(known.log == file for known in self._segments) and self._held.has(file)
 
     def see(
-        self,
-        files: PartitionFiles,
-        facts: PartitionFacts,
-        change: Change,
-        archived_end_offset: int | None,
-        *,
-        is_answer: bool = True,
+        self, files: PartitionFiles, facts: PartitionFacts, archived_end_offset: int | None, *, is_answer: bool = True
     ) -> None:
-        """A partition was checked: release all that is not wanted any more. `change`: of its term.
+        """A partition was checked: release all that is not wanted any more; see `why_released`.
 
         `is_answer`: the leader was asked since the last time.
-
-        Wanted are the unchanged files of the directory, and those below the log's beginning there. Retention takes a log
-        from its beginning; what is gone from above it was truncated or compacted.
         """
-        self.losses.see(files, facts, change)
+        term, is_led = facts.term(files), facts.leads or facts.unanswered
+        change = term.since(self._term)
+        self.losses.see(files, facts, change if is_led else Change.NONE)
         self._is_newly_seen |= is_answer
         self._leads = self._may_lead(facts)
-        if change >= Change.LOG and not self._is_copied(facts, change):
-            for segment in self.gone:
-                self._report_released(segment, "another log has taken its directory")
-            self.drop()
-        if isinstance(facts.reason, StrayDirectory):
-            self._release_all("the topic was deleted, and created again, before it was archived")
-        if not self._leads:
-            self.drop()
-            return
-        wanted = _above_archive(self._segments, archived_end_offset)
+        if not (is_led or change is Change.TOPIC) or self._is_copied(facts, change):
+            change = Change.NONE
+        if change >= Change.LOG or not self._leads:
+            self._start = self.tail = None
+        kept_end_offset = None
         if facts.leads and facts.leader_epoch != self._leader_epoch:
             # Not before it answers as leader: the checkpoint has the epoch's beginning only then. Source: Partition.makeLeader.
-            self.tail, wanted = None, self._not_truncated(wanted, files, facts.leader_epoch)
-        gone = tuple(self._tools.disk.with_snapshot(segment, files) for segment in _taken(wanted, files))
+            self.tail, kept_end_offset = None, self._same_below(files, facts.leader_epoch)
         tail = None if self.tail is None else self.tail[1]
-        self._keep((*gone, *(s for s in wanted if _stands(s, files) or (s.log == tail and _is_active(s, files)))))
-        self._gone = gone
+        why_released = partial(
+            pins.why_released,
+            files=files,
+            facts=facts,
+            change=change,
+            leads=self._leads,
+            kept_end_offset=kept_end_offset,
+            tail=tail,
+        )
+        self.archived(archived_end_offset)
+        released = defaultdict[str, list[SegmentFiles]](list)
+        for segment in self._segments:
+            if (why := why_released(segment)) is not None:
+                released[why].append(segment)
+        for why, segments in released.items():
+            self._release(segments, why)
+        with_snapshot = self._tools.disk.with_snapshot
+        gone = {s.log: with_snapshot(s, files) for s in self._segments if pins.is_taken(s, files)}
+        self._segments = tuple(gone.get(segment.log, segment) for segment in self._segments)
+        self._gone = tuple(gone.values())
+        if is_led:
+            self._term = term
 
     def _may_lead(self, facts: PartitionFacts) -> bool:
         """Whether no other leader is named. While the broker is away, what it answered last holds."""
@@ -128,20 +138,15 @@ class PinnedLog:
         """Whether the log was moved to another log dir, fetched from this very leader. Source: ReplicaAlterLogDirsThread."""
         return change is Change.LOG and facts.topic_id is not None and facts.leader_epoch == self._leader_epoch
 
-    def _not_truncated(
-        self, found: tuple[SegmentFiles, ...], files: PartitionFiles, leader_epoch: int
-    ) -> tuple[SegmentFiles, ...]:
-        """Those that this log has also under the leader epoch that begins; reports the others that the directory lacks."""
-        end_offset, epochs = None, self._epochs_of(files) if found else None
+    def _same_below(self, files: PartitionFiles, leader_epoch: int) -> int:
+        """Up to there this log has, under the leader epoch that begins, what it had when the segments were pinned."""
+        end_offset, epochs = None, self._epochs_of(files) if self._segments else None
         if epochs is not None and leader_epoch == self._leader_epoch + 1:
             end_offset = epochs.end_offset_of(self._leader_epoch)
         elif epochs is not None and self._epochs is not None:
             end_offset = self._epochs.same_below(epochs)
         self._leader_epoch, self._epochs = leader_epoch, epochs
-        kept = tuple(segment for segment in found if end_offset is not None and segment.end_offset <= end_offset)
-        for segment in _taken([segment for segment in found if segment not in kept], files):
-            self._report_released(segment, "the leader epoch changed, and its records may have been truncated")
-        return kept
+        return -1 if end_offset is None else end_offset
 
     def _epochs_of(self, files: PartitionFiles) -> LeaderEpochs | None:
         with suppress(PartitionError):  # Whoever archives the next segment reports it.
@@ -155,7 +160,7 @@ class PinnedLog:
         """
         if facts is not None and not self._may_lead(facts):
             self._leads = False
-            self.drop()
+            self._drop(pins.RECREATED if isinstance(facts.reason, StrayDirectory) else pins.NO_LOSS)
         return self._leads
 
     def plannable(
@@ -176,7 +181,7 @@ class PinnedLog:
         """
         if waiting is not None:
             self.give_up(waiting, "it waits for a transaction whose end marker can only be found in the directory")
-        found = _above_archive(self.gone, archived_end_offset)
+        found = tuple(segment for segment in self.gone if pins.reaches_above(segment, archived_end_offset))
         is_newly_seen, self._is_newly_seen = self._is_newly_seen, False
         if is_newly_seen:
             # Once for each answer of the leader: only its next one can settle a doubt of `losses`.
@@ -217,10 +222,10 @@ class PinnedLog:
         later = (*plan.segments[own:], *plan.waiting)
         return replace(plan, segments=plan.segments[:own], waiting=later, reason=None, look_again_ms=0)
 
-    def archived(self, end_offset: int) -> None:
-        """The archive reaches so far: what lies below is not needed any more."""
-        self._start = None
-        self._keep(segment for segment in self._segments if segment.end_offset > end_offset)
+    def archived(self, end_offset: int | None) -> None:
+        """The archive reaches so far: what lies below is not needed any more. None: nothing is archived, or none of it is known."""
+        self._start = self._start if end_offset is None else None
+        self._release(segment for segment in self._segments if not pins.reaches_above(segment, end_offset))
 
     def failed(self, segment: SegmentFiles, error: SidecarError) -> None:
         """It could not be prepared. Where its own bytes are at fault, a third read does not help; a gap in it needs a person.
@@ -235,65 +240,27 @@ class PinnedLog:
 
     def give_up(self, segment: SegmentFiles, why: str) -> None:
         """Nothing happens unless it is gone from the directory: else it would keep what lies above from being archived for ever."""
-        if segment.log not in self.gone_logs:
-            return
-        self._report_released(segment, why)
-        self._keep(other for other in self._segments if other.log != segment.log)
-
-    def _report_released(self, segment: SegmentFiles, why: str) -> None:
-        self._tools.emit(PinReleased(str(segment.log.path), segment.size_bytes, why))
+        if segment.log in self.gone_logs:
+            self._release([segment], why)
 
     def vanished(self, files: PartitionFiles) -> None:
         """It is not listed any more. Reports what was pinned if its directory is gone, and not where the settings exclude it."""
+        why = pins.NO_LOSS
         try:
             self._tools.disk.listed_again(files)
         except PartitionError:
-            self._release_all(
-                "the topic or this replica was deleted before it was archived; where another replica leads, its sidecar goes on"
-            )
-        self.drop()
+            why = pins.DELETED
+        self._drop(why)
 
-    def _release_all(self, why: str) -> None:
-        for segment in self._segments:
-            if self._held.has(segment.log):
-                self._report_released(segment, why)
-        self.drop()
-
-    def drop(self) -> None:
-        """Release everything."""
-        self._keep(())
+    def _drop(self, why: str) -> None:
+        self._release(self._segments, why)
         self._start = self.tail = None
 
-    def _keep(self, segments: Iterable[SegmentFiles]) -> None:
-        kept = tuple(segments)
-        logs = {segment.log for segment in kept}
-        self._held.let_go(segment.log for segment in self._segments if segment.log not in logs)
-        self._segments = kept
-        self._gone = tuple(segment for segment in self._gone if segment.log in logs)
-
-
-def _taken(segments: Iterable[SegmentFiles], files: PartitionFiles) -> tuple[SegmentFiles, ...]:
-    """Those that lie below the log's beginning in its directory. What is gone from above it was truncated or compacted."""
-    start_offset = files.first_offset or 0
-    return tuple(found for found in segments if found.end_offset <= start_offset and not _stands(found, files))
-
-
-def _stands(segment: SegmentFiles, files: PartitionFiles) -> bool:
-    """Whether its file lies in the directory as it was planned."""
-    found = files.first_above(segment.base_offset)
-    return found is not None and found.log == segment.log
-
-
-def _is_active(segment: SegmentFiles, files: PartitionFiles) -> bool:
-    """Whether its file is the active one, as it was; also where it was deleted while it was listed: the next listing shows it.
-
-    Trap: a rolled segment may be the active one again, after a truncation.
-    """
-    active = files.active_log
-    return active == segment.log or (active is None and files.active_base_offset == segment.base_offset)
-
-
-def _above_archive(segments: tuple[SegmentFiles, ...], archived_end_offset: int | None) -> tuple[SegmentFiles, ...]:
-    """Those that reach above the archive's end. It may lie inside the first one: another leader rolled at other offsets."""
-    end_offset = -1 if archived_end_offset is None else archived_end_offset
-    return tuple(segment for segment in segments if segment.end_offset > end_offset)
+    def _release(self, segments: Iterable[SegmentFiles], why: str = pins.NO_LOSS) -> None:
+        """The only way that pins of this log go. `why`: see `PinnedFiles.let_go`."""
+        logs = dict.fromkeys(segment.log for segment in segments)
+        if not logs:
+            return
+        self._held.let_go(logs, why)
+        self._segments = tuple(segment for segment in self._segments if segment.log not in logs)
+        self._gone = tuple(segment for segment in self._gone if segment.log not in logs)

@@ -96,7 +96,7 @@ class PartitionArchiver:
         self.led: LedPartition | None = None
         self._seen: tuple[PartitionFiles, PartitionFacts] | None = None
         self._term: Term | None = None
-        self._unread = self._pending_change = Change.NONE
+        self._unread = Change.NONE
         self._first_seen_ms: dict[int, int] = {}
         self._asked_gap: tuple[int, int] | None = None
         self._stable_end_offset: int | None = None
@@ -110,27 +110,22 @@ class PartitionArchiver:
         """A check has listed these files. `is_answer`: after the broker was asked."""
         self._seen, self.files = (files, facts), files
         self._stable_end_offset = facts.stable_end_offset
-        change, policy = self._begin_term(files, facts), self._tools.facts.policy(files.topic_partition.topic)
+        if facts.leads or facts.unanswered:
+            self._begin_term(facts.term(files))
+        policy = self._tools.facts.policy(files.topic_partition.topic)
         self.starts = self.starts.seen(files, facts, policy, self._tools.disk, self._tools.emit)
-        self.held.see(files, facts, change, self.end_offset, is_answer=is_answer)
-        if change:
-            self._pending_change = Change.NONE
+        self.held.see(files, facts, self.end_offset, is_answer=is_answer)
 
-    def _begin_term(self, files: PartitionFiles, facts: PartitionFacts) -> Change:
-        """What of the term has changed since `held` last took it. All else that is remembered is reset here, but the archive: see
-        `planning`.
+    def _begin_term(self, term: Term) -> None:
+        """Reset what is remembered and does not hold in another term, but the archive (see `planning`) and the pins.
 
         While another broker leads, or none, no term of ours begins: what was seen before holds if this one leads under it again.
         """
-        if not (facts.leads or facts.unanswered):
-            return Change.NONE
-        term = facts.term(files)
         change, self._term = term.since(self._term), term
-        self._unread, self._pending_change = max(self._unread, change), max(self._pending_change, change)
+        self._unread = max(self._unread, change)
         self.starts = self.starts.in_term(term, change)
         if self._unread is Change.TOPIC:
             self.end_offset = None  # What `known` says is of the topic before.
-        return self._pending_change
 
     def rests(self, files: PartitionFiles, *, is_listed: bool) -> bool:
         """A partition is not planned this time. False if it is not this broker's to archive, for all that is known.

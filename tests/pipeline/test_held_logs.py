@@ -12,6 +12,7 @@ from typing import TypeVar
 
 import pytest
 from structlog.testing import capture_logs
+from structlog.typing import EventDict
 
 from sidecar.broker.files import FileBrokerFacts
 from sidecar.config.topic_filter import TopicFilter
@@ -21,7 +22,6 @@ from sidecar.host.listed_files import identity_of
 from sidecar.host.pinned_files import PinnedFiles
 from sidecar.logformat.leader_epochs import LeaderEpochs
 from sidecar.model import LeaderEpoch, PartitionFiles
-from sidecar.partition.domain_events import DomainEvent, PinReleased
 from sidecar.partition.facts import PartitionFacts
 from sidecar.partition.wait_reason import StrayDirectory, Wait
 from sidecar.retention.log_starts import LogStarts
@@ -54,6 +54,11 @@ def planned_and_held(tools: RunContext, log_dir: Path) -> tuple[PartitionArchive
     tools.held.keep(segment.log for segment in plan.segments)
     archiver.held.planned(plan)
     return archiver, files
+
+
+def released(logs: list[EventDict]) -> list[int]:
+    """Base offsets of the segments whose pins went before they were archived, as the log says."""
+    return [int(Path(line["path"]).stem) for line in logs if line["event"] == "pinned_segment_released"]
 
 
 class Answering(Leadership):
@@ -181,10 +186,7 @@ def test_a_leader_that_stays_under_a_new_epoch_keeps_what_was_not_truncated(
     epoch: int, begins: int | None, kept: list[int], tmp_path: Path
 ) -> None:
     """KRaft raises the epoch where a reassignment removes a replica. Source: PartitionChangeBuilder."""
-    log_dir, seen = copy_partitions(tmp_path, "orders-0"), list[DomainEvent]()
-    with tools_for(log_dir, MemoryStore(), tmp_path / "state") as tools:
-        facts = Answering(FileBrokerFacts([log_dir], assume_leader=True), cluster_start_offset=0, epoch=7)
-        tools = replace(tools, facts=facts, emit=seen.append)
+    with led(tmp_path, epoch=7) as (log_dir, tools, facts), capture_logs() as logs:
         archiver, files = planned_and_held(tools, log_dir)
         remove_offsets(files.directory, lambda offset: offset >= 248)
         facts.cluster_start_offset, facts.epoch = 248, epoch
@@ -193,8 +195,7 @@ def test_a_leader_that_stays_under_a_new_epoch_keeps_what_was_not_truncated(
             (files.directory / "leader-epoch-checkpoint").write_bytes(epochs.to_text())
         archiver.see(listed(log_dir), facts.partition(files))
         assert held_names(tools) == kept
-    released = [int(Path(event.path).stem) for event in seen if isinstance(event, PinReleased)]
-    assert kept + released == [0, 140]
+    assert kept + released(logs) == [0, 140]
 
 
 @pytest.mark.parametrize("place", [LogStarts, LossTracker])
@@ -274,8 +275,7 @@ def test_what_goes_with_a_deleted_topic_before_it_is_archived_is_reported(tmp_pa
         names = held_names(tools)
         rmtree(directory)
         rounds.run_once()
-        released = [line for line in logs if line["event"] == "pinned_segment_released"]
-        assert [int(Path(line["path"]).stem) for line in released] == names != []
+        assert released(logs) == names != []
         assert held_names(tools) == []
 
 
@@ -285,7 +285,7 @@ def test_what_the_settings_exclude_is_let_go_without_an_event(tmp_path: Path) ->
         rounds.checks.scan = partial(scan_log_dirs, [directory.parent], TopicFilter(("other",)))
         rounds.run_once()
         assert held_names(tools) == []
-    assert [line for line in logs if line["event"] == "pinned_segment_released"] == []
+    assert released(logs) == []
 
 
 def test_what_goes_with_a_topic_that_is_created_again_is_reported(tmp_path: Path) -> None:
@@ -296,5 +296,28 @@ def test_what_goes_with_a_topic_that_is_created_again_is_reported(tmp_path: Path
         stray = StrayDirectory(str(files.topic_id), "another")
         archiver.see(files, replace(tools.facts.partition(files), leads=False, reason=stray))
         assert held_names(tools) == []
-    released = [line for line in logs if line["event"] == "pinned_segment_released"]
-    assert [int(Path(line["path"]).stem) for line in released] == names != []
+    assert released(logs) == names != []
+
+
+def test_what_goes_with_a_topic_that_is_created_again_at_once_is_reported(tmp_path: Path) -> None:
+    """Its directory was never seen missing: a task was under way, or no check came in between."""
+    with after_an_outage(tmp_path) as (tools, rounds, outage, directory), capture_logs() as logs:
+        names = held_names(tools)
+        rmtree(directory)
+        directory.mkdir()
+        (directory / "00000000000000000000.log").touch()
+        (directory / "partition.metadata").write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ\n")
+        outage.left = 0
+        rounds.run_once()
+        assert released(logs) == names != []
+        assert held_names(tools) == []
+
+
+def test_what_goes_with_a_topic_is_reported_also_where_another_broker_leads_the_next_one(tmp_path: Path) -> None:
+    with led(tmp_path) as (log_dir, tools, facts), capture_logs() as logs:
+        archiver, files = planned_and_held(tools, log_dir)
+        names, facts.leads = held_names(tools), False
+        files = replace(files, topic_id="another", directory_id=(0, 0))
+        archiver.see(files, replace(facts.partition(files), leader_epoch=-1))
+        assert released(logs) == names != []
+        assert held_names(tools) == []

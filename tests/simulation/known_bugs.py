@@ -28,11 +28,11 @@ from sidecar.errors import ObjectExists, PartitionError
 from sidecar.host.journal import Attempt
 from sidecar.logformat.leader_epochs import LeaderEpochs, complete
 from sidecar.model import ObjectKey, PartitionFiles, SegmentFiles
-from sidecar.partition import copy_task
+from sidecar.partition import copy_task, pins
 from sidecar.partition.facts import PartitionFacts
 from sidecar.partition.plan import PartitionPlan, plan_partition
 from sidecar.ports import ObjectStore, UploadSource
-from sidecar.retention import deleted_records, pinned_log
+from sidecar.retention import deleted_records
 from sidecar.retention.log_starts import LogStarts
 from sidecar.retention.loss_tracker import LossTracker
 from sidecar.retention.pinned_log import PinnedLog
@@ -109,11 +109,9 @@ def _resumable_without_indexes(attempt: Attempt, ages: AgeCheck) -> bool:
 _resumable = attempts.resumable
 
 
-def _whole_above_archive(
-    segments: tuple[SegmentFiles, ...], archived_end_offset: int | None
-) -> tuple[SegmentFiles, ...]:
+def _lies_above(segment: SegmentFiles, archived_end_offset: int | None) -> bool:
     """What the archive ends inside of is passed over."""
-    return tuple(segment for segment in segments if segment.base_offset >= (archived_end_offset or 0))
+    return segment.base_offset >= (archived_end_offset or 0)
 
 
 _plannable = PinnedLog.plannable
@@ -243,9 +241,9 @@ KNOWN_BUGS: Final[dict[str, Bug]] = {
     # What rolled while the store refused was not pinned.
     "not-pinned-in-an-outage": Bug("not-pinned", ((checks, "_is_outage", lambda _error: False),), 20, 5),
     # Pins were released before anything of them was archived.
-    "pins-released": Bug("pin-released", ((pinned_log, "_taken", lambda _segments, _files: ()),), 500, 329),
+    "pins-released": Bug("pin-released", ((pins, "is_taken", lambda _segment, _files: False),), 500, 329),
     # What only a pin has was released where the archive ends inside of it.
-    "pinned-not-cut": Bug("pin-released", ((pinned_log, "_above_archive", _whole_above_archive),), 10_000, 23935),
+    "pinned-not-cut": Bug("pin-released", ((pins, "reaches_above", _lies_above),), 10_000, 23935),
     # Offsets were recorded as lost by an old answer of the broker, though a pinned segment has them.
     "lost-by-an-old-answer": Bug(
         "lost-while-pinned", ((PinnedLog, "plannable", _plannable_below_the_log_start),), 10_000, 11319462

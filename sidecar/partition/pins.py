@@ -1,0 +1,83 @@
+"""Pure: which pinned segments of a log stay pinned at a check, and why each of the others goes."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles
+from sidecar.partition.facts import Change, PartitionFacts
+from sidecar.partition.wait_reason import StrayDirectory
+
+NO_LOSS: Final = ""
+"""Nothing is lost with the pin: its segment is archived or listed, it was truncated or compacted, or another broker leads."""
+RECREATED: Final = "the topic was deleted, and created again, before it was archived"
+DELETED: Final = (
+    "the topic or this replica was deleted before it was archived; where another replica leads, its sidecar goes on"
+)
+OTHER_LOG: Final = "another log has taken its directory"
+OTHER_EPOCH: Final = "the leader epoch changed, and its records may have been truncated"
+
+
+def why_released(
+    segment: SegmentFiles,
+    files: PartitionFiles,
+    facts: PartitionFacts,
+    change: Change,
+    *,
+    leads: bool,
+    kept_end_offset: int | None = None,
+    tail: FileIdentity | None = None,
+) -> str | None:
+    """Why a pin goes at a check, None where it stays.
+
+    Wanted are the unchanged files of the directory, and those below the log's beginning there. Retention takes a log
+    from its beginning; what is gone from above it was truncated or compacted.
+
+    Args:
+        change: of the term, `LOG` only for another copy of the log.
+        leads: no other leader is named.
+        kept_end_offset: up to there this log has what it had under the leader epoch before, None where that is not asked.
+        tail: the active segment, if it is pinned.
+    """
+    if change is Change.TOPIC or isinstance(facts.reason, StrayDirectory):
+        return RECREATED
+    if change is Change.LOG:
+        return NO_LOSS if _has_offsets(segment, files, facts) else OTHER_LOG
+    if not leads:
+        return NO_LOSS
+    taken = is_taken(segment, files)
+    if kept_end_offset is not None and segment.end_offset > kept_end_offset:
+        return OTHER_EPOCH if taken else NO_LOSS
+    is_wanted = taken or _stands(segment, files) or (segment.log == tail and _is_active(segment, files))
+    return None if is_wanted else NO_LOSS
+
+
+def is_taken(segment: SegmentFiles, files: PartitionFiles) -> bool:
+    """Whether it lies below the log's beginning in its directory, and has no file there."""
+    return segment.end_offset <= (files.first_offset or 0) and not _stands(segment, files)
+
+
+def _has_offsets(segment: SegmentFiles, files: PartitionFiles, facts: PartitionFacts) -> bool:
+    """Whether this copy of the log has the offsets, too, as far as is known."""
+    end_offset = max(files.active_base_offset or 0, facts.stable_end_offset)
+    return (files.first_offset or 0) <= segment.base_offset and segment.end_offset <= end_offset
+
+
+def reaches_above(segment: SegmentFiles, archived_end_offset: int | None) -> bool:
+    """Whether it reaches above the archive's end. That may lie inside of it: another leader rolled at other offsets."""
+    return archived_end_offset is None or segment.end_offset > archived_end_offset
+
+
+def _stands(segment: SegmentFiles, files: PartitionFiles) -> bool:
+    """Whether its file lies in the directory as it was planned."""
+    found = files.first_above(segment.base_offset)
+    return found is not None and found.log == segment.log
+
+
+def _is_active(segment: SegmentFiles, files: PartitionFiles) -> bool:
+    """Whether its file is the active one, as it was; also where it was deleted while it was listed: the next listing shows it.
+
+    Trap: a rolled segment may be the active one again, after a truncation.
+    """
+    active = files.active_log
+    return active == segment.log or (active is None and files.active_base_offset == segment.base_offset)
