@@ -1,4 +1,4 @@
-"""Pure: which pinned segments of a log stay pinned at a check, and why each of the others goes."""
+"""Pure: which pinned segments of a log stay pinned at a check, why each of the others goes, and which of them are decided."""
 
 from __future__ import annotations
 
@@ -66,6 +66,18 @@ def _has_offsets(segment: SegmentFiles, files: PartitionFiles, facts: PartitionF
 def reaches_above(segment: SegmentFiles, archived_end_offset: int | None) -> bool:
     """Whether it reaches above the archive's end. That may lie inside of it: another leader rolled at other offsets."""
     return archived_end_offset is None or segment.end_offset > archived_end_offset
+
+
+def decided_end_offset(files: PartitionFiles, facts: PartitionFacts, known: int) -> int:
+    """Below it no transaction is open, as far as the leader says. `known`: what was found before.
+
+    A leader raises its last stable offset to its log start, also while a transaction is open that began below. So it says
+    something about deleted segments only where it is higher.
+
+    Source: UnifiedLog.maybeIncrementFirstUnstableOffset.
+    """
+    is_raised = facts.stable_end_offset <= max(facts.known_log_start, files.first_offset or 0)
+    return known if facts.transactions_decided and is_raised else facts.stable_end_offset
 
 
 def _stands(segment: SegmentFiles, files: PartitionFiles) -> bool:

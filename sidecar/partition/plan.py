@@ -82,6 +82,7 @@ def plan_partition(
     settling: Settling,
     first_seen_ms: Mapping[int, int] | None = None,
     accept_hole: bool = False,
+    decided_end_offset: int | None = None,
     cut: Callable[[SegmentFiles, int], SegmentFiles | None] = lambda _segment, _offset: None,
 ) -> PartitionPlan:
     """Choose the segments to archive.
@@ -90,6 +91,7 @@ def plan_partition(
         archived_end_offset: exclusive end of what the archive covers, None if it has nothing of this partition.
         first_seen_ms: when rolled segments were first seen to be rolled, by their end offset.
         accept_hole: go on above a gap between archive and disk; the caller records it as lost.
+        decided_end_offset: see `pins.decided_end_offset`. None: all that is stable is decided.
         cut: gives the part of a segment from an offset on, None where it cannot be cut there. Called where the archive ends
             inside a segment: another broker rolled at other offsets.
 
@@ -120,7 +122,8 @@ def plan_partition(
             return PartitionPlan(files, facts, (), pending, error=error)
         pending = (rest, *pending[1:])
     rolled_ms = _rolled_at_the_latest_ms(files, now_ms, first_seen_ms or {})
-    ready, reason, look_again_ms = _ready_prefix(pending, facts, now_ms, settling, rolled_ms)
+    decided_to = facts.stable_end_offset if decided_end_offset is None else decided_end_offset
+    ready, reason, look_again_ms = _ready_prefix(pending, facts, decided_to, now_ms, settling, rolled_ms)
     return PartitionPlan(files, facts, pending[:ready], pending[ready:], reason, hole=hole, look_again_ms=look_again_ms)
 
 
@@ -152,6 +155,7 @@ def _boundary_error(files: PartitionFiles, first: SegmentFiles, archived_end_off
 def _ready_prefix(
     pending: tuple[SegmentFiles, ...],
     facts: PartitionFacts,
+    decided_end_offset: int,
     now_ms: int,
     settling: Settling,
     rolled_ms: Mapping[int, int],
@@ -162,10 +166,10 @@ def _ready_prefix(
             return number, NotContiguous(segment.base_offset, previous_end), None
         previous_end = segment.end_offset
         rolled_ago_ms = now_ms - rolled_ms.get(segment.end_offset, now_ms)
-        if segment.end_offset > facts.stable_end_offset:
+        if segment.end_offset > min(facts.stable_end_offset, decided_end_offset):
             # Replicas follow in a moment, transactions may take their time.
             soon_ms = max(STABLE_SOON_MS, rolled_ago_ms) if facts.transactions_decided else None
-            return number, _what_holds(segment, facts), soon_ms
+            return number, _what_holds(segment, facts, decided_end_offset), soon_ms
         age_ms = now_ms - newest_change_ms(segment)
         # A leader that answers under its epoch has its recovery behind it.
         if 0 <= age_ms < settling.settle_ms and not facts.transactions_decided:
@@ -177,7 +181,9 @@ def _ready_prefix(
     return len(pending), None, None
 
 
-def _what_holds(segment: SegmentFiles, facts: PartitionFacts) -> WaitReason:
+def _what_holds(segment: SegmentFiles, facts: PartitionFacts, decided_end_offset: int) -> WaitReason:
+    if segment.end_offset <= facts.stable_end_offset:
+        return AboveLastStableOffset(segment.base_offset, decided_end_offset)
     if facts.transaction_open:
         return AboveLastStableOffset(segment.base_offset, facts.stable_end_offset)
     above = AboveHighWatermark if facts.transactions_decided else AboveCheckpoints

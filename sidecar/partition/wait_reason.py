@@ -228,6 +228,9 @@ class AwaitingCompaction(Because):
         return f"segment {self.base_offset} waits to be compacted before its upload{why}"
 
 
+NotStable: TypeAlias = AboveLastStableOffset | AboveHighWatermark | AboveCheckpoints
+"""The segment reaches above the stable offsets."""
+
 Away: TypeAlias = BrokerAway | WrongCluster | Literal[Wait.BROKER_NOT_ASKED]
 """Why the broker cannot be asked."""
 

@@ -28,6 +28,7 @@ class PinnedLog:
     the only replica restarts. They also stay where the log moves to another log dir.
 
     `tail`: the active segment, if it is expected to go as one of them, and when the broker deletes it, in wall-clock milliseconds.
+    `decided_end_offset`: see the function of this name.
     """
 
     def __init__(self, tools: PinPorts) -> None:
@@ -42,6 +43,7 @@ class PinnedLog:
         self._leader_epoch = -1
         self._epochs: LeaderEpochs | None = None
         self._term: Term | None = None
+        self.decided_end_offset = 0
         self.losses = LossTracker(tools)
         self.tail: tuple[int, FileIdentity] | None = None
 
@@ -101,11 +103,12 @@ class PinnedLog:
         if not (is_led or change is Change.TOPIC) or self._is_copied(facts, change):
             change = Change.NONE
         if change >= Change.LOG or not self._leads:
-            self._start = self.tail = None
+            self._start, self.tail, self.decided_end_offset = None, None, 0
         kept_end_offset = None
         if facts.leads and facts.leader_epoch != self._leader_epoch:
             # Not before it answers as leader: the checkpoint has the epoch's beginning only then. Source: Partition.makeLeader.
             self.tail, kept_end_offset = None, self._same_below(files, facts.leader_epoch)
+            self.decided_end_offset = min(self.decided_end_offset, max(0, kept_end_offset))
         tail = None if self.tail is None else self.tail[1]
         why_released = partial(
             pins.why_released,
@@ -127,6 +130,8 @@ class PinnedLog:
         gone = {s.log: with_snapshot(s, files) for s in self._segments if pins.is_taken(s, files)}
         self._segments = tuple(gone.get(segment.log, segment) for segment in self._segments)
         self._gone = tuple(gone.values())
+        if facts.leads:
+            self.decided_end_offset = pins.decided_end_offset(files, facts, self.decided_end_offset)
         if is_led:
             self._term = term
 

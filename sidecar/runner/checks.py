@@ -334,7 +334,7 @@ class Checks:
             plan = archiver.provisional_plan() if is_busy or is_cut_off else check.plan_of(archiver)
             if plan is None:
                 continue
-            pinned.append((archiver, archiver.worth_pinning(plan)))
+            pinned.append((archiver, plan))
             if not is_cut_off:  # Else its status has the error.
                 work.append((archiver, plan))
                 check.statuses.append(archiver.status(check.present.get(tp, plan.files), plan, None))
@@ -355,7 +355,7 @@ class Checks:
 
     def take_on(self, report: CycleReport, work: list[Work], pinned: list[Work]) -> None:
         """Begin tasks of what a check has planned. `pinned`: with it, what of partitions with tasks is to be pinned."""
-        self._tasks.hold(self.archivers, pinned)
+        self._tasks.hold(self.archivers, [(archiver, archiver.worth_pinning(plan)) for archiver, plan in pinned])
         for outcome in report.outcomes:
             self._outcomes.note(outcome)
         self._tasks.take_on(work)

@@ -25,7 +25,7 @@ from sidecar.partition.facts import Change, PartitionFacts, Term
 from sidecar.partition.leadership import effective_log_start
 from sidecar.partition.plan import PartitionPlan, plan_partition
 from sidecar.partition.status import PartitionOutcome, PartitionStatus
-from sidecar.partition.wait_reason import LineageUndecided, NotContiguous, NotLeader, OpenTransaction, Wait
+from sidecar.partition.wait_reason import LineageUndecided, NotContiguous, NotLeader, NotStable, OpenTransaction, Wait
 from sidecar.retention.active_tail import ActiveTail
 from sidecar.retention.log_starts import LogStarts
 from sidecar.retention.pinned_log import PinnedLog
@@ -211,11 +211,15 @@ class PartitionArchiver:
         return replace(busy, files=files, segments=above(busy.segments, self.end_offset))
 
     def worth_pinning(self, plan: PartitionPlan) -> PartitionPlan:
-        """The plan with what has rolled above what comes first: what only pins have, a gap, or what waits for a transaction."""
-        comes_later = plan.reason is None or isinstance(plan.reason, NotContiguous | OpenTransaction)
+        """The plan with what has rolled above what comes first: what only pins have, a gap, or what waits for a transaction.
+
+        Retention deletes up to the high watermark, whatever transactions are open. Source: UnifiedLog.deletableSegments.
+        """
+        comes_later = plan.reason is None or isinstance(plan.reason, NotContiguous | NotStable | OpenTransaction)
         if not (comes_later and plan.waiting):
             return plan
-        return replace(plan, segments=(*plan.segments, *self._rolled(plan.files, plan.facts, plan.waiting).segments))
+        facts = replace(plan.facts, stable_end_offset=plan.waiting[-1].end_offset)
+        return replace(plan, segments=(*plan.segments, *self._rolled(plan.files, facts, plan.waiting).segments))
 
     def _rolled(self, files: PartitionFiles, facts: PartitionFacts, pending: tuple[SegmentFiles, ...]) -> PartitionPlan:
         now_ms, settling = self._tools.clock.now_ms(), self._tools.policy.settling
@@ -284,6 +288,7 @@ class PartitionArchiver:
             plan_partition,
             replace(files, segments=(*gone, *files.segments)),
             archived_end_offset=state.end_offset,
+            decided_end_offset=self.held.decided_end_offset if gone else None,
             now_ms=self._tools.clock.now_ms(),
             settling=self._tools.policy.settling,
             first_seen_ms=self._seen_rolled(files),

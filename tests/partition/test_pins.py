@@ -1,0 +1,87 @@
+"""Which pins stay at a check, why the others go, and what of deleted segments is decided."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles, TopicPartition
+from sidecar.partition.facts import Change, PartitionFacts
+from sidecar.partition.pins import (
+    NO_LOSS,
+    OTHER_EPOCH,
+    OTHER_LOG,
+    RECREATED,
+    decided_end_offset,
+    reaches_above,
+    why_released,
+)
+from sidecar.partition.wait_reason import StrayDirectory
+
+NAME, LOG_DIR = TopicPartition("t", 0), Path("/d")
+FACTS = PartitionFacts(NAME, "id", True, 1, 30, 0, transactions_decided=True, cluster_start_offset=0)
+
+
+def _log(base_offset: int, inode: int = 0) -> FileIdentity:
+    return FileIdentity(LOG_DIR / "t-0", f"{base_offset:020d}.log", inode or base_offset + 1, 100, 0)
+
+
+def _segment(base_offset: int, inode: int = 0) -> SegmentFiles:
+    return SegmentFiles(NAME, LOG_DIR, base_offset, base_offset + 10, _log(base_offset, inode), None, None, None, None)
+
+
+def _files(*segments: SegmentFiles, active_base_offset: int = 30) -> PartitionFiles:
+    directory, active = LOG_DIR / "t-0", _log(active_base_offset)
+    return PartitionFiles(NAME, LOG_DIR, directory, "id", segments, active_base_offset, (), False, active_log=active)
+
+
+WHOLE, LATER = _files(*map(_segment, (0, 10, 20))), _files(_segment(20))
+REPLACED = _files(_segment(0), _segment(10, inode=99), _segment(20))
+
+
+@pytest.mark.parametrize(
+    ("files", "given", "why"),
+    [
+        (WHOLE, {}, None),
+        (LATER, {}, None),
+        (REPLACED, {}, NO_LOSS),
+        (_files(_segment(0), _segment(20)), {}, NO_LOSS),
+        (WHOLE, {"leads": False}, NO_LOSS),
+        (LATER, {"leads": False}, NO_LOSS),
+        (WHOLE, {"change": Change.TOPIC}, RECREATED),
+        (_files(active_base_offset=0), {"change": Change.TOPIC, "leads": False}, RECREATED),
+        (WHOLE, {"facts": replace(FACTS, reason=StrayDirectory("a", "b")), "leads": False}, RECREATED),
+        (WHOLE, {"change": Change.LOG}, NO_LOSS),
+        (LATER, {"change": Change.LOG}, OTHER_LOG),
+        (_files(active_base_offset=0), {"change": Change.LOG}, NO_LOSS),
+        (_files(active_base_offset=0), {"change": Change.LOG, "facts": replace(FACTS, stable_end_offset=5)}, OTHER_LOG),
+        (LATER, {"kept_end_offset": 20}, None),
+        (LATER, {"kept_end_offset": 19}, OTHER_EPOCH),
+        (WHOLE, {"kept_end_offset": 19}, NO_LOSS),
+        (_files(active_base_offset=10), {"tail": _log(10)}, None),
+        (_files(active_base_offset=10), {}, NO_LOSS),
+    ],
+)
+def test_the_pin_of_a_segment_stays_or_goes(files: PartitionFiles, given: dict[str, Any], why: str | None) -> None:
+    values = {"facts": FACTS, "change": Change.NONE, "leads": True} | given
+    assert why_released(_segment(10), files, **values) == why
+
+
+@pytest.mark.parametrize(("archived_to", "is_above"), [(None, True), (0, True), (19, True), (20, False)])
+def test_what_reaches_above_the_archive(archived_to: int | None, is_above: bool) -> None:
+    assert reaches_above(_segment(10), archived_to) is is_above
+
+
+@pytest.mark.parametrize(
+    ("stable", "start", "is_decided", "expected"),
+    [(30, 0, True, 30), (30, 20, True, 30), (20, 20, True, 7), (20, 0, True, 7), (20, 20, False, 20)],
+    ids=["above all", "above the log start", "raised to it", "deleted since the answer", "no leader was asked"],
+)
+def test_a_stable_offset_at_the_log_start_decides_nothing(
+    stable: int, start: int, is_decided: bool, expected: int
+) -> None:
+    facts = replace(FACTS, stable_end_offset=stable, cluster_start_offset=start, transactions_decided=is_decided)
+    assert decided_end_offset(LATER, facts, 7) == expected
