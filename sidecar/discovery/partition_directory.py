@@ -218,6 +218,11 @@ class ListingCache:
         self._known[directory] = _Known(believed, self._clock.monotonic_s(), files)
         return files
 
+    def doubt(self, directories: Iterable[Path]) -> None:
+        """A file in each of these was not what was listed: they are listed at the next read, also where nothing came or went."""
+        for known in filter(None, map(self._known.get, directories)):
+            self._known[known.files.directory] = replace(known, stamp=None)
+
     def keep_only(self, directories: Iterable[Path]) -> None:
         kept = set(directories)
         self._known = {directory: known for directory, known in self._known.items() if directory in kept}

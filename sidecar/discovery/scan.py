@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from sidecar.config.topic_filter import TopicFilter
 from sidecar.discovery.partition_directory import ListingCache, read_partition_directory
@@ -33,9 +34,16 @@ class ScanResult:
     problems: tuple[ScanProblem, ...]
 
 
+class Scan(Protocol):
+    """Lists log directories. `doubted`: partition directories in which a file was not what was listed before."""
+
+    def __call__(self, doubted: Collection[Path] = ()) -> ScanResult: ...
+
+
 def scan_log_dirs(
     log_dirs: Sequence[Path],
     topics: TopicFilter,
+    doubted: Collection[Path] = (),
     *,
     cache: ListingCache | None = None,
     require_formatted: bool = False,
@@ -45,11 +53,14 @@ def scan_log_dirs(
     Nothing that lies in one partition or one log dir keeps the others from being found.
 
     Args:
-        cache: spares the listing of directories in which nothing came or went since the last scan with it.
+        doubted: see `Scan`.
+        cache: spares the listing of directories in which nothing came or went since the last scan with it, but for the doubted.
         require_formatted: a log dir with neither `meta.properties` nor any partition is a problem: a mount point without its
             disk has that form, and no running broker's log dir does.
     """
     read = read_partition_directory if cache is None else cache.read
+    if cache is not None:
+        cache.doubt(doubted)
     problems: list[ScanProblem] = []
     by_partition: dict[TopicPartition, list[Path]] = {}
     for log_dir in distinct(log_dirs):

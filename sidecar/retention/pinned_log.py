@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -28,7 +28,7 @@ class PinnedLog:
     the only replica restarts. They also stay where the log moves to another log dir.
 
     `tail`: the active segment, if it is expected to go as one of them, and when the broker deletes it, in wall-clock milliseconds.
-    `decided_end_offset`: see the function of this name.
+    `is_outdated`: a file was not what is listed when it was to be pinned. `decided_end_offset`: see the function of this name.
     """
 
     def __init__(self, tools: PinPorts) -> None:
@@ -39,7 +39,7 @@ class PinnedLog:
         self._failed_once: set[FileIdentity] = set()
         self._start: KnownState | None = None
         self._is_newly_seen = False
-        self._leads = False
+        self._leads = self.is_outdated = False
         self._leader_epoch = -1
         self._epochs: LeaderEpochs | None = None
         self._term: Term | None = None
@@ -62,8 +62,12 @@ class PinnedLog:
         """Segments that lay below the log's beginning at the last scan: they cannot be opened again."""
         return tuple(segment.log for segment in self._gone)
 
-    def planned(self, plan: PartitionPlan) -> None:
-        """Remember the segments of a plan that are pinned now, in addition to those planned before."""
+    def planned(self, plan: PartitionPlan, beyond_limit: Container[FileIdentity] = ()) -> None:
+        """Remember the segments of a plan that are pinned now, in addition to those planned before.
+
+        `beyond_limit`: files for which there are too few descriptors.
+        """
+        self.is_outdated = False
         if not (plan.segments or self._segments):
             return
         if plan.segments:
@@ -71,7 +75,9 @@ class PinnedLog:
             self._epochs = self._epochs or self._epochs_of(plan.files)
         by_log = {segment.log: segment for segment in (*self._segments, *plan.segments)}
         self._segments = tuple(sorted(by_log.values(), key=lambda segment: segment.base_offset))
-        self._release([segment for segment in self._segments if not self._held.has(segment.log)])
+        unpinned = [segment for segment in self._segments if not self._held.has(segment.log)]
+        self.is_outdated = any(segment.log not in beyond_limit for segment in unpinned)
+        self._release(unpinned)
 
     def expect(self, plan: PartitionPlan, tail: tuple[int, SegmentFiles] | None) -> None:
         """Pin the active segment, too, from the next `planned` on; see `tail`. None: it is not deleted soon, or may grow.

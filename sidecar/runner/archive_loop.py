@@ -14,7 +14,7 @@ from functools import partial
 from typing import Final, Self
 
 from sidecar.compactor.before_upload import BeforeUpload
-from sidecar.discovery.scan import ScanResult
+from sidecar.discovery.scan import Scan
 from sidecar.errors import SidecarError
 from sidecar.partition.plan import PartitionPlan
 from sidecar.runner.checks import Checks, CycleReport
@@ -34,7 +34,7 @@ class ArchiveLoop:
     def __init__(
         self,
         tools: RunContext,
-        scan: Callable[[], ScanResult],
+        scan: Scan,
         before_upload: BeforeUpload | None = None,
         done: Done = lambda _partition, _segment: None,
         executor: Callable[[int], StepExecutor] = StepThreads,
@@ -53,7 +53,7 @@ class ArchiveLoop:
         self._new_executor = executor
         self._executor: StepExecutor | None = None
 
-    def adopt(self, scan: Callable[[], ScanResult], before_upload: BeforeUpload) -> None:
+    def adopt(self, scan: Scan, before_upload: BeforeUpload) -> None:
         """From the next check on: use other directories, or other rules. The known state of archives stays."""
         self.tasks.forget()
         self.checks.adopt(scan, before_upload)

@@ -17,7 +17,7 @@ from sidecar.clock import Clock, SystemClock
 from sidecar.commits.attempts import discard_uncommitted
 from sidecar.config import Settings
 from sidecar.discovery.partition_directory import ListingCache
-from sidecar.discovery.scan import ScanResult, scan_log_dirs
+from sidecar.discovery.scan import Scan, scan_log_dirs
 from sidecar.errors import SidecarError, StoreUnsafe
 from sidecar.event_log import get_logger
 from sidecar.host import process_store
@@ -48,7 +48,7 @@ TASK_S = 120.0
 """A task begins no segment after that: partitions with a backlog take turns, as retention may be faster than one is archived."""
 
 
-def scanner(settings: Settings, clock: Clock | None = None) -> Callable[[], ScanResult]:
+def scanner(settings: Settings, clock: Clock | None = None) -> Scan:
     """A function that lists the log directories again. With a clock: only where something has changed since its last call."""
     cache = None if clock is None else ListingCache(clock)
     return partial(scan_log_dirs, settings.broker.log_dirs, settings.topics.filter, cache=cache, require_formatted=True)

@@ -5,16 +5,17 @@ Tasks go on while checks come. A partition with a task gets a provisional plan, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Collection, Mapping, Set
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Final, TypeAlias
 
 from sidecar.commits.continuity import named_by_cluster
 from sidecar.compactor.before_upload import BeforeUpload
 from sidecar.compactor.candidate_queue import LedPartition
-from sidecar.discovery.scan import ScanProblem, ScanResult
-from sidecar.errors import LineageUnknown, PartitionError, SidecarError
+from sidecar.discovery.scan import Scan, ScanProblem, ScanResult
+from sidecar.errors import LineageUnknown, PartitionError, SegmentChanged, SidecarError
 from sidecar.model import PartitionFiles, TopicPartition
 from sidecar.partition.domain_events import (
     BrokerFactsRead,
@@ -115,7 +116,7 @@ class Checks:
         run: Run,
         tasks: CopyTasks,
         outcomes: Outcomes,
-        scan: Callable[[], ScanResult],
+        scan: Scan,
         before_upload: BeforeUpload | None,
     ) -> None:
         self._tools, self._run, self._tasks, self._outcomes = tools, run, tasks, outcomes
@@ -129,7 +130,7 @@ class Checks:
         self.work: list[Work] = []
         self.only_plans = False
 
-    def adopt(self, scan: Callable[[], ScanResult], before_upload: BeforeUpload) -> None:
+    def adopt(self, scan: Scan, before_upload: BeforeUpload) -> None:
         self.scan, self._before_upload = scan, before_upload
         for archiver in self._archivers.values():
             archiver.before_upload = before_upload
@@ -150,7 +151,13 @@ class Checks:
     def begin(self) -> None:
         """Ask the broker, and list the log directories; then plan."""
         check = self._check = Check(self._tools.clock.monotonic_s(), set(self._tasks.returning))
-        self._run(partial(self._look, self.scan), partial(self._listed, check), Pool.CHECKS)
+        self._run(partial(self._look, self.scan, self._doubted()), partial(self._listed, check), Pool.CHECKS)
+
+    def _doubted(self) -> frozenset[Path]:
+        """Directories whose listing did not hold: another scan may believe it, where nothing has come or gone since."""
+        failed = (backoff.outcome for backoff in self._outcomes.backoffs.values())
+        changed = (outcome.files.directory for outcome in failed if isinstance(outcome.error, SegmentChanged))
+        return frozenset(changed).union(a.files.directory for a in self._archivers.values() if a.held.is_outdated)
 
     def end_late(self) -> None:
         """Archives of which no store answers keep no other partition waiting, and nothing from being pinned."""
@@ -166,7 +173,7 @@ class Checks:
 
     # Listing.
 
-    def _look(self, scan: Callable[[], ScanResult]) -> tuple[ScanResult, list[Seen]]:
+    def _look(self, scan: Scan, doubted: Collection[Path]) -> tuple[ScanResult, list[Seen]]:
         """A step: what lies in the directories, under what the broker said just before."""
         facts = self._tools.facts
         try:
@@ -175,7 +182,7 @@ class Checks:
             # At once: listing may take its time, and there is none where this is the broker of another cluster.
             state = facts.state()
             self._tools.emit(BrokerFactsRead(state.read_ms, bool(state.away), len(state.missing_rights)))
-        found = scan()
+        found = scan(doubted)
         return found, [self._with_facts(named_by_cluster(facts, files)) for files in found.partitions]
 
     def _with_facts(self, files: PartitionFiles) -> Seen:

@@ -224,9 +224,10 @@ class CopyTasks:
         tails = [pin_order(tail[0], [tail[1]]) for archiver in everyone if (tail := archiver.held.tail) is not None]
         urgent = (log for *_, log in sorted(chain(*orders, *tails), key=itemgetter(0, 1, 2)))
         gone = chain.from_iterable(archiver.held.gone_logs for archiver in everyone)
-        unpinned = Counter(log.directory for log in self._tools.held.keep(chain(gone, urgent)))
+        beyond_limit = frozenset(self._tools.held.keep(chain(gone, urgent)))
+        unpinned = Counter(log.directory for log in beyond_limit)
         for archiver, plan in work:
-            archiver.held.planned(plan)
+            archiver.held.planned(plan, beyond_limit)
         counts = ((archiver.topic_partition, unpinned[archiver.files.directory]) for archiver in archivers)
         policy = self._tools.facts.policy
         self._report_unpinned({tp: count for tp, count in counts if count and not policy(tp.topic).deletes_nothing})

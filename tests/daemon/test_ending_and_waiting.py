@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
@@ -13,7 +13,7 @@ import structlog
 
 from sidecar import daemon, reload
 from sidecar.archive.keys import below
-from sidecar.discovery.scan import ScanResult
+from sidecar.discovery.scan import Scan
 from sidecar.errors import OutcomeUnknown, SettingsError, StoreError, StoreUnavailable, StoreUnsafe
 from sidecar.metrics import Metrics
 from sidecar.reporting import health_reporter
@@ -53,9 +53,9 @@ def test_a_fault_that_ends_the_loop_while_files_are_pinned_gives_all_of_them_bac
     pinned: list[list[str]] = []
     looked, uploading, failed = Checks._look, threading.Event(), threading.Event()
 
-    def look(checks: Checks, scan: Callable[[], ScanResult]) -> object:
+    def look(checks: Checks, scan: Scan, doubted: Collection[Path]) -> object:
         if not uploading.is_set():
-            return looked(checks, scan)
+            return looked(checks, scan, doubted)
         pinned.append(open_below(LOGS.resolve()))
         failed.set()
         raise ZeroDivisionError("a bug")

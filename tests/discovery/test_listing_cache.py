@@ -173,3 +173,12 @@ def test_a_scan_forgets_what_is_gone(rig: Rig) -> None:
     rig.directory.rename(log_dir / "orders-0.0123456789abcdef0123456789abcdef-delete")
     assert scan_log_dirs([log_dir], topics, cache=rig.cache).partitions == ()
     assert rig.cache._known == {}
+
+
+def test_what_was_found_to_be_another_file_is_listed_again(rig: Rig) -> None:
+    first = rig.read()
+    os.utime(rig.directory / f"{0:020d}.log", ns=(1, 1))
+    assert rig.cache.read(NAME, rig.directory.parent, rig.directory) is first
+    rig.cache.doubt([rig.directory, rig.directory / "not there"])
+    assert rig.read() is not first
+    assert rig.listings == 2

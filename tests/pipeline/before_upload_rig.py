@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -16,7 +16,7 @@ from sidecar.compactor.group_compactor import GroupCompactor
 from sidecar.compactor.topic_rule import topic_rule
 from sidecar.config import CompactionSettings
 from sidecar.config.topic_filter import TopicFilter
-from sidecar.discovery.scan import ScanResult, scan_log_dirs
+from sidecar.discovery.scan import Scan, scan_log_dirs
 from sidecar.rewriting.local_stages import LocalEngines
 from sidecar.runner.archive_loop import ArchiveLoop
 from sidecar.runner.checks import CycleReport
@@ -82,5 +82,5 @@ def rig(
         yield Rig(log_dir, found, tools, waiting, compactor, rounds, copies)
 
 
-def rounds_scan(log_dir: Path) -> Callable[[], ScanResult]:
+def rounds_scan(log_dir: Path) -> Scan:
     return partial(scan_log_dirs, [log_dir], TopicFilter((".*",)))

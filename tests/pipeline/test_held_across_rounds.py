@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import NoneType
 
@@ -13,6 +14,9 @@ from structlog.testing import capture_logs
 
 from sidecar.archive.actions import LossReason
 from sidecar.archive.state import Hole
+from sidecar.config.topic_filter import TopicFilter
+from sidecar.discovery.partition_directory import ListingCache
+from sidecar.discovery.scan import scan_log_dirs
 from sidecar.errors import CorruptFile, StoreUnavailable
 from sidecar.host.pinned_files import PinnedFiles
 from sidecar.http.pages import status_json
@@ -195,6 +199,24 @@ def test_what_retention_did_not_take_is_let_go(tmp_path: Path, change: Callable[
         still = [file for file, descriptor in before.items() if tools.held._held.get(file) == descriptor]
         assert sorted(int(file.path.stem) for file in still) == kept
         assert open_deleted(directory.parent) == []
+
+
+def test_a_file_whose_time_has_changed_is_listed_pinned_and_archived_again(tmp_path: Path) -> None:
+    """No directory shows that, and no other file comes or goes."""
+    with after_an_outage(tmp_path) as (tools, rounds, outage, directory):
+        outage.left, names = 0, held_names(tools)
+        cache = ListingCache(ManualClock(directory.stat().st_mtime_ns // 1_000_000 + 60_000))
+        rounds.checks.scan = partial(scan_log_dirs, [directory.parent], TopicFilter((".*",)), cache=cache)
+        rounds.run_once()
+        os.utime(directory / f"{names[2]:020d}.log")
+        rounds.run_once()
+        rounds.run_once()
+        assert held_names(tools) == names
+        os.utime(directory / f"{names[1]:020d}.timeindex")
+        outage.left = None
+        for _ in range(2):
+            rounds.run_once()
+        assert [base for base, _ in ranges(archived_states(outage.store)["orders-0"])] == names
 
 
 def test_what_was_planned_as_the_first_of_an_archive_and_is_lost_is_reported_once(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -242,8 +242,8 @@ def test_it_stays_held_while_the_broker_is_away_or_a_listing_met_its_end(
         idle.asked.away = None
         scan = idle.rounds.checks.scan
 
-        def vanishing() -> ScanResult:
-            found = scan()
+        def vanishing(doubted: Collection[Path] = ()) -> ScanResult:
+            found = scan(doubted)
             return replace(found, partitions=tuple(replace(files, active_log=None) for files in found.partitions))
 
         monkeypatch.setattr(idle.rounds.checks, "scan", vanishing)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -130,10 +130,10 @@ def test_a_look_that_cannot_list_a_busy_partition_forgets_nothing_of_it(made: Si
     scan = made.rounds.checks.scan
     error = PartitionError("Input/output error")
 
-    def failing() -> ScanResult:
+    def failing(doubted: Collection[Path] = ()) -> ScanResult:
         if whole:
             return ScanResult((), (ScanProblem(None, made.log_dir, error),))
-        rest = tuple(found for found in scan().partitions if str(found.topic_partition) != ORDERS)
+        rest = tuple(found for found in scan(doubted).partitions if str(found.topic_partition) != ORDERS)
         return ScanResult(rest, (ScanProblem(TopicPartition("orders", 0), made.log_dir / ORDERS, error),))
 
     made.rounds.checks.scan = failing

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from threading import Event
 
@@ -29,9 +30,9 @@ def test_what_was_planned_before_a_reload_does_not_go_without_compaction_and_in_
 
         scan = rounds_scan(held.log_dir)
 
-        def slow_scan() -> ScanResult:
+        def slow_scan(doubted: Collection[Path] = ()) -> ScanResult:
             assert listed.wait(WAIT_S)
-            return scan()
+            return scan(doubted)
 
         held.store.before = gate
         with held.rounds as loop:

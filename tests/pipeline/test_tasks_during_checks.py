@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -256,10 +256,10 @@ def test_an_answer_from_before_a_listing_does_not_settle_what_it_found_gone(tmp_
         assert held_names(tools)[-2:] == [base_offset for base_offset, _ in spans[-2:]]
         asked, goes_on = Event(), Event()
 
-        def slow_scan() -> ScanResult:
+        def slow_scan(doubted: Collection[Path] = ()) -> ScanResult:
             asked.set()
             assert goes_on.wait(WAIT_S)
-            return scan()
+            return scan(doubted)
 
         loop.checks.scan = slow_scan
         loop.begin_check()
@@ -305,8 +305,8 @@ def test_a_partition_that_vanished_while_it_waited_for_a_worker_is_archived_when
         shutil.copytree(golden("4.3.0") / "logs" / "single-0", log_dir / "single-0")
         opening = gates.close("list", "single")
 
-        def without_it() -> ScanResult:
-            found = scan()
+        def without_it(doubted: Collection[Path] = ()) -> ScanResult:
+            found = scan(doubted)
             return replace(
                 found, partitions=tuple(f for f in found.partitions if f.topic_partition.topic != queued.topic)
             )

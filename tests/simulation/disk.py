@@ -118,7 +118,11 @@ class SimDisk:
 
     def listed_again(self, files: PartitionFiles) -> PartitionFiles:
         """See `LogDisk`."""
-        return replace(self._replica(files.directory).files(), topic_id=files.topic_id)
+        replica = self._replica(files.directory)
+        replica.changed()
+        if replica.directory_id != files.directory_id or replica.topic_id not in {None, files.topic_id}:
+            raise SegmentChanged(f"{files.directory}: is another directory")
+        return replace(replica.files(), topic_id=files.topic_id)
 
     def require_unchanged(self, segment: SegmentFiles, listed: PartitionFiles) -> None:
         """See `LogDisk`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -41,8 +41,11 @@ class Host:
         """Whether a log dir is gone."""
         return log_dir in self.away
 
-    def scan(self) -> ScanResult:
-        """What lies in the log dirs."""
+    def scan(self, doubted: Collection[Path]) -> ScanResult:
+        """What lies in the log dirs, as far as directories show that it has changed. `doubted`: see `Scan`."""
+        for replica in self.replicas():
+            if replica.directory in doubted:
+                replica.changed()
         files = sorted((replica.files() for replica in self.replicas()), key=lambda found: found.topic_partition)
         error = PartitionError("cannot be read: its partitions are skipped")
         problems = tuple(ScanProblem(None, log_dir, error) for log_dir in sorted(self.away))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
+from pathlib import Path
 from random import Random
 from typing import Final
 
@@ -267,11 +268,11 @@ class Sidecar:
             ArchiveLoop(self.tools, self._scan, self._before_upload(), executor=lambda _workers: self.steps)
         )
 
-    def _scan(self) -> ScanResult:
+    def _scan(self, doubted: Collection[Path] = ()) -> ScanResult:
         """Much may happen between the broker's answer and the listing."""
         if self.link.interrupt_operation == "scan":  # Else this counts as no call.
             self.link.pause("scan")
-        return self._host.scan()
+        return self._host.scan(doubted)
 
     def _emit(self, event: DomainEvent) -> None:
         self._events.append((self.number, event))
