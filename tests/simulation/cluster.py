@@ -84,7 +84,8 @@ class Partition:
     def stable_end_offset(self) -> int:
         """The leader's last stable offset. A transaction is open until its marker is below the high watermark.
 
-        Source: ProducerStateManager.firstUnstableOffset, unreplicatedTxns.
+        It is raised to the log start. Source: ProducerStateManager.firstUnstableOffset, unreplicatedTxns,
+        UnifiedLog.maybeIncrementFirstUnstableOffset.
         """
         log = self.led
         begun: dict[int, int] = {}
@@ -95,7 +96,7 @@ class Partition:
                 begun.pop(batch.transaction, None)
             elif batch.transaction >= 0 and batch.base_offset >= log.known_from:
                 begun.setdefault(batch.transaction, batch.base_offset)
-        return min(begun.values(), default=log.high_watermark)
+        return min(log.high_watermark, max(log.log_start_offset, min(begun.values(), default=log.high_watermark)))
 
     @property
     def is_cleaned(self) -> bool:

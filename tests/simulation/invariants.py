@@ -340,7 +340,9 @@ class Checker:
         is_of_before = segment.generation > 0 or (writer is not None and writer.leader_epoch < self.cut_epoch)
         knew_markers = truth.reopened if is_of_before else ()
         for batch in truth.between(segment.base_offset, segment.end_offset):
-            if batch.transaction >= 0 and batch.transaction not in truth.ends and batch.transaction not in knew_markers:
+            is_deleted = batch.base_offset < truth.deleted_before_offset  # A leader calls it stable.
+            is_decided = batch.transaction < 0 or batch.transaction in truth.ends or batch.transaction in knew_markers
+            if not (is_decided or is_deleted):
                 raise Finding("undecided", f"{segment}: transaction {batch.transaction} of {batch}")
 
     def _check_coverage(self, state: PartitionState) -> None:

@@ -31,6 +31,7 @@ from sidecar.model import ObjectKey, PartitionFiles, SegmentFiles
 from sidecar.partition import copy_task, pins
 from sidecar.partition.facts import PartitionFacts
 from sidecar.partition.plan import PartitionPlan, plan_partition
+from sidecar.partition.wait_reason import NotContiguous
 from sidecar.ports import ObjectStore, UploadSource
 from sidecar.retention import deleted_records
 from sidecar.retention.log_starts import LogStarts
@@ -124,6 +125,11 @@ def _plannable_below_the_log_start(
     start_offset = facts.log_start_offset if facts.cluster_start_offset is None else facts.cluster_start_offset
     found = _plannable(log, files, facts, *given)
     return tuple(segment for segment in found if segment.end_offset <= start_offset)
+
+
+def _all_that_is_stable(_files: PartitionFiles, facts: PartitionFacts, _known: int) -> int:
+    """Whatever the log start is."""
+    return facts.stable_end_offset
 
 
 def _plan_over_any_gap(*given: Any, **options: Any) -> PartitionPlan:
@@ -242,6 +248,14 @@ KNOWN_BUGS: Final[dict[str, Bug]] = {
     "not-pinned-in-an-outage": Bug("not-pinned", ((checks, "_is_outage", lambda _error: False),), 20, 5),
     # Pins were released before anything of them was archived.
     "pins-released": Bug("pin-released", ((pins, "is_taken", lambda _segment, _files: False),), 500, 329),
+    # What waited for a transaction was not pinned, though retention deletes up to the high watermark.
+    "not-pinned-above-the-stable-offset": Bug("not-pinned", ((partition_archiver, "NotStable", NotContiguous),), 20),
+    # The last stable offset was believed of deleted segments, though the leader had only raised it to its log start.
+    "stable-offset-raised": Bug("undecided", ((pins, "decided_end_offset", _all_that_is_stable),), 500, 425),
+    # Pins of a topic that was deleted and created again at once went without a word.
+    "recreated-in-silence": Bug("released-silently", ((pins, "RECREATED", pins.NO_LOSS),), 100, 46),
+    # A file's time had changed, and its directory's listing was believed until something else changed.
+    "listing-believed": Bug("not-pinned", ((checks.Checks, "_doubted", lambda _checks: frozenset()),), 200, 134),
     # What only a pin has was released where the archive ends inside of it.
     "pinned-not-cut": Bug("pin-released", ((pins, "reaches_above", _lies_above),), 10_000, 23935),
     # Offsets were recorded as lost by an old answer of the broker, though a pinned segment has them.

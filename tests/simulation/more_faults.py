@@ -41,6 +41,7 @@ from tests.simulation.schedule import (
     Schedule,
     Shrink,
     Step,
+    Touch,
     UncleanLeader,
     Undo,
     Wait,
@@ -316,6 +317,16 @@ def _with_lost_files(random: Random, schedule: Schedule) -> Schedule:
     return inserted(random, schedule, (more, lost, Round()))
 
 
+def _with_touched_files(random: Random, schedule: Schedule) -> Schedule:
+    """The time of a file changes while its segment waits."""
+    if random.random() < 0.94:
+        return schedule
+    broker, nothing = random.randrange(2), Fault("StoreUnavailable", "upload", "", 0, 50)
+    touch = Touch(broker, random.randrange(9), random.randrange(schedule.partitions))
+    more, waits = Append(random.randrange(2**32), random.randint(3, 9)), Round(broker, faults=(nothing,))
+    return inserted(random, schedule, (more, waits, touch, waits, waits))
+
+
 def _with_backoffs(random: Random, schedule: Schedule) -> Schedule:
     """A partition that failed is left alone for a time."""
     return schedule if random.random() < 0.8 else replace(schedule, retry_wait_s=random.choice((5.0, 60.0, 600.0)))
@@ -572,5 +583,6 @@ MORE_FAULTS: Final[dict[str, Add]] = {
     "changes before listings": _with_changes_before_listings,
     "losses before the first commit": _with_losses_before_the_first_commit,
     "late deletes": _with_late_deletes,
+    "touched files": _with_touched_files,
 }
 """By the name of the stream. That of files alone takes out what those before it add."""

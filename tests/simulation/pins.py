@@ -8,15 +8,17 @@ from typing import TypeAlias
 
 from sidecar.archive.actions import Lost
 from sidecar.archive.state import PartitionState
-from sidecar.errors import PartitionError
+from sidecar.errors import PartitionError, SegmentChanged, SidecarError
 from sidecar.host.pinned_files import PinnedFiles
 from sidecar.model import ArchivedSegment, FileIdentity, SegmentFiles, TopicPartition
+from sidecar.partition.domain_events import DomainEvent, PinReleased
 from sidecar.partition.status import PartitionOutcome
 from tests.simulation.cluster import Partition
 from tests.simulation.findings import Finding
 from tests.simulation.invariants import Checker
 from tests.simulation.processes import Sidecar
 from tests.simulation.replica import identity_of
+from tests.simulation.schedule import ENOUGH_PINS
 
 _Leadership: TypeAlias = tuple[PinnedFiles, int, tuple[int, int]]
 """The pins of a process, and leader epoch and directory of a partition."""
@@ -24,9 +26,13 @@ _Leadership: TypeAlias = tuple[PinnedFiles, int, tuple[int, int]]
 
 @dataclass(slots=True)
 class PinWatch:
-    """Of all sidecars. `_pinned`: by broker and partition, what was pinned when a round ended that nothing had disturbed."""
+    """Of all sidecars. `_pinned`: by broker and partition, what was pinned when a round ended that nothing had disturbed.
+
+    `_touched`: by broker and partition, where the newest round has seen a listing that did not hold.
+    """
 
     _pinned: dict[tuple[int, TopicPartition], tuple[_Leadership, list[SegmentFiles]]] = field(default_factory=dict)
+    _touched: dict[tuple[int, TopicPartition], _Leadership] = field(default_factory=dict)
 
     def forget(self, broker: int, partition: TopicPartition | None = None) -> None:
         """Its sidecar may release pins: the broker spoke from the past, or a disk is nearly full or gone, or has lost a file.
@@ -62,16 +68,54 @@ class PinWatch:
                     files.first_offset or 0
                 ):
                     raise Finding("pin-released", f"sidecar {sidecar.number}: {segment}, {_ended(outcomes.get(name))}")
-            # Files do not say where transactions are open: what waits for one, and what is above, is stable for all they say.
-            stable_end_offset = (
-                cluster.stable_end_offset if sidecar.setup.has_connection else cluster.led.high_watermark
-            )
-            ready = [found for found in files.segments if found.end_offset <= stable_end_offset]
+            # Retention deletes up to the high watermark, whatever transactions are open.
+            ready = [found for found in files.segments if found.end_offset <= cluster.led.high_watermark]
             missing = list(_missing(ready, checker.state, held))
-            if missing and not files.unstable and _is_plannable(outcomes.get(name)):
+            is_first, self._touched[key] = self._touched.get(key) != now, now
+            if not (is_touched := cluster.led.is_touched):
+                del self._touched[key]
+            is_plannable = _is_plannable(outcomes.get(name), also=SegmentChanged if is_touched else ())
+            if missing and not files.unstable and is_plannable and not (is_touched and is_first):
                 raise Finding("not-pinned", f"sidecar {sidecar.number}: {missing[0]}, {_ended(outcomes.get(name))}")
             found = {segment.log: segment for segment in (*pinned, *ready) if segment.log in held}
             self._pinned[key] = now, [_with_its_own_end(sidecar, segment) for segment in found.values()]
+
+
+@dataclass(slots=True)
+class OrphanedPins:
+    """Pins of the leader's sidecar that were of a topic when it was deleted. Each is archived yet, or reported when it goes."""
+
+    _pins: list[tuple[Sidecar, PinnedFiles, FileIdentity, int, Checker]] = field(default_factory=list)
+
+    def see(self, sidecar: Sidecar, checker: Checker) -> None:
+        """The topic of a partition is deleted."""
+        cluster, held = checker.cluster, sidecar.held
+        if cluster.leader != sidecar.number or sidecar.setup.pins < ENOUGH_PINS:
+            return
+        for identity, descriptor in held._held.items():
+            if identity.directory.name == str(cluster.topic_partition):
+                batches = sidecar.disk.opened[descriptor][1].batches
+                end_offset = batches[-1].end_offset if batches else 0
+                self._pins.append((sidecar, held, identity, end_offset, checker))
+
+    def check(self, events: Iterable[tuple[int, DomainEvent]]) -> None:
+        """After each step. Raises Finding. `events`: of the step, with the number of the sidecar."""
+        if not self._pins:
+            return
+        reported = {(number, event.path) for number, event in events if isinstance(event, PinReleased)}
+        left, self._pins = self._pins, []
+        for pin in left:
+            sidecar, held, identity, end_offset, checker = pin
+            archived_to = 0 if checker.state is None else checker.state.end_offset or 0
+            if (
+                sidecar.held is not held
+                or archived_to >= end_offset
+                or (sidecar.number, str(identity.path)) in reported
+            ):
+                continue  # The process has ended, or it is archived, or reported.
+            if identity not in held._held:
+                raise Finding("released-silently", f"sidecar {sidecar.number}: {identity.path}")
+            self._pins.append(pin)
 
 
 def _is_replaced(inode: int, replaced: Mapping[int, int], held: Iterable[FileIdentity]) -> bool:
@@ -95,7 +139,8 @@ def require_none_pinned(sidecar: Sidecar, checker: Checker, lost: Sequence[Lost]
     log = checker.cluster.replicas[sidecar.number]
     for identity, descriptor in sidecar.held._held.items():
         file = sidecar.disk.opened[descriptor][1]
-        if identity.directory != log.directory or file.removed_ms is None or file.size_bytes != identity.size_bytes:
+        is_as_listed = identity == identity_of(identity.directory, file)
+        if identity.directory != log.directory or file.removed_ms is None or not is_as_listed:
             continue
         end_offset = file.batches[-1].end_offset if file.batches else file.base_offset
         spans = (found for found in lost if found.base_offset <= file.base_offset < end_offset <= found.end_offset)
@@ -128,9 +173,9 @@ def _ended(outcome: PartitionOutcome | None) -> str:
     return "" if outcome is None else f"{outcome.error!r}, {outcome.reason!r}"
 
 
-def _is_plannable(outcome: PartitionOutcome | None) -> bool:
-    """Where a person has to decide first, nothing is planned."""
-    if outcome is None:
+def _is_plannable(outcome: PartitionOutcome | None, also: type[SidecarError] | tuple[()]) -> bool:
+    """Where a person has to decide first, nothing is planned. `also`: errors that need no person."""
+    if outcome is None or isinstance(outcome.error, also):
         return True
     return not isinstance(outcome.error, PartitionError)
 

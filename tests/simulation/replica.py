@@ -81,7 +81,7 @@ class Replica:
     offset that this replica saw, below which it knows no producers. `inode`: of the directory. `birth`: distinguishes it from an
     earlier directory with the same inode. `first_dirty_offset`: of its broker's cleaner. `swap`: what the cleaner has left of
     segments that have lost their names already, while it has no name itself. `replaced`: by the inode of a file, that of what the
-    cleaner left of it.
+    cleaner left of it. `is_touched`: a file's time has changed, and the directory does not show that.
     """
 
     def __init__(
@@ -113,13 +113,14 @@ class Replica:
         self.snapshots: dict[int, tuple[ProducerEntry, ...]] = {}
         self.first_dirty_offset: int | None = None
         self.swap: LogFile | None = None
+        self.is_touched = False
         self._files: PartitionFiles | None = None
 
     # What a reader of the directory sees.
 
     def changed(self) -> None:
         """The next listing differs."""
-        self._files = None
+        self._files, self.is_touched = None, False
 
     def files(self) -> PartitionFiles:
         """The directory as it is now."""
@@ -281,6 +282,12 @@ class Replica:
             self.segments = sorted((*self.segments, self.swap), key=lambda file: file.base_offset)
             self.swap = None
             self.changed()
+
+    def touch(self, number: int) -> None:
+        """The time of a rolled segment's file changes, and none of its bytes."""
+        if rolled := self.segments[:-1]:
+            rolled[number % len(rolled)].written_ms = self._now_ms()
+            self.is_touched = self._files is not None
 
     def lose_file(self, number: int) -> None:
         """A `.log` between others is gone from the disk. Its broker goes on, and does not know."""

@@ -100,6 +100,15 @@ class LoseFile:
 
 
 @dataclass(frozen=True, slots=True)
+class Touch:
+    """The time of a segment's `.log` changes on a broker's disk, and none of its bytes."""
+
+    broker: int
+    number: int = 0
+    partition: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Clean:
     """A broker's cleaner makes one of so many rolled segments. `is_cut_off`: the new file has no name until the next such step."""
 
@@ -303,6 +312,7 @@ BrokerStep: TypeAlias = (
     | UncleanLeader
     | Move
     | LoseFile
+    | Touch
     | Clean
     | Recreate
 )

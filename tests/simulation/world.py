@@ -41,7 +41,7 @@ from tests.simulation.host import Host
 from tests.simulation.invariants import Checker
 from tests.simulation.link import Late, SimLink
 from tests.simulation.losses import LossReports, require_not_truncated
-from tests.simulation.pins import PinWatch, require_no_stale_pin, require_none_pinned
+from tests.simulation.pins import OrphanedPins, PinWatch, require_no_stale_pin, require_none_pinned
 from tests.simulation.processes import Setup, Sidecar
 from tests.simulation.retained import compaction_of
 from tests.simulation.schedule import (
@@ -78,6 +78,7 @@ from tests.simulation.schedule import (
     Schedule,
     Shrink,
     Step,
+    Touch,
     UncleanLeader,
     Undo,
     Wait,
@@ -125,7 +126,7 @@ class World:
         self._landed = 0
         self._recreated = set[TopicPartition]()
         self._reports, self._pins, self._unrecorded = LossReports(), PinWatch(), UnrecordedLosses()
-        self._deletions = DeletionWatch()
+        self._deletions, self._orphans = DeletionWatch(), OrphanedPins()
         self._report: CycleReport | None = None
         self._errors: dict[tuple[int, TopicPartition], SidecarError | None] = {}
         self._unfinished = set[tuple[int, TopicPartition]]()
@@ -209,6 +210,7 @@ class World:
             if line["log_level"] == "critical":
                 raise Finding("untyped-error", str(line))
         self._check(has_landed=before[-1] != self._landed)
+        self._orphans.check(self._events)
         self._check_losses(is_calm=before == self._unrest(), is_whole=ends == self._ends())
         if isinstance(step, Round):
             self._check_pins(step)
@@ -377,6 +379,9 @@ class World:
                 cluster.replicate()
                 cluster.replicas[broker].lose_file(number)
                 self._pins.forget(broker, cluster.topic_partition)
+            case Touch(broker, number):
+                cluster.replicas[broker].touch(number)
+                self._pins.forget(broker, cluster.topic_partition)
             case Clean(broker, first, count, is_cut_off):
                 cluster.clean(broker, first, count)
                 if not is_cut_off:
@@ -402,6 +407,8 @@ class World:
         if not self.schedule.has_topic_id:
             return  # Under one name, no two topics could be distinguished.
         self.partitions[number].delete()
+        for sidecar in self.sidecars:
+            self._orphans.see(sidecar, self.checker(number))
         self._recreated.add(self.partitions[number].topic_partition)
         self._reports.forget(self.partitions[number].topic_partition)
         for sidecar in self.sidecars:
@@ -666,8 +673,9 @@ class World:
             cluster.end_swaps()
             cluster.replicate()
             cluster.end_transactions()
-            if not cluster.led.roll() and self._has_unnoted(cluster):
-                # The next segment brings the note.
+            has_raised = cluster.stable_end_offset <= cluster.led.log_start_offset
+            if not cluster.led.roll() and (has_raised or self._has_unnoted(cluster)):
+                # The next segment brings the note, and a stable offset that the log start has not raised.
                 cluster.append(Random(self.schedule.seed), 1)
                 cluster.end_transactions()
                 cluster.led.roll()
