@@ -559,4 +559,19 @@ REGRESSIONS: Final[dict[str, Schedule]] = {
             UncleanLeader(),
         ),
     ),
+    # Of the model: it saw no gap where the missing file is the last one before an empty active segment.
+    "the last rolled file is lost on the next leader, and gaps are not recorded": Schedule(
+        seed=12174868,
+        steps=(
+            Append(seed=2502206371, batches=2, partition=1),
+            Append(seed=1774750303, batches=2, partition=1),
+            Roll(broker=1, partition=1),
+            Round(meanwhile=Meanwhile(call=13, steps=(LoseFile(broker=1, number=2, partition=1),))),
+            NewLeader(partition=1),
+        ),
+        shape=LogShape(roll_batches=(2, 3), transactions=False, idempotent=False),
+        partitions=2,
+        retry_wait_s=5.0,
+        records_lost=False,
+    ),
 }

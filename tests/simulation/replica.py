@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -169,8 +168,10 @@ class Replica:
         return [batch for file in files for batch in file.batches]
 
     def gaps(self) -> list[int]:
-        """Where batches are missing between its files."""
-        return [one.end_offset for one, other in pairwise(self.batches()) if one.end_offset < other.base_offset]
+        """Where batches are missing between its files, be the last one empty."""
+        found = self.batches()
+        bases = [*(batch.base_offset for batch in found[1:]), self.end_offset]
+        return [one.end_offset for one, base_offset in zip(found, bases, strict=False) if one.end_offset < base_offset]
 
     def cleaned_offsets(self) -> set[int]:
         """Those that no batch has any more, though they are above the first one."""
