@@ -14,6 +14,7 @@ RECREATED: Final = "the topic was deleted, and created again, before it was arch
 DELETED: Final = (
     "the topic or this replica was deleted before it was archived; where another replica leads, its sidecar goes on"
 )
+NOT_CHOSEN: Final = "the settings do not choose its topic any more"
 OTHER_LOG: Final = "another log has taken its directory"
 OTHER_EPOCH: Final = "the leader epoch changed, and its records may have been truncated"
 

@@ -255,13 +255,14 @@ class PinnedLog:
             self._release([segment], why)
 
     def vanished(self, files: PartitionFiles) -> None:
-        """It is not listed any more. Reports what was pinned if its directory is gone, and not where the settings exclude it."""
-        why = pins.NO_LOSS
+        """It is not listed any more: its directory is gone, or the settings exclude it. Reports what only the pins have."""
         try:
             self._tools.disk.listed_again(files)
         except PartitionError:
-            why = pins.DELETED
-        self._drop(why)
+            self._drop(pins.DELETED)
+        else:
+            self._release(self.gone, pins.NOT_CHOSEN)
+            self._drop(pins.NO_LOSS)
 
     def _drop(self, why: str) -> None:
         self._release(self._segments, why)

@@ -288,6 +288,17 @@ def test_what_the_settings_exclude_is_let_go_without_an_event(tmp_path: Path) ->
     assert released(logs) == []
 
 
+def test_what_only_pins_have_is_reported_where_the_settings_exclude_it(tmp_path: Path) -> None:
+    with after_an_outage(tmp_path) as (tools, rounds, outage, directory), capture_logs() as logs:
+        outage.left = 0
+        remove_offsets(directory, lambda offset: offset >= 248)
+        rounds.run_once()
+        rounds.checks.scan = partial(scan_log_dirs, [directory.parent], TopicFilter(("other",)))
+        rounds.run_once()
+        assert held_names(tools) == []
+    assert released(logs) == [0, 140]
+
+
 def test_what_goes_with_a_topic_that_is_created_again_is_reported(tmp_path: Path) -> None:
     log_dir = copy_partitions(tmp_path, "orders-0")
     with tools_for(log_dir, MemoryStore(), tmp_path / "state") as tools, capture_logs() as logs:
