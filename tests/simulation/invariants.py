@@ -339,8 +339,12 @@ class Checker:
         # A compaction decides by the markers in the archive, of which a new leader's log may lack some.
         is_of_before = segment.generation > 0 or (writer is not None and writer.leader_epoch < self.cut_epoch)
         knew_markers = truth.reopened if is_of_before else ()
+        # A leader calls all stable that lies below its log start, also what its directory still has.
+        replicas = self.cluster.replicas.values()
+        starts = (one.log_start_offset for one in replicas if one.segments[0].base_offset <= segment.base_offset)
+        deleted_before_offset = max(truth.deleted_before_offset, *starts, 0)
         for batch in truth.between(segment.base_offset, segment.end_offset):
-            is_deleted = batch.base_offset < truth.deleted_before_offset  # A leader calls it stable.
+            is_deleted = batch.base_offset < deleted_before_offset
             is_decided = batch.transaction < 0 or batch.transaction in truth.ends or batch.transaction in knew_markers
             if not (is_decided or is_deleted):
                 raise Finding("undecided", f"{segment}: transaction {batch.transaction} of {batch}")
