@@ -11,6 +11,7 @@ What the cleaner shows decides:
   local log has its marker, too.
 - It takes records that are aborted, or that a later record with their key supersedes. Either way no reader of the archive
   misses them. Only where retention or DeleteRecords took them, they may be committed and the newest ones.
+- It keeps a marker for `delete.retention.ms` after its last batch went, so for that long after the batches were written.
 - The marker lay below the producer's next batch, and its offset is free now, or has an empty control batch. If that batch is an
   abort marker, it hides the same records.
 
@@ -30,6 +31,7 @@ import numpy as np
 from producer_state.facts import CONTROL, MARKER_ABORT
 from producer_state.snapshot import ProducerEntry
 from producer_state.table import ProducerTable
+from sidecar.archive.state import PartitionState
 from sidecar.errors import PartitionError
 from sidecar.host.listed_files import ListedFile
 from sidecar.logformat.batches import BatchColumns, SegmentScanner
@@ -68,6 +70,22 @@ class _Place:
     replaced_bytes: int = 0
 
 
+def markers_may_be_gone(at_base: ProducerTable, archived: PartitionState, written_by_ms: int) -> ProducerTable:
+    """Those of the producers in a transaction whose marker may have been written by a time.
+
+    It was written after the archived file with the transaction's first batch. (Later files need not show it: a replica may have
+    fetched them again, already cleaned.) Where the time of that file is not known, the marker may be of any age.
+    """
+    young: list[int] = []
+    for entry in at_base.in_transaction().entries():
+        number = bisect_right(archived.segments, _first_offset(entry), key=lambda segment: segment.end_offset)
+        # The first batch may be in a segment that is not committed yet.
+        mtime_ns = archived.segments[min(number, len(archived.segments) - 1)].source_mtime_ns
+        if mtime_ns is not None and mtime_ns > written_by_ms * 1_000_000:
+            young.append(entry.producer_id)
+    return at_base.without_transactions(np.array(young, np.int64))
+
+
 def added_markers(
     files: PartitionFiles,
     segment: SegmentFiles,
@@ -75,9 +93,8 @@ def added_markers(
     at_base: ProducerTable,
     checkpoint: LeaderEpochs | None,
 ) -> tuple[AddedMarker, ...]:
-    """The markers that a cleaned segment lacks, ascending by offset. `at_base`: the producers, as the archive has them.
+    """The markers that a cleaned segment lacks, ascending by offset. `at_base`: see `markers_may_be_gone`.
 
-    Time decides nothing: a file that the cleaner merged has the age of its youngest part, a replica's that of its fetch.
     Raises PartitionError where not all markers fit, SegmentChanged.
     """
     entries = {entry.producer_id: entry for entry in at_base.in_transaction().entries()}

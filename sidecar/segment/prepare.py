@@ -20,7 +20,7 @@ from sidecar.partition.domain_events import MarkerAdded, OffsetsTakenAsCompacted
 from sidecar.partition.run_limits import HasLimits
 from sidecar.ports import HasEmit, HasFacts, HasStore
 from sidecar.randomness import HasRandomness
-from sidecar.segment.added_markers import AddedMarker
+from sidecar.segment.added_markers import AddedMarker, markers_may_be_gone
 from sidecar.segment.bundle import PreparedSegment, check_size, fresh_attempt
 from sidecar.segment.log_disk import HasDisk
 from sidecar.segment.producer_snapshot import KnownState, choose_snapshot, state_at_archive_end
@@ -142,8 +142,11 @@ def prepare_segment(
         lost = lost_tail(tools, segment, descriptor, reading)
         now_ms = tools.clock.now_ms()
         added: tuple[AddedMarker, ...] = ()
-        if reading.looks_cleaned and lost is None and archived.end_offset is not None:
-            added = tools.disk.added_markers(files, segment, descriptor, table, checkpoint)
+        if reading.looks_cleaned and lost is None and archived.segments:
+            # Without a known value none is assumed: the topic may have a small one, and aborted records must stay hidden.
+            retention_ms = tools.facts.policy(segment.topic_partition.topic).delete_retention_ms or 0
+            lacking = markers_may_be_gone(table, archived, now_ms - retention_ms)
+            added = tools.disk.added_markers(files, segment, descriptor, lacking, checkpoint)
         for marker in added:
             tools.emit(
                 MarkerAdded(segment, marker.producer_id, marker.first_offset, marker.offset, marker.may_be_committed)

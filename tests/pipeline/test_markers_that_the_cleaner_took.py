@@ -14,7 +14,9 @@ from producer_state.replay import CompletedTransaction, replay
 from producer_state.snapshot import ProducerEntry, write_snapshot
 from producer_state.table import ProducerTable
 from sidecar.archive.keys import below
+from sidecar.archive.state import empty_state
 from sidecar.broker.files import FileBrokerFacts
+from sidecar.config.topic_policy import TopicPolicySettings
 from sidecar.discovery.partition_directory import read_partition_directory
 from sidecar.errors import PartitionError
 from sidecar.logformat.batches import scan_bytes
@@ -22,11 +24,13 @@ from sidecar.logformat.bodies.building import build_batch, build_empty_batch, bu
 from sidecar.logformat.bodies.record import Record
 from sidecar.logformat.indexes.transaction_index import read_transaction_index
 from sidecar.model import PartName
+from sidecar.segment.added_markers import markers_may_be_gone
 from sidecar.segment.archived_objects import read_parts, table_at_end
 from sidecar.segment.bundle import CompactedCopy, with_copy
 from sidecar.segment.dropped_producers import NOTHING_DROPPED
 from sidecar.segment.prepare import LogPosition, prepare_segment
 from sidecar.segment.producer_snapshot import state_at_archive_end
+from tests.archive.builders import LINEAGE, a_segment
 from tests.compaction.reference.batches import decode_segment
 from tests.fakes.memory_store import MemoryStore
 from tests.pipeline.made_logs import LEADER_EPOCH, NOW_MS, roll
@@ -148,13 +152,17 @@ def archived_then(
     *,
     asks_leader: bool = False,
     snapshots: Mapping[int, bytes] | None = None,
+    retention_ms: int | None = None,
 ) -> tuple[MemoryStore, list[str], list[str]]:
-    """Archive a log, then what a cleaner left of it. Returns the archive, events and errors of the second time."""
+    """Archive a log, then what a cleaner left of it. Returns the archive, events and errors of the second time.
+
+    `retention_ms`: the topic's `delete.retention.ms`, None: not known. All files are a minute old.
+    """
     log_dir, store = copy_partitions(tmp_path, "orders-0"), MemoryStore()
     with tools_for(log_dir, store, tmp_path / "state") as tools:
-        if asks_leader:
-            facts = Answering(FileBrokerFacts([log_dir], assume_leader=True), cluster_start_offset=0)
-            tools = replace(tools, facts=facts)
+        policies = [TopicPolicySettings(pattern="orders", cleanup_policy="compact", delete_retention_ms=retention_ms)]
+        facts = FileBrokerFacts([log_dir], assume_leader=True, policies=policies)
+        tools = replace(tools, facts=Answering(facts, cluster_start_offset=0) if asks_leader else facts)
         roll(log_dir, before, end_offset)
         assert archive(tools, log_dir, "orders").errors == []
         roll(log_dir, after, end_offset)
@@ -171,6 +179,7 @@ ABORTED = [data(0, b"k", PRODUCER, 0), data(1, b"x")]
 """The archived segment. The transaction of its first record is open at its end."""
 NEXT = [data(4, b"k", PRODUCER, 1), marker(5, commit=True)]
 """The producer's next transaction, which is committed."""
+NEXT_AT_5 = [data(5, b"k", PRODUCER, 1), marker(6, commit=True)]
 
 
 @pytest.mark.parametrize("has_snapshot", [False, True], ids=["no snapshot", "the broker's snapshot"])
@@ -193,6 +202,48 @@ def test_aborted_records_do_not_come_back(tmp_path: Path, asks_leader: bool, has
     seen = read_archive(store)
     assert (PRODUCER, 0, 2) in seen.aborted
     assert seen.committed == {b"x": 1, b"y": 3, b"k": 4}
+
+
+@pytest.mark.parametrize("retention_ms", [0, 60_000, 60_001])
+def test_a_marker_that_is_too_young_to_be_gone_is_not_replaced(tmp_path: Path, retention_ms: int) -> None:
+    """The cleaner took the superseded record, and another one below the marker, which is in the next segment."""
+    store, events, errors = archived_then(
+        tmp_path,
+        {0: ABORTED, 2: [data(2, b"y"), data(3, b"y"), marker(4, commit=True), *NEXT_AT_5]},
+        {0: [data(1, b"x")], 2: [data(3, b"y")], 4: [marker(4, commit=True), *NEXT_AT_5], 7: []},
+        7,
+        retention_ms=retention_ms,
+    )
+    is_young = retention_ms > 60_000
+    assert (events.count("abort_marker_added"), errors) == (0 if is_young else 1, [])
+    seen = read_archive(store)
+    assert (0 in seen.visible) == is_young
+    assert seen.committed == {b"x": 1, b"y": 3, b"k": 5}
+
+
+@pytest.mark.parametrize(
+    ("first_offset", "mtimes_ns", "may_be_gone"),
+    [
+        (1, (5_000_000, 5_000_001), True),
+        (1, (5_000_001, 5_000_000), False),
+        (2, (5_000_000, 5_000_001), False),
+        (2, (5_000_001, 5_000_000), True),
+        (4, (5_000_000, 5_000_001), False),
+        (4, (5_000_001, 5_000_000), True),
+        (4, (5_000_001, None), True),
+    ],
+)
+def test_a_marker_is_younger_than_the_file_in_which_its_transaction_begins(
+    first_offset: int, mtimes_ns: tuple[int | None, ...], may_be_gone: bool
+) -> None:
+    """Two segments, up to offsets 2 and 4. Behind the archive's end, the newest one counts."""
+    segments = tuple(
+        a_segment(base_offset, base_offset + 2, source_mtime_ns=mtime_ns)
+        for base_offset, mtime_ns in zip((0, 2), mtimes_ns, strict=True)
+    )
+    archived = replace(empty_state(LINEAGE), segments=segments)
+    table = ProducerTable.from_entries(4, [ProducerEntry(PRODUCER, 0, 0, 0, 0, AT_MS, 1, first_offset)])
+    assert bool(len(markers_may_be_gone(table, archived, 5).in_transaction())) == may_be_gone
 
 
 def test_the_snapshot_of_a_roll_below_the_marker_does_not_open_the_transaction_again(tmp_path: Path) -> None:
