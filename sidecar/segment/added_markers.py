@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import sys
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -116,8 +116,9 @@ def added_markers(
         found.add(columns)
     found.end(segment.end_offset, segment.size_bytes)
     added: list[AddedMarker] = []
-    # An abort marker that is left is right, too, whichever transaction it ended.
-    wanted = [number for number in entries if number not in found.aborted or first_offsets[number] < start_offset]
+    # An abort marker that is left is right, too, whichever transaction it ended. Where retention took records, it is reported.
+    unknown_aborts = {number for number in found.aborted if first_offsets[number] < start_offset}
+    wanted = entries.keys() - found.own_marker - (found.aborted - unknown_aborts)
     for producer_id, place in found.places(segment, wanted):
         entry, epoch = entries[producer_id], place.leader_epoch
         known_epoch = checkpoint.epoch_for_offset(place.offset) if checkpoint else None
@@ -140,18 +141,28 @@ def _first_offset(entry: ProducerEntry) -> int:
     return entry.current_txn_first_offset or 0
 
 
+def _continues(entry: ProducerEntry, columns: BatchColumns, row: int) -> bool:
+    """Whether a batch has the sequence number behind the producer's last one. Source: DefaultRecordBatch.incrementSequence."""
+    sequence = (entry.last_sequence + 1) & 0x7FFFFFFF
+    return bool(columns.producer_epoch[row] == entry.producer_epoch and columns.base_sequence[row] == sequence)
+
+
 class _Free:
     """The free offsets of a segment, as many as are needed, and up to where each producer's marker may have been.
 
-    `aborted`: producers whose next batch is an abort marker.
+    `aborted`: producers whose next batch is an abort marker. `own_marker`: those whose next batch is the marker of the transaction:
+    the next data continues its sequence numbers, so that the producer has written nothing in between.
     """
 
-    def __init__(self, base_offset: int, producer_ids: Mapping[int, object]) -> None:
+    def __init__(self, base_offset: int, entries: Mapping[int, ProducerEntry]) -> None:
         self._expected_offset, self._epoch = base_offset, NO_LEADER_EPOCH
         self._free: list[_Place] = []
         self._own: dict[int, _Place] = {}
-        self._due = dict.fromkeys(producer_ids, sys.maxsize)
+        self._entries = entries
+        self._due = dict.fromkeys(entries, sys.maxsize)
+        self._marked: set[int] = set()
         self.aborted: set[int] = set()
+        self.own_marker: set[int] = set()
 
     def add(self, columns: BatchColumns) -> None:
         follows = np.concatenate([[self._expected_offset], columns.last_offset[:-1] + 1])
@@ -172,8 +183,12 @@ class _Free:
                     self._own.setdefault(producer_id, place)
             elif self._due[producer_id] == sys.maxsize:
                 self._due[producer_id] = offset
+                if columns.marker_type[row] >= 0:
+                    self._marked.add(producer_id)
                 if columns.marker_type[row] == MARKER_ABORT:
                     self.aborted.add(producer_id)
+            elif producer_id in self._marked and _continues(self._entries[producer_id], columns, row):
+                self.own_marker.add(producer_id)
         self._expected_offset, self._epoch = int(columns.last_offset[-1]) + 1, int(columns.leader_epoch[-1])
 
     def end(self, end_offset: int, size_bytes: int) -> None:
@@ -184,7 +199,7 @@ class _Free:
         offsets = range(from_offset, min(to_offset, from_offset + wanted))
         self._free += [_Place(offset, position, leader_epoch) for offset in offsets]
 
-    def places(self, segment: SegmentFiles, wanted: Sequence[int]) -> Iterator[tuple[int, _Place]]:
+    def places(self, segment: SegmentFiles, wanted: Set[int]) -> Iterator[tuple[int, _Place]]:
         """A place for each of these producers that may have lost its marker here, the most urgent first. Raises PartitionError."""
         left = iter(self._free)
         first = self._free[0].offset if self._free else sys.maxsize

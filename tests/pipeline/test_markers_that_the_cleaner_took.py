@@ -322,6 +322,49 @@ def test_a_transaction_whose_producer_never_writes_again_is_ended_too(tmp_path: 
     assert read_archive(store).committed == {b"x": 1, b"y": 3}
 
 
+@pytest.mark.parametrize(
+    ("last_sequence", "sequence", "epoch", "is_own"),
+    [
+        (0, 1, 0, True),
+        (2**31 - 1, 0, 0, True),
+        (0, 2, 0, False),
+        (0, 1, 1, False),
+        (0, 0, 1, False),
+    ],
+)
+def test_a_commit_marker_is_the_transactions_own_if_the_producer_wrote_nothing_in_between(
+    tmp_path: Path, last_sequence: int, sequence: int, epoch: int, is_own: bool
+) -> None:
+    """Offset 2 is free. Else the marker may be that of another transaction, of which nothing is left."""
+    ours = [data(0, b"k", PRODUCER, last_sequence), data(1, b"x")]
+    left = [marker(3, commit=True), data(4, b"k", PRODUCER, sequence, epoch), marker(5, commit=True, epoch=epoch)]
+    store, events, errors = archived_then(
+        tmp_path, {0: ours, 2: [data(2, b"y"), *left]}, {0: [data(1, b"x")], 2: left, 6: []}, 6
+    )
+    assert (events.count("abort_marker_added"), errors) == (0 if is_own else 1, [])
+    seen = read_archive(store)
+    assert (0 in seen.visible) == is_own
+    assert seen.committed == {b"x": 1, b"k": 4}
+
+
+def test_data_without_a_marker_before_it_shows_that_the_marker_is_gone(tmp_path: Path) -> None:
+    left = [data(3, b"k", PRODUCER, 1), marker(4, commit=True)]
+    store, events, errors = archived_then(
+        tmp_path, {0: ABORTED, 2: [marker(2, commit=False), *left]}, {0: [data(1, b"x")], 2: left, 5: []}, 5
+    )
+    assert (events, errors) == (["abort_marker_added"], [])
+    assert read_archive(store).committed == {b"x": 1, b"k": 3}
+
+
+@pytest.mark.parametrize("sequence", [1, 2])
+def test_the_marker_of_records_that_retention_took_may_be_left(tmp_path: Path, sequence: int) -> None:
+    """If it is not known whose abort marker it is, it hides records that may be committed."""
+    left = [marker(3, commit=False), data(4, b"k", PRODUCER, sequence), marker(5, commit=True)]
+    store, events, errors = archived_then(tmp_path, {0: ABORTED, 2: [data(2, b"y"), *left]}, {2: left, 6: []}, 6)
+    assert (events, errors) == (["hidden_transaction_may_be_committed"] if sequence > 1 else [], [])
+    assert read_archive(store).committed == {b"x": 1, b"k": 4}
+
+
 def test_an_abort_marker_that_is_left_suffices(tmp_path: Path) -> None:
     """Offset 2 is free. Whichever transaction the marker ended, no reader misses what it hides."""
     store, events, errors = archived_then(
