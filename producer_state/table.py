@@ -109,11 +109,15 @@ class ProducerTable:
         rows["current_txn_first_offset"][np.isin(rows["producer_id"], producer_ids)] = -1
         return ProducerTable(self.end_offset, rows)
 
-    def ended_unless_in(self, other: ProducerTable) -> ProducerTable:
-        """With only those in a transaction that are in one there, too."""
-        return self.without_transactions(
-            np.setdiff1d(self.in_transaction().rows["producer_id"], other.in_transaction().rows["producer_id"])
-        )
+    def open_as_in(self, other: ProducerTable, base_offset: int) -> ProducerTable:
+        """With only those transactions that are open there, too. Below an offset, they began where that says."""
+        rows = self.rows.copy()
+        begun = {entry.producer_id: entry.current_txn_first_offset for entry in other.in_transaction().entries()}
+        for number in np.flatnonzero(rows["current_txn_first_offset"] >= 0).tolist():
+            first_offset = begun.get(int(rows["producer_id"][number]))
+            if first_offset is None or rows["current_txn_first_offset"][number] < base_offset:
+                rows["current_txn_first_offset"][number] = -1 if first_offset is None else first_offset
+        return ProducerTable(self.end_offset, rows)
 
     def unexpired(self, expiration: Expiration) -> ProducerTable:
         """Without the producers that a loader would forget, and without those of whom nothing is known.

@@ -156,8 +156,9 @@ def choose_snapshot(
     if comparison.conformance is Conformance.WRONG:
         return ChosenSnapshot(table.to_snapshot(), rebuilt, comparison, comparison.describe()), after
     known_there = ProducerTable.from_entries(segment.end_offset, theirs)
-    # Of a transaction without a batch there is nothing to decide. Its marker may be gone, so that it would never end.
-    settled = known_there if exact else known_there.ended_unless_in(table)
+    # Of a transaction without a batch there is nothing to decide. Its marker may be gone, so that it would never end. And below
+    # the segment, the archive may have a marker in its place: what the transaction wrote above it began there.
+    settled = known_there if exact else known_there.open_as_in(table, segment.base_offset)
     if not exact:
         # Replay of a cleaned log knows less than the broker did when it wrote the log: go on from what the broker knew.
         after = replace(after, table=settled)

@@ -16,6 +16,7 @@ from producer_state.table import ProducerTable
 from sidecar.archive.keys import below
 from sidecar.archive.state import empty_state
 from sidecar.broker.files import FileBrokerFacts
+from sidecar.compaction.rules import CompactionRules
 from sidecar.config.topic_policy import TopicPolicySettings
 from sidecar.discovery.partition_directory import read_partition_directory
 from sidecar.errors import PartitionError
@@ -33,6 +34,7 @@ from sidecar.segment.producer_snapshot import state_at_archive_end
 from tests.archive.builders import LINEAGE, a_segment
 from tests.compaction.reference.batches import decode_segment
 from tests.fakes.memory_store import MemoryStore
+from tests.pipeline.archives import compact_one, only_state, use
 from tests.pipeline.made_logs import LEADER_EPOCH, NOW_MS, roll
 from tests.pipeline.rig import archive, archived_states, copy_partitions, ranges, tools_for
 from tests.pipeline.test_held_logs import Answering
@@ -259,6 +261,32 @@ def test_the_snapshot_of_a_roll_below_the_marker_does_not_open_the_transaction_a
     assert errors == []
     assert events.count("abort_marker_added") == 1
     assert read_archive(store).committed == {b"x": 1, b"k": 4}
+
+
+def test_what_a_transaction_wrote_above_an_added_marker_began_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broker's snapshot has the transaction's own beginning. With it, no compaction of the archive would succeed."""
+    began_at_0 = ProducerEntry(PRODUCER, 0, 1, 3, 0, AT_MS, -1, 0)
+    store, events, errors = archived_then(
+        tmp_path,
+        {0: ABORTED, 2: [data(2, b"y"), data(3, b"z", PRODUCER, 1), data(4, b"y"), marker(5, commit=False)]},
+        {0: [data(1, b"x")], 2: [data(3, b"z", PRODUCER, 1)], 4: [data(4, b"y")], 5: [marker(5, commit=False)], 6: []},
+        6,
+        snapshots={4: write_snapshot([began_at_0]), 5: write_snapshot([began_at_0])},
+    )
+    assert (events, errors) == (["abort_marker_added"], [])
+    state = only_state(store)
+    assert [
+        [
+            (entry.current_txn_first_offset)
+            for entry in table_at_end(store, state.lineage.root, archived).in_transaction().entries()
+        ]
+        for archived in state.segments
+    ] == [[0], [3], [3], []]
+    use(monkeypatch, store)
+    assert compact_one(store, state, CompactionRules(NOW_MS)).error is None
+    assert read_archive(store).committed == {b"x": 1, b"y": 4}
 
 
 def test_an_emptied_marker_is_replaced(tmp_path: Path) -> None:
