@@ -160,7 +160,6 @@ class _Free:
         self._own: dict[int, _Place] = {}
         self._entries = entries
         self._due = dict.fromkeys(entries, sys.maxsize)
-        self._marked: set[int] = set()
         self.aborted: set[int] = set()
         self.own_marker: set[int] = set()
 
@@ -183,11 +182,9 @@ class _Free:
                     self._own.setdefault(producer_id, place)
             elif self._due[producer_id] == sys.maxsize:
                 self._due[producer_id] = offset
-                if columns.marker_type[row] >= 0:
-                    self._marked.add(producer_id)
                 if columns.marker_type[row] == MARKER_ABORT:
                     self.aborted.add(producer_id)
-            elif producer_id in self._marked and _continues(self._entries[producer_id], columns, row):
+            elif _continues(self._entries[producer_id], columns, row):
                 self.own_marker.add(producer_id)
         self._expected_offset, self._epoch = int(columns.last_offset[-1]) + 1, int(columns.leader_epoch[-1])
 
