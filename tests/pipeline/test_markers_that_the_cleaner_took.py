@@ -419,6 +419,17 @@ def test_where_no_offset_is_free_below_the_next_batch_no_marker_is_lost(tmp_path
     assert read_archive(store).committed == {b"k": 0, b"x": 1, b"y": 4}
 
 
+def test_an_emptied_marker_above_the_next_batch_is_of_another_transaction(tmp_path: Path) -> None:
+    store, events, errors = archived_then(
+        tmp_path,
+        {0: ABORTED, 2: [marker(2, commit=True), emptied_marker(3), data(4, b"y")]},
+        {2: [marker(2, commit=True), emptied_marker(3), data(4, b"y")], 5: []},
+        5,
+    )
+    assert (events, errors) == ([], [])
+    assert read_archive(store).committed == {b"k": 0, b"x": 1, b"y": 4}
+
+
 def test_records_that_retention_took_are_hidden_with_an_error(tmp_path: Path) -> None:
     """Nothing tells whether they were committed: they may be the newest of their keys, and must not be read if aborted."""
     store, events, errors = archived_then(
