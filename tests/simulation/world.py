@@ -674,7 +674,8 @@ class World:
             cluster.replicate()
             cluster.end_transactions()
             has_raised = cluster.stable_end_offset <= cluster.led.log_start_offset
-            if not cluster.led.roll() and (has_raised or self._has_unnoted(cluster)):
+            has_rolled = cluster.led.roll()
+            if has_raised or (not has_rolled and self._has_unnoted(cluster)):
                 # The next segment brings the note, and a stable offset that the log start has not raised.
                 cluster.append(Random(self.schedule.seed), 1)
                 cluster.end_transactions()
