@@ -186,7 +186,7 @@ def test_who_was_overtaken_by_a_later_leader_commits_nothing(tmp_path: Path, mon
 
 
 def test_a_source_that_stays_must_still_be_live_too() -> None:
-    """The compaction leaves the first segment as it is. Its raw one is live again: nobody has compared that with the second."""
+    """The compaction leaves the first segment as it is. Its raw one is live again, and was never compared with the second."""
     store = MemoryStore()
     raw, first, second = a_segment(0), a_compacted(0, 100), a_segment(100)
     log, rules = a_log(store), CompactionRules(NOW_MS)

@@ -431,7 +431,7 @@ def test_an_emptied_marker_above_the_next_batch_is_of_another_transaction(tmp_pa
 
 
 def test_records_that_retention_took_are_hidden_with_an_error(tmp_path: Path) -> None:
-    """Nothing tells whether they were committed: they may be the newest of their keys, and must not be read if aborted."""
+    """It is unknown whether they were committed: they may be the newest of their keys, and must not be read if aborted."""
     store, events, errors = archived_then(
         tmp_path,
         {0: ABORTED, 2: [marker(2, commit=True), data(3, b"y")]},
