@@ -157,11 +157,11 @@ def _is_same_log(local: LocalLog, offset: int, epoch: int | None) -> bool:
     """Whether the local log is, up to an offset, the log in which this offset has this epoch, whatever a cleaner left of it.
 
     That is so where it has what this epoch's leader wrote, and no later epoch begins at or below the offset (KIP-101). The epoch
-    itself may begin above: a replica that is fetched after cleaning learns it from the first batch that is left.
-    Source: UnifiedLog.append, Partition.makeLeader.
+    itself may begin above: a replica that is fetched after cleaning learns it from the first batch that is left, and DeleteRecords
+    moves the first entry up to the log start. Source: UnifiedLog.append, Partition.makeLeader, LeaderEpochFileCache.
     """
     ours = epoch_at(local.leader_epochs, offset)
-    return ours is not None and epoch is not None and ours <= epoch and epoch in {e.epoch for e in local.leader_epochs}
+    return epoch is not None and epoch in {e.epoch for e in local.leader_epochs} and (ours is None or ours <= epoch)
 
 
 def epoch_at(epochs: tuple[LeaderEpoch, ...], offset: int) -> int | None:

@@ -460,6 +460,19 @@ REGRESSIONS: Final[dict[str, Schedule]] = {
         shape=LogShape(roll_batches=(2, 1), transactions=False, idempotent=False),
         records_lost=False,
     ),
+    # Of the product: DeleteRecords moves the first leader epoch of a log to its start. Below, another replica's cleaned batch
+    # counted as one of another log.
+    "records are deleted in a replica that is not cleaned, above what another one archived": Schedule(
+        seed=12190535,
+        steps=(
+            Append(seed=1933740128, batches=7),
+            Clean(broker=0, first=3, count=3),
+            Round(),
+            NewLeader(),
+            DeleteRecords(share=0.6),
+        ),
+        shape=LogShape(roll_batches=(2, 1), transactions=False, idempotent=False, is_cleaned=True),
+    ),
     # An unclean election lost what the archive ends with as lost, and its leader assigned these offsets again.
     "a log is truncated into the loss that its archive ends with": Schedule(
         seed=1,
