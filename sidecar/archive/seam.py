@@ -157,11 +157,14 @@ def _is_same_log(local: LocalLog, offset: int, epoch: int | None) -> bool:
     """Whether the local log is, up to an offset, the log in which this offset has this epoch, whatever a cleaner left of it.
 
     That is so where it has what this epoch's leader wrote, and no later epoch begins at or below the offset (KIP-101). The epoch
-    itself may begin above: a replica that is fetched after cleaning learns it from the first batch that is left, and DeleteRecords
-    moves the first entry up to the log start. Source: UnifiedLog.append, Partition.makeLeader, LeaderEpochFileCache.
+    itself may begin above: a replica that is fetched after cleaning learns it from the first batch that is left. Below the first
+    entry nothing contradicts: DeleteRecords moves it up to the log start, and what lies there is deleted.
+    Source: UnifiedLog.append, Partition.makeLeader, LeaderEpochFileCache.truncateFromStartAsyncFlush.
     """
     ours = epoch_at(local.leader_epochs, offset)
-    return epoch is not None and epoch in {e.epoch for e in local.leader_epochs} and (ours is None or ours <= epoch)
+    if ours is None:
+        return bool(local.leader_epochs)
+    return epoch is not None and ours <= epoch and epoch in {e.epoch for e in local.leader_epochs}
 
 
 def epoch_at(epochs: tuple[LeaderEpoch, ...], offset: int) -> int | None:

@@ -473,6 +473,20 @@ REGRESSIONS: Final[dict[str, Schedule]] = {
         ),
         shape=LogShape(roll_batches=(2, 1), transactions=False, idempotent=False, is_cleaned=True),
     ),
+    # The same, where all that the archive has is deleted: the first epoch is a later one than any that was archived.
+    "all records are deleted in a replica that is not cleaned": Schedule(
+        seed=12240413,
+        steps=(
+            Append(seed=343475018),
+            Append(seed=3673615766),
+            Append(seed=4020021531, batches=4),
+            Round(meanwhile=Meanwhile(call=0, steps=(Clean(broker=0, first=3, count=2),), operation="read segment")),
+            Round(),
+            NewLeader(),
+            DeleteRecords(share=1.0),
+        ),
+        shape=LogShape(roll_batches=(1, 1), transactions=False, is_cleaned=True),
+    ),
     # An unclean election lost what the archive ends with as lost, and its leader assigned these offsets again.
     "a log is truncated into the loss that its archive ends with": Schedule(
         seed=1,
