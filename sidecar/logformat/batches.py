@@ -192,7 +192,11 @@ class SegmentScanner:
     def _finish(self, end: ScanEnd, what: str) -> None:
         self._end = end
         if end is not ScanEnd.EXACT:
-            offset = self._window.int_at(0, 8) if self._window.held_bytes >= 8 else None
+            offset = None
+            if self._window.remaining_bytes >= _OFFSET_AND_SIZE_BYTES:
+                if self._window.held_bytes < _OFFSET_AND_SIZE_BYTES:
+                    self._window.hold(_OFFSET_AND_SIZE_BYTES)
+                offset = self._window.int_at(0, 8)
             self.problem = CorruptFile(what, file=self._file, position=self._window.position, offset=offset)
 
     def _describe(self, stop: Stop, detail: int) -> str:

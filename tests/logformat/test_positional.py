@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sidecar.errors import SegmentChanged
@@ -49,6 +49,8 @@ def outcome(scanner: SegmentScanner, *, check_crc: bool) -> tuple[object, ...]:
     st.integers(1, 7),
     st.booleans(),
 )
+@example([8, 0], 64, 0, bytes(8), 0, 1, False)
+@example([8, 0], 64, 0, bytes(12), 0, 1, False)
 def test_the_kernel_reads_as_python_does(
     bodies: list[int], window_bytes: int, legacy: int, tail: bytes, cut: int, max_batches: int, check_crc: bool
 ) -> None:
