@@ -6,11 +6,10 @@ the two disagree nothing is archived. Ids and log start of the directories come 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import count
-from pathlib import Path
 
 from sidecar.broker.cluster_view import (
     EARLIEST,
@@ -30,7 +29,7 @@ from sidecar.broker.unseen_replicas import ADVICE, unseen_replicas
 from sidecar.clock import Clock
 from sidecar.errors import BrokerTrouble, BrokerUnavailable, SettingsError
 from sidecar.event_log import get_logger
-from sidecar.logformat.files import live_partitions
+from sidecar.logformat.files import topics_of
 from sidecar.logformat.names import CLUSTER_METADATA_TOPIC
 from sidecar.model import PartitionFiles, TopicPartition
 from sidecar.partition.facts import PartitionFacts
@@ -122,7 +121,8 @@ class LiveBrokerFacts:
         """
         self._files.refresh()
         try:
-            topics = _topics_in(self._files.log_dirs)
+            # No topic that anybody but the quorum knows.
+            topics = topics_of(self._files.log_dirs) - {CLUSTER_METADATA_TOPIC}
             self._look = self._ask(topics)
             self._configs.refresh(self._broker_id, topics)
         except SettingsError as error:
@@ -214,15 +214,6 @@ class LiveBrokerFacts:
 
     def close(self) -> None:
         self._connection.close()
-
-
-def _topics_in(log_dirs: Sequence[Path]) -> frozenset[str]:
-    """Topics that have a directory here. A disk that cannot be listed is reported by the scan."""
-    topics: set[str] = set()
-    for log_dir in log_dirs:
-        with suppress(OSError):
-            topics |= {found.topic for found in live_partitions(log_dir)}
-    return frozenset(topics - {CLUSTER_METADATA_TOPIC})  # no topic that anybody but the quorum knows
 
 
 def _facts_of(

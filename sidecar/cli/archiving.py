@@ -102,7 +102,7 @@ def backfill(
     flags |= {"broker.connection.bootstrap_servers": bootstrap_server or None, **spark_flags(master, engine)}
     settings = options.settings(flags, command_config, calm=True)
     from sidecar.cli.engines import RunEngines
-    from sidecar.discovery.scan import topics_of
+    from sidecar.logformat.files import topics_of
     from sidecar.runner.backfill import backfill as archive_once
 
     require_local_spark(settings)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -12,7 +11,6 @@ from typing import Protocol
 from sidecar.config.topic_filter import TopicFilter
 from sidecar.discovery.partition_directory import ListingCache, read_partition_directory
 from sidecar.errors import PartitionError
-from sidecar.logformat.files import live_partitions
 from sidecar.logformat.names import META_PROPERTIES, DirectoryState, parse_directory_name
 from sidecar.model import PartitionFiles, TopicPartition
 
@@ -85,15 +83,6 @@ def scan_log_dirs(
     if cache is not None:
         cache.keep_only(files.directory for files in partitions)
     return ScanResult(tuple(partitions), tuple(sorted(problems, key=lambda problem: problem.path)))
-
-
-def topics_of(log_dirs: Sequence[Path]) -> frozenset[str]:
-    """The topics of all live partitions in these log dirs; a log dir that cannot be listed has none."""
-    found: set[TopicPartition] = set()
-    for log_dir in log_dirs:
-        with suppress(OSError):
-            found |= live_partitions(log_dir)
-    return frozenset(each.topic for each in found)
 
 
 def distinct(log_dirs: Iterable[Path]) -> Iterator[Path]:

@@ -22,9 +22,9 @@ from sidecar.broker.topic_configs import ask_topics
 from sidecar.broker.unseen_replicas import ADVICE, unseen_replicas
 from sidecar.clock import Clock
 from sidecar.config import Settings
-from sidecar.discovery.scan import topics_of
 from sidecar.doctor.findings import Check, Outcome, fine, not_checked, problem, warning
 from sidecar.errors import BrokerUnavailable, SettingsError
+from sidecar.logformat.files import topics_of
 from sidecar.model import TopicPartition
 from sidecar.plurals import plural
 from sidecar.runner.configured_facts import unformatted_explained

@@ -18,9 +18,9 @@ from sidecar.compactor.topic_rule import (
     topic_rule,
 )
 from sidecar.config import CompactionPolicy, Settings
-from sidecar.discovery.scan import topics_of
 from sidecar.doctor.findings import Check, Outcome, fine, not_checked, warning
 from sidecar.doctor.machine import uses_spark
+from sidecar.logformat.files import topics_of
 from sidecar.plurals import plural
 from sidecar.runner.configured_facts import open_facts
 from sidecar.spark.java import java_home, require_user_name

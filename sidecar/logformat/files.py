@@ -5,8 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -64,6 +64,15 @@ def live_partitions(log_dir: Path) -> frozenset[TopicPartition]:
     with os.scandir(log_dir) as entries:
         found = [parse_directory_name(entry.name) for entry in entries]
     return frozenset(name.topic_partition for name in found if name and name.state is DirectoryState.LIVE)
+
+
+def topics_of(log_dirs: Iterable[Path]) -> frozenset[str]:
+    """The topics of all live partitions in these log dirs; a log dir that cannot be listed has none."""
+    found: set[TopicPartition] = set()
+    for log_dir in log_dirs:
+        with suppress(OSError):
+            found |= live_partitions(log_dir)
+    return frozenset(each.topic for each in found)
 
 
 class FileStamp(NamedTuple):

@@ -18,9 +18,9 @@ from sidecar.clock import Clock
 from sidecar.compactor.topic_counts import EFFECT
 from sidecar.compactor.topic_rule import TopicRules
 from sidecar.config import CompactionPolicy, CompactionWhen, Settings
-from sidecar.discovery.scan import topics_of
 from sidecar.errors import BrokerUnavailable, PartitionError, SettingsError
 from sidecar.event_log import get_logger
+from sidecar.logformat.files import topics_of
 from sidecar.model import ArchivedSegment, SegmentFiles, SnapshotOrigin, TopicPartition
 from sidecar.partition.plan import PartitionPlan
 from sidecar.partition.status import PartitionOutcome

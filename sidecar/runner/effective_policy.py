@@ -8,8 +8,8 @@ from sidecar.broker.topic_configs import NOT_KNOWN, POLICY_NAMES, resolve_policy
 from sidecar.clock import Clock
 from sidecar.compactor.topic_rule import topic_rule
 from sidecar.config import Settings
-from sidecar.discovery.scan import topics_of
 from sidecar.errors import SettingsError
+from sidecar.logformat.files import topics_of
 from sidecar.partition.wait_reason import render
 from sidecar.runner.assembly import policy_of
 from sidecar.runner.configured_facts import open_facts

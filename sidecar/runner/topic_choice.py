@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from sidecar.config import Settings
 from sidecar.config.topic_filter import NEVER
-from sidecar.discovery.scan import topics_of
 from sidecar.errors import BrokerUnavailable, SettingsError
+from sidecar.logformat.files import topics_of
 from sidecar.logformat.names import is_internal_topic
 from sidecar.ports import BrokerFacts
 
