@@ -31,7 +31,7 @@ from sidecar.reporting.health_reporter import ALL_CONDITIONS, Health, HealthRepo
 from sidecar.reporting.status_model import StatusModel
 from sidecar.runner.run_loop import RunLoop
 from sidecar.segment.reading import ReadSegment, read_segment
-from sidecar.threads import begun
+from sidecar.threads import begun, handling
 
 _log = get_logger(__name__)
 
@@ -209,13 +209,5 @@ def signals(flags: Flags) -> Iterator[None]:
     def on_hangup(_number: int, _frame: FrameType | None) -> None:
         flags.reload.set()
 
-    if threading.current_thread() is not threading.main_thread():
-        yield  # Embedded in a test: signals belong to the main thread.
-        return
-    before = {number: signal.signal(number, on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
-    before[signal.SIGHUP] = signal.signal(signal.SIGHUP, on_hangup)
-    try:
+    with handling({signal.SIGTERM: on_signal, signal.SIGINT: on_signal, signal.SIGHUP: on_hangup}):
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -1,13 +1,17 @@
-"""Threads that hold nothing up: neither who began them nor the end of the process."""
+"""Threads that hold nothing up, neither who began them nor the end of the process; and signals, which interrupt the main one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
-from threading import Thread
-from typing import TypeVar
+from contextlib import contextmanager
+from threading import Thread, current_thread, main_thread
+from types import FrameType
+from typing import Any, TypeAlias, TypeVar
 
 _Answer = TypeVar("_Answer")
+Handler: TypeAlias = Callable[[int, FrameType | None], Any]
 
 
 def begun(name: str, work: Callable[[], _Answer]) -> Future[_Answer]:
@@ -25,3 +29,18 @@ def begun(name: str, work: Callable[[], _Answer]) -> Future[_Answer]:
 
     Thread(target=run, name=name, daemon=True).start()
     return future
+
+
+@contextmanager
+def handling(handlers: Mapping[int, Handler]) -> Iterator[None]:
+    """Have these functions handle signals within the block. Changes nothing in another thread than the main one."""
+    if current_thread() is not main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            if handler is not None:  # One that is not Python's cannot be put back.
+                signal.signal(number, handler)

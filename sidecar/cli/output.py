@@ -13,10 +13,10 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import wraps
 from itertools import chain, islice
-from threading import current_thread, main_thread
 from typing import TYPE_CHECKING, Any, Self
 
 from sidecar.clock import SystemClock
+from sidecar.threads import handling
 
 if TYPE_CHECKING:
     from sidecar.reporting.progress import Progress
@@ -137,12 +137,8 @@ def ended_by_sigterm(command: Callable[..., int]) -> Callable[..., int]:
 
     @wraps(command)
     def ended(*arguments: Any, **named: Any) -> int:
-        before = signal.signal(signal.SIGTERM, _end) if current_thread() is main_thread() else None
-        try:
+        with handling({signal.SIGTERM: _end}):
             return command(*arguments, **named)
-        finally:
-            if before is not None:
-                signal.signal(signal.SIGTERM, before)
 
     return ended
 

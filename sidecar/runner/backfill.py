@@ -6,11 +6,11 @@ import re
 import shlex
 import signal
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from threading import Event, current_thread, main_thread
+from threading import Event
 from types import FrameType
 from typing import Any, Final
 
@@ -35,6 +35,7 @@ from sidecar.runner.checks import CycleReport
 from sidecar.runner.copy_tasks import Work
 from sidecar.runner.topic_choice import nothing_chosen, require_topic
 from sidecar.segment.reading import ReadSegment, read_segment
+from sidecar.threads import Handler, handling
 from sidecar.topic_policy import OnUnkeyed
 
 _log = get_logger(__name__)
@@ -158,12 +159,9 @@ def _drained_by_signals(stop: Event) -> Iterator[None]:
 
     Trap: their handlers run on the loop's thread. Raising there would leave an event half handled.
     """
-    if current_thread() is not main_thread():
-        yield
-        return
     received: list[int] = []
     # Where a signal ends the process without Python, or is ignored, it stays so.
-    before: dict[int, Callable[[int, FrameType | None], Any]] = {
+    before: dict[int, Handler] = {
         number: handler for number in (signal.SIGINT, signal.SIGTERM) if callable(handler := signal.getsignal(number))
     }
 
@@ -173,13 +171,8 @@ def _drained_by_signals(stop: Event) -> Iterator[None]:
         received.append(number)
         stop.set()
 
-    for number in before:
-        signal.signal(number, drain)
-    try:
+    with handling(dict.fromkeys(before, drain)):
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
     if received:
         signal.raise_signal(received[0])
 
