@@ -206,8 +206,5 @@ def signals(flags: Flags) -> Iterator[None]:
         flags.stop.set()
         flags.wake.set()
 
-    def on_hangup(_number: int, _frame: FrameType | None) -> None:
-        flags.reload.set()
-
-    with handling({signal.SIGTERM: on_signal, signal.SIGINT: on_signal, signal.SIGHUP: on_hangup}):
+    with handling({signal.SIGTERM: on_signal, signal.SIGINT: on_signal, signal.SIGHUP: lambda *_: flags.reload.set()}):
         yield

@@ -194,16 +194,14 @@ class CompactionWorker:
             self._failed(partition, result.error)
         else:
             self._list.compacted(partition)
-            figures = (result.bytes_before, result.bytes_after, result.records_before, result.records_after)
-            self.metrics.compaction.compacted(*figures)
-            _log.info(
-                "partition_compacted",
-                partition=str(partition),
-                bytes_before=result.bytes_before,
-                bytes_after=result.bytes_after,
-                records_before=result.records_before,
-                records_after=result.records_after,
-            )
+            figures = {
+                "bytes_before": result.bytes_before,
+                "bytes_after": result.bytes_after,
+                "records_before": result.records_before,
+                "records_after": result.records_after,
+            }
+            self.metrics.compaction.compacted(**figures)
+            _log.info("partition_compacted", partition=str(partition), **figures)
             self.invalid.note(partition, result.unkeyed, result.new_malformed_versions, OF_ARCHIVE)
 
     def _failed(self, partition: TopicPartition, error: SidecarError) -> None:

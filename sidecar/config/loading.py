@@ -22,26 +22,22 @@ _FILE = "_file"
 _SHORTEST_SECRET_ENTRY = 8
 """Shorter values, such as `true` and `60s`, are no secrets; to blot them out would spoil other text."""
 _EXPECTED = {
-    "string_type": "expected text",
-    "string_sub_type": "expected text",
+    **dict.fromkeys(("string_type", "string_sub_type"), "expected text"),
     "path_type": "expected a path",
-    "int_type": "expected a whole number",
-    "int_parsing": "expected a whole number",
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "expected a whole number"),
     "int_parsing_size": "expected a whole number with fewer digits",
-    "int_from_float": "expected a whole number",
-    "float_type": "expected a number",
-    "float_parsing": "expected a number",
+    **dict.fromkeys(("float_type", "float_parsing"), "expected a number"),
     "finite_number": "expected a finite number",
-    "bool_type": "expected true or false",
-    "bool_parsing": "expected true or false",
+    **dict.fromkeys(("bool_type", "bool_parsing"), "expected true or false"),
     "greater_than": "expected more than {gt}",
     "greater_than_equal": "expected {ge} or more",
     "less_than": "expected less than {lt}",
     "less_than_equal": "expected {le} or less",
     "enum": "expected {expected}",
-    "model_type": "expected a section: write its settings on lines of their own, indented",
-    "model_attributes_type": "expected a section: write its settings on lines of their own, indented",
-    "dict_type": "expected a section: write its settings on lines of their own, indented",
+    **dict.fromkeys(
+        ("model_type", "model_attributes_type", "dict_type"),
+        "expected a section: write its settings on lines of their own, indented",
+    ),
 }
 _LISTS = {"tuple_type", "list_type"}
 

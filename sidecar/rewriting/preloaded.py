@@ -18,8 +18,6 @@ from sidecar.rewriting.job import CompactionJob, Cutter, LogFile
 from sidecar.rewriting.local_stages import LocalStages
 from sidecar.rewriting.run import required, rewritten, scanned
 
-__all__ = ["warm_up"]
-
 
 def _sample() -> tuple[bytes, CompletedTransaction]:
     """A batch of each kind that has kernels of its own; and the aborted transaction, whose marker is the last one."""

@@ -212,7 +212,6 @@ class HealReport:
 
     def as_json(self) -> dict[str, Any]:
         """One object, for `--json`. Partitions in which all is well are only counted."""
-        rows = [_row(healing) for healing in self.worth_showing]
         counts = {
             "partitions": len(self.healings),
             "created": sum(len(healing.created) for healing in self.healings),
@@ -221,15 +220,17 @@ class HealReport:
             "not_compared": sum(len(healing.not_compared) for healing in self.healings),
             "replaced": sum(len(healing.replaced) for healing in self.healings),
         }
-        found = {
+        return {
             "kind": "snapshots_heal",
             "version": 1,
             "dry_run": self.dry_run,
             "replay": self.replay,
             "counts": counts,
+            "partitions": [_row(healing) for healing in self.worth_showing],
+            "problems": list(self.problems),
+            "warnings": list(self.warnings),
+            "exit_code": self.exit_code,
         }
-        said = {"problems": list(self.problems), "warnings": list(self.warnings)}
-        return {**found, "partitions": rows, **said, "exit_code": self.exit_code}
 
 
 def _row(healing: Healing) -> dict[str, Any]:

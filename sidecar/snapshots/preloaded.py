@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from producer_state.digest import DigestBuilder
 from sidecar.logformat.batches import scan_bytes
 from sidecar.logformat.bodies.building import build_batch
@@ -15,7 +13,7 @@ def warm_up() -> None:
     builder = DigestBuilder(0)
     for columns in scan_bytes(batch, base_offset=0):
         builder.add(columns.facts())
-    builder.finish(int(np.int64(1)))
+    builder.finish(1)
 
 
 warm_up()

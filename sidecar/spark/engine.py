@@ -20,8 +20,6 @@ from sidecar.spark.embedded import EmbeddedSpark
 from sidecar.spark.failures import SparkFailed, failures
 from sidecar.spark.sealing import sealed
 
-__all__ = ["SparkEngine", "SparkFailed", "SparkStages"]
-
 _STRETCH_TASKS: Final = 64
 """Answers are fetched a stretch at a time: the driver never holds more than one and the next. Each costs a small job."""
 

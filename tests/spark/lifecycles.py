@@ -13,7 +13,8 @@ import psutil
 
 from sidecar.config import SparkSettings
 from sidecar.spark.embedded import EmbeddedSpark
-from sidecar.spark.engine import SparkEngine, SparkFailed
+from sidecar.spark.engine import SparkEngine
+from sidecar.spark.failures import SparkFailed
 from tests.spark.slow_tasks import Gate, Gated, doubled, greedy, killed
 
 MIB = 1 << 20

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from sidecar.io_share import be_one_of
-from sidecar.spark.engine import SparkEngine, SparkFailed
+from sidecar.spark.engine import SparkEngine
+from sidecar.spark.failures import SparkFailed
 
 
 @pytest.fixture(autouse=True)

@@ -88,7 +88,7 @@ from sidecar.compaction.rules import CompactionRules
 from sidecar.config import SparkSettings
 from sidecar.rewriting import run
 from sidecar.spark.embedded import EmbeddedSpark
-from sidecar.spark.engine import SparkFailed
+from sidecar.spark.failures import SparkFailed
 from sidecar.spark.engine import SparkStages
 from tests.compaction.directories import compacted
 from tests.golden import golden

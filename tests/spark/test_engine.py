@@ -21,7 +21,8 @@ from sidecar.snapshots.local_engine import PRELOADED, LocalEngine
 from sidecar.snapshots.rebuild import rebuild
 from sidecar.snapshots.targets import find_targets
 from sidecar.spark.embedded import EmbeddedSpark
-from sidecar.spark.engine import SparkEngine, SparkFailed, SparkStages
+from sidecar.spark.engine import SparkEngine, SparkStages
+from sidecar.spark.failures import SparkFailed
 from tests.golden import VERSIONS, golden
 from tests.snapshots.log_dirs import tree
 
