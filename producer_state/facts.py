@@ -69,7 +69,6 @@ _WIDE, _WORD, _HALF, _BYTE = Block.of(np.int64), Block.of(np.int32), Block.of(np
 FACTS = (_WIDE, _WIDE, _WIDE, _HALF, _WORD, _WIDE, _HALF, _WORD, _BYTE, _WORD, _WIDE)
 """`BatchFacts.columns` as parameters of a kernel."""
 
-
 _WHAT = {
     # A broker refuses to load such a log. Source: ProducerAppendInfo.appendDataBatch.
     INVALID_TXN_STATE: "a batch outside of transactions while the producer's transaction is open (expected its commit or abort "

@@ -29,7 +29,6 @@ _DOUBLINGS_MAX = 30
 LASTED_S = 600.0
 """A start that lasted so long succeeded: after it, the waits begin again with the shortest. As the kubelet does."""
 
-
 Attempt: TypeAlias = Callable[[Flags, str], int]
 """Loads the settings, starts, and runs to the end. Raises SidecarError, RestartDue.
 

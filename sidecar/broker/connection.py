@@ -22,7 +22,6 @@ from sidecar.logformat.files import FileStamp, stamp_of
 CLIENT_ID = f"tiered-sidecar-{__version__}"
 METADATA_MAX_AGE_MS = 60_000
 
-
 ANSWER_BYTES_MAX = 100_000_000
 """kafka-python's own limit of 1,000,000 is passed by the topics of a large broker."""
 IN_FLIGHT_MAX = 1024

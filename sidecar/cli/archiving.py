@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from sidecar.daemon import Flags
     from sidecar.runner.backfill import BackfillReport
 
-
 LogDirs = Annotated[
     list[Path] | None,
     typer.Option("--log-dir", metavar="DIRECTORY", help="A log directory of the broker. May be given several times."),

@@ -25,10 +25,8 @@ if TYPE_CHECKING:
     from sidecar.segment.reading import ReadSegment
     from sidecar.spark.embedded import EmbeddedSpark
 
-
 MEMORY_BYTES_MAX: Final = 16 * 1024 * 1024 * 1024
 """More is compacted on Spark: what one process keeps of the exchange between the steps grows with the square of the work."""
-
 
 THREAD_BYTES: Final = 192 * 1024 * 1024
 """What a thread of a compaction adds to the memory of a command. Measured: benchmarks/compaction.md."""

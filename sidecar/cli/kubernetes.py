@@ -20,7 +20,6 @@ from sidecar.errors import SettingsError
 if TYPE_CHECKING:
     from sidecar.config import LoadedSettings, Settings
 
-
 RECIPES_FILE: Final = Path(__file__).parent / "recipes.json"
 """By host and variant: rendered from the Helm chart, which has the one definition of the container. A test compares."""
 _NAME_CHARACTERS_MAX: Final = 50

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from sidecar.config.model import LogLevel
     from sidecar.ports import ObjectStore
 
-
 PANEL = "Options of every command"
 CONFIG_VARIABLE = "TIERED_SIDECAR_CONFIG"
 EXIT_BROKEN_PIPE = 141

@@ -21,7 +21,6 @@ from sidecar.threads import handling
 if TYPE_CHECKING:
     from sidecar.reporting.progress import Progress
 
-
 WIDTH_SAMPLE_ROWS = 200
 """Columns of a listing are as wide as these first rows need, so that a listing of any length needs little memory."""
 

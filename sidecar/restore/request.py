@@ -50,7 +50,6 @@ def ask_cluster(connection: BrokerConnection, topic: str) -> TargetCluster:
 NO_TOPIC_ID_WANTED = "none"
 """A broker before 2.8: its directories have no `partition.metadata`."""
 
-
 OPEN_END = 2**63 - 1
 """The end of a range that was given none."""
 

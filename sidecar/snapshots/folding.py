@@ -29,7 +29,6 @@ GROUP_BYTES: Final = 16 * 1024 * 1024
 GROUP_TASKS: Final = 64
 """Small segments go to a worker many at a time: up to this much, and this many."""
 
-
 Owner = TypeVar("Owner")
 
 

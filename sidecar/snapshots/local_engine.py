@@ -23,7 +23,6 @@ _AHEAD: Final = 4
 PRELOADED: Final = "sidecar.snapshots.preloaded"
 """The module that worker processes import before they are forked."""
 
-
 ALONE_S: Final = 1.0
 """Starting a pool takes about as long."""
 _WORKER_BYTES: Final = 32 * MIB

@@ -25,7 +25,6 @@ _WINDOW_BYTES: Final = 2 * 1024 * 1024
 _CHUNK_BATCHES: Final = 16_384
 """So that the bytes are still in the processor's cache when they are used: larger ones are a tenth slower."""
 
-
 FETCH_AGAIN: Final = "stop the broker and move the partition's directory away: the broker fetches it when it starts"
 
 

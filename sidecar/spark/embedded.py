@@ -33,7 +33,6 @@ from sidecar.store_settings import StoreSettings
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-
 _STOP_TIMEOUT_S: Final = 20.0
 _TRAINING_STOP_TIMEOUT_S: Final = 600.0
 """The JVM writes its class archive when it ends: ten seconds of work, and a machine that builds an image may be busy."""

@@ -26,7 +26,6 @@ _STRETCH_TASKS: Final = 64
 _TASKS_PER_CORE: Final = 8
 """Spark tasks per core: more cost some 10 ms each, fewer balance badly."""
 
-
 _GROUP: Final = "spark.jobGroup.id"
 """The local property behind setJobGroup, which cannot put back what was there before."""
 _POOL: Final = "spark.scheduler.pool"

@@ -57,7 +57,6 @@ _CAUSES: Final = (
     ),
 )
 
-
 _DYING_S: Final = 2.0
 
 

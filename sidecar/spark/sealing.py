@@ -22,7 +22,6 @@ from sidecar.store_settings import S3Settings
 _KEYS: Final = ("access_key_id", "secret_access_key", "session_token")
 _VARIABLES: Final = {name: variable_of(f"store.s3.{name}") for key in _KEYS for name in (key, f"{key}_file")}
 
-
 T = TypeVar("T")
 
 

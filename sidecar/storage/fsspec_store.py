@@ -44,7 +44,6 @@ _BEYOND_BUFFERS_BYTES = 8 * MIB
 _MEMORY_LOCK = threading.Lock()
 """fsspec's memory file system tests and sets in two steps; within one process this makes them one."""
 
-
 _UNFIT = {
     "http": "can only be read",
     "https": "can only be read",

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from sidecar.ports import ObjectStore
     from sidecar.rewriting.work_files import WorkFile
 
-
 _TOGETHER = 256
 """So many partitions in one run: what is committed stays, whatever becomes of the next ones."""
 

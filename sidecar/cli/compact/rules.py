@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from sidecar.ports import ObjectStore
     from sidecar.topic_policy import TopicPolicy
 
-
 _log = get_logger(__name__)
 _SHOWN_MAX: Final = 5
 """So many objections at most in one error."""

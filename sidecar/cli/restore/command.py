@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from sidecar.config import Settings
     from sidecar.restore.restore import RestoreReport
 
-
 _RANGE = re.compile(r"([0-9]{0,18}):([0-9]{0,18})", re.ASCII)
 _TIMESTAMP_DIGITS_MAX = 14
 """To the year 5138."""

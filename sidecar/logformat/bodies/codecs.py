@@ -158,7 +158,6 @@ _decoders: dict[Codec, Callable[[bytes, int, int], bytes]] = {
     Codec.ZSTD: _zstd,
 }
 
-
 _LZ4_MAGIC: Final = bytes.fromhex("04224d18")
 _LZ4_CONTENT_SIZE: Final = 0x08
 _ZSTD_MAGIC: Final = 0xFD2FB528

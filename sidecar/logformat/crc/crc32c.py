@@ -22,7 +22,6 @@ from sidecar.logformat.loads import Word, address_of, load_le_u64, load_u8
 LONG_LANE_BYTES = 8192
 SHORT_LANE_BYTES = 256
 
-
 _LONG_SHIFT = zeros_operator(LONG_LANE_BYTES)
 _SHORT_SHIFT = zeros_operator(SHORT_LANE_BYTES)
 _CASTAGNOLI_TABLE = slicing_table(CASTAGNOLI)
@@ -233,7 +232,6 @@ def _fastest() -> Any:
 
 crc32c = _fastest()
 """CRC-32C of the bytes at addresses `[begin, end)`, continuing from `crc` (0 at first), in the fastest form the target has."""
-
 
 _ZEROS = np.array([zeros_operator(1 << bit) for bit in range(31)])
 """What as many zero bytes do to a CRC-32C as each bit of a batch's size is worth, (31, 4, 256)."""

@@ -28,7 +28,6 @@ ENTRY = np.dtype(
     ]
 )
 
-
 _COLUMNS = ("producer_id", "first_offset", "last_offset", "last_stable_offset")
 
 
