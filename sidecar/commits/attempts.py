@@ -4,24 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from functools import cache
 from typing import Protocol
 
 from sidecar.archive.actions import Add
 from sidecar.archive.commit import Commit
-from sidecar.archive.keys import below
+from sidecar.archive.keys import below, fresh_id
 from sidecar.archive.state import PartitionState
 from sidecar.clock import HasClock
 from sidecar.commits.checked_upload import require_same, send_bytes, send_checked
 from sidecar.commits.commit_window import AgeCheck
 from sidecar.commits.stored_commits import StoredCommits
-from sidecar.errors import FROM_STORE, SidecarError
+from sidecar.errors import FROM_STORE, ObjectMissing, SidecarError
 from sidecar.host.journal import Attempt, HasJournal
 from sidecar.model import ArchivedSegment, ObjectKey, SegmentFiles
 from sidecar.partition.domain_events import SegmentUploaded, SegmentUploadFailed, SegmentUploadStarted, committed_events
 from sidecar.ports import HasEmit, HasStore
 from sidecar.randomness import HasRandomness
-from sidecar.segment.bundle import PreparedSegment
+from sidecar.segment.bundle import PreparedSegment, fresh_attempt
 from sidecar.storage.leftovers import list_uploads
 
 
@@ -57,6 +58,23 @@ def _upload(tools: AttemptPorts, prepared: PreparedSegment) -> ArchivedSegment:
     key = below(attempt.root, attempt.indexes_key)
     send_bytes(tools.store, key, prepared.indexes)
     return prepared.archived()
+
+
+def resumed_or_fresh(tools: AttemptPorts, prepared: PreparedSegment) -> PreparedSegment:
+    """The segment under a fresh attempt where the resumed one has sent another `.indexes`, and ends here.
+
+    Retention and DeleteRecords move the first leader epoch to the new log start, and another release may choose another
+    snapshot. Source: LeaderEpochFileCache.truncateFromStart. Raises StoreError.
+    """
+    attempt = prepared.attempt
+    if attempt.log_crc32c is None:
+        return prepared
+    with suppress(ObjectMissing):
+        if tools.store.read(below(attempt.root, attempt.indexes_key)) != prepared.indexes:
+            discard_quietly(tools, attempt)
+            segment_id, now_ms = fresh_id(tools.randomness), tools.clock.now_ms()
+            return replace(prepared, attempt=fresh_attempt(attempt.root, prepared.segment, segment_id, now_ms))
+    return prepared
 
 
 def resumable(attempt: Attempt, ages: AgeCheck) -> bool:

@@ -14,7 +14,7 @@ from producer_state.compare import Conformance
 from sidecar.archive.actions import Action, Add, AdoptTopicId
 from sidecar.archive.keys import fresh_id
 from sidecar.archive.state import PartitionState
-from sidecar.commits.attempts import discard_quietly, settle_attempts, upload_segment
+from sidecar.commits.attempts import discard_quietly, resumed_or_fresh, settle_attempts, upload_segment
 from sidecar.commits.commit_log import CommitConflict, CommitLog
 from sidecar.commits.commit_window import CommitWindow
 from sidecar.commits.continuity import note_source, require_seam
@@ -358,7 +358,7 @@ class CopyExecutor:
             )
         with ExitStack() as unless_known:
             unless_known.callback(prepared.close)
-            piece = _Piece(prepared, after)
+            piece = _Piece(resumed_or_fresh(tools, prepared), after)
             if prepared.reading.looks_cleaned:
                 self._tell_lost_deletes(segment)
             if not plan.facts.transactions_decided:

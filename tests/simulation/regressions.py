@@ -8,6 +8,7 @@ from tests.histories.faults import Fault
 from tests.simulation.cluster import LogShape
 from tests.simulation.schedule import (
     Append,
+    Away,
     ChangeStrategy,
     Clean,
     Collect,
@@ -600,5 +601,68 @@ REGRESSIONS: Final[dict[str, Schedule]] = {
         partitions=2,
         retry_wait_s=5.0,
         records_lost=False,
+    ),
+    "records are deleted before a replica leads that is not cleaned": Schedule(
+        seed=12215118,
+        steps=(
+            Append(seed=2781530817),
+            Append(seed=3249692267, batches=3),
+            Clean(broker=0, first=6, count=2),
+            Round(),
+            DeleteRecords(share=0.6),
+            Append(seed=1637246833),
+            NewLeader(),
+        ),
+        shape=LogShape(is_cleaned=True),
+        retry_wait_s=60.0,
+    ),
+    "records of the new leader's epoch are deleted above the archive of a cleaned replica": Schedule(
+        seed=1,
+        steps=(
+            Append(seed=1933740128, batches=9),
+            Clean(broker=0, first=0, count=9),
+            Round(),
+            NewLeader(),
+            Append(seed=5, batches=6),
+            DeleteRecords(share=0.8),
+        ),
+        shape=LogShape(roll_batches=(3, 2), transactions=False, idempotent=False, is_cleaned=True),
+    ),
+    # Of the product: each upload of an interrupted task cost the next tasks one failure, where its `.indexes` had other leader
+    # epochs since (ObjectExists).
+    "records are deleted after uploads that no commit names": Schedule(
+        seed=12198158,
+        steps=(
+            Append(seed=1024561435, batches=2),
+            Append(seed=3330321849, batches=4),
+            Append(seed=273598657, batches=9),
+            Round(),
+            Compact(),
+            Round(lies=2),
+            DeleteRecords(share=1.0),
+            Round(),
+        ),
+        shape=LogShape(roll_batches=(1, 2)),
+        compacts=True,
+        task_s=0.0,
+    ),
+    "retention takes segments after uploads that no commit names": Schedule(
+        seed=12216686,
+        steps=(
+            Append(seed=205389716),
+            Append(seed=49112672, batches=3),
+            Round(is_late=True),
+            Compact(),
+            Round(),
+            Append(seed=670563171, batches=5),
+            NewLeader(fetches=False),
+            Append(seed=4244195885, batches=4),
+            Round(is_late=True),
+            Compact(),
+            Round(meanwhile=Meanwhile(call=17, steps=(Away(broker=1),))),
+            Retention(broker=1),
+        ),
+        shape=LogShape(roll_batches=(3, 1)),
+        compacts=True,
     ),
 }
