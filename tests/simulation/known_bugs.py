@@ -214,7 +214,7 @@ KNOWN_BUGS: Final[dict[str, Bug]] = {
         519,
     ),
     # The journal forgot under which number a commit was sent that may still arrive.
-    "number-forgotten": Bug("live-object-missing", ((MemoryJournal, "committing", _nothing),), 2_000, 1148),
+    "number-forgotten": Bug("live-object-missing", ((MemoryJournal, "committing", _nothing),), 4_000, 3346),
     # An upload was resumed and committed though a DELETE of its objects was on its way.
     "resumed-after-a-delete": Bug("live-object-missing", ((MemoryJournal, "discarding", _nothing),), 100, 35),
     # A resume deleted the `.indexes` of the interrupted upload, and sent them under the same key.
