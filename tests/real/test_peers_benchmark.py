@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from benchmarks import memory
 from benchmarks.measuring import Run
 from benchmarks.peers.__main__ import measure
 from benchmarks.peers.bench import OURS, Bench, Promise, Road, Traffic
@@ -99,3 +101,13 @@ def test_contestants_alternate_and_one_that_fails_is_listed_with_its_error(tmp_p
         ("not built", 0, "no compiler"),
         ("other", 2, None),
     ]
+
+
+@pytest.mark.timeout(60)
+def test_the_wait_for_a_process_ends_with_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "EVERY_S", 3600.0)  # a wait of this length is a failure
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as child:
+        assert child.stdin is not None
+        child.stdin.close()
+        found = iter((False,))
+        assert memory.peak_pss_mb(child.pid, lambda: next(found, True)) >= 0
