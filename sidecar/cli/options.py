@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
 PANEL = "Options of every command"
 CONFIG_VARIABLE = "TIERED_SIDECAR_CONFIG"
-EXIT_BROKEN_PIPE = 141
-"""128 plus SIGPIPE: what a shell shows for a program that the signal has ended."""
 NO_ARCHIVE = "memory://none"
 """`store.url` for commands that need no archive, which the settings demand."""
 
@@ -209,7 +207,6 @@ def exit_codes(kind: str) -> Iterator[None]:
     """
     try:
         yield
-        sys.stdout.flush()
     except SidecarError as error:
         from sidecar.cli.output import print_answer
         from sidecar.logs import redacted
@@ -220,10 +217,6 @@ def exit_codes(kind: str) -> Iterator[None]:
         for line in redacted(advised(error)).splitlines():
             sys.stderr.write(f"error: {line}\n")
         raise typer.Exit(error.exit_code) from error
-    except BrokenPipeError as error:
-        # Whoever read us has gone. Python would flush stdout once more on its way out, and complain.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise typer.Exit(EXIT_BROKEN_PIPE) from error
 
 
 def _path_parser(*, readable: bool) -> Callable[[str], Path]:

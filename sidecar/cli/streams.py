@@ -6,17 +6,21 @@ import io
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from sidecar.errors import SidecarError
 
 
-class LossyFile(io.FileIO):
-    """Takes everything and keeps the first failure. An ended reader of a pipe is an error still, if `raises_pipe`."""
+EXIT_BROKEN_PIPE: Final = 141
+"""128 plus SIGPIPE: what a shell shows for a program that the signal has ended."""
 
-    def __init__(self, number: int, *, raises_pipe: bool) -> None:
+
+class LossyFile(io.FileIO):
+    """Takes everything and keeps the first failure. If `ends_with_pipe`, the end of a pipe's reader ends the process."""
+
+    def __init__(self, number: int, *, ends_with_pipe: bool) -> None:
         super().__init__(number, "w", closefd=False)
-        self._raises_pipe = raises_pipe
+        self._ends_with_pipe = ends_with_pipe
         self.failure: OSError | None = None
 
     def write(self, content: Any, /) -> int:
@@ -24,8 +28,10 @@ class LossyFile(io.FileIO):
         try:
             return super().write(content)
         except OSError as error:
-            if self._raises_pipe and isinstance(error, BrokenPipeError):
-                raise
+            if self._ends_with_pipe and isinstance(error, BrokenPipeError):
+                # Libraries end with 1 after this error. Python flushes stdout once more at its end, and would complain.
+                os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
+                raise SystemExit(EXIT_BROKEN_PIPE) from error
             self.failure = self.failure or error
             return memoryview(content).nbytes
 
@@ -36,8 +42,10 @@ class Streams:
     def __init__(self) -> None:
         usual: tuple[Any, Any] = sys.stdout, sys.stderr
         # `sys` has None for a stream that the caller closed.
-        self._output = LossyFile(1, raises_pipe=True) if usual[0] is not None else None
-        log = LossyFile(2, raises_pipe=False) if usual[1] is not None else None  # archiving matters more than the log
+        self._output = LossyFile(1, ends_with_pipe=True) if usual[0] is not None else None
+        log = (
+            LossyFile(2, ends_with_pipe=False) if usual[1] is not None else None
+        )  # archiving matters more than the log
         sys.stdout, sys.stderr = _text(self._output, usual[0]), _text(log, usual[1])
 
     def finish(self, end: SystemExit) -> SystemExit:

@@ -159,11 +159,12 @@ def test_a_full_disk_behind_stdout_is_one_plain_line(arguments: list[str], code:
     assert done.returncode == code
 
 
-def test_a_small_answer_to_a_reader_that_has_gone_is_no_error() -> None:
+@pytest.mark.parametrize("arguments", [["version"], ["--help"], ["status", "--help"], []])
+def test_a_small_answer_to_a_reader_that_has_gone_is_no_error(arguments: list[str]) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     done = subprocess.run(
-        command("version"), stdout=writer, stderr=subprocess.PIPE, env=environment(), cwd=ROOT, check=False
+        command(*arguments), stdout=writer, stderr=subprocess.PIPE, env=environment(), cwd=ROOT, check=False
     )
     os.close(writer)
     assert (done.returncode, done.stderr) == (141, b"")
