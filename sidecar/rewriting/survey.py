@@ -20,7 +20,14 @@ from sidecar.logformat.batches import HEADERS_WINDOW_BYTES, BatchColumns, ScanEn
 from sidecar.logformat.files import read_regular
 from sidecar.logformat.indexes.rebuild import IndexBuilder
 from sidecar.logformat.leader_epochs import LeaderEpochs, epochs_of
-from sidecar.logformat.names import CLEANER_CHECKPOINT, Suffix, file_name
+from sidecar.logformat.names import (
+    CLEAN_SHUTDOWN,
+    CLEANER_CHECKPOINT,
+    MAX_OFFSET,
+    RECOVERY_POINT_CHECKPOINT,
+    Suffix,
+    file_name,
+)
 from sidecar.model import PartitionFiles
 from sidecar.rewriting.job import Cutter, LogFile, Piece
 from sidecar.rewriting.work_files import write_file
@@ -104,6 +111,16 @@ def _logs(files: PartitionFiles) -> list[LogFile]:
     return logs
 
 
+def _flushed_offset(files: PartitionFiles) -> int:
+    """Below it a torn batch is damage. Read before the logs, to which a running broker appends.
+
+    After a clean shutdown a broker truncates nothing at its start. Source: LogLoader.recoverLog.
+    """
+    if (files.log_dir / CLEAN_SHUTDOWN).exists():
+        return MAX_OFFSET
+    return checkpointed(files.log_dir / RECOVERY_POINT_CHECKPOINT).get(files.topic_partition, 0)
+
+
 @dataclass(slots=True)
 class _Surveying:
     files: PartitionFiles
@@ -118,10 +135,12 @@ class _Surveying:
     epochs: list[tuple[int, int]] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
     was_cleaned: bool = False
+    flushed_offset: int = 0
 
     def run(self, logs: Sequence[LogFile]) -> Survey:
         self.log_start_offset = logs[0].base_offset
         self.was_cleaned = self.files.topic_partition in checkpointed(self.files.log_dir / CLEANER_CHECKPOINT)
+        self.flushed_offset = _flushed_offset(self.files)
         known = state_at_log_start(self.files, self.log_start_offset)
         self.table, self.exact = known.table, known.exact
         segments = tuple(self._segment(*scan) for scan in _read_ahead(logs))
@@ -148,12 +167,9 @@ class _Surveying:
             self.log_time_ms = max(self.log_time_ms, int(columns.max_timestamp_ms.max()))
             cutter.add(columns)
         end_offset = expected if log.growing else log.end_offset
-        size_bytes = log.size_bytes
-        if log.growing and scanner.end in (ScanEnd.PARTIAL_TAIL, ScanEnd.ZERO_TAIL):
+        is_torn = log.growing and scanner.end in (ScanEnd.PARTIAL_TAIL, ScanEnd.ZERO_TAIL)
+        if is_torn and expected >= self.flushed_offset:
             self.remarks.append(f"{scanner.problem}; left out")
-            size_bytes = scanner.valid_bytes
-        elif log.growing and scanner.end is ScanEnd.EXACT:
-            size_bytes = scanner.valid_bytes
         else:
             scanner.require_exact()
         if expected > end_offset:
@@ -167,7 +183,7 @@ class _Surveying:
             )
         self.epochs += [(entry.epoch, entry.start_offset) for entry in builder.finish().leader_epochs.entries]
         self._settle_state(end_offset)
-        found = LogFile(log.path, log.base_offset, end_offset, size_bytes, log.mtime_ns, log.growing)
+        found = LogFile(log.path, log.base_offset, end_offset, scanner.valid_bytes, log.mtime_ns, log.growing)
         return SegmentPieces(found, cutter.finish())
 
     def _follow(self, log: LogFile, columns: BatchColumns) -> None:

@@ -187,6 +187,25 @@ def test_the_torn_tail_of_the_active_segment_is_left_out_with_a_note(tmp_path: P
     assert "is cut" in compaction.survey.remarks[0]
 
 
+@pytest.mark.parametrize("tail", [one(2, b"b")[:-5], bytes(512)], ids=["cut", "zeros"])
+@pytest.mark.parametrize("recovery_point", [None, 2, 3])
+def test_a_torn_tail_that_the_broker_had_flushed_is_damage(
+    recovery_point: int | None, tail: bytes, tmp_path: Path
+) -> None:
+    """None: the broker shut down cleanly, so that its next start does not recover the log."""
+    source = directory_of(tmp_path, [[one(0, b"a")], [one(1, b"a"), tail]])
+    if recovery_point is None:
+        (tmp_path / ".kafka_cleanshutdown").touch()
+    else:
+        (tmp_path / "recovery-point-offset-checkpoint").write_text(f"0\n1\ntopic 0 {recovery_point}\n")
+    outcome = in_this_process("compact", source, "--out", tmp_path / "out")
+    if recovery_point == 2:
+        assert (outcome.code, (tmp_path / "out").is_dir()) == (0, True)
+    else:
+        assert (outcome.code, (tmp_path / "out").exists()) == (3, False)
+        assert f"{source / f'{1:020d}.log'}, at byte {len(one(1, b'a'))}" in outcome.err
+
+
 @pytest.mark.parametrize("is_gone", [False, True])
 def test_missing_offsets_are_reported_unless_the_log_is_known_to_be_cleaned(is_gone: bool, tmp_path: Path) -> None:
     source = directory_of(tmp_path, [[one(0, b"a")], [one(1, b"a")], [one(2, b"c")], [one(3, b"active")]])
