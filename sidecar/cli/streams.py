@@ -10,7 +10,6 @@ from typing import Any, Final
 
 from sidecar.errors import SidecarError
 
-
 EXIT_BROKEN_PIPE: Final = 141
 """128 plus SIGPIPE: what a shell shows for a program that the signal has ended."""
 
