@@ -48,7 +48,7 @@ def test_topics_are_compacted_verified_and_cleared_up(url: str) -> None:
         assert before["bytes_after"] == pytest.approx(after["bytes_after"], abs=64)
         for segment, made in zip(before["segments"], after["segments"], strict=True):
             assert segment.pop("size_bytes") == pytest.approx(made.pop("size_bytes"), abs=64)
-        of_the_run = {"now_ms": 0, "commit": None, "bytes_after": 0}
+        of_the_run = {"now_ms": 0, "commit": None, "would_commit": None, "bytes_after": 0}
         assert {**before, **of_the_run} == {**after, **of_the_run}
     assert in_this_process("verify", "--archive", url, "--deep").code == 0
     waiting = cleared("--archive", url)
@@ -141,6 +141,20 @@ def test_contradictions_are_refused(arguments: tuple[str, ...], named: str) -> N
 
 def rows_by_partition(url: str) -> dict[int, dict[str, Any]]:
     return {row["partition"]: row for row in in_this_process("status", "--archive", url, "--json").lines()}
+
+
+def test_a_dry_run_says_whether_there_would_be_a_commit(url: str) -> None:
+    """The second compaction would remove no record, and would end the undo of the first one."""
+    place = ("compact", "--archive", url, "--topic", "orders", "--quiet")
+    for is_needed in (True, False):
+        dry = in_this_process(*place, "--dry-run", "--json").lines()
+        shown = in_this_process(*place, "--dry-run").out
+        done = in_this_process(*place, "--json").lines()
+        assert {row["would_commit"] for row in dry} == {row["commit"] is not None for row in done} == {is_needed}
+        assert ("would be" in shown) == is_needed
+        changing = ("now_ms", "commit", "would_commit", *(("bytes_after", "segments") if is_needed else ()))
+        for before, after in zip(dry, done, strict=True):
+            assert {**before, **dict.fromkeys(changing)} == {**after, **dict.fromkeys(changing)}
 
 
 def test_a_compaction_is_undone_partition_by_partition(url: str) -> None:

@@ -157,7 +157,7 @@ def _show(
                 result.records_after,
                 result.unkeyed,
                 result.left_alone,
-                "would be" if dry_run else result.commit_number,
+                "would be" if result.would_commit else result.commit_number,
             )
         )
     if options.json:
@@ -201,7 +201,7 @@ def _text_of(error: SidecarError) -> str:
 
 
 def as_json(lineage: Lineage, result: PartitionCompaction) -> dict[str, Any]:
-    """Names are stable. `commit` is null where nothing was committed."""
+    """Names are stable. `commit` is null where nothing was committed; `would_commit` is for a dry run."""
     rules = result.request.rules
     return {
         "cluster_id": lineage.cluster_id,
@@ -216,6 +216,7 @@ def as_json(lineage: Lineage, result: PartitionCompaction) -> dict[str, Any]:
         "segments_left_alone": result.left_alone,
         "segments": [output.to_json() for output in result.outputs],
         "commit": result.commit_number,
+        "would_commit": result.would_commit,
         "problem": None if result.error is None else _text_of(result.error),
     }
 

@@ -126,7 +126,10 @@ class ArchiveCompactor:
                         self._commit_all([running[job] for job in step if last_step[job] == number], done)
         if dry_run:
             for found in unsettled(running):
-                found.succeed(None)
+                would_commit = found.needs_commit(found.planned.state)
+                if not would_commit:
+                    found.leave_sources()
+                found.succeed(None, would_commit=would_commit)
 
     def _require_going_on(self) -> None:
         if self.is_cut_off():

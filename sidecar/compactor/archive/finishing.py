@@ -16,7 +16,6 @@ from typing import Final
 from sidecar.archive.actions import Action, Add, Clean, CompactedBy, Remove
 from sidecar.archive.bundle import INDEXES_BYTES_MAX, assemble_indexes, log_part
 from sidecar.archive.keys import below, fresh_id, indexes_key, log_key
-from sidecar.archive.replacement import newest_replacement
 from sidecar.archive.state import PartitionState, newest_strategy
 from sidecar.commits.checked_upload import send_bytes, send_checked
 from sidecar.commits.commit_log import CommitConflict, CommitLog
@@ -171,7 +170,7 @@ def commit(
 ) -> int | None:
     """Commit a partition whose outputs are uploaded, and say under which number.
 
-    None where the archive says so already, or where no record would go and the newest compaction can still be undone.
+    None where the partition needs no commit.
 
     `window`: of the uploads. `before_put`: called before each commit is put.
 
@@ -180,7 +179,7 @@ def commit(
     `CommitLog.append` raise.
     """
     request, state, writer = found.request, found.planned.state, found.planned.writer
-    sources = [source.segment for output in found.outputs for source in output.sources]
+    sources = [source.segment for source in found.sources]
     replaced = [source.segment for output in found.outputs if not output.unchanged for source in output.sources]
     added = [found.finished[number] for number in sorted(found.finished)]
     actions = _actions(request, sources, replaced, added)
@@ -190,10 +189,7 @@ def commit(
         _require_live(state, sources)
         _require_none_deleted(state, sources, decided_from_offset)
         _require_same_strategy(state, strategy_before)
-        is_clean = state.clean is not None and state.clean.end_offset >= sources[-1].end_offset
-        is_same = is_clean and newest_strategy(state) == request.rules.in_use
-        # Joined segments and new delete horizons alone are not worth the undo of the newest compaction.
-        if is_same and (not added or (found.loses_no_record and newest_replacement(state) is not None)):
+        if not found.needs_commit(state):
             return None
         window.require_open(state.lineage.root, added)
         before_put()

@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 from sidecar import __version__
 from sidecar.archive.commit import Writer
+from sidecar.archive.replacement import newest_replacement
 from sidecar.archive.state import CommitId, PartitionState, newest_strategy
 from sidecar.clock import Clock
 from sidecar.commits.commit_log import CommitLog
@@ -55,7 +56,7 @@ class PartitionCompaction(CompactionFigures[ArchivedLog]):
 
     `left_alone`: live segments above what may be compacted. `commit_number`: None where there was nothing to commit, and in
     a dry run. `strategy_before`: of the newest compaction before this one, if it was another one.
-    `new_malformed_versions`: those of `malformed_versions` that no compaction has met before.
+    `new_malformed_versions`: those of `malformed_versions` that no compaction has met before. `would_commit`: of a dry run.
     """
 
     request: CompactionRequest
@@ -64,6 +65,7 @@ class PartitionCompaction(CompactionFigures[ArchivedLog]):
     commit_number: int | None = None
     strategy_before: StrategyInUse | None = None
     new_malformed_versions: int = 0
+    would_commit: bool = False
 
     @property
     def is_unknown(self) -> bool:
@@ -161,15 +163,24 @@ class PartitionInWork:
         return self.plan
 
     @property
-    def loses_no_record(self) -> bool:
-        if self.scanned is None:
+    def sources(self) -> list[ArchivedLog]:
+        return [source for output in self.outputs for source in output.sources]
+
+    def needs_commit(self, state: PartitionState) -> bool:
+        """False where the archive says so already, or where no record would go and the newest compaction can still be undone."""
+        is_clean = state.clean is not None and state.clean.end_offset >= self.sources[-1].segment.end_offset
+        if not is_clean or newest_strategy(state) != self.request.rules.in_use:
+            return True
+        if all(output.unchanged for output in self.outputs):
             return False
-        return self.scanned.figures()["records_before"] == sum(output.counts.kept_records for output in self.outputs)
+        # Joined segments and new delete horizons alone are not worth the undo of the newest compaction.
+        kept = sum(output.counts.kept_records for output in self.outputs)
+        loses_records = self.scanned is None or self.scanned.figures()["records_before"] != kept
+        return loses_records or newest_replacement(state) is None
 
     def leave_sources(self) -> None:
         """Report the sources as they are: nothing was committed in their place."""
         figures = sum((output.counts for output in self.outputs), RewriteCounts())
-        sources = [source for output in self.outputs for source in output.sources]
         self.outputs = tuple(
             CompactedOutput(
                 (source,),
@@ -181,13 +192,13 @@ class PartitionInWork:
                 counts=RewriteCounts() if number else RewriteCounts(kept_records=figures.kept_records),
                 transactions=(),
             )
-            for number, source in enumerate(sources)
+            for number, source in enumerate(self.sources)
         )
 
     def fail(self, error: SidecarError) -> None:
         self.result = PartitionCompaction(self.request, error)
 
-    def succeed(self, commit_number: int | None) -> None:
+    def succeed(self, commit_number: int | None, *, would_commit: bool = False) -> None:
         plan = self.planned
         self.result = PartitionCompaction(
             self.request,
@@ -196,6 +207,7 @@ class PartitionInWork:
             commit_number,
             plan.strategy_before,
             0 if self.scanned is None else _new_malformed_versions(self.scanned),
+            would_commit,
             outputs=self.outputs,
             **({} if self.scanned is None else self.scanned.figures()),
         )
