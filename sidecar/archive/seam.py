@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from sidecar.archive.keys import NO_TOPIC_ID, Lineage
 from sidecar.archive.state import PartitionState, empty_state
@@ -44,6 +45,15 @@ class Probe:
     end_offset: int
     last: bool
     crc: int
+
+
+class LocalBatch(NamedTuple):
+    """A batch of the local log. `crc`: its checksum field. `leader_epoch`: -1 in formats before v2."""
+
+    base_offset: int
+    last_offset: int
+    crc: int
+    leader_epoch: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,26 +98,28 @@ def _probe(raw: RawBatches, *, last: bool) -> tuple[Probe, ...]:
     return () if crc is None else (Probe(raw.base_offset, raw.end_offset, last, crc),)
 
 
-def judge_seam(archived: PartitionState, local: LocalLog, found_crcs: Mapping[Probe, int | None]) -> Seam:
+def judge_seam(archived: PartitionState, local: LocalLog, found: Mapping[Probe, LocalBatch | None]) -> Seam:
     """Whether the local log continues the archived one.
 
     Args:
-        found_crcs: per probe the checksum field of the local batch, None where there is no such batch.
+        found: the local batch of each probe, None where there is no such batch. In the order of `probes`, newest first.
     """
     if archived.end_offset is None:
         return Seam(Verdict.PROVEN, "nothing is archived yet")
     if contradiction := _contradiction(archived, local):
         return Seam(Verdict.CONTRADICTED, contradiction)
-    differing = [probe for probe, crc in found_crcs.items() if crc not in (None, probe.crc)]
-    if probe := next((probe for probe in differing if not _may_be_rewritten(archived, local, probe)), None):
-        which = "last" if probe.last else "first"
-        return Seam(
-            Verdict.CONTRADICTED,
-            f"the {which} batch of [{probe.base_offset}, {probe.end_offset}) has CRC {found_crcs[probe]:08x} in the local "
-            f"log and {probe.crc:08x} in the archive",
-        )
-    for probe, crc in found_crcs.items():
-        if crc == probe.crc:
+    batches = [(probe, batch) for probe, batch in found.items() if batch is not None]
+    # Below a batch that both logs have, they are the same log. A cleaner may have rewritten the others there.
+    for probe, batch in batches[:1] if local.may_be_cleaned or local.is_compacted else batches:
+        if batch.crc != probe.crc and not _may_be_rewritten(archived, local, batch):
+            which = "last" if probe.last else "first"
+            return Seam(
+                Verdict.CONTRADICTED,
+                f"the {which} batch of [{probe.base_offset}, {probe.end_offset}) has CRC {batch.crc:08x} in the local "
+                f"log and {probe.crc:08x} in the archive",
+            )
+    for probe, batch in batches:
+        if batch.crc == probe.crc:
             return Seam(Verdict.PROVEN, f"a batch of [{probe.base_offset}, {probe.end_offset}) is the archived one")
     if local.known_directory:
         return Seam(
@@ -116,16 +128,15 @@ def judge_seam(archived: PartitionState, local: LocalLog, found_crcs: Mapping[Pr
     return Seam(Verdict.PLAUSIBLE, "offsets and leader epochs fit, but no archived batch is left in the local log")
 
 
-def _may_be_rewritten(archived: PartitionState, local: LocalLog, probe: Probe) -> bool:
+def _may_be_rewritten(archived: PartitionState, local: LocalLog, batch: LocalBatch) -> bool:
     """Whether a cleaner explains a batch with another checksum.
 
-    One of another broker does so only where both logs are known to be the same there, whatever a cleaner has left of a batch.
+    One of another broker does so only where both logs are known to be the same up to this batch. The batch itself says its
+    leader epoch: the checkpoint begins at the log start, and files begin below it. Source: LeaderEpochFileCache.truncateFromStart.
     """
-    if local.may_be_cleaned:
-        return True
-    offset = probe.end_offset - 1 if probe.last else probe.base_offset
-    theirs = next((s.leader_epochs for s in archived.segments if s.base_offset <= offset < s.end_offset), ())
-    return local.is_compacted and _is_same_log(local, offset, epoch_at(theirs, offset))
+    theirs = [entry for segment in archived.segments for entry in segment.leader_epochs]
+    is_same = _is_same_log(theirs, batch.last_offset, batch.leader_epoch)
+    return local.may_be_cleaned or (local.is_compacted and is_same)
 
 
 def _contradiction(archived: PartitionState, local: LocalLog) -> str:
@@ -146,25 +157,22 @@ def _contradiction(archived: PartitionState, local: LocalLog) -> str:
             ours = epoch_at(local.leader_epochs, offset) if local.start_offset <= offset < local.end_offset else None
             if theirs is None or ours is None:
                 continue
-            if (local.may_be_cleaned or local.is_compacted) and _is_same_log(local, offset, theirs):
+            if (local.may_be_cleaned or local.is_compacted) and _is_same_log(local.leader_epochs, offset, theirs):
                 return ""  # The same log up to here: below, a cleaner may have taken what an epoch began with.
             if theirs != ours:
                 return f"offset {offset} has leader epoch {ours} in the local log and {theirs} in the archive"
     return ""
 
 
-def _is_same_log(local: LocalLog, offset: int, epoch: int | None) -> bool:
-    """Whether the local log is, up to an offset, the log in which this offset has this epoch, whatever a cleaner left of it.
+def _is_same_log(epochs: Sequence[LeaderEpoch], offset: int, epoch: int) -> bool:
+    """Whether a log with these epochs is, up to an offset, the log in which this offset has this epoch, whatever a cleaner left.
 
     That is so where it has what this epoch's leader wrote, and no later epoch begins at or below the offset (KIP-101). The epoch
-    itself may begin above: a replica that is fetched after cleaning learns it from the first batch that is left. Below the first
-    entry nothing contradicts: DeleteRecords moves it up to the log start, and what lies there is deleted.
-    Source: UnifiedLog.append, Partition.makeLeader, LeaderEpochFileCache.truncateFromStartAsyncFlush.
+    itself may begin above: a replica that is fetched after cleaning learns it from the first batch that is left.
+    Source: UnifiedLog.append, Partition.makeLeader.
     """
-    ours = epoch_at(local.leader_epochs, offset)
-    if ours is None:
-        return bool(local.leader_epochs)
-    return epoch is not None and ours <= epoch and epoch in {e.epoch for e in local.leader_epochs}
+    is_known = any(entry.epoch == epoch for entry in epochs)
+    return is_known and all(entry.epoch <= epoch or entry.start_offset > offset for entry in epochs)
 
 
 def epoch_at(epochs: tuple[LeaderEpoch, ...], offset: int) -> int | None:

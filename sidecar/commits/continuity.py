@@ -7,6 +7,7 @@ from typing import Protocol
 
 from sidecar.archive.keys import Lineage
 from sidecar.archive.seam import (
+    LocalBatch,
     LocalLog,
     Probe,
     Seam,
@@ -246,15 +247,15 @@ def note_source(tools: ArchivePorts, root: str, files: PartitionFiles, *, is_fir
         tools.journal.archived_from(root, mark)
 
 
-def _find(disk: LogDisk, files: PartitionFiles, probe: Probe) -> int | None:
-    """The checksum field of the batch that a probe asks for, None where no batch answers."""
+def _find(disk: LogDisk, files: PartitionFiles, probe: Probe) -> LocalBatch | None:
+    """The batch that a probe asks for, None where no batch answers."""
     segments = [
         segment
         for segment in files.segments
         if segment.end_offset > probe.base_offset and segment.base_offset < probe.end_offset
     ]
     for segment in reversed(segments) if probe.last else segments:
-        found = disk.batch_crc(segment, probe.base_offset, probe.end_offset, last=probe.last)
+        found = disk.batch_in(segment, probe.base_offset, probe.end_offset, last=probe.last)
         if found is not None:
             return found
     return None

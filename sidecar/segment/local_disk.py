@@ -11,10 +11,11 @@ from contextlib import closing, suppress
 from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from sidecar.archive.seam import LocalBatch
 from sidecar.broker.log_dir_state import read_file
 from sidecar.errors import CorruptFile, PartitionError
 from sidecar.host.listed_files import (
@@ -46,14 +47,9 @@ _WINDOW_BYTES = 256 * 1024
 _BATCHES = 1024
 
 
-class _Batch(NamedTuple):
-    base_offset: int
-    last_offset: int
-    crc: int
-    leader_epoch: int
-
-
-def _search(segment: SegmentFiles, offset: int, search: Callable[[Iterable[_Batch]], int | None]) -> int | None:
+def _search(
+    segment: SegmentFiles, offset: int, search: Callable[[Iterable[LocalBatch]], LocalBatch | None]
+) -> LocalBatch | None:
     """What is found among the batches around an offset.
 
     Without the kernels where they are few: at a start this is asked of every partition, and records of an idle log may have been
@@ -65,13 +61,13 @@ def _search(segment: SegmentFiles, offset: int, search: Callable[[Iterable[_Batc
         return search(_many_batches(segment, offset))
 
 
-def _few_batches(segment: SegmentFiles, offset: int) -> Iterator[_Batch]:
+def _few_batches(segment: SegmentFiles, offset: int) -> Iterator[LocalBatch]:
     """Those from a batch on that ends at or below `offset`, or from the file's beginning. Raises NotFew."""
     with closing(LazyFile(segment.log.path)) as file:
         position = _few_start_position(file, segment, offset)
         for header in few_headers(file, position, file.size_bytes, segment.base_offset):
             last_offset = header.base_offset + header.last_offset_delta
-            yield _Batch(header.base_offset, last_offset, header.crc, header.leader_epoch)
+            yield LocalBatch(header.base_offset, last_offset, header.crc, header.leader_epoch)
 
 
 def _few_start_position(file: LazyFile, segment: SegmentFiles, offset: int) -> int:
@@ -87,13 +83,13 @@ def _few_start_position(file: LazyFile, segment: SegmentFiles, offset: int) -> i
     raise NotFew
 
 
-def _many_batches(segment: SegmentFiles, offset: int) -> Iterator[_Batch]:
+def _many_batches(segment: SegmentFiles, offset: int) -> Iterator[LocalBatch]:
     """The last one that ends below `offset`, and all from there on; perhaps some before."""
     with closing(LazyFile(segment.log.path)) as file:
         for columns in _scan(segment, offset, file):
             begin = max(0, int(np.searchsorted(columns.last_offset, offset)) - 1)
             fields = (columns.base_offset, columns.last_offset, columns.crc, columns.leader_epoch)
-            yield from map(_Batch, *(field[begin:].tolist() for field in fields))
+            yield from map(LocalBatch, *(field[begin:].tolist() for field in fields))
 
 
 def _scan(segment: SegmentFiles, offset: int, read_at: ReadAt) -> SegmentScanner:
@@ -146,12 +142,12 @@ class LocalDisk(BrokerFiles):
     added_markers = staticmethod(added_markers)
     undecided = staticmethod(undecided)
 
-    def batch_crc(self, segment: SegmentFiles, base_offset: int, end_offset: int, *, last: bool) -> int | None:
-        def search(batches: Iterable[_Batch]) -> int | None:
-            found: int | None = None
+    def batch_in(self, segment: SegmentFiles, base_offset: int, end_offset: int, *, last: bool) -> LocalBatch | None:
+        def search(batches: Iterable[LocalBatch]) -> LocalBatch | None:
+            found: LocalBatch | None = None
             for batch in batches:
                 if base_offset <= batch.last_offset < end_offset:
-                    found = batch.crc
+                    found = batch
                 if batch.last_offset >= end_offset or (found is not None and not last):
                     break
             return found
@@ -159,13 +155,14 @@ class LocalDisk(BrokerFiles):
         return _search(segment, end_offset - 1 if last else base_offset, search)
 
     def leader_epoch_below(self, segment: SegmentFiles, offset: int) -> int | None:
-        def search(batches: Iterable[_Batch]) -> int | None:
-            found: int | None = None
+        def search(batches: Iterable[LocalBatch]) -> LocalBatch | None:
+            found: LocalBatch | None = None
             for batch in takewhile(lambda batch: batch.base_offset < offset, batches):
-                found = batch.leader_epoch
+                found = batch
             return found
 
-        return _search(segment, offset - 1, search)
+        found = _search(segment, offset - 1, search)
+        return None if found is None else found.leader_epoch
 
     def cut(self, segment: SegmentFiles, base_offset: int, descriptor: int) -> SegmentFiles | None:
         """See `LogDisk`. Its indexes are to be rebuilt: those of the file count positions and offsets from the file's beginning."""

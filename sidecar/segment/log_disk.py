@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from producer_state.table import ProducerTable
+from sidecar.archive.seam import LocalBatch
 from sidecar.host.log_dir_fingerprint import SourceMark
 from sidecar.logformat.leader_epochs import LeaderEpochs
 from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles, TopicPartition
@@ -62,8 +63,8 @@ class LogDisk(OpenFiles, Protocol):
     def newest_record(self, active: FileIdentity, base_offset: int) -> tuple[int, int]:
         """The largest timestamp of an active segment, -1 for none, and the offset after its last whole batch. Reads all of it."""
 
-    def batch_crc(self, segment: SegmentFiles, base_offset: int, end_offset: int, *, last: bool) -> int | None:
-        """The checksum field of the last or first batch whose last offset lies in `[base_offset, end_offset)`, None for none."""
+    def batch_in(self, segment: SegmentFiles, base_offset: int, end_offset: int, *, last: bool) -> LocalBatch | None:
+        """The last or first batch whose last offset lies in `[base_offset, end_offset)`, None for none."""
 
     def leader_epoch_below(self, segment: SegmentFiles, offset: int) -> int | None:
         """The leader epoch of the last batch that begins below an offset; -1 in old formats, None for no batch."""

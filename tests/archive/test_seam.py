@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
 
 from sidecar.archive.actions import Add, Remove
-from sidecar.archive.seam import LocalLog, Probe, Verdict, epoch_at, judge_seam, probes
-from sidecar.archive.state import empty_state
+from sidecar.archive.seam import LocalBatch, LocalLog, Probe, Seam, Verdict, epoch_at, judge_seam, probes
+from sidecar.archive.state import PartitionState, empty_state
 from sidecar.model import LeaderEpoch, RawBatches
 from tests.archive.builders import LINEAGE, a_compacted, a_segment, after
 
@@ -22,6 +23,15 @@ ARCHIVED = after(empty_state(LINEAGE), [Add(A)], [Add(B)], [Add(C)])
 def local(start_offset: int = 0, end_offset: int = 500, **changes: object) -> LocalLog:
     """A local log with the archive's own epochs."""
     return replace(LocalLog(start_offset, end_offset, EPOCHS), **changes)  # type: ignore[arg-type]
+
+
+def judged(archived: PartitionState, log: LocalLog, crcs: Mapping[Probe, int | None], leader_epoch: int = 2) -> Seam:
+    """The verdict where the local batches have these checksums, and this leader epoch. None for no batch."""
+    found: dict[Probe, LocalBatch | None] = {}
+    for probe, crc in crcs.items():
+        offset = probe.end_offset - 1 if probe.last else probe.base_offset
+        found[probe] = None if crc is None else LocalBatch(offset, offset, crc, leader_epoch)
+    return judge_seam(archived, log, found)
 
 
 def test_the_newest_segment_inside_is_probed() -> None:
@@ -48,7 +58,7 @@ def test_a_newest_segment_that_a_cleaner_emptied_hides_no_proof() -> None:
     cleaned = local(may_be_cleaned=True)
     found = probes(state, cleaned)
     assert found == probes(ARCHIVED, cleaned)
-    assert judge_seam(state, cleaned, {probe: probe.crc for probe in found}).verdict is Verdict.PROVEN
+    assert judged(state, cleaned, {probe: probe.crc for probe in found}).verdict is Verdict.PROVEN
 
 
 def test_compacted_segments_are_known_by_the_raw_batches_they_were_made_of() -> None:
@@ -63,46 +73,69 @@ def test_compacted_segments_are_known_by_the_raw_batches_they_were_made_of() -> 
     )
     assert probes(state, local()) == (Probe(200, 300, True, 0xB), Probe(200, 300, False, 0xA))
     assert probes(state, local(start_offset=250)) == (Probe(200, 300, True, 0xB),)
-    assert judge_seam(state, local(), {Probe(200, 300, True, 0xB): 0xB}).verdict is Verdict.PROVEN
-    assert judge_seam(state, local(), {Probe(200, 300, True, 0xB): 0xC}).verdict is Verdict.CONTRADICTED
+    assert judged(state, local(), {Probe(200, 300, True, 0xB): 0xB}).verdict is Verdict.PROVEN
+    assert judged(state, local(), {Probe(200, 300, True, 0xB): 0xC}).verdict is Verdict.CONTRADICTED
 
 
 def test_an_archived_batch_found_locally_proves_it() -> None:
     (last, first) = probes(ARCHIVED, local())
-    assert judge_seam(ARCHIVED, local(), {last: last.crc, first: None}).verdict is Verdict.PROVEN
-    assert judge_seam(ARCHIVED, local(), {last: None, first: first.crc}).verdict is Verdict.PROVEN
+    assert judged(ARCHIVED, local(), {last: last.crc, first: None}).verdict is Verdict.PROVEN
+    assert judged(ARCHIVED, local(), {last: None, first: first.crc}).verdict is Verdict.PROVEN
 
 
 def test_a_log_truncated_inside_the_newest_segment_is_contradicted_though_it_begins_alike() -> None:
     (last, first) = probes(ARCHIVED, local())
     found: dict[Probe, int | None] = {last: last.crc ^ 1, first: first.crc}
-    assert judge_seam(ARCHIVED, local(), found).verdict is Verdict.CONTRADICTED
-    assert judge_seam(ARCHIVED, local(may_be_cleaned=True), found).verdict is Verdict.PROVEN
+    assert judged(ARCHIVED, local(), found).verdict is Verdict.CONTRADICTED
+    assert judged(ARCHIVED, local(may_be_cleaned=True), found).verdict is Verdict.PROVEN
 
 
 def test_another_batch_in_its_place_contradicts_unless_a_cleaner_may_have_written_it() -> None:
     found: dict[Probe, int | None] = {probe: probe.crc ^ 1 for probe in probes(ARCHIVED, local())}
-    verdict = judge_seam(ARCHIVED, local(), found)
+    verdict = judged(ARCHIVED, local(), found)
     assert verdict.verdict is Verdict.CONTRADICTED
     assert "CRC" in verdict.reason
-    assert judge_seam(ARCHIVED, local(may_be_cleaned=True), found).verdict is Verdict.PLAUSIBLE
+    assert judged(ARCHIVED, local(may_be_cleaned=True), found).verdict is Verdict.PLAUSIBLE
 
 
-def test_another_brokers_cleaner_explains_another_batch_only_under_the_same_known_epoch() -> None:
+@pytest.mark.parametrize("epochs", [EPOCHS, (), (LeaderEpoch(2, 250),), (LeaderEpoch(3, 450),)])
+def test_another_brokers_cleaner_explains_a_batch_that_a_leader_of_the_archived_log_wrote(
+    epochs: tuple[LeaderEpoch, ...],
+) -> None:
+    """The checkpoint begins at the log start, which DeleteRecords moves: the batch in the file says its epoch itself."""
     found: dict[Probe, int | None] = {probe: probe.crc ^ 1 for probe in probes(ARCHIVED, local())}
-    known = local(is_compacted=True)
-    assert judge_seam(ARCHIVED, known, found).verdict is Verdict.PLAUSIBLE
-    unknown = judge_seam(ARCHIVED, replace(known, leader_epochs=()), found)
-    assert (unknown.verdict, "CRC" in unknown.reason) == (Verdict.CONTRADICTED, True)
+    known = local(is_compacted=True, leader_epochs=epochs)
+    assert judged(ARCHIVED, known, found).verdict is Verdict.PLAUSIBLE
+    for leader_epoch in (
+        -1,
+        0,
+        1,
+        3,
+    ):  # None in old formats, of a leader below, of one that wrote nothing archived, of a later one.
+        verdict = judged(ARCHIVED, known, found, leader_epoch)
+        assert verdict.verdict is Verdict.CONTRADICTED
+        assert "CRC" in verdict.reason
     bare = after(empty_state(LINEAGE), [Add(replace(A, leader_epochs=()))])
     found = {probe: probe.crc ^ 1 for probe in probes(bare, known)}
-    assert judge_seam(bare, known, found).verdict is Verdict.CONTRADICTED
+    assert judged(bare, known, found).verdict is Verdict.CONTRADICTED
+
+
+def test_of_a_compacted_log_the_newest_batch_decides() -> None:
+    """Below it the log is the same (KIP-101). The archived one was read after its cleaner had taken what epoch 0 began with."""
+    state = after(
+        empty_state(LINEAGE), [Add(replace(A, leader_epochs=(LeaderEpoch(2, 0),), highest_batch_leader_epoch=2))]
+    )
+    (last, first) = probes(state, local())
+    found = {last: LocalBatch(99, 99, last.crc ^ 1, 2), first: LocalBatch(0, 0, first.crc ^ 1, 0)}
+    cut = local(leader_epochs=(LeaderEpoch(2, 150),))
+    assert judge_seam(state, replace(cut, is_compacted=True), found).verdict is Verdict.PLAUSIBLE
+    assert judge_seam(state, cut, found).verdict is Verdict.CONTRADICTED
 
 
 def test_without_a_common_batch_only_a_known_directory_convinces() -> None:
     beyond = local(start_offset=300, leader_epochs=(LeaderEpoch(2, 300),))
-    assert judge_seam(ARCHIVED, beyond, {}).verdict is Verdict.PLAUSIBLE
-    assert judge_seam(ARCHIVED, replace(beyond, known_directory=True), {}).verdict is Verdict.PROVEN
+    assert judged(ARCHIVED, beyond, {}).verdict is Verdict.PLAUSIBLE
+    assert judged(ARCHIVED, replace(beyond, known_directory=True), {}).verdict is Verdict.PROVEN
 
 
 @pytest.mark.parametrize(
@@ -118,7 +151,7 @@ def test_other_leader_epochs_contradict_even_where_a_checksum_fits(
     epochs: tuple[LeaderEpoch, ...], message: str
 ) -> None:
     found = {probe: probe.crc for probe in probes(ARCHIVED, local())}
-    verdict = judge_seam(ARCHIVED, local(leader_epochs=epochs, known_directory=True), found)
+    verdict = judged(ARCHIVED, local(leader_epochs=epochs, known_directory=True), found)
     assert verdict.verdict is Verdict.CONTRADICTED
     assert message in verdict.reason
 
@@ -126,17 +159,17 @@ def test_other_leader_epochs_contradict_even_where_a_checksum_fits(
 def test_later_epochs_and_a_trimmed_epoch_file_are_no_contradiction() -> None:
     trimmed = local(start_offset=250, leader_epochs=(LeaderEpoch(2, 250), LeaderEpoch(7, 300)))
     (last,) = probes(ARCHIVED, trimmed)
-    assert judge_seam(ARCHIVED, trimmed, {last: last.crc}).verdict is Verdict.PROVEN
+    assert judged(ARCHIVED, trimmed, {last: last.crc}).verdict is Verdict.PROVEN
 
 
 def test_legacy_logs_without_epochs_are_judged_by_their_batches() -> None:
     legacy = local(leader_epochs=())
     (last, first) = probes(ARCHIVED, legacy)
-    assert judge_seam(ARCHIVED, legacy, {last: last.crc, first: first.crc}).verdict is Verdict.PROVEN
+    assert judged(ARCHIVED, legacy, {last: last.crc, first: first.crc}).verdict is Verdict.PROVEN
 
 
 def test_an_empty_archive_is_continued_by_anything() -> None:
-    assert judge_seam(empty_state(LINEAGE), local(), {}).verdict is Verdict.PROVEN
+    assert judged(empty_state(LINEAGE), local(), {}).verdict is Verdict.PROVEN
 
 
 def test_the_epoch_of_an_offset() -> None:

@@ -9,9 +9,10 @@ from dataclasses import replace
 
 import pytest
 
-from sidecar.archive.seam import Probe, Seam, Verdict, judge_seam, probes
+from sidecar.archive.seam import Probe, Seam, Verdict, probes
 from sidecar.model import LeaderEpoch
 from tests.archive.test_seam import ARCHIVED, C, local
+from tests.archive.test_seam import judged as judged_by_batches
 
 COMPACTED = ({"is_compacted": True}, {"may_be_cleaned": True})
 
@@ -22,7 +23,7 @@ def judged(changes: dict[str, bool], *epochs: tuple[int, int]) -> Seam:
     fetched_late = replace(fetched_late, **changes)
     (last, first) = probes(ARCHIVED, fetched_late)
     found: dict[Probe, int | None] = {last: C.last_batch_crc, first: first.crc ^ 1}
-    return judge_seam(ARCHIVED, fetched_late, found)
+    return judged_by_batches(ARCHIVED, fetched_late, found)
 
 
 @pytest.mark.parametrize("changes", COMPACTED)

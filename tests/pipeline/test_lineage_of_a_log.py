@@ -99,24 +99,41 @@ def test_a_topic_that_was_made_anew_between_two_looks_is_not_appended_to_the_old
 
 
 @pytest.mark.parametrize(
-    ("cleanup_policy", "has_epochs", "continues"),
-    [("compact", True, True), ("compact", False, False), ("delete", True, False)],
+    ("cleanup_policy", "start_offset", "leader_epoch", "continues"),
+    [
+        ("compact", 0, 2, True),
+        ("compact", 710, 2, True),
+        ("compact", 710, 3, False),
+        ("compact", 710, 0, False),
+        ("delete", 0, 2, False),
+    ],
 )
 def test_a_replica_that_is_not_cleaned_continues_the_archive_of_a_cleaned_one(
-    cleanup_policy: str, has_epochs: bool, continues: bool, original: Path, log_dir: Path, tmp_path: Path
+    cleanup_policy: str,
+    start_offset: int,
+    leader_epoch: int,
+    continues: bool,
+    original: Path,
+    log_dir: Path,
+    tmp_path: Path,
 ) -> None:
-    """Where the leader epochs are not known, another batch may as well be one of another log."""
+    """After DeleteRecords the checkpoint begins at the log start. The batches that the files still have say who wrote them."""
     store, spans = MemoryStore(), rolled_ranges(original.parent, PARTITION)
-    log = log_dir / PARTITION / f"{spans[2][0]:020d}.log"
+    name = f"{spans[2][0]:020d}.log"
+    log, at = log_dir / PARTITION / name, 0
     content = log.read_bytes()
-    log.write_bytes(content[struct.unpack_from(">i", content, 8)[0] + 12 :])
+    while (end := at + struct.unpack_from(">i", content, at + 8)[0] + 12) < len(content):
+        at = end
+    log.write_bytes(content[:at])  # Without its last batch, of leader epoch 2.
     for suffix in ("index", "timeindex"):
         log.with_suffix(f".{suffix}").unlink()
     (log_dir / "cleaner-offset-checkpoint").write_text(f"0\n1\norders 0 {spans[2][1]}\n")
     with tools_for(log_dir, store, tmp_path / "state") as tools:
         assert archive(tools, log_dir).errors == []
-    if not has_epochs:
-        (original / EPOCHS).write_text("0\n0\n")
+    (original / name).write_bytes(content[: at + 12] + struct.pack(">i", leader_epoch) + content[at + 16 :])
+    if start_offset:
+        (original / EPOCHS).write_text(f"0\n1\n4 {start_offset}\n")
+        (original.parent / "log-start-offset-checkpoint").write_text(f"0\n1\norders 0 {start_offset}\n")
     policies = [TopicPolicySettings.model_validate({"pattern": "orders", "cleanup_policy": cleanup_policy})]
     facts = FileBrokerFacts([original.parent], assume_leader=True, policies=policies)
     with tools_for(original.parent, store, tmp_path / "state of the next leader") as tools:

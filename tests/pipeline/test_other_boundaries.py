@@ -151,9 +151,9 @@ def a_segment(log_dir: Path) -> SegmentFiles:
 def test_an_index_that_points_nowhere_does_not_mislead_the_search(tmp_path: Path) -> None:
     log_dir = copy_partitions(tmp_path, "orders-0")
     index = log_dir / "orders-0" / f"{0:020d}.index"
-    with_index = [LocalDisk().batch_crc(a_segment(log_dir), 0, end, last=True) for end in range(1, 141)]
+    with_index = [LocalDisk().batch_in(a_segment(log_dir), 0, end, last=True) for end in range(1, 141)]
     index.unlink()
-    right = [LocalDisk().batch_crc(a_segment(log_dir), 0, end, last=True) for end in range(1, 141)]
+    right = [LocalDisk().batch_in(a_segment(log_dir), 0, end, last=True) for end in range(1, 141)]
     assert with_index == right
     assert len(set(right)) > 10
     # Entries that say: offset 1 stands in the middle of a batch; offset 3 stands where offset 100 and up stand.
@@ -163,9 +163,9 @@ def test_an_index_that_points_nowhere_does_not_mislead_the_search(tmp_path: Path
     late = next(cut for end in range(100, 140) if (cut := a_cut(a_segment(log_dir), end)))
     for position in (17, late.start_position):
         index.write_bytes(struct.pack(">ii", 1, position))
-        assert [LocalDisk().batch_crc(a_segment(log_dir), 0, end, last=True) for end in range(1, 141)] == right
+        assert [LocalDisk().batch_in(a_segment(log_dir), 0, end, last=True) for end in range(1, 141)] == right
     index.write_bytes(b"\x00" * 7)
-    assert LocalDisk().batch_crc(a_segment(log_dir), 0, 140, last=True) == right[-1]
+    assert LocalDisk().batch_in(a_segment(log_dir), 0, 140, last=True) == right[-1]
 
 
 def test_an_upload_of_a_part_is_gone_on_with_only_for_that_part(tmp_path: Path) -> None:

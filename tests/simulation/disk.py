@@ -9,6 +9,7 @@ from typing import Final
 
 from producer_state.exactness import is_exact, knows_beginning
 from producer_state.table import ProducerTable
+from sidecar.archive.seam import LocalBatch
 from sidecar.errors import PartitionError, SegmentChanged
 from sidecar.host.log_dir_fingerprint import SourceMark
 from sidecar.logformat.leader_epochs import LeaderEpochs
@@ -203,10 +204,13 @@ class SimDisk:
         largest_ms = max((batch.timestamp_ms for batch in found), default=-1)
         return largest_ms, found[-1].end_offset if found else base_offset
 
-    def batch_crc(self, segment: SegmentFiles, base_offset: int, end_offset: int, *, last: bool) -> int | None:
+    def batch_in(self, segment: SegmentFiles, base_offset: int, end_offset: int, *, last: bool) -> LocalBatch | None:
         """See `LogDisk`."""
         found = [batch for batch in self.batches_of(segment.log) if base_offset <= batch.last_offset < end_offset]
-        return found[-1 if last else 0].content if found else None
+        if not found:
+            return None
+        batch = found[-1 if last else 0]
+        return LocalBatch(batch.base_offset, batch.last_offset, batch.content, batch.leader_epoch)
 
     def leader_epoch_below(self, segment: SegmentFiles, offset: int) -> int | None:
         """See `LogDisk`."""

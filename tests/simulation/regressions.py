@@ -602,6 +602,7 @@ REGRESSIONS: Final[dict[str, Schedule]] = {
         retry_wait_s=5.0,
         records_lost=False,
     ),
+    # The same, where the records are deleted before the new leader is elected.
     "records are deleted before a replica leads that is not cleaned": Schedule(
         seed=12215118,
         steps=(
@@ -615,18 +616,6 @@ REGRESSIONS: Final[dict[str, Schedule]] = {
         ),
         shape=LogShape(is_cleaned=True),
         retry_wait_s=60.0,
-    ),
-    "records of the new leader's epoch are deleted above the archive of a cleaned replica": Schedule(
-        seed=1,
-        steps=(
-            Append(seed=1933740128, batches=9),
-            Clean(broker=0, first=0, count=9),
-            Round(),
-            NewLeader(),
-            Append(seed=5, batches=6),
-            DeleteRecords(share=0.8),
-        ),
-        shape=LogShape(roll_batches=(3, 2), transactions=False, idempotent=False, is_cleaned=True),
     ),
     # Of the product: each upload of an interrupted task cost the next tasks one failure, where its `.indexes` had other leader
     # epochs since (ObjectExists).
@@ -664,5 +653,17 @@ REGRESSIONS: Final[dict[str, Schedule]] = {
         ),
         shape=LogShape(roll_batches=(3, 1)),
         compacts=True,
+    ),
+    # Of the product: a segment before a lost file was archived while a transaction of it was open. No snapshot shows the producers
+    # behind the file, and it was taken for one that shows none.
+    "a file is lost behind an open transaction, without a snapshot or a connection": Schedule(
+        seed=12241793,
+        steps=(
+            Append(seed=2047398547, batches=4),
+            Append(seed=2970430377, batches=6),
+            LoseFile(broker=0, number=5),
+            Round(),
+        ),
+        has_connection=False,
     ),
 }
