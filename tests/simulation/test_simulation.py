@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from sidecar.archive import seam
 from tests.simulation.cluster import LogShape
 from tests.simulation.drawing import random_schedule
 from tests.simulation.findings import Finding
@@ -15,7 +16,19 @@ from tests.simulation.known_bugs import KNOWN_BUGS, Bug
 from tests.simulation.minimise import finding_of, minimised
 from tests.simulation.regressions import REGRESSIONS
 from tests.simulation.run import lived, run, simulating
-from tests.simulation.schedule import Append, Compact, Retention, Roll, Round, Schedule, Wait
+from tests.simulation.schedule import (
+    Append,
+    Clean,
+    Compact,
+    DeleteRecords,
+    Retention,
+    Roll,
+    Round,
+    Schedule,
+    Shrink,
+    UncleanLeader,
+    Wait,
+)
 from tests.simulation.shares import SHARE, several
 from tests.simulation.sizes import entries_kept
 
@@ -80,6 +93,22 @@ def test_a_known_bug_is_found(name: str) -> None:
         found = _first_finding(bug)
     assert found is not None, f"not within {bug.schedules} schedules from seed {bug.first_seed} on"
     assert found.rule == bug.rule
+
+
+@pytest.mark.parametrize("is_checked", [True, False])
+def test_a_log_that_an_unclean_election_truncated_is_refused_where_cleaners_and_deletions_hide_it(
+    *, is_checked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its leader epochs begin above the archive's end. Only the batches below the log start show another leader."""
+    if not is_checked:
+        monkeypatch.setattr(seam, "_may_be_rewritten", lambda _archived, local, _batch: local.is_compacted)
+    truncated = (
+        *(Append(2, 4), Append(1002, 7, lags=True), Roll(0), Shrink(), Append(2002, 3, lags=True)),
+        *(Clean(0, 0, 9), Round(), UncleanLeader(), Append(3002, 14), DeleteRecords(0.9), Round()),
+    )
+    shape = LogShape(roll_batches=(3, 2), transactions=False, idempotent=False, is_cleaned=True)
+    found = finding_of(Schedule(2, truncated, shape))
+    assert (None if found is None else found.rule) == (None if is_checked else "appended-to-fork")
 
 
 def _first_finding(bug: Bug) -> Finding | None:
