@@ -362,8 +362,9 @@ class CopyExecutor:
             if prepared.reading.looks_cleaned:
                 self._tell_lost_deletes(segment)
             if not plan.facts.transactions_decided:
-                # Markers that are lost decide no transaction: what is known behind them does.
-                at_end = prepared.reading.state if prepared.lost is None else after.known.table
+                # Markers that are lost decide no transaction: the broker's snapshot behind them does, if there is one.
+                is_known_behind = prepared.lost is not None and segment.snapshot is not None
+                at_end = after.known.table if is_known_behind else prepared.reading.state
                 if (waiting := open_transactions(segment, at_end)) is not None:
                     stable_end_offset, take = plan.facts.stable_end_offset, tools.budget.reads.take
                     blocker = tools.disk.look_ahead(plan.files, waiting, stable_end_offset, tools.beat, take)

@@ -293,14 +293,19 @@ def test_producers_are_followed_up_to_a_hole_and_from_behind_it(
         assert max(begins) < segment.end_offset
 
 
-def test_markers_that_are_lost_hold_no_segment_back(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("has_snapshot", "waits_for"), [(True, (11, 777)), (False, (11, 431))])
+def test_markers_that_are_lost_hold_no_segment_back_where_a_snapshot_shows_what_is_open_behind_them(
+    has_snapshot: bool, waits_for: tuple[int, int], tmp_path: Path
+) -> None:
     """The transaction that is open at 431 was decided among the lost offsets; the one open since 777 is open for good."""
     log_dir, store = copy_partitions(tmp_path, "transactions-0"), MemoryStore()
-    log_of(log_dir, 603, "transactions-0").unlink()
+    (log := log_of(log_dir, 603, "transactions-0")).unlink()
+    if not has_snapshot:
+        log.with_name(f"{848:020d}.snapshot").unlink()
     with tools_for(log_dir, store, tmp_path / "state", record_lost=True) as tools:
         (outcome,) = archive(tools, log_dir).outcomes
     assert isinstance(outcome.reason, OpenTransaction)
-    assert (outcome.reason.producer_id, outcome.reason.first_offset) == (11, 777)
+    assert (outcome.reason.producer_id, outcome.reason.first_offset) == waits_for
 
 
 def test_a_first_segment_that_is_empty_is_reported_once_however_often_the_next_one_is_tried(tmp_path: Path) -> None:
