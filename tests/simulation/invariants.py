@@ -341,9 +341,6 @@ class Checker:
         knew_markers = truth.reopened if is_of_before else ()
         # A leader calls all stable that lies below its log start, also what its directory still has.
         replicas = self.cluster.replicas.values()
-        # Markers that are lost decide nothing, and the model has no snapshot behind a gap to show what is open there.
-        if not truth.cleaned and any(segment.end_offset in one.gaps() for one in replicas):
-            return
         starts = (one.log_start_offset for one in replicas if one.segments[0].base_offset <= segment.base_offset)
         deleted_before_offset = max(truth.deleted_before_offset, *starts, 0)
         for batch in truth.between(segment.base_offset, segment.end_offset):
