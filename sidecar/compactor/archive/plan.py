@@ -174,9 +174,13 @@ class PartitionInWork:
         if all(output.unchanged for output in self.outputs):
             return False
         # Joined segments and new delete horizons alone are not worth the undo of the newest compaction.
-        kept = sum(output.counts.kept_records for output in self.outputs)
-        loses_records = self.scanned is None or self.scanned.figures()["records_before"] != kept
-        return loses_records or newest_replacement(state) is None
+        return self._loses_records or newest_replacement(state) is None
+
+    @property
+    def _loses_records(self) -> bool:
+        if self.scanned is None:
+            return True
+        return self.scanned.figures()["records_before"] != sum(output.counts.kept_records for output in self.outputs)
 
     def leave_sources(self) -> None:
         """Report the sources as they are: nothing was committed in their place."""
