@@ -240,6 +240,10 @@ MEANINGS: dict[str, tuple[str, str]] = {
         "The broker has replicas that are not in the log directories as this process sees them. They are not archived.",
         "Mount the broker's volume as `remedy` says.",
     ),
+    "state_dir_deleted": (
+        "The directory in `run.state_dir` was deleted. Archiving goes on. The next start does not know the newest commits.",
+        "Restart once `tiered_sidecar_pinned_deleted_bytes` is 0. Do not run `gc` by hand if the bucket may have lost objects.",
+    ),
     "start_failed": (
         "A start failed. With `--retry-start` the process stays up and starts again. Nothing is archived or pinned.",
         "See `error`. A changed settings file starts it at once.",

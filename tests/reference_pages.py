@@ -174,7 +174,7 @@ _CONDITIONS = {
     "broker": "the broker does not answer, or refuses the connection",
     "leadership": "nothing says which partitions this broker leads",
     "topics": "the patterns match no topic",
-    "state_dir": "the journal in `run.state_dir` cannot be read or written",
+    "state_dir": "the journal in `run.state_dir` cannot be read or written, or was deleted",
     "start": "the last start failed (`--retry-start`)",
 }
 

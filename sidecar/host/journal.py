@@ -34,6 +34,7 @@ _FULL = {
 }
 """SQLite's codes on a full disk. A quota gives IOERR_WRITE or IOERR_FSYNC, a `-shm` file that cannot grow IOERR_SHMSIZE."""
 _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+_LOCK: Final = "lock"
 _PRAGMAS = ("journal_mode=WAL", "synchronous=FULL")
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS attempts (
@@ -86,6 +87,7 @@ class Journal:
         """Open or create `<directory>/journal.sqlite`. Raises SettingsError if it cannot be written or is held, StagingFull."""
         self._guard = threading.Lock()
         self._path = directory / "journal.sqlite"
+        self._is_displaced = False
         with ExitStack() as unless_open:
             self._lock_fd = _locked(directory)
             unless_open.callback(os.close, self._lock_fd)
@@ -171,6 +173,27 @@ class Journal:
         path = Path(os.fsdecode(directory))
         return SourceMark(path, _unsigned(inode), birth_ns, active_name, _unsigned(active_inode))
 
+    def displaced(self) -> str:
+        """Why the next start will not find this journal, "" if it will. Logs it once."""
+        directory = self._path.parent
+        try:
+            is_ours = os.path.samestat(os.fstat(self._lock_fd), (directory / _LOCK).stat())
+        except OSError:
+            is_ours = False
+        if is_ours:
+            return ""
+        effect = (
+            "archiving goes on, but the next start will not know the unfinished uploads and the newest commits, and another "
+            "process can start with the same directory"
+        )
+        if not self._is_displaced:
+            self._is_displaced = True
+            _log.error("state_dir_deleted", path=str(directory), effect=effect)
+        return (
+            f"{directory}: the state directory was deleted or replaced: {effect}. Restart once "
+            "tiered_sidecar_pinned_deleted_bytes is 0"
+        )
+
     def count(self) -> int:
         return int(self._run("SELECT count(*) FROM attempts")[0][0])
 
@@ -249,7 +272,7 @@ def _locked(directory: Path) -> int:
     """The descriptor that holds the state directory. Raises SettingsError, StagingFull."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         kind = StagingFull if _is_full(error) else SettingsError
         raise kind(

@@ -280,6 +280,7 @@ class HealthReporter:
 
         Args:
             store_error, state_dir_error: the first of a partition; "" for none. Without room for the journal nothing is archived.
+                The state directory may also be deleted.
             log_dir_error: the first of a log directory that cannot be read; "" for none.
             problems: all directories that cannot be read.
         """

@@ -237,7 +237,7 @@ class RunLoop:
         self._reporter.cycle_ended(
             report.broker,
             store_error=first(StoreError),
-            state_dir_error=first(StagingFull, StateDirUnusable),
+            state_dir_error=first(StagingFull, StateDirUnusable) or tools.journal.displaced(),
             log_dir_error=next((str(found.error) for found in report.problems if found.topic_partition is None), ""),
             problems=[str(found.error) for found in report.problems],
         )

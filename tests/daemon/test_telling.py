@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import threading
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 
 from sidecar import daemon
 from sidecar.config import Settings
@@ -126,6 +128,26 @@ def test_a_journal_that_fails_keeps_the_process_from_being_ready(
         has_room.set()
         eventually(lambda: not loop.health.not_ready())
         assert committed(store, "append-time") > 0
+
+
+@pytest.mark.parametrize("comes_back", [False, True])
+def test_a_deleted_state_directory_keeps_the_process_from_being_ready_and_is_logged_once(
+    comes_back: bool, tmp_path: Path, store: MemoryStore
+) -> None:
+    with structlog.testing.capture_logs() as logs, looping(settings_for(tmp_path)) as loop:
+        eventually(lambda: not loop.health.not_ready())
+        (directory,) = (tmp_path / "state").iterdir()
+        shutil.rmtree(directory)
+        if comes_back:
+            directory.mkdir()
+            (directory / "lock").touch()
+        for _ in range(3):
+            ended_ms = loop.health.status()["round_ended_ms"]
+            eventually(lambda: loop.health.status()["round_ended_ms"] > ended_ms)  # noqa: B023
+        assert list(loop.health.not_ready()) == ["state_dir"]
+        assert f"{directory}: the state directory was deleted" in loop.health.not_ready()["state_dir"]
+    (found,) = [log for log in logs if log["event"] == "state_dir_deleted"]
+    assert (found["log_level"], found["path"]) == ("error", str(directory))
 
 
 @pytest.mark.parametrize("where", ["in the store", "on the disk"])
