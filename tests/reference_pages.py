@@ -189,8 +189,8 @@ _EXIT_CODES = {
     ),
     2: ("A wrong option, argument or setting", "Correct the command or the settings"),
     3: (
-        "Partial: some partitions stopped or are incomplete. The others are done",
-        "The report names each one and the reason",
+        "Partial: some partitions stopped or are incomplete. The others are done. Or a local disk is full: then possibly none is",
+        "The report or the error names each one and the reason",
     ),
     4: (
         "Verification mismatch: stored data is not what was committed, or a snapshot would mislead a broker",
