@@ -285,15 +285,17 @@ def _combined(planned: _Planned, checked: Sequence[Checked], unnamed: _Unnamed) 
 
 
 def _missing_commits(store: ObjectStore, state: PartitionState) -> Iterator[Problem]:
-    """Gaps in the commit numbers below the newest one. Listings may be stale: what one leaves out is checked by key."""
+    """Gaps in the commit numbers below the newest one, and empty commits. Listings may be stale: each is checked by key."""
     stored = StoredCommits(store, state.lineage.root)
-    unlisted = sorted(set(range(state.next_number)) - stored.listed(COMMITS).keys())
-    gone = (number for number in unlisted if store.head(stored.key(number)) is None)
+    listed = {number for number, facts in stored.listed(COMMITS).items() if facts.size_bytes}
+    unlisted = sorted(set(range(state.next_number)) - listed)
+    found = ((number, store.head(stored.key(number))) for number in unlisted)
+    gone = (number for number, facts in found if facts is None or not facts.size_bytes)
     for number in islice(gone, _MISSING_COMMITS_MAX):
         yield Problem(
             ProblemKind.COMMIT_LOG,
             stored.key(number),
-            f"commit {number} is missing below a checkpoint. Readers need it only without that checkpoint, verify --deep and "
+            f"commit {number} is missing or empty, below a checkpoint. Readers need it only without that checkpoint, verify --deep and "
             f"compact --undo always. Restore it from a replica of the bucket or an earlier version of the object",
         )
 

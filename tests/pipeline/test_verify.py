@@ -245,9 +245,13 @@ def test_a_broken_commit_log_is_the_one_problem(deep: bool) -> None:
 
 @pytest.mark.leaves_damage("commit_log")
 @pytest.mark.parametrize("deep", [False, True])
-def test_a_missing_commit_below_the_checkpoint_is_a_problem(deep: bool) -> None:
+@pytest.mark.parametrize("is_empty", [False, True])
+def test_a_missing_or_empty_commit_below_the_checkpoint_is_a_problem(is_empty: bool, deep: bool) -> None:
     store = example()
-    store.delete([below(ROOT, commit_key(0))])
+    if is_empty:
+        store.damage(below(ROOT, commit_key(0)), lambda _: b"")
+    else:
+        store.delete([below(ROOT, commit_key(0))])
     assert findings(verified(store, deep=deep)) == {("commit_log", below(ROOT, commit_key(0)))}
 
 
