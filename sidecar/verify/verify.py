@@ -295,8 +295,8 @@ def _missing_commits(store: ObjectStore, state: PartitionState) -> Iterator[Prob
         yield Problem(
             ProblemKind.COMMIT_LOG,
             stored.key(number),
-            f"commit {number} is missing or empty, below a checkpoint. Readers need it only without that checkpoint, verify --deep and "
-            f"compact --undo always. Restore it from a replica of the bucket or an earlier version of the object",
+            f"commit {number} is missing or empty, below a checkpoint. Readers need it only without that checkpoint, verify --deep "
+            f"and compact --undo always. Restore it from a replica of the bucket or an earlier version of the object",
         )
 
 
