@@ -120,7 +120,9 @@ class SimDisk:
     def listed_again(self, files: PartitionFiles) -> PartitionFiles:
         """See `LogDisk`."""
         replica = self._replica(files.directory)
+        is_touched = replica.is_touched
         replica.changed()
+        replica.is_touched = is_touched  # For pins: only the next check pins what this listing shows.
         if replica.directory_id != files.directory_id or replica.topic_id not in {None, files.topic_id}:
             raise SegmentChanged(f"{files.directory}: is another directory")
         return replace(replica.files(), topic_id=files.topic_id)
