@@ -191,7 +191,7 @@ def _copy_if_there(path: Path, directory: Path) -> bool:
 
 def _require_free(files: PartitionFiles, out: Path) -> None:
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise SettingsError(f"--out {out} is not empty: name a directory that does not exist yet")
+        raise SettingsError(f"--out {out} exists and is not an empty directory: name one that does not exist yet")
     if out.resolve().is_relative_to(files.directory.resolve()):
         raise SettingsError(f"--out {out} is in {files.directory}: this command never writes to a broker's files")
     if (out.parent / META_PROPERTIES).exists():

@@ -123,9 +123,16 @@ def backfill(
         }
         without_compaction = _without_compaction(settings, tools.facts, work, config_file)
         if dry_run:
-            for _, plan in work:
-                outcome = PartitionOutcome(plan.files, waiting=len(plan.waiting), reason=plan.reason, error=plan.error)
-                report.outcomes.append(outcome)
+            for archiver, plan in work:
+                report.outcomes.append(
+                    PartitionOutcome(
+                        plan.files,
+                        end_offset=archiver.end_offset,
+                        waiting=len(plan.waiting),
+                        reason=plan.reason,
+                        error=plan.error,
+                    )
+                )
         else:
             report = _worked(rounds, work, report, progress, tools.stop)
     segments = {plan.files.topic_partition: plan.segments for _, plan in work}

@@ -270,7 +270,7 @@ def test_a_partition_goes_with_an_undo_only() -> None:
                 ("--on-unkeyed", "drop"),
                 ("--now-ms", "0"),
                 ("--delete-retention-ms", "0"),
-                ("--segment-bytes", "5"),
+                ("--segment-bytes", "50"),
                 ("--exact-keys",),
                 ("--override",),
                 ("--engine", "local"),

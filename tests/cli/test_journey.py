@@ -54,6 +54,16 @@ def test_a_dry_run_says_what_would_be_done_and_does_nothing(log_dir: Path, tmp_p
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_dry_run_has_the_end_of_what_is_archived(log_dir: Path, tmp_path: Path) -> None:
+    (before,) = in_this_process(*backfill(log_dir, tmp_path), "--dry-run", "--json").lines()
+    assert {row["end_offset"] for row in before["partitions"]} == {None}
+    (done,) = in_this_process(*backfill(log_dir, tmp_path), "--json").lines()
+    (after,) = in_this_process(*backfill(log_dir, tmp_path), "--dry-run", "--json").lines()
+    ends = [[row["end_offset"] for row in report["partitions"]] for report in (done, after)]
+    assert ends[0] == ends[1]
+    assert None not in ends[1]
+
+
 def test_a_new_archive_is_named_before_the_first_upload(log_dir: Path, tmp_path: Path) -> None:
     def events(directory: Path, *arguments: str) -> list[str]:
         outcome = in_this_process(*backfill(log_dir, directory), *arguments)

@@ -250,7 +250,8 @@ def test_directories_that_are_none(tmp_path: Path) -> None:
         [],
         ["--out", "out", "--dry-run"],
         ["--out", "out", "--header", "v"],
-        ["--out", "out", "--segment-bytes", "0"],
+        ["--out", "out", "--segment-bytes", "13"],
+        ["--out", "out", "--segment-bytes", "2147483648"],
         ["--out", "out", "--strategy", "largest"],
     ],
 )
@@ -259,3 +260,15 @@ def test_wrong_usage_is_exit_code_2(tmp_path: Path, arguments: list[str]) -> Non
     placed = [str(tmp_path / "out") if argument == "out" else argument for argument in arguments]
     assert in_this_process("compact", source, *placed).code == 2
     assert not (tmp_path / "out").exists()
+
+
+def test_out_is_neither_a_file_nor_a_directory_with_files(tmp_path: Path) -> None:
+    source = directory_of(tmp_path, [[one(0, b"a")], [one(1, b"a")]])
+    file, full = tmp_path / "file", tmp_path / "full"
+    full.mkdir()
+    for path in (file, full / "file"):
+        path.touch()
+    for out in (file, full):
+        outcome = in_this_process("compact", source, "--out", out)
+        assert outcome.code == 2
+        assert f"--out {out} exists and is not an empty directory" in outcome.err

@@ -300,3 +300,12 @@ def test_a_dry_run_shows_no_start_of_a_replay_that_it_does_not_do(tmp_path: Path
     done = in_this_process("snapshots", "heal", "--dry-run", log_dir)
     (row,) = [line for line in done.out.splitlines() if line.lstrip().startswith("t-0 ")]
     assert row.split() == ["t-0", "2", "4", "6", *["-"] * 5]
+
+
+@pytest.mark.parametrize("command", [("check",), ("rebuild", "--out", "out")])
+def test_the_archive_of_the_settings_is_not_meant(command: tuple[str, ...], tmp_path: Path) -> None:
+    settings = tmp_path / "settings.yaml"
+    settings.write_text(f"store: {{url: {tmp_path / 'archive'}}}\n")
+    outcome = in_this_process("snapshots", *command, "--config", settings)
+    assert outcome.code == 2
+    assert "give either directories or --archive URL; store.url of the settings is not used here" in outcome.err

@@ -71,7 +71,8 @@ def compact(
         int | None,
         typer.Option(
             metavar="N",
-            min=1,
+            min=14,
+            max=2**31 - 1,
             help=f"Join small results up to this size (segment.bytes). {_AS_DECLARED}, else 1 GiB.",
         ),
     ] = None,

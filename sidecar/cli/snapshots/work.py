@@ -33,7 +33,8 @@ Directories = Annotated[
     typer.Argument(metavar="DIR", help="One or more partition directories or log directories.", show_default=False),
 ]
 FromArchive = Annotated[
-    str | None, typer.Option("--archive", metavar="URL", help="Read this archive instead of directories.")
+    str | None,
+    typer.Option("--archive", metavar="URL", help="Read this archive instead of directories. store.url is not used."),
 ]
 NowMs = Annotated[
     int | None,
@@ -95,7 +96,7 @@ def snapshot_targets(
     from sidecar.storage.opening import open_existing
 
     if bool(directories) == bool(archive):
-        raise SettingsError("give either directories or --archive")
+        raise SettingsError("give either directories or --archive URL; store.url of the settings is not used here")
     if directories:
         return find_targets(
             directories, chosen_topics(settings), compacted_elsewhere=topics_compacted_elsewhere(compacted)
