@@ -230,10 +230,11 @@ class PartitionsChecked(DomainEvent):
 
 @dataclass(frozen=True, slots=True)
 class PartitionFailed(DomainEvent):
-    """A partition's task has failed. It backs off, or needs a person."""
+    """A partition's task has failed. It backs off, or needs a person. `is_repeated`: a retry failed with the same error."""
 
     topic_partition: TopicPartition
     error: SidecarError
+    is_repeated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
