@@ -216,7 +216,8 @@ class ArchivedSegment:
     `log_key` and `indexes_key` are relative to the partition's incarnation. `parts` has one entry per part that exists
     (an empty part has size 0; a missing transaction index has no entry). `leader_epochs` is the segment's own map, its first entry
     re-based to `base_offset`. `generation` is 0 for raw segments, 1 and up for compacted ones.
-    `compacted_from`: of a compacted segment, the newest raw one that went into it; None where that is not known.
+    `compacted_from`: of a compacted segment, the newest raw one that went into it; None where that is not known. Of a raw
+    segment with added markers, the broker's own batches.
     `source_*` is what the file was on the broker's disk (None for compacted segments), and where in it the segment begins.
     """
 
@@ -245,7 +246,7 @@ class ArchivedSegment:
     @property
     def raw_batches(self) -> RawBatches | None:
         """What of it can be looked up in the broker's log: its own batches if it is raw, else those it was made of."""
-        if self.generation:
+        if self.generation or self.compacted_from:
             return self.compacted_from
         return RawBatches(self.base_offset, self.end_offset, self.first_batch_crc, self.last_batch_crc)
 

@@ -75,8 +75,6 @@ def _check_origin(segment: ArchivedSegment) -> None:
     raw = segment.compacted_from
     if raw is None:
         return
-    if not segment.generation:
-        raise CommitRefused(f"segment {segment}: a raw segment is compacted from nothing")
     if not segment.base_offset <= raw.base_offset < raw.end_offset <= segment.end_offset:
         raise CommitRefused(
             f"segment {segment}: compacted_from [{raw.base_offset}, {raw.end_offset}) does not lie within it"

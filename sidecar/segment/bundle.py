@@ -40,7 +40,7 @@ class PreparedSegment:
     `lost`: offsets `[from, to)` at its end that are nowhere on disk, and are to be recorded so by the same commit.
     `files`: whose the descriptor is. `footprint`: what of it was not in the page cache before.
     `copy`: its compacted copy, which is archived instead; `descriptor` and `indexes` are of that.
-    `added`: markers that are archived with it.
+    `added`: markers that are archived with it. `of_broker`: what its batches are without them.
     """
 
     segment: SegmentFiles
@@ -51,6 +51,7 @@ class PreparedSegment:
     index_parts: tuple[Part, ...]
     attempt: Attempt
     files: OpenFiles
+    of_broker: BuiltIndexes
     lost: tuple[int, int] | None = None
     copy: CompactedCopy | None = None
     footprint: CacheFootprint = NO_FOOTPRINT
@@ -72,8 +73,8 @@ class PreparedSegment:
     def archived(self) -> ArchivedSegment:
         """The entry for the commit, once both objects are in the store."""
         segment, epochs = self.segment, self.reading.leader_epochs
-        of_raw = self.reading.built
-        built = of_raw if self.copy is None else self.copy.built
+        of_raw = self.of_broker
+        built = self.reading.built if self.copy is None else self.copy.built
         end_offset = segment.end_offset if self.lost is None else self.lost[0]
         raw = RawBatches(segment.base_offset, end_offset, of_raw.first_batch_crc, of_raw.last_batch_crc)
         return ArchivedSegment(
@@ -85,7 +86,7 @@ class PreparedSegment:
             parts=(log_part(self.log_source.size_bytes, self.log_crc32c), *self.index_parts),
             leader_epochs=epochs.in_range(segment.base_offset, end_offset).entries,
             # Of the log as it was: compaction may have taken all batches of an epoch.
-            highest_batch_leader_epoch=of_raw.leader_epochs.latest_epoch,
+            highest_batch_leader_epoch=self.reading.built.leader_epochs.latest_epoch,
             max_timestamp_ms=built.max_timestamp_ms,
             batch_count=built.batch_count,
             snapshot=self.snapshot.provenance,
@@ -98,7 +99,7 @@ class PreparedSegment:
             source_position=segment.start_position,
             first_batch_crc=built.first_batch_crc,
             last_batch_crc=built.last_batch_crc,
-            compacted_from=None if self.copy is None else raw,
+            compacted_from=raw if self.copy is not None or self.added else None,
         )
 
     def close(self) -> None:

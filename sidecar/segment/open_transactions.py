@@ -61,7 +61,7 @@ def look_ahead(
     """What still waits at a later stable end, None if nothing does. Reads what was not searched before."""
     first_offsets = dict(waiting.first_offsets)
     searched_to = waiting.searched_to
-    for base_offset, log in _logs_behind(files, waiting.segment.end_offset, searched_to[0]):
+    for base_offset, log in logs_behind(files, waiting.segment.end_offset, searched_to[0]):
         if base_offset >= stable_end_offset:
             break
         beat()
@@ -117,8 +117,8 @@ def batches_left(files: PartitionFiles, first_offsets: Mapping[int, int], end_of
     return found
 
 
-def _logs_behind(
-    files: PartitionFiles, end_offset: int, searched: FileIdentity | None
+def logs_behind(
+    files: PartitionFiles, end_offset: int, searched: FileIdentity | None = None
 ) -> Iterator[tuple[int, FileIdentity]]:
     """The `.log` files from `end_offset` on with their base offsets, those before the one searched last left out."""
     for segment in files.segments:

@@ -139,7 +139,7 @@ def prepare_segment(
         table, interval_bytes = position.known.table, tools.policy.index_interval_bytes
         task = ReadingTask(segment, table, checkpoint, log_start_offset, interval_bytes)
         reading = tools.read_segment(task, descriptor, tools.budget.reads.take)
-        lost = lost_tail(tools, segment, descriptor, reading)
+        of_broker, lost = reading.built, lost_tail(tools, segment, descriptor, reading)
         now_ms = tools.clock.now_ms()
         added: tuple[AddedMarker, ...] = ()
         if reading.looks_cleaned and lost is None and archived.segments:
@@ -186,6 +186,7 @@ def prepare_segment(
         parts,
         attempt,
         tools.disk,
+        of_broker,
         lost,
         footprint=footprint,
         added=added,

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import structlog
 
+from producer_state.facts import MARKER_ABORT, NO_MARKER
 from producer_state.replay import CompletedTransaction, replay
 from producer_state.snapshot import ProducerEntry, write_snapshot
 from producer_state.table import ProducerTable
@@ -23,12 +25,13 @@ from sidecar.errors import PartitionError
 from sidecar.logformat.batches import scan_bytes
 from sidecar.logformat.bodies.building import build_batch, build_empty_batch, build_marker
 from sidecar.logformat.bodies.record import Record
-from sidecar.logformat.indexes.transaction_index import read_transaction_index
-from sidecar.model import PartName
+from sidecar.logformat.indexes.transaction_index import TransactionIndex, read_transaction_index
+from sidecar.model import PartName, TopicPartition
 from sidecar.segment.added_markers import markers_may_be_gone
 from sidecar.segment.archived_objects import read_parts, table_at_end
 from sidecar.segment.bundle import CompactedCopy, with_copy
 from sidecar.segment.dropped_producers import NOTHING_DROPPED
+from sidecar.segment.open_transactions import batches_left
 from sidecar.segment.prepare import LogPosition, prepare_segment
 from sidecar.segment.producer_snapshot import state_at_archive_end
 from tests.archive.builders import LINEAGE, a_segment
@@ -155,19 +158,23 @@ def archived_then(
     asks_leader: bool = False,
     snapshots: Mapping[int, bytes] | None = None,
     retention_ms: int | None = None,
+    archived_end_offset: int | None = None,
+    edit: Callable[[Path], object] = lambda _log_dir: None,
 ) -> tuple[MemoryStore, list[str], list[str]]:
     """Archive a log, then what a cleaner left of it. Returns the archive, events and errors of the second time.
 
     `retention_ms`: the topic's `delete.retention.ms`, None: not known. All files are a minute old.
+    `archived_end_offset`: end of the log at the first time. `edit`: changes the log directory before the second time.
     """
     log_dir, store = copy_partitions(tmp_path, "orders-0"), MemoryStore()
     with tools_for(log_dir, store, tmp_path / "state") as tools:
         policies = [TopicPolicySettings(pattern="orders", cleanup_policy="compact", delete_retention_ms=retention_ms)]
         facts = FileBrokerFacts([log_dir], assume_leader=True, policies=policies)
         tools = replace(tools, facts=Answering(facts, cluster_start_offset=0) if asks_leader else facts)
-        roll(log_dir, before, end_offset)
+        roll(log_dir, before, archived_end_offset or end_offset)
         assert archive(tools, log_dir, "orders").errors == []
         roll(log_dir, after, end_offset)
+        edit(log_dir)
         for offset, content in (snapshots or {}).items():
             (log_dir / "orders-0" / f"{offset:020d}.snapshot").write_bytes(content)
         (log_dir / "cleaner-offset-checkpoint").write_text(f"0\n1\norders 0 {max(after)}\n")
@@ -181,7 +188,8 @@ ABORTED = [data(0, b"k", PRODUCER, 0), data(1, b"x")]
 """The archived segment. The transaction of its first record is open at its end."""
 NEXT = [data(4, b"k", PRODUCER, 1), marker(5, commit=True)]
 """The producer's next transaction, which is committed."""
-NEXT_AT_5 = [data(5, b"k", PRODUCER, 1), marker(6, commit=True)]
+NEXT_AT_5 = [data(5, b"k", PRODUCER, 2), marker(6, commit=True)]
+"""Likewise, but it does not continue the sequence numbers of the first one."""
 
 
 @pytest.mark.parametrize("has_snapshot", [False, True], ids=["no snapshot", "the broker's snapshot"])
@@ -444,18 +452,217 @@ def test_records_that_retention_took_are_hidden_with_an_error(tmp_path: Path) ->
 
 
 def test_more_markers_than_free_offsets_stop_the_partition(tmp_path: Path) -> None:
-    """One of two was taken. Both transactions have no batch left, and both producers have written since."""
+    """One of two was taken. The other transaction goes on above, but the data of a later one would look the same."""
     both = [data(0, b"k", PRODUCER, 0), data(1, b"k", OTHER, 0)]
-    above = [marker(3, commit=True, producer_id=OTHER), data(4, b"k")]
+    above = [data(3, b"k", PRODUCER, 1), data(4, b"k", OTHER, 1), marker(5, commit=True)]
     store, _, errors = archived_then(
         tmp_path,
-        {0: both, 2: [marker(2, commit=False), *above]},
-        {0: [], 2: [*above, data(5, b"k", PRODUCER, 1)], 6: [marker(6, commit=True)], 7: []},
+        {0: both, 2: [marker(2, commit=False), *above, marker(6, commit=True, producer_id=OTHER)]},
+        {0: [], 2: above, 6: [marker(6, commit=True, producer_id=OTHER)], 7: []},
         7,
     )
     (error,) = errors
-    assert "do not fit below offset 5" in error
+    assert "do not fit below offset 4" in error
     assert ranges(archived_states(store)["orders-0"]) == [(0, 2)]
+
+
+LEFT_BY_RETENTION = [marker(4, commit=True), data(5, b"z", PRODUCER, 1), marker(6, commit=True)]
+
+
+@pytest.mark.parametrize("rolled_at", [[2, 4], [2, 5], [2]], ids=["marker behind", "data behind", "one segment"])
+def test_a_marker_that_the_log_proves_to_be_the_transactions_own_is_kept(tmp_path: Path, rolled_at: list[int]) -> None:
+    """Retention took the records, and they may be the newest of their keys."""
+    batches = {3: data(3, b"y"), **dict(zip((4, 5, 6), LEFT_BY_RETENTION, strict=True))}
+    ends = [*rolled_at[1:], 7]
+    after = {
+        base: [batch for at, batch in batches.items() if base <= at < end]
+        for base, end in zip(rolled_at, ends, strict=True)
+    }
+    store, events, errors = archived_then(
+        tmp_path,
+        {0: ABORTED, 2: [data(2, b"y"), data(3, b"y"), marker(4, commit=True)]},
+        {**after, 7: []},
+        7,
+        archived_end_offset=5,
+    )
+    assert (events, errors) == ([], [])
+    assert read_archive(store).committed == {b"k": 0, b"x": 1, b"y": 3, b"z": 5}
+
+
+@pytest.mark.parametrize(
+    ("marker_epoch", "next_epoch", "sequence", "is_own"),
+    [(6, 6, 0, True), (6, 6, 1, False), (5, 6, 0, False), (7, 7, 0, False), (6, 7, 0, False)],
+)
+def test_a_marker_of_transaction_version_2_has_the_next_epoch(
+    tmp_path: Path, marker_epoch: int, next_epoch: int, sequence: int, is_own: bool
+) -> None:
+    first = [data(0, b"k", PRODUCER, 0, epoch=5), data(1, b"x")]
+    left = [marker(4, commit=True, epoch=marker_epoch), data(5, b"z", PRODUCER, sequence, next_epoch)]
+    store, events, errors = archived_then(
+        tmp_path,
+        {0: first, 2: [data(2, b"y"), data(3, b"y"), *left, marker(6, commit=True, epoch=next_epoch)]},
+        {2: [data(3, b"y"), *left, marker(6, commit=True, epoch=next_epoch)], 7: []},
+        7,
+    )
+    assert (events, errors) == ([] if is_own else ["hidden_transaction_may_be_committed"], [])
+    assert (0 in read_archive(store).visible) == is_own
+
+
+def test_a_commit_marker_becomes_an_abort_marker_where_it_is(tmp_path: Path) -> None:
+    """Two transactions need one, and one offset is free. They have the epochs and the time of the archived transactions."""
+    first = [data(0, b"k", PRODUCER, 0, epoch=5), data(1, b"l", OTHER, 0, epoch=9), data(2, b"x")]
+    markers = [marker(6, commit=True, epoch=5), marker(7, commit=True, producer_id=OTHER, epoch=9)]
+    left = [data(3, b"k"), data(4, b"l"), *markers, data(8, b"m")]
+    store, events, errors = archived_then(
+        tmp_path,
+        {0: first, 3: [data(3, b"k"), data(4, b"l"), data(5, b"m"), *markers, data(8, b"m")]},
+        {0: [data(2, b"x")], 3: left, 9: []},
+        9,
+    )
+    assert (events, errors) == (["abort_marker_added"] * 2, [])
+    seen = read_archive(store)
+    assert seen.aborted == {(PRODUCER, 0, 6), (OTHER, 1, 7)}
+    assert seen.committed == {b"k": 3, b"l": 4, b"m": 8, b"x": 2}
+
+
+def test_a_commit_marker_in_a_later_segment_does_not_stop_the_partition(tmp_path: Path) -> None:
+    """One offset is free in the segment in between. The marker that found none becomes an abort marker in its own segment."""
+    first = [data(0, b"k", PRODUCER, 0), data(1, b"l", OTHER, 0), data(2, b"x")]
+    markers = [marker(6, commit=True), marker(7, commit=True, producer_id=OTHER)]
+    store, events, errors = archived_then(
+        tmp_path,
+        {0: first, 3: [data(3, b"k"), data(4, b"l"), data(5, b"m"), *markers, data(8, b"m"), data(9, b"m")]},
+        {0: [data(2, b"x")], 3: [data(3, b"k"), data(4, b"l")], 6: [*markers, data(9, b"m")], 10: []},
+        10,
+    )
+    assert (events, errors) == (["abort_marker_added"] * 2, [])
+    seen = read_archive(store)
+    assert seen.aborted == {(PRODUCER, 0, 5), (OTHER, 1, 7)}
+    assert seen.committed == {b"k": 3, b"l": 4, b"m": 9, b"x": 2}
+
+
+def test_an_added_marker_has_the_epochs_of_the_archived_transaction(tmp_path: Path) -> None:
+    """Where the leader epoch checkpoint does not reach down to it, its leader epoch is that of the batch behind it."""
+    earlier = [data(0, b"k", PRODUCER, 0, epoch=5), committed_by_epoch_3(1), data(2, b"k", PRODUCER, 1, epoch=5)]
+    store, _events, errors = archived_then(
+        tmp_path,
+        {0: [*earlier, data(3, b"x")], 4: [marker(4, commit=False, epoch=5)]},
+        {0: [data(3, b"x")], 4: [data(5, b"y")], 6: []},
+        6,
+        archived_end_offset=5,
+        edit=lambda log_dir: (log_dir / "orders-0" / "leader-epoch-checkpoint").write_text(f"0\n1\n{LEADER_EPOCH} 5\n"),
+    )
+    assert errors == []
+    state = only_state(store)
+    (added, *_) = scan_bytes(store.read(below(state.lineage.root, state.segments[-1].log_key)))
+    assert added.marker_type.tolist() == [MARKER_ABORT, NO_MARKER]
+    found = (added.producer_epoch, added.coordinator_epoch, added.max_timestamp_ms, added.leader_epoch)
+    assert [int(column[0]) for column in found] == [5, 3, AT_MS, LEADER_EPOCH]
+
+
+def committed_by_epoch_3(offset: int) -> bytes:
+    return build_marker(
+        offset,
+        commit=True,
+        producer_id=PRODUCER,
+        producer_epoch=5,
+        coordinator_epoch=3,
+        timestamp_ms=AT_MS,
+        leader_epoch=LEADER_EPOCH,
+    )
+
+
+@pytest.mark.parametrize(
+    "left",
+    [[data(4, b"y"), data(5, b"z")], [data(3, b"y"), data(5, b"z")], [data(4, b"y"), marker(5, commit=True)]],
+    ids=["first", "middle", "last"],
+)
+def test_an_added_marker_does_not_contradict_the_brokers_log(tmp_path: Path, left: list[bytes]) -> None:
+    """The replica fetched a cleaned log: it has no checkpoint of a cleaner, and no policy is known."""
+    first = [data(0, b"w"), data(1, b"k", PRODUCER, 0), data(2, b"x")]
+    cleaned = {0: [first[0], first[2]], 3: left}
+    log_dir, store = copy_partitions(tmp_path, "orders-0"), MemoryStore()
+    with tools_for(log_dir, store, tmp_path / "state") as tools:
+        tools = replace(tools, facts=FileBrokerFacts([log_dir], assume_leader=True))
+        roll(log_dir, {0: first, 3: [marker(3, commit=False)]}, 4)
+        assert archive(tools, log_dir, "orders").errors == []
+        roll(log_dir, {**cleaned, 6: []}, 6)
+        with structlog.testing.capture_logs() as logs:
+            assert archive(tools, log_dir, "orders").errors == []
+        assert "abort_marker_added" in [entry["event"] for entry in logs]
+        roll(log_dir, {**cleaned, 6: [data(6, b"q")], 7: []}, 7)
+        assert archive(tools, log_dir, "orders").errors == []
+    assert ranges(only_state(store)) == [(0, 3), (3, 6), (6, 7)]
+    read_archive(store)
+
+
+def test_the_transaction_index_of_a_broker_does_not_reach_over_an_added_marker(tmp_path: Path) -> None:
+    """A consumer would end the transaction at the added marker, and take what is aborted behind it for committed."""
+    one = [np.array([value], np.int64) for value in (PRODUCER, 0, 5, 6)]
+    store, events, errors = archived_then(
+        tmp_path,
+        {0: ABORTED, 2: [marker(2, commit=False)]},
+        {0: [data(1, b"x")], 2: [data(3, b"z", PRODUCER, 1), data(4, b"y"), marker(5, commit=False)], 6: []},
+        6,
+        archived_end_offset=3,
+        edit=lambda log_dir: (log_dir / "orders-0" / f"{2:020d}.txnindex").write_bytes(
+            TransactionIndex(*one).to_bytes()
+        ),
+    )
+    assert (events, errors) == (["abort_marker_added"], [])
+    seen = read_archive(store)
+    assert seen.aborted == {(PRODUCER, 0, 2), (PRODUCER, 3, 5)}
+    assert seen.committed == {b"x": 1, b"y": 4}
+
+
+def test_a_committed_tombstone_with_its_marker_in_the_log_is_not_hidden(tmp_path: Path) -> None:
+    """The cleaner takes a tombstone that is old enough, though no record supersedes it."""
+    first = [data(0, b"k"), tombstone(1), data(2, b"x")]
+    store, events, errors = archived_then(
+        tmp_path,
+        {0: first, 3: [data(3, b"y"), data(4, b"y"), marker(5, commit=True)]},
+        {
+            0: [data(2, b"x")],
+            3: [data(4, b"y"), marker(5, commit=True)],
+            6: [data(6, b"z", PRODUCER, 1), marker(7, commit=True)],
+            8: [],
+        },
+        8,
+        archived_end_offset=6,
+        retention_ms=1,
+    )
+    assert (events, errors) == ([], [])
+    assert read_archive(store).committed[b"k"] == 1
+
+
+def tombstone(offset: int) -> bytes:
+    return build_batch(
+        [Record(offset, AT_MS, b"k", None, ())],
+        leader_epoch=LEADER_EPOCH,
+        producer_id=PRODUCER,
+        producer_epoch=0,
+        base_sequence=0,
+        transactional=True,
+    )
+
+
+@pytest.mark.parametrize(
+    ("below", "is_left"),
+    [
+        ([data(1, b"k", PRODUCER, 1)], True),
+        ([data(0, b"k", PRODUCER, 0), marker(2, commit=True)], False),
+        ([marker(3, commit=False)], False),
+    ],
+    ids=["its batch", "the batch of an earlier one", "a marker"],
+)
+def test_only_a_batch_of_the_transaction_below_the_archives_end_shows_that_its_marker_is_left(
+    tmp_path: Path, below: list[bytes], is_left: bool
+) -> None:
+    path = tmp_path / f"{0:020d}.log"
+    path.write_bytes(b"".join([*below, data(4, b"k", PRODUCER, 2)]))
+    (tmp_path / f"{5:020d}.log").touch()
+    files = read_partition_directory(TopicPartition("orders", 0), tmp_path, tmp_path)
+    assert batches_left(files, {PRODUCER: 1}, 4) == ({PRODUCER} if is_left else set())
 
 
 def test_a_compacted_copy_does_not_replace_a_segment_with_an_added_marker(tmp_path: Path) -> None:
