@@ -34,7 +34,7 @@ from producer_state.facts import CONTROL, MARKER_ABORT, NO_MARKER
 from producer_state.snapshot import ProducerEntry
 from producer_state.table import ProducerTable
 from sidecar.archive.state import PartitionState
-from sidecar.errors import PartitionError
+from sidecar.errors import PartitionError, SegmentChanged
 from sidecar.host.listed_files import ListedFile
 from sidecar.logformat.batches import HEADERS_WINDOW_BYTES, BatchColumns, SegmentScanner, scan_file
 from sidecar.logformat.bodies.building import build_marker
@@ -174,9 +174,12 @@ class _Search:
         for base_offset, log in logs_behind(files, segment.end_offset):
             if not self._undecided:
                 break
-            options = {"check_crc": False, "window_bytes": HEADERS_WINDOW_BYTES}
-            for columns in scan_file(log.path, base_offset=base_offset, **options):
-                self._add(columns, is_here=False)
+            path, options = log.path, {"check_crc": False, "window_bytes": HEADERS_WINDOW_BYTES}
+            try:
+                for columns in scan_file(path, base_offset=base_offset, **options):
+                    self._add(columns, is_here=False)
+            except SegmentChanged:  # Retention may have taken it, while it is pinned.
+                break
 
     def _add_free(self, columns: BatchColumns, expected_offset: int, last_epoch: int) -> None:
         follows = np.concatenate([[expected_offset], columns.last_offset[:-1] + 1])

@@ -161,8 +161,8 @@ def read_segment(task: ReadingTask, descriptor: int, taken: Callable[[int], None
     segment, checkpoint, log_start_offset = task.segment, task.checkpoint, task.log_start_offset
     name = segment.log_name
     scanner = _Scan(task, descriptor)
-    no_index = {"offset_index": None, "time_index": None, "transaction_index": None}
-    indexes = IndexChoice(replace(segment, **no_index) if task.added else segment)
+    no_indexes = replace(segment, offset_index=None, time_index=None, transaction_index=None)
+    indexes = IndexChoice(no_indexes if task.added else segment)
     epochs = (
         LeaderEpochCheck(checkpoint, log_start_offset) if checkpoint and checkpoint.covers(log_start_offset) else None
     )

@@ -261,7 +261,6 @@ def compacted(content: Any) -> Any:
         (lambda c: segment_of(c)["snapshot"].update(origin="guess"), "broker or rebuilt"),
         (lambda c: segment_of(c)["snapshot"].update(exact=1), "true or false"),
         (lambda c: segment_of(c).update(strategy_parameters={"a": 1}), r"strategy_parameters\.a"),
-        (lambda c: segment_of(c).update(compacted_from=RAW), "a raw segment is compacted from nothing"),
         (lambda c: compacted(c).update(compacted_from=RAW | {"end_offset": 101}), "does not lie within"),
         (lambda c: compacted(c).update(compacted_from=RAW | {"end_offset": 5}), "does not lie within"),
         (lambda c: compacted(c).update(compacted_from=RAW | {"last_batch_crc": 7}), r"compacted_from\.last_batch_crc"),

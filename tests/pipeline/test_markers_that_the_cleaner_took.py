@@ -466,6 +466,23 @@ def test_more_markers_than_free_offsets_stop_the_partition(tmp_path: Path) -> No
     assert ranges(archived_states(store)["orders-0"]) == [(0, 2)]
 
 
+def test_a_file_that_retention_took_proves_nothing(tmp_path: Path) -> None:
+    """The segment is prepared from a pinned file, and those behind it are pinned, too."""
+    log_dir, store = copy_partitions(tmp_path, "orders-0"), MemoryStore()
+    with tools_for(log_dir, store, tmp_path / "state") as tools:
+        roll(log_dir, {0: ABORTED, 2: [marker(2, commit=False)]}, 3)
+        archive(tools, log_dir, "orders")
+        state = only_state(store)
+        roll(log_dir, {2: [data(3, b"y")], 4: LEFT_BY_RETENTION, 7: []}, 7)
+        files = read_partition_directory(state.lineage.topic_partition, log_dir, log_dir / "orders-0")
+        files.segments[1].log.path.unlink()
+        known = state_at_archive_end(store, state, NOTHING_DROPPED)
+        assert known is not None
+        prepared, _ = prepare_segment(tools, files, state, files.segments[0], LogPosition(known, -1), None, 0, None)
+        prepared.close()
+        assert [(marker.offset, marker.may_be_committed) for marker in prepared.added] == [(2, True)]
+
+
 LEFT_BY_RETENTION = [marker(4, commit=True), data(5, b"z", PRODUCER, 1), marker(6, commit=True)]
 
 
