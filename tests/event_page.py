@@ -13,7 +13,7 @@ LEVELS = ("warning", "error", "critical")
 
 MEANINGS: dict[str, tuple[str, str]] = {
     "abort_marker_added": (
-        "The cleaner took a marker before it was archived. An abort marker hides the records: aborted, superseded, or old tombstones.",
+        "The cleaner took a marker before it was archived. An abort marker hides aborted or superseded records (or tombstones).",
         "None. Archive compacted topics more often than `delete.retention.ms`.",
     ),
     "archive_cache_recreated": (

@@ -1,21 +1,16 @@
 """Abort markers in the place of markers that the broker's cleaner took before they were archived.
 
 The archive has a segment with an open transaction. Then the cleaner takes what is left of the transaction in the broker's log, and,
-`delete.retention.ms` later, its marker. Replay would go on with the transaction, and its producer's next commit would show
-its records, though they may have been aborted. So a segment is archived with an abort marker that ends it.
+`delete.retention.ms` later, its marker. Its producer's next commit would show the archived records, though they may have been
+aborted. So a segment is archived with an abort marker. The producer's next batch in the log decides:
 
-The producer's next batch in the log decides:
-
-- If it is an abort marker, it hides the same records.
-- If it is a commit marker and the data behind it has the next sequence number, the producer has written nothing in between.
-  Then the marker is the transaction's own. With transaction version 2, the marker and the data have the next epoch.
+- An abort marker hides the same records. A commit marker that the data behind it proves to be the transaction's own is right.
 - Any other commit marker, and one that the cleaner has emptied, becomes an abort marker at its own offset.
 - Before data, the marker goes to a free offset. Where no offset is free, no marker is lost.
 
-To hide the records is right, because the cleaner keeps a marker as long as it finds a batch of its transaction. It takes records
-that are aborted, or that a later record with their key supersedes. Records that retention or DeleteRecords took may be
-committed and the newest ones: they are hidden only if an offset is free in front of the producer's next batch. Decision 17
-has the limits.
+To hide the records is right: they are aborted, or later ones supersede them. Those that retention or DeleteRecords took may be
+committed and the newest ones: they are hidden only if an offset is free in front of the next batch. Decision 17 says why, and
+where the limits are.
 
 Source: CleanedTransactionMetadata.onControlBatchRead, Cleaner.cleanInto, TransactionMetadata.prepareAbortOrCommit.
 """
@@ -64,24 +59,16 @@ class AddedMarker:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a marker may go. `leader_epoch`: of the batch before it, or, at the segment's base, of the one behind it."""
+    """Where a marker may go. `leader_epoch`: of the batch before it, or, at the segment's base, of the one behind it.
+
+    `replaced_bytes`: see `AddedMarker`. `newest`: producer epoch, coordinator epoch and timestamp of that batch.
+    """
 
     offset: int
     position: int
     leader_epoch: int
     replaced_bytes: int = 0
-
-
-@dataclass(slots=True)
-class _NextBatch:
-    """A producer's first batch from the segment's base on. `place`: of a control batch within the segment."""
-
-    offset: int = sys.maxsize
-    epoch: int = 0
-    is_control: bool = False
-    outcome: int = NO_MARKER
-    place: _Place | None = None
-    is_own_marker: bool = False
+    newest: tuple[int, ...] = (0, 0, 0)
 
 
 def markers_may_be_gone(at_base: ProducerTable, archived: PartitionState, written_by_ms: int) -> ProducerTable:
@@ -124,21 +111,20 @@ def added_markers(
     added: list[AddedMarker] = []
     for producer_id, place in found.places(unknown):
         entry, known_epoch = entries[producer_id], checkpoint.epoch_for_offset(place.offset) if checkpoint else None
+        archived = entry.producer_epoch, entry.coordinator_epoch, entry.last_timestamp_ms
+        producer_epoch, coordinator_epoch, timestamp_ms = map(max, archived, place.newest, (0, 0, 0))
         batch = build_marker(
             place.offset,
             commit=False,
             producer_id=producer_id,
-            producer_epoch=entry.producer_epoch,
-            coordinator_epoch=max(entry.coordinator_epoch, 0),
-            timestamp_ms=max(entry.last_timestamp_ms, 0),
+            producer_epoch=producer_epoch,
+            coordinator_epoch=coordinator_epoch,
+            timestamp_ms=timestamp_ms,
             leader_epoch=place.leader_epoch if known_epoch is None else known_epoch,
         )
-        first_offset, is_unknown = first_offsets[producer_id], producer_id in unknown
-        added.append(
-            AddedMarker(
-                producer_id, first_offset, place.offset, place.position, place.replaced_bytes, batch, is_unknown
-            )
-        )
+        first_offset, at = first_offsets[producer_id], place.position
+        is_unknown = producer_id in unknown
+        added.append(AddedMarker(producer_id, first_offset, place.offset, at, place.replaced_bytes, batch, is_unknown))
     return tuple(sorted(added, key=lambda marker: marker.offset))
 
 
@@ -146,98 +132,99 @@ def _first_offset(entry: ProducerEntry) -> int:
     return entry.current_txn_first_offset or 0
 
 
+def _is_own(entry: ProducerEntry, marker: BatchColumns, data: BatchColumns) -> bool:
+    """Whether a marker ends the transaction, as the batch behind it shows. Source: DefaultRecordBatch.incrementSequence."""
+    epoch, sequence = entry.producer_epoch, (entry.last_sequence + 1) & 0x7FFFFFFF
+    found = int(marker.producer_epoch[0]), int(data.producer_epoch[0]), int(data.base_sequence[0])
+    return found in ((epoch, epoch, sequence), (epoch + 1, epoch + 1, 0))
+
+
 class _Search:
     """The next batches of producers, and the free offsets of a segment, as many as are needed."""
 
     def __init__(self, segment: SegmentFiles, entries: Mapping[int, ProducerEntry]) -> None:
         self._segment, self._entries = segment, entries
-        self._next = {producer_id: _NextBatch() for producer_id in entries}
-        self._undecided = set(entries)
+        self._next: dict[int, BatchColumns] = {}
+        self._undecided, self._own_marker = set(entries), set[int]()
         self._free: list[_Place] = []
 
     def read(self, descriptor: int, files: PartitionFiles) -> None:
         """Read the segment, and the log behind it as far as it decides something."""
-        segment = self._segment
-        follows, epoch = segment.base_offset, NO_LEADER_EPOCH
+        segment, end, epoch = self._segment, self._segment.base_offset, NO_LEADER_EPOCH
         scanner = SegmentScanner(
             ListedFile(descriptor, segment.log, segment.start_position),
             segment.size_bytes,
-            base_offset=segment.base_offset,
+            base_offset=end,
             file=segment.log_name,
             check_crc=False,
         )
         for columns in scanner:
-            self._add_free(columns, follows, epoch)
-            self._add(columns, is_here=True)
-            follows, epoch = int(columns.last_offset[-1]) + 1, int(columns.leader_epoch[-1])
-        self._take(follows, segment.end_offset, segment.size_bytes, epoch)
+            ends, epochs = np.append(end, columns.last_offset + 1), np.append(epoch, columns.leader_epoch)
+            for row in np.flatnonzero((columns.magic == 2) & (columns.base_offset != ends[:-1])).tolist():
+                near = int(epochs[row + 1] if epochs[row] == NO_LEADER_EPOCH else epochs[row])
+                self._take(int(ends[row]), int(columns.base_offset[row]), int(columns.position[row]), near)
+            self._add(columns)
+            end, epoch = int(ends[-1]), int(epochs[-1])
+        self._take(end, segment.end_offset, segment.size_bytes, epoch)
         for base_offset, log in logs_behind(files, segment.end_offset):
             if not self._undecided:
                 break
-            path, options = log.path, {"check_crc": False, "window_bytes": HEADERS_WINDOW_BYTES}
             try:
-                for columns in scan_file(path, base_offset=base_offset, **options):
-                    self._add(columns, is_here=False)
+                for columns in scan_file(
+                    log.path, base_offset=base_offset, check_crc=False, window_bytes=HEADERS_WINDOW_BYTES
+                ):
+                    self._add(columns)
             except SegmentChanged:  # Retention may have taken it, while it is pinned.
                 break
 
-    def _add_free(self, columns: BatchColumns, expected_offset: int, last_epoch: int) -> None:
-        follows = np.concatenate([[expected_offset], columns.last_offset[:-1] + 1])
-        for row in np.flatnonzero((columns.magic == 2) & (columns.base_offset != follows)).tolist():
-            epoch = int(columns.leader_epoch[row - 1]) if row else last_epoch
-            epoch = int(columns.leader_epoch[row]) if epoch == NO_LEADER_EPOCH else epoch
-            self._take(int(follows[row]), int(columns.base_offset[row]), int(columns.position[row]), epoch)
-
     def _take(self, from_offset: int, to_offset: int, position: int, leader_epoch: int) -> None:
-        offsets = range(from_offset, min(to_offset, from_offset + len(self._entries)))
+        missing = len(self._entries) - len(self._free)
+        offsets = range(from_offset, min(to_offset, from_offset + missing))
         self._free += [_Place(offset, position, leader_epoch) for offset in offsets]
-        del self._free[len(self._entries) :]
 
-    def _add(self, columns: BatchColumns, *, is_here: bool) -> None:
+    def _add(self, columns: BatchColumns) -> None:
         for row in np.flatnonzero(np.isin(columns.producer_id, list(self._undecided))).tolist():
-            producer_id, epoch = int(columns.producer_id[row]), int(columns.producer_epoch[row])
-            found, entry = self._next[producer_id], self._entries[producer_id]
-            if producer_id not in self._undecided:
+            batch, producer_id = columns[row : row + 1], int(columns.producer_id[row])
+            first = self._next.setdefault(producer_id, batch)
+            if producer_id not in self._undecided or (first is batch and batch.marker_type[0] != NO_MARKER):
                 continue
-            if found.offset < sys.maxsize:
-                # Source: DefaultRecordBatch.incrementSequence.
-                epochs, sequence = (found.epoch - entry.producer_epoch, epoch - found.epoch), columns.base_sequence[row]
-                own = ((0, 0), (entry.last_sequence + 1) & 0x7FFFFFFF), ((1, 0), 0)
-                found.is_own_marker = (epochs, int(sequence)) in own
-                self._undecided.remove(producer_id)
-                continue
-            found.offset, found.epoch = int(columns.base_offset[row]), epoch
-            found.is_control, found.outcome = bool(columns.attributes[row] & CONTROL), int(columns.marker_type[row])
-            if found.is_control and is_here:
-                position, size_bytes = int(columns.position[row]), int(columns.size_bytes[row])
-                found.place = _Place(found.offset, position, int(columns.leader_epoch[row]), size_bytes)
-            if found.outcome == NO_MARKER:
-                self._undecided.remove(producer_id)
+            self._undecided.remove(producer_id)
+            if first is not batch and _is_own(self._entries[producer_id], first, batch):
+                self._own_marker.add(producer_id)
 
     def places(self, unknown: Set[int]) -> Iterator[tuple[int, _Place]]:
         """A place for each producer that needs a marker in this segment. Raises PartitionError.
 
-        `unknown`: those whose transactions retention took.
+        `unknown`: those whose transactions retention took. Producers that go on with data are served first.
         """
-        free = list(self._free)
-        first = free[0].offset if free else sys.maxsize
-        for producer_id, found in sorted(self._next.items(), key=lambda item: (item[1].offset, item[0])):
-            is_unknown, is_emptied = producer_id in unknown, found.is_control and found.outcome == NO_MARKER
-            is_right = found.is_own_marker or (found.outcome == MARKER_ABORT and not is_unknown)
-            may_be_lost = is_emptied or first < found.offset
-            if is_right or (is_unknown and not may_be_lost):
+        first = self._free[0].offset if self._free else sys.maxsize
+        rest = self._entries.keys() - self._own_marker
+        for is_control, due, producer_id in sorted((*self._due(number), number) for number in rest):
+            batch = self._next.get(producer_id)
+            outcome = NO_MARKER if batch is None else int(batch.marker_type[0])
+            may_be_lost = first < due or (is_control and outcome == NO_MARKER)
+            if not (may_be_lost if producer_id in unknown else outcome != MARKER_ABORT):
                 continue
-            if found.place is not None:
-                yield producer_id, found.place
-            elif free and free[0].offset < found.offset:
-                yield producer_id, free.pop(0)
-            elif may_be_lost and (is_unknown or not found.is_control):
+            if batch is not None and is_control and due < self._segment.end_offset:
+                at, leader_epoch, size_bytes = batch.position[0], batch.leader_epoch[0], batch.size_bytes[0]
+                newest = batch.producer_epoch[0], batch.coordinator_epoch[0], batch.max_timestamp_ms[0]
+                yield producer_id, _Place(due, int(at), int(leader_epoch), int(size_bytes), tuple(map(int, newest)))
+            elif self._free and self._free[0].offset < due:
+                yield producer_id, self._free.pop(0)
+            elif first < due and not is_control:
                 raise PartitionError(
                     f"{self._segment}: the broker's cleaner took markers of transactions that are open where the archive ends, "
-                    f"and abort markers for all of them do not fit below offset {found.offset}. Without them, aborted records "
-                    f"may become readable. Move the leadership to a replica whose cleaner has done less, or archive the "
+                    f"and abort markers for all of them do not fit below offset {due}. Without them, aborted records may "
+                    f"become readable. Move the leadership to a replica whose cleaner has done less, or archive the "
                     f"topic from its beginning under another store.url"
                 )
+
+    def _due(self, producer_id: int) -> tuple[bool, int]:
+        """Whether a producer's next batch is a control batch, and its offset."""
+        batch = self._next.get(producer_id)
+        return (
+            (False, sys.maxsize) if batch is None else (bool(batch.attributes[0] & CONTROL), int(batch.base_offset[0]))
+        )
 
 
 def stretches(added: Sequence[AddedMarker], size_bytes: int) -> Iterator[range | bytes]:

@@ -526,9 +526,9 @@ def test_a_marker_of_transaction_version_2_has_the_next_epoch(
 
 
 def test_a_commit_marker_becomes_an_abort_marker_where_it_is(tmp_path: Path) -> None:
-    """Two transactions need one, and one offset is free. They have the epochs and the time of the archived transactions."""
+    """Two transactions need one, and one offset is free. Its epochs and time stay. One transaction is of version 2."""
     first = [data(0, b"k", PRODUCER, 0, epoch=5), data(1, b"l", OTHER, 0, epoch=9), data(2, b"x")]
-    markers = [marker(6, commit=True, epoch=5), marker(7, commit=True, producer_id=OTHER, epoch=9)]
+    markers = [marker(6, commit=True, epoch=6), marker(7, commit=True, producer_id=OTHER, epoch=9)]
     left = [data(3, b"k"), data(4, b"l"), *markers, data(8, b"m")]
     store, events, errors = archived_then(
         tmp_path,
@@ -540,6 +540,15 @@ def test_a_commit_marker_becomes_an_abort_marker_where_it_is(tmp_path: Path) -> 
     seen = read_archive(store)
     assert seen.aborted == {(PRODUCER, 0, 6), (OTHER, 1, 7)}
     assert seen.committed == {b"k": 3, b"l": 4, b"m": 8, b"x": 2}
+    state = only_state(store)
+    archived, wanted = (
+        store.read(below(state.lineage.root, state.segments[-1].log_key)),
+        [
+            marker(6, commit=False, epoch=6),
+            marker(7, commit=False, producer_id=OTHER, epoch=9),
+        ],
+    )
+    assert archived == b"".join([*left[:2], *wanted, left[-1]])
 
 
 def test_a_commit_marker_in_a_later_segment_does_not_stop_the_partition(tmp_path: Path) -> None:
@@ -556,6 +565,22 @@ def test_a_commit_marker_in_a_later_segment_does_not_stop_the_partition(tmp_path
     seen = read_archive(store)
     assert seen.aborted == {(PRODUCER, 0, 5), (OTHER, 1, 7)}
     assert seen.committed == {b"k": 3, b"l": 4, b"m": 9, b"x": 2}
+
+
+def test_a_free_offset_is_for_the_producer_that_has_no_marker_left(tmp_path: Path) -> None:
+    """The other one's next batch is a commit marker of a later segment."""
+    first = [data(0, b"k", PRODUCER, 0), data(1, b"l", OTHER, 0), data(2, b"x")]
+    store, events, errors = archived_then(
+        tmp_path,
+        {
+            0: first,
+            3: [data(3, b"k"), data(4, b"l"), marker(5, commit=False, producer_id=OTHER), marker(6, commit=True)],
+        },
+        {0: [data(2, b"x")], 3: [data(3, b"k"), data(4, b"l")], 6: [marker(6, commit=True), data(8, b"m")], 9: []},
+        9,
+    )
+    assert (events, errors) == (["abort_marker_added"] * 2, [])
+    assert read_archive(store).aborted == {(OTHER, 1, 5), (PRODUCER, 0, 6)}
 
 
 def test_an_added_marker_has_the_epochs_of_the_archived_transaction(tmp_path: Path) -> None:
