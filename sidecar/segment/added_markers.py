@@ -202,7 +202,7 @@ class _Search:
         for is_control, due, producer_id in sorted((*self._due(number), number) for number in rest):
             batch = self._next.get(producer_id)
             outcome = NO_MARKER if batch is None else int(batch.marker_type[0])
-            may_be_lost = first < due or (is_control and outcome == NO_MARKER)
+            may_be_lost = first < due or outcome == NO_MARKER
             if not (may_be_lost if producer_id in unknown else outcome != MARKER_ABORT):
                 continue
             if batch is not None and is_control and due < self._segment.end_offset:

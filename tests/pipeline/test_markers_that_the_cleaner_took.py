@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import structlog
 
-from producer_state.facts import MARKER_ABORT, NO_MARKER
+from producer_state.facts import MARKER_ABORT
 from producer_state.replay import CompletedTransaction, replay
 from producer_state.snapshot import ProducerEntry, write_snapshot
 from producer_state.table import ProducerTable
@@ -24,14 +24,15 @@ from sidecar.discovery.partition_directory import read_partition_directory
 from sidecar.errors import PartitionError
 from sidecar.logformat.batches import scan_bytes
 from sidecar.logformat.bodies.building import build_batch, build_empty_batch, build_marker
+from sidecar.logformat.bodies.legacy import build_legacy_wrapper
 from sidecar.logformat.bodies.record import Record
 from sidecar.logformat.indexes.transaction_index import TransactionIndex, read_transaction_index
 from sidecar.model import PartName, TopicPartition
 from sidecar.segment.added_markers import markers_may_be_gone
 from sidecar.segment.archived_objects import read_parts, table_at_end
-from sidecar.segment.bundle import CompactedCopy, with_copy
+from sidecar.segment.bundle import CompactedCopy, fresh_attempt, with_copy
 from sidecar.segment.dropped_producers import NOTHING_DROPPED
-from sidecar.segment.open_transactions import batches_left
+from sidecar.segment.open_transactions import OpenTransactions, batches_left, undecided
 from sidecar.segment.prepare import LogPosition, prepare_segment
 from sidecar.segment.producer_snapshot import state_at_archive_end
 from tests.archive.builders import LINEAGE, a_segment
@@ -46,10 +47,18 @@ from tests.verifying import verify_partition
 PRODUCER, OTHER, AT_MS = 7, 8, NOW_MS - 90_000
 
 
-def data(offset: int, key: bytes = b"k", producer_id: int = -1, sequence: int = -1, epoch: int = 0) -> bytes:
+def data(
+    offset: int,
+    key: bytes = b"k",
+    producer_id: int = -1,
+    sequence: int = -1,
+    epoch: int = 0,
+    *,
+    leader_epoch: int = LEADER_EPOCH,
+) -> bytes:
     return build_batch(
         [Record(offset, AT_MS, key, b"v%d" % offset, ())],
-        leader_epoch=LEADER_EPOCH,
+        leader_epoch=leader_epoch,
         producer_id=producer_id,
         producer_epoch=epoch if producer_id >= 0 else -1,
         base_sequence=sequence,
@@ -57,13 +66,15 @@ def data(offset: int, key: bytes = b"k", producer_id: int = -1, sequence: int = 
     )
 
 
-def marker(offset: int, *, commit: bool, producer_id: int = PRODUCER, epoch: int = 0) -> bytes:
+def marker(
+    offset: int, *, commit: bool, producer_id: int = PRODUCER, epoch: int = 0, coordinator_epoch: int = 1
+) -> bytes:
     return build_marker(
         offset,
         commit=commit,
         producer_id=producer_id,
         producer_epoch=epoch,
-        coordinator_epoch=1,
+        coordinator_epoch=coordinator_epoch,
         timestamp_ms=AT_MS,
         leader_epoch=LEADER_EPOCH,
     )
@@ -583,35 +594,160 @@ def test_a_free_offset_is_for_the_producer_that_has_no_marker_left(tmp_path: Pat
     assert read_archive(store).aborted == {(OTHER, 1, 5), (PRODUCER, 0, 6)}
 
 
-def test_an_added_marker_has_the_epochs_of_the_archived_transaction(tmp_path: Path) -> None:
-    """Where the leader epoch checkpoint does not reach down to it, its leader epoch is that of the batch behind it."""
-    earlier = [data(0, b"k", PRODUCER, 0, epoch=5), committed_by_epoch_3(1), data(2, b"k", PRODUCER, 1, epoch=5)]
+@pytest.mark.parametrize(
+    ("left", "coordinator_epoch"),
+    [
+        ([data(6, b"y", leader_epoch=LEADER_EPOCH + 1)], 3),
+        ([data(6, b"y", leader_epoch=LEADER_EPOCH + 1)], None),
+        ([data(5, b"y"), data(7, b"y", leader_epoch=LEADER_EPOCH + 1)], 3),
+    ],
+    ids=["at the base", "a producer without a marker", "behind another batch"],
+)
+def test_an_added_marker_has_the_epochs_of_the_archived_transaction(
+    tmp_path: Path, left: list[bytes], coordinator_epoch: int | None
+) -> None:
+    """Its leader epoch is that of the batch in front of it, where the leader epoch checkpoint begins above it."""
+    earlier = [data(0, b"k", PRODUCER, 0, 5), marker(1, commit=True, epoch=5, coordinator_epoch=coordinator_epoch or 0)]
+    first = [*(earlier if coordinator_epoch else ()), data(2, b"k", PRODUCER, 1, 5), data(3, b"x")]
     store, _events, errors = archived_then(
         tmp_path,
-        {0: [*earlier, data(3, b"x")], 4: [marker(4, commit=False, epoch=5)]},
-        {0: [data(3, b"x")], 4: [data(5, b"y")], 6: []},
-        6,
+        {0: first, 4: [marker(4, commit=False, epoch=5)]},
+        {0: [data(3, b"x")], 4: left, 8: []},
+        8,
         archived_end_offset=5,
-        edit=lambda log_dir: (log_dir / "orders-0" / "leader-epoch-checkpoint").write_text(f"0\n1\n{LEADER_EPOCH} 5\n"),
+        edit=lambda log_dir: (log_dir / "orders-0" / "leader-epoch-checkpoint").write_text(
+            f"0\n1\n{LEADER_EPOCH + 1} {8 - len(left)}\n"
+        ),
     )
     assert errors == []
     state = only_state(store)
-    (added, *_) = scan_bytes(store.read(below(state.lineage.root, state.segments[-1].log_key)))
-    assert added.marker_type.tolist() == [MARKER_ABORT, NO_MARKER]
-    found = (added.producer_epoch, added.coordinator_epoch, added.max_timestamp_ms, added.leader_epoch)
-    assert [int(column[0]) for column in found] == [5, 3, AT_MS, LEADER_EPOCH]
+    (found, *_) = scan_bytes(store.read(below(state.lineage.root, state.segments[-1].log_key)))
+    (row,) = np.flatnonzero(found.marker_type == MARKER_ABORT)
+    leader_epoch = LEADER_EPOCH + (len(left) == 1)
+    columns = (found.producer_epoch, found.coordinator_epoch, found.max_timestamp_ms, found.leader_epoch)
+    assert [int(column[row]) for column in columns] == [5, coordinator_epoch or 0, AT_MS, leader_epoch]
 
 
-def committed_by_epoch_3(offset: int) -> bytes:
-    return build_marker(
-        offset,
-        commit=True,
-        producer_id=PRODUCER,
-        producer_epoch=5,
-        coordinator_epoch=3,
-        timestamp_ms=AT_MS,
-        leader_epoch=LEADER_EPOCH,
+@pytest.mark.parametrize("is_left", [True, False])
+def test_an_emptied_marker_shows_that_a_marker_is_gone(tmp_path: Path, is_left: bool) -> None:
+    """Retention took the records. No offset is free, so that without it the commit marker is the transaction's own."""
+    left = [emptied_marker(2), data(3, b"y"), marker(4, commit=True)]
+    after = left if is_left else [data(2, b"y"), data(3, b"y"), marker(4, commit=True)]
+    store, events, errors = archived_then(
+        tmp_path,
+        {0: ABORTED, 2: [marker(2, commit=False)]},
+        {2: [*after, data(6, b"y")], 7: []},
+        7,
+        archived_end_offset=3,
     )
+    assert (events, errors) == (["hidden_transaction_may_be_committed"] if is_left else [], [])
+    assert (0 in read_archive(store).visible) != is_left
+
+
+@pytest.mark.parametrize(
+    "left",
+    [
+        [marker(2, commit=True), data(3, b"y"), data(4, b"y")],
+        [data(2, b"z", PRODUCER, 1), marker(4, commit=True)],
+        [
+            build_legacy_wrapper(
+                [Record(offset, AT_MS, b"y", b"v", ()) for offset in (2, 3)], codec=1, magic=1, append_time_ms=None
+            ),
+            data(4, b"z", PRODUCER, 1),
+        ],
+    ],
+    ids=["a log that was not cleaned", "a free offset behind the next batch", "an old format"],
+)
+def test_where_no_offset_is_free_in_front_of_the_next_batch_nothing_is_added(tmp_path: Path, left: list[bytes]) -> None:
+    more = [data(6, b"y"), marker(7, commit=True)]
+    store, events, errors = archived_then(
+        tmp_path,
+        {0: ABORTED, 2: [marker(2, commit=True)]},
+        {0: [data(1, b"x")], 2: left, 5: more, 8: []},
+        8,
+        archived_end_offset=3,
+    )
+    assert (events, errors) == ([], [])
+    assert 0 in read_archive(store).visible
+
+
+def test_markers_are_added_in_the_order_of_their_offsets(tmp_path: Path) -> None:
+    """One takes the place of a commit marker, and another one, which is placed first, is above it."""
+    first = [data(0, b"k", PRODUCER, 0), data(1, b"l", OTHER, 0), data(2, b"x")]
+    left = [
+        marker(3, commit=True, producer_id=OTHER),
+        data(4, b"y"),
+        data(6, b"k", PRODUCER, 1),
+        marker(7, commit=True),
+    ]
+    store, events, errors = archived_then(
+        tmp_path,
+        {0: first, 3: [*left[:2], marker(5, commit=False), *left[2:]]},
+        {0: [data(2, b"x")], 3: left, 8: []},
+        8,
+    )
+    assert (events, errors) == (["abort_marker_added"] * 2, [])
+    assert read_archive(store).aborted == {(OTHER, 1, 3), (PRODUCER, 0, 5)}
+
+
+def test_an_attempt_without_the_marker_is_not_resumed(tmp_path: Path) -> None:
+    """Its `.log` object was uploaded before `delete.retention.ms` had passed."""
+    log_dir, store = copy_partitions(tmp_path, "orders-0"), MemoryStore()
+    with tools_for(log_dir, store, tmp_path / "state") as tools:
+        roll(log_dir, {0: ABORTED, 2: [marker(2, commit=False)]}, 3)
+        archive(tools, log_dir, "orders")
+        state = only_state(store)
+        roll(log_dir, {0: [data(1, b"x")], 2: [data(3, b"y")], 4: []}, 4)
+        files = read_partition_directory(state.lineage.topic_partition, log_dir, log_dir / "orders-0")
+        known = state_at_archive_end(store, state, NOTHING_DROPPED)
+        assert known is not None
+        before, segment = LogPosition(known, -1), files.segments[1]
+        resumed = fresh_attempt(state.lineage.root, segment, "an earlier one", 0)
+        prepared, _ = prepare_segment(tools, files, state, segment, before, None, 0, resumed)
+        prepared.close()
+        assert prepared.added
+        assert prepared.attempt.segment_id != resumed.segment_id
+
+
+def test_no_marker_is_added_to_a_segment_whose_end_is_lost(tmp_path: Path) -> None:
+    first = [data(0, b"w"), data(1, b"k", PRODUCER, 0), data(2, b"x")]
+    log_dir, store = copy_partitions(tmp_path, "orders-0"), MemoryStore()
+    with tools_for(log_dir, store, tmp_path / "state", record_lost=True) as tools:
+        tools = replace(tools, facts=FileBrokerFacts([log_dir], assume_leader=True))
+        roll(log_dir, {0: first, 3: [marker(3, commit=False)]}, 4)
+        assert archive(tools, log_dir, "orders").errors == []
+        roll(log_dir, {0: [first[0], first[2]], 3: [data(3, b"y")], 5: []}, 5)
+        with structlog.testing.capture_logs() as logs:
+            assert archive(tools, log_dir, "orders").errors == []
+    assert "abort_marker_added" not in [entry["event"] for entry in logs]
+    assert (3, 4) in ranges(only_state(store))
+
+
+def test_the_log_behind_is_not_read_where_the_segment_decides(tmp_path: Path) -> None:
+    log_dir, store = copy_partitions(tmp_path, "orders-0"), MemoryStore()
+    with tools_for(log_dir, store, tmp_path / "state") as tools:
+        roll(log_dir, {0: ABORTED, 2: [marker(2, commit=False)]}, 3)
+        archive(tools, log_dir, "orders")
+        state = only_state(store)
+        roll(log_dir, {0: [data(1, b"x")], 2: [data(3, b"k", PRODUCER, 1)], 4: [marker(4, commit=True)], 5: []}, 5)
+        files = read_partition_directory(state.lineage.topic_partition, log_dir, log_dir / "orders-0")
+        files.segments[2].log.path.unlink()
+        files.segments[2].log.path.mkdir()
+        known = state_at_archive_end(store, state, NOTHING_DROPPED)
+        assert known is not None
+        prepared, _ = prepare_segment(tools, files, state, files.segments[1], LogPosition(known, -1), None, 0, None)
+        prepared.close()
+        assert [marker.offset for marker in prepared.added] == [2]
+
+
+@pytest.mark.parametrize("start_offset", [0, 1])
+def test_what_retention_took_decides_no_transaction(tmp_path: Path, start_offset: int) -> None:
+    """Of the transaction that began at 0, no batch is left."""
+    (tmp_path / f"{start_offset:020d}.log").write_bytes(data(1, b"x"))
+    (tmp_path / f"{2:020d}.log").touch()
+    files = read_partition_directory(TopicPartition("orders", 0), tmp_path, tmp_path)
+    waiting = OpenTransactions(files.segments[0], {PRODUCER: 0})
+    assert (undecided(files, waiting) is not None) == (start_offset > 0)
 
 
 @pytest.mark.parametrize(
