@@ -112,7 +112,7 @@ def added_markers(
     for producer_id, place in found.places(unknown):
         entry, known_epoch = entries[producer_id], checkpoint.epoch_for_offset(place.offset) if checkpoint else None
         archived = entry.producer_epoch, entry.coordinator_epoch, entry.last_timestamp_ms
-        producer_epoch, coordinator_epoch, timestamp_ms = map(max, archived, place.newest, (0, 0, 0))
+        producer_epoch, coordinator_epoch, timestamp_ms = map(max, archived, place.newest)
         batch = build_marker(
             place.offset,
             commit=False,
