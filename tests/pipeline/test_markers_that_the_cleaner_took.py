@@ -599,7 +599,7 @@ def test_a_free_offset_is_for_the_producer_that_has_no_marker_left(tmp_path: Pat
     [
         ([data(6, b"y", leader_epoch=LEADER_EPOCH + 1)], 3),
         ([data(6, b"y", leader_epoch=LEADER_EPOCH + 1)], None),
-        ([data(5, b"y"), data(7, b"y", leader_epoch=LEADER_EPOCH + 1)], 3),
+        ([data(4, b"y"), data(7, b"y", leader_epoch=LEADER_EPOCH + 1)], 3),
     ],
     ids=["at the base", "a producer without a marker", "behind another batch"],
 )
@@ -644,26 +644,27 @@ def test_an_emptied_marker_shows_that_a_marker_is_gone(tmp_path: Path, is_left: 
     assert (0 in read_archive(store).visible) != is_left
 
 
+OLD_FORMAT = build_legacy_wrapper(
+    [Record(offset, AT_MS, b"y", b"v", ()) for offset in (2, 3)], codec=1, magic=1, append_time_ms=None
+)
+
+
 @pytest.mark.parametrize(
-    "left",
+    ("left", "end_offset"),
     [
-        [marker(2, commit=True), data(3, b"y"), data(4, b"y")],
-        [data(2, b"z", PRODUCER, 1), marker(4, commit=True)],
-        [
-            build_legacy_wrapper(
-                [Record(offset, AT_MS, b"y", b"v", ()) for offset in (2, 3)], codec=1, magic=1, append_time_ms=None
-            ),
-            data(4, b"z", PRODUCER, 1),
-        ],
+        ([marker(2, commit=True), data(3, b"y"), data(4, b"y")], 5),
+        ([data(2, b"z", PRODUCER, 1), marker(4, commit=True)], 5),
+        ([OLD_FORMAT, data(4, b"z", PRODUCER, 1)], 6),
     ],
     ids=["a log that was not cleaned", "a free offset behind the next batch", "an old format"],
 )
-def test_where_no_offset_is_free_in_front_of_the_next_batch_nothing_is_added(tmp_path: Path, left: list[bytes]) -> None:
-    more = [data(6, b"y"), marker(7, commit=True)]
+def test_where_no_offset_is_free_in_front_of_the_next_batch_nothing_is_added(
+    tmp_path: Path, left: list[bytes], end_offset: int
+) -> None:
     store, events, errors = archived_then(
         tmp_path,
         {0: ABORTED, 2: [marker(2, commit=True)]},
-        {0: [data(1, b"x")], 2: left, 5: more, 8: []},
+        {0: [data(1, b"x")], 2: left, end_offset: [data(6, b"y"), marker(7, commit=True)], 8: []},
         8,
         archived_end_offset=3,
     )
