@@ -170,9 +170,8 @@ class _Search:
             if not self._undecided:
                 break
             try:
-                for columns in scan_file(
-                    log.path, base_offset=base_offset, check_crc=False, window_bytes=HEADERS_WINDOW_BYTES
-                ):
+                window_bytes = HEADERS_WINDOW_BYTES
+                for columns in scan_file(log.path, base_offset=base_offset, check_crc=False, window_bytes=window_bytes):
                     self._add(columns)
             except SegmentChanged:  # Retention may have taken it, while it is pinned.
                 break
@@ -222,9 +221,9 @@ class _Search:
     def _due(self, producer_id: int) -> tuple[bool, int]:
         """Whether a producer's next batch is a control batch, and its offset."""
         batch = self._next.get(producer_id)
-        return (
-            (False, sys.maxsize) if batch is None else (bool(batch.attributes[0] & CONTROL), int(batch.base_offset[0]))
-        )
+        if batch is None:
+            return False, sys.maxsize
+        return bool(batch.attributes[0] & CONTROL), int(batch.base_offset[0])
 
 
 def stretches(added: Sequence[AddedMarker], size_bytes: int) -> Iterator[range | bytes]:

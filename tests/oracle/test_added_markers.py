@@ -12,16 +12,23 @@ from sidecar.model import PartName
 from sidecar.segment.archived_objects import read_parts
 from tests.oracle import Oracle
 from tests.pipeline.rig import archived_states
-from tests.pipeline.test_markers_that_the_cleaner_took import ABORTED, NEXT, archived_then, data, marker
+from tests.pipeline.test_markers_that_the_cleaner_took import ABORTED, NEXT, PRODUCER, archived_then, data, marker
 
 
 @pytest.mark.real
-def test_kafka_loads_a_log_with_an_added_marker(oracle: Oracle, tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_replaced", [False, True], ids=["at a free offset", "in the place of a commit marker"])
+def test_kafka_loads_a_log_with_an_added_marker(oracle: Oracle, tmp_path: Path, is_replaced: bool) -> None:
+    left, end_offset = (marker(3, commit=True, epoch=1), 7) if is_replaced else (data(3, b"y"), 6)
     store, events, errors = archived_then(
         tmp_path,
         {0: ABORTED, 2: [marker(2, commit=False), data(3, b"y")]},
-        {0: [data(1, b"x")], 2: [data(3, b"y")], 4: NEXT, 6: []},
-        6,
+        {
+            0: [data(1, b"x")],
+            2: [left],
+            4: [data(5, b"k", PRODUCER, 0, epoch=2), marker(6, commit=True, epoch=3)] if is_replaced else NEXT,
+            end_offset: [],
+        },
+        end_offset,
     )
     assert (errors, "abort_marker_added" in events) == ([], True)
     state = archived_states(store)["orders-0"]
@@ -32,10 +39,18 @@ def test_kafka_loads_a_log_with_an_added_marker(oracle: Oracle, tmp_path: Path) 
         (directory / file_name(segment.base_offset, Suffix.LOG)).write_bytes(content)
     replay = oracle.snapshots(directory, directory.parent)
     assert replay.stopped is None
-    # The aborted transaction is open at 2 only: the marker that was added is at 2.
-    assert [(at.offset, at.first_unstable_offset) for at in replay.boundaries] == [(2, 0), (4, None), (6, None)]
+    # The aborted transaction is open at 2 only: the marker that was added is in the next segment.
+    assert [(at.offset, at.first_unstable_offset) for at in replay.boundaries] == [
+        (2, 0),
+        (4, None),
+        (end_offset, None),
+    ]
     records = [record for path in sorted(directory.glob("*.log")) for record in oracle.dump_records(path)]
-    assert [record.offset for record in records] == [0, 1, 2, 3, 4, 5]
+    assert [record.offset for record in records] == [
+        *([0, 1, 3] if is_replaced else [0, 1, 2, 3]),
+        end_offset - 2,
+        end_offset - 1,
+    ]
     assert [segment.truncated_bytes for segment in oracle.recover(directory)] == [0, 0, 0]
     for segment in state.segments:
         parts = read_parts(store, state.lineage.root, segment)
