@@ -41,27 +41,11 @@ from sidecar.segment.open_transactions import batches_left, logs_behind
 
 
 @dataclass(frozen=True, slots=True)
-class AddedMarker:
-    """An abort marker of ours in the archived segment.
+class Place:
+    """Where a marker may go. `position`: of the bytes of the segment before which it goes.
 
-    `position`: of the bytes of the segment before which it goes. `replaced_bytes`: size of the control batch there whose
-    place it takes, 0 for none. `may_be_committed`: see the module.
-    """
-
-    producer_id: int
-    first_offset: int
-    offset: int
-    position: int
-    replaced_bytes: int
-    batch: bytes
-    may_be_committed: bool
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Where a marker may go. `leader_epoch`: of the batch before it, or, at the segment's base, of the one behind it.
-
-    `replaced_bytes`: see `AddedMarker`. `newest`: producer epoch, coordinator epoch and timestamp of that batch.
+    `leader_epoch`: of the batch before it, or, at the segment's base, of the one behind it. `replaced_bytes`: size of the control
+    batch there whose place it takes, 0 for none. `newest`: producer epoch, coordinator epoch and timestamp of that batch.
     """
 
     offset: int
@@ -69,6 +53,17 @@ class _Place:
     leader_epoch: int
     replaced_bytes: int = 0
     newest: tuple[int, ...] = (0, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class AddedMarker:
+    """An abort marker of ours in the archived segment. `may_be_committed`: see the module."""
+
+    producer_id: int
+    first_offset: int
+    place: Place
+    batch: bytes
+    may_be_committed: bool
 
 
 def markers_may_be_gone(at_base: ProducerTable, archived: PartitionState, written_by_ms: int) -> ProducerTable:
@@ -122,10 +117,8 @@ def added_markers(
             timestamp_ms=timestamp_ms,
             leader_epoch=place.leader_epoch if known_epoch is None else known_epoch,
         )
-        first_offset, at = first_offsets[producer_id], place.position
-        is_unknown = producer_id in unknown
-        added.append(AddedMarker(producer_id, first_offset, place.offset, at, place.replaced_bytes, batch, is_unknown))
-    return tuple(sorted(added, key=lambda marker: marker.offset))
+        added.append(AddedMarker(producer_id, first_offsets[producer_id], place, batch, producer_id in unknown))
+    return tuple(sorted(added, key=lambda marker: marker.place.offset))
 
 
 def _first_offset(entry: ProducerEntry) -> int:
@@ -146,7 +139,7 @@ class _Search:
         self._segment, self._entries = segment, entries
         self._next: dict[int, BatchColumns] = {}
         self._undecided, self._own_marker = set(entries), set[int]()
-        self._free: list[_Place] = []
+        self._free: list[Place] = []
 
     def read(self, descriptor: int, files: PartitionFiles) -> None:
         """Read the segment, and the log behind it as far as it decides something."""
@@ -179,7 +172,7 @@ class _Search:
     def _take(self, from_offset: int, to_offset: int, position: int, leader_epoch: int) -> None:
         missing = len(self._entries) - len(self._free)
         offsets = range(from_offset, min(to_offset, from_offset + missing))
-        self._free += [_Place(offset, position, leader_epoch) for offset in offsets]
+        self._free += [Place(offset, position, leader_epoch) for offset in offsets]
 
     def _add(self, columns: BatchColumns) -> None:
         for row in np.flatnonzero(np.isin(columns.producer_id, list(self._undecided))).tolist():
@@ -191,7 +184,7 @@ class _Search:
             if first is not batch and _is_own(self._entries[producer_id], first, batch):
                 self._own_marker.add(producer_id)
 
-    def places(self, unknown: Set[int]) -> Iterator[tuple[int, _Place]]:
+    def places(self, unknown: Set[int]) -> Iterator[tuple[int, Place]]:
         """A place for each producer that needs a marker in this segment. Raises PartitionError.
 
         `unknown`: those whose transactions retention took. Producers that go on with data are served first.
@@ -207,7 +200,7 @@ class _Search:
             if batch is not None and is_control and due < self._segment.end_offset:
                 at, leader_epoch, size_bytes = batch.position[0], batch.leader_epoch[0], batch.size_bytes[0]
                 newest = batch.producer_epoch[0], batch.coordinator_epoch[0], batch.max_timestamp_ms[0]
-                yield producer_id, _Place(due, int(at), int(leader_epoch), int(size_bytes), tuple(map(int, newest)))
+                yield producer_id, Place(due, int(at), int(leader_epoch), int(size_bytes), tuple(map(int, newest)))
             elif self._free and self._free[0].offset < due:
                 yield producer_id, self._free.pop(0)
             elif first < due and not is_control:
@@ -230,10 +223,10 @@ def stretches(added: Sequence[AddedMarker], size_bytes: int) -> Iterator[range |
     """What the archived `.log` consists of, in order: positions in the broker's bytes, and batches of ours."""
     position = 0
     for marker in added:
-        if position < marker.position:
-            yield range(position, marker.position)
+        if position < marker.place.position:
+            yield range(position, marker.place.position)
         yield marker.batch
-        position = marker.position + marker.replaced_bytes
+        position = marker.place.position + marker.place.replaced_bytes
     if position < size_bytes:
         yield range(position, size_bytes)
 

@@ -148,9 +148,8 @@ def prepare_segment(
             lacking = markers_may_be_gone(table, archived, now_ms - retention_ms)
             added = tools.disk.added_markers(files, segment, descriptor, lacking, checkpoint)
         for marker in added:
-            tools.emit(
-                MarkerAdded(segment, marker.producer_id, marker.first_offset, marker.offset, marker.may_be_committed)
-            )
+            offset, may_be_committed = marker.place.offset, marker.may_be_committed
+            tools.emit(MarkerAdded(segment, marker.producer_id, marker.first_offset, offset, may_be_committed))
         if added:
             reading = tools.read_segment(replace(task, added=added), descriptor, tools.budget.reads.take)
         largest_ms = max(position.largest_timestamp_ms, reading.built.max_timestamp_ms)

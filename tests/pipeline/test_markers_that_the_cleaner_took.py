@@ -491,7 +491,7 @@ def test_a_file_that_retention_took_proves_nothing(tmp_path: Path) -> None:
         assert known is not None
         prepared, _ = prepare_segment(tools, files, state, files.segments[0], LogPosition(known, -1), None, 0, None)
         prepared.close()
-        assert [(marker.offset, marker.may_be_committed) for marker in prepared.added] == [(2, True)]
+        assert [(marker.place.offset, marker.may_be_committed) for marker in prepared.added] == [(2, True)]
 
 
 LEFT_BY_RETENTION = [marker(4, commit=True), data(5, b"z", PRODUCER, 1), marker(6, commit=True)]
@@ -738,7 +738,7 @@ def test_the_log_behind_is_not_read_where_the_segment_decides(tmp_path: Path) ->
         assert known is not None
         prepared, _ = prepare_segment(tools, files, state, files.segments[1], LogPosition(known, -1), None, 0, None)
         prepared.close()
-        assert [marker.offset for marker in prepared.added] == [2]
+        assert [marker.place.offset for marker in prepared.added] == [2]
 
 
 @pytest.mark.parametrize("start_offset", [0, 1])
@@ -858,7 +858,7 @@ def test_a_compacted_copy_does_not_replace_a_segment_with_an_added_marker(tmp_pa
         position = LogPosition(known, -1)
         prepared, _ = prepare_segment(tools, files, state, files.segments[1], position, None, 0, None)
         try:
-            assert [marker.offset for marker in prepared.added] == [2]
+            assert [marker.place.offset for marker in prepared.added] == [2]
             built = prepared.reading.built
             copy = CompactedCopy(tmp_path / "copy", 0, 0, built, "offset", {})
             with pytest.raises(PartitionError, match="its copy lacks them"):
