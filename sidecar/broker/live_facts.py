@@ -89,7 +89,7 @@ class LiveBrokerFacts:
         self._clock = clock
         self._look: _Look | None = None
         self._state = FactsState(None, Wait.BROKER_NOT_ASKED)
-        self._absence = Absence(connection.servers)
+        self._outage_log = BrokerOutageLog(connection.servers)
         self._others_asked = count()
         self._topics: tuple[float, frozenset[str]] | None = None
         self._log_dirs_compared_s: float | None = None
@@ -129,10 +129,10 @@ class LiveBrokerFacts:
             self._state = replace(self._state, away=WrongCluster(str(error)), refused=error)
             raise
         except BrokerUnavailable as error:
-            self._absence.goes_on(error)
+            self._outage_log.goes_on(error)
             self._state = replace(self._state, away=BrokerAway(str(error), error.trouble))
             return
-        self._absence.is_over()
+        self._outage_log.is_over()
         problems = self._look.cluster.problems
         of_topics = [problem for topic, problem in problems.items() if self._archives(topic)]
         missing = missing_right(of_topics, "it is not archived") + self._configs.missing_rights(self._archives)
@@ -246,7 +246,7 @@ def _facts_of(
     )
 
 
-class Absence:
+class BrokerOutageLog:
     """The troubles that were logged since the broker answered last.
 
     The first one may hide another: while a broker starts, it refuses connections, and then perhaps a password.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from sidecar.archive.continuity import require_continuation
 from sidecar.archive.coverage import ArchiveExtent
-from sidecar.archive.seam import require_continuation
 from sidecar.archive.state import PartitionState, newest_part, newest_strategy
 from sidecar.commits.commit_log import CommitLog
 from sidecar.commits.continuity import (
@@ -35,8 +35,8 @@ class ArchiveView:
     `reported_lost_below`: the offsets below this were reported as lost while nothing of the partition was archived.
     """
 
-    def __init__(self, tools: ArchivePorts, files: PartitionFiles) -> None:
-        self._tools = tools
+    def __init__(self, context: ArchivePorts, files: PartitionFiles) -> None:
+        self._context = context
         self._topic_partition = files.topic_partition
         self._commits: CommitLog | None = None
         self._largest_archived_ms = -1
@@ -91,7 +91,7 @@ class ArchiveView:
         known = self.as_known(files)
         if known is not None:
             return known
-        opened = self._resumed(files) or open_lineage(self._tools, files)
+        opened = self._resumed(files) or open_lineage(self._context, files)
         self._commits, self.adopt_topic_id, remembered = opened.commits, opened.adopt_topic_id, opened.remembered
         self._is_alone = False
         self._largest_archived_ms = -1 if remembered is None else remembered.largest_timestamp_ms
@@ -117,7 +117,7 @@ class ArchiveView:
     def require_alone(self, files: PartitionFiles) -> None:
         """To be called before anything is appended. Raises LineageUnknown, CorruptFile, StoreError."""
         if not self._is_alone:
-            require_alone(self._tools, files, self.opened()[0])
+            require_alone(self._context, files, self.opened()[0])
             self._is_alone = True
 
     def _require_kept(self, opened: OpenedLineage, files: PartitionFiles) -> PartitionState:
@@ -128,14 +128,14 @@ class ArchiveView:
         if opened.remembered is not None:
             return opened.state  # Resuming has checked it.
         if self._before is None:
-            recalled = self._tools.memory.recall(self._topic_partition)
+            recalled = self._context.memory.recall(self._topic_partition)
             self._before = None if recalled is None else recalled.state
-        return opened.state if self._before is None else require_kept(self._tools, files, opened, self._before)
+        return opened.state if self._before is None else require_kept(self._context, files, opened, self._before)
 
     def _resumed(self, files: PartitionFiles) -> OpenedLineage | None:
         # Once in a process: whoever forgot what it knew wants to see the archive itself.
         may_resume, self._may_resume = self._may_resume, False
-        return resume_lineage(self._tools, files) if may_resume else None
+        return resume_lineage(self._context, files) if may_resume else None
 
     def rest(self) -> None:
         """A task has committed, and ended: write what saves the next process and other readers many requests."""
@@ -155,7 +155,7 @@ class ArchiveView:
         if self.state is not None and self._commits is not None:
             commits, mark = self._commits, self._commits.mark(self.state.next_number - 1)
             found = Remembered(self.state, self._largest_archived_ms, commits.newest_checkpoint, self.extent, mark)
-            self._tools.memory.remember(found)
+            self._context.memory.remember(found)
 
     def forget(self) -> None:
         """The next `open` reads the archive again."""
@@ -179,7 +179,7 @@ class ArchiveView:
 
         All of it while the journal has attempts: which of them are committed only the segments tell.
         """
-        has_attempts = bool(self._tools.journal.attempts(state.lineage.root))
+        has_attempts = bool(self._context.journal.attempts(state.lineage.root))
         self.state = state if has_attempts else newest_part(state, from_offset)
         if self.state is not state:
             found = newest_strategy(state)
@@ -227,11 +227,11 @@ class ArchiveView:
         The latter is only reported where losses are accepted (run.record_lost).
         """
         state = self.opened()[0]
-        require_reach(self._tools.disk, files, state)
-        found = truncated_into_loss(self._tools.disk, files, state, log_start_offset)
+        require_reach(self._context.disk, files, state)
+        found = truncated_into_loss(self._context.disk, files, state, log_start_offset)
         if found is not None:
-            self._tools.emit(LostOffsetsOnDisk(self._topic_partition, found.reason))
-            if not self._tools.policy.record_lost:
+            self._context.emit(LostOffsetsOnDisk(self._topic_partition, found.reason))
+            if not self._context.policy.record_lost:
                 require_continuation(state, files.topic_id, found)
         self._reached = files.active_log
 
@@ -242,18 +242,18 @@ class ArchiveView:
         """
         if self.position is None or self.position.known.table.end_offset != base_offset:
             try:
-                self.position = position_at(self._tools, files, base_offset, state, self._largest_archived_ms)
+                self.position = position_at(self._context, files, base_offset, state, self._largest_archived_ms)
             except ObjectMissing:
                 # Compacted since it was read, and deleted by gc: its replacement proves the same.
                 self.forget()
                 state = self.open(files)
-                self.position = position_at(self._tools, files, base_offset, state, self._largest_archived_ms)
+                self.position = position_at(self._context, files, base_offset, state, self._largest_archived_ms)
         return self.position
 
     def _grow(self, extent: ArchiveExtent, state: PartitionState) -> None:
         """The archive covers this extent and what the state has above it."""
         self.extent = extent.grown(state.segments, state.holes)
-        self._tools.emit(ExtentChanged(self._topic_partition, self.extent))
+        self._context.emit(ExtentChanged(self._topic_partition, self.extent))
 
     def _newest_has_changed(self, files: PartitionFiles) -> bool:
         newest = self._newest

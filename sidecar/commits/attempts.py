@@ -30,37 +30,37 @@ class AttemptPorts(HasStore, HasJournal, HasClock, HasEmit, HasRandomness, Proto
     """What this takes of the world."""
 
 
-def upload_segment(tools: AttemptPorts, prepared: PreparedSegment) -> ArchivedSegment:
+def upload_segment(context: AttemptPorts, prepared: PreparedSegment) -> ArchivedSegment:
     """Upload `.log`, then `.indexes`, under the attempt's fresh keys, and check both.
 
     Until a commit names them, the objects belong to no segment; the journal lists them, so that a crash leaves none unlisted.
     Raises StoreError; SegmentChanged if other bytes were sent, now or by the resumed attempt, than were checked.
     """
-    segment, begun_s = prepared.segment, tools.clock.monotonic_s()
-    tools.emit(SegmentUploadStarted(segment))
+    segment, begun_s = prepared.segment, context.clock.monotonic_s()
+    context.emit(SegmentUploadStarted(segment))
     with ExitStack() as unless_sent:
-        unless_sent.callback(tools.emit, SegmentUploadFailed(segment))
-        entry = _upload(tools, prepared)
+        unless_sent.callback(context.emit, SegmentUploadFailed(segment))
+        entry = _upload(context, prepared)
         unless_sent.pop_all()
-    tools.emit(SegmentUploaded(segment, entry.size_bytes, tools.clock.monotonic_s() - begun_s))
+    context.emit(SegmentUploaded(segment, entry.size_bytes, context.clock.monotonic_s() - begun_s))
     return entry
 
 
-def _upload(tools: AttemptPorts, prepared: PreparedSegment) -> ArchivedSegment:
+def _upload(context: AttemptPorts, prepared: PreparedSegment) -> ArchivedSegment:
     attempt, source, checked_crc32c = prepared.attempt, prepared.log_source, prepared.log_crc32c
     if attempt.log_crc32c is None:
-        tools.journal.begin(attempt)
+        context.journal.begin(attempt)
         key = below(attempt.root, attempt.log_key)
-        send_checked(tools.store, key, source, checked_crc32c, reads_back=prepared.copy is not None)
-        tools.journal.log_uploaded(attempt.segment_id, checked_crc32c)
+        send_checked(context.store, key, source, checked_crc32c, reads_back=prepared.copy is not None)
+        context.journal.log_uploaded(attempt.segment_id, checked_crc32c)
     else:
         require_same(source.name, checked_crc32c, attempt.log_crc32c)
     key = below(attempt.root, attempt.indexes_key)
-    send_bytes(tools.store, key, prepared.indexes)
+    send_bytes(context.store, key, prepared.indexes)
     return prepared.archived()
 
 
-def resumed_or_fresh(tools: AttemptPorts, prepared: PreparedSegment) -> PreparedSegment:
+def resumed_or_fresh(context: AttemptPorts, prepared: PreparedSegment) -> PreparedSegment:
     """The segment under a fresh attempt where the resumed one has sent another `.indexes`, and ends here.
 
     Retention and DeleteRecords move the first leader epoch to the new log start, and another release may choose another
@@ -70,9 +70,9 @@ def resumed_or_fresh(tools: AttemptPorts, prepared: PreparedSegment) -> Prepared
     if attempt.log_crc32c is None:
         return prepared
     with suppress(ObjectMissing):
-        if tools.store.read(below(attempt.root, attempt.indexes_key)) != prepared.indexes:
-            discard_quietly(tools, attempt)
-            segment_id, now_ms = fresh_id(tools.randomness), tools.clock.now_ms()
+        if context.store.read(below(attempt.root, attempt.indexes_key)) != prepared.indexes:
+            discard_quietly(context, attempt)
+            segment_id, now_ms = fresh_id(context.randomness), context.clock.now_ms()
             return replace(prepared, attempt=fresh_attempt(attempt.root, prepared.segment, segment_id, now_ms))
     return prepared
 
@@ -90,31 +90,33 @@ def resumable(attempt: Attempt, ages: AgeCheck) -> bool:
         return False
 
 
-def discard_quietly(tools: AttemptPorts, attempt: Attempt) -> None:
+def discard_quietly(context: AttemptPorts, attempt: Attempt) -> None:
     """Remove what an attempt left in the store; it was never committed, so no reader can know it.
 
     The attempt stays in the journal for the next start if store or journal cannot do it now.
     """
     keys = [below(attempt.root, attempt.log_key), below(attempt.root, attempt.indexes_key)]
     with suppress(SidecarError):  # Of any class: a redirect, for one, is a SettingsError.
-        tools.journal.discarding(attempt.segment_id)
-        tools.store.delete(keys)
+        context.journal.discarding(attempt.segment_id)
+        context.store.delete(keys)
         for key in keys:
             # A store that does not list uploads is reported at the start: trying again would change nothing.
-            for unfinished in list_uploads(tools.store, key).uploads:
-                tools.store.abort_upload(unfinished)
-        tools.journal.end(attempt.segment_id)
+            for unfinished in list_uploads(context.store, key).uploads:
+                context.store.abort_upload(unfinished)
+        context.journal.end(attempt.segment_id)
 
 
-def discard_uncommitted(tools: AttemptPorts) -> None:
+def discard_uncommitted(context: AttemptPorts) -> None:
     """Remove what no commit was ever sent for, of all lineages: for a store in which nothing may be committed."""
-    for root in tools.journal.roots():
-        for attempt in tools.journal.attempts(root):
+    for root in context.journal.roots():
+        for attempt in context.journal.attempts(root):
             if attempt.commit_number is None:
-                discard_quietly(tools, attempt)
+                discard_quietly(context, attempt)
 
 
-def settle_attempts(tools: AttemptPorts, state: PartitionState, planned: Sequence[SegmentFiles]) -> dict[int, Attempt]:
+def settle_attempts(
+    context: AttemptPorts, state: PartitionState, planned: Sequence[SegmentFiles]
+) -> dict[int, Attempt]:
     """End every attempt that the journal knows for this lineage, and return those to go on with, by base offset.
 
     Args:
@@ -127,7 +129,7 @@ def settle_attempts(tools: AttemptPorts, state: PartitionState, planned: Sequenc
     Raises StoreError, CorruptFile.
     """
     segments = {segment.base_offset: segment for segment in planned}
-    attempts = tools.journal.attempts(state.lineage.root)
+    attempts = context.journal.attempts(state.lineage.root)
     live = {segment.segment_id for segment in state.segments} if attempts else set()
     known_from = 0 if state.is_whole or not state.segments else state.segments[0].base_offset
     resumed: dict[int, Attempt] = {}
@@ -135,7 +137,7 @@ def settle_attempts(tools: AttemptPorts, state: PartitionState, planned: Sequenc
     @cache
     def ages() -> AgeCheck | None:
         try:
-            return AgeCheck.begin(tools.store, tools.clock, randomness=tools.randomness)
+            return AgeCheck.begin(context.store, context.clock, randomness=context.randomness)
         except FROM_STORE:
             return None  # Nothing is resumed: its age is unknown.
 
@@ -143,13 +145,13 @@ def settle_attempts(tools: AttemptPorts, state: PartitionState, planned: Sequenc
         if attempt.commit_number is not None and state.next_number <= attempt.commit_number:
             continue
         segment = segments.get(attempt.base_offset)
-        landed = _landed(tools, attempt)
+        landed = _landed(context, attempt)
         if landed is not None or attempt.segment_id in live:
-            tools.journal.end(attempt.segment_id)
+            context.journal.end(attempt.segment_id)
             if landed is not None:
                 leader_epoch = landed.writer.leader_epoch
                 for event in committed_events(state.lineage.topic_partition, landed.actions, leader_epoch):
-                    tools.emit(event)
+                    context.emit(event)
         elif attempt.base_offset < known_from:
             continue  # A restored journal may lack the number of its commit. The next start sees the whole archive.
         elif (
@@ -161,11 +163,11 @@ def settle_attempts(tools: AttemptPorts, state: PartitionState, planned: Sequenc
         ):
             resumed[attempt.base_offset] = attempt
         else:
-            discard_quietly(tools, attempt)
+            discard_quietly(context, attempt)
     return resumed
 
 
-def _landed(tools: AttemptPorts, attempt: Attempt) -> Commit | None:
+def _landed(context: AttemptPorts, attempt: Attempt) -> Commit | None:
     """The commit that made the segment live although its outcome was unknown; None if it is proven that there is none.
 
     Called only once the number of the commit is taken. The segment need not be live any more: another writer may have
@@ -174,6 +176,6 @@ def _landed(tools: AttemptPorts, attempt: Attempt) -> Commit | None:
     number = attempt.commit_number
     if number is None:
         return None
-    commit, _ = StoredCommits(tools.store, ObjectKey(attempt.root)).commit_below(number, number)
+    commit, _ = StoredCommits(context.store, ObjectKey(attempt.root)).commit_below(number, number)
     added = {action.segment.segment_id for action in commit.actions if isinstance(action, Add)}
     return commit if attempt.segment_id in added else None

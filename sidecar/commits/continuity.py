@@ -5,20 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from sidecar.archive.keys import Lineage
-from sidecar.archive.seam import (
+from sidecar.archive.continuity import (
+    ContinuityCheck,
     LocalBatch,
     LocalLog,
     Probe,
-    Seam,
     Verdict,
     choose_lineage,
-    judge_seam,
+    judge_continuity,
     probes,
     relevant,
     require_continuation,
     require_one,
 )
+from sidecar.archive.keys import Lineage
 from sidecar.archive.state import PartitionState
 from sidecar.clock import HasClock
 from sidecar.commits.commit_log import CommitLog
@@ -54,74 +54,77 @@ class OpenedLineage:
     remembered: Remembered | None = None
 
 
-def open_lineage(tools: ArchivePorts, files: PartitionFiles) -> OpenedLineage:
+def open_lineage(context: ArchivePorts, files: PartitionFiles) -> OpenedLineage:
     """The lineage that these files continue, as the store has it. Raises LineageUnknown, CorruptFile, StoreError.
 
     The one that the topic id names is taken without a search for others: see `require_alone`.
     """
-    cluster_id = tools.facts.cluster_id()
+    cluster_id = context.facts.cluster_id()
     if files.topic_id is not None:
         root = Lineage(cluster_id, files.topic_partition, files.topic_id).root
-        named = CommitLog(tools.store, root, tools.clock, randomness=tools.randomness)
+        named = CommitLog(context.store, root, context.clock, randomness=context.randomness)
         state = named.read()
         if state.next_number:
-            require_continuation(state, files.topic_id, judge_local_log(tools, files, state))
+            require_continuation(state, files.topic_id, judge_local_log(context, files, state))
             return OpenedLineage(named, state)
-    lineages = relevant(find_lineages(tools.store, cluster_id, files.topic_partition), files.topic_id)
+    lineages = relevant(find_lineages(context.store, cluster_id, files.topic_partition), files.topic_id)
     logs = {
-        lineage: CommitLog(tools.store, lineage.root, tools.clock, randomness=tools.randomness) for lineage in lineages
+        lineage: CommitLog(context.store, lineage.root, context.clock, randomness=context.randomness)
+        for lineage in lineages
     }
     choice = choose_lineage(
         cluster_id,
         files.topic_partition,
         files.topic_id,
         [log.read() for log in logs.values()],
-        lambda archived: judge_local_log(tools, files, archived),
+        lambda archived: judge_local_log(context, files, archived),
     )
     lineage = choice.state.lineage
-    commits = logs.get(lineage) or CommitLog(tools.store, lineage.root, tools.clock, randomness=tools.randomness)
+    commits = logs.get(lineage) or CommitLog(context.store, lineage.root, context.clock, randomness=context.randomness)
     return OpenedLineage(commits, choice.state, choice.adopt_topic_id)
 
 
-def require_alone(tools: ArchivePorts, files: PartitionFiles, archived: PartitionState) -> None:
+def require_alone(context: ArchivePorts, files: PartitionFiles, archived: PartitionState) -> None:
     """Raise LineageUnknown if another lineage belongs to the same topic id as this one, to which something is to be appended.
 
     At a start this would cost a request for each of a thousand partitions of which most get nothing for hours.
     """
     if files.topic_id is None:
         return
-    cluster_id = tools.facts.cluster_id()
-    lineages = relevant(find_lineages(tools.store, cluster_id, files.topic_partition), files.topic_id)
-    others = [CommitLog(tools.store, other.root, tools.clock).read() for other in lineages if other != archived.lineage]
+    cluster_id = context.facts.cluster_id()
+    lineages = relevant(find_lineages(context.store, cluster_id, files.topic_partition), files.topic_id)
+    others = [
+        CommitLog(context.store, other.root, context.clock).read() for other in lineages if other != archived.lineage
+    ]
     require_one([archived, *others], files.topic_id)
 
 
-def resume_lineage(tools: ArchivePorts, files: PartitionFiles) -> OpenedLineage | None:
+def resume_lineage(context: ArchivePorts, files: PartitionFiles) -> OpenedLineage | None:
     """The same in one request, or two, from what is remembered; None where that does not tell.
 
     Only for a topic id that both sides know: it names the lineage. Not where attempts are left: to know which of them are
     committed takes the whole state. Raises LineageUnknown, StoreError.
     """
-    remembered = tools.memory.recall(files.topic_partition)
+    remembered = context.memory.recall(files.topic_partition)
     if remembered is None or files.topic_id is None:
         return None
     before = remembered.state
-    is_named = before.topic_id == files.topic_id and before.lineage.cluster_id == tools.facts.cluster_id()
-    if not is_named or tools.journal.attempts(before.lineage.root):
+    is_named = before.topic_id == files.topic_id and before.lineage.cluster_id == context.facts.cluster_id()
+    if not is_named or context.journal.attempts(before.lineage.root):
         return None
-    commits = CommitLog(tools.store, before.lineage.root, tools.clock, randomness=tools.randomness)
+    commits = CommitLog(context.store, before.lineage.root, context.clock, randomness=context.randomness)
     try:
         state = commits.resume(before, remembered.newest_checkpoint, remembered.mark)
     except CorruptFile:
         return None  # The whole archive is read instead, and `require_kept` decides.
     if state.segments[: len(before.segments)] != before.segments or state.removed or state.clean:
         return None  # Compacted since.
-    require_continuation(state, files.topic_id, judge_local_log(tools, files, state))
+    require_continuation(state, files.topic_id, judge_local_log(context, files, state))
     return OpenedLineage(commits, state, remembered=remembered)
 
 
 def require_kept(
-    tools: ArchivePorts, files: PartitionFiles, opened: OpenedLineage, before: PartitionState
+    context: ArchivePorts, files: PartitionFiles, opened: OpenedLineage, before: PartitionState
 ) -> PartitionState:
     """The opened state, or a newer one, after a check that the store still has the last commit of `before`.
 
@@ -134,11 +137,13 @@ def require_kept(
         return opened.state
     if not (is_same or (files.topic_id is not None and before.topic_id == files.topic_id)):
         return opened.state
-    commits = opened.commits if is_same else CommitLog(tools.store, root, tools.clock, randomness=tools.randomness)
+    commits = (
+        opened.commits if is_same else CommitLog(context.store, root, context.clock, randomness=context.randomness)
+    )
     try:
         commits.require_commit(last, before.last_sha256)
     except CorruptFile as error:
-        memory = tools.memory.path
+        memory = context.memory.path
         forget = "restart the sidecar" if memory is None else f"stop the sidecar, delete {memory}, start it again"
         raise CorruptFile(
             error.what,
@@ -149,12 +154,12 @@ def require_kept(
     return commits.refresh(opened.state) if is_same and opened.state.next_number <= last else opened.state
 
 
-def require_seam(tools: ArchivePorts, files: PartitionFiles, archived: PartitionState) -> None:
+def require_continuity(context: ArchivePorts, files: PartitionFiles, archived: PartitionState) -> None:
     """Raise LineageUnknown unless the local log, as it is now, may be appended to the archived one.
 
     A check of few batches: a topic can be re-created, or truncated, between any two scans of its directory.
     """
-    require_continuation(archived, files.topic_id, judge_local_log(tools, files, archived))
+    require_continuation(archived, files.topic_id, judge_local_log(context, files, archived))
 
 
 def needs_reach(files: PartitionFiles, archived: PartitionState) -> bool:
@@ -175,7 +180,7 @@ def require_reach(disk: LogDisk, files: PartitionFiles, archived: PartitionState
         return
     _, log_end = disk.newest_record(active, base_offset)
     if log_end < end_offset:
-        found = Seam(
+        found = ContinuityCheck(
             Verdict.CONTRADICTED, f"the local log ends at offset {log_end}, below the archive's end {end_offset}"
         )
         require_continuation(archived, files.topic_id, found)
@@ -183,7 +188,7 @@ def require_reach(disk: LogDisk, files: PartitionFiles, archived: PartitionState
 
 def truncated_into_loss(
     disk: LogDisk, files: PartitionFiles, archived: PartitionState, log_start_offset: int
-) -> Seam | None:
+) -> ContinuityCheck | None:
     """A contradiction unless the leader epochs show that the local log was not truncated into the loss that the archive ends with.
 
     The leader that recorded the loss had a log that began at its end: no batch below has a later leader epoch, unless another
@@ -199,7 +204,7 @@ def truncated_into_loss(
     epoch = (disk.leader_epochs(files) or LeaderEpochs()).epoch_for_offset(last_offset)
     if epoch is not None and epoch <= archived.leader_epoch:
         return None
-    return Seam(
+    return ContinuityCheck(
         Verdict.CONTRADICTED,
         f"the archive ends with the loss of [{loss.base_offset}, {loss.end_offset}), recorded under leader epoch "
         f"{archived.leader_epoch} or lower, and the local log has offset {last_offset} under "
@@ -207,22 +212,24 @@ def truncated_into_loss(
     )
 
 
-def judge_local_log(tools: ArchivePorts, files: PartitionFiles, archived: PartitionState) -> Seam:
+def judge_local_log(context: ArchivePorts, files: PartitionFiles, archived: PartitionState) -> ContinuityCheck:
     """Whether these local files continue the archived log. Looks up the batches that both should have."""
     first = files.segments[0].base_offset if files.segments else (files.active_base_offset or 0)
     end = files.segments[-1].end_offset if files.segments else first
-    epochs, mark = tools.disk.leader_epochs(files), tools.journal.source_of(archived.lineage.root)
-    was_cleaned = tools.disk.first_dirty_offset(files.log_dir, files.topic_partition) is not None
+    epochs, mark = context.disk.leader_epochs(files), context.journal.source_of(archived.lineage.root)
+    was_cleaned = context.disk.first_dirty_offset(files.log_dir, files.topic_partition) is not None
     local = LocalLog(
         first,
         end,
         epochs.entries if epochs else (),
         may_be_cleaned=files.unstable or was_cleaned,
         # Each replica has a cleaner of its own: the archived segment may be one that another broker has cleaned, and this one not.
-        is_compacted=tools.facts.policy(files.topic_partition.topic).is_compacted,
-        known_directory=mark is not None and bears(files, tools.disk.fingerprint(files), mark),
+        is_compacted=context.facts.policy(files.topic_partition.topic).is_compacted,
+        known_directory=mark is not None and bears(files, context.disk.fingerprint(files), mark),
     )
-    return judge_seam(archived, local, {probe: _find(tools.disk, files, probe) for probe in probes(archived, local)})
+    return judge_continuity(
+        archived, local, {probe: _find(context.disk, files, probe) for probe in probes(archived, local)}
+    )
 
 
 def named_by_cluster(facts: BrokerFacts, files: PartitionFiles) -> PartitionFiles:
@@ -240,11 +247,11 @@ def named_by_cluster(facts: BrokerFacts, files: PartitionFiles) -> PartitionFile
     return files if reported is None else replace(files, topic_id=reported)
 
 
-def note_source(tools: ArchivePorts, root: str, files: PartitionFiles, *, is_first: bool) -> None:
+def note_source(context: ArchivePorts, root: str, files: PartitionFiles, *, is_first: bool) -> None:
     """Note after a commit where the lineage came from: once, or each time where only the active segment marks the directory."""
-    mark = tools.disk.fingerprint(files)
+    mark = context.disk.fingerprint(files)
     if is_first or (mark.birth_ns is None and files.topic_id is None):
-        tools.journal.archived_from(root, mark)
+        context.journal.archived_from(root, mark)
 
 
 def _find(disk: LogDisk, files: PartitionFiles, probe: Probe) -> LocalBatch | None:

@@ -29,7 +29,7 @@ class ArchiveJobs:
     """What a `CompactionWorker` calls: one job for each call. `policy_of`: what holds for a topic now."""
 
     settings: Settings
-    tools: JobPorts
+    context: JobPorts
     engines: CompactionEngines
     policy_of: Callable[[str], CompactionPolicy | None]
     is_cut_off: Callable[[], bool] = lambda: False
@@ -40,13 +40,13 @@ class ArchiveJobs:
         compactor = ArchiveCompactor(
             self.settings.store,
             self.engines.for_bytes(sum(one.assessment.size_bytes for one in work)),
-            self.tools.clock,
+            self.context.clock,
             self.settings.compaction.staging_path if self.settings.spark.is_local else None,
             max_staging_bytes=self.settings.compaction.staging_bytes,
             is_cut_off=self.is_cut_off,
             confirm=lambda request, decided: self._confirm_one(by_root[request.root], decided),
         )
-        now_ms = self.tools.clock.now_ms()
+        now_ms = self.context.clock.now_ms()
         committed: list[PartitionCompaction] = []
         results = None
         try:
@@ -55,11 +55,11 @@ class ArchiveJobs:
             yield from committed if results is None else results
 
     def _request(self, one: Compacting, now_ms: int) -> CompactionRequest:
-        tools = self.tools
+        context = self.context
         return CompactionRequest(
             one.led.root,
             rules_of(one.policy, now_ms),
-            Writer(tools.facts.broker_id(), one.led.leader_epoch, tools.instance, f"tiered-sidecar {__version__}"),
+            Writer(context.facts.broker_id(), one.led.leader_epoch, context.instance, f"tiered-sidecar {__version__}"),
             one.assessment.first_uncleanable_offset,
             one.policy.keep_raw_ms,
             may_change_strategy=self._is_declared(one),
@@ -74,7 +74,7 @@ class ArchiveJobs:
 
     def _rule_of(self, one: Compacting) -> TopicRule:
         topic = one.led.topic_partition.topic
-        return topic_rule(self.settings.compaction, topic, self.tools.facts.policy(topic))
+        return topic_rule(self.settings.compaction, topic, self.context.facts.policy(topic))
 
     def _confirm_one(self, one: Compacting, decided: PartitionState) -> None:
         """Raises RuleChanged, and what `_confirm` raises."""
@@ -91,7 +91,7 @@ class ArchiveJobs:
         """
         if led.files is None:
             return
-        now = self.tools.facts.confirm(led.files)
+        now = self.context.facts.confirm(led.files)
         if not now.leads or now.leader_epoch != led.leader_epoch:
             raise Fenced(
                 f"{led.topic_partition}: leadership changed during the compaction (leader epoch {led.leader_epoch} then, "
@@ -99,7 +99,7 @@ class ArchiveJobs:
             )
         if led.unnoted_at is None:
             return
-        policy = self.tools.facts.policy(led.topic_partition.topic)
+        policy = self.context.facts.policy(led.topic_partition.topic)
         deleted = led.unnoted_at(decided, led.files, now, policy)
         if deleted is not None and deleted > (decided.start_offset or 0):
             raise DeletionUnnoted(

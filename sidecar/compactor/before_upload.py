@@ -105,7 +105,7 @@ class RolledGroup:
 
 
 @dataclass(slots=True)
-class _Held:
+class _Blocked:
     """`is_raw`: it goes as it is, because compaction changes nothing or cannot be waited for. `group`: it goes with these,
     in their commit. `since_s`: on the monotonic clock, for a wall clock that is set back would prolong the wait.
     """
@@ -117,7 +117,7 @@ class _Held:
 
 @dataclass(frozen=True, slots=True)
 class _Situation:
-    """What decides whether a partition's segments wait. `refusal`: see `strategy_refusal`; the others: see `hold_back`.
+    """What decides whether a partition's segments wait. `refusal`: see `strategy_refusal`; the others: see `block`.
 
     `at_risk_end_offset`: what ends at or below it the broker deletes soon.
     """
@@ -142,11 +142,11 @@ class BeforeUpload:
     raw: RawUploads = field(default_factory=RawUploads)
     invalid: InvalidRecords = field(default_factory=InvalidRecords)
     _lock: threading.RLock = field(default_factory=threading.RLock)
-    _held: dict[TopicPartition, dict[_Name, _Held]] = field(default_factory=dict)
+    _blocked: dict[TopicPartition, dict[_Name, _Blocked]] = field(default_factory=dict)
     _groups: dict[TopicPartition, RolledGroup] = field(default_factory=dict)
     _changes: dict[TopicPartition, tuple[str, str]] = field(default_factory=dict)
 
-    def hold_back(
+    def block(
         self,
         plan: PartitionPlan,
         known: Callable[[], KnownState],
@@ -184,7 +184,7 @@ class BeforeUpload:
         base_offset = plan.segments[ready].base_offset
         if ready:
             # What is behind them is offered when they are archived: only then is it known what producers have done.
-            reason, look_again_ms = AwaitingCompaction(base_offset, is_next=False), 0
+            reason, recheck_in_ms = AwaitingCompaction(base_offset, is_next=False), 0
         else:
             group = None
             if policy is not None:
@@ -194,15 +194,15 @@ class BeforeUpload:
                 self._groups.pop(topic_partition, None)
                 if group is not None:
                     self._groups[topic_partition] = group
-                waits_ms = [self._left_ms(held) for held in self._held.get(topic_partition, {}).values()]
+                waits_ms = [self._left_ms(blocked) for blocked in self._blocked.get(topic_partition, {}).values()]
             reason = AwaitingCompaction(base_offset, is_next=True, rule_unknown=str(rule.unknown or ""))
-            look_again_ms = max(1, min((until_risk_ms, *waits_ms)))
+            recheck_in_ms = max(1, min((until_risk_ms, *waits_ms)))
         return replace(
             plan,
             segments=plan.segments[:ready],
             waiting=(*plan.segments[ready:], *plan.waiting),
             reason=reason,
-            look_again_ms=look_again_ms,
+            recheck_in_ms=recheck_in_ms,
             is_on_purpose=True,
         )
 
@@ -224,20 +224,22 @@ class BeforeUpload:
         with self._lock:
             self._groups.pop(topic_partition, None)
             self._changes.pop(topic_partition, None)
-            for group in {held.group for held in self._held.get(topic_partition, {}).values() if held.group}:
+            for group in {
+                blocked.group for blocked in self._blocked.get(topic_partition, {}).values() if blocked.group
+            }:
                 self.break_up(group, RawReason.RULE_CHANGED, NOT_COMPACTED)
-            self._held.pop(topic_partition, None)
+            self._blocked.pop(topic_partition, None)
 
     def _keep_only(self, plan: PartitionPlan, now: _Situation) -> None:
         """Begin to hold what is new, and forget what the plan lacks, with the groups that this breaks."""
-        before: dict[_Name, _Held] = dict(self._held.get(plan.files.topic_partition, {}))
+        before: dict[_Name, _Blocked] = dict(self._blocked.get(plan.files.topic_partition, {}))
         now_s = self.clock.monotonic_s()
         names = map(_name, plan.segments)
-        held = {name: before.pop(name) if name in before else _Held(now_s) for name in names}
-        self._held[plan.files.topic_partition] = held
+        blocked = {name: before.pop(name) if name in before else _Blocked(now_s) for name in names}
+        self._blocked[plan.files.topic_partition] = blocked
         gone = "one of its segments was archived, deleted or changed"
         broken = {left.group: (RawReason.GROUP_CHANGED, gone) for left in before.values() if left.group}
-        for group in {found.group for found in held.values() if found.group}:
+        for group in {found.group for found in blocked.values() if found.group}:
             if group.base_offset < now.start_offset:
                 deleted = f"records below offset {now.start_offset} were deleted since it was compacted"
                 broken[group] = RawReason.GROUP_CHANGED, deleted
@@ -248,22 +250,22 @@ class BeforeUpload:
         for group, (reason, detail) in broken.items():
             self.break_up(group, reason, detail)
 
-    def _find(self, segment: SegmentFiles) -> _Held | None:
-        return self._held.get(segment.topic_partition, {}).get(_name(segment))
+    def _find(self, segment: SegmentFiles) -> _Blocked | None:
+        return self._blocked.get(segment.topic_partition, {}).get(_name(segment))
 
     def _may_go(self, segment: SegmentFiles, now: _Situation) -> bool:
-        held = self._find(segment)
-        if held is None or held.group is not None or held.is_raw:
+        blocked = self._find(segment)
+        if blocked is None or blocked.group is not None or blocked.is_raw:
             return True
-        reason = self._cannot_wait(segment, held, now)
+        reason = self._cannot_wait(segment, blocked, now)
         if reason is None:
             return False
-        held.is_raw = True
+        blocked.is_raw = True
         details = {RawReason.RULE_UNKNOWN: str(now.rule.unknown), RawReason.STRATEGY_DIFFERS: now.refusal}
         self.raw.note([segment], reason, details.get(reason, ""))
         return True
 
-    def _cannot_wait(self, segment: SegmentFiles, held: _Held, now: _Situation) -> RawReason | None:
+    def _cannot_wait(self, segment: SegmentFiles, blocked: _Blocked, now: _Situation) -> RawReason | None:
         if now.refusal:
             return RawReason.STRATEGY_DIFFERS
         if segment.start_position:
@@ -274,7 +276,7 @@ class BeforeUpload:
             return RawReason.RETENTION_NEAR
         if segment.size_bytes > self.settings.max_job_bytes:
             return RawReason.TOO_LARGE
-        is_over, unknown = self._left_ms(held) <= 0, now.rule.unknown
+        is_over, unknown = self._left_ms(blocked) <= 0, now.rule.unknown
         if unknown and (not unknown.is_awaited or is_over):
             return RawReason.RULE_UNKNOWN
         return RawReason.DELAY_OVER if is_over else None
@@ -297,8 +299,8 @@ class BeforeUpload:
         end_offset = segments[at - 1].end_offset if at else -1
         return end_offset, left_ms(segments[at]) if at < len(segments) else NEVER_MS
 
-    def _left_ms(self, held: _Held) -> int:
-        waited_ms = round((self.clock.monotonic_s() - held.since_s) * 1000)
+    def _left_ms(self, blocked: _Blocked) -> int:
+        waited_ms = round((self.clock.monotonic_s() - blocked.since_s) * 1000)
         return self.settings.max_upload_delay_ms - waited_ms
 
     def take(self) -> tuple[RolledGroup, ...]:
@@ -306,7 +308,12 @@ class BeforeUpload:
         taken: list[RolledGroup] = []
         with self._lock:
             groups, self._groups = tuple(self._groups.values()), {}
-            ready = {held.group for all_held in self._held.values() for held in all_held.values() if held.group}
+            ready = {
+                blocked.group
+                for all_blocked in self._blocked.values()
+                for blocked in all_blocked.values()
+                if blocked.group
+            }
             room = self.settings.max_job_bytes - sum(group.size_bytes for group in ready)
             for group in groups:
                 # It may have been offered again while it was compacted.
@@ -317,8 +324,8 @@ class BeforeUpload:
         return tuple(group for group in taken if group.segments)
 
     def _still_waits(self, segment: SegmentFiles) -> bool:
-        held = self._find(segment)
-        return held is not None and held.group is None and not held.is_raw
+        blocked = self._find(segment)
+        return blocked is not None and blocked.group is None and not blocked.is_raw
 
     def compacted(self, group: CopyGroup) -> None:
         """All copies of a group are ready. They are of no use unless every segment still waits for its own, by the same rule."""
@@ -330,8 +337,8 @@ class BeforeUpload:
             elif change := _change(group, rule):
                 self.break_up(group, *change)
             else:
-                for held in filter(None, map(self._find, group.segments)):
-                    held.group = group
+                for blocked in filter(None, map(self._find, group.segments)):
+                    blocked.group = group
 
     def require_rule(self, group: CopyGroup, newest: StrategyInUse | None) -> None:
         """To be called right before the commit of the copies. Raises RuleChanged if the topic's rule is another one now,
@@ -348,15 +355,15 @@ class BeforeUpload:
     def unchanged(self, segments: Sequence[SegmentFiles]) -> None:
         """Compaction leaves these as they are: they go, unless one changed meanwhile."""
         with self._lock:
-            for held in filter(None, map(self._find, segments)):
-                held.is_raw = held.group is None
+            for blocked in filter(None, map(self._find, segments)):
+                blocked.is_raw = blocked.group is None
 
     def goes_raw(self, segments: Sequence[SegmentFiles], reason: RawReason, detail: str = "") -> None:
         """These go as they are, unless they go with a group."""
         with self._lock:
             waiting = [segment for segment in segments if self._still_waits(segment)]
-            for held in filter(None, map(self._find, waiting)):
-                held.is_raw = True
+            for blocked in filter(None, map(self._find, waiting)):
+                blocked.is_raw = True
             self.raw.note(waiting, reason, detail)
 
     def group_from(self, segments: Sequence[SegmentFiles]) -> CopyGroup | None:
@@ -365,8 +372,8 @@ class BeforeUpload:
         A group of which these are not the first segments goes as it is, too: none of its copies may go without the others.
         """
         with self._lock:
-            held = self._find(segments[0])
-            group = None if held is None else held.group
+            blocked = self._find(segments[0])
+            group = None if blocked is None else blocked.group
             if group is None:
                 return None
             first = segments[: len(group.segments)]
@@ -378,17 +385,17 @@ class BeforeUpload:
     def break_up(self, group: CopyGroup, reason: RawReason, detail: str) -> None:
         """All segments of the group go as they are. What is archived or gone already is passed over."""
         with self._lock:
-            for held in filter(None, map(self._find, group.segments)):
-                if held.group is group:
-                    held.group = None
+            for blocked in filter(None, map(self._find, group.segments)):
+                if blocked.group is group:
+                    blocked.group = None
             group.discard()
             self.goes_raw(group.segments, reason, detail)
 
     def archived(self, segments: Sequence[SegmentFiles]) -> None:
         """One commit has archived these: their copies can go."""
         with self._lock:
-            held = [self._held.get(s.topic_partition, {}).pop(_name(s), None) for s in segments]
-        for group in {found.group for found in held if found is not None and found.group is not None}:
+            blocked = [self._blocked.get(s.topic_partition, {}).pop(_name(s), None) for s in segments]
+        for group in {found.group for found in blocked if found is not None and found.group is not None}:
             group.discard()
             partition = group.segments[0].topic_partition
             self.invalid.note(partition, group.unkeyed, group.malformed_versions, OF_COPIES)

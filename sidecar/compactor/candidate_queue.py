@@ -144,15 +144,15 @@ class CandidateQueue:
             and not self.is_resting(name)
             and (
                 (found := entry.assessment) is None
-                or (found.look_again_ms is not None and found.look_again_ms <= now_ms)
+                or (found.recheck_at_ms is not None and found.recheck_at_ms <= now_ms)
             )
         ]
 
-    def held_back(self) -> dict[TopicPartition, str]:
+    def blocked(self) -> dict[TopicPartition, str]:
         """Those that must not be compacted now, and why."""
         return {name: entry.led.waits_because for name, entry in self.entries.items() if entry.led.waits_because}
 
-    def hold_back(self, partition: TopicPartition, unnoted_before_offset: int) -> None:
+    def block(self, partition: TopicPartition, unnoted_before_offset: int) -> None:
         """A deletion was seen that no commit notes yet. It waits until it is offered again without one."""
         if (entry := self.entries.get(partition)) is not None:
             entry.led = replace(entry.led, unnoted_before_offset=unnoted_before_offset)
@@ -202,8 +202,8 @@ class CandidateQueue:
 
     def is_resting(self, partition: TopicPartition) -> bool:
         """Whether it is not to be tried now, because it failed."""
-        held = self.entries[partition].quarantined
-        return held is not None and self.clock.monotonic_s() < held.until_s
+        quarantined = self.entries[partition].quarantined
+        return quarantined is not None and self.clock.monotonic_s() < quarantined.until_s
 
     def due(self) -> list[Compacting]:
         """Those that are due, by falling dirty ratio. Source: LogCleanerManager.grabFilthiestCompactedLog."""
@@ -246,7 +246,7 @@ REMEMBERED_MAX = 65_536
 _HEADERS: dict[int, Layout[Any]] = {0: MESSAGE_HEADER, 1: TIMESTAMPED_MESSAGE_HEADER, CURRENT_MAGIC: BATCH_HEADER}
 
 
-class Look:
+class CandidateAssessor:
     """Weighs partitions of an archive. Thread-safe; keeps nothing that grows with the archive."""
 
     def __init__(self, store: ObjectStore, clock: Clock) -> None:

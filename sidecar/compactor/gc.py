@@ -253,7 +253,7 @@ class GcTask:
     `grace_period_ms`: see `collect_garbage`. `is_stopping`: no further partition is to be begun.
     """
 
-    tools: GcPorts
+    context: GcPorts
     grace_period_ms: int
     is_stopping: Callable[[], bool] = lambda: False
     _led: Sequence[LedPartition] = ()
@@ -265,14 +265,14 @@ class GcTask:
 
     def __call__(self) -> None:
         """Once through all. A partition that cannot be read is left out, and logged. Raises StoreError."""
-        tools = self.tools
+        context = self.context
         try:
-            store_now_ms = read_store_clock(tools.store, tools.clock, randomness=tools.randomness).store_ms
+            store_now_ms = read_store_clock(context.store, context.clock, randomness=context.randomness).store_ms
         except StoreUnsupported as error:
             self._report_once("unused_objects_not_deleted", str(error), "unused objects remain and cost money")
             return
         until_ms = orphaned_until_ms(store_now_ms, self.grace_period_ms)
-        objects = collect_parts(tools.store, until_ms) + remove_leftovers(tools.store, until_ms)
+        objects = collect_parts(context.store, until_ms) + remove_leftovers(context.store, until_ms)
         self._abort_uploads(until_ms)
         roots = {led.root for led in self._led}
         self._verified = {root: found for root, found in self._verified.items() if root in roots}
@@ -284,9 +284,9 @@ class GcTask:
             except CompactionCutOff:
                 return
             except (PartitionError, Fenced) as error:
-                tools.metrics.failed(type(error).__name__)
+                context.metrics.failed(type(error).__name__)
                 _log.error("unused_objects_not_deleted", partition=str(led.topic_partition), error=advised(error))
-        tools.metrics.compaction.garbage_removed(objects)
+        context.metrics.compaction.garbage_removed(objects)
 
     def _report_once(self, event: str, reason: str, effect: str) -> None:
         """What the store does not offer, it will not offer an hour later."""
@@ -296,30 +296,30 @@ class GcTask:
 
     def _abort_uploads(self, until_ms: int) -> None:
         """Of which the journal knows nothing: it was lost, or another broker began them and leads no more."""
-        tools, roots = self.tools, {led.root for led in self._led}
-        listed = list_uploads(tools.store, "")
+        context, roots = self.context, {led.root for led in self._led}
+        listed = list_uploads(context.store, "")
         if listed.not_listed:
             effect = f"abandoned multipart uploads remain and cost money: {listed.advice}"
             self._report_once("unfinished_uploads_not_listed", listed.not_listed, effect)
             return
-        known = {attempt.segment_id for root in roots for attempt in tools.journal.attempts(root)}
-        aborted = abort_uploads(tools.store, listed.uploads, roots, until_ms, in_progress=known).total()
+        known = {attempt.segment_id for root in roots for attempt in context.journal.attempts(root)}
+        aborted = abort_uploads(context.store, listed.uploads, roots, until_ms, in_progress=known).total()
         if aborted:
             _log.info("unfinished_uploads_aborted", uploads=aborted)
-        tools.metrics.compaction.uploads_aborted(aborted)
+        context.metrics.compaction.uploads_aborted(aborted)
 
     def _clear(self, led: LedPartition, store_now_ms: int) -> int:
-        tools = self.tools
-        writer = Writer(tools.facts.broker_id(), led.leader_epoch, tools.instance, f"tiered-sidecar {__version__}")
+        context = self.context
+        writer = Writer(context.facts.broker_id(), led.leader_epoch, context.instance, f"tiered-sidecar {__version__}")
         found = collect_garbage(
-            tools.store,
+            context.store,
             led.root,
-            tools.clock,
+            context.clock,
             writer,
             store_now_ms=store_now_ms,
             grace_period_ms=self.grace_period_ms,
-            randomness=tools.randomness,
-            in_progress={attempt.segment_id for attempt in tools.journal.attempts(led.root)},
+            randomness=context.randomness,
+            in_progress={attempt.segment_id for attempt in context.journal.attempts(led.root)},
             known=led.newest_commit,
             verified=self._verified,
             is_stopping=self.is_stopping,

@@ -23,7 +23,7 @@ from sidecar.engine_ports import CompactionEngines
 from sidecar.errors import CompactionCrashed, CompactionCutOff, PartitionError, SidecarError
 from sidecar.event_log import get_logger
 from sidecar.host import process_store
-from sidecar.host.disk_turns import HasTurns
+from sidecar.host.disk_readers import HasDiskReaders
 from sidecar.host.page_cache import spared
 from sidecar.logformat.batches import BatchColumns, scan_file
 from sidecar.metrics.registry import HasMetrics
@@ -46,7 +46,7 @@ ONE_BY_ONE: Final = 1
 """As `segment_bytes`: no two segments are joined, so that each copy covers what its segment does."""
 
 
-class GroupPorts(HasBudget, HasClock, HasMetrics, HasLimits, HasRandomness, HasTurns, HasBeat, Protocol):
+class GroupPorts(HasBudget, HasClock, HasMetrics, HasLimits, HasRandomness, HasDiskReaders, HasBeat, Protocol):
     """What this takes of the world."""
 
 
@@ -76,20 +76,20 @@ class GroupCompactor:
     """
 
     waiting: BeforeUpload
-    tools: GroupPorts
+    context: GroupPorts
     engines: CompactionEngines
     staging: Callable[[], Path]
     is_stopping: Callable[[], bool] = lambda: False
     _number: int = 0
 
-    def turn(self) -> bool:
+    def cycle(self) -> bool:
         """Compact what waits; whether there was something. Never raises for the data, a store, or an engine."""
         groups = () if self.is_stopping() else self.waiting.take()
         if not groups:
             return False
         with ExitStack() as sparing:
             # What only we bring into the page cache is given back, as that of segments which are archived as they are.
-            if self.tools.policy.spares_cache:
+            if self.context.policy.spares_cache:
                 for log in (segment.log for group in groups for segment in group.segments):
                     sparing.enter_context(spared(log.path, log.size_bytes))
             self._compact_all(groups)
@@ -114,8 +114,8 @@ class GroupCompactor:
         Raises CompactionCutOff.
         """
         self._require_going_on()
-        beat = self.tools.beat
-        return self.tools.turns.reading(device, beat=beat, is_urgent=False, gives_way=True, goes_on=goes_on)
+        beat = self.context.beat
+        return self.context.disk_readers.reading(device, beat=beat, is_urgent=False, gives_way=True, goes_on=goes_on)
 
     def _require_going_on(self) -> None:
         if self.is_stopping():
@@ -129,7 +129,7 @@ class GroupCompactor:
                 columns = next(batches, None)
             if columns is None:
                 return
-            self.tools.budget.reads.take(int(columns.size_bytes.sum()))
+            self.context.budget.reads.take(int(columns.size_bytes.sum()))
             goes_on = True
             yield columns
 
@@ -153,7 +153,7 @@ class GroupCompactor:
         try:
             for segment in group.segments:
                 surveyed, largest_ms = self._look_at(group.files.directory_id[0], segment, table, found.completed)
-                if lag_ms and largest_ms > self.tools.clock.now_ms() - lag_ms:
+                if lag_ms and largest_ms > self.context.clock.now_ms() - lag_ms:
                     break
                 found.segments.append(surveyed)
                 table = surveyed.table
@@ -178,7 +178,7 @@ class GroupCompactor:
             segment.end_offset,
             log.size_bytes,
             log.mtime_ns,
-            read_bytes_per_s=self.tools.budget.reads.bytes_per_s,
+            read_bytes_per_s=self.context.budget.reads.bytes_per_s,
         )
         scanner, cutter = scan_file(log.path, base_offset=segment.base_offset, file=str(log.path)), Cutter(SPLIT_BYTES)
         largest_ms = -1
@@ -188,7 +188,7 @@ class GroupCompactor:
             largest_ms = max(largest_ms, int(columns.max_timestamp_ms.max()))
             cutter.add(columns)
         scanner.require_exact()
-        self.tools.beat()
+        self.context.beat()
         # Where no record has a timestamp, the file's own counts. Source: LogSegment.largestTimestamp.
         largest_ms = log.mtime_ms if largest_ms < 0 else largest_ms
         return _Surveyed(file, cutter.finish(), ProducerTable(segment.end_offset, table.rows)), largest_ms
@@ -202,7 +202,7 @@ class GroupCompactor:
         for base_offset, log in behind:
             if _first_open(table, end_offset) is None or base_offset >= group.stable_end_offset:
                 break
-            self.tools.beat()
+            self.context.beat()
             # The active segment's tail may be half written; batches below the stable end are whole.
             scanner = scan_file(log.path, base_offset=base_offset, file=str(log.path))
             for columns in self._in_turns(group.files.directory_id[0], scanner):
@@ -215,7 +215,7 @@ class GroupCompactor:
         return end_offset if open_offset is None else open_offset
 
     def _compact(self, looked: Sequence[tuple[RolledGroup, _LookedOver]]) -> None:
-        now_ms = self.tools.clock.now_ms()
+        now_ms = self.context.clock.now_ms()
         jobs = [
             CompactionJob(
                 tuple(one.file for one in found.segments),
@@ -224,7 +224,7 @@ class GroupCompactor:
                 # What a tombstone or a marker deletes may be archived already, or go raw after all.
                 replace(rules_of(group.policy, now_ms, segment_bytes=ONE_BY_ONE), spares_deletes=True),
                 LastBatches.of(found.segments[-1].table),
-                self.tools.randomness.random_bytes(HASH_KEY_BYTES),
+                self.context.randomness.random_bytes(HASH_KEY_BYTES),
             )
             for group, found in looked
         ]
@@ -300,7 +300,7 @@ class GroupCompactor:
             _log.info("group_compaction_abandoned", groups=len(groups), reason=str(CompactionCutOff()))
             return
         for group in groups:
-            self.tools.metrics.failed(type(error).__name__)
+            self.context.metrics.failed(type(error).__name__)
             self.waiting.goes_raw(group.segments, RawReason.COMPACTION_FAILED, advised(error))
 
 

@@ -33,7 +33,7 @@ class Assessment:
     end of what may be compacted): a segment's base, or the archive's end; at or below the first dirty offset, nothing may.
     `cleanable_bytes`: of whole `.log` objects from the one that holds the first dirty offset up to there; `clean_bytes`:
     of those that begin below the first dirty offset. A segment that the first dirty offset lies in is in both.
-    `trigger`: None if it is not due. `look_again_ms`: when time alone may change the answer, None if it cannot.
+    `trigger`: None if it is not due. `recheck_at_ms`: when time alone may change the answer, None if it cannot.
     `undone_by_commit`: the newest commit that undid a compaction, -1 for none.
     """
 
@@ -42,7 +42,7 @@ class Assessment:
     clean_bytes: int
     cleanable_bytes: int
     trigger: Trigger | None
-    look_again_ms: int | None
+    recheck_at_ms: int | None
     undone_by_commit: int = -1
 
     @property
@@ -80,9 +80,9 @@ def assess(
     start_offset, end_offset = segments[0].base_offset, segments[-1].end_offset
     first_dirty = clean_end_offset if start_offset <= clean_end_offset <= end_offset else start_offset
     dirty = dirty_segments(segments, first_dirty)
-    held_back = _held_back(dirty, policy, now_ms)
+    too_young = _too_young(dirty, policy, now_ms)
     undecided = next((segment for segment in dirty if segment.end_offset > stable_end_offset), None)
-    bases = [segment.base_offset for segment in (held_back, undecided) if segment is not None]
+    bases = [segment.base_offset for segment in (too_young, undecided) if segment is not None]
     first_uncleanable = min(bases, default=end_offset)
     cleanable_bytes = sum(log_size_bytes(segment) for segment in dirty if segment.base_offset < first_uncleanable)
     clean_bytes = sum(log_size_bytes(segment) for segment in segments if segment.base_offset < first_dirty)
@@ -94,8 +94,8 @@ def assess(
     )
     trigger = Trigger.DIRTY_RATIO if ratio_exceeded else Trigger.MAX_LAG if lag_exceeded else None
     changes = []
-    if held_back is not None:
-        changes.append(_largest_timestamp_ms(held_back) + policy.min_compaction_lag_ms)
+    if too_young is not None:
+        changes.append(_largest_timestamp_ms(too_young) + policy.min_compaction_lag_ms)
     if earliest_ms is not None and not lag_exceeded:
         changes.append(earliest_ms + policy.max_compaction_lag_ms + 1)
     return Assessment(
@@ -117,7 +117,7 @@ def dirty_segments(segments: Sequence[ArchivedSegment], first_dirty_offset: int)
     return [segment for segment in segments if segment.end_offset > first_dirty_offset]
 
 
-def _held_back(dirty: Iterable[ArchivedSegment], policy: CompactionPolicy, now_ms: int) -> ArchivedSegment | None:
+def _too_young(dirty: Iterable[ArchivedSegment], policy: CompactionPolicy, now_ms: int) -> ArchivedSegment | None:
     """The first segment with a record that is too young. Its clock is the producers', as it is Kafka's."""
     if not policy.min_compaction_lag_ms:
         return None

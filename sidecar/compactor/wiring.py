@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 from sidecar.clock import Clock
 from sidecar.compactor.before_upload import BeforeUpload
-from sidecar.compactor.candidate_queue import Compacting, LedPartition, Look
+from sidecar.compactor.candidate_queue import CandidateAssessor, Compacting, LedPartition
 from sidecar.compactor.gc import GcPorts, GcTask
 from sidecar.compactor.topic_counts import InvalidRecords, RawReason, RawUploads
 from sidecar.compactor.topic_rule import TopicRules
@@ -22,7 +22,7 @@ from sidecar.config import Settings
 from sidecar.engine_ports import CompactionEngines
 from sidecar.errors import SidecarError
 from sidecar.event_log import get_logger
-from sidecar.host.disk_turns import HasTurns
+from sidecar.host.disk_readers import HasDiskReaders
 from sidecar.partition.run_limits import HasLimits
 from sidecar.ports import HasBeat, HasStop
 from sidecar.reporting.advice import advised
@@ -52,7 +52,7 @@ class Chore:
         self._clock = clock
         self._next_s = clock.monotonic_s() + interval_s
 
-    def turn(self) -> None:
+    def cycle(self) -> None:
         if self._clock.monotonic_s() < self._next_s:
             return
         self._next_s = self._clock.monotonic_s() + self._interval_s
@@ -63,7 +63,7 @@ class Chore:
 
 
 @dataclass(eq=False)
-class BesideUploads:
+class BackgroundWorkers:
     """A context manager around the threads: one for each of `workers`, by its name, so that none waits for another.
 
     A worker is called again and again: it does what is due, and returns whether there may be more at once.
@@ -85,9 +85,9 @@ class BesideUploads:
     drain_s: float
     give_up: Callable[[], None]
     beat: Callable[[], None]
-    earlier: InitVar[BesideUploads | None] = None
+    earlier: InitVar[BackgroundWorkers | None] = None
 
-    def __post_init__(self, workers: Mapping[str, Callable[[], bool]], earlier: BesideUploads | None) -> None:
+    def __post_init__(self, workers: Mapping[str, Callable[[], bool]], earlier: BackgroundWorkers | None) -> None:
         # Not the object: each would keep all that were there before it.
         self._earlier = () if earlier is None else earlier.living()
         self._failures: list[BaseException] = [] if earlier is None else earlier._failures  # noqa: SLF001 - of our own kind
@@ -168,12 +168,12 @@ DRAIN_SHARE: Final = 0.5
 """Of the time that there is for draining: what the rest is for is ending a JVM."""
 
 
-class CompactionPorts(GcPorts, HasBudget, HasLimits, HasTurns, HasBeat, HasStop, Protocol):
+class CompactionPorts(GcPorts, HasBudget, HasLimits, HasDiskReaders, HasBeat, HasStop, Protocol):
     """What this takes of the world."""
 
 
 @dataclass(frozen=True, slots=True)
-class CompactionInRun:
+class RunCompaction:
     """What the loop of uploads sees of it: all calls return at once.
 
     `thread`: None where there is none; those of settings before where there are only these.
@@ -182,7 +182,7 @@ class CompactionInRun:
     worker: CompactionWorker
     before_upload: BeforeUpload
     clearing: GcTask
-    thread: BesideUploads | None
+    thread: BackgroundWorkers | None
 
     def offer(self, partitions: Sequence[LedPartition]) -> None:
         self.worker.offer(partitions)
@@ -194,16 +194,16 @@ class CompactionInRun:
 
 
 @contextmanager
-def compaction_in_run(
+def wire_compaction(
     settings: Settings,
-    tools: CompactionPorts,
+    context: CompactionPorts,
     engines: CompactionEngines,
     tell: Callable[[Mapping[str, Any]], None],
     *,
     wake: Callable[[], None] = lambda: None,
     clocks: ClockWatch | None = None,
-    earlier: BesideUploads | None = None,
-) -> Iterator[CompactionInRun]:
+    earlier: BackgroundWorkers | None = None,
+) -> Iterator[RunCompaction]:
     """Compact and clear up in threads of their own while the context lasts; no thread where there is nothing to do.
 
     Uploads wait for groups (`before_upload`), so these have a thread of their own: a compaction of the archive may take hours.
@@ -219,7 +219,7 @@ def compaction_in_run(
     ending, cut_off = threading.Event(), threading.Event()
 
     def is_stopping() -> bool:
-        return tools.stop.is_set() or ending.is_set()
+        return context.stop.is_set() or ending.is_set()
 
     shown: dict[str, Any] = {}
     lock = threading.Lock()
@@ -231,42 +231,42 @@ def compaction_in_run(
                 shown.update(part)
                 tell(dict(shown))
 
-    rules, measured = TopicRules(settings.compaction, tools.facts.policy), tools.metrics.compaction
+    rules, measured = TopicRules(settings.compaction, context.facts.policy), context.metrics.compaction
     for reason in RawReason:  # A counter that begins with its first case shows no increase.
         measured.went_uncompacted(reason, 0)
     raw, invalid = RawUploads(show, measured.went_uncompacted), InvalidRecords(show, measured.invalid_records)
-    waiting = BeforeUpload(settings.compaction, tools.clock, rules.rule_of, wake, raw, invalid)
+    waiting = BeforeUpload(settings.compaction, context.clock, rules.rule_of, wake, raw, invalid)
 
     def compacted(work: Sequence[Compacting]) -> Iterable[PartitionCompaction]:
         from sidecar.compactor.archive_job import ArchiveJobs  # loads numba, 70 MB
 
-        return ArchiveJobs(settings, tools, engines, rules.policy_of, cut_off.is_set)(work)
+        return ArchiveJobs(settings, context, engines, rules.policy_of, cut_off.is_set)(work)
 
     worker = CompactionWorker(
         settings.compaction,
-        Look(tools.store, tools.clock),
+        CandidateAssessor(context.store, context.clock),
         compacted,
-        tools.clock,
-        tools.metrics,
+        context.clock,
+        context.metrics,
         is_stopping,
         show,
         rules.policy_of,
         invalid,
     )
-    clearing = GcTask(tools, settings.gc.grace_period_ms, is_stopping)
+    clearing = GcTask(context, settings.gc.grace_period_ms, is_stopping)
     chores: tuple[Chore, ...] = ()
     if settings.gc.enabled:
-        chores += (Chore("gc", settings.gc.interval_s, clearing, tools.clock),)
+        chores += (Chore("gc", settings.gc.interval_s, clearing, context.clock),)
     if clocks is not None and (chores or settings.compaction.is_active):
-        chores += (Chore("clock", CHECK_S, clocks.look, tools.clock),)
+        chores += (Chore("clock", CHECK_S, clocks.look, context.clock),)
     if not settings.compaction.is_active and not chores:
-        yield CompactionInRun(worker, waiting, clearing, earlier)
+        yield RunCompaction(worker, waiting, clearing, earlier)
         return
 
-    def turn() -> bool:
+    def cycle() -> bool:
         for chore in chores:
-            chore.turn()
-        return worker.turn()
+            chore.cycle()
+        return worker.cycle()
 
     copies = Scratch(settings.compaction.staging_path, "copies")
 
@@ -277,21 +277,21 @@ def compaction_in_run(
     with ExitStack() as resources:
         sweep(copies.parent)
         resources.callback(copies.remove)
-        workers: dict[str, Callable[[], bool]] = {"compaction": turn}
+        workers: dict[str, Callable[[], bool]] = {"compaction": cycle}
         if settings.compaction.is_active:
             from sidecar.compactor.group_compactor import GroupCompactor  # loads numba, 70 MB
 
-            workers["before-upload"] = GroupCompactor(waiting, tools, engines, staging, is_stopping).turn
-        thread = BesideUploads(
+            workers["before-upload"] = GroupCompactor(waiting, context, engines, staging, is_stopping).cycle
+        thread = BackgroundWorkers(
             workers,
-            tools.clock,
-            stop=tools.stop,
+            context.clock,
+            stop=context.stop,
             ending=ending,
             cut_off=cut_off,
             interval_s=settings.compaction.check_interval_s,
             drain_s=DRAIN_SHARE * settings.run.drain_timeout_s,
             give_up=engines.stop,
-            beat=tools.beat,
+            beat=context.beat,
             earlier=earlier,
         )
-        yield CompactionInRun(worker, waiting, clearing, resources.enter_context(thread))
+        yield RunCompaction(worker, waiting, clearing, resources.enter_context(thread))

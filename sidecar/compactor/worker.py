@@ -76,7 +76,7 @@ class CompactionWorker:
     _together: int = TOGETHER_MAX
     _lone_failures: int = 0
     _resting_until_s: float = 0.0
-    _held_back: Mapping[TopicPartition, str] = field(default_factory=dict)
+    _blocked: Mapping[TopicPartition, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         wait_s, wait_max_s = self.settings.retry_wait_s, self.settings.retry_wait_max_s
@@ -87,10 +87,10 @@ class CompactionWorker:
         with self._lock:
             self._offered = tuple(partitions)
 
-    def turn(self) -> bool:
+    def cycle(self) -> bool:
         """Check, and run one job if there is work; whether there may be more at once."""
         self._take_offer()
-        self._log_held_back()
+        self._log_blocked()
         awake = self._list.to_look_at()
         with ThreadPoolExecutor(LOOKERS, thread_name_prefix="compaction-look") as pool:
             for entry, found in zip(awake, pool.map(self._looked, awake), strict=True):
@@ -112,10 +112,10 @@ class CompactionWorker:
             found = ((led, self.policy_of(led.topic_partition.topic)) for led in offered)
             self._list.replace((led, policy) for led, policy in found if policy is not None)
 
-    def _log_held_back(self) -> None:
-        known, self._held_back = self._held_back, self._list.held_back()
-        for partition in self._held_back.keys() - known.keys():
-            _log.info("compaction_waits", partition=str(partition), reason=self._held_back[partition])
+    def _log_blocked(self) -> None:
+        known, self._blocked = self._blocked, self._list.blocked()
+        for partition in self._blocked.keys() - known.keys():
+            _log.info("compaction_waits", partition=str(partition), reason=self._blocked[partition])
 
     def _looked(self, entry: Waiting) -> Assessment | SidecarError | None:
         if self.is_stopping():
@@ -182,7 +182,7 @@ class CompactionWorker:
             self._list.remove(partition)
         elif isinstance(result.error, DeletionUnnoted):
             _log.info("compaction_superseded", partition=str(partition), reason=str(result.error))
-            self._list.hold_back(partition, result.error.before_offset)
+            self._list.block(partition, result.error.before_offset)
             with self._lock:
                 self._offered = None  # It may be older than what was seen now. The next scan offers again.
         elif isinstance(result.error, CommitConflict):
@@ -207,13 +207,13 @@ class CompactionWorker:
     def _failed(self, partition: TopicPartition, error: SidecarError) -> None:
         self.metrics.failed(type(error).__name__)
         self.metrics.compaction.failed()
-        held = self._list.failed(partition, error)
+        quarantined = self._list.failed(partition, error)
         _log.error(
             "partition_not_compacted",
             partition=str(partition),
             error=advised(error),
-            failures=held.failures,
-            next_try_s=round(held.until_s - self.clock.monotonic_s()),
+            failures=quarantined.failures,
+            next_try_s=round(quarantined.until_s - self.clock.monotonic_s()),
         )
 
     def _job_failed(self, chosen: Sequence[Compacting], error: SidecarError) -> None:
@@ -246,7 +246,7 @@ class CompactionWorker:
 
 
 def _row(name: TopicPartition, entry: Waiting, *, is_running: bool) -> dict[str, Any]:
-    assessment, held = entry.assessment, entry.quarantined
+    assessment, quarantined = entry.assessment, entry.quarantined
     row: dict[str, Any] = {"topic": name.topic, "partition": name.partition, "running": is_running}
     if assessment is not None:
         row |= {
@@ -258,11 +258,11 @@ def _row(name: TopicPartition, entry: Waiting, *, is_running: bool) -> dict[str,
         }
     if entry.led.waits_because:
         row["waiting"] = entry.led.waits_because
-    if held is not None:
+    if quarantined is not None:
         row["quarantined"] = {
-            "error": held.error,
-            "reason": held.reason,
-            "failures": held.failures,
-            "failed_at_ms": held.failed_at_ms,
+            "error": quarantined.error,
+            "reason": quarantined.reason,
+            "failures": quarantined.failures,
+            "failed_at_ms": quarantined.failed_at_ms,
         }
     return row

@@ -20,7 +20,7 @@ from urllib.parse import unquote, urlsplit
 
 from sidecar.errors import SettingsError, StagingFull, StateDirUnusable
 from sidecar.event_log import get_logger
-from sidecar.host.log_dir_fingerprint import SourceMark
+from sidecar.host.log_dir_fingerprint import LogDirFingerprint
 from sidecar.model import ObjectKey, SegmentFiles
 
 _log = get_logger(__name__)
@@ -157,13 +157,13 @@ class Journal:
     def roots(self) -> frozenset[str]:
         return frozenset(root for (root,) in self._run("SELECT DISTINCT root FROM attempts"))
 
-    def archived_from(self, root: str, mark: SourceMark) -> None:
+    def archived_from(self, root: str, mark: LogDirFingerprint) -> None:
         """Note from which partition directory segments of a lineage came last."""
         directory, inode, active_inode = os.fsencode(mark.directory), _signed(mark.inode), _signed(mark.active_inode)
         row = (root, directory, inode, mark.birth_ns, mark.active_name, active_inode)
         self._run("INSERT OR REPLACE INTO sources VALUES (?,?,?,?,?,?)", row)
 
-    def source_of(self, root: str) -> SourceMark | None:
+    def source_of(self, root: str) -> LogDirFingerprint | None:
         rows = self._run(
             "SELECT directory, inode, birth_ns, active_name, active_inode FROM sources WHERE root = ?", (root,)
         )
@@ -171,7 +171,7 @@ class Journal:
             return None
         directory, inode, birth_ns, active_name, active_inode = rows[0]
         path = Path(os.fsdecode(directory))
-        return SourceMark(path, _unsigned(inode), birth_ns, active_name, _unsigned(active_inode))
+        return LogDirFingerprint(path, _unsigned(inode), birth_ns, active_name, _unsigned(active_inode))
 
     def displaced(self) -> str:
         """Why the next start will not find this journal, "" if it will. Logs it once."""

@@ -39,7 +39,7 @@ def birth_ns(path: Path, inode: int) -> int | None:
 
 
 @dataclass(frozen=True, slots=True)
-class SourceMark:
+class LogDirFingerprint:
     """What a partition directory is known by later. Devices are not: a restart may renumber them.
 
     `birth_ns`: when it was made, None where the file system does not tell. `active_name`, `active_inode`: its active `.log`,
@@ -53,9 +53,9 @@ class SourceMark:
     active_inode: int
 
 
-def mark_of(files: PartitionFiles) -> SourceMark:
+def fingerprint_of(files: PartitionFiles) -> LogDirFingerprint:
     inode, active = files.directory_id[1], files.active_log
-    return SourceMark(
+    return LogDirFingerprint(
         files.directory,
         inode,
         birth_ns(files.directory, inode),
@@ -64,7 +64,7 @@ def mark_of(files: PartitionFiles) -> SourceMark:
     )
 
 
-def bears(files: PartitionFiles, now: SourceMark, mark: SourceMark) -> bool:
+def bears(files: PartitionFiles, now: LogDirFingerprint, mark: LogDirFingerprint) -> bool:
     """Whether a directory is the marked one. `now`: its mark as it was just listed.
 
     A re-created topic often gets the inode number of the deleted one's directory, but another birth time. Where that is

@@ -52,7 +52,7 @@ class PinnedFiles:
         self._free = free or self._files.free_share
         self._emit = emit
         self._lock = threading.Lock()
-        self._held: dict[FileIdentity, int] = {}
+        self._pinned: dict[FileIdentity, int] = {}
 
     def keep(self, wanted: Iterable[FileIdentity]) -> tuple[FileIdentity, ...]:
         """Pin these and no others, the most urgent first, as far as there is room on the disks and for descriptors.
@@ -65,13 +65,13 @@ class PinnedFiles:
             last = {file for file in each[self.limit :] if self._is_last(file)}
             each.sort(key=lambda file: file not in last)
             files = each[: self.limit]
-            self._close(self._held.keys() - set(files))
-            self._held = {file: self._held[file] for file in files if file in self._held}
+            self._close(self._pinned.keys() - set(files))
+            self._pinned = {file: self._pinned[file] for file in files if file in self._pinned}
             self._spare_disks()
             for file in files:
-                if file not in self._held:
+                if file not in self._pinned:
                     try:
-                        self._held[file] = self._files.open(file)
+                        self._pinned[file] = self._files.open(file)
                     except TooManyOpenFiles:
                         short.append(file)
                     except PartitionError:
@@ -83,7 +83,7 @@ class PinnedFiles:
 
     def _asked(self, ask: Callable[[FileIdentity, int], Answer], file: FileIdentity) -> Answer | None:
         """What a pinned file answers. None if it is not pinned, or no longer: its disk fails, so it cannot be archived."""
-        descriptor = self._held.get(file)
+        descriptor = self._pinned.get(file)
         try:
             return None if descriptor is None else ask(file, descriptor)
         except PartitionError as error:
@@ -97,7 +97,7 @@ class PinnedFiles:
         releases what is still missing.
         """
         freed_bytes = Counter[Path]()
-        for file in [file for file in reversed(list(self._held)) if self._is_last(file)]:
+        for file in [file for file in reversed(list(self._pinned)) if self._is_last(file)]:
             log_dir = file.directory.parent
             free_share = self._asked(partial(self._free, freed_bytes[log_dir]), file)
             if free_share is not None and free_share < FREE_SHARE_MIN:
@@ -107,8 +107,8 @@ class PinnedFiles:
     def take(self, file: FileIdentity) -> int:
         """A descriptor of the file, which the caller closes; the pin stays. Raises the errors of `open_listed`."""
         with self._lock:
-            held = self._held.get(file)
-            descriptor = None if held is None else self._files.duplicate(file, held)
+            pinned = self._pinned.get(file)
+            descriptor = None if pinned is None else self._files.duplicate(file, pinned)
         if descriptor is None:
             return self._files.open(file)
         return require_listed(self._files, file, descriptor)
@@ -125,9 +125,9 @@ class PinnedFiles:
     def _deleted(self) -> list[FileIdentity]:
         """Files that have no name any more, or another one as a broker gives it some time before."""
         with self._lock:
-            held = [(file, self._is_last(file)) for file in list(self._held)]
+            pinned = [(file, self._is_last(file)) for file in list(self._pinned)]
         # Not under the lock: a slow disk must not block access to pinned files.
-        return [file for file, is_last in held if is_last or not self._files.has_its_name(file)]
+        return [file for file, is_last in pinned if is_last or not self._files.has_its_name(file)]
 
     def let_go(self, files: Iterable[FileIdentity], why: str = "") -> None:
         """`why`: of the event for each of these that is pinned, "" where nothing is lost with it."""
@@ -138,7 +138,7 @@ class PinnedFiles:
         """Close all: the process ends. Segments that only it still had are reported; they cannot be archived after this."""
         deleted = self._deleted()
         with self._lock:
-            self._close(list(self._held))
+            self._close(list(self._pinned))
         if deleted:
             _log.warning(
                 "pinned_segments_released",
@@ -154,7 +154,7 @@ class PinnedFiles:
     def _close(self, files: Iterable[FileIdentity], why: str = "") -> None:
         """The only place where pins go; see `let_go`."""
         for file in files:
-            descriptor = self._held.pop(file, None)
+            descriptor = self._pinned.pop(file, None)
             if descriptor is not None:
                 self._files.close(descriptor)
                 if why:
@@ -163,4 +163,4 @@ class PinnedFiles:
 
 class HasPins(Protocol):
     @property
-    def held(self) -> PinnedFiles: ...
+    def pinned(self) -> PinnedFiles: ...

@@ -112,7 +112,7 @@ class BrokerMetrics:
             "broker_cleaner_beyond_max_lag_partitions",
             "Partitions with dirty records older than `max.compaction.lag.ms`.",
         )
-        self.held_deleted = declarations.gauge(
+        self.pinned_deleted = declarations.gauge(
             "pinned_deleted_bytes",
             "Bytes of segments that the broker has deleted and the sidecar keeps as pinned files until they are "
             "archived. They still use the broker's disk, and are lost when this process ends. Alert above 0, and "

@@ -93,7 +93,7 @@ class CopyTask:
     is_stopping: bool = False
     left: tuple[SegmentFiles, ...] = ()
     reason: WaitReason | None = None
-    look_again_ms: int | None = None
+    recheck_in_ms: int | None = None
     error: SidecarError | None = None
     unprepared: SegmentFiles | None = None
 
@@ -106,7 +106,7 @@ Step: TypeAlias = tuple[CopyTask, tuple[effects.Effect, ...]]
 
 
 def begin(plan: PartitionPlan, limits: CopyLimits) -> Step:
-    task = CopyTask(plan, limits, reason=plan.reason, look_again_ms=plan.look_again_ms, error=plan.error)
+    task = CopyTask(plan, limits, reason=plan.reason, recheck_in_ms=plan.recheck_in_ms, error=plan.error)
     return task, (effects.OpenArchive(),)
 
 
@@ -392,7 +392,7 @@ def _start_preparation(task: CopyTask, now_s: float) -> Step:
     if not task.prepared:
         if task.next_slot and now_s >= task.limits.end_s:
             left = segments[task.next_slot :]
-            return replace(task, is_closed=True, left=left, reason=Wait.TASK_OVER, look_again_ms=0), ()
+            return replace(task, is_closed=True, left=left, reason=Wait.TASK_OVER, recheck_in_ms=0), ()
         if task.group_size is None and task.limits.has_groups:
             return _ask(task, effects.FindGroup(task.next_slot))
     return _ask(task, effects.Prepare(task.next_slot))

@@ -43,7 +43,7 @@ class PartitionPlan:
     """What is to be done for a partition now.
 
     `segments`: contiguous, ascending, to be archived. `waiting`: rolled, but not yet allowed; `reason`: why, None where `error`
-    says it. `is_on_purpose`: they wait because the settings say so. `look_again_ms`: waiting segments may be ready that soon.
+    says it. `is_on_purpose`: they wait because the settings say so. `recheck_in_ms`: waiting segments may be ready that soon.
     `error`: set where a person is needed. `hole`: `[from, to)` that no local file covers any more, if the error is that.
     `is_provisional`: made from the disk alone: the segments are worth pinning, and the partition's next plan decides.
     `deadline_ms`: when the broker will delete the first segment that is not archived, None for never or if it is not known.
@@ -56,7 +56,7 @@ class PartitionPlan:
     reason: WaitReason | None = None
     error: PartitionError | None = None
     hole: tuple[int, int] | None = None
-    look_again_ms: int | None = None
+    recheck_in_ms: int | None = None
     deadline_ms: int | None = None
     is_on_purpose: bool = False
     is_provisional: bool = False
@@ -123,8 +123,8 @@ def plan_partition(
         pending = (rest, *pending[1:])
     rolled_ms = _rolled_at_the_latest_ms(files, now_ms, first_seen_ms or {})
     decided_to = facts.stable_end_offset if decided_end_offset is None else decided_end_offset
-    ready, reason, look_again_ms = _ready_prefix(pending, facts, decided_to, now_ms, settling, rolled_ms)
-    return PartitionPlan(files, facts, pending[:ready], pending[ready:], reason, hole=hole, look_again_ms=look_again_ms)
+    ready, reason, recheck_in_ms = _ready_prefix(pending, facts, decided_to, now_ms, settling, rolled_ms)
+    return PartitionPlan(files, facts, pending[:ready], pending[ready:], reason, hole=hole, recheck_in_ms=recheck_in_ms)
 
 
 def _behind(facts: PartitionFacts, archived_end_offset: int | None) -> BehindArchive | None:

@@ -19,7 +19,7 @@ class RunLimits:
     `max_queue`: segments that wait for upload at once, over all partitions; it does not limit the pins. `task_s`: when this has
     passed, a task begins no further segments, so that others get their turn. `retry_wait_s`: how long a partition backs off after
     an error.
-    `spares_cache`: give back what only we brought into the page cache. `readers_per_disk`, `pause_above_percent`: see `DiskTurns`.
+    `spares_cache`: give back what only we brought into the page cache. `readers_per_disk`, `pause_above_percent`: of `DiskReaders`.
     `record_lost`: continue above a gap and record it, instead of stopping the partition.
     """
 

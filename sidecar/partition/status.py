@@ -68,5 +68,5 @@ class PartitionOutcome:
     waiting: int = 0
     reason: WaitReason | None = None
     error: SidecarError | None = None
-    look_again_ms: int | None = None
+    recheck_in_ms: int | None = None
     unprepared: SegmentFiles | None = None

@@ -20,7 +20,7 @@ from sidecar.model import ArchivedSegment, ObjectKey, PartName
 from sidecar.plurals import plural
 from sidecar.ports import MIB, ObjectStore
 from sidecar.restore.gap_transactions import archived_state, ended_in_hole, require_room
-from sidecar.restore.histories import READERS
+from sidecar.restore.lineage_selection import READERS
 from sidecar.restore.outcome import PartitionOutcome
 from sidecar.restore.plan import PartitionPlan, plan_partition
 from sidecar.restore.request import OpenTransactionMode, ProducerStateMode, RestoreRequest

@@ -20,7 +20,7 @@ from sidecar.reporting.advice import advised
 from sidecar.reporting.progress import Progress, ProgressCounter
 from sidecar.restore.decisions import decide, decided_before, seal_of
 from sidecar.restore.finishing import enter_into_checkpoints, finish_partition, require_readable
-from sidecar.restore.histories import read_histories
+from sidecar.restore.lineage_selection import read_histories
 from sidecar.restore.outcome import PartitionOutcome, Unreadable, foretold
 from sidecar.restore.plan import PartitionPlan, SegmentPlan
 from sidecar.restore.prechecks import plan_in_time, refuse_open_transactions, refuse_time_before_all, tell_narrow_holes

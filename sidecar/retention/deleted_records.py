@@ -68,7 +68,7 @@ def deleted_on_purpose(
 
 
 def record_lost(
-    tools: RecordingPorts,
+    context: RecordingPorts,
     known: ArchiveView,
     plan: PartitionPlan,
     starts: LogStarts,
@@ -80,20 +80,20 @@ def record_lost(
     and the errors of `require_leads` and the store.
     """
     state, commits = known.opened()
-    require_leads(plan.facts, tools.facts.confirm(plan.files))
-    deleted_end, starts = _deleted_in_hole(tools, plan, state, starts, hole, commits.read)
+    require_leads(plan.facts, context.facts.confirm(plan.files))
+    deleted_end, starts = _deleted_in_hole(context, plan, state, starts, hole, commits.read)
     said: list[Action] = [*lost_below(hole, deleted_end)]
     # Whoever restores what lies below is to know, too, if nothing is ever archived above.
     if deleted_end > max(hole[0], state.deleted_before_offset):
         said.append(DeleteRecords(deleted_end))
     try:
-        after = commits.append(said, writer_of(tools, plan.facts), state)
+        after = commits.append(said, writer_of(context, plan.facts), state)
     except SidecarError as error:
         if not proves_not_committed(error):
             # If it is stored, the next task finds no gap to record. Reporting twice is better than never.
-            _emit(tools, plan.facts, said)
+            _emit(context, plan.facts, said)
         raise
-    _emit(tools, plan.facts, said)
+    _emit(context, plan.facts, said)
     return known.recorded(after, plan.files), starts
 
 
@@ -104,17 +104,17 @@ def lost_below(gap: tuple[int, int], deleted_end: int) -> list[Lost]:
     return [found for found in said if found.base_offset < found.end_offset]
 
 
-def _emit(tools: RecordingPorts, facts: PartitionFacts, said: list[Action]) -> None:
+def _emit(context: RecordingPorts, facts: PartitionFacts, said: list[Action]) -> None:
     for event in committed_events(facts.topic_partition, said, facts.leader_epoch, facts.cluster_start_offset):
-        tools.emit(event)
+        context.emit(event)
 
 
-def writer_of(tools: RecordingPorts, facts: PartitionFacts) -> Writer:
-    return Writer(tools.facts.broker_id(), facts.leader_epoch, tools.instance, f"tiered-sidecar {__version__}")
+def writer_of(context: RecordingPorts, facts: PartitionFacts) -> Writer:
+    return Writer(context.facts.broker_id(), facts.leader_epoch, context.instance, f"tiered-sidecar {__version__}")
 
 
 def _deleted_in_hole(
-    tools: RecordingPorts,
+    context: RecordingPorts,
     plan: PartitionPlan,
     state: PartitionState,
     starts: LogStarts,
@@ -130,11 +130,11 @@ def _deleted_in_hole(
     if reported is not None and reported >= hole[1] > (start_offset or 0) and facts.leader_epoch >= 0:
         active = active_below(plan.files, reported)
         if active is not None:
-            starts = starts.with_read(active, facts, reported, tools.disk, tools.emit)
+            starts = starts.with_read(active, facts, reported, context.disk, context.emit)
             start_offset = reported if starts.is_in_ours(reported) else start_offset
     if start_offset is None or start_offset <= hole[0]:
         return hole[0], starts
-    before_offset, starts = _deleted_before(facts, state, starts, start_offset, read_whole, tools.emit)
+    before_offset, starts = _deleted_before(facts, state, starts, start_offset, read_whole, context.emit)
     return hole[0] if before_offset is None else min(before_offset, hole[1]), starts
 
 

@@ -29,8 +29,8 @@ class LossTracker:
     it was begun. What was seen to go stays to be reported, by the next process too, until the archive can be read.
     """
 
-    def __init__(self, tools: PinPorts) -> None:
-        self._tools = tools
+    def __init__(self, context: PinPorts) -> None:
+        self._context = context
         self._partition: TopicPartition | None = None
         self._name = ""
         self._start_offset: int | None = None
@@ -133,19 +133,19 @@ class LossTracker:
     def _emit(self, facts: PartitionFacts, start_offset: int, end_offset: int) -> None:
         """No commit can say so: the archive begins above."""
         span, reported = (start_offset, end_offset), facts.cluster_start_offset
-        self._tools.emit(OffsetsLost(facts.topic_partition, *span, reported, is_recorded=False))
+        self._context.emit(OffsetsLost(facts.topic_partition, *span, reported, is_recorded=False))
 
     def _not_in_a_tier(self, facts: PartitionFacts, end_offset: int) -> int:
         """What local retention took above its log start, a broker that tiers the topic still has."""
         reported = facts.cluster_start_offset
-        is_tiered = self._tools.facts.policy(facts.topic_partition.topic).remote_storage_enable
+        is_tiered = self._context.facts.policy(facts.topic_partition.topic).remote_storage_enable
         return end_offset if reported is None or not is_tiered else min(end_offset, reported)
 
     def _begin(self, files: PartitionFiles) -> None:
         """Another log; or the same one in another directory, under a name that it has got since, or in a new process."""
         is_first, before = self._partition is None, self._name
         self._partition = files.topic_partition
-        known = self._tools.memory.gone(files.topic_partition)
+        known = self._context.memory.gone(files.topic_partition)
         if is_first and known is not None:
             before, self._unreported = known[0], _spans_in(known[1])
             self._kept = self._unreported
@@ -164,7 +164,7 @@ class LossTracker:
 
     def _name_of(self, files: PartitionFiles) -> str:
         """What a log is known by in another process. Devices are not in it: a restart may give them other numbers."""
-        found = self._tools.disk.fingerprint(files)
+        found = self._context.disk.fingerprint(files)
         return json.dumps([files.topic_id, str(found.directory), found.inode, found.birth_ns])
 
     def _keep(self) -> None:
@@ -173,7 +173,7 @@ class LossTracker:
         if self._start_offset is not None and self._gone_end_offset is not None:
             spans = _joined((*spans, (self._start_offset, self._gone_end_offset)))
         if spans != self._kept and self._partition is not None:
-            self._tools.memory.note_gone(self._partition, self._name, json.dumps(spans) if spans else "")
+            self._context.memory.note_gone(self._partition, self._name, json.dumps(spans) if spans else "")
             self._kept = spans
 
 

@@ -31,9 +31,9 @@ class PinnedLog:
     `is_outdated`: a file was not what is listed when it was to be pinned. `decided_end_offset`: see the function of this name.
     """
 
-    def __init__(self, tools: PinPorts) -> None:
-        self._tools = tools
-        self._held = tools.held
+    def __init__(self, context: PinPorts) -> None:
+        self._context = context
+        self._pinned = context.pinned
         self._segments: tuple[SegmentFiles, ...] = ()
         self._gone: tuple[SegmentFiles, ...] = ()
         self._failed_once: set[FileIdentity] = set()
@@ -44,7 +44,7 @@ class PinnedLog:
         self._epochs: LeaderEpochs | None = None
         self._term: Term | None = None
         self.decided_end_offset = 0
-        self.losses = LossTracker(tools)
+        self.losses = LossTracker(context)
         self.tail: tuple[int, FileIdentity] | None = None
 
     @property
@@ -55,7 +55,7 @@ class PinnedLog:
     @property
     def gone(self) -> tuple[SegmentFiles, ...]:
         """Segments of which only the pinned file is left, as of the last scan; ascending."""
-        return tuple(segment for segment in self._gone if self._held.has(segment.log))
+        return tuple(segment for segment in self._gone if self._pinned.has(segment.log))
 
     @property
     def gone_logs(self) -> tuple[FileIdentity, ...]:
@@ -75,7 +75,7 @@ class PinnedLog:
             self._epochs = self._epochs or self._epochs_of(plan.files)
         by_log = {segment.log: segment for segment in (*self._segments, *plan.segments)}
         self._segments = tuple(sorted(by_log.values(), key=lambda segment: segment.base_offset))
-        unpinned = [segment for segment in self._segments if not self._held.has(segment.log)]
+        unpinned = [segment for segment in self._segments if not self._pinned.has(segment.log)]
         self.is_outdated = any(segment.log not in beyond_limit for segment in unpinned)
         self._release(unpinned)
 
@@ -92,7 +92,7 @@ class PinnedLog:
 
     def holds(self, file: FileIdentity | None) -> bool:
         """Whether a file is pinned as one of these segments."""
-        return file is not None and any(known.log == file for known in self._segments) and self._held.has(file)
+        return file is not None and any(known.log == file for known in self._segments) and self._pinned.has(file)
 
     def see(
         self, files: PartitionFiles, facts: PartitionFacts, archived_end_offset: int | None, *, is_answer: bool = True
@@ -132,7 +132,7 @@ class PinnedLog:
                 released[why].append(segment)
         for why, segments in released.items():
             self._release(segments, why)
-        with_snapshot = self._tools.disk.with_snapshot
+        with_snapshot = self._context.disk.with_snapshot
         gone = {s.log: with_snapshot(s, files) for s in self._segments if pins.is_taken(s, files)}
         self._segments = tuple(gone.get(segment.log, segment) for segment in self._segments)
         self._gone = tuple(gone.values())
@@ -161,7 +161,7 @@ class PinnedLog:
 
     def _epochs_of(self, files: PartitionFiles) -> LeaderEpochs | None:
         with suppress(PartitionError):  # Whoever archives the next segment reports it.
-            return self._tools.disk.leader_epochs(files)
+            return self._context.disk.leader_epochs(files)
         return None
 
     def see_unlisted(self, facts: PartitionFacts | None) -> bool:
@@ -207,15 +207,15 @@ class PinnedLog:
         if files is None or base_offset is None:
             return
         if self._start is None or self._start.start_offset != base_offset:
-            self._start = self._tools.disk.producers_at(files, base_offset)
+            self._start = self._context.disk.producers_at(files, base_offset)
 
     def cut(self, segment: SegmentFiles, base_offset: int) -> SegmentFiles | None:
         """See `LogDisk.cut`, from the pinned file where there is one."""
-        descriptor = self._held.take(segment.log)
+        descriptor = self._pinned.take(segment.log)
         try:
-            return self._tools.disk.cut(segment, base_offset, descriptor)
+            return self._context.disk.cut(segment, base_offset, descriptor)
         finally:
-            self._tools.disk.close(descriptor)
+            self._context.disk.close(descriptor)
 
     def start_of(self, plan: PartitionPlan) -> LogPosition | None:
         """Where the preparation of a plan begins whose first segment is gone, and is to be the first of its archive."""
@@ -231,7 +231,7 @@ class PinnedLog:
             return plan
         # What waits only for these has no reason of its own, and is pinned.
         later = (*plan.segments[own:], *plan.waiting)
-        return replace(plan, segments=plan.segments[:own], waiting=later, reason=None, look_again_ms=0)
+        return replace(plan, segments=plan.segments[:own], waiting=later, reason=None, recheck_in_ms=0)
 
     def archived(self, end_offset: int | None) -> None:
         """The archive reaches so far: what lies below is not needed any more. None: nothing is archived, or none of it is known."""
@@ -257,7 +257,7 @@ class PinnedLog:
     def vanished(self, files: PartitionFiles) -> None:
         """It is not listed any more: its directory is gone, or the settings exclude it. Reports what only the pins have."""
         try:
-            self._tools.disk.listed_again(files)
+            self._context.disk.listed_again(files)
         except PartitionError:
             self._drop(pins.DELETED)
         else:
@@ -273,6 +273,6 @@ class PinnedLog:
         logs = dict.fromkeys(segment.log for segment in segments)
         if not logs:
             return
-        self._held.let_go(logs, why)
+        self._pinned.let_go(logs, why)
         self._segments = tuple(segment for segment in self._segments if segment.log not in logs)
         self._gone = tuple(segment for segment in self._gone if segment.log not in logs)

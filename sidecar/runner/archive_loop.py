@@ -33,7 +33,7 @@ class ArchiveLoop:
 
     def __init__(
         self,
-        tools: RunContext,
+        context: RunContext,
         scan: Scan,
         before_upload: BeforeUpload | None = None,
         done: Done = lambda _partition, _segment: None,
@@ -44,12 +44,12 @@ class ArchiveLoop:
         done: called after each commit, for each of its segments.
         executor: begins what runs the steps, given `run.workers`.
         """
-        self._tools = tools
-        self._outcomes = Outcomes(tools)
+        self._context = context
+        self._outcomes = Outcomes(context)
         self.tasks = CopyTasks(
-            tools, self._run, self._outcomes, self._planned, lambda found: self.checks.plan_again(found), done
+            context, self._run, self._outcomes, self._planned, lambda found: self.checks.plan_again(found), done
         )
-        self.checks = Checks(tools, self._run, self.tasks, self._outcomes, scan, before_upload)
+        self.checks = Checks(context, self._run, self.tasks, self._outcomes, scan, before_upload)
         self._new_executor = executor
         self._executor: StepExecutor | None = None
 
@@ -61,7 +61,7 @@ class ArchiveLoop:
     # Events.
 
     def __enter__(self) -> Self:
-        self._executor = self._new_executor(self._tools.policy.workers)
+        self._executor = self._new_executor(self._context.policy.workers)
         self.tasks.is_stopping = False
         return self
 
@@ -70,7 +70,7 @@ class ArchiveLoop:
         # Anything else may have left an event half handled: the journal keeps what is uploaded for the next start.
         is_whole = kind is None or issubclass(kind, SidecarError)
         if not is_whole:
-            self._tools.stop.set()
+            self._context.stop.set()
         self.tasks.drop_plannings()
         try:
             if is_whole:
@@ -82,20 +82,20 @@ class ArchiveLoop:
                 executor.close()
             self.tasks.close()
             self.checks.drop()
-            if kind is not None or self._tools.stop.is_set():
-                self._tools.held.release()
+            if kind is not None or self._context.stop.is_set():
+                self._context.pinned.release()
 
     def drive(self, until: Callable[[], bool], timeout_s: float = math.inf) -> None:
         """Take events until something holds, or for so long. Raises what a step raised that is no SidecarError."""
-        end_s = self._tools.clock.monotonic_s() + timeout_s
+        end_s = self._context.clock.monotonic_s() + timeout_s
         while not until():
-            left_s = end_s - self._tools.clock.monotonic_s()
+            left_s = end_s - self._context.clock.monotonic_s()
             event = self._open().next_event(max(0.0, min(TICK_S, left_s)))
             if event is not None:
                 event()
             elif left_s <= TICK_S:
                 return
-            if self._tools.stop.is_set():
+            if self._context.stop.is_set():
                 self.tasks.stop()
             self.checks.end_late()
 
@@ -147,7 +147,7 @@ class ArchiveLoop:
 
     def due_in_s(self) -> float:
         """When the next check will have something to do, for all that is known now."""
-        return max(0.0, self._outcomes.due_s - self._tools.clock.monotonic_s())
+        return max(0.0, self._outcomes.due_s - self._context.clock.monotonic_s())
 
     def finish(self) -> CycleReport:
         """Let all that is under way come to its end, without another check."""

@@ -38,7 +38,7 @@ from sidecar.segment.reading import ReadSegment, read_segment
 from sidecar.storage.bandwidth import BandwidthLimit, IoBudget
 from sidecar.storage.opening import open_store
 from sidecar.storage.probe import UPLOAD_BYTES, probe_store, probing_store
-from sidecar.storage.retry import StoreAnswers
+from sidecar.storage.retry import StoreLiveness
 
 _log = get_logger(__name__)
 
@@ -129,12 +129,12 @@ def _loading_kernels() -> Iterator[None]:
         loaded.result()
 
 
-def _clear_if_unsafe(tools: RunContext) -> None:
+def _clear_if_unsafe(context: RunContext) -> None:
     """Where the probe refused the store, nothing was committed: what was uploaded meanwhile is removed. Raises StoreError."""
     try:
-        tools.require_safe_store()
+        context.require_safe_store()
     except StoreUnsafe:
-        discard_uncommitted(tools)
+        discard_uncommitted(context)
         raise
 
 
@@ -150,7 +150,7 @@ def open_tools(
     stop: Event | None = None,
     beat: Callable[[], None] = lambda: None,
     changing: ChangingSettings | None = None,
-    answers: StoreAnswers | None = None,
+    answers: StoreLiveness | None = None,
     reader: ReadSegment = read_segment,
 ) -> Iterator[RunContext]:
     """Everything that archiving works with. The store has shown that it can do what the archive needs, but see `probing_store`.
@@ -165,7 +165,7 @@ def open_tools(
     """
     clock = clock or SystemClock()
     changing = changing or ChangingSettings(settings, clock)
-    answers, stop = answers or StoreAnswers(clock), stop or Event()
+    answers, stop = answers or StoreLiveness(clock), stop or Event()
     with ExitStack() as resources:
         facts = resources.enter_context(open_facts(settings, clock, changing.policies))
         metrics = metrics or Metrics(clock)
@@ -202,13 +202,13 @@ def open_tools(
         resources.callback(journal.close)
         memory = ArchiveCache(None if read_only else directory)
         emit = fan_out(metrics.handle, memory.noting_losses(clock), *sinks, log_event)
-        held = PinnedFiles(emit=emit)
-        resources.callback(held.release)
-        metrics.broker.held_deleted.set_function(held.unlinked_bytes)
+        pinned = PinnedFiles(emit=emit)
+        resources.callback(pinned.release)
+        metrics.broker.pinned_deleted.set_function(pinned.unlinked_bytes)
         resources.callback(memory.close)
         if (lost_ms := memory.last_loss_ms()) is not None:
             metrics.broker.last_loss(lost_ms)
-        tools = RunContext(
+        context = RunContext(
             store=store,
             facts=facts,
             clock=clock,
@@ -220,15 +220,15 @@ def open_tools(
             stop=stop,
             beat=beat,
             is_store_silent=answers.is_silent,
-            held=held,
+            pinned=pinned,
             memory=memory,
             budget=changing.budget,
             read_segment=reader,
             require_safe_store=require_safe_store or (lambda: None),
         )
         try:
-            yield tools
+            yield context
         except SidecarError:
-            _clear_if_unsafe(tools)
+            _clear_if_unsafe(context)
             raise
-        _clear_if_unsafe(tools)
+        _clear_if_unsafe(context)

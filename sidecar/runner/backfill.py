@@ -109,10 +109,10 @@ def backfill(
     if not settings.broker.connection.is_configured:
         require_topic(topics_of(settings.broker.log_dirs), settings)
     _require_leadership(settings)
-    with open_tools(settings, read_only=dry_run, reader=reader) as tools:
-        rounds = ArchiveLoop(tools, scanner(settings))
-        work, report = plan_answered(rounds, tools.clock)
-        _require_choice(settings, tools.facts, report.found_nothing and not work)
+    with open_tools(settings, read_only=dry_run, reader=reader) as context:
+        loop = ArchiveLoop(context, scanner(settings))
+        work, report = plan_answered(loop, context.clock)
+        _require_choice(settings, context.facts, report.found_nothing and not work)
         planned = {
             str(plan.files.topic_partition): [
                 {"base_offset": s.base_offset, "end_offset": s.end_offset, "size_bytes": s.size_bytes}
@@ -121,7 +121,7 @@ def backfill(
             for _, plan in work
             if plan.segments
         }
-        without_compaction = _without_compaction(settings, tools.facts, work, config_file)
+        without_compaction = _without_compaction(settings, context.facts, work, config_file)
         if dry_run:
             for archiver, plan in work:
                 report.outcomes.append(
@@ -134,7 +134,7 @@ def backfill(
                     )
                 )
         else:
-            report = _worked(rounds, work, report, progress, tools.stop)
+            report = _worked(loop, work, report, progress, context.stop)
     segments = {plan.files.topic_partition: plan.segments for _, plan in work}
     rows = [_row(outcome, segments.get(outcome.files.topic_partition, ())) for outcome in report.outcomes]
     for problem in report.problems:
@@ -147,7 +147,7 @@ def backfill(
 
 
 def _worked(
-    rounds: ArchiveLoop, work: list[Work], report: CycleReport, progress: Watcher | None, stop: Event
+    loop: ArchiveLoop, work: list[Work], report: CycleReport, progress: Watcher | None, stop: Event
 ) -> CycleReport:
     totals = [segment for _, plan in work for segment in plan.segments]
     counter = ProgressCounter(progress, len(totals), sum(segment.size_bytes for segment in totals))
@@ -157,7 +157,7 @@ def _worked(
         counter.done(log_bytes, f"{topic_partition} {segment.base_offset}")
 
     with _drained_by_signals(stop):
-        return rounds.work(work, report, committed)
+        return loop.work(work, report, committed)
 
 
 @contextmanager
@@ -184,14 +184,14 @@ def _drained_by_signals(stop: Event) -> Iterator[None]:
         signal.raise_signal(received[0])
 
 
-def plan_answered(rounds: ArchiveLoop, clock: Clock) -> tuple[list[Work], CycleReport]:
+def plan_answered(loop: ArchiveLoop, clock: Clock) -> tuple[list[Work], CycleReport]:
     """A plan for which the broker has answered all that it was asked: one that has just started does not at once.
 
     A partition for which it still does not has an error instead. Raises BrokerUnavailable where it does not answer at all.
     """
     deadline_s = clock.monotonic_s() + ANSWER_WAIT_S
     while True:
-        work, report = rounds.plan()
+        work, report = loop.plan()
         if report.broker.away:
             raise BrokerUnavailable(f"nothing is archived: {render(report.broker.away)}")
         awaited = (plan for _, plan in work if not isinstance(plan.reason, NotCheckpointed))

@@ -19,8 +19,8 @@ TRANSACTION_MAX_TIMEOUT_S = 900.0
 class BlockedSegment:
     """The segment of one partition that waits for transactions, if there is one."""
 
-    def __init__(self, tools: RunContext) -> None:
-        self._tools = tools
+    def __init__(self, context: RunContext) -> None:
+        self._context = context
         self._waiting: OpenTransactions | None = None
         self._since_s = 0.0
         self._is_reported = False
@@ -33,7 +33,7 @@ class BlockedSegment:
     def hold(self, waiting: OpenTransactions | None) -> None:
         """This segment, just read, may not be archived yet; None if nothing is waited for any more."""
         if waiting is not None and (self._waiting is None or self._waiting.oldest != waiting.oldest):
-            self._since_s, self._is_reported = self._tools.clock.monotonic_s(), False
+            self._since_s, self._is_reported = self._context.clock.monotonic_s(), False
         self._waiting = waiting
 
     def _row(self, plan: PartitionPlan) -> int | None:
@@ -47,11 +47,11 @@ class BlockedSegment:
 
         Its result is for `hold`. It raises SegmentChanged or PartitionError where a segment cannot be read.
         """
-        waiting, stable_end_offset, tools = self._waiting, plan.facts.stable_end_offset, self._tools
+        waiting, stable_end_offset, context = self._waiting, plan.facts.stable_end_offset, self._context
         if waiting is None or self._row(plan) is None or stable_end_offset == waiting.stable_end_offset:
             return None
-        ahead = tools.disk.look_ahead
-        return partial(ahead, plan.files, waiting, stable_end_offset, tools.beat, tools.budget.reads.count)
+        ahead = context.disk.look_ahead
+        return partial(ahead, plan.files, waiting, stable_end_offset, context.beat, context.budget.reads.count)
 
     def apply(self, plan: PartitionPlan) -> PartitionPlan:
         """The plan without the segment that still waits, and those above it."""
@@ -59,13 +59,13 @@ class BlockedSegment:
         if row is None or waiting is None:
             return plan
         self._warn(waiting)
-        held = (*plan.segments[row:], *plan.waiting)
-        return replace(plan, segments=plan.segments[:row], waiting=held, reason=waiting.reason, look_again_ms=None)
+        blocked = (*plan.segments[row:], *plan.waiting)
+        return replace(plan, segments=plan.segments[:row], waiting=blocked, reason=waiting.reason, recheck_in_ms=None)
 
     def _warn(self, waiting: OpenTransactions) -> None:
-        held_s = self._tools.clock.monotonic_s() - self._since_s
+        held_s = self._context.clock.monotonic_s() - self._since_s
         if held_s < TRANSACTION_MAX_TIMEOUT_S or self._is_reported:
             return
         self._is_reported = True
         producer_id, first_offset = waiting.oldest
-        self._tools.emit(TransactionHangs(waiting.segment, producer_id, first_offset, held_s))
+        self._context.emit(TransactionHangs(waiting.segment, producer_id, first_offset, held_s))

@@ -112,20 +112,20 @@ class Checks:
 
     def __init__(
         self,
-        tools: RunContext,
+        context: RunContext,
         run: Run,
         tasks: CopyTasks,
         outcomes: Outcomes,
         scan: Scan,
         before_upload: BeforeUpload | None,
     ) -> None:
-        self._tools, self._run, self._tasks, self._outcomes = tools, run, tasks, outcomes
+        self._context, self._run, self._tasks, self._outcomes = context, run, tasks, outcomes
         self.scan, self._before_upload = scan, before_upload
         self._archivers: dict[TopicPartition, PartitionArchiver] = {}
         self._present: Set[TopicPartition] = frozenset()
         self._check: Check | None = None
         self._late: set[PartitionArchiver] = set()
-        self._waits = LongWaits(tools.clock)
+        self._waits = LongWaits(context.clock)
         self.report: CycleReport | SidecarError = CycleReport(is_complete=False)
         self.work: list[Work] = []
         self.only_plans = False
@@ -150,21 +150,21 @@ class Checks:
 
     def begin(self) -> None:
         """Ask the broker, and list the log directories; then plan."""
-        check = self._check = Check(self._tools.clock.monotonic_s(), set(self._tasks.returning))
+        check = self._check = Check(self._context.clock.monotonic_s(), set(self._tasks.returning))
         self._run(partial(self._look, self.scan, self._doubted()), partial(self._listed, check), Pool.CHECKS)
 
     def _doubted(self) -> frozenset[Path]:
         """Directories whose listing did not hold: another scan may believe it, where nothing has come or gone since."""
         failed = (backoff.outcome for backoff in self._outcomes.backoffs.values())
         changed = (outcome.files.directory for outcome in failed if isinstance(outcome.error, SegmentChanged))
-        return frozenset(changed).union(a.files.directory for a in self._archivers.values() if a.held.is_outdated)
+        return frozenset(changed).union(a.files.directory for a in self._archivers.values() if a.pinned.is_outdated)
 
     def end_late(self) -> None:
         """Archives of which no store answers keep no other partition waiting, and nothing from being pinned."""
         check = self._check
         if check is not None and check.is_listed and not self.only_plans:
-            is_late = self._tools.clock.monotonic_s() - check.began_s >= LATE_S
-            if is_late or self._tools.is_store_silent():
+            is_late = self._context.clock.monotonic_s() - check.began_s >= LATE_S
+            if is_late or self._context.is_store_silent():
                 self._end(check)
 
     def drop(self) -> None:
@@ -175,19 +175,19 @@ class Checks:
 
     def _look(self, scan: Scan, doubted: Collection[Path]) -> tuple[ScanResult, list[Seen]]:
         """A step: what lies in the directories, under what the broker said just before."""
-        facts = self._tools.facts
+        facts = self._context.facts
         try:
             facts.refresh()
         finally:
             # At once: listing may take its time, and there is none where this is the broker of another cluster.
             state = facts.state()
-            self._tools.emit(BrokerFactsRead(state.read_ms, bool(state.away), len(state.missing_rights)))
+            self._context.emit(BrokerFactsRead(state.read_ms, bool(state.away), len(state.missing_rights)))
         found = scan(doubted)
         return found, [self._with_facts(named_by_cluster(facts, files)) for files in found.partitions]
 
     def _with_facts(self, files: PartitionFiles) -> Seen:
         try:
-            return files, self._tools.facts.partition(files)
+            return files, self._context.facts.partition(files)
         except PartitionError as error:
             return files, error
 
@@ -199,7 +199,7 @@ class Checks:
             return
         found, seen = result
         for problem in found.problems:
-            self._tools.emit(DirectoryUnreadable(str(problem.path), problem.error))
+            self._context.emit(DirectoryUnreadable(str(problem.path), problem.error))
         check.report.problems = found.problems
         check.present = {files.topic_partition: files for files, _ in seen}
         resting = self._left_alone(check, found)
@@ -207,7 +207,7 @@ class Checks:
             tp = files.topic_partition
             if tp not in resting:
                 if tp not in self._archivers:
-                    self._archivers[tp] = PartitionArchiver(self._tools, files, self._before_upload)
+                    self._archivers[tp] = PartitionArchiver(self._context, files, self._before_upload)
                 self._see(check, self._archivers[tp], files, facts)
         check.is_listed = True
         self._end_if_whole(check)
@@ -227,7 +227,7 @@ class Checks:
         check.report.is_empty = not self._present
         for tp, archiver in list(archivers.items()):
             if not (tp in self._present or tp in unreadable or archiver in self._tasks):
-                archivers.pop(tp).held.vanished(archiver.files)
+                archivers.pop(tp).pinned.vanished(archiver.files)
                 check.awaited.discard(archiver)
                 self._tasks.drop(archiver)
         resting = self._outcomes.resting(self._present)
@@ -243,7 +243,7 @@ class Checks:
         for tp, outcome in left_alone.items():
             archiver, is_listed = archivers[tp], tp in present
             files = present[tp] if is_listed else archiver.files
-            if archiver not in self._tasks and archiver.rests(files, is_listed=is_listed):
+            if archiver not in self._tasks and archiver.skip(files, is_listed=is_listed):
                 check.statuses.append(archiver.status(files, None, outcome))
                 if is_listed and _is_outage(outcome.error):
                     check.cut_off.add(archiver)
@@ -264,7 +264,7 @@ class Checks:
             if not has_task:
                 self._not_planned(check, archiver, files, facts)
             return
-        elif is_idle and archiver.stands(files, facts):
+        elif is_idle and archiver.stays_idle(files, facts):
             check.planned.add(archiver)
         else:
             try:
@@ -298,8 +298,8 @@ class Checks:
         if check is None or archiver not in check.awaited:
             if archiver in self._late and isinstance(plan, PartitionPlan):
                 # The check that ended without it has shown as waiting what is archived.
-                self._tools.emit(PartitionChecked(archiver.status(archiver.files, plan, None)))
-                self._tools.emit(archiver.backlog(archiver.files))
+                self._context.emit(PartitionChecked(archiver.status(archiver.files, plan, None)))
+                self._context.emit(archiver.backlog(archiver.files))
             self._late.discard(archiver)
             return False
         check.awaited.discard(archiver)
@@ -333,7 +333,7 @@ class Checks:
 
     def _end(self, check: Check) -> None:
         """All plans are made, or it is late: show them, and hand them on."""
-        tools, report = self._tools, check.report
+        context, report = self._context, check.report
         work, pinned, ready = list[Work](), list[Work](), set[PartitionArchiver]()
         for tp, archiver in self._archivers.items():
             is_busy = archiver in self._tasks or archiver in self._tasks.plannings
@@ -346,13 +346,13 @@ class Checks:
                 work.append((archiver, plan))
                 check.statuses.append(archiver.status(check.present.get(tp, plan.files), plan, None))
                 ready |= set() if is_busy else {archiver}
-        tools.emit(PartitionsChecked(tuple(check.statuses), frozenset(self._archivers)))
-        report.broker = tools.facts.state()
+        context.emit(PartitionsChecked(tuple(check.statuses), frozenset(self._archivers)))
+        report.broker = context.facts.state()
         idle = [plan for archiver, plan in work if archiver.task_plan is None]
         self._waits.looked(idle, report.broker.away, self._archivers)
         for plan in idle:
-            self._outcomes.due_in(plan.look_again_ms)
-        report.scan_s = tools.clock.monotonic_s() - check.began_s
+            self._outcomes.due_in(plan.recheck_in_ms)
+        report.scan_s = context.clock.monotonic_s() - check.began_s
         self._check, self._late, self.report = None, check.awaited, report
         self._outcomes.checked(len(report.problems))
         self.work = [item for item in work if item[0] in ready]
@@ -369,8 +369,8 @@ class Checks:
 
     def show(self, report: CycleReport) -> None:
         """A check is over, or what came of it."""
-        tools, report.led = self._tools, self.led()
-        tools.emit(CycleEnded(self._outcomes.stopped, tools.journal.count(), tools.is_store_silent()))
+        context, report.led = self._context, self.led()
+        context.emit(CycleEnded(self._outcomes.stopped, context.journal.count(), context.is_store_silent()))
 
 
 def _is_outage(error: SidecarError | None) -> bool:

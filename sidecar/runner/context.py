@@ -8,7 +8,7 @@ from threading import Event
 
 from sidecar.clock import Clock, SystemClock
 from sidecar.host.archive_cache import ArchiveCache
-from sidecar.host.disk_turns import DiskTurns
+from sidecar.host.disk_readers import DiskReaders
 from sidecar.host.journal import Journal
 from sidecar.host.pinned_files import PinnedFiles
 from sidecar.metrics import Metrics
@@ -30,7 +30,7 @@ class RunContext:
     `instance` identifies this process in commits (host and process id). `beat` is called while work goes on outside of the
     store, at least once per file that is read through. `emit`: takes what happens to partitions; default: log lines.
     `metrics`: of compaction.
-    `memory`: what is known of archives across restarts. `is_store_silent`: see `StoreAnswers`.
+    `memory`: what is known of archives across restarts. `is_store_silent`: see `StoreLiveness`.
     `budget`: for reads of the broker's disks; the store has it already.
     `require_safe_store`: called before each commit, and before what another process uploaded is deleted; see `probing_store`.
     `read_segment`: reads a segment that is to be archived, here or on an engine. `disk`: the broker's directories.
@@ -49,18 +49,18 @@ class RunContext:
     beat: Callable[[], None] = lambda: None
     is_store_silent: Callable[[], bool] = lambda: False
     require_safe_store: Callable[[], object] = lambda: None
-    held: PinnedFiles = field(default_factory=PinnedFiles)
+    pinned: PinnedFiles = field(default_factory=PinnedFiles)
     memory: ArchiveCache = field(default_factory=ArchiveCache)
     budget: IoBudget = field(default_factory=lambda: IoBudget.unlimited(SystemClock()))
     read_segment: ReadSegment = read_segment
     disk: LogDisk = field(default_factory=LocalDisk)
-    turns: DiskTurns = field(init=False)
+    disk_readers: DiskReaders = field(init=False)
 
     def __post_init__(self) -> None:
         """One reader per disk holds over all partitions: the queue is created here, once."""
-        self.turns = DiskTurns(self.clock, self.policy.readers_per_disk, self.policy.pause_above_percent)
+        self.disk_readers = DiskReaders(self.clock, self.policy.readers_per_disk, self.policy.pause_above_percent)
 
     def adopt(self, policy: RunLimits) -> None:
         """Other numbers, between checks. How many read from one disk stays as it was."""
         self.policy = policy
-        self.turns.pause_above_percent = policy.pause_above_percent
+        self.disk_readers.pause_above_percent = policy.pause_above_percent

@@ -17,7 +17,7 @@ from sidecar.archive.state import PartitionState
 from sidecar.commits.attempts import discard_quietly, resumed_or_fresh, settle_attempts, upload_segment
 from sidecar.commits.commit_log import CommitConflict, CommitLog
 from sidecar.commits.commit_window import CommitWindow
-from sidecar.commits.continuity import note_source, require_seam
+from sidecar.commits.continuity import note_source, require_continuity
 from sidecar.commits.stored_commits import proves_not_committed
 from sidecar.compaction.rules import DAY_MS
 from sidecar.compactor.before_upload import CopyGroup
@@ -80,7 +80,7 @@ class CopyExecutor:
 
     def __init__(
         self,
-        tools: RunContext,
+        context: RunContext,
         partition: PartitionArchiver,
         plan: PartitionPlan,
         *,
@@ -92,7 +92,7 @@ class CopyExecutor:
         partition: whose plan it is; what it knows of the archive belongs to the steps until the end.
         committed, ended: called on the loop's thread, for each committed segment and at the end.
         """
-        self._tools, self._partition, self.plan = tools, partition, plan
+        self._context, self._partition, self.plan = context, partition, plan
         self._known, self._before_upload = partition.known, partition.before_upload
         self._run, self._when_committed, self._when_ended = run, committed, ended
         self.outcome = PartitionOutcome(plan.files, waiting=len(plan.waiting))
@@ -115,7 +115,7 @@ class CopyExecutor:
 
         `end_s`: on the monotonic clock; no segment but the first is begun after it.
         """
-        limits = CopyLimits(self._tools.policy.uploads_ahead, end_s, self._before_upload is not None)
+        limits = CopyLimits(self._context.policy.uploads_ahead, end_s, self._before_upload is not None)
         self._go_on(begin(self.plan, limits))
 
     def stop(self) -> None:
@@ -130,7 +130,7 @@ class CopyExecutor:
 
     def _handle(self, event: events.Event) -> None:
         if self._task is not None and self._task.phase is not Phase.ENDED:
-            self._go_on(handle(self._task, event, self._tools.clock.monotonic_s()))
+            self._go_on(handle(self._task, event, self._context.clock.monotonic_s()))
 
     def _go_on(self, step: tuple[CopyTask, tuple[effects.Effect, ...]]) -> None:
         self._task, wanted = step
@@ -164,7 +164,7 @@ class CopyExecutor:
 
     def _begin_next(self) -> None:
         """The next step, if none is under way. An upload must end before its objects are removed, and its file stays open."""
-        if self._tools.stop.is_set():
+        if self._context.stop.is_set():
             self.stop()
         if self._running is not None or not self._later:
             return
@@ -186,7 +186,7 @@ class CopyExecutor:
         result: Any,
         error: SidecarError | None,
     ) -> None:
-        if self._tools.stop.is_set():
+        if self._context.stop.is_set():
             self.stop()  # Before the answer: an upload that fails because of it is kept for the next start.
         self._running = None
         ends_anyway = isinstance(effect, effects.DiscardAttempt | effects.Abandon | effects.BreakUpGroup)
@@ -199,7 +199,7 @@ class CopyExecutor:
     def _upload_ended(
         self, slot: int, result: tuple[CommitWindow, ArchivedSegment] | None, error: SidecarError | None
     ) -> None:
-        if self._tools.stop.is_set():
+        if self._context.stop.is_set():
             self.stop()
         self._uploads.pop(slot, None)
         piece = self._pieces.get(slot)
@@ -214,7 +214,7 @@ class CopyExecutor:
         """Leave what spares the next process requests, and give back what is known of the archive."""
         self._task = None
         outcome = self.outcome
-        outcome.reason, outcome.look_again_ms, outcome.unprepared = task.reason, task.look_again_ms, task.unprepared
+        outcome.reason, outcome.recheck_in_ms, outcome.unprepared = task.reason, task.recheck_in_ms, task.unprepared
         outcome.error = task.error
 
         def rested(_result: None, error: SidecarError | None) -> None:
@@ -258,7 +258,7 @@ class CopyExecutor:
                 return partial(self._discard, pieces(slots)), lambda _: self._close(slots)
             case effects.Abandon(slots, discards):
                 # The process may stop while uploads are waited for.
-                is_kept = not discards or self._tools.stop.is_set()
+                is_kept = not discards or self._context.stop.is_set()
                 return partial(self._discard, () if is_kept else pieces(slots)), partial(self._abandoned, slots)
             case effects.BreakUpGroup():
                 return partial(self._break_up, effect), lambda _: None
@@ -269,42 +269,42 @@ class CopyExecutor:
 
     def _settle(self, segments: Sequence[SegmentFiles]) -> None:
         state = self._known.opened()[0]
-        if self._tools.journal.attempts(state.lineage.root):
-            self._tools.require_safe_store()
-        self._resumed = settle_attempts(self._tools, state, segments)
+        if self._context.journal.attempts(state.lineage.root):
+            self._context.require_safe_store()
+        self._resumed = settle_attempts(self._context, state, segments)
         self._known.keep(state, self.plan.files)  # All of it was kept for them.
 
     def _check_continuity(self) -> None:
         self._known.require_alone(self.plan.files)
         state = self._known.opened()[0]
-        require_seam(self._tools, self.plan.files, state)
+        require_continuity(self._context, self.plan.files, state)
         self._committed_ms = state.last_committed_at_ms if state.segments else None
         if self.plan.hole is None:
             self._find_position()
 
     def _confirm(self, pieces: Sequence[_Piece]) -> PartitionFacts:
-        self._tools.require_safe_store()
+        self._context.require_safe_store()
         for piece in pieces:
-            self._tools.disk.require_unchanged(piece.prepared.segment, self.plan.files)
-        return self._tools.facts.confirm(self.plan.files)
+            self._context.disk.require_unchanged(piece.prepared.segment, self.plan.files)
+        return self._context.facts.confirm(self.plan.files)
 
     def _upload(self, piece: _Piece) -> tuple[CommitWindow, ArchivedSegment]:
-        window = CommitWindow.begin(self._tools.store, self._tools.clock, self._tools.randomness)
+        window = CommitWindow.begin(self._context.store, self._context.clock, self._context.randomness)
         is_resumed = piece.prepared.attempt.log_crc32c is not None
-        entry = upload_segment(self._tools, piece.prepared)
+        entry = upload_segment(self._context, piece.prepared)
         return replace(window, begun=None) if is_resumed else window, entry
 
     def _record_loss(self, effect: effects.RecordLoss, starts: LogStarts) -> tuple[PartitionState, LogStarts]:
         known, lost = self._known, (effect.from_offset, effect.to_offset)
-        self._tools.require_safe_store()
+        self._context.require_safe_store()
         if effect.segment is None:
-            _, starts = record_lost(self._tools, known, self.plan, starts, lost)
+            _, starts = record_lost(self._context, known, self.plan, starts, lost)
             self._find_position()
             return known.opened()[0], starts
-        self._tools.disk.require_unchanged(effect.segment, self.plan.files)
+        self._context.disk.require_unchanged(effect.segment, self.plan.files)
         state = known.opened()[0]
         if state.end_offset is not None:
-            return record_lost(self._tools, known, self.plan, starts, lost)
+            return record_lost(self._context, known, self.plan, starts, lost)
         # At an earlier try it may have been reported: no commit of this partition has come through since.
         if lost[1] > known.reported_lost_below:
             known.forget()  # Another broker's sidecar may have archived them since it was read.
@@ -313,7 +313,7 @@ class CopyExecutor:
                 raise CommitConflict(f"{state.lineage.root}: another writer has committed meanwhile", state)
             known.reported_lost_below = lost[1]
             facts = self.plan.facts
-            self._tools.emit(OffsetsLost(facts.topic_partition, *lost, facts.cluster_start_offset, is_recorded=False))
+            self._context.emit(OffsetsLost(facts.topic_partition, *lost, facts.cluster_start_offset, is_recorded=False))
         return state, starts
 
     def _find_group(self, slot: int) -> int:
@@ -332,22 +332,22 @@ class CopyExecutor:
         """Where the first segment begins. An error of it is none of the segment's: it must not be given up for it."""
         segments, files = self.plan.segments, self.plan.files
         if segments:
-            self._checkpoint = self._tools.disk.leader_epochs(files)
+            self._checkpoint = self._context.disk.leader_epochs(files)
             state = self._known.opened()[0]
             self._position = self._known.position_before(files, segments[0].base_offset, state)
 
     def _prepare(self, slot: int) -> tuple[int, int] | None:
         """Prepare the segment. Which offsets at its end are on no disk."""
-        tools, known, plan = self._tools, self._known, self.plan
+        context, known, plan = self._context, self._known, self.plan
         segment, state = plan.segments[slot], known.opened()[0]
-        tools.beat()
+        context.beat()
         if self._position is None:
             raise RuntimeError(f"{segment}: its position in the log is not known")
         attempt = self._resumed.pop(segment.base_offset, None)
-        urgent = is_urgent(plan.deadline_ms, tools.clock.now_ms())
-        with tools.turns.reading(plan.files.directory_id[0], beat=tools.beat, is_urgent=urgent):
+        urgent = is_urgent(plan.deadline_ms, context.clock.now_ms())
+        with context.disk_readers.reading(plan.files.directory_id[0], beat=context.beat, is_urgent=urgent):
             prepared, after = prepare_segment(
-                tools,
+                context,
                 plan.files,
                 state,
                 segment,
@@ -358,7 +358,7 @@ class CopyExecutor:
             )
         with ExitStack() as unless_known:
             unless_known.callback(prepared.close)
-            piece = _Piece(resumed_or_fresh(tools, prepared), after)
+            piece = _Piece(resumed_or_fresh(context, prepared), after)
             if prepared.reading.looks_cleaned:
                 self._tell_lost_deletes(segment)
             if not plan.facts.transactions_decided:
@@ -366,9 +366,9 @@ class CopyExecutor:
                 is_known_behind = prepared.lost is not None and segment.snapshot is not None
                 at_end = after.known.table if is_known_behind else prepared.reading.state
                 if (waiting := open_transactions(segment, at_end)) is not None:
-                    stable_end_offset, take = plan.facts.stable_end_offset, tools.budget.reads.take
-                    blocker = tools.disk.look_ahead(plan.files, waiting, stable_end_offset, tools.beat, take)
-                    piece.blocker = None if blocker is None else tools.disk.undecided(plan.files, blocker)
+                    stable_end_offset, take = plan.facts.stable_end_offset, context.budget.reads.take
+                    blocker = context.disk.look_ahead(plan.files, waiting, stable_end_offset, context.beat, take)
+                    piece.blocker = None if blocker is None else context.disk.undecided(plan.files, blocker)
             unless_known.pop_all()
         # Here, not when the loop takes the event: a fault may end the loop before, and `close` must find the open file.
         self._position, self._pieces[slot] = after, piece
@@ -381,11 +381,11 @@ class CopyExecutor:
         file keeps that time. Not found are files that were merged with younger ones, or that a replica has fetched since.
         Source: Cleaner.cleanSegments, MemoryRecords.filterTo.
         """
-        now_ms, tools = self._tools.clock.now_ms(), self._tools
-        retention_ms = tools.facts.policy(segment.topic_partition.topic).delete_retention_ms
+        now_ms, context = self._context.clock.now_ms(), self._context
+        retention_ms = context.facts.policy(segment.topic_partition.topic).delete_retention_ms
         retention_ms = DAY_MS if retention_ms is None else retention_ms
         if self._committed_ms is not None and now_ms - max(self._committed_ms, segment.log.mtime_ms) > retention_ms:
-            tools.emit(DeletesMayBeMissing(segment, now_ms - self._committed_ms))
+            context.emit(DeletesMayBeMissing(segment, now_ms - self._committed_ms))
 
     def _take_copies(self, pieces: Sequence[_Piece]) -> list[PreparedSegment | None]:
         """Each segment as its copy, None where it has none. Raises PartitionError; then there is no copy of any."""
@@ -395,7 +395,7 @@ class CopyExecutor:
             for piece, copy in zip(pieces, copies, strict=True):
                 prepared = None
                 if copy is not None:
-                    prepared = with_copy(piece.prepared, copy, fresh_id(self._tools.randomness), root)
+                    prepared = with_copy(piece.prepared, copy, fresh_id(self._context.randomness), root)
                     unless_whole.callback(prepared.close)
                 taken.append(prepared)
             unless_whole.pop_all()
@@ -410,15 +410,15 @@ class CopyExecutor:
         try:
             state, commits, actions, starts = self._what_is_said(pieces, entries, starts)
             for entry in entries:
-                self._tools.journal.committing(entry.segment_id, state.next_number)
+                self._context.journal.committing(entry.segment_id, state.next_number)
         except CommitConflict as error:
             return _Committed(events.CommitLost(error), starts)
         try:
-            after = commits.append(actions, writer_of(self._tools, self.plan.facts), state)
+            after = commits.append(actions, writer_of(self._context, self.plan.facts), state)
         except CommitConflict as error:
             return _Committed(events.CommitLost(error), starts)
         except SidecarError as error:
-            self._tools.emit(CommitFailed(self.plan.facts.topic_partition))
+            self._context.emit(CommitFailed(self.plan.facts.topic_partition))
             event = events.CommitRefused(error) if proves_not_committed(error) else events.CommitUnknown(error)
             return _Committed(event, starts)
         try:
@@ -447,7 +447,7 @@ class CopyExecutor:
         actions: list[Action] = [AdoptTopicId(adopted)] if adopted else []
         gaps, read_whole = [piece.prepared.lost for piece in pieces if piece.prepared.lost], commits.read
         end_offset = max([entries[-1].end_offset, *(gap_end for _, gap_end in gaps)])
-        deleted, starts = deleted_on_purpose(self.plan.facts, state, starts, end_offset, read_whole, self._tools.emit)
+        deleted, starts = deleted_on_purpose(self.plan.facts, state, starts, end_offset, read_whole, self._context.emit)
         # Each by its own: uploads of a group overlap, and the first of them need not have begun first.
         for piece, entry in zip(pieces, entries, strict=True):
             if piece.window is not None:
@@ -463,27 +463,27 @@ class CopyExecutor:
         entries: Sequence[ArchivedSegment],
         actions: Sequence[Action],
     ) -> None:
-        tools, last, facts = self._tools, pieces[-1], self.plan.facts
+        context, last, facts = self._context, pieces[-1], self.plan.facts
         is_first = self._known.committed(after, self.plan.files, last.prepared.segment.log, last.position)
         for piece, entry in zip(pieces, entries, strict=True):
             segment, snapshot = piece.prepared.segment, piece.prepared.snapshot
             replaced = piece.prepared.reading.indexes.replaced
-            tools.emit(SegmentCommitted(segment, entry, snapshot.result, replaced))
+            context.emit(SegmentCommitted(segment, entry, snapshot.result, replaced))
             if snapshot.result in {Conformance.WRONG, "corrupt"}:
-                tools.emit(SnapshotMismatch(segment, entry, snapshot.note))
-            tools.journal.end(entry.segment_id)
+                context.emit(SnapshotMismatch(segment, entry, snapshot.note))
+            context.journal.end(entry.segment_id)
         # Not before: what the journal still has is reported when it is settled.
         for event in committed_events(facts.topic_partition, actions, facts.leader_epoch, facts.cluster_start_offset):
-            tools.emit(event)
+            context.emit(event)
         if self._before_upload is not None:
             self._before_upload.archived([piece.prepared.segment for piece in pieces])
         if self._group is not None and self._group.segments[0] == pieces[0].prepared.segment:
             self._group = None  # Segments below a group are committed while it is prepared.
-        note_source(tools, after.lineage.root, self.plan.files, is_first=is_first)
+        note_source(context, after.lineage.root, self.plan.files, is_first=is_first)
 
     def _discard(self, pieces: Sequence[_Piece]) -> None:
         for piece in pieces:
-            discard_quietly(self._tools, piece.prepared.attempt)
+            discard_quietly(self._context, piece.prepared.attempt)
 
     # What steps have found, on the loop's thread.
 

@@ -46,7 +46,7 @@ class CopyTasks:
 
     def __init__(
         self,
-        tools: RunContext,
+        context: RunContext,
         run: Run,
         outcomes: Outcomes,
         planned: Callable[[PartitionArchiver, PartitionPlan | SidecarError], None],
@@ -54,7 +54,7 @@ class CopyTasks:
         done: Done,
     ) -> None:
         """Args: planned: takes each plan, or why there is none. again: has a partition planned again whose task got on."""
-        self._tools, self._run, self._outcomes = tools, run, outcomes
+        self._context, self._run, self._outcomes = context, run, outcomes
         self._planned, self._again, self.done = planned, again, done
         self.plannings: dict[PartitionArchiver, Planning] = {}
         self.returning: set[PartitionArchiver] = set()
@@ -62,7 +62,7 @@ class CopyTasks:
         self.ready: dict[PartitionArchiver, PartitionPlan] = {}
         self.is_stopping = self.is_once = self._is_short_of_pins = False
         self._served = NEVER
-        self._room = tools.policy.max_queue
+        self._room = context.policy.max_queue
 
     def __contains__(self, archiver: PartitionArchiver) -> bool:
         return archiver in self._tasks
@@ -105,14 +105,14 @@ class CopyTasks:
 
     def ordered(self, work: Iterable[Work]) -> list[Work]:
         """The most urgent first."""
-        now_ms = self._tools.clock.now_ms()
+        now_ms = self._context.clock.now_ms()
         return sorted(work, key=lambda item: admission_order(item[1], item[0].last_served, now_ms))
 
     def take_on(self, work: Iterable[Work]) -> None:
         """Archive what a check has planned, instead of what earlier ones had; no more segments than the queue takes."""
         ordered = self.ordered(work)
-        plans = within_queue([plan for _, plan in ordered], self._tools.policy.max_queue)
-        self._room = self._tools.policy.max_queue - sum(len(plan.segments) for plan in plans)
+        plans = within_queue([plan for _, plan in ordered], self._context.policy.max_queue)
+        self._room = self._context.policy.max_queue - sum(len(plan.segments) for plan in plans)
         self.ready = {}
         self._queue((archiver, plan) for (archiver, _), plan in zip(ordered, plans, strict=True))
         self.admit()
@@ -122,12 +122,12 @@ class CopyTasks:
         if isinstance(plan, SidecarError):
             self._outcomes.note(PartitionOutcome(archiver.files, error=plan))
             return
-        self._outcomes.due_in(plan.look_again_ms)
+        self._outcomes.due_in(plan.recheck_in_ms)
         (admitted,) = within_queue([plan], self._room)
         self._room -= len(admitted.segments)
         if plan.segments and not admitted.segments:
             self._outcomes.note(archiver.not_reached(plan, Wait.NOT_ADMITTED))
-            self._outcomes.due(self._tools.clock.monotonic_s())
+            self._outcomes.due(self._context.clock.monotonic_s())
         else:
             self._queue([(archiver, admitted)])
 
@@ -138,7 +138,7 @@ class CopyTasks:
 
     def _queue(self, work: Iterable[Work]) -> None:
         """Have plans become tasks, except those that had nothing to do the last time either."""
-        unfinished = self._tools.journal.roots()
+        unfinished = self._context.journal.roots()
         for archiver, plan in work:
             outcome = archiver.idle_outcome(plan, unfinished)
             if outcome is None:
@@ -152,7 +152,7 @@ class CopyTasks:
     def admit(self) -> None:
         """Begin tasks as long as workers are free."""
         # A partition that is planned again right after its task keeps its place: it may be the one that retention takes next.
-        while not self.is_stopping and len(self._tasks) + len(self.returning) < self._tools.policy.workers:
+        while not self.is_stopping and len(self._tasks) + len(self.returning) < self._context.policy.workers:
             # What is planned again just now has a step under way, to which its archive belongs.
             archiver = next((archiver for archiver in self.ready if archiver not in self.plannings), None)
             if archiver is None:
@@ -170,13 +170,13 @@ class CopyTasks:
         self._served += 1
         archiver.task_begins(plan, self._served)
         committed, ended = partial(self._committed, archiver), partial(self._ended, archiver)
-        executor = CopyExecutor(self._tools, archiver, plan, run=self._run, committed=committed, ended=ended)
+        executor = CopyExecutor(self._context, archiver, plan, run=self._run, committed=committed, ended=ended)
         self._tasks[archiver] = executor
-        executor.begin(self._tools.clock.monotonic_s() + self._tools.policy.task_s)
+        executor.begin(self._context.clock.monotonic_s() + self._context.policy.task_s)
 
     def _committed(self, archiver: PartitionArchiver, segment: ArchivedSegment) -> None:
-        self._tools.emit(archiver.backlog(archiver.files))
-        self._tools.emit(CycleProgressed(self._outcomes.stopped, archived=True))
+        self._context.emit(archiver.backlog(archiver.files))
+        self._context.emit(CycleProgressed(self._outcomes.stopped, archived=True))
         self.done(archiver.topic_partition, segment)
 
     def _ended(self, archiver: PartitionArchiver) -> None:
@@ -184,7 +184,7 @@ class CopyTasks:
         outcome, plan = executor.outcome, executor.plan
         archiver.task_ended(plan, outcome, executor.blocker)
         is_conflict = isinstance(outcome.error, CommitConflict)
-        is_stopping = self.is_stopping or self._tools.stop.is_set()
+        is_stopping = self.is_stopping or self._context.stop.is_set()
         # One more than that is a failure, and the next one the first again.
         archiver.conflicts = archiver.conflicts + 1 if is_conflict and archiver.conflicts < CONFLICTS_IN_A_ROW else 0
         if archiver.conflicts and not is_stopping:
@@ -192,10 +192,10 @@ class CopyTasks:
             self._again(archiver)
         else:
             if plan.segments or plan.hole or outcome.error is not None:
-                self._tools.emit(PartitionChecked(archiver.status(outcome.files, plan, outcome)))
+                self._context.emit(PartitionChecked(archiver.status(outcome.files, plan, outcome)))
             self._outcomes.note(outcome)
             # Only where it gets on: what was planned in vain would be planned in vain again.
-            gets_on = outcome.archived and outcome.error is None and (not self.is_once or outcome.look_again_ms == 0)
+            gets_on = outcome.archived and outcome.error is None and (not self.is_once or outcome.recheck_in_ms == 0)
             if gets_on and not is_stopping:
                 self._again(archiver)
         self.admit()
@@ -206,7 +206,7 @@ class CopyTasks:
         """Pin what is planned, or was by earlier checks: what has no file any more, then what retention deletes first."""
         for archiver, plan in work:
             if archiver.task_plan is None:
-                archiver.held.expect(plan, archiver.tail.expected(plan))
+                archiver.pinned.expect(plan, archiver.tail.expected(plan))
         left = [(archiver, rest) for archiver in self._tasks if (rest := archiver.task_left()) is not None]
         work = [*left, *self.ordered(work)]
         # What goes at the same time, or never, for all that is known: in the order in which partitions become tasks.
@@ -219,27 +219,27 @@ class CopyTasks:
         orders = [
             pin_order(archiver.deadline_ms(archiver.files), logs, planned.get(archiver, ()))
             for archiver in everyone
-            if (logs := archiver.held.logs) or archiver in planned
+            if (logs := archiver.pinned.logs) or archiver in planned
         ]
-        tails = [pin_order(tail[0], [tail[1]]) for archiver in everyone if (tail := archiver.held.tail) is not None]
+        tails = [pin_order(tail[0], [tail[1]]) for archiver in everyone if (tail := archiver.pinned.tail) is not None]
         urgent = (log for *_, log in sorted(chain(*orders, *tails), key=itemgetter(0, 1, 2)))
-        gone = chain.from_iterable(archiver.held.gone_logs for archiver in everyone)
-        beyond_limit = frozenset(self._tools.held.keep(chain(gone, urgent)))
+        gone = chain.from_iterable(archiver.pinned.gone_logs for archiver in everyone)
+        beyond_limit = frozenset(self._context.pinned.keep(chain(gone, urgent)))
         unpinned = Counter(log.directory for log in beyond_limit)
         for archiver, plan in work:
-            archiver.held.planned(plan, beyond_limit)
+            archiver.pinned.planned(plan, beyond_limit)
         counts = ((archiver.topic_partition, unpinned[archiver.files.directory]) for archiver in archivers)
-        policy = self._tools.facts.policy
+        policy = self._context.facts.policy
         self._report_unpinned({tp: count for tp, count in counts if count and not policy(tp.topic).deletes_nothing})
 
     def _report_unpinned(self, unpinned: Mapping[TopicPartition, int]) -> None:
-        self._tools.emit(PinsChecked(unpinned))
+        self._context.emit(PinsChecked(unpinned))
         was_short, self._is_short_of_pins = self._is_short_of_pins, bool(unpinned)
         if self._is_short_of_pins and not was_short:
             _log.warning(
                 "segments_not_pinned",
                 segments=sum(unpinned.values()),
-                pinned=self._tools.held.limit,
+                pinned=self._context.pinned.limit,
                 partitions=[str(partition) for partition, _ in Counter(unpinned).most_common(PARTITIONS_LOGGED_MAX)],
                 effect="the broker's retention may delete these segments before they are archived",
                 action="raise the open-file limit of the process, or the retention of the topics; /status counts "

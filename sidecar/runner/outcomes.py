@@ -27,8 +27,8 @@ class Backoff:
 class Outcomes:
     """Of the loop's thread. `problems`: what the last check could not list. `due_s`: on the monotonic clock."""
 
-    def __init__(self, tools: RunContext) -> None:
-        self._tools = tools
+    def __init__(self, context: RunContext) -> None:
+        self._context = context
         self._found: dict[TopicPartition, PartitionOutcome] = {}
         self.backoffs: dict[TopicPartition, Backoff] = {}
         self.problems = 0
@@ -41,7 +41,7 @@ class Outcomes:
     def resting(self, present: Container[TopicPartition]) -> dict[TopicPartition, PartitionOutcome]:
         """How partitions ended that back off yet. What is gone backs off no more."""
         self.backoffs = {tp: backoff for tp, backoff in self.backoffs.items() if tp in present}
-        now_s = self._tools.clock.monotonic_s()
+        now_s = self._context.clock.monotonic_s()
         resting = {tp: backoff for tp, backoff in self.backoffs.items() if backoff.until_s > now_s}
         self.due(min((backoff.until_s for backoff in resting.values()), default=math.inf))
         return {tp: backoff.outcome for tp, backoff in resting.items()}
@@ -53,7 +53,7 @@ class Outcomes:
     def due_in(self, wait_ms: int | None) -> None:
         """As `due`; None and 0 say nothing: what continues at once does not wait for a check."""
         if wait_ms:
-            self.due(self._tools.clock.monotonic_s() + wait_ms / 1000)
+            self.due(self._context.clock.monotonic_s() + wait_ms / 1000)
 
     def add(self, outcome: PartitionOutcome) -> None:
         """Of a partition that goes on; with what came of it before."""
@@ -74,16 +74,16 @@ class Outcomes:
         tp = outcome.files.topic_partition
         before = self.backoffs.get(tp)
         self.settle(outcome)
-        self.due_in(outcome.look_again_ms)
+        self.due_in(outcome.recheck_in_ms)
         if outcome.error is not None:
-            until_s = self._tools.clock.monotonic_s() + self._tools.policy.retry_wait_s
+            until_s = self._context.clock.monotonic_s() + self._context.policy.retry_wait_s
             self.backoffs[tp] = Backoff(until_s, self._found[tp])
             self.due(until_s)
             is_repeated = before is not None and str(before.outcome.error) == str(outcome.error)
-            self._tools.emit(PartitionFailed(tp, outcome.error, is_repeated))
+            self._context.emit(PartitionFailed(tp, outcome.error, is_repeated))
         elif outcome.reason is not None:
             _log.debug("partition_waits", partition=str(tp), reason=render(outcome.reason))
-        self._tools.emit(CycleProgressed(self.stopped))
+        self._context.emit(CycleProgressed(self.stopped))
 
     @property
     def stopped(self) -> int:

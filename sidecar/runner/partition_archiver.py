@@ -39,7 +39,7 @@ from sidecar.segment.producer_snapshot import KnownState
 
 
 @dataclass(slots=True)
-class StandingPlan:
+class IdlePlan:
     """What was found, and from what. Neither clock nor settings nor topic configurations have a part in it.
 
     `state`: the newest part of the archive, None where it is not open. `status`: what people are shown of it, once it was asked
@@ -54,16 +54,16 @@ class StandingPlan:
         return (self.plan.files, self.plan.facts, self.state) == (files, facts, state)
 
 
-def standing(plan: PartitionPlan, state: PartitionState | None) -> StandingPlan | None:
+def idle_plan(plan: PartitionPlan, state: PartitionState | None) -> IdlePlan | None:
     """The plan if it can stay, None if it may change by itself: something waits for time, for a person or for a task.
 
     Where this broker leads, nothing may wait: how long it may wait depends on the time and on the topic's retention.
     """
-    if plan.segments or plan.hole is not None or plan.error is not None or plan.look_again_ms is not None:
+    if plan.segments or plan.hole is not None or plan.error is not None or plan.recheck_in_ms is not None:
         return None
     if plan.facts.leads and (plan.waiting or state is None):
         return None
-    return StandingPlan(plan, state)
+    return IdlePlan(plan, state)
 
 
 Planning: TypeAlias = Generator[Step, Any, PartitionPlan]
@@ -79,14 +79,14 @@ class PartitionArchiver:
     `led`: the partition as others may work on its archive too; None unless this broker leads it and all was well.
     """
 
-    def __init__(self, tools: RunContext, files: PartitionFiles, before_upload: BeforeUpload | None = None) -> None:
+    def __init__(self, context: RunContext, files: PartitionFiles, before_upload: BeforeUpload | None = None) -> None:
         """Args: before_upload: holds segments back that are to be compacted first. Default: nothing is."""
-        self._tools, self.before_upload = tools, before_upload
+        self._context, self.before_upload = context, before_upload
         self.topic_partition, self.files = files.topic_partition, files
-        self.known = ArchiveView(tools, files)
-        self.held_back = BlockedSegment(tools)
-        self.held = PinnedLog(tools)
-        self.tail = ActiveTail(tools.facts, tools.clock, tools.budget.reads.count, tools.disk)
+        self.known = ArchiveView(context, files)
+        self.blocked = BlockedSegment(context)
+        self.pinned = PinnedLog(context)
+        self.tail = ActiveTail(context.facts, context.clock, context.budget.reads.count, context.disk)
         self.starts = LogStarts()
         self.end_offset: int | None = None
         self.plan: PartitionPlan | None = None
@@ -101,7 +101,7 @@ class PartitionArchiver:
         self._asked_gap: tuple[int, int] | None = None
         self._stable_end_offset: int | None = None
         self._last_failure: PartitionOutcome | None = None
-        self._standing: StandingPlan | None = None
+        self._idle: IdlePlan | None = None
         self._newest_commit: tuple[ObjectKey, CommitId | None] | None = None
 
     # What is seen.
@@ -112,9 +112,9 @@ class PartitionArchiver:
         self._stable_end_offset = facts.stable_end_offset
         if facts.leads or facts.unanswered:
             self._begin_term(facts.term(files))
-        policy = self._tools.facts.policy(files.topic_partition.topic)
-        self.starts = self.starts.seen(files, facts, policy, self._tools.disk, self._tools.emit)
-        self.held.see(files, facts, self.end_offset, is_answer=is_answer)
+        policy = self._context.facts.policy(files.topic_partition.topic)
+        self.starts = self.starts.seen(files, facts, policy, self._context.disk, self._context.emit)
+        self.pinned.see(files, facts, self.end_offset, is_answer=is_answer)
 
     def _begin_term(self, term: Term) -> None:
         """Reset what is remembered and does not hold in another term, but the archive (see `planning`) and the pins.
@@ -127,16 +127,16 @@ class PartitionArchiver:
         if self._unread is Change.TOPIC:
             self.end_offset = None  # What `known` says is of the topic before.
 
-    def rests(self, files: PartitionFiles, *, is_listed: bool) -> bool:
+    def skip(self, files: PartitionFiles, *, is_listed: bool) -> bool:
         """A partition is not planned this time. False if it is not this broker's to archive, for all that is known.
 
         `files`: as they were last listed. `is_listed`: whether that was just now.
         """
-        facts = self.led = self._standing = None  # Planned again, it may be led again.
+        facts = self.led = self._idle = None  # Planned again, it may be led again.
         with suppress(PartitionError):  # The next plan reports it; where the disk is gone, the facts may lie on it.
-            facts = self._tools.facts.partition(files)
+            facts = self._context.facts.partition(files)
         if not is_listed:
-            return self.held.see_unlisted(facts)
+            return self.pinned.see_unlisted(facts)
         if facts is not None:
             with suppress(SidecarError):  # As above. It must not end the check of all others.
                 self.see(files, facts)
@@ -156,9 +156,9 @@ class PartitionArchiver:
 
     # Plans.
 
-    def stands(self, files: PartitionFiles, facts: PartitionFacts) -> bool:
+    def stays_idle(self, files: PartitionFiles, facts: PartitionFacts) -> bool:
         """Whether the last plan was to do nothing, and would be the same now. Cheap."""
-        known = self._standing
+        known = self._idle
         if known is None or not known.holds(files, facts, self.known.state):
             return False
         self.plan = known.plan
@@ -169,7 +169,7 @@ class PartitionArchiver:
 
         `unfinished`: roots of lineages of which attempts are left.
         """
-        known, state = self._standing, self.known.state
+        known, state = self._idle, self.known.state
         if known is None or known.plan is not plan:
             return None
         is_fenced = state is not None and plan.facts.leader_epoch < state.highest_leader_epoch
@@ -222,7 +222,7 @@ class PartitionArchiver:
         return replace(plan, segments=(*plan.segments, *self._rolled(plan.files, facts, plan.waiting).segments))
 
     def _rolled(self, files: PartitionFiles, facts: PartitionFacts, pending: tuple[SegmentFiles, ...]) -> PartitionPlan:
-        now_ms, settling = self._tools.clock.now_ms(), self._tools.policy.settling
+        now_ms, settling = self._context.clock.now_ms(), self._context.policy.settling
         found = plan_partition(replace(files, segments=pending), facts, None, now_ms=now_ms, settling=settling)
         return self.worth_pinning(replace(found, files=files, is_provisional=True))
 
@@ -231,7 +231,7 @@ class PartitionArchiver:
 
         `lists`: list the directory before, where no check did just now. What the leader answered last still counts.
         """
-        self._standing = self.plan = plan = None
+        self._idle = self.plan = plan = None
         if lists and (seen := self._seen) is not None:
             listed = yield partial(self._list_again, seen[0])
             if self._seen is seen:
@@ -248,14 +248,14 @@ class PartitionArchiver:
         self.led = self._led(plan)
         if plan.facts.leads:
             plan = replace(plan, deadline_ms=self.deadline_ms(plan.files))
-        self._standing = None if self.held.losses.is_doubted else standing(plan, self.known.state)
+        self._idle = None if self.pinned.losses.is_doubted else idle_plan(plan, self.known.state)
         self.plan = plan
         return plan
 
     def _list_again(self, files: PartitionFiles) -> tuple[PartitionFiles, PartitionFacts]:
         # In this order: what the leader says of its log start counts for a directory that was listed later.
-        facts = self._tools.facts.partition(files)
-        return self._tools.disk.listed_again(files), facts
+        facts = self._context.facts.partition(files)
+        return self._context.disk.listed_again(files), facts
 
     def _planned(self, files: PartitionFiles, facts: PartitionFacts) -> Generator[Step, Any, PartitionPlan | None]:
         """The plan, None where another check came while the archive was read."""
@@ -266,7 +266,7 @@ class PartitionArchiver:
         if not facts.leads or facts.reason:
             return PartitionPlan(files, facts, (), self.pending(files), facts.reason or NotLeader())
         state = known.as_known(files)
-        if state is not None and state.end_offset is None and self.held.losses.has_losses:
+        if state is not None and state.end_offset is None and self.pinned.losses.has_losses:
             known.forget()  # Another broker's sidecar may have archived them since it was read.
             state = None
         try:
@@ -283,17 +283,17 @@ class PartitionArchiver:
         self._learn_archive()
         if self._seen is not seen:
             return None
-        gone = self.held.plannable(files, facts, state.end_offset, known.extent.start_offset, self.held_back.segment)
+        gone = self.pinned.plannable(files, facts, state.end_offset, known.extent.start_offset, self.blocked.segment)
         plan_from = partial(
             plan_partition,
             replace(files, segments=(*gone, *files.segments)),
             archived_end_offset=state.end_offset,
-            decided_end_offset=self.held.decided_end_offset if gone else None,
-            now_ms=self._tools.clock.now_ms(),
-            settling=self._tools.policy.settling,
+            decided_end_offset=self.pinned.decided_end_offset if gone else None,
+            now_ms=self._context.clock.now_ms(),
+            settling=self._context.policy.settling,
             first_seen_ms=self._seen_rolled(files),
-            accept_hole=self._tools.policy.record_lost,
-            cut=self.held.cut,
+            accept_hole=self._context.policy.record_lost,
+            cut=self.pinned.cut,
         )
         plan = plan_from(facts)
         if (
@@ -302,34 +302,34 @@ class PartitionArchiver:
             and plan.hole != self._asked_gap
         ):
             # Retention may have come between the leader's answer and the listing: its next answer shows that, and needs no person.
-            now = yield partial(self._tools.facts.confirm, files)
+            now = yield partial(self._context.facts.confirm, files)
             if self._seen is not seen:
                 return None
             self._asked_gap = plan.hole
             if now.leads and now.leader_epoch == facts.leader_epoch:
                 plan = plan_from(replace(facts, cluster_start_offset=now.cluster_start_offset))
         if gone and gone == plan.waiting[: len(gone)] and isinstance(plan.error, LineageUnknown):
-            self.held.failed(gone[0], plan.error)  # Read again at once, and given up if it is the same.
+            self.pinned.failed(gone[0], plan.error)  # Read again at once, and given up if it is the same.
             return None
         plan = replace(plan, files=files)
-        if (look := self.held_back.look_ahead(plan)) is not None:
-            self.held_back.hold((yield look))
+        if (look := self.blocked.look_ahead(plan)) is not None:
+            self.blocked.hold((yield look))
             if not self._is_still_in(facts.term(files)):
                 return None
-        plan = self.held_back.apply(plan)
+        plan = self.blocked.apply(plan)
         before_upload = self.before_upload
         if before_upload is None or plan.error is not None or plan.hole is not None:
             return plan
         if gone:
-            return self.held.only_gone(plan)
-        groups: PartitionPlan = yield partial(self._held_back_for_groups, before_upload, plan)
+            return self.pinned.only_gone(plan)
+        groups: PartitionPlan = yield partial(self._blocked_for_groups, before_upload, plan)
         is_by_these_rules = self.before_upload is before_upload
         return groups if is_by_these_rules and self._is_still_in(facts.term(files)) else None
 
     def _is_still_in(self, term: Term) -> bool:
         return self._seen is not None and self._seen[1].term(self._seen[0]).is_one_with(term)
 
-    def _held_back_for_groups(self, before_upload: BeforeUpload, plan: PartitionPlan) -> PartitionPlan:
+    def _blocked_for_groups(self, before_upload: BeforeUpload, plan: PartitionPlan) -> PartitionPlan:
         known, files = self.known, plan.files
         state = known.opened()[0]
 
@@ -339,12 +339,12 @@ class PartitionArchiver:
         def newest() -> StrategyInUse | None:
             return known.newest_strategy(files)
 
-        deadline_of = partial(segment_deadline_ms, self._tools, files)
+        deadline_of = partial(segment_deadline_ms, self._context, files)
         start_offset = effective_log_start(plan.facts, state)
-        return before_upload.hold_back(plan, producers, deadline_of, start_offset=start_offset, newest=newest)
+        return before_upload.block(plan, producers, deadline_of, start_offset=start_offset, newest=newest)
 
     def _seen_rolled(self, files: PartitionFiles) -> dict[int, int]:
-        now_ms, first_seen_ms = self._tools.clock.now_ms(), self._first_seen_ms
+        now_ms, first_seen_ms = self._context.clock.now_ms(), self._first_seen_ms
         self._first_seen_ms = {s.end_offset: first_seen_ms.get(s.end_offset, now_ms) for s in files.segments}
         return self._first_seen_ms
 
@@ -355,7 +355,7 @@ class PartitionArchiver:
         self.plan, self.task_plan = None, plan
         if plan.segments:
             self.last_served = number
-        self.known.position = self.held.start_of(plan) or self.known.position
+        self.known.position = self.pinned.start_of(plan) or self.known.position
 
     def learn(self, starts: LogStarts) -> None:
         """What a commit has found out of the log's beginning."""
@@ -366,16 +366,16 @@ class PartitionArchiver:
         self.end_offset = archive.end_offset
         self._newest_commit = archive.lineage.root, archive.last_commit
         for segment in segments:
-            self.held.archived(segment.end_offset)
+            self.pinned.archived(segment.end_offset)
 
     def task_ended(self, plan: PartitionPlan, outcome: PartitionOutcome, blocker: OpenTransactions | None) -> None:
         """It is over; `known` is ours again. `blocker`: what a segment waits for, if one was found to wait."""
         known, error = self.known, outcome.error
         self.task_plan = None
-        if self.held.start_of(plan) is not None and not outcome.archived:
+        if self.pinned.start_of(plan) is not None and not outcome.archived:
             known.position = None  # The next plan may begin elsewhere.
         if blocker is not None:
-            self.held_back.hold(blocker)
+            self.blocked.hold(blocker)
         if isinstance(error, CommitConflict):
             # Not a fault: the other writer's work counts, the next plan decides on top of it.
             known.overtaken(error.state, outcome.files)
@@ -383,7 +383,7 @@ class PartitionArchiver:
         elif error is not None and error is not plan.error:
             known.forget()
             if outcome.unprepared is not None:
-                self.held.failed(outcome.unprepared, error)
+                self.pinned.failed(outcome.unprepared, error)
         self._learn_archive()
         self.led = self._led(plan)
         outcome.end_offset = known.last_end_offset = self.end_offset
@@ -392,18 +392,18 @@ class PartitionArchiver:
     def not_reached(self, plan: PartitionPlan, reason: Wait) -> PartitionOutcome:
         """The outcome where all is over before the plan's turn came."""
         waiting = len(plan.segments) + len(plan.waiting)
-        return PartitionOutcome(plan.files, end_offset=self.end_offset, waiting=waiting, reason=reason, look_again_ms=0)
+        return PartitionOutcome(plan.files, end_offset=self.end_offset, waiting=waiting, reason=reason, recheck_in_ms=0)
 
     # What others see.
 
     def deadline_ms(self, files: PartitionFiles) -> int | None:
         """When the broker will delete the first segment that is not known to be archived; None for never, or if none is."""
-        gone, listed = above(self.held.gone, self.end_offset), above(files.segments, self.end_offset)
-        return first_deadline_ms(self._tools, files, gone, listed)
+        gone, listed = above(self.pinned.gone, self.end_offset), above(files.segments, self.end_offset)
+        return first_deadline_ms(self._context, files, gone, listed)
 
     def pending(self, files: PartitionFiles) -> tuple[SegmentFiles, ...]:
         """Rolled segments above the archive as it is known now, or was when it was last known; also what is only pinned."""
-        return (*above(self.held.gone, self.end_offset), *above(files.segments, self.end_offset))
+        return (*above(self.pinned.gone, self.end_offset), *above(files.segments, self.end_offset))
 
     def backlog(self, files: PartitionFiles) -> BacklogChanged:
         """What is left to archive of these files, after a commit."""
@@ -414,7 +414,7 @@ class PartitionArchiver:
             pending_bytes=sum(segment.size_bytes for segment in pending),
             oldest_pending_ms=oldest_ms(pending),
             deadline_ms=self.deadline_ms(files),
-            pinned_deleted_bytes=sum(gone.size_bytes for gone in self.held.gone),
+            pinned_deleted_bytes=sum(gone.size_bytes for gone in self.pinned.gone),
         )
 
     def status(
@@ -424,24 +424,26 @@ class PartitionArchiver:
 
         What failed stays failed for them until it has come through: trying it again is no success yet.
         """
-        standing = self._standing
-        if outcome is None and standing is not None and standing.plan is plan:
+        idle = self._idle
+        if outcome is None and idle is not None and idle.plan is plan:
             self._last_failure = None
-            if standing.status is None:
-                standing.status = self._status_of(files, plan, None)
-            return self.tail.with_active_risk(standing.status, files, self.held.holds)
+            if idle.status is None:
+                idle.status = self._status_of(files, plan, None)
+            return self.tail.with_active_risk(idle.status, files, self.pinned.holds)
         if outcome is not None:
             self._last_failure = None if outcome.error is None else outcome
         elif plan is None or not (plan.segments or plan.is_provisional):
             self._last_failure = None
         else:
             outcome = self._last_failure
-        return self.tail.with_active_risk(self._status_of(files, plan, outcome), files, self.held.holds)
+        return self.tail.with_active_risk(self._status_of(files, plan, outcome), files, self.pinned.holds)
 
     def _status_of(
         self, files: PartitionFiles, plan: PartitionPlan | None, outcome: PartitionOutcome | None
     ) -> PartitionStatus:
-        return status_of(self._tools, files, self.held.gone, self.end_offset, plan, outcome, self._stable_end_offset)
+        return status_of(
+            self._context, files, self.pinned.gone, self.end_offset, plan, outcome, self._stable_end_offset
+        )
 
     def _led(self, plan: PartitionPlan) -> LedPartition | None:
         state, facts = self.known.state, plan.facts

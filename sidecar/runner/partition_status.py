@@ -18,7 +18,7 @@ AT_RISK_SEGMENTS_MAX = 256
 
 
 def status_of(
-    tools: RunContext,
+    context: RunContext,
     files: PartitionFiles,
     gone: tuple[SegmentFiles, ...],
     archived_end_offset: int | None,
@@ -39,8 +39,8 @@ def status_of(
     gone = above(gone, archived_end_offset) if leads else ()
     listed = above(files.segments, archived_end_offset) if leads else ()
     pending = (*gone, *listed)
-    at_risk_end_offset = _at_risk_end_offset(tools, files, listed) or (gone[-1].end_offset if gone else None)
-    policy = tools.facts.policy(files.topic_partition.topic)
+    at_risk_end_offset = _at_risk_end_offset(context, files, listed) or (gone[-1].end_offset if gone else None)
+    policy = context.facts.policy(files.topic_partition.topic)
     error = plan.error if outcome is None and plan is not None else outcome.error if outcome is not None else None
     reason = outcome.reason if outcome is not None else plan.reason if plan is not None else None
     # The active segment is at least as long as its stable part.
@@ -54,7 +54,7 @@ def status_of(
         pending_segments=len(pending),
         pending_bytes=sum(segment.size_bytes for segment in pending),
         pinned_deleted_bytes=sum(segment.size_bytes for segment in gone),
-        deadline_ms=first_deadline_ms(tools, files, gone, listed),
+        deadline_ms=first_deadline_ms(context, files, gone, listed),
         at_risk_end_offset=at_risk_end_offset,
         is_retention_known=not listed or policy.is_retention_known,
         hole=error.hole if isinstance(error, CoverageHole) else None,
@@ -91,27 +91,29 @@ def above(segments: tuple[SegmentFiles, ...], archived_end_offset: int | None) -
 
 
 def first_deadline_ms(
-    tools: RunContext, files: PartitionFiles, gone: Sequence[SegmentFiles], listed: Sequence[SegmentFiles]
+    context: RunContext, files: PartitionFiles, gone: Sequence[SegmentFiles], listed: Sequence[SegmentFiles]
 ) -> int | None:
     """When the broker deletes the first of these, None for never, or if there is none; now, where it has deleted some."""
     if gone:
-        return tools.clock.now_ms()
-    return segment_deadline_ms(tools, files, listed[0]) if listed else None
+        return context.clock.now_ms()
+    return segment_deadline_ms(context, files, listed[0]) if listed else None
 
 
-def segment_deadline_ms(tools: RunContext, files: PartitionFiles, segment: SegmentFiles) -> int | None:
+def segment_deadline_ms(context: RunContext, files: PartitionFiles, segment: SegmentFiles) -> int | None:
     """When the broker deletes a segment that is there; None for never, or if it is not known."""
-    policy = tools.facts.policy(files.topic_partition.topic)
+    policy = context.facts.policy(files.topic_partition.topic)
     if policy.local_limit_ms is None and policy.local_limit_bytes is None:
         return None
-    return deletion_deadline_ms(files, segment, policy, tools.disk.largest_timestamp_ms(segment), tools.clock.now_ms())
+    return deletion_deadline_ms(
+        files, segment, policy, context.disk.largest_timestamp_ms(segment), context.clock.now_ms()
+    )
 
 
-def _at_risk_end_offset(tools: RunContext, files: PartitionFiles, listed: Sequence[SegmentFiles]) -> int | None:
+def _at_risk_end_offset(context: RunContext, files: PartitionFiles, listed: Sequence[SegmentFiles]) -> int | None:
     """The end of those that the broker deletes soon, None if it deletes none so soon."""
-    soon_ms, end_offset = tools.clock.now_ms() + AT_RISK_MS, None
+    soon_ms, end_offset = context.clock.now_ms() + AT_RISK_MS, None
     for segment in islice(listed, AT_RISK_SEGMENTS_MAX):
-        deadline_ms = segment_deadline_ms(tools, files, segment)
+        deadline_ms = segment_deadline_ms(context, files, segment)
         if deadline_ms is None or deadline_ms >= soon_ms:
             break
         end_offset = segment.end_offset

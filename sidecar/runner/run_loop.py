@@ -9,7 +9,7 @@ from threading import Event
 from typing import Any
 
 from sidecar.clock import Clock
-from sidecar.compactor.wiring import BesideUploads, CompactionInRun, compaction_in_run
+from sidecar.compactor.wiring import BackgroundWorkers, RunCompaction, wire_compaction
 from sidecar.config import Settings
 from sidecar.discovery.watch import waking_on_new_files
 from sidecar.engine_ports import CompactionEngines
@@ -25,7 +25,7 @@ from sidecar.runner.cleaner_watch import CleanerWatch
 from sidecar.runner.context import RunContext
 from sidecar.runner.topic_choice import nothing_chosen
 from sidecar.segment.reading import ReadSegment, read_segment
-from sidecar.storage.retry import StoreAnswers
+from sidecar.storage.retry import StoreLiveness
 from sidecar.storage.store_clock import ClockWatch
 
 START_WAIT_S_FIRST = 1.0
@@ -65,7 +65,7 @@ class RunLoop:
         self._wake = wake
         self._engines = engines or LocalEngines()
         self._reader = reader
-        self._answers = StoreAnswers(clock, reporter.store_silent)
+        self._answers = StoreLiveness(clock, reporter.store_silent)
         self._changing = ChangingSettings(settings, clock)
         self._handed_in: deque[tuple[Settings, Event]] = deque(maxlen=1)
 
@@ -105,10 +105,10 @@ class RunLoop:
                     changing=self._changing,
                     answers=self._answers,
                     reader=self._reader,
-                ) as tools:
+                ) as context:
                     self._reporter.store_usable()
-                    self._reporter.about(tools.store.url, tools.instance)
-                    self._archive(tools)
+                    self._reporter.about(context.store.url, context.instance)
+                    self._archive(context)
                 return
             except LogDirsUnformatted as error:
                 self._reporter.log_dirs_unformatted(error, wait_s)
@@ -121,17 +121,17 @@ class RunLoop:
             self._pause(wait_s)
             wait_s = min(2 * wait_s, START_WAIT_S_MAX)
 
-    def _archive(self, tools: RunContext) -> None:
+    def _archive(self, context: RunContext) -> None:
         with ExitStack() as resources:
-            beside = resources.enter_context(ExitStack())
-            clocks = ClockWatch(tools.store, self._clock)
+            workers = resources.enter_context(ExitStack())
+            clocks = ClockWatch(context.store, self._clock)
             clocks.look()
-            compaction = self._compaction(beside, tools, clocks)
+            compaction = self._compaction(workers, context, clocks)
             scan = scanner(self._settings, self._clock)
             beat = self._health.beat
-            loop = resources.enter_context(ArchiveLoop(tools, scan, compaction.before_upload, lambda *_: beat()))
+            loop = resources.enter_context(ArchiveLoop(context, scan, compaction.before_upload, lambda *_: beat()))
             broker = self._settings.broker
-            cleaner = CleanerWatch(broker.log_dirs, tools.facts, self._clock, broker.cleaner_stalled_after_s)
+            cleaner = CleanerWatch(broker.log_dirs, context.facts, self._clock, broker.cleaner_stalled_after_s)
             if self._settings.run.watch:
                 resources.enter_context(waking_on_new_files(self._settings.broker.log_dirs, self._wake))
             while not self._stop.is_set():
@@ -141,14 +141,14 @@ class RunLoop:
                 before = self._settings
                 taken_over = self._take_over()
                 if taken_over is not None:
-                    tools.adopt(policy_of(self._settings, repeats=True))
+                    context.adopt(policy_of(self._settings, repeats=True))
                     cleaner.adopt(self._settings.broker.cleaner_stalled_after_s)
                     if (before.compaction, before.gc) != (self._settings.compaction, self._settings.gc):
-                        beside.close()
-                        compaction = self._compaction(beside, tools, clocks, compaction.thread)
+                        workers.close()
+                        compaction = self._compaction(workers, context, clocks, compaction.thread)
                     loop.adopt(scanner(self._settings, self._clock), compaction.before_upload)
                     taken_over.set()
-                report = self._check(loop, tools)
+                report = self._check(loop, context)
                 if report.is_complete:
                     compaction.offer(report.led)
                 compaction.require_sound()
@@ -158,8 +158,8 @@ class RunLoop:
                 self._pause(self._settings.run.scan_interval_s, deaf_s, loop)
 
     def _compaction(
-        self, resources: ExitStack, tools: RunContext, clocks: ClockWatch, earlier: BesideUploads | None = None
-    ) -> CompactionInRun:
+        self, resources: ExitStack, context: RunContext, clocks: ClockWatch, earlier: BackgroundWorkers | None = None
+    ) -> RunCompaction:
         """Compaction and gc as the settings are now. Closing `resources` cuts off what they are at; the archive stays whole.
 
         `earlier`: threads of settings before. Uploads do not wait for their end, compaction does.
@@ -172,8 +172,8 @@ class RunLoop:
         tell({"reported_ms": self._clock.now_ms(), "partitions": []})
         self._metrics.compaction.restarted()
         return resources.enter_context(
-            compaction_in_run(
-                self._settings, tools, self._engines, tell, wake=self._wake.set, clocks=clocks, earlier=earlier
+            wire_compaction(
+                self._settings, context, self._engines, tell, wake=self._wake.set, clocks=clocks, earlier=earlier
             )
         )
 
@@ -215,17 +215,17 @@ class RunLoop:
         except SidecarError as error:
             self._reporter.cycle_failed(error, None)
 
-    def _check(self, loop: ArchiveLoop, tools: RunContext) -> CycleReport:
+    def _check(self, loop: ArchiveLoop, context: RunContext) -> CycleReport:
         self._health.beat()
         try:
             report = loop.cycle()
         except SidecarError as error:
             # Facts that cannot be read now (a log dir being remounted) may be readable at the next check.
-            self._reporter.cycle_failed(error, tools.facts.state().refused)
+            self._reporter.cycle_failed(error, context.facts.state().refused)
             return CycleReport(is_complete=False)
         # Before the end of the first check is reported: else a probe would see a process ready that is not.
         if report.found_nothing:
-            found = nothing_chosen(self._settings, tools.facts)
+            found = nothing_chosen(self._settings, context.facts)
             self._reporter.no_topic(found.reason if found else "", is_slip=found is not None and found.is_slip)
         elif report.is_complete:
             self._reporter.no_topic("", is_slip=False)
@@ -237,7 +237,7 @@ class RunLoop:
         self._reporter.cycle_ended(
             report.broker,
             store_error=first(StoreError),
-            state_dir_error=first(StagingFull, StateDirUnusable) or tools.journal.displaced(),
+            state_dir_error=first(StagingFull, StateDirUnusable) or context.journal.displaced(),
             log_dir_error=next((str(found.error) for found in report.problems if found.topic_partition is None), ""),
             problems=[str(found.error) for found in report.problems],
         )

@@ -65,6 +65,6 @@ def within_queue(plans: Sequence[PartitionPlan], room: int) -> list[PartitionPla
         kept, later = plan.segments[: own + more], plan.segments[own + more :]
         if later:
             waiting = (*later, *plan.waiting)
-            plan = replace(plan, segments=kept, waiting=waiting, reason=Wait.NOT_ADMITTED, look_again_ms=0)
+            plan = replace(plan, segments=kept, waiting=waiting, reason=Wait.NOT_ADMITTED, recheck_in_ms=0)
         cut.append(plan)
     return cut

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from sidecar.archive.seam import LocalBatch
+from sidecar.archive.continuity import LocalBatch
 from sidecar.broker.log_dir_state import read_file
 from sidecar.errors import CorruptFile, PartitionError
 from sidecar.host.listed_files import (
@@ -26,7 +26,7 @@ from sidecar.host.listed_files import (
     opened,
     read_unless_deleted,
 )
-from sidecar.host.log_dir_fingerprint import mark_of
+from sidecar.host.log_dir_fingerprint import fingerprint_of
 from sidecar.logformat.batches import ScanEnd, SegmentScanner, scan_file
 from sidecar.logformat.checkpoints import read_offset_checkpoint
 from sidecar.logformat.few_headers import NotFew, few_headers, is_whole_batch
@@ -135,7 +135,7 @@ class LocalDisk(BrokerFiles):
 
     listed_again = staticmethod(listed_anew)
     require_unchanged = staticmethod(ensure_unchanged)
-    fingerprint = staticmethod(mark_of)
+    fingerprint = staticmethod(fingerprint_of)
     dropped_producers = staticmethod(dropped_producers)
     producers_at = staticmethod(state_at_log_start)
     look_ahead = staticmethod(look_ahead)

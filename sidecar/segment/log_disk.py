@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Protocol
 
 from producer_state.table import ProducerTable
-from sidecar.archive.seam import LocalBatch
-from sidecar.host.log_dir_fingerprint import SourceMark
+from sidecar.archive.continuity import LocalBatch
+from sidecar.host.log_dir_fingerprint import LogDirFingerprint
 from sidecar.logformat.leader_epochs import LeaderEpochs
 from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles, TopicPartition
 from sidecar.ports import OpenFiles
@@ -33,7 +33,7 @@ class LogDisk(OpenFiles, Protocol):
     def require_unchanged(self, segment: SegmentFiles, listed: PartitionFiles) -> None:
         """Raise SegmentChanged unless the segment is still that part of the log that it was when it was listed."""
 
-    def fingerprint(self, files: PartitionFiles) -> SourceMark:
+    def fingerprint(self, files: PartitionFiles) -> LogDirFingerprint:
         """What the directory is known by later, under a later process too. Raises nothing."""
 
     def with_snapshot(self, segment: SegmentFiles, files: PartitionFiles) -> SegmentFiles:

@@ -40,7 +40,7 @@ class PreparePorts(PositionPorts, HasClock, HasFacts, HasEmit, HasLimits, HasPin
 
 
 def lost_tail(
-    tools: PreparePorts, segment: SegmentFiles, descriptor: int, reading: SegmentReading
+    context: PreparePorts, segment: SegmentFiles, descriptor: int, reading: SegmentReading
 ) -> tuple[int, int] | None:
     """The offsets that are missing before the next segment, where no compaction explains it: a `.log` is gone between them.
 
@@ -56,19 +56,19 @@ def lost_tail(
     missing, topic = reading.missing_tail, segment.topic_partition.topic
     if missing is None:
         return None
-    first_dirty_offset = tools.disk.first_dirty_offset(segment.log_dir, segment.topic_partition)
+    first_dirty_offset = context.disk.first_dirty_offset(segment.log_dir, segment.topic_partition)
     if first_dirty_offset is not None and missing[1] <= first_dirty_offset:
         return None
     # The whole file would be taken for what a cleaner left: where the archive happens to end changes nothing in that.
-    if segment.start_position and tools.disk.is_of_cleaned_file(segment, descriptor):
+    if segment.start_position and context.disk.is_of_cleaned_file(segment, descriptor):
         return None
-    policy = tools.facts.policy(topic)
+    policy = context.facts.policy(topic)
     if policy.is_compacted or first_dirty_offset is not None:
         of_policy = f"cleanup.policy has compact ({policy.origins.get('cleanup_policy')})"
         of_entry = f"the broker's cleaner was here before, though its first dirty offset is {first_dirty_offset}"
-        tools.emit(OffsetsTakenAsCompacted(segment, missing, of_policy if policy.is_compacted else of_entry))
+        context.emit(OffsetsTakenAsCompacted(segment, missing, of_policy if policy.is_compacted else of_entry))
         return None
-    if not tools.policy.record_lost:
+    if not context.policy.record_lost:
         raise CoverageHole(
             f"{segment}: {_what_is_there(segment, missing[0])}, the next segment begins at {missing[1]}, and nothing says "
             f"that the log was ever compacted: a .log file is missing in {segment.directory}, or has lost its content. Restore "
@@ -96,7 +96,7 @@ class LogPosition:
 
 
 def position_at(
-    tools: PositionPorts, files: PartitionFiles, base_offset: int, state: PartitionState, largest_ms: int
+    context: PositionPorts, files: PartitionFiles, base_offset: int, state: PartitionState, largest_ms: int
 ) -> LogPosition:
     """The position at the first segment to be archived, from what is archived below it, else from the local log.
 
@@ -104,15 +104,15 @@ def position_at(
         largest_ms: the largest timestamp that is archived, -1 for none.
     """
     known = (
-        state_at_archive_end(tools.store, state, tools.disk.dropped_producers(files.directory))
+        state_at_archive_end(context.store, state, context.disk.dropped_producers(files.directory))
         if state.end_offset == base_offset
         else None
     )
-    return LogPosition(known or tools.disk.producers_at(files, base_offset), largest_ms)
+    return LogPosition(known or context.disk.producers_at(files, base_offset), largest_ms)
 
 
 def prepare_segment(
-    tools: PreparePorts,
+    context: PreparePorts,
     files: PartitionFiles,
     archived: PartitionState,
     segment: SegmentFiles,
@@ -132,26 +132,28 @@ def prepare_segment(
 
     Raises the errors of `read_segment`, `open_listed`, `lost_tail` and `added_markers`.
     """
-    descriptor = tools.held.take(segment.log)
+    descriptor = context.pinned.take(segment.log)
     with ExitStack() as closing:
-        closing.callback(tools.disk.close, descriptor)
-        footprint = footprint_before(descriptor, segment.log.size_bytes) if tools.policy.spares_cache else NO_FOOTPRINT
-        table, interval_bytes = position.known.table, tools.policy.index_interval_bytes
+        closing.callback(context.disk.close, descriptor)
+        footprint = (
+            footprint_before(descriptor, segment.log.size_bytes) if context.policy.spares_cache else NO_FOOTPRINT
+        )
+        table, interval_bytes = position.known.table, context.policy.index_interval_bytes
         task = ReadingTask(segment, table, checkpoint, log_start_offset, interval_bytes)
-        reading = tools.read_segment(task, descriptor, tools.budget.reads.take)
-        of_broker, lost = reading.built, lost_tail(tools, segment, descriptor, reading)
-        now_ms = tools.clock.now_ms()
+        reading = context.read_segment(task, descriptor, context.budget.reads.take)
+        of_broker, lost = reading.built, lost_tail(context, segment, descriptor, reading)
+        now_ms = context.clock.now_ms()
         added: tuple[AddedMarker, ...] = ()
         if reading.looks_cleaned and lost is None and archived.segments:
             # Without a known value none is assumed: the topic may have a small one, and aborted records must stay hidden.
-            retention_ms = tools.facts.policy(segment.topic_partition.topic).delete_retention_ms or 0
+            retention_ms = context.facts.policy(segment.topic_partition.topic).delete_retention_ms or 0
             lacking = markers_may_be_gone(table, archived, now_ms - retention_ms)
-            added = tools.disk.added_markers(files, segment, descriptor, lacking, checkpoint)
+            added = context.disk.added_markers(files, segment, descriptor, lacking, checkpoint)
         for marker in added:
             offset, may_be_committed = marker.place.offset, marker.may_be_committed
-            tools.emit(MarkerAdded(segment, marker.producer_id, marker.first_offset, offset, may_be_committed))
+            context.emit(MarkerAdded(segment, marker.producer_id, marker.first_offset, offset, may_be_committed))
         if added:
-            reading = tools.read_segment(replace(task, added=added), descriptor, tools.budget.reads.take)
+            reading = context.read_segment(replace(task, added=added), descriptor, context.budget.reads.take)
         largest_ms = max(position.largest_timestamp_ms, reading.built.max_timestamp_ms)
         snapshot, known = choose_snapshot(
             segment,
@@ -160,7 +162,7 @@ def prepare_segment(
             # Records may be from the future, and this clock may be ahead: the last write bounds both.
             log_time_ms=min(largest_ms, now_ms, segment.log.mtime_ms),
             now_ms=now_ms,
-            producer_id_expiration_ms=tools.policy.expiration_ms(tools.facts.policy(segment.topic_partition.topic)),
+            producer_id_expiration_ms=context.policy.expiration_ms(context.facts.policy(segment.topic_partition.topic)),
             log_start_offset=log_start_offset,
             cut_offset=None if lost is None else lost[0],
         )
@@ -173,7 +175,7 @@ def prepare_segment(
         )
         check_size(segment, len(indexes))
         attempt = (None if added else resumed) or fresh_attempt(
-            archived.lineage.root, segment, fresh_id(tools.randomness), now_ms
+            archived.lineage.root, segment, fresh_id(context.randomness), now_ms
         )
         closing.pop_all()  # From here on the prepared segment closes it.
     prepared = PreparedSegment(
@@ -184,7 +186,7 @@ def prepare_segment(
         indexes,
         parts,
         attempt,
-        tools.disk,
+        context.disk,
         of_broker,
         lost,
         footprint=footprint,

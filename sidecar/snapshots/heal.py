@@ -31,8 +31,8 @@ from sidecar.snapshots.check import judge, lacking
 from sidecar.snapshots.folding import fold
 from sidecar.snapshots.heal_plan import Healing, HealPlan, HealReport, plan_healing
 from sidecar.snapshots.jobs import Ended, Event, Forgetting, Misplaced, PartitionJob, StateAt, Stopped, also_said
+from sidecar.snapshots.resolve_paths import NO_TOPIC, holds_segments, log_dir_targets
 from sidecar.snapshots.starts import StartKind
-from sidecar.snapshots.targets import NO_TOPIC, holds_segments, log_dir_targets
 
 THREADS: Final = 8
 WAITING: Final = 64
@@ -148,7 +148,7 @@ class Healer:
         self._healing = healing
         self._forgetting = forgetting
         self._writer = writer
-        self._held = HeldSnapshots()
+        self._pinned = HeldSnapshots()
         self._contradicted: set[int] = set()
         self._older_transactions: dict[int, int] = {}
         self._named_at = 0
@@ -171,7 +171,7 @@ class Healer:
                 self.close()
 
     def close(self) -> None:
-        self._held.close()
+        self._pinned.close()
 
     def _take_state(self, state: StateAt) -> None:
         offset, plan = state.table.end_offset, self._healing.plan
@@ -238,7 +238,7 @@ class Healer:
         what = f"{offset}: {verdict.describe()}"
         if self._healing.proven_wrong:
             what += f"; written by a broker that had started from the empty snapshot {self._healing.proven_wrong[-1]}"
-        elif withheld := self._held.drop():
+        elif withheld := self._pinned.drop():
             self._healing.withheld += withheld
             what += f"; not written below it: {' '.join(map(str, withheld))}"
         self._contradicted.add(offset)
@@ -247,7 +247,7 @@ class Healer:
     def _withhold_without(self, older_transactions: Mapping[int, int], witness: int) -> None:
         self._older_transactions.update(older_transactions)
         self._named_at = witness
-        withheld = self._held.drop()
+        withheld = self._pinned.drop()
         self._healing.withheld += withheld
         producers = " ".join(map(str, sorted(older_transactions)))
         self._add_problem(
@@ -270,11 +270,11 @@ class Healer:
             self._healing.withheld.append(state.table.end_offset)
         elif self._writer is not None:
             content = self._forgetting.snapshot_table(state).to_snapshot()
-            self._held.add(NewSnapshot(state.table.end_offset, content, aside_suffix))
+            self._pinned.add(NewSnapshot(state.table.end_offset, content, aside_suffix))
 
     def _write(self) -> None:
         if self._writer is not None:
-            for group in self._held.take():
+            for group in self._pinned.take():
                 self._writer.write(self._healing, group)
 
     def _add_problem(self, what: str) -> None:

@@ -17,7 +17,7 @@ from sidecar.ports import ObjectStore
 from sidecar.randomness import SystemRandomness
 from sidecar.storage.bandwidth import IoBudget
 from sidecar.storage.directory_store import DirectoryStore
-from sidecar.storage.retry import StoreAnswers
+from sidecar.storage.retry import StoreLiveness
 from sidecar.store_settings import StoreSettings
 
 
@@ -33,7 +33,7 @@ def open_store(
     settings: StoreSettings,
     clock: Clock | None = None,
     budget: IoBudget | None = None,
-    answers: StoreAnswers | None = None,
+    answers: StoreLiveness | None = None,
 ) -> ObjectStore:
     """The store of `settings.url`. Sends nothing yet: `probe_store` does. Raises SettingsError, StoreError.
 

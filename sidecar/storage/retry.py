@@ -65,7 +65,7 @@ def _may_succeed_next_time(state: RetryCallState) -> bool:
     return isinstance(error, StoreUnavailable) or (isinstance(error, ObjectDamaged) and state.attempt_number == 1)
 
 
-class StoreAnswers:
+class StoreLiveness:
     """Of all requests to one store, attempt by attempt. Thread-safe.
 
     The end of a call comes too late: each may be tried several times, and each try may wait for as long as the settings allow.

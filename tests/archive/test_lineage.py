@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from sidecar.archive.actions import Add, AdoptTopicId
+from sidecar.archive.continuity import ContinuityCheck, LineageChoice, Verdict, choose_lineage, relevant
 from sidecar.archive.keys import Lineage
-from sidecar.archive.seam import LineageChoice, Seam, Verdict, choose_lineage, relevant
 from sidecar.archive.state import PartitionState, empty_state
 from sidecar.errors import LineageUnknown
 from tests.archive.builders import CLUSTER_ID, LINEAGE, NAMELESS, PARTITION, TOPIC_ID, a_segment, after, an_id
@@ -23,14 +23,14 @@ ADOPTED_STATE = after(NAMELESS_STATE, [AdoptTopicId(TOPIC_ID)])
 def choose(
     topic_id: str | None, *states: PartitionState, verdict: Verdict | dict[Lineage, Verdict] | None = None
 ) -> LineageChoice:
-    """Choose with a seam of this verdict; without one, the seam must not be asked."""
+    """Choose with a continuity check of this verdict; without one, the log must not be read."""
 
-    def seam(state: PartitionState) -> Seam:
-        assert verdict is not None, "the ids tell, the seam is not to be asked"
+    def check(state: PartitionState) -> ContinuityCheck:
+        assert verdict is not None, "the ids tell, the log is not to be read"
         found = verdict if isinstance(verdict, Verdict) else verdict[state.lineage]
-        return Seam(found, "because the test says so")
+        return ContinuityCheck(found, "because the test says so")
 
-    return choose_lineage(CLUSTER_ID, PARTITION, topic_id, states, seam)
+    return choose_lineage(CLUSTER_ID, PARTITION, topic_id, states, check)
 
 
 def test_the_first_archive_of_a_partition() -> None:
@@ -57,7 +57,7 @@ def test_a_topic_made_anew_begins_a_lineage_beside_the_old_one() -> None:
     assert choose(TOPIC_ID, OTHER_STATE).state == empty_state(LINEAGE)
 
 
-def test_a_nameless_lineage_adopts_the_id_where_the_seam_proves_it() -> None:
+def test_a_nameless_lineage_adopts_the_id_where_continuity_proves_it() -> None:
     choice = choose(TOPIC_ID, NAMELESS_STATE, verdict=Verdict.PROVEN)
     assert choice.state is NAMELESS_STATE
     assert choice.adopt_topic_id == TOPIC_ID

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from sidecar.broker.live_facts import Absence
+from sidecar.broker.live_facts import BrokerOutageLog
 from sidecar.broker.refusals import require_contact
 from sidecar.config.broker_connection import BrokerConnectionSettings
 from sidecar.errors import BrokerTrouble, BrokerUnavailable
@@ -22,7 +22,7 @@ def reported(logs: list[Any]) -> list[tuple[str, str | None]]:
 
 
 def test_each_trouble_is_logged_once_whatever_its_words() -> None:
-    absence = Absence("kafka:9092")
+    absence = BrokerOutageLog("kafka:9092")
     with capture_logs() as logs:
         absence.is_over()  # never away
         for words, trouble in (
@@ -43,7 +43,7 @@ def test_each_trouble_is_logged_once_whatever_its_words() -> None:
 
 
 def test_a_second_server_may_have_a_trouble_that_is_new() -> None:
-    absence = Absence("one:9092,two:9092")
+    absence = BrokerOutageLog("one:9092,two:9092")
     with capture_logs() as logs:
         absence.goes_on(BrokerUnavailable("both: no answer", NO_ANSWER))
         absence.goes_on(BrokerUnavailable("one: no answer; two: user us is refused", NO_ANSWER | REFUSED))

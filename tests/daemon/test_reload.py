@@ -218,7 +218,7 @@ def test_the_numbers_of_the_work_and_of_the_cleaners_watch_change_too(
 ) -> None:
     policies: list[RunLimits] = []
     limits_s: list[float] = []
-    monkeypatch.setattr(RunContext, "adopt", lambda _tools, policy: policies.append(policy))
+    monkeypatch.setattr(RunContext, "adopt", lambda _context, policy: policies.append(policy))
     monkeypatch.setattr(CleanerWatch, "adopt", lambda _watch, after_s: limits_s.append(after_s))
     settings = settings_for(tmp_path)
     run = {

@@ -158,7 +158,7 @@ class Sidecar:
         self.copies.mkdir(parents=True, exist_ok=True)
         self.link.is_dead = False
         self.memory = ArchiveCache(self.home)
-        self.tools = RunContext(
+        self.context = RunContext(
             store=self.link,
             facts=self.facts,
             clock=self.clock,
@@ -172,21 +172,21 @@ class Sidecar:
                 record_lost=True,
             ),
             instance=f"sidecar-{self.number}",
-            held=PinnedFiles(free=lambda *_: 1.0),
+            pinned=PinnedFiles(free=lambda *_: 1.0),
             memory=self.memory,
             randomness=self.randomness,
         )
         self.waiting = before_upload(self.given, self.clock)
-        self.compactor = GroupCompactor(self.waiting, self.tools, LocalEngines(), lambda: self.copies)
+        self.compactor = GroupCompactor(self.waiting, self.context, LocalEngines(), lambda: self.copies)
         self._scan = partial(scan_log_dirs, [self.facts.broker.log_dir], TopicFilter((".*",)))
-        self.rounds = ArchiveLoop(self.tools, self._scan, self.waiting)
+        self.rounds = ArchiveLoop(self.context, self._scan, self.waiting)
         run_settings = RunSettings(store=StoreSettings(url="/nowhere"))
-        self.jobs = ArchiveJobs(run_settings, self.tools, LocalEngines(), lambda _: None)
+        self.jobs = ArchiveJobs(run_settings, self.context, LocalEngines(), lambda _: None)
 
     def end(self, *, forgets: bool = False) -> None:
         """The process ends. `forgets`: its volume goes with it."""
-        self.tools.journal.close()
-        self.tools.held.release()
+        self.context.journal.close()
+        self.context.pinned.release()
         self.memory.close()
         shutil.rmtree(self.copies, ignore_errors=True)
         if forgets:

@@ -26,7 +26,7 @@ from sidecar.compaction_strategy import Strategy
 from sidecar.compactor.archive.compactor import ArchiveCompactor
 from sidecar.compactor.archive.plan import CompactionRequest
 from sidecar.compactor.archive.undo import undo_compaction
-from sidecar.compactor.candidate_queue import LedPartition, Look
+from sidecar.compactor.candidate_queue import CandidateAssessor, LedPartition
 from sidecar.compactor.gc import GcTask
 from sidecar.errors import SidecarError
 from sidecar.model import ObjectKey
@@ -205,7 +205,7 @@ class World:
     def _compact_groups(self) -> None:
         broker, sidecar = self.broker, self.leader
         with self._typed_errors("CompactGroups"):
-            if sidecar.compactor.turn():
+            if sidecar.compactor.cycle():
                 for segment in broker.segments[:-1]:
                     self.checker.group_starts.setdefault(segment.base_offset, broker.deleted_before_offset)
 
@@ -306,7 +306,7 @@ class World:
                 policy = sidecar.given.of_topic(TOPIC)
                 assert policy is not None
                 led = sidecar.led(root)
-                seen = Look(link, clock)(led, policy)
+                seen = CandidateAssessor(link, clock)(led, policy)
                 now_ms = self.done.now_ms = max(self.done.now_ms, clock.now_ms())
                 strategy = self.settings.strategy
                 rules = CompactionRules(
@@ -372,7 +372,7 @@ class World:
         clock = AheadClock(self.clock, self.settings.ahead_ms) if step.is_ahead else AheadClock(self.clock, 0)
         before, begun_ms = self.checker.view.follow(), self.clock.now_ms()
         grace_ms = self.settings.grace_period_ms
-        collector = GcTask(replace(sidecar.tools, store=link, clock=clock), grace_ms)
+        collector = GcTask(replace(sidecar.context, store=link, clock=clock), grace_ms)
         collector.offer([LedPartition(PARTITION, root, self.broker.leader_epoch, 0)])
         try:
             with self._typed_errors("Collect"):
@@ -533,7 +533,7 @@ class World:
             return
         live = {f"{view.root}/{key}" for found in state.segments for key in (found.log_key, found.indexes_key)}
         left = {key for key in self.store.objects if "/segments/" in key or key.startswith("staging/")} - live
-        known = {found.segment_id for found in self.leader.tools.journal.attempts(view.root or "")}
+        known = {found.segment_id for found in self.leader.context.journal.attempts(view.root or "")}
         left = {key for key in left if not any(segment_id in key for segment_id in known)}
         begun = {found.key for found in self.store.unfinished if not any(name in found.key for name in known)}
         if left or state.removed or begun:

@@ -19,7 +19,7 @@ from sidecar.snapshots.check import Result, check
 from sidecar.snapshots.jobs import Forgetting
 from sidecar.snapshots.local_engine import LocalEngine
 from sidecar.snapshots.rebuild import rebuild
-from sidecar.snapshots.targets import find_targets
+from sidecar.snapshots.resolve_paths import find_targets
 from tests.golden import VERSIONS, partitions
 from tests.oracle import Oracle
 from tests.oracle.log_shape import CLEANER, REPLAY

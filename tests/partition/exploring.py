@@ -453,7 +453,7 @@ def _key(node: Node) -> object:
         window,
         _name(task.committing),
         task.loss,
-        (task.is_closed, task.is_stopping, len(task.left), task.look_again_ms),
+        (task.is_closed, task.is_stopping, len(task.left), task.recheck_in_ms),
         (task.reason, id(task.error), id(task.unprepared)),
         tuple(sorted(map(_name, node.waiting))),
         world,

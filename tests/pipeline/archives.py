@@ -41,8 +41,8 @@ def archived(tmp_path: Path, partition: str) -> MemoryStore:
     store = MemoryStore(ManualClock(NOW_MS))
     topic = partition.rpartition("-")[0]
     log_dir = copy_partitions(tmp_path, partition)
-    with tools_for(log_dir, store, tmp_path / "state") as tools:
-        assert archive(tools, log_dir, topic).errors == []
+    with tools_for(log_dir, store, tmp_path / "state") as context:
+        assert archive(context, log_dir, topic).errors == []
     return store
 
 

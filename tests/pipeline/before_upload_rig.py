@@ -42,7 +42,7 @@ class Rig:
 
     log_dir: Path
     store: MemoryStore
-    tools: RunContext
+    context: RunContext
     waiting: BeforeUpload
     compactor: GroupCompactor
     rounds: ArchiveLoop
@@ -75,11 +75,11 @@ def rig(
     copies = tmp_path / "copies"
     copies.mkdir()
     found = store or MemoryStore()
-    with tools_for(log_dir, found, tmp_path / "state", producer_id_expiration_ms=None) as tools:
-        waiting = before_upload(given, tools.clock)
-        compactor = GroupCompactor(waiting, tools, engines or LocalEngines(), lambda: copies)
-        rounds = ArchiveLoop(tools, rounds_scan(log_dir), waiting)
-        yield Rig(log_dir, found, tools, waiting, compactor, rounds, copies)
+    with tools_for(log_dir, found, tmp_path / "state", producer_id_expiration_ms=None) as context:
+        waiting = before_upload(given, context.clock)
+        compactor = GroupCompactor(waiting, context, engines or LocalEngines(), lambda: copies)
+        rounds = ArchiveLoop(context, rounds_scan(log_dir), waiting)
+        yield Rig(log_dir, found, context, waiting, compactor, rounds, copies)
 
 
 def rounds_scan(log_dir: Path) -> Scan:

@@ -118,7 +118,7 @@ class Rig:
 def turns(rig: Rig) -> int:
     """Until there is nothing left to do at once."""
     count = 1
-    while rig.worker.turn():
+    while rig.worker.cycle():
         count += 1
         assert count < 100
     return count

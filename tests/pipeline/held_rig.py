@@ -38,22 +38,22 @@ class Outage:
 
 @contextmanager
 def after_an_outage(
-    tmp_path: Path, partition: str = "orders-0", uploads: int = 0, held: PinnedFiles | None = None
+    tmp_path: Path, partition: str = "orders-0", uploads: int = 0, pinned: PinnedFiles | None = None
 ) -> Iterator[tuple[RunContext, ArchiveLoop, Outage, Path]]:
     """All was planned, and failed after some segments: two uploads each."""
     log_dir, outage = copy_partitions(tmp_path, partition), Outage(uploads)
-    with tools_for(log_dir, outage.store, tmp_path / "state", record_lost=True, uploads_ahead=1) as tools:
-        tools = tools if held is None else replace(tools, held=held)
-        rounds = rounds_over(tools, log_dir)
+    with tools_for(log_dir, outage.store, tmp_path / "state", record_lost=True, uploads_ahead=1) as context:
+        context = context if pinned is None else replace(context, pinned=pinned)
+        rounds = rounds_over(context, log_dir)
         (failed,) = rounds.run_once().outcomes
         assert isinstance(failed.error, StoreUnavailable)
         outage.left = None
-        yield tools, rounds, outage, log_dir / partition
-        tools.held.release()
+        yield context, rounds, outage, log_dir / partition
+        context.pinned.release()
 
 
-def held_names(tools: RunContext) -> list[int]:
-    return sorted(int(file.path.stem) for file in tools.held._held)
+def held_names(context: RunContext) -> list[int]:
+    return sorted(int(file.path.stem) for file in context.pinned._pinned)
 
 
 def open_deleted(log_dir: Path) -> list[str]:

@@ -15,9 +15,9 @@ from sidecar.runner.partition_archiver import PartitionArchiver
 from sidecar.runner.step_threads import Event, Pool, Step, Then, event_of
 
 
-def planned(tools: RunContext, archiver: PartitionArchiver, files: PartitionFiles) -> PartitionPlan:
+def planned(context: RunContext, archiver: PartitionArchiver, files: PartitionFiles) -> PartitionPlan:
     """Its plan after a check that found these files."""
-    archiver.see(files, tools.facts.partition(files))
+    archiver.see(files, context.facts.partition(files))
     planning = archiver.planning()
     try:
         step = next(planning)
@@ -33,7 +33,7 @@ def planned(tools: RunContext, archiver: PartitionArchiver, files: PartitionFile
         return plan
 
 
-def archived(tools: RunContext, archiver: PartitionArchiver, plan: PartitionPlan) -> PartitionOutcome:
+def archived(context: RunContext, archiver: PartitionArchiver, plan: PartitionPlan) -> PartitionOutcome:
     """How the copy task of a plan ends."""
     events: deque[Event] = deque()
 
@@ -43,8 +43,8 @@ def archived(tools: RunContext, archiver: PartitionArchiver, plan: PartitionPlan
         return Future()
 
     archiver.task_begins(plan, 1)
-    executor = CopyExecutor(tools, archiver, plan, run=run, committed=lambda _segment: None, ended=lambda: None)
-    executor.begin(tools.clock.monotonic_s() + tools.policy.task_s)
+    executor = CopyExecutor(context, archiver, plan, run=run, committed=lambda _segment: None, ended=lambda: None)
+    executor.begin(context.clock.monotonic_s() + context.policy.task_s)
     while events:
         events.popleft()()
     archiver.task_ended(plan, executor.outcome, executor.blocker)

@@ -33,7 +33,7 @@ class Row:
     clean: int
     trigger: Trigger | None
     uncleanable: int = 30
-    look_again_ms: int | None = None
+    recheck_at_ms: int | None = None
     segments: tuple[ArchivedSegment, ...] = TEN
     first_batches: dict[int, int] = field(default_factory=dict)
     first_dirty: int | None = None
@@ -59,7 +59,7 @@ TABLE = [
         0,
         Trigger.DIRTY_RATIO,
         uncleanable=10,
-        look_again_ms=200 + NOW_MS - 150,
+        recheck_at_ms=200 + NOW_MS - 150,
         first_dirty=0,
     ),
     Row(
@@ -70,7 +70,7 @@ TABLE = [
         0,
         Trigger.DIRTY_RATIO,
         uncleanable=20,
-        look_again_ms=300 + NOW_MS - 200,
+        recheck_at_ms=300 + NOW_MS - 200,
         first_dirty=0,
     ),
     Row(
@@ -81,7 +81,7 @@ TABLE = [
         0,
         Trigger.DIRTY_RATIO,
         uncleanable=10,
-        look_again_ms=NOW_MS + 1000,
+        recheck_at_ms=NOW_MS + 1000,
         segments=(TEN[0], segment(10, 20, max_timestamp_ms=NOW_MS), TEN[2]),
         first_dirty=0,
     ),
@@ -102,7 +102,7 @@ TABLE = [
         200,
         None,
         uncleanable=20,
-        look_again_ms=NOW_MS + 300,
+        recheck_at_ms=NOW_MS + 300,
     ),
     Row(
         "a young segment with the first dirty offset is not cleaned in part",
@@ -112,7 +112,7 @@ TABLE = [
         300,
         None,
         uncleanable=20,
-        look_again_ms=NOW_MS + 300,
+        recheck_at_ms=NOW_MS + 300,
     ),
     Row(
         "without timestamps the file's own counts",
@@ -122,7 +122,7 @@ TABLE = [
         0,
         None,
         uncleanable=0,
-        look_again_ms=NOW_MS + 999,
+        recheck_at_ms=NOW_MS + 999,
         segments=(segment(0, 10, max_timestamp_ms=-1, mtime_ms=NOW_MS - 1),),
         first_dirty=0,
     ),
@@ -143,7 +143,7 @@ TABLE = [
         200,
         None,
         first_batches={20: NOW_MS - 1000},
-        look_again_ms=NOW_MS + 1,
+        recheck_at_ms=NOW_MS + 1,
     ),
     Row(
         "max lag looks at dirty segments only",
@@ -153,7 +153,7 @@ TABLE = [
         200,
         None,
         first_batches={0: 1, 10: 1, 20: NOW_MS},
-        look_again_ms=NOW_MS + 1001,
+        recheck_at_ms=NOW_MS + 1001,
     ),
     Row(
         "the oldest first batch counts, wherever it is",
@@ -183,7 +183,7 @@ TABLE = [
         None,
         uncleanable=20,
         first_batches={20: 1},
-        look_again_ms=NOW_MS + 1 + 1,
+        recheck_at_ms=NOW_MS + 1 + 1,
     ),
     Row("a transaction without an end holds back", 10, {}, 100, 100, None, uncleanable=20, stable_end=25),
     Row(
@@ -216,7 +216,7 @@ TABLE = [
         0,
         Trigger.DIRTY_RATIO,
         uncleanable=10,
-        look_again_ms=200 + NOW_MS - 150,
+        recheck_at_ms=200 + NOW_MS - 150,
         first_dirty=0,
         stable_end=25,
     ),

@@ -38,10 +38,10 @@ class Site:
 
     @contextmanager
     def process(self) -> Iterator[RunContext]:
-        with tools_for(self.log_dir, self.store, self.state_dir) as tools:
+        with tools_for(self.log_dir, self.store, self.state_dir) as context:
             memory = ArchiveCache(self.state_dir)
             try:
-                yield replace(tools, memory=memory)
+                yield replace(context, memory=memory)
             finally:
                 memory.close()
 
@@ -50,8 +50,8 @@ class Site:
         self.store.calls.clear()
         self.listed.clear()
         self.store.before = lambda operation, key: self.listed.append(key) if operation == "list" else None
-        with self.process() as tools:
-            report = archive(tools, self.log_dir, "orders")
+        with self.process() as context:
+            report = archive(context, self.log_dir, "orders")
         return report, dict(self.store.calls)
 
     @property

@@ -48,10 +48,10 @@ class Reported:
         self._emit(event)
 
 
-def status_of(tools: RunContext) -> StatusModel:
+def status_of(context: RunContext) -> StatusModel:
     """What the status page would show of these tools' work."""
-    assert isinstance(tools.emit, Reported)
-    return tools.emit.status
+    assert isinstance(context.emit, Reported)
+    return context.emit.status
 
 
 @contextmanager
@@ -71,7 +71,7 @@ def tools_for(
     memory = ArchiveCache()
     reported = Reported(clock, metrics, memory)
     held = PinnedFiles(pins, free=lambda *_: 1.0, emit=reported)
-    metrics.broker.held_deleted.set_function(held.unlinked_bytes)
+    metrics.broker.pinned_deleted.set_function(held.unlinked_bytes)
     try:
         yield RunContext(
             store=store,
@@ -83,22 +83,22 @@ def tools_for(
             instance="test",
             emit=reported,
             memory=memory,
-            held=held,
+            pinned=held,
         )
     finally:
         journal.close()
         held.release()
 
 
-def sample(tools: RunContext, name: str) -> float | None:
+def sample(context: RunContext, name: str) -> float | None:
     """A metric's value, None if there is none of this name."""
-    return tools.metrics.registry.get_sample_value(f"tiered_sidecar_{name}")
+    return context.metrics.registry.get_sample_value(f"tiered_sidecar_{name}")
 
 
-def archive(tools: RunContext, log_dir: Path, *topics: str) -> CycleReport:
+def archive(context: RunContext, log_dir: Path, *topics: str) -> CycleReport:
     """One round over the topics whose names match."""
     scan = partial(scan_log_dirs, [log_dir], TopicFilter(topics or (".*",)))
-    return ArchiveLoop(tools, scan).run_once()
+    return ArchiveLoop(context, scan).run_once()
 
 
 def archived_states(store: ObjectStore) -> dict[str, PartitionState]:
@@ -131,9 +131,9 @@ def copy_partitions(directory: Path, *partitions: str, version: str = "4.3.0") -
     return log_dir
 
 
-def rounds_over(tools: RunContext, log_dir: Path) -> ArchiveLoop:
+def rounds_over(context: RunContext, log_dir: Path) -> ArchiveLoop:
     """Rounds that remember, over all partitions of a log dir."""
-    return ArchiveLoop(tools, partial(scan_log_dirs, [log_dir], TopicFilter((".*",))))
+    return ArchiveLoop(context, partial(scan_log_dirs, [log_dir], TopicFilter((".*",))))
 
 
 def remove_offsets(directory: Path, keep: Callable[[int], bool]) -> None:

@@ -174,17 +174,17 @@ def test_metric_and_page_count_it_down_although_nothing_happens(
     prepare: Callable[[Path, int], None], idle: Idle, tmp_path: Path
 ) -> None:
     prepare(idle.log_dir / NAME, idle.files.active_base_offset or 0)
-    with tools_for(idle.log_dir, MemoryStore(), tmp_path / "state") as tools:
+    with tools_for(idle.log_dir, MemoryStore(), tmp_path / "state") as context:
         clock = ManualClock(idle.newest_ms)
-        tools.metrics._backlog._clock = clock
-        tools = replace(tools, facts=idle.facts, clock=clock)
-        rounds = ArchiveLoop(tools, partial(scan_log_dirs, [idle.log_dir], TopicFilter(("orders",))))
+        context.metrics._backlog._clock = clock
+        context = replace(context, facts=idle.facts, clock=clock)
+        rounds = ArchiveLoop(context, partial(scan_log_dirs, [idle.log_dir], TopicFilter(("orders",))))
 
         def row(idle_ms: int) -> tuple[float | None, dict[str, object]]:
             clock.advance_ms(idle.newest_ms + idle_ms - clock.now_ms())
             rounds.run_once()
-            (found,) = status_json(status_of(tools))["partitions"]
-            return tools.metrics.registry.get_sample_value("tiered_sidecar_data_at_risk_in_seconds"), found
+            (found,) = status_json(status_of(context))["partitions"]
+            return context.metrics.registry.get_sample_value("tiered_sidecar_data_at_risk_in_seconds"), found
 
         rounds.run_once()
         for idle_ms in (0, 3 * DAY_MS):

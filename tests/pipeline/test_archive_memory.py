@@ -105,8 +105,8 @@ def test_an_archive_that_lost_its_newest_commits_is_not_continued(site: Site) ->
 def test_nor_does_a_process_continue_it_that_forgot_what_it_knew(site: Site) -> None:
     site.run()
     (files,) = scan_log_dirs([site.log_dir], TopicFilter(("orders",))).partitions
-    with site.process() as tools:
-        known = ArchiveView(replace(tools, memory=ArchiveCache()), files)
+    with site.process() as context:
+        known = ArchiveView(replace(context, memory=ArchiveCache()), files)
         known.open(files)
         known.forget()
         last = _last_commit(site)
@@ -130,15 +130,15 @@ def test_a_resumed_archive_goes_on_where_it_ended(site: Site) -> None:
     state = archived_states(site.store)[PARTITION]
     assert ranges(state) == rolled_ranges(site.log_dir, PARTITION)
     assert len(before) < len(ranges(state))
-    with site.process() as tools:
-        archive(tools, site.log_dir, "orders")
-        assert status_of(tools).figures().partitions[0].extent == ArchiveExtent().grown(state.segments, state.holes)
+    with site.process() as context:
+        archive(context, site.log_dir, "orders")
+        assert status_of(context).figures().partitions[0].extent == ArchiveExtent().grown(state.segments, state.holes)
 
 
 def test_what_is_remembered_does_not_grow_with_the_archive(site: Site) -> None:
     site.run()
-    with site.process() as tools:
-        remembered = tools.memory.recall(NAME)
+    with site.process() as context:
+        remembered = context.memory.recall(NAME)
         assert remembered is not None
         assert len(remembered.state.segments) == SEGMENTS_KEPT < len(rolled_ranges(site.log_dir, PARTITION))
         newest_ms = max(segment.max_timestamp_ms for segment in archived_states(site.store)[PARTITION].segments)
@@ -166,8 +166,8 @@ def test_another_archive_in_its_place_is_read_once_a_person_says_so(site: Site, 
     assert "One of them was replaced" in str(_stopped(site))
     _forget(site)
     site.run()
-    with site.process() as tools:
-        remembered = tools.memory.recall(NAME)
+    with site.process() as context:
+        remembered = context.memory.recall(NAME)
     assert remembered is not None
     assert remembered.state.last_sha256 == archived_states(site.store)[PARTITION].last_sha256
 
@@ -213,8 +213,8 @@ def test_an_archive_that_was_compacted_meanwhile_is_read_as_a_whole(site: Site, 
 def test_whoever_forgot_what_it_knew_reads_the_archive_itself(site: Site) -> None:
     site.run()
     (files,) = scan_log_dirs([site.log_dir], TopicFilter(("orders",))).partitions
-    with site.process() as tools:
-        known = ArchiveView(tools, files)
+    with site.process() as context:
+        known = ArchiveView(context, files)
         for is_read_anew in (False, True, True):
             site.listed.clear()
             known.open(files)
@@ -314,11 +314,11 @@ def test_what_a_release_remembered_that_kept_no_marks_is_of_use(site: Site) -> N
 
 def test_attempts_that_are_left_are_settled_with_the_whole_archive(site: Site) -> None:
     site.run()
-    with site.process() as tools:
+    with site.process() as context:
         state = archived_states(site.store)[PARTITION]
         segment = state.segments[0]
         attempt = Attempt("x" * 22, state.lineage.root, segment.base_offset, segment.end_offset, *KEYS, 1, 2, 3, 4)
-        tools.journal.begin(attempt)
+        context.journal.begin(attempt)
     report, _ = site.run()
     assert report.errors == []
     assert site.is_read_anew, "nothing was resumed"
@@ -346,8 +346,8 @@ def _another_commit(site: Site) -> bytes:
 def test_a_running_process_appends_nothing_on_top_of_a_commit_that_is_gone(site: Site, lost: str) -> None:
     """The store loses it between two rounds: nothing but the next commit asks for it."""
     bring_back = site.hide(3)
-    with site.process() as tools:
-        rounds = rounds_over(tools, site.log_dir)
+    with site.process() as context:
+        rounds = rounds_over(context, site.log_dir)
         assert rounds.run_once().errors == []
         last = _last_commit(site)
         for key in [key for key in site.store.objects if "/checkpoints/" in key]:

@@ -84,16 +84,16 @@ class Leadership:
         return facts if self.epoch_at_commit is None else replace(facts, leader_epoch=self.epoch_at_commit)
 
 
-def rounds_of(tools: object, log_dir: Path) -> ArchiveLoop:
-    return ArchiveLoop(tools, partial(scan_log_dirs, [log_dir], TopicFilter(("orders",))))  # type: ignore[arg-type]
+def rounds_of(context: object, log_dir: Path) -> ArchiveLoop:
+    return ArchiveLoop(context, partial(scan_log_dirs, [log_dir], TopicFilter(("orders",))))  # type: ignore[arg-type]
 
 
 def test_an_upload_that_cannot_be_confirmed_is_kept_and_used_when_the_broker_is_back(tmp_path: Path) -> None:
     log_dir, store = golden("4.3.0") / "logs", MemoryStore()
     facts = Leadership(FileBrokerFacts([log_dir], assume_leader=True), ask_before_away=0)
-    with tools_for(log_dir, store, tmp_path) as tools:
-        tools = replace(tools, facts=facts)
-        rounds = rounds_of(tools, log_dir)
+    with tools_for(log_dir, store, tmp_path) as context:
+        context = replace(context, facts=facts)
+        rounds = rounds_of(context, log_dir)
         report = rounds.run_once()
         assert {type(error) for error in report.errors} == {BrokerUnavailable}
         assert not any(state.segments for state in archived_states(store).values())
@@ -117,8 +117,8 @@ def test_an_upload_that_cannot_be_confirmed_is_kept_and_used_when_the_broker_is_
 def test_rights_that_are_missing_are_in_the_report(tmp_path: Path) -> None:
     log_dir = golden("4.3.0") / "logs"
     facts = Leadership(FileBrokerFacts([log_dir], assume_leader=True), missing_rights=("Describe on topic a",))
-    with tools_for(log_dir, MemoryStore(), tmp_path) as tools:
-        assert rounds_of(replace(tools, facts=facts), log_dir).plan()[1].broker.missing_rights == (
+    with tools_for(log_dir, MemoryStore(), tmp_path) as context:
+        assert rounds_of(replace(context, facts=facts), log_dir).plan()[1].broker.missing_rights == (
             "Describe on topic a",
         )
 
@@ -126,8 +126,8 @@ def test_rights_that_are_missing_are_in_the_report(tmp_path: Path) -> None:
 def test_leadership_that_is_lost_during_the_upload_commits_nothing_and_leaves_nothing(tmp_path: Path) -> None:
     log_dir, store = golden("4.3.0") / "logs", MemoryStore()
     facts = Leadership(FileBrokerFacts([log_dir], assume_leader=True), epoch_at_commit=999)
-    with tools_for(log_dir, store, tmp_path) as tools:
-        report = rounds_of(replace(tools, facts=facts), log_dir).run_once()
+    with tools_for(log_dir, store, tmp_path) as context:
+        report = rounds_of(replace(context, facts=facts), log_dir).run_once()
     assert {type(error).__name__ for error in report.errors} == {"Fenced"}
     assert "leadership changed during the upload" in str(report.errors[0])
     assert not [key for key in store.objects if "/segments/" in key or "/commits/" in key]
@@ -137,9 +137,9 @@ def test_a_topic_that_was_made_anew_under_the_same_leader_epoch_is_seen_by_what_
     log_dir, store = golden("4.3.0") / "logs", MemoryStore()
     spans = rolled_ranges(log_dir, "orders-0")
     facts = Leadership(FileBrokerFacts([log_dir], assume_leader=True), stable_at_commit=spans[1][1])
-    with tools_for(log_dir, store, tmp_path) as tools:
-        report = rounds_of(replace(tools, facts=facts), log_dir).run_once()
-        assert tools.journal.count() == 0
+    with tools_for(log_dir, store, tmp_path) as context:
+        report = rounds_of(replace(context, facts=facts), log_dir).run_once()
+        assert context.journal.count() == 0
     found = next(outcome for outcome in report.outcomes if str(outcome.files.topic_partition) == "orders-0")
     assert type(found.error) is SegmentChanged
     assert "the topic was re-created, or the leader restarted with a shorter log" in str(found.error)
@@ -160,8 +160,8 @@ def test_a_directory_without_a_topic_id_is_archived_under_the_one_that_the_clust
     remove_offsets(log_dir / "orders-0", lambda offset: offset <= spans[1][1])
     facts = Leadership(FileBrokerFacts([log_dir], assume_leader=True))
     facts.topic_id = topic_id if reported_from_the_start else None
-    with tools_for(log_dir, store, tmp_path / "state") as tools:
-        rounds = rounds_of(replace(tools, facts=facts), log_dir)
+    with tools_for(log_dir, store, tmp_path / "state") as context:
+        rounds = rounds_of(replace(context, facts=facts), log_dir)
         assert rounds.run_once().errors == []
         facts.topic_id = topic_id
         for file in whole.glob("0*"):
@@ -188,12 +188,12 @@ class OvertakenStore(MemoryStore):
 def test_a_commit_that_comes_after_the_next_leaders_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
     log_dir, store = golden("4.3.0") / "logs", OvertakenStore()
     next_leader = Leadership(FileBrokerFacts([log_dir], assume_leader=True), epoch=999)
-    with tools_for(log_dir, store, tmp_path / "a") as tools, tools_for(log_dir, store, tmp_path / "b") as others:
+    with tools_for(log_dir, store, tmp_path / "a") as context, tools_for(log_dir, store, tmp_path / "b") as others:
         theirs = rounds_of(replace(others, facts=next_leader), log_dir)
         store.meanwhile = theirs.run_once
-        report = rounds_of(tools, log_dir).run_once()
+        report = rounds_of(context, log_dir).run_once()
         assert {type(error) for error in report.errors} == {Fenced}
-        assert tools.journal.count() == 0
+        assert context.journal.count() == 0
     states = archived_states(store)
     live = {below(state.lineage.root, segment.log_key) for state in states.values() for segment in state.segments}
     assert {key for key in store.objects if key.endswith(".log")} == live
@@ -206,8 +206,8 @@ def test_leadership_that_comes_back_goes_on_where_the_others_sidecar_ended(tmp_p
     later = golden_copy("4.3.0", tmp_path / "whole") / "logs"
     remove_offsets(copy / "orders-0", lambda offset: offset <= spans[2][0])
     ours = Leadership(FileBrokerFacts([copy], assume_leader=True))
-    with tools_for(copy, store, tmp_path / "a") as tools, tools_for(later, store, tmp_path / "b") as others:
-        rounds = rounds_of(replace(tools, facts=ours), copy)
+    with tools_for(copy, store, tmp_path / "a") as context, tools_for(later, store, tmp_path / "b") as others:
+        rounds = rounds_of(replace(context, facts=ours), copy)
         assert rounds.run_once().errors == []
         ours.leads = False
         assert rounds.run_once().errors == []
@@ -229,12 +229,12 @@ def test_what_no_replica_has_any_more_is_recorded_as_lost_and_archiving_goes_on(
     spans = rolled_ranges(copy, "orders-0")
     whole = golden_copy("4.3.0", tmp_path / "whole") / "logs"
     remove_offsets(copy / "orders-0", lambda offset: offset <= spans[1][0])
-    with tools_for(copy, store, tmp_path / "a") as tools:
-        rounds_of(tools, copy).run_once()
+    with tools_for(copy, store, tmp_path / "a") as context:
+        rounds_of(context, copy).run_once()
     remove_offsets(whole / "orders-0", lambda offset: offset >= spans[3][0])
     facts = Leadership(FileBrokerFacts([whole], assume_leader=True), cluster_start_offset=spans[2][0])
-    with tools_for(whole, store, tmp_path / "b") as tools:
-        rounds = rounds_of(replace(tools, facts=facts), whole)
+    with tools_for(whole, store, tmp_path / "b") as context:
+        rounds = rounds_of(replace(context, facts=facts), whole)
         stopped = [str(error) for error in rounds.run_once().errors]
         assert [text.partition(":")[0] for text in stopped] == ["orders-0"]  # its leader may still have some of it
         facts.cluster_start_offset = spans[3][0]
@@ -243,10 +243,10 @@ def test_what_no_replica_has_any_more_is_recorded_as_lost_and_archiving_goes_on(
         (reported,) = [event for event in logs if event["event"] == "offsets_lost"]
         assert (reported["log_level"], reported["partition"]) == ("error", "orders-0")
         assert (reported["from_offset"], reported["to_offset"]) == (spans[0][1], spans[3][0])
-        metrics = tools.metrics.exposition()[0].decode()
+        metrics = context.metrics.exposition()[0].decode()
         assert f"lost_offsets_total {spans[3][0] - spans[0][1]}.0" in metrics
         (reported_s,) = re.findall(r"^tiered_sidecar_last_loss_timestamp_seconds (\S+)$", metrics, re.MULTILINE)
-        assert float(reported_s) == tools.clock.now_ms() / 1000
+        assert float(reported_s) == context.clock.now_ms() / 1000
     (hole,) = archived_states(store)["orders-0"].holes
     assert (hole.base_offset, hole.end_offset) == (spans[0][1], spans[3][0])
 
@@ -254,9 +254,9 @@ def test_what_no_replica_has_any_more_is_recorded_as_lost_and_archiving_goes_on(
 def test_what_is_archived_does_not_wait_while_the_broker_is_away(tmp_path: Path) -> None:
     log_dir = golden("4.3.0") / "logs"
     facts = Leadership(FileBrokerFacts([log_dir], assume_leader=True))
-    with tools_for(log_dir, MemoryStore(), tmp_path) as tools:
-        sample = tools.metrics.registry.get_sample_value
-        rounds = rounds_of(replace(tools, facts=facts), log_dir)
+    with tools_for(log_dir, MemoryStore(), tmp_path) as context:
+        sample = context.metrics.registry.get_sample_value
+        rounds = rounds_of(replace(context, facts=facts), log_dir)
         facts.away = AWAY
         rounds.plan()
         assert (sample("tiered_sidecar_pending_segments") or 0) > 0  # nothing is archived yet

@@ -49,23 +49,23 @@ class Starting(FileBrokerFacts):
         return replace(facts, leads=False, reason=NoStableOffset(4, "UNKNOWN_LEADER_EPOCH"), unanswered=True)
 
 
-def rounds_of(tools: RunContext) -> ArchiveLoop:
-    return ArchiveLoop(tools, partial(scan_log_dirs, [LOG_DIR], TopicFilter(("orders", "append-time"))))
+def rounds_of(context: RunContext) -> ArchiveLoop:
+    return ArchiveLoop(context, partial(scan_log_dirs, [LOG_DIR], TopicFilter(("orders", "append-time"))))
 
 
 @pytest.mark.parametrize("silent_looks", [0, 3])
 def test_it_asks_again_until_all_is_answered(silent_looks: int, tmp_path: Path) -> None:
     facts, clock = Starting(silent_looks), ManualClock(0)
-    with tools_for(LOG_DIR, MemoryStore(), tmp_path) as tools:
-        work, _ = plan_answered(rounds_of(replace(tools, facts=facts)), clock)
+    with tools_for(LOG_DIR, MemoryStore(), tmp_path) as context:
+        work, _ = plan_answered(rounds_of(replace(context, facts=facts)), clock)
     assert facts.looks == silent_looks + 1
     assert all(plan.segments and plan.error is None for _, plan in work)
 
 
 def test_what_stays_unanswered_is_an_error_and_the_others_go_on(tmp_path: Path) -> None:
     facts, clock = Starting(10**6), ManualClock(0)
-    with tools_for(LOG_DIR, MemoryStore(), tmp_path) as tools:
-        rounds = rounds_of(replace(tools, facts=facts))
+    with tools_for(LOG_DIR, MemoryStore(), tmp_path) as context:
+        rounds = rounds_of(replace(context, facts=facts))
         report = rounds.work(*plan_answered(rounds, clock))
     assert clock.monotonic_s() >= ANSWER_WAIT_S
     errors = {str(found.files.topic_partition): found.error for found in report.outcomes if found.error}
@@ -79,8 +79,8 @@ def test_what_stays_unanswered_is_an_error_and_the_others_go_on(tmp_path: Path) 
 def test_a_copy_without_the_checkpoint_files_is_an_error(tmp_path: Path) -> None:
     log_dir, clock = copy_partitions(tmp_path, "orders-0"), ManualClock(0)
     (log_dir / RECOVERY_POINT_CHECKPOINT).unlink()
-    with tools_for(log_dir, MemoryStore(), tmp_path / "state") as tools:
-        rounds = rounds_over(replace(tools, facts=FileBrokerFacts([log_dir], assume_leader=True)), log_dir)
+    with tools_for(log_dir, MemoryStore(), tmp_path / "state") as context:
+        rounds = rounds_over(replace(context, facts=FileBrokerFacts([log_dir], assume_leader=True)), log_dir)
         report = rounds.work(*plan_answered(rounds, clock))
     (error,) = report.errors
     assert (report.exit_code, clock.monotonic_s()) == (3, 0)
@@ -89,8 +89,8 @@ def test_a_copy_without_the_checkpoint_files_is_an_error(tmp_path: Path) -> None
 
 def test_a_broker_that_is_away_is_not_waited_for(tmp_path: Path) -> None:
     clock = ManualClock(0)
-    with tools_for(LOG_DIR, MemoryStore(), tmp_path) as tools:
-        rounds = rounds_of(replace(tools, facts=Starting(1, away=BrokerAway("connection refused"))))
+    with tools_for(LOG_DIR, MemoryStore(), tmp_path) as context:
+        rounds = rounds_of(replace(context, facts=Starting(1, away=BrokerAway("connection refused"))))
         with pytest.raises(BrokerUnavailable, match="connection refused"):
             plan_answered(rounds, clock)
     assert clock.monotonic_s() < ANSWER_WAIT_S

@@ -44,8 +44,8 @@ def test_the_newest_part_begins_where_the_local_log_does_and_is_never_empty() ->
 def test_an_archiver_remembers_only_what_the_local_log_still_has(tmp_path: Path) -> None:
     copy, store = copy_partitions(tmp_path, "orders-0"), MemoryStore()
     spans = rolled_ranges(copy, "orders-0")
-    with tools_for(copy, store, tmp_path / "state", max_queue=5) as tools:
-        rounds = rounds_over(tools, copy)
+    with tools_for(copy, store, tmp_path / "state", max_queue=5) as context:
+        rounds = rounds_over(context, copy)
         rounds.run_once()
         for base, _ in spans[:5]:
             for file in (copy / "orders-0").glob(f"{base:020d}.*"):
@@ -78,8 +78,8 @@ def test_a_turn_leaves_a_checkpoint_of_the_whole_state_and_reads_nothing_for_it(
     read: list[str] = []
     copy = copy_partitions(tmp_path, "orders-0")
     store = MemoryStore(before=lambda operation, key: read.append(key) if operation == "read" else None)
-    with tools_for(copy, store, tmp_path / "state") as tools:
-        assert rounds_over(tools, copy).run_once().errors == []
+    with tools_for(copy, store, tmp_path / "state") as context:
+        assert rounds_over(context, copy).run_once().errors == []
     first, *commits = [key for key in read if "/commits/" in key]
     assert first.endswith(f"/{0:020d}.json"), "an archive that seems empty is asked for its first commit"
     once = sorted(set(commits))
@@ -94,9 +94,9 @@ def test_a_turn_leaves_a_checkpoint_of_the_whole_state_and_reads_nothing_for_it(
 
 def test_of_a_long_local_log_too_only_the_newest_segments_are_remembered(tmp_path: Path) -> None:
     copy, store = copy_partitions(tmp_path, "orders-0"), MemoryStore()
-    with tools_for(copy, store, tmp_path / "state") as tools:
+    with tools_for(copy, store, tmp_path / "state") as context:
         for _ in range(2):
-            rounds = rounds_over(tools, copy)
+            rounds = rounds_over(context, copy)
             assert rounds.run_once().errors == []
             (archiver,) = rounds.checks.archivers
             assert archiver.known.state is not None
@@ -105,12 +105,12 @@ def test_of_a_long_local_log_too_only_the_newest_segments_are_remembered(tmp_pat
 
 def test_what_is_known_of_an_archive_is_kept_where_attempts_are_left(tmp_path: Path) -> None:
     copy, store = copy_partitions(tmp_path, "orders-0"), MemoryStore()
-    with tools_for(copy, store, tmp_path / "state") as tools:
-        rounds_over(tools, copy).run_once()
+    with tools_for(copy, store, tmp_path / "state") as context:
+        rounds_over(context, copy).run_once()
         state = archived_states(store)["orders-0"]
         keys = ObjectKey("segments/left.log"), ObjectKey("segments/left.indexes")
-        tools.journal.begin(Attempt("left", state.lineage.root, 10**9, 10**9 + 1, *keys, 1, 1, 1, 1, 5, 10**6))
-        rounds = rounds_over(tools, copy)
+        context.journal.begin(Attempt("left", state.lineage.root, 10**9, 10**9 + 1, *keys, 1, 1, 1, 1, 5, 10**6))
+        rounds = rounds_over(context, copy)
         rounds.run_once()
         (archiver,) = rounds.checks.archivers
         assert archiver.known.state == state, "its commit number is not taken yet: the attempt stays"
@@ -168,13 +168,13 @@ def test_an_attempt_below_what_is_remembered_is_never_discarded(tmp_path: Path) 
     state = after(empty_state(LINEAGE), [Add(committed)], [Add(a_segment(100))], [Add(a_segment(200))])
     root, store = state.lineage.root, MemoryStore()
     keys = stored(store, committed)
-    with tools_for(LOGS, store, tmp_path) as tools:
+    with tools_for(LOGS, store, tmp_path) as context:
         # As a journal on a full disk leaves it: committed, but not ended.
-        tools.journal.begin(an_attempt(committed))
-        settle_attempts(tools, newest_part(state, 250), ())
+        context.journal.begin(an_attempt(committed))
+        settle_attempts(context, newest_part(state, 250), ())
         assert keys <= set(store.objects)
-        settle_attempts(tools, state, ())
-        assert tools.journal.attempts(root) == ()
+        settle_attempts(context, state, ())
+        assert context.journal.attempts(root) == ()
     assert keys <= set(store.objects)
 
 
@@ -186,10 +186,10 @@ def test_an_attempt_whose_age_the_store_does_not_tell_is_not_resumed(kind: Fault
     log = FileIdentity(Path("/logs"), "0.log", attempt.inode, attempt.size_bytes, attempt.mtime_ns)
     planned = SegmentFiles(LINEAGE.topic_partition, Path("/logs"), 0, begun.end_offset, log, None, None, None, None)
     store.faults = [Fault("put_if_absent", nth, kind, PROBE_FOLDER) for nth in range(99)]
-    with tools_for(LOGS, store, tmp_path) as tools:
-        tools.journal.begin(attempt)
+    with tools_for(LOGS, store, tmp_path) as context:
+        context.journal.begin(attempt)
         assert attempt.is_of(planned)
-        assert settle_attempts(tools, empty_state(LINEAGE), [planned]) == {}
+        assert settle_attempts(context, empty_state(LINEAGE), [planned]) == {}
     assert not keys & set(store.objects)
 
 
@@ -210,11 +210,11 @@ def test_what_landed_unheard_and_was_compacted_since_stays_for_its_readers(
         [Remove(named.segment_id, 100, 200, "compacted", keep_ms=60_000), Add(copy)],
     ):
         state = commits.append(actions, WRITER, state)
-    with tools_for(LOGS, store, tmp_path) as tools:
-        tools.journal.begin(an_attempt(unheard))
-        tools.journal.committing(unheard.segment_id, 1)
-        settle_attempts(tools, state, ())
-        assert tools.journal.attempts(LINEAGE.root) == ()
+    with tools_for(LOGS, store, tmp_path) as context:
+        context.journal.begin(an_attempt(unheard))
+        context.journal.committing(unheard.segment_id, 1)
+        settle_attempts(context, state, ())
+        assert context.journal.attempts(LINEAGE.root) == ()
     assert (keys <= set(store.objects)) is is_named
 
 
@@ -224,8 +224,8 @@ def test_a_checkpoint_that_the_store_refuses_for_its_settings_stops_nothing(tmp_
             raise SettingsError("PutObject: KMS.NotFoundException (400); correct store.s3.kms_key_id")
 
     copy, store = copy_partitions(tmp_path, "orders-0"), MemoryStore(before=refuse)
-    with tools_for(copy, store, tmp_path / "state") as tools, structlog.testing.capture_logs() as logs:
-        assert rounds_over(tools, copy).run_once().errors == []
+    with tools_for(copy, store, tmp_path / "state") as context, structlog.testing.capture_logs() as logs:
+        assert rounds_over(context, copy).run_once().errors == []
     assert ranges(archived_states(store)["orders-0"]) == rolled_ranges(copy, "orders-0")
     assert [log["log_level"] for log in logs if log["event"] == "checkpoint_not_written"] == ["warning"]
 
@@ -242,10 +242,10 @@ def test_a_journal_that_fails_behind_the_last_commit_stops_its_partition_and_not
         rest(known)
 
     monkeypatch.setattr(ArchiveView, "rest", fails)
-    with tools_for(copy, store, tmp_path / "state") as tools:
-        report = rounds_over(tools, copy).run_once()
+    with tools_for(copy, store, tmp_path / "state") as context:
+        report = rounds_over(context, copy).run_once()
         assert [type(error) for error in report.errors] == [StagingFull]
-        assert not tools.stop.is_set()
+        assert not context.stop.is_set()
     assert {name: ranges(state) for name, state in archived_states(store).items()} == {
         name: rolled_ranges(copy, name) for name in ("orders-0", "append-time-0")
     }

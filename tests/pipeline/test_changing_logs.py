@@ -68,8 +68,8 @@ def test_a_log_that_is_cut_or_replaced_during_the_upload_is_not_committed(
 ) -> None:
     log_dir = copy_partitions(tmp_path, PARTITION)
     store = MemoryStore(before=during_the_first_upload(lambda: change(log_dir / PARTITION)))
-    with tools_for(log_dir, store, tmp_path / "state", uploads_ahead=1) as tools:
-        report = archive(tools, log_dir)
+    with tools_for(log_dir, store, tmp_path / "state", uploads_ahead=1) as context:
+        report = archive(context, log_dir)
     assert [type(error) for error in report.errors] == [SegmentChanged]
     assert PARTITION not in archived_states(store)
     assert not [key for key in store.objects if "/segments/" in key]
@@ -78,8 +78,8 @@ def test_a_log_that_is_cut_or_replaced_during_the_upload_is_not_committed(
 def test_a_snapshot_that_the_broker_deletes_after_the_look_is_one_that_it_did_not_leave(tmp_path: Path) -> None:
     """Brokers up to 2.7 keep the newest few: with every roll one goes."""
     log_dir, store = copy_partitions(tmp_path, PARTITION), MemoryStore()
-    with tools_for(log_dir, store, tmp_path / "state") as tools:
-        rounds = rounds_over(tools, log_dir)
+    with tools_for(log_dir, store, tmp_path / "state") as context:
+        rounds = rounds_over(context, log_dir)
         planned = rounds.plan()
         for snapshot in (log_dir / PARTITION).glob("*.snapshot"):
             snapshot.unlink()

@@ -41,12 +41,12 @@ def test_a_record_from_the_future_and_a_clock_ahead_forget_no_producer(is_archiv
     segments = {0: [batch(0, NOW_MS, 1)], 1: [batch(1, NOW_MS + 20 * DAY_MS, 2)], 2: [batch(2, NOW_MS, 3)], 3: []}
     if is_archived:
         roll(log_dir, {**segments, 2: []}, 2)
-        with tools_for(log_dir, store, tmp_path / "state") as tools:
-            assert archive(tools, log_dir).errors == []
+        with tools_for(log_dir, store, tmp_path / "state") as context:
+            assert archive(context, log_dir).errors == []
         assert archived_producers(store) == [1, 2]
     roll(log_dir, segments, 3)
-    with tools_for(log_dir, store, tmp_path / "state") as tools:
-        assert isinstance(tools.clock, ManualClock)
-        tools.clock.advance_ms(30 * DAY_MS)
-        assert archive(tools, log_dir).errors == []
+    with tools_for(log_dir, store, tmp_path / "state") as context:
+        assert isinstance(context.clock, ManualClock)
+        context.clock.advance_ms(30 * DAY_MS)
+        assert archive(context, log_dir).errors == []
     assert archived_producers(store) == [1, 2, 3]

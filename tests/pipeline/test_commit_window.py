@@ -102,13 +102,13 @@ def test_a_group_that_took_too_long_goes_raw(tmp_path: Path) -> None:
         def slow(operation: str, key: str) -> None:
             if operation == "upload" and key.endswith(".log"):
                 store.clock.advance_ms(9 * HOUR_MS)  # type: ignore[attr-defined]
-                reported.held.tools.clock.sleep_s(9 * HOUR_MS / 1000)
+                reported.site.context.clock.sleep_s(9 * HOUR_MS / 1000)
 
         with calls_go_by(store, slow, gc):
-            report = reported.held.round()
+            report = reported.site.round()
         assert [type(error) for error in report.errors] == [UploadExpired]
         assert gc.commits == 0
-        assert reported.held.tools.journal.count() == 0
+        assert reported.site.context.journal.count() == 0
         require_sound(store)
         with calls_go_by(store, slow, gc):
             reported.finish()
@@ -121,11 +121,11 @@ def one_segment_left(tmp_path: Path, store: MemoryStore) -> Iterator[tuple[RunCo
     """A partition whose archive lacks the last segment."""
     log_dir = copy_partitions(tmp_path, "orders-0")
     set_aside_last(log_dir / "orders-0", aside := tmp_path / "aside")
-    with tools_for(log_dir, store, tmp_path / "state") as tools:
-        assert archive(tools, log_dir, "orders").errors == []
+    with tools_for(log_dir, store, tmp_path / "state") as context:
+        assert archive(context, log_dir, "orders").errors == []
         for path in aside.iterdir():
             path.rename(log_dir / "orders-0" / path.name)
-        yield tools, log_dir
+        yield context, log_dir
 
 
 def after_upload(action: Callable[[], None]) -> Callable[[str, str], None]:
@@ -145,19 +145,19 @@ def after_upload(action: Callable[[], None]) -> Callable[[str, str], None]:
 def test_a_host_that_sleeps_between_upload_and_commit_uploads_again(sleep: Sleep, tmp_path: Path) -> None:
     store_clock = ManualClock(1_700_000_000_000)
     store = MemoryStore(store_clock)
-    with one_segment_left(tmp_path, store) as (tools, log_dir):
-        end_offset, clock = only_state(store).end_offset, tools.clock
+    with one_segment_left(tmp_path, store) as (context, log_dir):
+        end_offset, clock = only_state(store).end_offset, context.clock
 
         def asleep() -> None:
             store_clock.advance_ms(25 * HOUR_MS)
             sleep(clock, 25 * HOUR_MS)  # type: ignore[arg-type]
 
         with calls_go_by(store, after_upload(asleep), gc := Gc(store)):
-            (error,) = archive(tools, log_dir, "orders").errors
+            (error,) = archive(context, log_dir, "orders").errors
             assert isinstance(error, UploadExpired)
             assert "older than 12 hours by the store's clock" in str(error)
             assert gc.commits == 0
-            assert archive(tools, log_dir, "orders").errors == []
+            assert archive(context, log_dir, "orders").errors == []
         assert gc.commits == 1
         assert only_state(store).end_offset > end_offset
         require_sound(store)
@@ -253,10 +253,10 @@ def test_the_common_path_asks_the_store_nothing(tmp_path: Path) -> None:
             probes.append(key)
 
     with (
-        one_segment_left(tmp_path, store) as (tools, log_dir),
-        calls_go_by(store, note, after_upload(lambda: tools.clock.sleep_s(UNASKED_MS / 1000))),
+        one_segment_left(tmp_path, store) as (context, log_dir),
+        calls_go_by(store, note, after_upload(lambda: context.clock.sleep_s(UNASKED_MS / 1000))),
     ):
-        assert archive(tools, log_dir, "orders").errors == []
+        assert archive(context, log_dir, "orders").errors == []
     assert probes == []
 
 
@@ -264,24 +264,24 @@ def test_the_common_path_asks_the_store_nothing(tmp_path: Path) -> None:
 def test_stale_listings_delay_a_late_commit_and_lose_nothing(stale_ms: int, tmp_path: Path) -> None:
     clock = ManualClock(1_700_000_000_000)
     store = MemoryStore(clock)
-    with one_segment_left(tmp_path, store) as (tools, log_dir):
-        sleep_s = tools.clock.sleep_s
+    with one_segment_left(tmp_path, store) as (context, log_dir):
+        sleep_s = context.clock.sleep_s
 
         def sleep(seconds: float) -> None:
             sleep_s(seconds)
             clock.sleep_s(seconds)
 
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(tools.clock, "sleep_s", sleep)
+            patched.setattr(context.clock, "sleep_s", sleep)
             end_offset = only_state(store).end_offset
             clock.advance_ms(2 * HOUR_MS)  # What is archived is listed.
             store.listings_stale_ms = stale_ms
             with calls_go_by(store, after_upload(lambda: sleep(2 * UNASKED_MS / 1000)), gc := Gc(store)):
-                errors = archive(tools, log_dir, "orders").errors
+                errors = archive(context, log_dir, "orders").errors
         if stale_ms == HOUR_MS:
             assert [type(error) for error in errors] == [StoreUnavailable]
             assert gc.commits == 0
-            assert archive(tools, log_dir, "orders").errors == [], "the next upload is fast"
+            assert archive(context, log_dir, "orders").errors == [], "the next upload is fast"
         else:
             assert errors == []
     store.listings_stale_ms = 0
@@ -292,16 +292,16 @@ def test_stale_listings_delay_a_late_commit_and_lose_nothing(stale_ms: int, tmp_
 def uploads_left(store: MemoryStore, tmp_path: Path) -> tuple[Path, set[str]]:
     """The log directory, and the `.log` objects that are complete when a process stops before any `.indexes`."""
     log_dir = copy_partitions(tmp_path, "orders-0")
-    with tools_for(log_dir, store, tmp_path / "state") as tools:
+    with tools_for(log_dir, store, tmp_path / "state") as context:
 
         def stop(operation: str, key: str) -> None:
             if operation == "upload" and key.endswith(".indexes"):
-                tools.stop.set()
+                context.stop.set()
                 raise StoreUnavailable("stopped")
 
         with calls_go_by(store, stop):
-            assert archive(tools, log_dir).errors != []
-        assert tools.journal.count() > 0
+            assert archive(context, log_dir).errors != []
+        assert context.journal.count() > 0
     begun = {key for key in store.objects if key.endswith(".log")}
     assert begun
     return log_dir, begun
@@ -312,9 +312,9 @@ def test_an_upload_of_unknown_age_is_not_resumed_and_fails_no_turn(is_stale: boo
     store = MemoryStore()
     log_dir, begun = uploads_left(store, tmp_path)
     store.listings_stale_ms = 10_000 if is_stale else 0
-    with tools_for(log_dir, store, tmp_path / "state") as tools:
-        assert archive(tools, log_dir).errors == []
-        assert tools.journal.count() == 0
+    with tools_for(log_dir, store, tmp_path / "state") as context:
+        assert archive(context, log_dir).errors == []
+        assert context.journal.count() == 0
     store.listings_stale_ms = 0
     assert begun.isdisjoint(store.objects) if is_stale else begun <= set(store.objects)
     assert only_state(store).segments
@@ -325,18 +325,18 @@ def test_a_resumed_upload_is_as_old_as_its_object(tmp_path: Path) -> None:
     """It was young enough to be resumed. The host sleeps before it goes on with it."""
     store = MemoryStore()
     log_dir, begun = uploads_left(store, tmp_path)
-    with tools_for(log_dir, store, tmp_path / "state") as tools:
+    with tools_for(log_dir, store, tmp_path / "state") as context:
         left = [True]
 
         def sleep(operation: str, key: str) -> None:
             if operation == "list" and key in begun and left:
                 left.clear()
                 advance_store(store, ORPHAN_MS)
-                tools.clock.sleep_s(ORPHAN_MS / 1000)
+                context.clock.sleep_s(ORPHAN_MS / 1000)
 
         with calls_go_by(store, sleep, gc := Gc(store)):
-            assert [type(error) for error in archive(tools, log_dir).errors] == [UploadExpired]
+            assert [type(error) for error in archive(context, log_dir).errors] == [UploadExpired]
             assert (gc.commits, left) == (0, [])
-            assert archive(tools, log_dir).errors == []
+            assert archive(context, log_dir).errors == []
     assert begun.isdisjoint(store.objects)
     require_sound(store)

@@ -49,8 +49,8 @@ def test_a_commit_without_an_answer_is_reported_once_it_is_found_to_stand(starts
             store.silent_on = silent_on
             if rounds is None or starts_again:
                 processes.close()
-                tools = processes.enter_context(tools_for(log_dir, store, tmp_path / "state"))
-                rounds = rounds_of(replace(tools, facts=facts), log_dir)
+                context = processes.enter_context(tools_for(log_dir, store, tmp_path / "state"))
+                rounds = rounds_of(replace(context, facts=facts), log_dir)
             with capture_logs() as logs:
                 report = rounds.run_once()
             assert [type(error) for error in report.errors] == [OutcomeUnknown] * (silent_on != "/none")
@@ -64,8 +64,8 @@ def test_a_hole_of_whose_commit_nobody_heard_is_reported(tmp_path: Path) -> None
     log_dir, store = copy_partitions(tmp_path, "orders-0"), LosingAnswers()
     spans = rolled_ranges(log_dir, "orders-0")
     facts = Leadership(FileBrokerFacts([log_dir], assume_leader=True))
-    with tools_for(log_dir, store, tmp_path / "state", max_queue=1, pins=1) as tools:
-        rounds = rounds_of(replace(tools, facts=facts), log_dir)
+    with tools_for(log_dir, store, tmp_path / "state", max_queue=1, pins=1) as context:
+        rounds = rounds_of(replace(context, facts=facts), log_dir)
         assert rounds.run_once().errors == []
         remove_offsets(log_dir / "orders-0", lambda offset: offset >= spans[3][0])
         facts.cluster_start_offset = spans[3][0]
@@ -87,11 +87,11 @@ def test_a_loss_whose_commit_landed_is_reported_though_retention_took_the_segmen
     log_dir, store = copy_partitions(tmp_path, "orders-0"), LosingAnswers()
     directory, seen = log_dir / "orders-0", list[DomainEvent]()
     remove_offsets(directory, lambda offset: offset != 140)
-    with tools_for(log_dir, store, tmp_path / "state", record_lost=True, uploads_ahead=1) as tools:
-        rounds = rounds_over(replace(tools, emit=seen.append), log_dir)
+    with tools_for(log_dir, store, tmp_path / "state", record_lost=True, uploads_ahead=1) as context:
+        rounds = rounds_over(replace(context, emit=seen.append), log_dir)
         store.silent_on = f"/commits/{0:020d}"
         rounds.run_once()
-        assert tools.journal.count() == 1
+        assert context.journal.count() == 1
         store.silent_on = "/none"
         (hole,) = archived_states(store)["orders-0"].holes
         assert not [event for event in seen if isinstance(event, OffsetsLost)]
@@ -102,6 +102,6 @@ def test_a_loss_whose_commit_landed_is_reported_though_retention_took_the_segmen
             remove_offsets(directory, lambda offset: offset >= 362)
         for _ in range(3):
             rounds.run_once()
-        assert tools.journal.count() == 0
+        assert context.journal.count() == 0
     reported = [(event.from_offset, event.to_offset) for event in seen if isinstance(event, OffsetsLost)]
     assert reported == [(hole.base_offset, hole.end_offset)] == [(140, 248)]

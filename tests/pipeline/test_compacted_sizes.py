@@ -63,8 +63,8 @@ def store_of(tmp_path: Path, segments: dict[int, tuple[bytes, ...]], store: Memo
     store = store or MemoryStore(ManualClock(NOW_MS))
     log_dir = copy_partitions(tmp_path, "orders-0")
     roll(log_dir, segments, max(segments))
-    with tools_for(log_dir, store, tmp_path / "state") as tools:
-        assert archive(tools, log_dir).errors == []
+    with tools_for(log_dir, store, tmp_path / "state") as context:
+        assert archive(context, log_dir).errors == []
     return store
 
 
@@ -137,18 +137,18 @@ def test_a_directory_of_few_large_values_and_many_hot_keys(tmp_path: Path) -> No
 
 
 def test_copies_before_an_upload_of_few_large_values_and_many_hot_keys(tmp_path: Path) -> None:
-    with rig(tmp_path, "orders-0") as held:
+    with rig(tmp_path, "orders-0") as site:
         segments = few_large_and_many_small()
-        roll(held.log_dir, segments, max(segments))
-        held.round()
-        assert held.compactor.turn()
-        assert held.round().errors == []
-        state = archived_states(held.store)["orders-0"]
+        roll(site.log_dir, segments, max(segments))
+        site.round()
+        assert site.compactor.cycle()
+        assert site.round().errors == []
+        state = archived_states(site.store)["orders-0"]
         assert [segment.base_offset for segment in state.segments] == sorted(segments)[:-1]
         for segment in state.segments:
             assert segment.size_bytes <= sum(map(len, segments[segment.base_offset])) + 16_384
-        assert 1 in held.generations("orders-0")
-        sound(held.store)
+        assert 1 in site.generations("orders-0")
+        sound(site.store)
 
 
 @pytest.mark.parametrize("seed", range(20))

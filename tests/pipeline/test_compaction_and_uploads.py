@@ -64,8 +64,8 @@ def hide(log_dir: Path, above: int) -> dict[Path, bytes]:
 def test_a_writer_that_remembers_the_newest_part_only_appends_on_top_of_a_compaction(tmp_path: Path) -> None:
     log_dir, store = copy_partitions(tmp_path, PARTITION), MemoryStore()
     hidden = hide(log_dir, above=504)
-    with tools_for(log_dir, store, tmp_path / "state") as tools:
-        rounds = rounds_over(tools, log_dir)
+    with tools_for(log_dir, store, tmp_path / "state") as context:
+        rounds = rounds_over(context, log_dir)
         assert rounds.run_once().errors == []
         # The broker has deleted what is archived: of the archive only the newest part is remembered from the next round on.
         remove_offsets(log_dir / PARTITION, lambda offset: offset >= 362)
@@ -75,36 +75,36 @@ def test_a_writer_that_remembers_the_newest_part_only_appends_on_top_of_a_compac
         grow(log_dir, hidden, 868)
         assert rounds.run_once().errors == []
         assert ranges(archived_states(store)[PARTITION])[-1][1] == 868
-        assert [found.problems for found in verify_archive(store, tools.clock, deep=True)] == [()]
+        assert [found.problems for found in verify_archive(store, context.clock, deep=True)] == [()]
 
 
 def test_a_snapshot_that_was_compacted_and_cleared_away_since_is_read_where_it_is_now(tmp_path: Path) -> None:
     log_dir, store = copy_partitions(tmp_path, PARTITION), MemoryStore()
     hidden = hide(log_dir, above=504)
-    with tools_for(log_dir, store, tmp_path / "state") as tools:
-        archive(tools, log_dir)
-    with tools_for(log_dir, store, tmp_path / "state") as tools:
-        rounds = rounds_over(tools, log_dir)
+    with tools_for(log_dir, store, tmp_path / "state") as context:
+        archive(context, log_dir)
+    with tools_for(log_dir, store, tmp_path / "state") as context:
+        rounds = rounds_over(context, log_dir)
         assert rounds.run_once().errors == []  # A restart: the archive is known, its producers are not yet.
         state = archived_states(store)[PARTITION]
         replace_segments(store, state, len(state.segments))
         writer = Writer(1, state.highest_leader_epoch, "t")
-        later_ms = max(store.clock.now_ms(), tools.clock.now_ms()) + DAY_MS
+        later_ms = max(store.clock.now_ms(), context.clock.now_ms()) + DAY_MS
         found = collect_garbage(
-            store, state.lineage.root, tools.clock, writer, store_now_ms=later_ms, grace_period_ms=0
+            store, state.lineage.root, context.clock, writer, store_now_ms=later_ms, grace_period_ms=0
         )
         assert found == Collected(removed=len(state.segments), orphans=0)
         grow(log_dir, hidden, 868)
         assert rounds.run_once().errors == []
         assert ranges(archived_states(store)[PARTITION])[-1][1] == 868
-        assert [found.problems for found in verify_archive(store, tools.clock, deep=True)] == [()]
+        assert [found.problems for found in verify_archive(store, context.clock, deep=True)] == [()]
 
 
 def garbage(tmp_path: Path) -> tuple[MemoryStore, PartitionState]:
     """An archive of which two segments are replaced, and an upload that nobody has committed."""
     log_dir, store = copy_partitions(tmp_path, PARTITION), MemoryStore()
-    with tools_for(log_dir, store, tmp_path / "state") as tools:
-        archive(tools, log_dir)
+    with tools_for(log_dir, store, tmp_path / "state") as context:
+        archive(context, log_dir)
     replace_segments(store, archived_states(store)[PARTITION], 2)
     state = archived_states(store)[PARTITION]
     orphan = below(state.lineage.root, log_key(0, an_id("orphan")))
@@ -192,14 +192,14 @@ def test_an_upload_that_may_be_cleared_away_is_not_gone_on_with(tmp_path: Path) 
     )
     store.put_if_absent(below("root", key), b"bytes")
     (stored_ms,) = store.modified_ms.values()
-    with tools_for(log_dir, store, tmp_path / "state") as tools:
+    with tools_for(log_dir, store, tmp_path / "state") as context:
         for age_ms, expected in ((COMMIT_WITHIN_MS - 1, True), (COMMIT_WITHIN_MS, False)):
             # By the store's clock, whatever this host's says.
             for own_ms in (0, NOW_MS, NOW_MS + 100 * DAY_MS):
                 ages = AgeCheck.begin(StoreAt(store, stored_ms + age_ms), ManualClock(own_ms))
                 assert resumable(attempt, ages) is expected
         store.gives_times = False
-        ages = AgeCheck.begin(store, tools.clock)
+        ages = AgeCheck.begin(store, context.clock)
         assert resumable(attempt, ages), "without times there is no gc"
         store.faults = [Fault("head", nth, FaultKind.REDIRECTED) for nth in range(99)]
         assert not resumable(attempt, ages), "a second upload costs time, no data"

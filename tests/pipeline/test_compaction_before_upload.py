@@ -50,33 +50,33 @@ def files_of(log_dir: Path, partition: str) -> PartitionFiles:
 def test_copies_are_what_compaction_of_these_segments_gives_and_all_else_is_of_the_log_as_it_was(
     partition: str, tmp_path: Path
 ) -> None:
-    with rig(tmp_path, partition) as held:
-        assert isinstance(held.round().outcomes[0].reason, AwaitingCompaction)
-        assert archived_states(held.store) == {}
-        assert held.compactor.turn()
-        report = held.round()
+    with rig(tmp_path, partition) as site:
+        assert isinstance(site.round().outcomes[0].reason, AwaitingCompaction)
+        assert archived_states(site.store) == {}
+        assert site.compactor.cycle()
+        report = site.round()
         assert report.errors == []
-        assert not held.compactor.turn()
-        assert list(held.copies.iterdir()) == []
-        state = archived_states(held.store)[partition]
-        decided = [span for span in rolled_ranges(held.log_dir, partition) if span[1] <= HANGS.get(partition, 2**63)]
+        assert not site.compactor.cycle()
+        assert list(site.copies.iterdir()) == []
+        state = archived_states(site.store)[partition]
+        decided = [span for span in rolled_ranges(site.log_dir, partition) if span[1] <= HANGS.get(partition, 2**63)]
         assert ranges(state) == decided
-        assert 1 in held.generations(partition)
-        policy = held.waiting.settings.of_topic("x")
+        assert 1 in site.generations(partition)
+        policy = site.waiting.settings.of_topic("x")
         assert policy is not None
         rules = replace(rules_of(policy, NOW_MS, segment_bytes=ONE_BY_ONE), spares_deletes=True)
         out = tmp_path / "expected" / partition
         forgetting = Forgetting(NOW_MS, None)
-        compact_directory(files_of(held.log_dir, partition), out, rules, LocalStages(), forgetting, hash_key=bytes(16))
+        compact_directory(files_of(site.log_dir, partition), out, rules, LocalStages(), forgetting, hash_key=bytes(16))
         expected = {
             segment.base_offset: (out / f"{segment.base_offset:020d}.log").read_bytes() for segment in state.segments
         }
-        assert held.stored_logs(partition) == expected
-        problems = [found.problems for found in verify_archive(held.store, held.tools.clock, deep=True)]
+        assert site.stored_logs(partition) == expected
+        problems = [found.problems for found in verify_archive(site.store, site.context.clock, deep=True)]
         assert problems == [()]
     raw_store = MemoryStore()
-    with tools_for(held.log_dir, raw_store, tmp_path / "raw", producer_id_expiration_ms=None) as tools:
-        archive(tools, held.log_dir)
+    with tools_for(site.log_dir, raw_store, tmp_path / "raw", producer_id_expiration_ms=None) as context:
+        archive(context, site.log_dir)
     raw = archived_states(raw_store)[partition]
     for ours, theirs in zip(state.segments, raw.segments, strict=True):
         assert (ours.leader_epochs, ours.highest_batch_leader_epoch) == (
@@ -85,7 +85,7 @@ def test_copies_are_what_compaction_of_these_segments_gives_and_all_else_is_of_t
         )
         assert ours.snapshot == theirs.snapshot
         for name in (PartName.PRODUCER_SNAPSHOT, PartName.LEADER_EPOCHS):
-            assert part(held.store, state, ours, name) == part(raw_store, raw, theirs, name)
+            assert part(site.store, state, ours, name) == part(raw_store, raw, theirs, name)
         assert (ours.generation, ours.strategy is None) in {(0, True), (1, False)}
 
 
@@ -97,35 +97,35 @@ def part(store: MemoryStore, state: Any, segment: Any, name: PartName) -> bytes:
 
 def test_topics_with_another_policy_do_not_wait(tmp_path: Path) -> None:
     topics = ["compacted", {"pattern": "orders", "when": "after_upload"}]
-    with rig(tmp_path, "compacted-0", "orders-0", "single-0", "append-time-0", topics=topics) as held:
-        held.round()
-        assert set(archived_states(held.store)) == {"orders-0", "append-time-0"}
+    with rig(tmp_path, "compacted-0", "orders-0", "single-0", "append-time-0", topics=topics) as site:
+        site.round()
+        assert set(archived_states(site.store)) == {"orders-0", "append-time-0"}
 
 
 def test_what_there_is_no_room_for_waits_for_its_turn(tmp_path: Path) -> None:
-    with rig(tmp_path, "compacted-0") as held:
-        held.waiting.settings = held.waiting.settings.model_copy(update={"max_job_bytes": 40_000})
+    with rig(tmp_path, "compacted-0") as site:
+        site.waiting.settings = site.waiting.settings.model_copy(update={"max_job_bytes": 40_000})
         for expected in (2, 4, 5):
-            held.round()
-            assert held.compactor.turn()
-            held.round()
-            assert len(held.generations("compacted-0")) == expected
-        assert 0 not in held.generations("compacted-0")
+            site.round()
+            assert site.compactor.cycle()
+            site.round()
+            assert len(site.generations("compacted-0")) == expected
+        assert 0 not in site.generations("compacted-0")
 
 
 def test_who_has_waited_for_too_long_goes_as_it_is(tmp_path: Path) -> None:
-    with rig(tmp_path, "compacted-0") as held:
-        held.round()
-        assert held.rounds.due_in_s() == DELAY_MS / 1000
-        clock = held.tools.clock
+    with rig(tmp_path, "compacted-0") as site:
+        site.round()
+        assert site.rounds.due_in_s() == DELAY_MS / 1000
+        clock = site.context.clock
         assert isinstance(clock, ManualClock)
         clock.advance_ms(DELAY_MS - 1)
-        held.round()
-        assert archived_states(held.store) == {}
+        site.round()
+        assert archived_states(site.store) == {}
         clock.advance_ms(1)
-        held.round()
-        assert set(held.generations("compacted-0")) == {0}
-        assert not held.compactor.turn()
+        site.round()
+        assert set(site.generations("compacted-0")) == {0}
+        assert not site.compactor.cycle()
 
 
 class Keeps(FileBrokerFacts):
@@ -139,14 +139,14 @@ class Keeps(FileBrokerFacts):
 
 @pytest.mark.parametrize(("limit_ms", "waits"), [(2 * 10**12, True), (1000, False)])
 def test_what_the_broker_will_delete_soon_goes_first(limit_ms: int, waits: bool, tmp_path: Path) -> None:
-    with rig(tmp_path, "compacted-0") as held:
-        for path in (held.log_dir / "compacted-0").iterdir():
+    with rig(tmp_path, "compacted-0") as site:
+        for path in (site.log_dir / "compacted-0").iterdir():
             os.utime(path, ns=((NOW_MS - 60_000) * 1_000_000,) * 2)
-        facts = Keeps([held.log_dir], assume_leader=True)
+        facts = Keeps([site.log_dir], assume_leader=True)
         facts.limit_ms = limit_ms
-        tools = replace(held.tools, facts=facts)
-        ArchiveLoop(tools, rounds_scan(held.log_dir), held.waiting).run_once()
-        assert ("compacted-0" not in archived_states(held.store)) == waits
+        context = replace(site.context, facts=facts)
+        ArchiveLoop(context, rounds_scan(site.log_dir), site.waiting).run_once()
+        assert ("compacted-0" not in archived_states(site.store)) == waits
 
 
 class BrokenEngines(LocalEngines):
@@ -161,39 +161,39 @@ class BrokenEngines(LocalEngines):
 
 @pytest.mark.parametrize("error", [SidecarError("no Java"), ZeroDivisionError("a bug")])
 def test_where_compaction_fails_segments_go_as_they_are_and_at_once(error: Exception, tmp_path: Path) -> None:
-    with rig(tmp_path, "compacted-0", "orders-0", engines=BrokenEngines(error)) as held:
-        held.round()
+    with rig(tmp_path, "compacted-0", "orders-0", engines=BrokenEngines(error)) as site:
+        site.round()
         with structlog.testing.capture_logs():
-            assert held.compactor.turn()
-        assert held.round().errors == []
-        assert set(held.generations("compacted-0") + held.generations("orders-0")) == {0}
-        assert list(held.copies.iterdir()) == []
+            assert site.compactor.cycle()
+        assert site.round().errors == []
+        assert set(site.generations("compacted-0") + site.generations("orders-0")) == {0}
+        assert list(site.copies.iterdir()) == []
 
 
 def test_a_corrupt_partition_goes_the_way_of_corrupt_partitions_and_others_are_compacted(tmp_path: Path) -> None:
-    with rig(tmp_path, "compacted-0", "orders-0") as held:
-        path = held.log_dir / "orders-0" / f"{0:020d}.log"
+    with rig(tmp_path, "compacted-0", "orders-0") as site:
+        path = site.log_dir / "orders-0" / f"{0:020d}.log"
         data = bytearray(path.read_bytes())
         data[100] ^= 1
         path.write_bytes(bytes(data))
-        held.round()
-        assert held.compactor.turn()
-        report = held.round()
+        site.round()
+        assert site.compactor.cycle()
+        report = site.round()
         assert [type(error).__name__ for error in report.errors] == ["CorruptFile"]
-        assert 1 in held.generations("compacted-0")
+        assert 1 in site.generations("compacted-0")
 
 
 def test_records_that_are_too_young_are_not_compacted(tmp_path: Path) -> None:
-    with rig(tmp_path, "compacted-0", min_compaction_lag_ms=10**12) as held:
-        held.round()
-        assert held.compactor.turn()
-        held.round()
-        assert set(held.generations("compacted-0")) == {0}
+    with rig(tmp_path, "compacted-0", min_compaction_lag_ms=10**12) as site:
+        site.round()
+        assert site.compactor.cycle()
+        site.round()
+        assert set(site.generations("compacted-0")) == {0}
 
 
 def test_what_rolls_later_is_compacted_on_the_state_that_is_archived(tmp_path: Path) -> None:
-    with rig(tmp_path, "transactions-0") as held:
-        directory = held.log_dir / "transactions-0"
+    with rig(tmp_path, "transactions-0") as site:
+        directory = site.log_dir / "transactions-0"
         later = {
             path: path.read_bytes()
             for path in directory.iterdir()
@@ -201,31 +201,31 @@ def test_what_rolls_later_is_compacted_on_the_state_that_is_archived(tmp_path: P
         }
         for path in later:
             path.unlink()
-        held.round()
-        held.compactor.turn()
-        held.round()
+        site.round()
+        site.compactor.cycle()
+        site.round()
         for path, content in later.items():
             path.write_bytes(content)
-        held.round()
-        assert held.compactor.turn()
-        assert held.round().errors == []
-        assert ranges(archived_states(held.store)["transactions-0"]) == [(0, 116), (116, 220), (220, 431), (431, 603)]
-        assert [found.problems for found in verify_archive(held.store, held.tools.clock, deep=True)] == [()]
+        site.round()
+        assert site.compactor.cycle()
+        assert site.round().errors == []
+        assert ranges(archived_states(site.store)["transactions-0"]) == [(0, 116), (116, 220), (220, 431), (431, 603)]
+        assert [found.problems for found in verify_archive(site.store, site.context.clock, deep=True)] == [()]
 
 
 def test_an_upload_that_fails_is_tried_again_with_the_same_copy_and_leaves_nothing(tmp_path: Path) -> None:
     store = MemoryStore(faults=[Fault("upload", 3, FaultKind.UNAVAILABLE, key_part="/segments/")])
-    with rig(tmp_path, "compacted-0", store=store) as held:
-        held.round()
-        held.compactor.turn()
-        assert [type(error).__name__ for error in held.round().errors] == ["StoreUnavailable"]
-        assert held.round().errors == []
+    with rig(tmp_path, "compacted-0", store=store) as site:
+        site.round()
+        site.compactor.cycle()
+        assert [type(error).__name__ for error in site.round().errors] == ["StoreUnavailable"]
+        assert site.round().errors == []
         state = archived_states(store)["compacted-0"]
-        assert ranges(state) == rolled_ranges(held.log_dir, "compacted-0")
-        assert 1 in held.generations("compacted-0")
+        assert ranges(state) == rolled_ranges(site.log_dir, "compacted-0")
+        assert 1 in site.generations("compacted-0")
         named = {below(state.lineage.root, key) for s in state.segments for key in (s.log_key, s.indexes_key)}
         assert {key for key in store.objects if "/segments/" in key} == named
-        assert list(held.copies.iterdir()) == []
+        assert list(site.copies.iterdir()) == []
 
 
 def test_after_a_restart_nothing_of_the_copies_is_taken_for_the_log(tmp_path: Path) -> None:
@@ -233,18 +233,18 @@ def test_after_a_restart_nothing_of_the_copies_is_taken_for_the_log(tmp_path: Pa
 
     def stop_it(operation: str, key: str) -> None:
         if operation == "upload" and key.endswith(".indexes"):
-            held.tools.stop.set()
+            site.context.stop.set()
 
-    with rig(tmp_path / "one", "compacted-0", store=store) as held:
-        held.round()
-        held.compactor.turn()
+    with rig(tmp_path / "one", "compacted-0", store=store) as site:
+        site.round()
+        site.compactor.cycle()
         store.before = stop_it
-        held.round()
-        log_dir = held.log_dir
+        site.round()
+        log_dir = site.log_dir
     store.before = lambda _operation, _key: None
-    with tools_for(log_dir, store, tmp_path / "one" / "state", producer_id_expiration_ms=None) as tools:
-        assert archive(tools, log_dir).errors == []
-        assert [found.problems for found in verify_archive(store, tools.clock, deep=True)] == [()]
+    with tools_for(log_dir, store, tmp_path / "one" / "state", producer_id_expiration_ms=None) as context:
+        assert archive(context, log_dir).errors == []
+        assert [found.problems for found in verify_archive(store, context.clock, deep=True)] == [()]
     assert ranges(archived_states(store)["compacted-0"]) == rolled_ranges(log_dir, "compacted-0")
 
 
@@ -262,8 +262,8 @@ def test_groups_are_read_in_their_turn_at_the_disk_within_the_limit_and_spare_th
 
     monkeypatch.setattr(group_compactor, "spared", noted)
     with rig(tmp_path, "compacted-0") as found:
-        tools = found.tools
-        taking = tools.turns.reading
+        context = found.context
+        taking = context.disk_readers.reading
 
         @contextmanager
         def counted(
@@ -276,14 +276,14 @@ def test_groups_are_read_in_their_turn_at_the_disk_within_the_limit_and_spare_th
                 begun.append(not goes_on)
                 yield
 
-        monkeypatch.setattr(tools.turns, "reading", counted)
+        monkeypatch.setattr(context.disk_readers, "reading", counted)
         clock = ManualClock()
         reads = BandwidthLimit(1000, clock)
-        object.__setattr__(tools, "budget", IoBudget(BandwidthLimit(None, clock), reads))
+        object.__setattr__(context, "budget", IoBudget(BandwidthLimit(None, clock), reads))
         found.round()
         files = list((found.log_dir / "compacted-0").glob("*.log"))
-        with process_store.lent(StoreSettings(url="/nowhere"), found.store, tools.budget):
-            assert found.compactor.turn()
+        with process_store.lent(StoreSettings(url="/nowhere"), found.store, context.budget):
+            assert found.compactor.cycle()
         (device,) = {path.stat().st_dev for path in files}
         # The pressure is minded at the headers of each segment, also of the active one, and once before the records.
         assert sum(begun) == len(files) + 1
@@ -300,10 +300,10 @@ def test_uploads_go_on_during_a_long_compaction_and_urgent_ones_do_not_wait_for_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topics = ["compacted", {"pattern": "orders", "when": "after_upload"}]
-    with rig(tmp_path, "compacted-0", "orders-0", topics=topics) as held:
-        directory, hidden = held.log_dir / "orders-0", tmp_path / "hidden"
+    with rig(tmp_path, "compacted-0", "orders-0", topics=topics) as site:
+        directory, hidden = site.log_dir / "orders-0", tmp_path / "hidden"
         directory.rename(hidden)
-        held.round()
+        site.round()
         hidden.rename(directory)
         scan, rewrite = stages.scan_split, group_compactor.rewritten
         in_split, split_goes_on = threading.Event(), threading.Event()
@@ -321,17 +321,17 @@ def test_uploads_go_on_during_a_long_compaction_and_urgent_ones_do_not_wait_for_
 
         monkeypatch.setattr(stages, "scan_split", slow_split)
         monkeypatch.setattr(group_compactor, "rewritten", slow_group)
-        compaction = threading.Thread(target=held.compactor.turn)
+        compaction = threading.Thread(target=site.compactor.cycle)
         compaction.start()
         assert in_split.wait(WAIT_S)
-        with held.tools.turns.reading(directory.stat().st_dev, beat=lambda: None, is_urgent=True):
+        with site.context.disk_readers.reading(directory.stat().st_dev, beat=lambda: None, is_urgent=True):
             pass
         split_goes_on.set()
         assert between.wait(WAIT_S)
         # The group is not done, and all else is archived.
-        assert held.round().errors == []
-        assert set(archived_states(held.store)) == {"orders-0"}
+        assert site.round().errors == []
+        assert set(archived_states(site.store)) == {"orders-0"}
         goes_on.set()
         compaction.join(WAIT_S)
-        held.round()
-        assert 1 in held.generations("compacted-0")
+        site.round()
+        assert 1 in site.generations("compacted-0")

@@ -23,7 +23,7 @@ from sidecar.clock import SystemClock
 from sidecar.compactor import archive_job
 from sidecar.compactor.candidate_queue import Compacting
 from sidecar.compactor.group_compactor import GroupCompactor
-from sidecar.compactor.wiring import BesideUploads, Chore, compaction_in_run
+from sidecar.compactor.wiring import BackgroundWorkers, Chore, wire_compaction
 from sidecar.config import Settings
 from sidecar.config.topic_filter import TopicFilter
 from sidecar.discovery.scan import scan_log_dirs
@@ -49,7 +49,7 @@ class Turns:
         self.hold: threading.Event | None = None
         self.begun = threading.Event()
 
-    def turn(self) -> bool:
+    def cycle(self) -> bool:
         self.count += 1
         self.begun.set()
         if self.error is not None:
@@ -59,7 +59,7 @@ class Turns:
         return self.count <= self.more
 
 
-def beside(turns: Turns, stop: threading.Event | None = None, **parameters: Any) -> BesideUploads:
+def beside(turns: Turns, stop: threading.Event | None = None, **parameters: Any) -> BackgroundWorkers:
     defaults: dict[str, Any] = {
         "stop": stop or threading.Event(),
         "ending": threading.Event(),
@@ -69,7 +69,7 @@ def beside(turns: Turns, stop: threading.Event | None = None, **parameters: Any)
         "give_up": lambda: None,
         "beat": lambda: None,
     }
-    return BesideUploads({"compaction": turns.turn}, SystemClock(), **{**defaults, **parameters})
+    return BackgroundWorkers({"compaction": turns.cycle}, SystemClock(), **{**defaults, **parameters})
 
 
 def eventually(condition: Callable[[], bool]) -> None:
@@ -155,8 +155,8 @@ def test_groups_do_not_wait_for_a_compaction_of_the_archive_that_a_reload_cut_of
     with beside(archiving) as old:
         assert archiving.begun.wait(WAIT_S)
     new, parameters = Turns(), {"stop": threading.Event(), "ending": threading.Event(), "cut_off": threading.Event()}
-    with BesideUploads(
-        {"compaction": new.turn, "before-upload": groups.turn},
+    with BackgroundWorkers(
+        {"compaction": new.cycle, "before-upload": groups.cycle},
         SystemClock(),
         **parameters,
         interval_s=3000.0,
@@ -187,8 +187,8 @@ def test_the_end_waits_for_a_thread_of_settings_before_without_turning_round() -
 def test_a_thousand_reloads_keep_no_threads_that_have_ended() -> None:
     old = None
     for _ in range(1100):
-        old = BesideUploads(
-            {"compaction": Turns().turn},
+        old = BackgroundWorkers(
+            {"compaction": Turns().cycle},
             SystemClock(),
             stop=threading.Event(),
             ending=threading.Event(),
@@ -208,10 +208,10 @@ def test_a_fault_of_a_thread_that_a_reload_cut_off_is_handed_to_the_loop() -> No
     turns.hold = hold = threading.Event()
 
     def turn() -> bool:
-        Turns.turn(turns)
+        Turns.cycle(turns)
         raise ZeroDivisionError("a bug")
 
-    turns.turn = turn  # type: ignore[method-assign]
+    turns.cycle = turn  # type: ignore[method-assign]
     with beside(turns) as old:
         assert turns.begun.wait(WAIT_S)
     with beside(Turns(), earlier=old) as thread:
@@ -251,7 +251,7 @@ def test_a_chore_is_done_every_so_often_and_its_errors_end_nothing() -> None:
     chore = Chore("gc", 60, work, clock)
     with structlog.testing.capture_logs() as logs:
         for _ in range(150):
-            chore.turn()
+            chore.cycle()
             clock.sleep_s(1)
     assert done == [60, 120]
     assert [(entry["event"], entry["error"]) for entry in logs] == [("periodic_task_failed", "gone")]
@@ -269,8 +269,8 @@ def test_without_topics_and_garbage_there_is_no_thread(tmp_path: Path) -> None:
     before = set(threading.enumerate())
     log_dir = copy_partitions(tmp_path, "orders-0")
     with (
-        tools_for(log_dir, MemoryStore(), tmp_path / "state") as tools,
-        compaction_in_run(settings_for(tmp_path), tools, LocalEngines(), lambda _: None) as compaction,
+        tools_for(log_dir, MemoryStore(), tmp_path / "state") as context,
+        wire_compaction(settings_for(tmp_path), context, LocalEngines(), lambda _: None) as compaction,
     ):
         assert set(threading.enumerate()) <= before
         compaction.require_sound()
@@ -287,10 +287,10 @@ def test_what_a_round_has_archived_is_offered_and_compacted(tmp_path: Path, monk
 
     monkeypatch.setattr(archive_job, "ArchiveJobs", lambda *_: compact)
     settings = settings_for(tmp_path, compaction={"topics": [{"pattern": "orders", "min_cleanable_dirty_ratio": 0.1}]})
-    with tools_for(log_dir, store, tmp_path / "state") as tools:
-        report = archive(tools, log_dir)
-        running = replace(tools, clock=SystemClock())
-        with compaction_in_run(settings, running, LocalEngines(), reported.append) as compaction:
+    with tools_for(log_dir, store, tmp_path / "state") as context:
+        report = archive(context, log_dir)
+        running = replace(context, clock=SystemClock())
+        with wire_compaction(settings, running, LocalEngines(), reported.append) as compaction:
             compaction.offer(report.led)
             eventually(lambda: bool(seen))
     state: PartitionState = archived_states(store)["orders-0"]
@@ -303,9 +303,9 @@ def test_what_a_round_has_archived_is_offered_and_compacted(tmp_path: Path, monk
 
 def test_partitions_that_are_not_led_are_not_offered(tmp_path: Path) -> None:
     log_dir = copy_partitions(tmp_path, "orders-0")
-    with tools_for(log_dir, MemoryStore(), tmp_path / "state") as tools:
-        assert [led.topic_partition.topic for led in archive(tools, log_dir).led] == ["orders"]
-        follower = replace(tools, facts=FileBrokerFacts([log_dir]))
+    with tools_for(log_dir, MemoryStore(), tmp_path / "state") as context:
+        assert [led.topic_partition.topic for led in archive(context, log_dir).led] == ["orders"]
+        follower = replace(context, facts=FileBrokerFacts([log_dir]))
         assert archive(follower, log_dir).led == []
 
 
@@ -315,11 +315,11 @@ def test_a_staging_directory_that_cannot_be_made_stops_nobody_who_needs_none(tmp
     settings = settings_for(tmp_path, gc={"enabled": True}, compaction={**staging, "topics": []})
     log_dir, store = copy_partitions(tmp_path, "orders-0"), MemoryStore()
     with (
-        tools_for(log_dir, store, tmp_path / "state") as tools,
-        compaction_in_run(settings, replace(tools, clock=SystemClock()), LocalEngines(), lambda _: None) as compaction,
+        tools_for(log_dir, store, tmp_path / "state") as context,
+        wire_compaction(settings, replace(context, clock=SystemClock()), LocalEngines(), lambda _: None) as compaction,
     ):
         assert compaction.thread is not None
-        assert archive(tools, log_dir).errors == []
+        assert archive(context, log_dir).errors == []
         compaction.require_sound()
     assert archived_states(store)["orders-0"].segments
 
@@ -330,18 +330,18 @@ def test_what_was_to_be_compacted_there_before_its_upload_goes_as_it_is_with_an_
     settings = settings_for(tmp_path, compaction={**staging, "when": "before_upload", "topics": [".*"]})
     log_dir, store = copy_partitions(tmp_path, "orders-0"), MemoryStore()
     woken = threading.Event()
-    with structlog.testing.capture_logs() as logs, tools_for(log_dir, store, tmp_path / "state") as tools:
-        running = replace(tools, clock=SystemClock())
-        with compaction_in_run(settings, running, LocalEngines(), lambda _: None, wake=woken.set) as compaction:
+    with structlog.testing.capture_logs() as logs, tools_for(log_dir, store, tmp_path / "state") as context:
+        running = replace(context, clock=SystemClock())
+        with wire_compaction(settings, running, LocalEngines(), lambda _: None, wake=woken.set) as compaction:
             rounds = ArchiveLoop(
-                tools, partial(scan_log_dirs, [log_dir], TopicFilter((".*",))), compaction.before_upload
+                context, partial(scan_log_dirs, [log_dir], TopicFilter((".*",))), compaction.before_upload
             )
             assert rounds.run_once().errors == []
             assert archived_states(store) == {}
             assert woken.wait(WAIT_S)
             assert rounds.run_once().errors == []
             compaction.require_sound()
-        exposed, _ = tools.metrics.exposition()
+        exposed, _ = context.metrics.exposition()
         assert re.search(rb'errors_total\{kind="StagingFull"\} [1-9]', exposed)
     assert {segment.generation for segment in archived_states(store)["orders-0"].segments} == {0}
     (alarm,) = [entry for entry in logs if entry["event"] == "archived_without_compaction"]
@@ -361,12 +361,12 @@ def test_work_files_of_killed_processes_are_removed_at_the_start_and_those_in_us
     settings = settings_for(tmp_path, gc={"enabled": True}, compaction={"staging_dir": str(staging)})
     log_dir = copy_partitions(tmp_path, "orders-0")
     other = Scratch(staging, "compaction")
-    with tools_for(log_dir, MemoryStore(), tmp_path / "state") as tools:
-        running = replace(tools, clock=SystemClock())
-        with compaction_in_run(settings, running, LocalEngines(), lambda _: None):
+    with tools_for(log_dir, MemoryStore(), tmp_path / "state") as context:
+        running = replace(context, clock=SystemClock())
+        with wire_compaction(settings, running, LocalEngines(), lambda _: None):
             assert list(staging.iterdir()) == []
         used = other.path
-        with compaction_in_run(settings, running, LocalEngines(), lambda _: None):
+        with wire_compaction(settings, running, LocalEngines(), lambda _: None):
             assert list(staging.iterdir()) == [used]
     other.remove()
     assert list(staging.iterdir()) == []
@@ -411,17 +411,17 @@ def test_a_group_that_a_reload_cut_off_closes_no_file_of_others_and_starts_no_en
         return look_at(self, *arguments)
 
     monkeypatch.setattr(GroupCompactor, "_look_at", blocked)
-    with tools_for(log_dir, store, tmp_path / "state") as tools:
-        running = replace(tools, clock=SystemClock())
+    with tools_for(log_dir, store, tmp_path / "state") as context:
+        running = replace(context, clock=SystemClock())
         woken = threading.Event()
-        with compaction_in_run(settings, running, engines, lambda _: None, wake=woken.set) as compaction:
+        with wire_compaction(settings, running, engines, lambda _: None, wake=woken.set) as compaction:
             scan = partial(scan_log_dirs, [log_dir], TopicFilter(("compacted",)))
-            ArchiveLoop(tools, scan, compaction.before_upload).run_once()
+            ArchiveLoop(context, scan, compaction.before_upload).run_once()
             assert woken.wait(WAIT_S)
             assert len(list(staging.iterdir())) == 1
             waits.set()
             scan = partial(scan_log_dirs, [log_dir], TopicFilter((".*",)))
-            ArchiveLoop(tools, scan, compaction.before_upload).run_once()
+            ArchiveLoop(context, scan, compaction.before_upload).run_once()
             assert looking.wait(WAIT_S)
             asked = engines.asked
         assert compaction.thread is not None

@@ -12,7 +12,7 @@ from sidecar.archive.keys import below
 from sidecar.archive.state import PartitionState
 from sidecar.commits.commit_log import CommitLog
 from sidecar.compaction_strategy import Strategy
-from sidecar.compactor.candidate_queue import LedPartition, Look
+from sidecar.compactor.candidate_queue import CandidateAssessor, LedPartition
 from sidecar.compactor.policy import Assessment, Trigger
 from sidecar.config import CompactionPolicy
 from sidecar.errors import CorruptFile
@@ -32,8 +32,8 @@ SNAPSHOT = 1
 def store(tmp_path: Path) -> MemoryStore:
     """An archive of five segments."""
     log_dir, found = copy_partitions(tmp_path, PARTITION), MemoryStore()
-    with tools_for(log_dir, found, tmp_path / "state") as tools:
-        archive(tools, log_dir)
+    with tools_for(log_dir, found, tmp_path / "state") as context:
+        archive(context, log_dir)
     return found
 
 
@@ -57,7 +57,7 @@ def mark_clean(store: MemoryStore, state: PartitionState, end_offset: int) -> No
 def test_without_a_max_lag_no_segment_is_read(store: MemoryStore) -> None:
     partition, state = led(store)
     reads = store.calls["read"]
-    found = Look(store, ManualClock(0))(partition, CompactionPolicy())
+    found = CandidateAssessor(store, ManualClock(0))(partition, CompactionPolicy())
     assert store.calls["read"] - reads == state.next_number + SNAPSHOT
     # The last one holds a transaction that ends behind it: the archive does not know how.
     *sizes, _ = [segment.parts[0].size_bytes for segment in state.segments]
@@ -69,7 +69,7 @@ def test_another_strategy_makes_nothing_dirty(store: MemoryStore) -> None:
     partition, state = led(store)
     mark_clean(store, state, state.segments[-1].end_offset)
     policy = CompactionPolicy(strategy=Strategy.HEADER, header="v", min_cleanable_dirty_ratio=0)
-    found = Look(store, ManualClock(0))(partition, policy)
+    found = CandidateAssessor(store, ManualClock(0))(partition, policy)
     assert (found.trigger, found.cleanable_bytes) == (None, 0)
 
 
@@ -79,9 +79,9 @@ def test_the_first_batch_of_each_dirty_segment_is_read_once(store: MemoryStore) 
     oldest_ms = min(first_batch_ms(store, state, number) for number in (3, 4))
     policy = CompactionPolicy(max_compaction_lag_ms=1000, min_cleanable_dirty_ratio=1)
     clock = ManualClock(oldest_ms + 1000)
-    look = Look(store, clock)
+    look = CandidateAssessor(store, clock)
     found = look(partition, policy)
-    assert (found.trigger, found.look_again_ms) == (None, oldest_ms + 1001)
+    assert (found.trigger, found.recheck_at_ms) == (None, oldest_ms + 1001)
     assert found.first_dirty_offset == state.segments[2].end_offset
     clock.advance_ms(1)
     reads = store.calls["read"]
@@ -109,7 +109,7 @@ def test_legacy_messages_have_timestamps_from_magic_1_on(
         store.objects[below(state.lineage.root, found.log_key)] = message
     policy = CompactionPolicy(max_compaction_lag_ms=lag_ms, min_cleanable_dirty_ratio=1)
     expected = None if expected_ms is None else expected_ms + lag_ms + 1
-    assert Look(store, ManualClock(0))(partition, policy).look_again_ms == expected
+    assert CandidateAssessor(store, ManualClock(0))(partition, policy).recheck_at_ms == expected
 
 
 @pytest.mark.parametrize("body", [b"short", bytes(16) + b"\x07" + bytes(60), bytes(16) + b"\x02" + bytes(10)])
@@ -117,5 +117,5 @@ def test_legacy_messages_have_timestamps_from_magic_1_on(
 def test_what_is_no_batch_is_reported_with_its_key(store: MemoryStore, body: bytes) -> None:
     partition, key = one_segment(store, body)
     with pytest.raises(CorruptFile, match="expected a batch") as refused:
-        Look(store, ManualClock(0))(partition, CompactionPolicy(max_compaction_lag_ms=1))
+        CandidateAssessor(store, ManualClock(0))(partition, CompactionPolicy(max_compaction_lag_ms=1))
     assert refused.value.file == key

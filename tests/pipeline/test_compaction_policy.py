@@ -33,7 +33,7 @@ def test_the_rules(row: Row) -> None:
         clean_bytes=row.clean,
         cleanable_bytes=row.cleanable,
         trigger=row.trigger,
-        look_again_ms=row.look_again_ms,
+        recheck_at_ms=row.recheck_at_ms,
     )
 
 
@@ -65,7 +65,7 @@ def test_what_is_due_can_be_compacted_and_time_alone_changes_nothing_before_it_w
         assert found.cleanable_bytes > 0
         assert found.first_dirty_offset < found.first_uncleanable_offset <= base
         assert found.first_uncleanable_offset in boundaries
-    until_ms = 6000 if found.look_again_ms is None else found.look_again_ms
+    until_ms = 6000 if found.recheck_at_ms is None else found.recheck_at_ms
     assert until_ms > 2000
     assert at(until_ms - 1).trigger == found.trigger
     assert at(until_ms - 1).first_uncleanable_offset == found.first_uncleanable_offset

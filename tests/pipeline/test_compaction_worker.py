@@ -165,7 +165,7 @@ def test_where_each_one_fails_alone_the_fault_is_not_theirs_and_all_rest() -> No
     turns(rig)
     assert len(rig.jobs[-1]) == 1
     assert len(rig.jobs) == 4 + 2
-    assert not rig.worker.turn()
+    assert not rig.worker.cycle()
     rig.job_ends = lambda _chosen: None
     rig.clock.sleep_s(61)
     turns(rig)
@@ -249,7 +249,7 @@ def test_nothing_begins_once_the_process_was_asked_to_stop() -> None:
     rig = Rig({"a": 900})
     rig.offer()
     rig.stop.set()
-    assert not rig.worker.turn()
+    assert not rig.worker.cycle()
     assert (rig.looks, rig.jobs) == ([], [])
 
 
@@ -263,7 +263,7 @@ def test_a_job_that_is_given_up_at_the_end_is_nobodys_fault() -> None:
     rig.job_ends = ended
     rig.offer()
     with structlog.testing.capture_logs() as logs:
-        assert not rig.worker.turn()
+        assert not rig.worker.cycle()
     assert [entry["event"] for entry in logs if entry["log_level"] in {"error", "critical"}] == []
     assert rig.sample("quarantined_partitions") == 0
 
@@ -296,7 +296,7 @@ def test_a_partition_waits_while_a_deletion_is_not_noted_in_its_archive() -> Non
     """A record that was deleted could win over a live one, which would be gone. To wait is no failure."""
     rig = Rig({"a": 200, "b": 200})
     rig.offer(led("a"), led("b"))
-    rig.worker.turn()
+    rig.worker.cycle()
     rig.jobs.clear()
     rig.dirty["a"] = 200
     with structlog.testing.capture_logs() as logs:
@@ -402,5 +402,5 @@ def test_a_job_takes_the_first_ones_that_fit_and_one_at_least(
     rig = Rig(dict.fromkeys("abc", 2 * MIB - 100), max_job_bytes=max_bytes)
     rig.worker._together = max_count
     rig.offer()
-    rig.worker.turn()
+    rig.worker.cycle()
     assert rig.jobs == [expected]

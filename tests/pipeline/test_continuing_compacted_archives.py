@@ -32,8 +32,8 @@ def cut_last(log_dir: Path, partition: str, count: int) -> None:
 
 def go_on(store: MemoryStore, log_dir: Path, state_dir: Path, version: str) -> list[str]:
     """A round of a sidecar that has no journal of this partition. What went wrong."""
-    with tools_for(log_dir, store, state_dir, version) as tools:
-        return [str(error) for error in archive(tools, log_dir, "orders").errors]
+    with tools_for(log_dir, store, state_dir, version) as context:
+        return [str(error) for error in archive(context, log_dir, "orders").errors]
 
 
 def compact(store: MemoryStore, rules: CompactionRules) -> None:
@@ -61,8 +61,8 @@ def test_another_leader_goes_on_where_all_was_compacted(
     assert go_on(store, two, tmp_path / "s2", OLD) == []
     state = only_state(store)
     assert state.end_offset == rolled_ranges(two, "orders-0")[-1][1]
-    with tools_for(two, store, tmp_path / "s3", OLD) as tools:
-        assert [found.problems for found in verify_archive(store, tools.clock, deep=True)] == [()]
+    with tools_for(two, store, tmp_path / "s3", OLD) as context:
+        assert [found.problems for found in verify_archive(store, context.clock, deep=True)] == [()]
 
 
 def test_a_topic_made_anew_is_distinguished_from_a_compacted_archive(
@@ -88,19 +88,19 @@ def test_a_topic_made_anew_is_distinguished_from_a_compacted_archive(
 
 
 def test_another_leader_goes_on_where_all_was_compacted_before_its_upload(tmp_path: Path) -> None:
-    with rig(tmp_path, "orders-0") as held:
+    with rig(tmp_path, "orders-0") as site:
         whole = tmp_path / "whole"
-        shutil.copytree(held.log_dir, whole)
-        for log_dir in (held.log_dir, whole):
+        shutil.copytree(site.log_dir, whole)
+        for log_dir in (site.log_dir, whole):
             (log_dir / "orders-0" / "partition.metadata").unlink()
-        cut_last(held.log_dir, "orders-0", 3)
-        held.round()
-        assert held.compactor.turn()
-        assert held.round().errors == []
-        before = only_state(held.store)
+        cut_last(site.log_dir, "orders-0", 3)
+        site.round()
+        assert site.compactor.cycle()
+        assert site.round().errors == []
+        before = only_state(site.store)
         assert before.topic_id is None
         assert before.segments[-1].generation == 1
-        assert go_on(held.store, whole, tmp_path / "other", "4.3.0") == []
-        state = only_state(held.store)
+        assert go_on(site.store, whole, tmp_path / "other", "4.3.0") == []
+        state = only_state(site.store)
         assert ranges(state) == rolled_ranges(whole, "orders-0")
-        assert [found.problems for found in verify_archive(held.store, held.tools.clock, deep=True)] == [()]
+        assert [found.problems for found in verify_archive(site.store, site.context.clock, deep=True)] == [()]

@@ -43,7 +43,7 @@ class Watched:
         self.done: list[str] = []
         self.deposed_at: int | None = None
         self.stop_at_confirmation = 0
-        self.tools: RunContext | None = None
+        self.context: RunContext | None = None
         self._is_deposed = False
 
     def __getattr__(self, name: str) -> object:
@@ -51,8 +51,8 @@ class Watched:
 
     def confirm(self, files: PartitionFiles) -> PartitionFacts:
         self.done.append("confirm")
-        if self.tools is not None and self.done.count("confirm") == self.stop_at_confirmation:
-            self.tools.stop.set()
+        if self.context is not None and self.done.count("confirm") == self.stop_at_confirmation:
+            self.context.stop.set()
         return replace(self.facts.confirm(files), leads=not self._is_deposed)
 
     def prepares(self, segment: SegmentFiles) -> None:
@@ -66,10 +66,10 @@ def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[W
     found, prepare, append = Watched(log_dir), copy_executor.prepare_segment, CommitLog.append
 
     def prepared(
-        tools: RunContext, files: PartitionFiles, archived: PartitionState, segment: SegmentFiles, *given: object
+        context: RunContext, files: PartitionFiles, archived: PartitionState, segment: SegmentFiles, *given: object
     ) -> object:
         found.prepares(segment)
-        return prepare(tools, files, archived, segment, *given)  # type: ignore[arg-type]
+        return prepare(context, files, archived, segment, *given)  # type: ignore[arg-type]
 
     def appended(self: CommitLog, *given: object) -> object:
         found.done.append("append")
@@ -77,16 +77,16 @@ def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[W
 
     monkeypatch.setattr(copy_executor, "prepare_segment", prepared)
     monkeypatch.setattr(CommitLog, "append", appended)
-    with tools_for(log_dir, MemoryStore(), tmp_path / "state", uploads_ahead=AHEAD) as tools:
-        found.tools = replace(tools, facts=found)  # type: ignore[arg-type]
-        yield found, found.tools, log_dir
+    with tools_for(log_dir, MemoryStore(), tmp_path / "state", uploads_ahead=AHEAD) as context:
+        found.context = replace(context, facts=found)  # type: ignore[arg-type]
+        yield found, found.context, log_dir
 
 
 def test_nothing_is_done_between_a_confirmed_leadership_and_its_commit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with watched(tmp_path, monkeypatch) as (found, tools, log_dir):
-        assert archive(tools, log_dir).errors == []
+    with watched(tmp_path, monkeypatch) as (found, context, log_dir):
+        assert archive(context, log_dir).errors == []
     appended = [number for number, what in enumerate(found.done) if what == "append"]
     assert len(appended) > AHEAD
     assert all(found.done[number - 1] == "confirm" for number in appended), found.done
@@ -95,17 +95,17 @@ def test_nothing_is_done_between_a_confirmed_leadership_and_its_commit(
 def test_a_leader_that_is_deposed_while_a_segment_is_read_commits_nothing_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with watched(tmp_path, monkeypatch) as (found, tools, log_dir):
+    with watched(tmp_path, monkeypatch) as (found, context, log_dir):
         found.deposed_at = 504
-        (error,) = archive(tools, log_dir).errors
+        (error,) = archive(context, log_dir).errors
     assert type(error).__name__ == "Fenced"
     assert "append" not in found.done[found.done.index("prepare 504") :]
 
 
 def test_no_segment_is_read_after_a_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with watched(tmp_path, monkeypatch) as (found, tools, log_dir):
+    with watched(tmp_path, monkeypatch) as (found, context, log_dir):
         found.stop_at_confirmation = 2
-        assert archive(tools, log_dir).errors == []
+        assert archive(context, log_dir).errors == []
     second = [number for number, what in enumerate(found.done) if what == "confirm"][1]
     assert found.done[second + 1] == "append", "what is uploaded is committed"
     assert not any(what.startswith("prepare") for what in found.done[second:]), found.done
@@ -116,28 +116,28 @@ def test_a_snapshot_that_cannot_be_read_is_no_fault_of_the_segment_above_it(tmp_
     log_dir, store = copy_partitions(tmp_path, "orders-0"), MemoryStore()
     with tools_for(log_dir, store, tmp_path / "state", uploads_ahead=AHEAD) as made:
         facts = Answering(FileBrokerFacts([log_dir], assume_leader=True), cluster_start_offset=0)
-        tools = replace(made, facts=facts)
-        archiver, files = planned_and_held(tools, log_dir)
-        plan = planned(tools, archiver, files)
+        context = replace(made, facts=facts)
+        archiver, files = planned_and_held(context, log_dir)
+        plan = planned(context, archiver, files)
         first, second = plan.segments[:2]
-        assert archived(tools, archiver, replace(plan, segments=(first,))).error is None
+        assert archived(context, archiver, replace(plan, segments=(first,))).error is None
         archiver.known.forget()
         (key,) = [key for key in store.objects if key.endswith(".indexes")]
         good = store.objects[key]
         remove_offsets(files.directory, lambda offset: offset >= second.end_offset)
         facts.cluster_start_offset = second.end_offset
-        plan = planned(tools, archiver, listed(log_dir))
+        plan = planned(context, archiver, listed(log_dir))
         assert plan.segments[0] == second
         store.damage(key, lambda body: bytes(byte ^ 0xFF for byte in body))
-        failed = archived(tools, archiver, plan)
+        failed = archived(context, archiver, plan)
         assert isinstance(failed.error, CorruptFile)
         assert failed.unprepared is None
         store.damage(key, lambda _body: good)
-        again = planned(tools, archiver, listed(log_dir))
+        again = planned(context, archiver, listed(log_dir))
         assert (again.hole, again.segments[0]) == (None, second)
-        assert archived(tools, archiver, again).error is None
+        assert archived(context, archiver, again).error is None
         assert ranges(archived_states(store)["orders-0"])[1] == (second.base_offset, second.end_offset)
-        tools.held.release()
+        context.pinned.release()
 
 
 @pytest.mark.parametrize("step", ["begin", "log_uploaded", "committing", "end"])
@@ -155,13 +155,13 @@ def test_a_full_disk_of_the_journal_loses_nothing_at_any_step(
         write(self, *given)
 
     monkeypatch.setattr(Journal, step, full_once)
-    with tools_for(log_dir, store, tmp_path / "state", uploads_ahead=AHEAD) as tools:
-        (error,) = archive(tools, log_dir).errors
+    with tools_for(log_dir, store, tmp_path / "state", uploads_ahead=AHEAD) as context:
+        (error,) = archive(context, log_dir).errors
         assert isinstance(error, StagingFull)
         for segment in archived_states(store)["orders-0"].segments:
             assert any(segment.segment_id in key for key in store.objects), f"{segment} is committed, and gone"
-        assert archive(tools, log_dir).errors == []
-        assert tools.journal.count() == 0
+        assert archive(context, log_dir).errors == []
+        assert context.journal.count() == 0
     state = archived_states(store)["orders-0"]
     assert ranges(state) == rolled_ranges(log_dir, "orders-0")
     live = {segment.segment_id for segment in state.segments}

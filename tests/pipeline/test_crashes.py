@@ -48,8 +48,8 @@ def dies_at(call: int, *, after: bool) -> tuple[Callable[[str, str], None], Call
 
 def number_of_calls(tmp_path: Path) -> int:
     before, count = dies_at(10**9, after=False)
-    with tools_for(golden("4.3.0") / "logs", MemoryStore(before=before), tmp_path / "count") as tools:
-        archive(tools, golden("4.3.0") / "logs", TOPIC)
+    with tools_for(golden("4.3.0") / "logs", MemoryStore(before=before), tmp_path / "count") as context:
+        archive(context, golden("4.3.0") / "logs", TOPIC)
     return count()
 
 
@@ -62,11 +62,11 @@ def test_death_at_any_call_and_a_rerun_give_the_same_archive_and_no_orphan(tmp_p
         store = MemoryStore()
         store.before, _ = dies_at(call, after=False)
         state_dir = tmp_path / str(call)
-        with pytest.raises(Killed), tools_for(log_dir, store, state_dir) as tools:
-            archive(tools, log_dir, TOPIC)
+        with pytest.raises(Killed), tools_for(log_dir, store, state_dir) as context:
+            archive(context, log_dir, TOPIC)
         store.before = lambda _operation, _key: None
-        with tools_for(log_dir, store, state_dir) as tools:
-            assert archive(tools, log_dir, TOPIC).errors == []
+        with tools_for(log_dir, store, state_dir) as context:
+            assert archive(context, log_dir, TOPIC).errors == []
         state = archived_states(store)[PARTITION]
         assert ranges(state) == expected, f"killed at call {call}"
         found = verify_partition(store, ObjectKey(state.lineage.root), ManualClock(0), deep=True)
@@ -82,11 +82,11 @@ def test_without_its_journal_a_rerun_still_gives_the_same_archive_and_verify_cou
     for call in range(number_of_calls(tmp_path)):
         store = MemoryStore()
         store.before, _ = dies_at(call, after=False)
-        with pytest.raises(Killed), tools_for(log_dir, store, tmp_path / f"{call}-lost") as tools:
-            archive(tools, log_dir, TOPIC)
+        with pytest.raises(Killed), tools_for(log_dir, store, tmp_path / f"{call}-lost") as context:
+            archive(context, log_dir, TOPIC)
         store.before = lambda _operation, _key: None
-        with tools_for(log_dir, store, tmp_path / f"{call}-new") as tools:
-            archive(tools, log_dir, TOPIC)
+        with tools_for(log_dir, store, tmp_path / f"{call}-new") as context:
+            archive(context, log_dir, TOPIC)
         state = archived_states(store)[PARTITION]
         assert ranges(state) == rolled_ranges(log_dir, PARTITION)
         found = verify_partition(store, ObjectKey(state.lineage.root), ManualClock(0))
@@ -107,11 +107,11 @@ def test_a_fault_of_the_store_costs_at_most_another_round(kind: FaultKind, opera
         if operation in {"head", "read"} and kind in {FaultKind.LOST_REQUEST, FaultKind.LOST_ANSWER}:
             continue
         store = MemoryStore(faults=[Fault(operation, nth, kind)])
-        with tools_for(log_dir, store, tmp_path / f"{nth}") as tools:
-            first = archive(tools, log_dir, TOPIC)
+        with tools_for(log_dir, store, tmp_path / f"{nth}") as context:
+            first = archive(context, log_dir, TOPIC)
             assert all(isinstance(error, StoreError) for error in first.errors)
             store.faults.clear()
-            assert archive(tools, log_dir, TOPIC).errors == []
+            assert archive(context, log_dir, TOPIC).errors == []
         state = archived_states(store)[PARTITION]
         assert ranges(state) == rolled_ranges(log_dir, PARTITION)
         found = verify_partition(store, ObjectKey(state.lineage.root), ManualClock(0), deep=True)
@@ -121,8 +121,8 @@ def test_a_fault_of_the_store_costs_at_most_another_round(kind: FaultKind, opera
 def test_a_store_that_confirms_what_it_did_not_do_gets_no_commit(tmp_path: Path) -> None:
     log_dir = golden("4.3.0") / "logs"
     store = MemoryStore(faults=[Fault("upload", 0, FaultKind.LIE)])
-    with tools_for(log_dir, store, tmp_path) as tools:
-        report = archive(tools, log_dir, TOPIC)
+    with tools_for(log_dir, store, tmp_path) as context:
+        report = archive(context, log_dir, TOPIC)
     assert [type(error).__name__ for error in report.errors] == ["ObjectDamaged"]
     assert not [key for key in store.objects if "/commits/" in key]
 
@@ -135,9 +135,9 @@ def test_two_archivers_at_once_commit_each_range_once(seed: int, tmp_path: Path)
 
     def work(name: str, ahead: int) -> None:
         try:
-            with tools_for(log_dir, store, tmp_path / name, uploads_ahead=ahead) as tools:
+            with tools_for(log_dir, store, tmp_path / name, uploads_ahead=ahead) as context:
                 for _ in range(3):
-                    archive(tools, log_dir, "orders", TOPIC)
+                    archive(context, log_dir, "orders", TOPIC)
         except BaseException as error:  # noqa: BLE001 - handed to the asserting thread
             problems.append(error)
 

@@ -17,11 +17,11 @@ def test_the_archive_goes_on_where_a_message_without_compression_begins(tmp_path
     messages = [build_legacy_message(offset, b"k%d" % offset, b"v", timestamp_ms=NOW_MS) for offset in (0, 1, 4, 6)]
     roll(log_dir, {0: messages[:2], 3: messages[2:], 10: []}, 10)
     (log_dir / "cleaner-offset-checkpoint").write_text("0\n1\norders 0 10\n")
-    with tools_for(log_dir, store, tmp_path / "state", max_queue=1) as tools:
-        archive(tools, log_dir)
+    with tools_for(log_dir, store, tmp_path / "state", max_queue=1) as context:
+        archive(context, log_dir)
     roll(log_dir, {0: messages, 10: []}, 10)
-    with tools_for(log_dir, store, tmp_path / "state of the new leader") as tools:
-        assert archive(tools, log_dir).errors == []
+    with tools_for(log_dir, store, tmp_path / "state of the new leader") as context:
+        assert archive(context, log_dir).errors == []
     (state,) = archived_states(store).values()
     assert ranges(state) == [(0, 3), (3, 10)]
     assert store.objects[below(state.lineage.root, state.segments[-1].log_key)] == b"".join(messages[2:])

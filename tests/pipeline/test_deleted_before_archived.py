@@ -48,9 +48,9 @@ def require_hole(found: Site, end_offset: int, *, deleted: bool) -> None:
         ("deleted_before_archived", LossReason.DELETED_FIRST) if deleted else ("offsets_lost", LossReason.NOT_ON_DISK)
     )
     assert reported(found) == [(event, ARCHIVED, end_offset)]
-    sample = found.tools.metrics.registry.get_sample_value
+    sample = found.context.metrics.registry.get_sample_value
     assert sample("tiered_sidecar_lost_offsets_total") == (0 if deleted else end_offset - ARCHIVED)
-    assert (found.tools.memory.last_loss_ms() is None) == deleted
+    assert (found.context.memory.last_loss_ms() is None) == deleted
     assert archived_states(found.store)[NAME].holes == (Hole(ARCHIVED, end_offset, reason),)
 
 
@@ -61,7 +61,7 @@ def test_a_hole_below_a_start_inside_a_segment_is_no_loss(
 ) -> None:
     behind.retention(base_offset, reported=start_offset)
     if restarts:
-        behind.rounds = rounds_of(behind.tools, behind.directory.parent)
+        behind.rounds = rounds_of(behind.context, behind.directory.parent)
     require_hole(behind, base_offset, deleted=True)
 
 

@@ -17,7 +17,7 @@ from sidecar.compaction_strategy import Strategy
 from sidecar.compactor.archive.compactor import ArchiveCompactor
 from sidecar.compactor.archive.plan import CompactionRequest
 from sidecar.compactor.archive_job import ArchiveJobs
-from sidecar.compactor.candidate_queue import Compacting, DeletionUnnoted, Look
+from sidecar.compactor.candidate_queue import CandidateAssessor, Compacting, DeletionUnnoted
 from sidecar.config import CompactionPolicy, Settings
 from sidecar.config.topic_filter import TopicFilter
 from sidecar.discovery.scan import scan_log_dirs
@@ -100,8 +100,8 @@ def test_what_stays_is_what_a_dictionary_keeps_of_the_live_records(
     log_dir = copy_partitions(tmp_path, "orders-0")
     segments = random_segments(random, 4)
     roll(log_dir, segments, max(segments))
-    with tools_for(log_dir, store, tmp_path / "state") as tools:
-        assert archive(tools, log_dir).errors == []
+    with tools_for(log_dir, store, tmp_path / "state") as context:
+        assert archive(context, log_dir).errors == []
     use(monkeypatch, store)
     rules = CompactionRules(NOW_MS, strategy=strategy, header=VERSION, segment_bytes=random.choice([1, 10**6]))
     for start_offset in sorted(random.sample(range(1, max(segments)), 3)):
@@ -195,20 +195,20 @@ def test_a_log_start_that_moves_into_a_segment_during_a_job_keeps_it_from_commit
     settings = Settings.model_validate(
         {"store": store_at, "compaction": {"topics": [".*"], "staging_dir": str(tmp_path / "work")}}
     )
-    with tools_for(log_dir, store, tmp_path / "state") as tools:
-        tools = replace(tools, facts=facts)
-        rounds = ArchiveLoop(tools, partial(scan_log_dirs, [log_dir], TopicFilter((".*",))))
+    with tools_for(log_dir, store, tmp_path / "state") as context:
+        context = replace(context, facts=facts)
+        rounds = ArchiveLoop(context, partial(scan_log_dirs, [log_dir], TopicFilter((".*",))))
         (led,) = rounds.run_once().led
         state = only_state(store)
-        work = Compacting(led, CompactionPolicy(), Look(store, store.clock)(led, CompactionPolicy()))
+        work = Compacting(led, CompactionPolicy(), CandidateAssessor(store, store.clock)(led, CompactionPolicy()))
         facts.confirmed = state.segments[1].base_offset + 5
-        (refused,) = ArchiveJobs(settings, tools, LocalEngines(), settings.compaction.of_topic)([work])
+        (refused,) = ArchiveJobs(settings, context, LocalEngines(), settings.compaction.of_topic)([work])
         assert isinstance(refused.error, DeletionUnnoted)
         assert refused.error.before_offset == facts.confirmed
         assert only_state(store) == state
         sound(store)
         facts.confirmed = state.segments[1].base_offset
-        (done,) = ArchiveJobs(settings, tools, LocalEngines(), settings.compaction.of_topic)([work])
+        (done,) = ArchiveJobs(settings, context, LocalEngines(), settings.compaction.of_topic)([work])
         assert done.error is None
     assert only_state(store).segments != state.segments
     sound(store)

@@ -44,8 +44,8 @@ TIERED = TopicPolicy(remote_storage_enable=True)
 def seen(tmp_path_factory: pytest.TempPathFactory) -> tuple[PartitionFiles, PartitionState]:
     directory = tmp_path_factory.mktemp("orders")
     log_dir, store = copy_partitions(directory, "orders-0"), MemoryStore()
-    with tools_for(log_dir, store, directory / "state") as tools:
-        archive(tools, log_dir)
+    with tools_for(log_dir, store, directory / "state") as context:
+        archive(context, log_dir)
     (files,) = scan_log_dirs([log_dir], TopicFilter((".*",))).partitions
     return files, archived_states(store)["orders-0"]
 
@@ -171,8 +171,8 @@ def test_it_is_committed_with_the_next_segment_only_once_and_reported(tmp_path: 
     kept = next(base for base in bases if base > EPOCH_START_OFFSET)
     remove_offsets(log_dir / "orders-0", lambda offset: offset >= kept)
     facts = Leadership(FileBrokerFacts([log_dir], assume_leader=True), cluster_start_offset=kept + 5)
-    with tools_for(log_dir, store, tmp_path / "state") as tools, capture_logs() as logs:
-        assert rounds_of(replace(tools, facts=facts), log_dir).run_once().errors == []
+    with tools_for(log_dir, store, tmp_path / "state") as context, capture_logs() as logs:
+        assert rounds_of(replace(context, facts=facts), log_dir).run_once().errors == []
     state = archived_states(store)["orders-0"]
     assert (state.start_offset, state.deleted_before_offset) == (kept, kept + 5)
     assert commits_that_say_so(store) == [f"{0:020d}"]
@@ -191,17 +191,17 @@ def test_a_start_again_knows_the_archive_in_part_and_records_it_all_the_same(rem
     facts = Leadership(FileBrokerFacts([log_dir], assume_leader=True), epoch=0, cluster_start_offset=0)
     start_offset = 145
     for again in (False, True):
-        with tools_for(log_dir, store, tmp_path / "state") as tools:
+        with tools_for(log_dir, store, tmp_path / "state") as context:
             if remembers:
-                tools = replace(tools, memory=ArchiveCache(memory_dir))
+                context = replace(context, memory=ArchiveCache(memory_dir))
             if again:
                 facts.cluster_start_offset = start_offset
                 for path in (tmp_path / "aside").iterdir():
                     path.rename(directory / path.name)
             store.calls.clear()
-            assert rounds_of(replace(tools, facts=facts), log_dir).run_once().errors == []
+            assert rounds_of(replace(context, facts=facts), log_dir).run_once().errors == []
             assert archived_states(store)["orders-0"].deleted_before_offset == (start_offset if again else 0)
-            tools.memory.close()
+            context.memory.close()
     assert start_offset < archived_states(store)["orders-0"].segments[-SEGMENTS_KEPT - 1].base_offset
     assert len(commits_that_say_so(store)) == 1
 
@@ -213,8 +213,8 @@ def test_a_start_among_older_batches_counts_only_where_it_is_seen_to_move(
     log_dir, store = copy_partitions(tmp_path, "orders-0"), MemoryStore()
     set_aside_last(log_dir / "orders-0", tmp_path / "aside")
     facts = Leadership(FileBrokerFacts([log_dir], assume_leader=True), epoch=EPOCH, cluster_start_offset=145)
-    with tools_for(log_dir, store, tmp_path / "state") as tools:
-        rounds = rounds_of(replace(tools, facts=facts), log_dir)
+    with tools_for(log_dir, store, tmp_path / "state") as context:
+        rounds = rounds_of(replace(context, facts=facts), log_dir)
         if is_seen_to_move:
             facts.cluster_start_offset = 0
         assert rounds.run_once().errors == []
@@ -240,8 +240,8 @@ def test_the_whole_archive_is_read_once_however_often_records_are_deleted(
     for path in aside:
         set_aside_last(directory, path)
     facts = Leadership(FileBrokerFacts([log_dir], assume_leader=True), epoch=EPOCH, cluster_start_offset=0)
-    with tools_for(log_dir, store, tmp_path / "state") as tools:
-        rounds = rounds_of(replace(tools, facts=facts), log_dir)
+    with tools_for(log_dir, store, tmp_path / "state") as context:
+        rounds = rounds_of(replace(context, facts=facts), log_dir)
         assert rounds.run_once().errors == []
         monkeypatch.setattr(CommitLog, "read", counting)
         monkeypatch.setattr(commit_log, "SPARED_MIN", 100)  # checkpoints read the archive for themselves
@@ -344,8 +344,8 @@ def test_an_unreadable_segment_at_the_log_start_does_not_keep_the_next_from_the_
     directory = log_dir / "orders-0"
     set_aside_last(directory, tmp_path / "aside")
     facts = Leadership(FileBrokerFacts([log_dir], assume_leader=True), epoch=EPOCH, cluster_start_offset=0)
-    with tools_for(log_dir, store, tmp_path / "state") as tools, capture_logs() as logs:
-        rounds = rounds_of(replace(tools, facts=facts), log_dir)
+    with tools_for(log_dir, store, tmp_path / "state") as context, capture_logs() as logs:
+        rounds = rounds_of(replace(context, facts=facts), log_dir)
         assert rounds.run_once().errors == []
         archived = archived_states(store)["orders-0"]
         facts.epoch, facts.cluster_start_offset = EPOCH + 1, 145  # not seen to move: the batch below is asked

@@ -39,7 +39,7 @@ def away(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Site]:
 def back(found: Site) -> list[tuple[str, int, int]]:
     """The store is back, and all is archived: what is reported of what is gone."""
     found.store.is_away = False
-    clock = found.tools.clock
+    clock = found.context.clock
     assert isinstance(clock, ManualClock)
     with capture_logs() as logs:
         for _ in range(3):
@@ -72,7 +72,7 @@ def test_of_what_went_before_the_first_commit_only_what_retention_took_is_lost(a
     for directory_start, start_offset in ((248, 248), (248, 300), (504, 504)):
         away.retention(directory_start, reported=start_offset)
         assert away.lost() == []
-    away.tools.held.release()
+    away.context.pinned.release()
     assert back(away) == [("offsets_lost", 0, 248), ("offsets_lost", 300, 504)]
     assert ranges(archived_states(away.store)[NAME])[0][0] == 504
 
@@ -100,21 +100,21 @@ def test_a_hole_is_deleted_up_to_there_and_lost_above(behind: Site) -> None:
     behind.store.is_away = True
     behind.facts.cluster_start_offset = deleted_end
     assert behind.lost() == []
-    behind.tools.held.release()
+    behind.context.pinned.release()
     behind.retention(ACTIVE)
     reported = back(behind)
     assert reported == [("deleted_before_archived", base_offset, deleted_end), ("offsets_lost", deleted_end, ACTIVE)]
     state = archived_states(behind.store)[NAME]
     holes = Hole(base_offset, deleted_end, LossReason.DELETED_FIRST), Hole(deleted_end, ACTIVE, LossReason.NOT_ON_DISK)
     assert (state.holes, state.deleted_before_offset) == (holes, deleted_end)
-    lost = behind.tools.metrics.registry.get_sample_value("tiered_sidecar_lost_offsets_total")
+    lost = behind.context.metrics.registry.get_sample_value("tiered_sidecar_lost_offsets_total")
     assert lost == ACTIVE - deleted_end
 
 
 @pytest.mark.parametrize("is_seen", [True, False])
 def test_a_log_that_was_emptied_has_lost_nothing_when_its_active_segment_goes(behind: Site, is_seen: bool) -> None:
     assert back(behind) == []
-    behind.tools.held.release()
+    behind.context.pinned.release()
     behind.facts.cluster_start_offset = ACTIVE + 6 if is_seen else 0
     assert back(behind) == []
     assert archived_states(behind.store)[NAME].deleted_before_offset == 0
@@ -134,7 +134,7 @@ def test_what_goes_while_an_upload_hangs_is_archived_as_deleted(tmp_path: Path) 
 
     with site(tmp_path, uploads_ahead=1) as found:
         found.store.before = hang
-        with rounds_of(found.tools, found.directory.parent) as loop:
+        with rounds_of(found.context, found.directory.parent) as loop:
             try:
                 loop.begin_check()
                 loop.drive(within(WAIT_S, hangs.is_set))

@@ -104,60 +104,60 @@ GROUPS: Final = {
 
 
 @pytest.fixture(params=list(GROUPS))
-def held(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Rig]:
+def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Rig]:
     """BELOW is archived raw, the segment behind it as a copy."""
     then, now = GROUPS[request.param]
     with rig(tmp_path, "orders-0") as found:
         roll(found.log_dir, {0: BELOW, 2: then}, 6)
         found.round()
-        clock = found.tools.clock
+        clock = found.context.clock
         assert isinstance(clock, ManualClock)
         clock.advance_ms(DELAY_MS)
         assert found.round().errors == []
         # Its producer goes on behind, so that the marker is not kept for being its last batch.
         roll(found.log_dir, {0: BELOW, 2: now, 6: (written(6, b"w", b"1", epoch=1), commit(7)), 8: ()}, 8)
         found.round()
-        assert found.compactor.turn()
+        assert found.compactor.cycle()
         assert found.round().errors == []
         assert found.generations("orders-0")[:2] == [0, 1]
         yield found
 
 
-def copied(held: Rig) -> tuple[DecodedBatch, ...]:
-    return tuple(decode_segment(held.stored_logs("orders-0")[2]))
+def copied(site: Rig) -> tuple[DecodedBatch, ...]:
+    return tuple(decode_segment(site.stored_logs("orders-0")[2]))
 
 
-def test_tombstones_and_markers_stay_in_copies_as_they_are(held: Rig) -> None:
-    raw = (held.log_dir / "orders-0" / f"{2:020d}.log").read_bytes()
+def test_tombstones_and_markers_stay_in_copies_as_they_are(site: Rig) -> None:
+    raw = (site.log_dir / "orders-0" / f"{2:020d}.log").read_bytes()
     before = {found.base_offset: found for found in decode_segment(raw)}
-    after = {found.base_offset: found for found in copied(held)}
+    after = {found.base_offset: found for found in copied(site)}
     assert 2 not in after
     assert {offset: found.data for offset, found in after.items()} == {
         offset: found.data for offset, found in before.items() if offset > 2
     }
 
 
-def test_readers_of_committed_records_learn_of_transactions_that_began_below(held: Rig) -> None:
-    state = only_state(held.store)
-    index = read_transaction_index(parts_of(held.store, state, state.segments[1])[PartName.TRANSACTION_INDEX])
+def test_readers_of_committed_records_learn_of_transactions_that_began_below(site: Rig) -> None:
+    state = only_state(site.store)
+    index = read_transaction_index(parts_of(site.store, state, state.segments[1])[PartName.TRANSACTION_INDEX])
     assert (index.producer_id.tolist(), index.first_offset.tolist(), index.last_offset.tolist()) == ([7], [0], [3])
-    assert [found.problems for found in verify_archive(held.store, held.tools.clock, deep=True)] == [()]
+    assert [found.problems for found in verify_archive(site.store, site.context.clock, deep=True)] == [()]
 
 
 def test_a_later_compaction_of_the_archive_leaves_what_it_would_of_the_raw_log(
-    held: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    site: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     raw_store = MemoryStore()
-    with tools_for(held.log_dir, raw_store, tmp_path / "raw", producer_id_expiration_ms=None) as tools:
-        assert archive(tools, held.log_dir).errors == []
-    use(monkeypatch, held.store)
+    with tools_for(site.log_dir, raw_store, tmp_path / "raw", producer_id_expiration_ms=None) as context:
+        assert archive(context, site.log_dir).errors == []
+    use(monkeypatch, site.store)
     rules = CompactionRules(LATER_MS)
-    result = compact_one(held.store, only_state(held.store), rules)
+    result = compact_one(site.store, only_state(site.store), rules)
     assert result.error is None
     groups = [len(output.sources) for output in result.outputs]
-    after = only_state(held.store)
-    assert [log_of(held.store, after, segment) for segment in after.segments] == reference_logs(
+    after = only_state(site.store)
+    assert [log_of(site.store, after, segment) for segment in after.segments] == reference_logs(
         raw_store, only_state(raw_store), rules, groups
     )
-    values = [(found.key, found.value) for found in records_of(held.store, after) if isinstance(found, Record)]
+    values = [(found.key, found.value) for found in records_of(site.store, after) if isinstance(found, Record)]
     assert (b"k", b"aborted") not in values

@@ -48,9 +48,9 @@ def test_a_file_that_fails_before_its_commit_stops_its_own_partition_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log_dir, store = copy_partitions(tmp_path, "orders-0", "append-time-0"), MemoryStore()
-    with tools_for(log_dir, store, tmp_path / "state") as tools:
+    with tools_for(log_dir, store, tmp_path / "state") as context:
         _stat_fails(monkeypatch, min((log_dir / "orders-0").glob("*.log")))
-        report = ArchiveLoop(tools, partial(scan_log_dirs, [log_dir], TopicFilter((".*",)))).run_once()
+        report = ArchiveLoop(context, partial(scan_log_dirs, [log_dir], TopicFilter((".*",)))).run_once()
     assert "append-time-0" in archived_states(store)
     (failed,) = [found for found in report.outcomes if found.error]
     assert (str(failed.files.topic_partition), type(failed.error)) == ("orders-0", PartitionError)
@@ -59,15 +59,15 @@ def test_a_file_that_fails_before_its_commit_stops_its_own_partition_only(
 def test_a_pinned_file_whose_disk_fails_is_released_with_a_report_and_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with after_an_outage(tmp_path) as (tools, rounds, outage, directory):
+    with after_an_outage(tmp_path) as (context, rounds, outage, directory):
         outage.left = 0
         rounds.run_once()
-        assert held_names(tools)[:3] == [0, 140, 248]
-        _fstat_fails(monkeypatch, next(iter(tools.held._held.values())))
+        assert held_names(context)[:3] == [0, 140, 248]
+        _fstat_fails(monkeypatch, next(iter(context.pinned._pinned.values())))
         remove_offsets(directory, lambda offset: offset >= 248)
         with capture_logs() as logs:
             rounds.run_once()
-        assert held_names(tools)[:2] == [140, 248]
+        assert held_names(context)[:2] == [140, 248]
         monkeypatch.undo()
     (released,) = [line for line in logs if line["event"] == "pinned_segment_released"]
     assert Path(released["path"]).stem == f"{0:020d}"
@@ -84,7 +84,7 @@ def test_pins_are_released_at_the_end_and_reported_though_the_disk_of_one_fails(
     held.keep(identity_of(path, path.stat()) for path in paths)
     for path in paths:
         path.unlink()
-    _fstat_fails(monkeypatch, next(iter(held._held.values())))
+    _fstat_fails(monkeypatch, next(iter(held._pinned.values())))
     with capture_logs() as logs:
         held.release()
     monkeypatch.undo()

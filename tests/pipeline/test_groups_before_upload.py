@@ -36,13 +36,13 @@ STRATEGIES = list(Strategy)
 class Story:
     """A group of rolled segments, compacted and not archived yet."""
 
-    def __init__(self, held: Rig, segments: dict[int, tuple[bytes, ...]], strategy: Strategy) -> None:
-        self.held, self.segments, self.strategy = held, segments, strategy
-        self.store = held.store
+    def __init__(self, site: Rig, segments: dict[int, tuple[bytes, ...]], strategy: Strategy) -> None:
+        self.site, self.segments, self.strategy = site, segments, strategy
+        self.store = site.store
         self.rolled = sorted(segments)[:-1]
 
     def path(self, base_offset: int) -> Path:
-        return self.held.log_dir / "orders-0" / f"{base_offset:020d}.log"
+        return self.site.log_dir / "orders-0" / f"{base_offset:020d}.log"
 
     def raw(self) -> list[Record]:
         """What the archived segments held before."""
@@ -61,7 +61,7 @@ class Story:
             return
         alive = [found for found in self.raw() if found.offset >= start_offset]
         assert winners(alive, self.strategy) <= self.kept()
-        assert [found.problems for found in verify_archive(self.store, self.held.tools.clock, deep=True)] == [()]
+        assert [found.problems for found in verify_archive(self.store, self.site.context.clock, deep=True)] == [()]
 
     def generations(self) -> set[int]:
         return {segment.generation for segment in only_state(self.store).segments}
@@ -69,8 +69,8 @@ class Story:
     def finish(self) -> None:
         """Rounds until all is archived."""
         for _ in range(6):
-            self.held.round()
-            self.held.compactor.turn()
+            self.site.round()
+            self.site.compactor.cycle()
             self.check()
         assert only_state(self.store).end_offset == max(self.segments)
 
@@ -82,12 +82,12 @@ def story(
     settings = {"topics": [{"pattern": ".*", "strategy": str(strategy)}]}
     if strategy is Strategy.HEADER:
         settings = {"topics": [{"pattern": ".*", "strategy": "header", "header": VERSION}]}
-    with rig(tmp_path, "orders-0", store=store, **settings) as held, structlog.testing.capture_logs():
+    with rig(tmp_path, "orders-0", store=store, **settings) as site, structlog.testing.capture_logs():
         made = random_segments(Random(seed), segments)
-        roll(held.log_dir, made, max(made))
-        assert held.round().errors == []
-        assert held.compactor.turn()
-        found = Story(held, made, strategy)
+        roll(site.log_dir, made, max(made))
+        assert site.round().errors == []
+        assert site.compactor.cycle()
+        found = Story(site, made, strategy)
         assert archived_states(found.store) == {}
         yield found
 
@@ -104,13 +104,13 @@ def commits_of(store: MemoryStore) -> list[list[int]]:
 @pytest.mark.parametrize("seed", range(4))
 def test_one_commit_archives_the_group(seed: int, strategy: Strategy, tmp_path: Path) -> None:
     with story(tmp_path, strategy, seed) as reported:
-        assert reported.held.round().errors == []
+        assert reported.site.round().errors == []
         reported.check()
         assert commits_of(reported.store) == [reported.rolled]
         assert 1 in reported.generations()
         assert reported.kept() == winners(reported.raw(), strategy)
-        assert list(reported.held.copies.iterdir()) == []
-        assert reported.held.tools.journal.count() == 0
+        assert list(reported.site.copies.iterdir()) == []
+        assert reported.site.context.journal.count() == 0
 
 
 def test_death_at_any_call_of_the_store_loses_no_key(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_death_at_any_call_of_the_store_loses_no_key(tmp_path: Path) -> None:
     with story(tmp_path / "count", Strategy.TIMESTAMP, 7) as reported:
         before, count = dies_at(10**9, after=False)
         reported.store.before = before
-        reported.held.round()
+        reported.site.round()
         total = count()
     assert total > 10
     for call in range(total):
@@ -126,13 +126,13 @@ def test_death_at_any_call_of_the_store_loses_no_key(tmp_path: Path) -> None:
         with story(place, Strategy.TIMESTAMP, 7) as reported:
             reported.store.before, _ = dies_at(call, after=False)
             with pytest.raises(Killed):
-                reported.held.round()
+                reported.site.round()
             reported.store.before = lambda _operation, _key: None
             reported.check()
-            log_dir, store = reported.held.log_dir, reported.store
-        with tools_for(log_dir, store, place / "state", producer_id_expiration_ms=None) as tools:
-            assert archive(tools, log_dir).errors == []
-            assert tools.journal.count() == 0
+            log_dir, store = reported.site.log_dir, reported.store
+        with tools_for(log_dir, store, place / "state", producer_id_expiration_ms=None) as context:
+            assert archive(context, log_dir).errors == []
+            assert context.journal.count() == 0
         reported.check()
         assert only_state(store).end_offset == max(reported.segments)
 
@@ -166,7 +166,7 @@ def test_a_later_member_that_cannot_go_keeps_no_copy_of_the_others_in_the_archiv
                 left[0] -= 1
                 if left[0] == -1:
                     if how == "copy gone":
-                        max(reported.held.copies.rglob("*.log")).unlink(missing_ok=True)
+                        max(reported.site.copies.rglob("*.log")).unlink(missing_ok=True)
                     elif how == "retention":
                         for base_offset in reported.rolled[:2]:
                             reported.path(base_offset).unlink()
@@ -178,9 +178,9 @@ def test_a_later_member_that_cannot_go_keeps_no_copy_of_the_others_in_the_archiv
             else:
                 act()
             for _ in range(4):
-                reported.held.round()
+                reported.site.round()
                 reported.check()
-                reported.held.compactor.turn()
+                reported.site.compactor.cycle()
             if archived_states(reported.store):
                 # Either the whole group went by one commit, or each segment by its own and as it was.
                 adds = [bases for bases in commits_of(reported.store) if bases]
@@ -192,10 +192,10 @@ def test_a_later_member_that_cannot_go_keeps_no_copy_of_the_others_in_the_archiv
 def test_a_group_that_one_commit_cannot_hold_goes_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with story(tmp_path, Strategy.TIMESTAMP) as reported:
         monkeypatch.setattr(commit_log, "COMMIT_BYTES_MAX", 4000)
-        assert [type(error).__name__ for error in reported.held.round().errors] == ["CommitRefused"]
+        assert [type(error).__name__ for error in reported.site.round().errors] == ["CommitRefused"]
         reported.finish()
         assert reported.generations() == {0}
-        assert list(reported.held.copies.iterdir()) == []
+        assert list(reported.site.copies.iterdir()) == []
 
 
 def test_a_group_is_no_larger_than_one_commit_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,7 +207,7 @@ def test_a_group_is_no_larger_than_one_commit_takes(tmp_path: Path, monkeypatch:
 
 def test_a_round_that_is_over_does_not_cut_a_group(tmp_path: Path) -> None:
     with story(tmp_path, Strategy.TIMESTAMP) as reported:
-        clock, taken = reported.held.tools.clock, []
+        clock, taken = reported.site.context.clock, []
 
         def slow(operation: str, key: str) -> None:
             if operation == "upload":
@@ -215,7 +215,7 @@ def test_a_round_that_is_over_does_not_cut_a_group(tmp_path: Path) -> None:
                 clock.sleep_s(10_000)
 
         reported.store.before = slow
-        reported.held.round()
+        reported.site.round()
         assert commits_of(reported.store) == [reported.rolled]
 
 
@@ -224,16 +224,16 @@ def test_who_is_asked_to_stop_during_a_group_commits_nothing_of_it(tmp_path: Pat
 
         def stop(operation: str, _key: str) -> None:
             if operation == "upload":
-                reported.held.tools.stop.set()
+                reported.site.context.stop.set()
 
         reported.store.before = stop
-        reported.held.round()
+        reported.site.round()
         assert commits_of(reported.store) == []
         reported.store.before = lambda _operation, _key: None
-        log_dir, store = reported.held.log_dir, reported.store
-    with tools_for(log_dir, store, tmp_path / "state", producer_id_expiration_ms=None) as tools:
-        assert archive(tools, log_dir).errors == []
-        assert tools.journal.count() == 0
+        log_dir, store = reported.site.log_dir, reported.store
+    with tools_for(log_dir, store, tmp_path / "state", producer_id_expiration_ms=None) as context:
+        assert archive(context, log_dir).errors == []
+        assert context.journal.count() == 0
     reported.check()
 
 
@@ -250,10 +250,10 @@ class LogStart(FileBrokerFacts):
         return replace(super().confirm(files), cluster_start_offset=self.confirmed)
 
 
-def led(held: Rig) -> tuple[LogStart, Callable[[], list[Exception]]]:
-    facts = LogStart([held.log_dir], assume_leader=True)
-    tools = replace(held.tools, facts=facts)
-    rounds = ArchiveLoop(tools, rounds_scan(held.log_dir), held.waiting)
+def led(site: Rig) -> tuple[LogStart, Callable[[], list[Exception]]]:
+    facts = LogStart([site.log_dir], assume_leader=True)
+    context = replace(site.context, facts=facts)
+    rounds = ArchiveLoop(context, rounds_scan(site.log_dir), site.waiting)
     return facts, lambda: list(rounds.run_once().errors)
 
 
@@ -262,16 +262,16 @@ def led(held: Rig) -> tuple[LogStart, Callable[[], list[Exception]]]:
 def test_segments_with_deleted_records_take_part_in_no_decision(seed: int, strategy: Strategy, tmp_path: Path) -> None:
     """The log start lies in the second segment before anything is compacted."""
     topic = {"pattern": ".*", "strategy": str(strategy)} | ({"header": VERSION} if strategy is Strategy.HEADER else {})
-    with rig(tmp_path, "orders-0", topics=[topic]) as held:
+    with rig(tmp_path, "orders-0", topics=[topic]) as site:
         made = random_segments(Random(seed), 5)
-        roll(held.log_dir, made, max(made))
-        reported, (facts, run) = Story(held, made, strategy), led(held)
+        roll(site.log_dir, made, max(made))
+        reported, (facts, run) = Story(site, made, strategy), led(site)
         start_offset = facts.planned = facts.confirmed = reported.rolled[1] + 1
         for _ in range(4):
             assert run() == []
-            held.compactor.turn()
+            site.compactor.cycle()
         reported.check(start_offset=start_offset)
-        state = only_state(held.store)
+        state = only_state(site.store)
         assert state.end_offset == max(made)
         assert [segment.generation for segment in state.segments][:2] == [0, 0]
         assert 1 in reported.generations()
@@ -284,7 +284,7 @@ def test_records_deleted_after_the_decision_are_no_winners(
 ) -> None:
     for seed in range(3):
         with story(tmp_path / str(seed), strategy, seed) as reported:
-            facts, run = led(reported.held)
+            facts, run = led(reported.site)
             facts.planned, facts.confirmed = 0, None if confirmed is None else reported.rolled[1] + confirmed
             errors = run()
             assert [type(error).__name__ for error in errors] == ["SegmentChanged"]
@@ -293,14 +293,14 @@ def test_records_deleted_after_the_decision_are_no_winners(
             facts.confirmed = facts.planned = facts.confirmed or 0
             for _ in range(3):
                 assert run() == []
-                reported.held.compactor.turn()
+                reported.site.compactor.cycle()
             assert reported.generations() == {0}
             reported.check(start_offset=facts.confirmed)
 
 
 def test_a_log_start_that_moves_while_a_group_waits_breaks_it_up(tmp_path: Path) -> None:
     with story(tmp_path, Strategy.TIMESTAMP) as reported:
-        facts, run = led(reported.held)
+        facts, run = led(reported.site)
         facts.planned = facts.confirmed = reported.rolled[2] + 1
         assert run() == []
         assert reported.generations() == {0}

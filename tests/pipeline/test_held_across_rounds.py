@@ -45,20 +45,20 @@ from tests.pipeline.rig import (
 def test_what_retention_takes_during_an_outage_is_archived_when_it_is_over(
     tmp_path: Path, partition: str, uploads: int
 ) -> None:
-    with after_an_outage(tmp_path, partition, uploads) as (tools, rounds, outage, directory):
+    with after_an_outage(tmp_path, partition, uploads) as (context, rounds, outage, directory):
         expected = rolled_ranges(directory.parent, partition)
         start = expected[len(expected) // 2][0]
         remove_offsets(directory, lambda offset: offset >= start)
         report = rounds.run_once()
         assert report.errors == []
         archived = ranges(archived_states(outage.store)[partition])
-        assert held_names(tools) == [base_offset for base_offset, _ in expected[len(archived) :]]
+        assert held_names(context) == [base_offset for base_offset, _ in expected[len(archived) :]]
         assert open_deleted(directory.parent) == []
     found = archived_states(outage.store)[partition]
     undisturbed = MemoryStore()
     again = copy_partitions(tmp_path / "again", partition)
-    with tools_for(again, undisturbed, tmp_path / "again" / "state") as tools:
-        archive(tools, again)
+    with tools_for(again, undisturbed, tmp_path / "again" / "state") as context:
+        archive(context, again)
     wanted = archived_states(undisturbed)[partition]
     assert ranges(found) == ranges(wanted) == expected[: len(archived)]
     assert expected[len(archived) - 1][0] >= start
@@ -78,10 +78,10 @@ def test_the_producers_below_the_first_segment_are_known_though_their_snapshot_i
     undisturbed = copy_partitions(tmp_path / "again", "transactions-0")
     remove_offsets(undisturbed / "transactions-0", lambda offset: offset >= 116)
     store = MemoryStore()
-    with tools_for(undisturbed, store, tmp_path / "again" / "state") as tools:
-        archive(tools, undisturbed)
-    with tools_for(log_dir, outage.store, tmp_path / "state", record_lost=True) as tools:
-        rounds = rounds_over(tools, log_dir)
+    with tools_for(undisturbed, store, tmp_path / "again" / "state") as context:
+        archive(context, undisturbed)
+    with tools_for(log_dir, outage.store, tmp_path / "state", record_lost=True) as context:
+        rounds = rounds_over(context, log_dir)
         rounds.run_once()
         outage.left = None
         remove_offsets(directory, lambda offset: offset >= 431)
@@ -99,64 +99,64 @@ def test_the_producers_below_the_first_segment_are_known_though_their_snapshot_i
 def test_what_retention_takes_behind_a_task_is_archived_by_those_that_follow(tmp_path: Path) -> None:
     log_dir, store = copy_partitions(tmp_path, "orders-0"), MemoryStore()
     expected = rolled_ranges(log_dir, "orders-0")
-    with tools_for(log_dir, store, tmp_path / "state", task_s=1.0, uploads_ahead=1, record_lost=True) as tools:
-        clock, held = tools.clock, []
+    with tools_for(log_dir, store, tmp_path / "state", task_s=1.0, uploads_ahead=1, record_lost=True) as context:
+        clock, site = context.clock, []
         assert isinstance(clock, ManualClock)
 
         def slow(operation: str, _key: str) -> None:
             if operation == "upload":
                 clock.advance_ms(2_000)
-                held.append(held_names(tools))
+                site.append(held_names(context))
                 remove_offsets(log_dir / "orders-0", lambda offset: offset >= expected[-1][0])
 
         store.before = slow
-        rounds = rounds_over(tools, log_dir)
+        rounds = rounds_over(context, log_dir)
         assert rounds.run_once().errors == []
-        assert held[0] == [base_offset for base_offset, _ in expected]
+        assert site[0] == [base_offset for base_offset, _ in expected]
         # The tasks that follow the first one find them gone, before another answer of the leader.
-        assert held_names(tools) == []
+        assert held_names(context) == []
     state = archived_states(store)["orders-0"]
     assert (ranges(state), state.holes) == (expected, ())
 
 
 def test_bytes_held_of_deleted_files_are_counted(tmp_path: Path) -> None:
-    with after_an_outage(tmp_path) as (tools, rounds, outage, directory):
+    with after_an_outage(tmp_path) as (context, rounds, outage, directory):
         size_bytes = (directory / f"{0:020d}.log").stat().st_size
         remove_offsets(directory, lambda offset: offset >= 140)
         outage.left = 0
         rounds.run_once()
-        assert f"pinned_deleted_bytes {float(size_bytes)}".encode() in tools.metrics.exposition()[0]
-        tools.stop.set()
+        assert f"pinned_deleted_bytes {float(size_bytes)}".encode() in context.metrics.exposition()[0]
+        context.stop.set()
         rounds.run_once()
-        assert held_names(tools) == []
-        assert b"pinned_deleted_bytes 0.0" in tools.metrics.exposition()[0]
+        assert held_names(context) == []
+        assert b"pinned_deleted_bytes 0.0" in context.metrics.exposition()[0]
 
 
 def test_pins_do_not_depend_on_the_room_of_the_queue(tmp_path: Path) -> None:
     log_dir, outage = copy_partitions(tmp_path, "orders-0", "transactions-0"), Outage()
     rolled = [base for name in ("orders-0", "transactions-0") for base, _ in rolled_ranges(log_dir, name)]
-    with tools_for(log_dir, outage.store, tmp_path / "state", max_queue=1) as tools:
-        rounds = rounds_over(tools, log_dir)
+    with tools_for(log_dir, outage.store, tmp_path / "state", max_queue=1) as context:
+        rounds = rounds_over(context, log_dir)
         assert rounds.run_once().errors
-        assert held_names(tools) == sorted(rolled)
-        assert sample(tools, "unpinned_segments") == 0.0
+        assert held_names(context) == sorted(rolled)
+        assert sample(context, "unpinned_segments") == 0.0
 
 
 def test_segments_beyond_the_limit_of_pins_are_counted_shown_and_logged_once(tmp_path: Path) -> None:
     log_dir, outage = copy_partitions(tmp_path, "orders-0"), Outage()
     unpinned = len(rolled_ranges(log_dir, "orders-0")) - 2
-    with tools_for(log_dir, outage.store, tmp_path / "state", pins=2) as tools, capture_logs() as logs:
-        rounds = rounds_over(tools, log_dir)
+    with tools_for(log_dir, outage.store, tmp_path / "state", pins=2) as context, capture_logs() as logs:
+        rounds = rounds_over(context, log_dir)
         for _ in range(3):
             assert rounds.run_once().errors
-            assert held_names(tools) == [0, 140]
-            assert sample(tools, "unpinned_segments") == unpinned
-            assert [row["unpinned_segments"] for row in status_json(status_of(tools))["partitions"]] == [unpinned]
+            assert held_names(context) == [0, 140]
+            assert sample(context, "unpinned_segments") == unpinned
+            assert [row["unpinned_segments"] for row in status_json(status_of(context))["partitions"]] == [unpinned]
         outage.left = None
         for _ in range(2):
             assert rounds.run_once().errors == []
-        assert sample(tools, "unpinned_segments") == 0.0
-        assert [row["unpinned_segments"] for row in status_json(status_of(tools))["partitions"]] == [0]
+        assert sample(context, "unpinned_segments") == 0.0
+        assert [row["unpinned_segments"] for row in status_json(status_of(context))["partitions"]] == [0]
     found = [line for line in logs if line["event"] in ("segments_not_pinned", "all_segments_pinned")]
     assert [(line["event"], line["log_level"]) for line in found] == [
         ("segments_not_pinned", "warning"),
@@ -190,28 +190,28 @@ def led_under_another_epoch(directory: Path) -> None:
     [(truncated, [0, 140, 248]), (moved_away, []), (made_anew, []), (led_under_another_epoch, [])],
 )
 def test_what_retention_did_not_take_is_let_go(tmp_path: Path, change: Callable[[Path], None], kept: list[int]) -> None:
-    with after_an_outage(tmp_path) as (tools, rounds, outage, directory):
-        assert len(held_names(tools)) > 3
-        before = dict(tools.held._held)
+    with after_an_outage(tmp_path) as (context, rounds, outage, directory):
+        assert len(held_names(context)) > 3
+        before = dict(context.pinned._pinned)
         change(directory)
         outage.left = 0
         rounds.run_once()
-        still = [file for file, descriptor in before.items() if tools.held._held.get(file) == descriptor]
+        still = [file for file, descriptor in before.items() if context.pinned._pinned.get(file) == descriptor]
         assert sorted(int(file.path.stem) for file in still) == kept
         assert open_deleted(directory.parent) == []
 
 
 def test_a_file_whose_time_has_changed_is_listed_pinned_and_archived_again(tmp_path: Path) -> None:
     """No directory shows that, and no other file comes or goes."""
-    with after_an_outage(tmp_path) as (tools, rounds, outage, directory):
-        outage.left, names = 0, held_names(tools)
+    with after_an_outage(tmp_path) as (context, rounds, outage, directory):
+        outage.left, names = 0, held_names(context)
         cache = ListingCache(ManualClock(directory.stat().st_mtime_ns // 1_000_000 + 60_000))
         rounds.checks.scan = partial(scan_log_dirs, [directory.parent], TopicFilter((".*",)), cache=cache)
         rounds.run_once()
         os.utime(directory / f"{names[2]:020d}.log")
         rounds.run_once()
         rounds.run_once()
-        assert held_names(tools) == names
+        assert held_names(context) == names
         os.utime(directory / f"{names[1]:020d}.timeindex")
         outage.left = None
         for _ in range(2):
@@ -220,7 +220,7 @@ def test_a_file_whose_time_has_changed_is_listed_pinned_and_archived_again(tmp_p
 
 
 def test_what_was_planned_as_the_first_of_an_archive_and_is_lost_is_reported_once(tmp_path: Path) -> None:
-    with after_an_outage(tmp_path, held=PinnedFiles(limit=0)) as (tools, rounds, outage, directory):
+    with after_an_outage(tmp_path, pinned=PinnedFiles(limit=0)) as (context, rounds, outage, directory):
         remove_offsets(directory, lambda offset: offset >= 248)
         with capture_logs() as logs:
             rounds.run_once()
@@ -228,7 +228,7 @@ def test_what_was_planned_as_the_first_of_an_archive_and_is_lost_is_reported_onc
         assert [(line["from_offset"], line["to_offset"]) for line in logs if line["event"] == "offsets_lost"] == [
             (0, 248)
         ]
-        assert b"lost_offsets_total 248.0" in tools.metrics.exposition()[0]
+        assert b"lost_offsets_total 248.0" in context.metrics.exposition()[0]
     assert ranges(archived_states(outage.store)["orders-0"])[0][0] == 248
 
 
@@ -239,8 +239,8 @@ def test_what_cannot_be_archived_from_its_descriptor_keeps_nothing_else_from_it(
         file.seek(70)
         file.write(b"damage")
     expected = rolled_ranges(log_dir, "orders-0")
-    with tools_for(log_dir, store, tmp_path / "state", record_lost=True) as tools:
-        rounds = rounds_over(tools, log_dir)
+    with tools_for(log_dir, store, tmp_path / "state", record_lost=True) as context:
+        rounds = rounds_over(context, log_dir)
         (failed,) = rounds.run_once().outcomes
         assert isinstance(failed.error, CorruptFile)
         (failed,) = rounds.run_once().outcomes
@@ -273,28 +273,28 @@ def test_one_bad_read_does_not_release_what_only_a_pin_has(tmp_path: Path) -> No
 def test_what_waits_for_a_transaction_is_released_when_retention_takes_it(tmp_path: Path) -> None:
     """Its end marker lies above, and may be taken, too: it would keep what lies above from the archive for ever."""
     log_dir = copy_partitions(tmp_path, "transactions-0")
-    with tools_for(log_dir, MemoryStore(), tmp_path / "state", record_lost=True) as tools, capture_logs() as logs:
-        rounds = rounds_over(tools, log_dir)
+    with tools_for(log_dir, MemoryStore(), tmp_path / "state", record_lost=True) as context, capture_logs() as logs:
+        rounds = rounds_over(context, log_dir)
         assert rounds.run_once().errors == []
-        assert 603 in held_names(tools)
+        assert 603 in held_names(context)
         remove_offsets(log_dir / "transactions-0", lambda offset: offset >= 848)
         rounds.run_once()
-        assert 603 not in held_names(tools)
+        assert 603 not in held_names(context)
     released = [line for line in logs if line["event"] == "pinned_segment_released"]
     assert [line["path"][-8:] for line in released] == ["0603.log"]
 
 
 def test_what_is_gone_does_not_wait_to_be_compacted(tmp_path: Path) -> None:
-    with before_upload_rig(tmp_path, "orders-0") as held:
-        expected = rolled_ranges(held.log_dir, "orders-0")
+    with before_upload_rig(tmp_path, "orders-0") as site:
+        expected = rolled_ranges(site.log_dir, "orders-0")
         outage = Outage()
-        held.store.before = outage.before
-        held.round()
-        clock = held.tools.clock
+        site.store.before = outage.before
+        site.round()
+        clock = site.context.clock
         assert isinstance(clock, ManualClock)
         clock.advance_ms(DELAY_MS)
-        assert isinstance(held.round().outcomes[0].error, StoreUnavailable)
+        assert isinstance(site.round().outcomes[0].error, StoreUnavailable)
         outage.left = None
-        remove_offsets(held.log_dir / "orders-0", lambda offset: offset >= expected[3][0])
-        assert held.round().errors == []
-        assert ranges(archived_states(held.store)["orders-0"]) == expected
+        remove_offsets(site.log_dir / "orders-0", lambda offset: offset >= expected[3][0])
+        assert site.round().errors == []
+        assert ranges(archived_states(site.store)["orders-0"]) == expected

@@ -81,8 +81,8 @@ class Idle(Site):
 
     @property
     def clock(self) -> ManualClock:
-        assert isinstance(self.tools.clock, ManualClock)
-        return self.tools.clock
+        assert isinstance(self.context.clock, ManualClock)
+        return self.context.clock
 
     @property
     def asked(self) -> Asked:
@@ -95,7 +95,7 @@ class Idle(Site):
 
     def row(self) -> dict[str, Any]:
         self.rounds.run_once()
-        rows: list[dict[str, Any]] = status_json(status_of(self.tools))["partitions"]
+        rows: list[dict[str, Any]] = status_json(status_of(self.context))["partitions"]
         (row,) = (row for row in rows if f"{row['topic']}-{row['partition']}" == NAME)
         return row
 
@@ -123,10 +123,10 @@ def idle_log(tmp_path: Path, *others: str, limit: int = 100, only_tail: bool = F
         remove_offsets(directory, lambda offset: offset >= BASE)
     facts = Asked(FileBrokerFacts([log_dir], assume_leader=True), cluster_start_offset=BASE if only_tail else 0)
     held = PinnedFiles(limit=limit, free=lambda *_: 1.0)
-    with tools_for(log_dir, store, tmp_path / "state") as tools:
-        tools.metrics._backlog._clock = tools.clock
-        tools = replace(tools, facts=facts, held=held)
-        yield Idle(tools, facts, store, rounds_of(tools, log_dir), directory)
+    with tools_for(log_dir, store, tmp_path / "state") as context:
+        context.metrics._backlog._clock = context.clock
+        context = replace(context, facts=facts, pinned=held)
+        yield Idle(context, facts, store, rounds_of(context, log_dir), directory)
         held.release()
 
 
@@ -138,26 +138,26 @@ def test_it_is_archived_when_it_is_gone(only_tail: bool, tmp_path: Path) -> None
         for left_ms in (HOLD_MS // 2, 0, -1000):
             idle.at(left_ms)
             idle.row()
-            assert held_names(idle.tools) == [BASE]
+            assert held_names(idle.context) == [BASE]
         idle.takes_all()
         assert idle.lost(3) == []
-        assert held_names(idle.tools) == []
+        assert held_names(idle.context) == []
         assert idle.row()["state"] == "archived"
         state = archived_states(idle.store)[NAME]
         assert (ranges(state), state.holes, state.deleted_before_offset) == ([*rolled, (BASE, END)], (), 0)
         last = state.segments[-1]
         assert last.snapshot.origin == "broker"
         assert idle.store.objects[below(state.lineage.root, last.log_key)] == content
-        sample = idle.tools.metrics.registry.get_sample_value
+        sample = idle.context.metrics.registry.get_sample_value
         assert sample("tiered_sidecar_data_at_risk_in_seconds") == math.inf
 
 
 def test_what_is_held_is_not_reported_as_at_risk(tmp_path: Path) -> None:
     with idle_log(tmp_path) as idle:
-        sample = idle.tools.metrics.registry.get_sample_value
+        sample = idle.context.metrics.registry.get_sample_value
         idle.at(HOLD_MS + 1)
         row = idle.row()
-        assert (row["active_deadline_ms"], held_names(idle.tools)) == (idle.newest_ms + 7 * DAY_MS, [])
+        assert (row["active_deadline_ms"], held_names(idle.context)) == (idle.newest_ms + 7 * DAY_MS, [])
         idle.at(HOLD_MS - 1)
         assert idle.row()["active_deadline_ms"] is not None, "it was not held yet when it was looked at"
         for left_ms in (AT_RISK_MS, 1, -AT_RISK_MS):
@@ -180,7 +180,7 @@ def in_a_transaction(idle: Idle) -> None:
 
 
 def without_room(idle: Idle) -> None:
-    idle.tools.held.limit = 0
+    idle.context.pinned.limit = 0
 
 
 @pytest.mark.parametrize("unheld", [without_broker, in_a_transaction, without_room])
@@ -202,14 +202,14 @@ def test_what_is_written_to_once_more_is_held_anew_when_it_is_still_again(tmp_pa
     with idle_log(tmp_path) as idle:
         idle.at(AT_RISK_MS)
         idle.row()
-        assert held_names(idle.tools) == [BASE]
+        assert held_names(idle.context) == [BASE]
         log = idle.directory / f"{BASE:020d}.log"
         os.utime(log, ns=(idle.clock.now_ms() * 1_000_000,) * 2)
         idle.row()
-        assert held_names(idle.tools) == [], "it is not idle any more"
+        assert held_names(idle.context) == [], "it is not idle any more"
         idle.at(AT_RISK_MS - 4 * DAY_MS)
         idle.row()
-        assert held_names(idle.tools) == [BASE]
+        assert held_names(idle.context) == [BASE]
 
 
 def preallocated(idle: Idle) -> None:
@@ -226,7 +226,7 @@ def test_what_will_be_another_file_or_end_elsewhere_is_at_risk(unheld: Callable[
         unheld(idle)
         idle.at(AT_RISK_MS // 2)
         idle.row()
-        assert (idle.row()["state"], held_names(idle.tools)) == ("at_risk", [])
+        assert (idle.row()["state"], held_names(idle.context)) == ("at_risk", [])
 
 
 def test_it_stays_held_while_the_broker_is_away_or_a_listing_met_its_end(
@@ -238,7 +238,7 @@ def test_it_stays_held_while_the_broker_is_away_or_a_listing_met_its_end(
         for number in range(3):
             idle.asked.away = BrokerAway(f"no answer {number}")
             idle.row()
-            assert held_names(idle.tools) == [BASE]
+            assert held_names(idle.context) == [BASE]
         idle.asked.away = None
         scan = idle.rounds.checks.scan
 
@@ -248,7 +248,7 @@ def test_it_stays_held_while_the_broker_is_away_or_a_listing_met_its_end(
 
         monkeypatch.setattr(idle.rounds.checks, "scan", vanishing)
         idle.row()
-        assert held_names(idle.tools) == [BASE]
+        assert held_names(idle.context) == [BASE]
         monkeypatch.undo()
         idle.takes_all()
         assert idle.lost_above(3) == []
@@ -271,13 +271,13 @@ def test_under_another_leader_it_is_let_go(tmp_path: Path) -> None:
     with idle_log(tmp_path) as idle:
         idle.at(AT_RISK_MS)
         idle.row()
-        assert held_names(idle.tools) == [BASE]
+        assert held_names(idle.context) == [BASE]
         idle.asked.leads = False
         idle.row()
-        assert held_names(idle.tools) == []
+        assert held_names(idle.context) == []
         idle.asked.leads, idle.asked.epoch = True, 7
         idle.row()
-        assert held_names(idle.tools) == [BASE]
+        assert held_names(idle.context) == [BASE]
         idle.asked.epoch = 8
         idle.takes_all()
         assert idle.lost_above(3) == [(BASE, END)]
@@ -324,9 +324,9 @@ def test_where_there_is_not_room_for_all_the_first_deadline_decides(
 ) -> None:
     with idle_log(tmp_path, "append-time-0", limit=1) as idle:
         idle.asked.retention_ms["append-time"] = retention_ms - (idle.newest_of("append-time-0", 302) - idle.newest_ms)
-        rounds = rounds_over(idle.tools, idle.directory.parent)
+        rounds = rounds_over(idle.context, idle.directory.parent)
         rounds.run_once()
         idle.at(HOLD_MS // 2)
         for _ in range(2):
             rounds.run_once()
-            assert held_names(idle.tools) == [held]
+            assert held_names(idle.context) == [held]

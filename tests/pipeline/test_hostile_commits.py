@@ -61,14 +61,14 @@ def test_it_stops_its_partition_only(
     for partition in (HOSTILE, OTHER):
         set_aside_last(log_dir / partition, aside / partition)
     store = DirectoryStore(tmp_path / "archive")
-    with tools_for(log_dir, store, tmp_path / "state") as tools:
-        assert archive(tools, log_dir, "orders").exit_code == 0
+    with tools_for(log_dir, store, tmp_path / "state") as context:
+        assert archive(context, log_dir, "orders").exit_code == 0
     replace_newest_commit(tmp_path / "archive", change)
     for partition in (HOSTILE, OTHER):
         for path in (aside / partition).iterdir():
             path.rename(log_dir / partition / path.name)
-    with tools_for(log_dir, store, tmp_path / "state of another process") as tools:
-        report = archive(tools, log_dir, "orders")
+    with tools_for(log_dir, store, tmp_path / "state of another process") as context:
+        report = archive(context, log_dir, "orders")
     stopped = {str(outcome.files.topic_partition): outcome.error for outcome in report.outcomes if outcome.error}
     assert {partition: type(error) for partition, error in stopped.items()} == {HOSTILE: CorruptFile}
     assert re.search(message, str(stopped[HOSTILE]))

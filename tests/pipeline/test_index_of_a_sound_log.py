@@ -26,8 +26,8 @@ def test_a_wrong_index_keeps_no_sound_log_from_the_archive(suffix: str, damage: 
     else:
         content += b"\1\2\3"
     index.write_bytes(content)
-    with tools_for(copy, store, tmp_path / "state") as tools:
-        report = archive(tools, copy, "orders")
+    with tools_for(copy, store, tmp_path / "state") as context:
+        report = archive(context, copy, "orders")
     assert report.errors == []
     assert ranges(archived_states(store)["orders-0"]) == rolled_ranges(copy, "orders-0")
 
@@ -38,7 +38,7 @@ def test_an_impossible_transaction_index_stops_the_partition(tmp_path: Path) -> 
     content = bytearray(index.read_bytes())
     content[24] ^= 1  # The last offset of the first aborted transaction is 256 higher.
     index.write_bytes(content)
-    with tools_for(copy, store, tmp_path / "state") as tools:
-        (error,) = archive(tools, copy, "transactions").errors
+    with tools_for(copy, store, tmp_path / "state") as context:
+        (error,) = archive(context, copy, "transactions").errors
     assert str(error).startswith(f"{index}, at byte 0: transaction index:")
     assert "the index disagrees with its log" in str(error)

@@ -68,25 +68,25 @@ def test_failed_uploads_and_what_they_leave_are_measured(tmp_path: Path) -> None
             *(Fault("delete", number, FaultKind.DENIED) for number in range(20)),
         ]
     )
-    with tools_for(log_dir, store, tmp_path / "state") as tools:
-        report = archive(tools, log_dir)
+    with tools_for(log_dir, store, tmp_path / "state") as context:
+        report = archive(context, log_dir)
         assert [isinstance(error, StoreError) for error in report.errors] == [True]
-        assert sample(tools.metrics, "segments_total", stage="uploaded", result="failed") == 1
-        assert sample(tools.metrics, "segments_total", stage="committed", result="failed") == 0
-        assert sample(tools.metrics, "unfinished_attempts") == tools.journal.count() > 0
+        assert sample(context.metrics, "segments_total", stage="uploaded", result="failed") == 1
+        assert sample(context.metrics, "segments_total", stage="committed", result="failed") == 0
+        assert sample(context.metrics, "unfinished_attempts") == context.journal.count() > 0
         store.faults.clear()
-        assert archive(tools, log_dir).errors == []
-        assert sample(tools.metrics, "unfinished_attempts") == tools.journal.count() == 0
+        assert archive(context, log_dir).errors == []
+        assert sample(context.metrics, "unfinished_attempts") == context.journal.count() == 0
 
 
 def test_failed_commits_are_measured(tmp_path: Path) -> None:
     log_dir = copy_partitions(tmp_path, "orders-0")
     store = MemoryStore(faults=[Fault("put_if_absent", nth, FaultKind.DENIED, "/commits/") for nth in range(4)])
-    with tools_for(log_dir, store, tmp_path / "state") as tools:
-        report = archive(tools, log_dir)
+    with tools_for(log_dir, store, tmp_path / "state") as context:
+        report = archive(context, log_dir)
         assert [isinstance(error, StoreError) for error in report.errors] == [True]
-        assert sample(tools.metrics, "segments_total", stage="uploaded", result="failed") == 0
-        assert sample(tools.metrics, "segments_total", stage="committed", result="failed") == 1
+        assert sample(context.metrics, "segments_total", stage="uploaded", result="failed") == 0
+        assert sample(context.metrics, "segments_total", stage="committed", result="failed") == 1
 
 
 def test_an_attempt_of_a_file_with_a_large_inode_number_is_kept(tmp_path: Path) -> None:
@@ -110,21 +110,21 @@ def test_what_an_upload_left_is_removed_though_retention_took_the_segment(tmp_pa
             raise StoreUnavailable("no answer")
 
     store = MemoryStore(before=before)
-    with tools_for(log_dir, store, tmp_path / "state") as tools:
-        rounds_over(tools, log_dir).run_once()
-        (root,) = tools.journal.roots()
-        left = next(attempt for attempt in tools.journal.attempts(root) if attempt.base_offset == 0)
+    with tools_for(log_dir, store, tmp_path / "state") as context:
+        rounds_over(context, log_dir).run_once()
+        (root,) = context.journal.roots()
+        left = next(attempt for attempt in context.journal.attempts(root) if attempt.base_offset == 0)
         assert below(root, left.log_key) in store.objects
     # Another broker leads, and its sidecar archives all of it. Then retention, and the first one leads again.
     is_dead = False
-    with tools_for(log_dir, store, tmp_path / "other") as tools:
-        rounds_over(tools, log_dir).run_once()
+    with tools_for(log_dir, store, tmp_path / "other") as context:
+        rounds_over(context, log_dir).run_once()
     assert archived_states(store)["orders-0"].start_offset == 0
     remove_offsets(log_dir / "orders-0", lambda offset: offset >= 248)
-    with tools_for(log_dir, store, tmp_path / "state") as tools:
-        rounds = rounds_over(tools, log_dir)
+    with tools_for(log_dir, store, tmp_path / "state") as context:
+        rounds = rounds_over(context, log_dir)
         rounds.run_once()
-        assert tools.journal.count() == 0
+        assert context.journal.count() == 0
         (archiver,) = rounds.checks.archivers
         known = archiver.known.state
         assert known is not None

@@ -21,7 +21,7 @@ from sidecar.compaction.rules import CompactionRules
 from sidecar.compactor.archive.compactor import ArchiveCompactor
 from sidecar.compactor.archive.plan import CompactionRequest, plan_archive
 from sidecar.compactor.archive_job import ArchiveJobs
-from sidecar.compactor.candidate_queue import Compacting, LedPartition, Look
+from sidecar.compactor.candidate_queue import CandidateAssessor, Compacting, LedPartition
 from sidecar.compactor.gc import Collected, GcTask, collect_garbage
 from sidecar.config import CompactionPolicy, Settings
 from sidecar.errors import CorruptFile
@@ -44,7 +44,7 @@ RULES = CompactionRules(NOW_MS)
 class Running:
     """A process that has archived a partition, and what its last round offers to gc and to compaction."""
 
-    tools: RunContext
+    context: RunContext
     rounds: ArchiveLoop
     store: MemoryStore
     log_dir: Path
@@ -71,7 +71,7 @@ class Running:
     def clear_up(self) -> None:
         """What `run` does, so late that all objects are old enough to go."""
         later = StoreAt(self.store, NOW_MS + 2 * ORPHAN_MS)
-        clearing = GcTask(replace(self.tools, store=later), 0)
+        clearing = GcTask(replace(self.context, store=later), 0)
         clearing.offer([self.led])
         clearing()
 
@@ -83,10 +83,10 @@ class Running:
 def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Running]:
     log_dir, store = copy_partitions(tmp_path, "orders-0"), MemoryStore(ManualClock(NOW_MS))
     use(monkeypatch, store)
-    with tools_for(log_dir, store, tmp_path / "state") as tools:
-        rounds = rounds_over(tools, log_dir)
+    with tools_for(log_dir, store, tmp_path / "state") as context:
+        rounds = rounds_over(context, log_dir)
         (led,) = rounds.run_once().led
-        yield Running(tools, rounds, store, log_dir, led)
+        yield Running(context, rounds, store, log_dir, led)
 
 
 LOSSES = pytest.mark.parametrize("lose", [Running.lose_newest, Running.replace_newest])
@@ -111,18 +111,18 @@ def test_compaction_in_run_neither_weighs_nor_plans_nor_commits_below_a_commit_t
     running: Running, lose: Lose, tmp_path: Path
 ) -> None:
     store, led = running.store, running.led
-    work = Compacting(led, CompactionPolicy(), Look(store, store.clock)(led, CompactionPolicy()))
+    work = Compacting(led, CompactionPolicy(), CandidateAssessor(store, store.clock)(led, CompactionPolicy()))
     before = only_state(store)
     lost = lose(running)
     objects = dict(store.objects)
     with pytest.raises(CorruptFile, match=r"this sidecar(?: read)?,"):
-        Look(store, store.clock)(led, CompactionPolicy())
+        CandidateAssessor(store, store.clock)(led, CompactionPolicy())
     request = CompactionRequest(led.root, RULES, WRITER, newest_commit=led.newest_commit)
     with pytest.raises(CorruptFile, match=r"this sidecar(?: read)?,"):
         plan_archive(store, request, store.clock)
     at = {"url": str(tmp_path / "archive")}
     settings = Settings.model_validate({"store": at, "compaction": {"staging_dir": str(tmp_path / "work")}})
-    (refused,) = ArchiveJobs(settings, running.tools, LocalEngines(), lambda _: work.policy)([work])
+    (refused,) = ArchiveJobs(settings, running.context, LocalEngines(), lambda _: work.policy)([work])
     assert isinstance(refused.error, CorruptFile)
     assert store.objects == objects
     store.objects.update(lost)
@@ -136,10 +136,10 @@ def test_a_compaction_does_not_commit_below_what_was_committed_and_lost_while_it
     log_dir, store = copy_partitions(tmp_path, "orders-0"), MemoryStore(ManualClock(NOW_MS))
     use(monkeypatch, store)
     set_aside_last(log_dir / "orders-0", tmp_path / "aside")
-    with tools_for(log_dir, store, tmp_path / "state") as tools:
-        rounds = rounds_over(tools, log_dir)
+    with tools_for(log_dir, store, tmp_path / "state") as context:
+        rounds = rounds_over(context, log_dir)
         (led,) = rounds.run_once().led
-        running = Running(tools, rounds, store, log_dir, led)
+        running = Running(context, rounds, store, log_dir, led)
         planned = only_state(store)
 
         def meanwhile(_request: CompactionRequest, decided: PartitionState) -> None:
@@ -177,10 +177,10 @@ def test_objects_of_an_upload_that_the_journal_knows_stay_however_old_they_are(r
     attempt = Attempt(
         an_id("slow"), running.led.root, 10**6, 10**6 + 1, *keys, inode=1, size_bytes=1, mtime_ns=1, begun_ms=1
     )
-    running.tools.journal.begin(attempt)
+    running.context.journal.begin(attempt)
     running.clear_up()
     assert objects <= running.segment_objects()
-    running.tools.journal.end(attempt.segment_id)
+    running.context.journal.end(attempt.segment_id)
     running.clear_up()
     assert not objects & running.segment_objects()
 

@@ -15,14 +15,14 @@ def batch(offset: int, timestamp_ms: int) -> bytes:
 
 
 def generations(tmp_path: Path, timestamp_ms: int) -> set[int]:
-    with rig(tmp_path, "orders-0", min_compaction_lag_ms=3_600_000) as held:
+    with rig(tmp_path, "orders-0", min_compaction_lag_ms=3_600_000) as site:
         # `roll` says that the files were written a minute ago: an hour has not passed.
         segments = {0: [batch(0, timestamp_ms), batch(1, timestamp_ms)], 2: [batch(2, timestamp_ms)], 3: []}
-        roll(held.log_dir, segments, 3)
-        held.round()
-        held.compactor.turn()
-        held.round()
-        return set(held.generations("orders-0"))
+        roll(site.log_dir, segments, 3)
+        site.round()
+        site.compactor.cycle()
+        site.round()
+        return set(site.generations("orders-0"))
 
 
 def test_young_records_with_a_timestamp_stay(tmp_path: Path) -> None:

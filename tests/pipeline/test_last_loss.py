@@ -32,11 +32,11 @@ def test_when_offsets_were_lost_last_outlives_the_process(tmp_path: Path) -> Non
         (reported_s,) = re.findall(r"^tiered_sidecar_last_loss_timestamp_seconds (\S+)$", text, re.MULTILINE)
         return float(reported_s)
 
-    with open_tools(settings, clock=clock) as tools:
-        assert shown(tools.metrics) == 0
-        tools.emit(OffsetsLost(NAME, 3, 5))
-    with open_tools(settings, clock=ManualClock(clock.now_ms() + 60_000)) as tools:
-        assert shown(tools.metrics) == clock.now_ms() / 1000
-        tools.emit(OffsetsLost(NAME, 0, 3, is_recorded=False))
-    with open_tools(settings, clock=clock) as tools:
-        assert shown(tools.metrics) == clock.now_ms() / 1000 + 60
+    with open_tools(settings, clock=clock) as context:
+        assert shown(context.metrics) == 0
+        context.emit(OffsetsLost(NAME, 3, 5))
+    with open_tools(settings, clock=ManualClock(clock.now_ms() + 60_000)) as context:
+        assert shown(context.metrics) == clock.now_ms() / 1000
+        context.emit(OffsetsLost(NAME, 0, 3, is_recorded=False))
+    with open_tools(settings, clock=clock) as context:
+        assert shown(context.metrics) == clock.now_ms() / 1000 + 60

@@ -61,8 +61,8 @@ class LateStore(MemoryStore):
         }
 
 
-def loop_over(tools: RunContext, log_dir: Path) -> ArchiveLoop:
-    return ArchiveLoop(tools, partial(scan_log_dirs, [log_dir], ALL))
+def loop_over(context: RunContext, log_dir: Path) -> ArchiveLoop:
+    return ArchiveLoop(context, partial(scan_log_dirs, [log_dir], ALL))
 
 
 def require_whole(store: LateStore, log_dir: Path) -> None:
@@ -76,8 +76,8 @@ def require_whole(store: LateStore, log_dir: Path) -> None:
 def test_what_was_to_be_discarded_in_an_outage_is_not_committed_afterwards(restarts: bool, tmp_path: Path) -> None:
     """`.log` is sent. The store falls silent: `.indexes` fails, the task discards, its DELETE gets no answer."""
     log_dir, store = copy_partitions(tmp_path, "orders-0"), LateStore()
-    with tools_for(log_dir, store, tmp_path / "state", uploads_ahead=1) as tools:
-        loop = loop_over(tools, log_dir)
+    with tools_for(log_dir, store, tmp_path / "state", uploads_ahead=1) as context:
+        loop = loop_over(context, log_dir)
         store.silent_from = "upload"
         (failed,) = loop.run_once().outcomes
         assert isinstance(failed.error, StoreUnavailable)
@@ -86,17 +86,17 @@ def test_what_was_to_be_discarded_in_an_outage_is_not_committed_afterwards(resta
         if not restarts:
             assert loop.run_once().errors == []
     if restarts:
-        with tools_for(log_dir, store, tmp_path / "state", uploads_ahead=1) as tools:
-            assert loop_over(tools, log_dir).run_once().errors == []
+        with tools_for(log_dir, store, tmp_path / "state", uploads_ahead=1) as context:
+            assert loop_over(context, log_dir).run_once().errors == []
     require_whole(store, log_dir)
 
 
 def _killed(store: LateStore, log_dir: Path, state_dir: Path, at: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that sends no DELETE: it ends where it uploads or reads back the `.indexes` of its first segment."""
-    with monkeypatch.context() as patch, tools_for(log_dir, store, state_dir, uploads_ahead=1) as tools:
-        patch.setattr("sidecar.runner.copy_executor.discard_quietly", lambda _tools, _attempt: None)
+    with monkeypatch.context() as patch, tools_for(log_dir, store, state_dir, uploads_ahead=1) as context:
+        patch.setattr("sidecar.runner.copy_executor.discard_quietly", lambda _context, _attempt: None)
         store.silent_from = at
-        assert loop_over(tools, log_dir).run_once().errors
+        assert loop_over(context, log_dir).run_once().errors
     store.come_back()
 
 
@@ -108,8 +108,8 @@ def test_an_interrupted_upload_is_resumed_and_none_of_its_objects_is_deleted(
     _killed(store, log_dir, tmp_path / "state", at, monkeypatch)
     left = {ObjectKey(key) for key in store.objects if "/segments/" in key}
     assert len(left) == objects
-    with tools_for(log_dir, store, tmp_path / "state", uploads_ahead=1) as tools:
-        assert loop_over(tools, log_dir).run_once().errors == []
+    with tools_for(log_dir, store, tmp_path / "state", uploads_ahead=1) as context:
+        assert loop_over(context, log_dir).run_once().errors == []
     assert left <= store.named()
     require_whole(store, log_dir)
 
@@ -122,7 +122,7 @@ def test_other_indexes_than_the_interrupted_upload_sent_are_not_committed(
     _killed(store, log_dir, tmp_path / "state", "read", monkeypatch)
     (key,) = (ObjectKey(key) for key in store.objects if key.endswith(".indexes"))
     store.objects[key] = store.objects[key][:-1] + b"?"
-    with tools_for(log_dir, store, tmp_path / "state", uploads_ahead=1) as tools:
-        assert loop_over(tools, log_dir).run_once().errors == []
+    with tools_for(log_dir, store, tmp_path / "state", uploads_ahead=1) as context:
+        assert loop_over(context, log_dir).run_once().errors == []
     assert key not in store.objects
     require_whole(store, log_dir)

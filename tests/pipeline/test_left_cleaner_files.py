@@ -18,8 +18,8 @@ def test_an_unfinished_output_of_the_cleaner_keeps_nothing_waiting(tmp_path: Pat
     log_dir, store = copy_partitions(tmp_path, "orders-0"), MemoryStore()
     for suffix in ("log", "index", "timeindex"):
         (log_dir / "orders-0" / f"{0:020d}.{suffix}.cleaned").write_bytes(b"")
-    with tools_for(log_dir, store, tmp_path / "state") as tools:
-        assert archive(tools, log_dir).errors == []
+    with tools_for(log_dir, store, tmp_path / "state") as context:
+        assert archive(context, log_dir).errors == []
     assert ranges(archived_states(store)["orders-0"]) == rolled_ranges(log_dir, "orders-0")
 
 

@@ -84,15 +84,15 @@ def test_a_topic_that_was_made_anew_between_two_looks_is_not_appended_to_the_old
     store, directory = MemoryStore(), log_dir / PARTITION
     if not has_topic_id:
         (directory / METADATA).unlink()
-    with tools_for(log_dir, store, tmp_path / "state") as tools:
-        rounds = rounds_over(tools, log_dir)
+    with tools_for(log_dir, store, tmp_path / "state") as context:
+        rounds = rounds_over(context, log_dir)
         assert rounds.run_once().errors == []
         make_anew(directory, original)
         if not restarts:
             errors = rounds.run_once().errors
     if restarts:
-        with tools_for(log_dir, store, tmp_path / "state") as tools:
-            errors = archive(tools, log_dir).errors
+        with tools_for(log_dir, store, tmp_path / "state") as context:
+            errors = archive(context, log_dir).errors
     assert [type(error) for error in errors] == [LineageUnknown]
     assert "has CRC" in str(errors[0])
     assert ranges(archived_states(store)[PARTITION]) == rolled_ranges(original.parent, PARTITION)[:3]
@@ -128,16 +128,16 @@ def test_a_replica_that_is_not_cleaned_continues_the_archive_of_a_cleaned_one(
     for suffix in ("index", "timeindex"):
         log.with_suffix(f".{suffix}").unlink()
     (log_dir / "cleaner-offset-checkpoint").write_text(f"0\n1\norders 0 {spans[2][1]}\n")
-    with tools_for(log_dir, store, tmp_path / "state") as tools:
-        assert archive(tools, log_dir).errors == []
+    with tools_for(log_dir, store, tmp_path / "state") as context:
+        assert archive(context, log_dir).errors == []
     (original / name).write_bytes(content[: at + 12] + struct.pack(">i", leader_epoch) + content[at + 16 :])
     if start_offset:
         (original / EPOCHS).write_text(f"0\n1\n4 {start_offset}\n")
         (original.parent / "log-start-offset-checkpoint").write_text(f"0\n1\norders 0 {start_offset}\n")
     policies = [TopicPolicySettings.model_validate({"pattern": "orders", "cleanup_policy": cleanup_policy})]
     facts = FileBrokerFacts([original.parent], assume_leader=True, policies=policies)
-    with tools_for(original.parent, store, tmp_path / "state of the next leader") as tools:
-        errors = archive(replace(tools, facts=facts), original.parent).errors
+    with tools_for(original.parent, store, tmp_path / "state of the next leader") as context:
+        errors = archive(replace(context, facts=facts), original.parent).errors
     assert [type(error) for error in errors] == ([] if continues else [LineageUnknown])
     assert continues or "has CRC" in str(errors[0])
     assert ranges(archived_states(store)[PARTITION]) == (spans if continues else spans[:3])
@@ -166,8 +166,8 @@ def test_the_report_of_a_stopped_partition_shows_what_waits_and_where_the_archiv
 
 def test_a_log_truncated_in_place_below_the_archive_is_an_error_not_silence(log_dir: Path, tmp_path: Path) -> None:
     store, directory = MemoryStore(), log_dir / PARTITION
-    with tools_for(log_dir, store, tmp_path / "state") as tools:
-        rounds = rounds_over(tools, log_dir)
+    with tools_for(log_dir, store, tmp_path / "state") as context:
+        rounds = rounds_over(context, log_dir)
         assert rounds.run_once().errors == []
         second = rolled_ranges(log_dir, PARTITION)[1]
         remove_offsets(directory, lambda offset: offset <= second[0])
@@ -180,15 +180,15 @@ def test_a_replica_whose_active_segment_reaches_over_the_archive_end_is_no_error
     original: Path, log_dir: Path, tmp_path: Path
 ) -> None:
     store, directory = MemoryStore(), log_dir / PARTITION
-    with tools_for(log_dir, store, tmp_path / "state") as tools:
-        assert archive(tools, log_dir).errors == []
+    with tools_for(log_dir, store, tmp_path / "state") as context:
+        assert archive(context, log_dir).errors == []
     second, third = rolled_ranges(original.parent, PARTITION)[1:3]
     # This replica has not rolled since the second segment.
     merged = b"".join((original / f"{base:020d}.log").read_bytes() for base in (*second, third[1]))
     remove_offsets(directory, lambda offset: offset <= second[0])
     (directory / f"{second[0]:020d}.log").write_bytes(merged)
-    with tools_for(log_dir, store, tmp_path / "other broker") as tools:
-        assert archive(tools, log_dir).errors == []
+    with tools_for(log_dir, store, tmp_path / "other broker") as context:
+        assert archive(context, log_dir).errors == []
 
 
 def test_retention_of_all_that_is_archived_is_no_change_of_the_log(
@@ -197,14 +197,14 @@ def test_retention_of_all_that_is_archived_is_no_change_of_the_log(
     store, directory = MemoryStore(), log_dir / PARTITION
     (directory / METADATA).unlink()
     third = rolled_ranges(original.parent, PARTITION)[2]
-    with tools_for(log_dir, store, tmp_path / "state") as tools:
-        assert archive(tools, log_dir).errors == []
+    with tools_for(log_dir, store, tmp_path / "state") as context:
+        assert archive(context, log_dir).errors == []
     remove_offsets(directory, lambda offset: offset >= third[1])
     for file in original.iterdir():
         if file.name[:20].isdigit() and int(file.name[:20]) >= third[1]:
             shutil.copy2(file, directory)
-    with tools_for(log_dir, store, tmp_path / "state") as tools:
-        assert archive(tools, log_dir).errors == []
+    with tools_for(log_dir, store, tmp_path / "state") as context:
+        assert archive(context, log_dir).errors == []
     assert ranges(archived_states(store)[PARTITION]) == rolled_ranges(original.parent, PARTITION)
 
 
@@ -231,8 +231,8 @@ def test_a_directory_is_known_by_its_birth_or_by_the_segment_that_was_active(
     (directory / METADATA).unlink()
     third = rolled_ranges(original.parent, PARTITION)[2]
     monkeypatch.setattr("sidecar.host.log_dir_fingerprint.birth_ns", lambda *_: births_ns[0])
-    with tools_for(log_dir, store, tmp_path / "state") as tools:
-        assert archive(tools, log_dir).errors == []
+    with tools_for(log_dir, store, tmp_path / "state") as context:
+        assert archive(context, log_dir).errors == []
     remove_offsets(directory, lambda offset: offset >= third[1])
     for file in original.iterdir():
         if file.name[:20].isdigit() and int(file.name[:20]) >= third[1]:
@@ -240,8 +240,8 @@ def test_a_directory_is_known_by_its_birth_or_by_the_segment_that_was_active(
             shutil.copy2(file, made := directory / (f"{file.name}.new" if is_new else file.name))
             made.replace(directory / file.name)
     monkeypatch.setattr("sidecar.host.log_dir_fingerprint.birth_ns", lambda *_: births_ns[1])
-    with tools_for(log_dir, store, tmp_path / "state") as tools:
-        errors = archive(tools, log_dir).errors
+    with tools_for(log_dir, store, tmp_path / "state") as context:
+        errors = archive(context, log_dir).errors
     assert [type(error) for error in errors] == ([] if continues else [LineageUnknown])
     expected = rolled_ranges(original.parent, PARTITION)
     assert ranges(archived_states(store)[PARTITION]) == (expected if continues else expected[:3])
@@ -259,8 +259,8 @@ def test_an_upgraded_topic_with_nothing_rolled_left_goes_on_with_its_lineage(
 ) -> None:
     store, directory = MemoryStore(), log_dir / PARTITION
     metadata = _taken_metadata(directory)
-    with tools_for(log_dir, store, tmp_path / "state") as tools:
-        rounds = rounds_over(tools, log_dir)
+    with tools_for(log_dir, store, tmp_path / "state") as context:
+        rounds = rounds_over(context, log_dir)
         assert rounds.run_once().errors == []
         third = rolled_ranges(log_dir, PARTITION)[2]
         remove_offsets(directory, lambda offset: offset >= third[1])
@@ -281,8 +281,8 @@ def test_a_topic_id_that_another_writer_has_adopted_is_not_adopted_again(
     """The leader of before commits first: both sidecars have seen the topic's id, and the archive has none yet."""
     store, directory = MemoryStore(), log_dir / PARTITION
     metadata = _taken_metadata(directory)
-    with tools_for(log_dir, store, tmp_path / "state") as tools:
-        assert archive(tools, log_dir).errors == []
+    with tools_for(log_dir, store, tmp_path / "state") as context:
+        assert archive(context, log_dir).errors == []
     (directory / METADATA).write_bytes(metadata)
     spans = rolled_ranges(original.parent, PARTITION)
     other = copy_partitions(tmp_path / "other", PARTITION)
@@ -295,9 +295,9 @@ def test_a_topic_id_that_another_writer_has_adopted_is_not_adopted_again(
             with tools_for(other, store, tmp_path / "other-state") as others:
                 assert archive(others, other).errors == []
 
-    with tools_for(original.parent, store, tmp_path / "state") as tools:
+    with tools_for(original.parent, store, tmp_path / "state") as context:
         store.before = overtake
-        assert archive(tools, original.parent).errors == []
+        assert archive(context, original.parent).errors == []
     (state,) = archived_states(store).values()
     assert ranges(state) == spans
     assert state.topic_id is not None
@@ -308,16 +308,16 @@ def test_an_active_segment_above_the_archive_is_a_hole_before_it_rolls(
 ) -> None:
     store, directory = MemoryStore(), log_dir / PARTITION
     spans = rolled_ranges(original.parent, PARTITION)
-    with tools_for(log_dir, store, tmp_path / "state") as tools:
-        rounds = rounds_over(tools, log_dir)
+    with tools_for(log_dir, store, tmp_path / "state") as context:
+        rounds = rounds_over(context, log_dir)
         assert rounds.run_once().errors == []
         remove_offsets(directory, lambda offset: False)
         shutil.copy2(original / f"{spans[-1][1]:020d}.log", directory)
         errors = rounds.run_once().errors
         assert [type(error) for error in errors] == [CoverageHole]
         assert f"begins at {spans[-1][1]}" in str(errors[0])
-    with tools_for(log_dir, store, tmp_path / "state", record_lost=True) as tools:
-        assert archive(tools, log_dir).errors == []
+    with tools_for(log_dir, store, tmp_path / "state", record_lost=True) as context:
+        assert archive(context, log_dir).errors == []
     (hole,) = archived_states(store)[PARTITION].holes
     assert (hole.base_offset, hole.end_offset) == (spans[2][1], spans[-1][1])
 
@@ -327,12 +327,12 @@ def _ends_with_a_loss(log_dir: Path, original: Path, store: MemoryStore, state_d
     directory, spans = log_dir / PARTITION, rolled_ranges(original.parent, PARTITION)
     remove_offsets(directory, lambda offset: offset <= spans[1][1])
     (directory / EPOCHS).write_text(known)
-    with tools_for(log_dir, store, state_dir) as tools:
-        assert archive(tools, log_dir).errors == []
+    with tools_for(log_dir, store, state_dir) as context:
+        assert archive(context, log_dir).errors == []
     remove_offsets(directory, lambda offset: False)
     shutil.copy2(original / f"{spans[4][0]:020d}.log", directory)
-    with tools_for(log_dir, store, state_dir, record_lost=True) as tools:
-        assert archive(tools, log_dir).errors == []
+    with tools_for(log_dir, store, state_dir, record_lost=True) as context:
+        assert archive(context, log_dir).errors == []
     (hole,) = archived_states(store)[PARTITION].holes
     assert (hole.base_offset, hole.end_offset) == (spans[1][1], spans[4][0]) == (248, 504)
 
@@ -343,8 +343,8 @@ def test_a_replica_that_still_has_what_the_archive_ends_with_as_lost_continues_i
     """The leader of before had raised its log start, and this one had not fetched that yet. The loss stays recorded."""
     store, spans = MemoryStore(), rolled_ranges(original.parent, PARTITION)
     _ends_with_a_loss(log_dir, original, store, tmp_path / "state", (original / EPOCHS).read_text())
-    with tools_for(original.parent, store, tmp_path / "state of the new leader") as tools, capture_logs() as logs:
-        assert archive(tools, original.parent).errors == []
+    with tools_for(original.parent, store, tmp_path / "state of the new leader") as context, capture_logs() as logs:
+        assert archive(context, original.parent).errors == []
     assert not [entry for entry in logs if entry["event"] == "lost_offsets_on_disk"]
     state = archived_states(store)[PARTITION]
     assert ranges(state) == [*spans[:2], *spans[4:]]
@@ -372,8 +372,8 @@ def test_a_log_that_was_truncated_into_a_loss_at_the_archives_end_is_not_continu
     spans = rolled_ranges(original.parent, PARTITION)
     _ends_with_a_loss(log_dir, original, store, tmp_path / "state", "0\n1\n0 0\n")
     before = archived_states(store)[PARTITION]
-    with tools_for(log_dir, store, tmp_path / "state", record_lost=accepts) as tools, capture_logs() as logs:
-        rounds = rounds_over(tools, log_dir)
+    with tools_for(log_dir, store, tmp_path / "state", record_lost=accepts) as context, capture_logs() as logs:
+        rounds = rounds_over(context, log_dir)
         if not restarts:
             assert rounds.run_once().errors == []
         shutil.rmtree(directory)
@@ -399,23 +399,23 @@ def test_records_below_the_leaders_log_start_do_not_contradict_a_loss(tmp_path: 
     """
     of_a, of_b = (copy_partitions(tmp_path / name, "orders-0") for name in ("a", "b"))
     store, seen = MemoryStore(), list[DomainEvent]()
-    with tools_for(of_a, store, tmp_path / "state-a") as tools:
+    with tools_for(of_a, store, tmp_path / "state-a") as context:
         facts = Answering(FileBrokerFacts([of_a], assume_leader=True), cluster_start_offset=0)
-        tools = replace(tools, facts=facts)
-        archiver = PartitionArchiver(tools, listed(of_a))
-        plan = planned(tools, archiver, listed(of_a))
+        context = replace(context, facts=facts)
+        archiver = PartitionArchiver(context, listed(of_a))
+        plan = planned(context, archiver, listed(of_a))
         active = plan.files.active_base_offset
         assert active is not None
-        assert archived(tools, archiver, replace(plan, segments=plan.segments[:1])).error is None
+        assert archived(context, archiver, replace(plan, segments=plan.segments[:1])).error is None
         facts.cluster_start_offset = active
         remove_offsets(of_a / "orders-0", lambda offset: offset >= active)
-        plan = planned(tools, archiver, listed(of_a))
+        plan = planned(context, archiver, listed(of_a))
         assert plan.hole == (140, active)
-        assert archived(tools, archiver, plan).error is None
+        assert archived(context, archiver, plan).error is None
     assert archived_states(store)["orders-0"].end_offset == active
-    with tools_for(of_b, store, tmp_path / "state-b") as tools:
+    with tools_for(of_b, store, tmp_path / "state-b") as context:
         epoch = plan.facts.leader_epoch + 1
         facts = Answering(FileBrokerFacts([of_b], assume_leader=True), cluster_start_offset=active, epoch=epoch)
-        tools = replace(tools, facts=facts, emit=seen.append)
-        assert planned(tools, PartitionArchiver(tools, listed(of_b)), listed(of_b)).error is None
+        context = replace(context, facts=facts, emit=seen.append)
+        assert planned(context, PartitionArchiver(context, listed(of_b)), listed(of_b)).error is None
     assert not [event for event in seen if isinstance(event, LostOffsetsOnDisk)]

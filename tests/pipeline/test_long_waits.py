@@ -181,13 +181,13 @@ class Refusing(Leadership):
 def test_rounds_tell_it(reason: Any, reported: int, tmp_path: Path) -> None:
     log_dir = copy_partitions(tmp_path, "orders-0")
     facts = Refusing(FileBrokerFacts([log_dir], assume_leader=True), away=reason, leads=reported > 0)
-    with tools_for(log_dir, MemoryStore(), tmp_path / "state") as tools:
-        tools = replace(tools, facts=facts)
-        rounds = rounds_of(tools, log_dir)
+    with tools_for(log_dir, MemoryStore(), tmp_path / "state") as context:
+        context = replace(context, facts=facts)
+        rounds = rounds_of(context, log_dir)
         with capture_logs() as logs:
             for _ in range(4):
                 assert rounds.run_once().errors == []
-                tools.clock.sleep_s(LONG_WAIT_S / 2)
+                context.clock.sleep_s(LONG_WAIT_S / 2)
         found = [line for line in logs if line["event"] in EVENTS]
         assert [(line["event"], line["from_offset"], line["reason"]) for line in found] == [
             ("segments_delayed", 0, render(reason))
@@ -199,8 +199,8 @@ def test_rounds_tell_it(reason: Any, reported: int, tmp_path: Path) -> None:
 
 
 def test_what_waits_to_be_compacted_first_waits_on_purpose(tmp_path: Path) -> None:
-    with before_upload_rig(tmp_path, "orders-0") as held, capture_logs() as logs:
+    with before_upload_rig(tmp_path, "orders-0") as site, capture_logs() as logs:
         for _ in range(3):
-            held.round()
-            held.tools.clock.sleep_s(LONG_WAIT_S * 0.9)
+            site.round()
+            site.context.clock.sleep_s(LONG_WAIT_S * 0.9)
     assert [line["event"] for line in logs if line["event"] in EVENTS] == []

@@ -42,14 +42,14 @@ def log_dir(tmp_path: Path) -> Path:
 
 def test_the_snapshot_of_an_idle_topics_late_roll_is_waited_for(log_dir: Path, tmp_path: Path) -> None:
     spans, store = rolled_ranges(log_dir, PARTITION), MemoryStore()
-    with tools_for(log_dir, store, tmp_path / "state", settling=GRACE) as tools:
-        rounds = rounds_over(tools, log_dir)
+    with tools_for(log_dir, store, tmp_path / "state", settling=GRACE) as context:
+        rounds = rounds_over(context, log_dir)
         report = rounds.run_once()
         assert ranges(archived_states(store)[PARTITION]) == spans[:-1]
         assert isinstance(report.outcomes[0].reason, SnapshotGrace)
         assert rounds.due_in_s() == pytest.approx(4.9)
         # The active segment is written to all the time: what counts then is that it was there at the first look.
-        tools.clock.advance_ms(5_000)  # type: ignore[attr-defined]
+        context.clock.advance_ms(5_000)  # type: ignore[attr-defined]
         set_age(log_dir, -5_000, f"{spans[-1][1]:020d}.log")
         assert rounds.run_once().errors == []
     assert ranges(archived_states(store)[PARTITION]) == spans
@@ -58,8 +58,8 @@ def test_the_snapshot_of_an_idle_topics_late_roll_is_waited_for(log_dir: Path, t
 def test_a_snapshot_missing_since_long_ago_is_not_waited_for(log_dir: Path, tmp_path: Path) -> None:
     spans, store = rolled_ranges(log_dir, PARTITION), MemoryStore()
     set_age(log_dir, 6_000, f"{spans[-1][1]:020d}.log")
-    with tools_for(log_dir, store, tmp_path / "state", settling=GRACE) as tools:
-        assert archive(tools, log_dir).errors == []
+    with tools_for(log_dir, store, tmp_path / "state", settling=GRACE) as context:
+        assert archive(context, log_dir).errors == []
     assert ranges(archived_states(store)[PARTITION]) == spans
 
 

@@ -59,7 +59,7 @@ def made(tmp_path: Path) -> Iterator[Site]:
 def asks(made: Site) -> Asked:
     """From here on a leader is asked."""
     facts = Asked(FileBrokerFacts([made.log_dir], assume_leader=True))
-    object.__setattr__(made.tools, "facts", facts)
+    object.__setattr__(made.context, "facts", facts)
     return facts
 
 
@@ -95,7 +95,7 @@ def test_a_turn_that_plans_anew_lists_the_directory_after_the_leader_was_asked(m
 
 def test_looks_are_no_sign_of_life_of_a_turn_that_never_ends(made: Site) -> None:
     beats: list[int] = []
-    object.__setattr__(made.tools, "beat", lambda: beats.append(1))
+    object.__setattr__(made.context, "beat", lambda: beats.append(1))
     made.begin("upload")
     made.look()
     before = len(beats)
@@ -107,15 +107,15 @@ def test_looks_are_no_sign_of_life_of_a_turn_that_never_ends(made: Site) -> None
 
 def test_where_descriptors_are_few_a_look_takes_none_from_the_turn_that_hangs(made: Site) -> None:
     few = PinnedFiles(4, free=lambda *_: 1.0)
-    object.__setattr__(made.tools, "held", few)
+    object.__setattr__(made.context, "pinned", few)
     made.begin("upload")
-    before = set(few._held)
+    before = set(few._pinned)
     expected = {("codecs-java-0", 0), (ORDERS, 0), (ORDERS, 140), (ORDERS, 248)}
     assert {(file.directory.name, int(file.path.stem)) for file in before} == expected
     made.hang.is_silent = True
     made.roll(ORDERS, SECOND)
     made.look()
-    assert set(few._held) == before
+    assert set(few._pinned) == before
     remove_offsets(made.log_dir / ORDERS, lambda offset: offset >= 362)
     assert made.end().errors == []
     assert ranges(archived_states(made.hang.store)[ORDERS])[0][0] == 0
@@ -139,13 +139,13 @@ def test_a_look_that_cannot_list_a_busy_partition_forgets_nothing_of_it(made: Si
     made.rounds.checks.scan = failing
     made.look()
     assert made.pending(ORDERS) == 1
-    assert made.tools.metrics.registry.get_sample_value("tiered_sidecar_pending_segments") == 1
+    assert made.context.metrics.registry.get_sample_value("tiered_sidecar_pending_segments") == 1
     made.rounds.checks.scan = scan
     made.look()
     assert made.end().errors == []
     (runs,) = [
         found.extent.runs
-        for found in status_of(made.tools).figures().partitions
+        for found in status_of(made.context).figures().partitions
         if found.status.topic_partition.topic == "orders"
     ]
     assert [(run.base_offset, run.end_offset) for run in runs] == [(0, 868)]
@@ -178,7 +178,7 @@ def test_what_waits_for_long_is_reported_though_every_look_falls_into_its_turn(l
 def test_a_busy_partition_goes_on_telling_what_it_waits_for(last_in_line: Site) -> None:
     def reason() -> str:
         found = {
-            str(found.status.topic_partition): found for found in status_of(last_in_line.tools).figures().partitions
+            str(found.status.topic_partition): found for found in status_of(last_in_line.context).figures().partitions
         }
         return found[SECOND].reason
 
@@ -196,7 +196,7 @@ def test_a_turn_that_plans_anew_archives_what_a_look_held_and_retention_took(mad
     archiver_of(made).known.forget()
     made.roll(ORDERS)
     made.hang.is_silent = True
-    archiver_of(made)._standing = None
+    archiver_of(made)._idle = None
     made.begin("upload")
     made.hang.is_silent = False
     made.roll(SECOND)

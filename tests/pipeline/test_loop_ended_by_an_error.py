@@ -15,11 +15,11 @@ from tests.pipeline.waiting import within
 
 def test_an_error_that_ends_the_loop_begins_no_other_task(tmp_path: Path) -> None:
     log_dir, gates = copy_partitions(tmp_path, *(f"{topic}-0" for topic in TOPICS)), Gates()
-    with tools_for(log_dir, gates.store, tmp_path / "state", workers=2, uploads_ahead=1) as tools:
+    with tools_for(log_dir, gates.store, tmp_path / "state", workers=2, uploads_ahead=1) as context:
         busy = [gates.close("upload", topic, ".log") for topic in TOPICS]
 
         def ended_by_an_error() -> None:
-            with rounds_over(tools, log_dir) as loop:
+            with rounds_over(context, log_dir) as loop:
                 loop.begin_check()
                 loop.drive(
                     within(

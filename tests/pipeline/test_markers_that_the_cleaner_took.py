@@ -178,19 +178,19 @@ def archived_then(
     `archived_end_offset`: end of the log at the first time. `edit`: changes the log directory before the second time.
     """
     log_dir, store = copy_partitions(tmp_path, "orders-0"), MemoryStore()
-    with tools_for(log_dir, store, tmp_path / "state") as tools:
+    with tools_for(log_dir, store, tmp_path / "state") as context:
         policies = [TopicPolicySettings(pattern="orders", cleanup_policy="compact", delete_retention_ms=retention_ms)]
         facts = FileBrokerFacts([log_dir], assume_leader=True, policies=policies)
-        tools = replace(tools, facts=Answering(facts, cluster_start_offset=0) if asks_leader else facts)
+        context = replace(context, facts=Answering(facts, cluster_start_offset=0) if asks_leader else facts)
         roll(log_dir, before, archived_end_offset or end_offset)
-        assert archive(tools, log_dir, "orders").errors == []
+        assert archive(context, log_dir, "orders").errors == []
         roll(log_dir, after, end_offset)
         edit(log_dir)
         for offset, content in (snapshots or {}).items():
             (log_dir / "orders-0" / f"{offset:020d}.snapshot").write_bytes(content)
         (log_dir / "cleaner-offset-checkpoint").write_text(f"0\n1\norders 0 {max(after)}\n")
         with structlog.testing.capture_logs() as logs:
-            report = archive(tools, log_dir, "orders")
+            report = archive(context, log_dir, "orders")
     events = [entry["event"] for entry in logs if entry["log_level"] in {"warning", "error"}]
     return store, events, [str(error) for error in report.errors]
 
@@ -480,16 +480,16 @@ def test_more_markers_than_free_offsets_stop_the_partition(tmp_path: Path) -> No
 def test_a_file_that_retention_took_proves_nothing(tmp_path: Path) -> None:
     """The segment is prepared from a pinned file, and those behind it are pinned, too."""
     log_dir, store = copy_partitions(tmp_path, "orders-0"), MemoryStore()
-    with tools_for(log_dir, store, tmp_path / "state") as tools:
+    with tools_for(log_dir, store, tmp_path / "state") as context:
         roll(log_dir, {0: ABORTED, 2: [marker(2, commit=False)]}, 3)
-        archive(tools, log_dir, "orders")
+        archive(context, log_dir, "orders")
         state = only_state(store)
         roll(log_dir, {2: [data(3, b"y")], 4: LEFT_BY_RETENTION, 7: []}, 7)
         files = read_partition_directory(state.lineage.topic_partition, log_dir, log_dir / "orders-0")
         files.segments[1].log.path.unlink()
         known = state_at_archive_end(store, state, NOTHING_DROPPED)
         assert known is not None
-        prepared, _ = prepare_segment(tools, files, state, files.segments[0], LogPosition(known, -1), None, 0, None)
+        prepared, _ = prepare_segment(context, files, state, files.segments[0], LogPosition(known, -1), None, 0, None)
         prepared.close()
         assert [(marker.place.offset, marker.may_be_committed) for marker in prepared.added] == [(2, True)]
 
@@ -694,9 +694,9 @@ def test_markers_are_added_in_the_order_of_their_offsets(tmp_path: Path) -> None
 def test_an_attempt_without_the_marker_is_not_resumed(tmp_path: Path) -> None:
     """Its `.log` object was uploaded before `delete.retention.ms` had passed."""
     log_dir, store = copy_partitions(tmp_path, "orders-0"), MemoryStore()
-    with tools_for(log_dir, store, tmp_path / "state") as tools:
+    with tools_for(log_dir, store, tmp_path / "state") as context:
         roll(log_dir, {0: ABORTED, 2: [marker(2, commit=False)]}, 3)
-        archive(tools, log_dir, "orders")
+        archive(context, log_dir, "orders")
         state = only_state(store)
         roll(log_dir, {0: [data(1, b"x")], 2: [data(3, b"y")], 4: []}, 4)
         files = read_partition_directory(state.lineage.topic_partition, log_dir, log_dir / "orders-0")
@@ -704,7 +704,7 @@ def test_an_attempt_without_the_marker_is_not_resumed(tmp_path: Path) -> None:
         assert known is not None
         before, segment = LogPosition(known, -1), files.segments[1]
         resumed = fresh_attempt(state.lineage.root, segment, "an earlier one", 0)
-        prepared, _ = prepare_segment(tools, files, state, segment, before, None, 0, resumed)
+        prepared, _ = prepare_segment(context, files, state, segment, before, None, 0, resumed)
         prepared.close()
         assert prepared.added
         assert prepared.attempt.segment_id != resumed.segment_id
@@ -713,22 +713,22 @@ def test_an_attempt_without_the_marker_is_not_resumed(tmp_path: Path) -> None:
 def test_no_marker_is_added_to_a_segment_whose_end_is_lost(tmp_path: Path) -> None:
     first = [data(0, b"w"), data(1, b"k", PRODUCER, 0), data(2, b"x")]
     log_dir, store = copy_partitions(tmp_path, "orders-0"), MemoryStore()
-    with tools_for(log_dir, store, tmp_path / "state", record_lost=True) as tools:
-        tools = replace(tools, facts=FileBrokerFacts([log_dir], assume_leader=True))
+    with tools_for(log_dir, store, tmp_path / "state", record_lost=True) as context:
+        context = replace(context, facts=FileBrokerFacts([log_dir], assume_leader=True))
         roll(log_dir, {0: first, 3: [marker(3, commit=False)]}, 4)
-        assert archive(tools, log_dir, "orders").errors == []
+        assert archive(context, log_dir, "orders").errors == []
         roll(log_dir, {0: [first[0], first[2]], 3: [data(3, b"y")], 5: []}, 5)
         with structlog.testing.capture_logs() as logs:
-            assert archive(tools, log_dir, "orders").errors == []
+            assert archive(context, log_dir, "orders").errors == []
     assert "abort_marker_added" not in [entry["event"] for entry in logs]
     assert (3, 4) in ranges(only_state(store))
 
 
 def test_the_log_behind_is_not_read_where_the_segment_decides(tmp_path: Path) -> None:
     log_dir, store = copy_partitions(tmp_path, "orders-0"), MemoryStore()
-    with tools_for(log_dir, store, tmp_path / "state") as tools:
+    with tools_for(log_dir, store, tmp_path / "state") as context:
         roll(log_dir, {0: ABORTED, 2: [marker(2, commit=False)]}, 3)
-        archive(tools, log_dir, "orders")
+        archive(context, log_dir, "orders")
         state = only_state(store)
         roll(log_dir, {0: [data(1, b"x")], 2: [data(3, b"k", PRODUCER, 1)], 4: [marker(4, commit=True)], 5: []}, 5)
         files = read_partition_directory(state.lineage.topic_partition, log_dir, log_dir / "orders-0")
@@ -736,7 +736,7 @@ def test_the_log_behind_is_not_read_where_the_segment_decides(tmp_path: Path) ->
         files.segments[2].log.path.mkdir()
         known = state_at_archive_end(store, state, NOTHING_DROPPED)
         assert known is not None
-        prepared, _ = prepare_segment(tools, files, state, files.segments[1], LogPosition(known, -1), None, 0, None)
+        prepared, _ = prepare_segment(context, files, state, files.segments[1], LogPosition(known, -1), None, 0, None)
         prepared.close()
         assert [marker.place.offset for marker in prepared.added] == [2]
 
@@ -761,16 +761,16 @@ def test_an_added_marker_does_not_contradict_the_brokers_log(tmp_path: Path, lef
     first = [data(0, b"w"), data(1, b"k", PRODUCER, 0), data(2, b"x")]
     cleaned = {0: [first[0], first[2]], 3: left}
     log_dir, store = copy_partitions(tmp_path, "orders-0"), MemoryStore()
-    with tools_for(log_dir, store, tmp_path / "state") as tools:
-        tools = replace(tools, facts=FileBrokerFacts([log_dir], assume_leader=True))
+    with tools_for(log_dir, store, tmp_path / "state") as context:
+        context = replace(context, facts=FileBrokerFacts([log_dir], assume_leader=True))
         roll(log_dir, {0: first, 3: [marker(3, commit=False)]}, 4)
-        assert archive(tools, log_dir, "orders").errors == []
+        assert archive(context, log_dir, "orders").errors == []
         roll(log_dir, {**cleaned, 6: []}, 6)
         with structlog.testing.capture_logs() as logs:
-            assert archive(tools, log_dir, "orders").errors == []
+            assert archive(context, log_dir, "orders").errors == []
         assert "abort_marker_added" in [entry["event"] for entry in logs]
         roll(log_dir, {**cleaned, 6: [data(6, b"q")], 7: []}, 7)
-        assert archive(tools, log_dir, "orders").errors == []
+        assert archive(context, log_dir, "orders").errors == []
     assert ranges(only_state(store)) == [(0, 3), (3, 6), (6, 7)]
     read_archive(store)
 
@@ -847,16 +847,16 @@ def test_only_a_batch_of_the_transaction_below_the_archives_end_shows_that_its_m
 def test_a_compacted_copy_does_not_replace_a_segment_with_an_added_marker(tmp_path: Path) -> None:
     """The copy is of the broker's batches only. So the group goes as it is."""
     log_dir, store = copy_partitions(tmp_path, "orders-0"), MemoryStore()
-    with tools_for(log_dir, store, tmp_path / "state") as tools:
+    with tools_for(log_dir, store, tmp_path / "state") as context:
         roll(log_dir, {0: ABORTED, 2: [marker(2, commit=False)]}, 3)
-        archive(tools, log_dir, "orders")
+        archive(context, log_dir, "orders")
         state = archived_states(store)["orders-0"]
         roll(log_dir, {0: [data(1, b"x")], 2: [data(3, b"y")], 4: []}, 4)
         files = read_partition_directory(state.lineage.topic_partition, log_dir, log_dir / "orders-0")
         known = state_at_archive_end(store, state, NOTHING_DROPPED)
         assert known is not None
         position = LogPosition(known, -1)
-        prepared, _ = prepare_segment(tools, files, state, files.segments[1], position, None, 0, None)
+        prepared, _ = prepare_segment(context, files, state, files.segments[1], position, None, 0, None)
         try:
             assert [marker.place.offset for marker in prepared.added] == [2]
             built = prepared.reading.built

@@ -61,10 +61,10 @@ def _partition_of(key: str) -> str:
 class Site:
     """A loop with one worker over partitions whose last two segments have not rolled yet."""
 
-    def __init__(self, tools: RunContext, log_dir: Path, hang: Hang) -> None:
-        self.tools = replace(tools, is_store_silent=lambda: hang.is_silent)
+    def __init__(self, context: RunContext, log_dir: Path, hang: Hang) -> None:
+        self.context = replace(context, is_store_silent=lambda: hang.is_silent)
         self.log_dir, self.hang = log_dir, hang
-        self.rounds = rounds_over(self.tools, log_dir)
+        self.rounds = rounds_over(self.context, log_dir)
         self.is_open = False
 
     def roll(self, *partitions: str) -> None:
@@ -93,8 +93,8 @@ class Site:
 
     def look(self, after_s: int = LOOK_S) -> CycleReport:
         """Another check, while the task hangs."""
-        assert isinstance(self.tools.clock, ManualClock)
-        self.tools.clock.advance_ms(after_s * 1000)
+        assert isinstance(self.context.clock, ManualClock)
+        self.context.clock.advance_ms(after_s * 1000)
         return self.rounds.cycle()
 
     def end(self) -> CycleReport:
@@ -115,7 +115,7 @@ class Site:
     def pending(self, partition: str) -> int:
         """As people read it."""
         looks = {
-            str(found.status.topic_partition): found.status for found in status_of(self.tools).figures().partitions
+            str(found.status.topic_partition): found.status for found in status_of(self.context).figures().partitions
         }
         return looks[partition].pending_segments
 
@@ -138,8 +138,8 @@ def site(tmp_path: Path, **policy: Any) -> Iterator[Site]:
         for number in (2, 1):
             set_aside_last(log_dir / partition, tmp_path / "aside" / f"{partition}.{number}")
     policy = {"record_lost": True, "uploads_ahead": 1, **policy}
-    with tools_for(log_dir, hang.store, tmp_path / "state", **policy) as tools:
-        made = Site(tools, log_dir, hang)
+    with tools_for(log_dir, hang.store, tmp_path / "state", **policy) as context:
+        made = Site(context, log_dir, hang)
         try:
             yield made
         finally:
@@ -153,7 +153,7 @@ def test_what_rolls_while_an_upload_hangs_is_archived_though_retention_takes_it(
         made.begin()
         made.roll(*PARTITIONS)
         made.look()
-        assert held_names(made.tools) == [0, 724, 850, 868]
+        assert held_names(made.context) == [0, 724, 850, 868]
         assert [made.pending(partition) for partition in PARTITIONS] == [2, 1, 1]
         for partition, start in zip(PARTITIONS, (964, 104, 1250), strict=True):
             remove_offsets(made.log_dir / partition, lambda offset, start=start: offset >= start)
@@ -279,6 +279,6 @@ def test_a_process_that_is_to_end_looks_no_more_and_lets_go(tmp_path: Path) -> N
         made.begin()
         made.roll(*PARTITIONS)
         made.look()
-        made.tools.stop.set()
+        made.context.stop.set()
         assert made.end().errors == []
-        assert held_names(made.tools) == []
+        assert held_names(made.context) == []

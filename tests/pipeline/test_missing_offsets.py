@@ -63,8 +63,8 @@ def holes(state: PartitionState) -> list[tuple[int, int]]:
 def caught_up(tmp_path: Path) -> tuple[Path, MemoryStore]:
     """All is archived that was rolled: the archive ends where the segment begins whose `.log` is gone then."""
     log_dir, store = copy_partitions(tmp_path, "orders-0"), MemoryStore()
-    with tools_for(log_dir, store, tmp_path / "state", max_queue=3) as tools:
-        archive(tools, log_dir)
+    with tools_for(log_dir, store, tmp_path / "state", max_queue=3) as context:
+        archive(context, log_dir)
     assert orders_of(store).end_offset == LOST[0]
     log_of(log_dir, LOST[0]).unlink()
     return log_dir, store
@@ -84,15 +84,15 @@ def test_a_log_that_is_gone_just_above_the_archive_is_a_hole(
     caught_up: tuple[Path, MemoryStore], tmp_path: Path
 ) -> None:
     log_dir, store = caught_up
-    with tools_for(log_dir, store, tmp_path / "state") as tools:
-        (error,) = archive(tools, log_dir).errors
+    with tools_for(log_dir, store, tmp_path / "state") as context:
+        (error,) = archive(context, log_dir).errors
     assert isinstance(error, CoverageHole)
     assert error.hole == LOST
     where = f"{log_of(log_dir, ORDERS[2][0])} has no batch from offset {LOST[0]} on, where the archive ends"
     assert f"{where}, the next segment begins at {LOST[1]}" in str(error)
     assert ranges(orders_of(store)) == ORDERS[:3]
-    with tools_for(log_dir, store, tmp_path / "state", record_lost=True) as tools:
-        assert archive(tools, log_dir).errors == []
+    with tools_for(log_dir, store, tmp_path / "state", record_lost=True) as context:
+        assert archive(context, log_dir).errors == []
     state = orders_of(store)
     assert (ranges(state), holes(state)) == (ORDERS[:3] + ORDERS[4:], [LOST])
     assert {segment.snapshot.origin for segment in state.segments} == {SnapshotOrigin.BROKER}
@@ -104,13 +104,13 @@ def test_a_log_that_is_empty_without_its_indexes_is_a_hole(tmp_path: Path) -> No
     log_of(log_dir, LOST[0]).write_bytes(b"")
     for suffix in ("index", "timeindex"):
         log_of(log_dir, LOST[0]).with_suffix(f".{suffix}").unlink()
-    with tools_for(log_dir, store, tmp_path / "state") as tools:
-        (error,) = archive(tools, log_dir).errors
+    with tools_for(log_dir, store, tmp_path / "state") as context:
+        (error,) = archive(context, log_dir).errors
     assert isinstance(error, CoverageHole)
     assert f"{log_of(log_dir, LOST[0])} is empty" in str(error)
     assert ranges(orders_of(store)) == ORDERS[:3]
-    with tools_for(log_dir, store, tmp_path / "state", record_lost=True) as tools:
-        assert archive(tools, log_dir).errors == []
+    with tools_for(log_dir, store, tmp_path / "state", record_lost=True) as context:
+        assert archive(context, log_dir).errors == []
     assert (ranges(orders_of(store)), holes(orders_of(store))) == (ORDERS[:3] + ORDERS[4:], [LOST])
 
 
@@ -129,9 +129,9 @@ def test_a_segment_that_has_its_batches_again_before_its_loss_is_recorded_is_not
         return record(*given)
 
     monkeypatch.setattr(CopyExecutor, "_record_loss", come_back_first)
-    with tools_for(log_dir, store, tmp_path / "state", record_lost=True) as tools:
-        assert [type(error) for error in archive(tools, log_dir).errors] == [SegmentChanged]
-        assert archive(tools, log_dir).errors == []
+    with tools_for(log_dir, store, tmp_path / "state", record_lost=True) as context:
+        assert [type(error) for error in archive(context, log_dir).errors] == [SegmentChanged]
+        assert archive(context, log_dir).errors == []
     assert (ranges(orders_of(store)), holes(orders_of(store))) == (ORDERS, [])
 
 
@@ -140,10 +140,10 @@ def test_what_is_lost_before_the_archive_begins_is_reported_and_the_archive_begi
     log_of(log_dir, 0).write_bytes(b"")
     for suffix in ("index", "timeindex"):
         log_of(log_dir, 0).with_suffix(f".{suffix}").write_bytes(b"")
-    with tools_for(log_dir, store, tmp_path / "state", record_lost=True) as tools:
+    with tools_for(log_dir, store, tmp_path / "state", record_lost=True) as context:
         with structlog.testing.capture_logs() as logs:
-            assert archive(tools, log_dir).errors == []
-        assert f"lost_offsets_total {ORDERS[0][1]}.0" in tools.metrics.exposition()[0].decode()
+            assert archive(context, log_dir).errors == []
+        assert f"lost_offsets_total {ORDERS[0][1]}.0" in context.metrics.exposition()[0].decode()
     reported = [line for line in logs if line["event"] == "offsets_lost"]
     assert [(line["from_offset"], line["to_offset"]) for line in reported] == [ORDERS[0]]
     assert "its archive begins above them" in reported[0]["reason"]
@@ -156,8 +156,8 @@ def test_what_another_broker_has_archived_since_the_plan_is_no_loss(tmp_path: Pa
     log_of(log_dir, 0).write_bytes(b"")
     for suffix in ("index", "timeindex"):
         log_of(log_dir, 0).with_suffix(f".{suffix}").write_bytes(b"")
-    with tools_for(log_dir, store, tmp_path / "state", record_lost=True) as tools:
-        loop = rounds_over(tools, log_dir)
+    with tools_for(log_dir, store, tmp_path / "state", record_lost=True) as context:
+        loop = rounds_over(context, log_dir)
         planned = loop.plan()
         with tools_for(other, store, tmp_path / "other-state") as tools_there:
             assert archive(tools_there, other).errors == []
@@ -172,8 +172,8 @@ def test_what_another_broker_has_archived_since_the_plan_is_no_loss(tmp_path: Pa
 def test_a_segment_that_a_cleaner_emptied_is_no_hole(where: str, explained_by: str, tmp_path: Path) -> None:
     log_dir, store = copy_partitions(tmp_path, "orders-0"), MemoryStore()
     policies = [TopicPolicySettings(pattern="orders", cleanup_policy="compact")]
-    with tools_for(log_dir, store, tmp_path / "state", max_queue=3) as tools:
-        archive(tools, log_dir)
+    with tools_for(log_dir, store, tmp_path / "state", max_queue=3) as context:
+        archive(context, log_dir)
     log_of(log_dir, LOST[0]).unlink()
     for suffix in ("index", "timeindex"):
         log_of(log_dir, LOST[0]).with_suffix(f".{suffix}").unlink()
@@ -185,11 +185,11 @@ def test_a_segment_that_a_cleaner_emptied_is_no_hole(where: str, explained_by: s
         (log_dir / "cleaner-offset-checkpoint").write_text(f"0\n1\norders 0 {LOST[1]}\n")
     if explained_by == "the batches before it":
         cut_out_a_batch(log_of(log_dir, ORDERS[2][0]))
-    with tools_for(log_dir, store, tmp_path / "state") as tools:
+    with tools_for(log_dir, store, tmp_path / "state") as context:
         if explained_by == "cleanup.policy":
-            tools = replace(tools, facts=FileBrokerFacts([log_dir], assume_leader=True, policies=policies))
-        errors = archive(tools, log_dir).errors
-        counted = tools.metrics.exposition()[0].decode()
+            context = replace(context, facts=FileBrokerFacts([log_dir], assume_leader=True, policies=policies))
+        errors = archive(context, log_dir).errors
+        counted = context.metrics.exposition()[0].decode()
     if (where, explained_by) == ("in an empty file", "the batches before it"):
         # Those are of another file. Which segments its cleaner has emptied the broker's note says.
         assert [type(error) for error in errors] == [CoverageHole]
@@ -211,9 +211,9 @@ def test_offsets_above_the_first_dirty_one_are_not_taken_as_cleaned_silently(
     (log_dir / "cleaner-offset-checkpoint").write_text(f"0\n1\norders 0 {cleaned_to}\n")
     for suffix in ("log", "index", "timeindex"):
         log_of(log_dir, LOST[0]).with_suffix(f".{suffix}").unlink()
-    with tools_for(log_dir, store, tmp_path / "state") as tools, structlog.testing.capture_logs() as logs:
-        tools = replace(tools, facts=FileBrokerFacts([log_dir], assume_leader=True, policies=policies))
-        assert archive(tools, log_dir).errors == []
+    with tools_for(log_dir, store, tmp_path / "state") as context, structlog.testing.capture_logs() as logs:
+        context = replace(context, facts=FileBrokerFacts([log_dir], assume_leader=True, policies=policies))
+        assert archive(context, log_dir).errors == []
     found = [line for line in logs if line["event"] == "missing_offsets_accepted_as_compacted"]
     assert [line["offsets"] for line in found] == reported
     expected = "cleanup.policy has compact" if policy == "compact" else f"first dirty offset is {cleaned_to}"
@@ -223,8 +223,8 @@ def test_offsets_above_the_first_dirty_one_are_not_taken_as_cleaned_silently(
 def test_a_segment_that_a_cleaner_emptied_around_the_log_start_has_the_epochs_from_there_on(tmp_path: Path) -> None:
     """After DeleteRecords the checkpoint begins at the log start, and no batch shows the epoch below."""
     log_dir, store = copy_partitions(tmp_path, "orders-0"), MemoryStore()
-    with tools_for(log_dir, store, tmp_path / "state", max_queue=3) as tools:
-        archive(tools, log_dir)
+    with tools_for(log_dir, store, tmp_path / "state", max_queue=3) as context:
+        archive(context, log_dir)
     start_offset, directory = LOST[0] + 10, log_dir / "orders-0"
     remove_offsets(directory, lambda offset: offset >= LOST[0])
     for suffix in ("log", "index", "timeindex"):
@@ -235,8 +235,8 @@ def test_a_segment_that_a_cleaner_emptied_around_the_log_start_has_the_epochs_fr
     epochs = read_leader_epochs(checkpoint.read_bytes()).truncate_from_start(start_offset)
     assert epochs.entries[0].start_offset == start_offset
     checkpoint.write_bytes(epochs.to_text())
-    with tools_for(log_dir, store, tmp_path / "state") as tools:
-        assert archive(tools, log_dir).errors == []
+    with tools_for(log_dir, store, tmp_path / "state") as context:
+        assert archive(context, log_dir).errors == []
     state = orders_of(store)
     assert (ranges(state), holes(state)) == (ORDERS, [])
     emptied = state.segments[3]
@@ -274,8 +274,8 @@ def test_producers_are_followed_up_to_a_hole_and_from_behind_it(
     spans = rolled_ranges(log_dir, partition)
     log_of(log_dir, spans[missing][0], partition).unlink()
     recording = tools_for(log_dir, store, tmp_path / "state", record_lost=True)
-    with recording as tools, structlog.testing.capture_logs() as logs:
-        assert archive(tools, log_dir).errors == []
+    with recording as context, structlog.testing.capture_logs() as logs:
+        assert archive(context, log_dir).errors == []
     assert "producer_snapshot_mismatch" not in {line["event"] for line in logs}
     state = archived_states(store)[partition]
     assert holes(state) == [spans[missing]]
@@ -302,8 +302,8 @@ def test_markers_that_are_lost_hold_no_segment_back_where_a_snapshot_shows_what_
     (log := log_of(log_dir, 603, "transactions-0")).unlink()
     if not has_snapshot:
         log.with_name(f"{848:020d}.snapshot").unlink()
-    with tools_for(log_dir, store, tmp_path / "state", record_lost=True) as tools:
-        (outcome,) = archive(tools, log_dir).outcomes
+    with tools_for(log_dir, store, tmp_path / "state", record_lost=True) as context:
+        (outcome,) = archive(context, log_dir).outcomes
     assert isinstance(outcome.reason, OpenTransaction)
     assert (outcome.reason.producer_id, outcome.reason.first_offset) == waits_for
 
@@ -319,17 +319,17 @@ def test_a_first_segment_that_is_empty_is_reported_once_however_often_the_next_o
     log_of(log_dir, 0).write_bytes(b"")
     for suffix in (".index", ".timeindex"):
         log_of(log_dir, 0).with_suffix(suffix).unlink()
-    with tools_for(log_dir, store, tmp_path / "state", record_lost=True) as tools:
-        rounds = rounds_over(tools, log_dir)
+    with tools_for(log_dir, store, tmp_path / "state", record_lost=True) as context:
+        rounds = rounds_over(context, log_dir)
         with structlog.testing.capture_logs() as logs:
             for _ in range(3):
                 assert isinstance(rounds.run_once().errors[0], StoreUnavailable)
-                tools.clock.sleep_s(tools.policy.retry_wait_s)
+                context.clock.sleep_s(context.policy.retry_wait_s)
             away[0] = False
             assert rounds.run_once().errors == []
         reported = [(line["from_offset"], line["to_offset"]) for line in logs if line["event"] == "offsets_lost"]
         assert reported == [ORDERS[0]]
-        assert tools.metrics.registry.get_sample_value("tiered_sidecar_lost_offsets_total") == ORDERS[0][1]
+        assert context.metrics.registry.get_sample_value("tiered_sidecar_lost_offsets_total") == ORDERS[0][1]
     assert ranges(orders_of(store)) == ORDERS[1:]
 
 
@@ -338,8 +338,8 @@ def test_an_emptied_log_is_named_before_its_index(caught_up: tuple[Path, MemoryS
     log = log_of(log_dir, LOST[0])
     log.write_bytes(b"")
     assert log.with_suffix(".index").stat().st_size
-    with tools_for(log_dir, store, tmp_path / "state") as tools:
-        (error,) = archive(tools, log_dir).errors
+    with tools_for(log_dir, store, tmp_path / "state") as context:
+        (error,) = archive(context, log_dir).errors
     assert str(error).startswith(
         f"{log}: has no batch from offset {LOST[0]} on, the next segment begins at {LOST[1]}, and an index"
     )
@@ -351,8 +351,8 @@ def test_a_cut_log_is_named_if_its_index_points_beyond(tmp_path: Path) -> None:
     log = log_of(log_dir, 0)
     content = log.read_bytes()
     log.write_bytes(content[: struct.unpack_from(">i", content, 8)[0] + 12])
-    with tools_for(log_dir, store, tmp_path / "state") as tools:
-        (error,) = archive(tools, log_dir).errors
+    with tools_for(log_dir, store, tmp_path / "state") as context:
+        (error,) = archive(context, log_dir).errors
     assert "points beyond the log" in str(error)
     assert str(error).endswith("it has lost content; restore it from a replica")
 
@@ -363,7 +363,7 @@ def test_a_symbolic_link_is_named_as_one(caught_up: tuple[Path, MemoryStore], tm
     elsewhere = tmp_path / log.name
     elsewhere.write_bytes(b"x")
     log.symlink_to(elsewhere)
-    with tools_for(log_dir, store, tmp_path / "state") as tools:
-        (error,) = archive(tools, log_dir).errors
+    with tools_for(log_dir, store, tmp_path / "state") as context:
+        (error,) = archive(context, log_dir).errors
     assert f"{log}: a symbolic link; a segment's files must be regular files" in str(error)
     assert "run as the broker's user" not in str(error)

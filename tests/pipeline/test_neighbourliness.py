@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sidecar.host.disk_turns import PAUSE_S_MAX, DiskTurns, io_pressure_percent
+from sidecar.host.disk_readers import PAUSE_S_MAX, DiskReaders, io_pressure_percent
 from sidecar.host.page_cache import NO_FOOTPRINT, footprint_before, give_back, resident_pages
 from tests.descriptors import open_below
 from tests.fakes.manual_clock import ManualClock
@@ -65,7 +65,7 @@ def test_an_empty_file_and_what_is_no_file_have_no_footprint() -> None:
 
 
 def test_readers_of_one_disk_take_turns_and_those_of_others_do_not_wait() -> None:
-    turns = DiskTurns(ManualClock(), readers_per_disk=1)
+    turns = DiskReaders(ManualClock(), readers_per_disk=1)
     entered, waited = threading.Event(), threading.Event()
 
     def second() -> None:
@@ -85,7 +85,7 @@ def test_readers_of_one_disk_take_turns_and_those_of_others_do_not_wait() -> Non
 
 def test_who_gives_way_lets_all_others_read_first_and_urgent_ones_besides() -> None:
     clock = ManualClock()
-    turns, order = DiskTurns(clock, readers_per_disk=1), list[str]()
+    turns, order = DiskReaders(clock, readers_per_disk=1), list[str]()
     both_wait = threading.Barrier(3)
 
     def read(name: str, *, gives_way: bool) -> None:
@@ -115,7 +115,7 @@ def test_who_gives_way_lets_all_others_read_first_and_urgent_ones_besides() -> N
 
 def test_who_gives_way_gets_on_after_a_while() -> None:
     clock = ManualClock()
-    turns = DiskTurns(clock, readers_per_disk=1)
+    turns = DiskReaders(clock, readers_per_disk=1)
     turns._waiting[7] = 1
     with turns.reading(7, beat=lambda: clock.sleep_s(PAUSE_S_MAX), is_urgent=False, gives_way=True):
         assert clock.monotonic_s() == PAUSE_S_MAX
@@ -128,17 +128,17 @@ def test_a_bound_of_pressure_that_is_taken_away_meanwhile_ends_the_pause() -> No
         turns.pause_above_percent = None
         return 99.0
 
-    turns = DiskTurns(clock, 1, 50.0, pressure)
+    turns = DiskReaders(clock, 1, 50.0, pressure)
     with turns.reading(7, beat=lambda: None, is_urgent=False):
         assert clock.monotonic_s() < 1
 
 
 def test_pressure_holds_a_reader_up_for_a_while_but_not_where_retention_is_near() -> None:
     clock, pressures = ManualClock(), iter([90.0, 80.0, 20.0])
-    turns = DiskTurns(clock, 1, 50.0, lambda: next(pressures))
+    turns = DiskReaders(clock, 1, 50.0, lambda: next(pressures))
     with turns.reading(7, beat=lambda: None, is_urgent=False):
         assert clock.monotonic_s() == 1.0
-    always = DiskTurns(clock, 1, 50.0, lambda: 99.0)
+    always = DiskReaders(clock, 1, 50.0, lambda: 99.0)
     with always.reading(7, beat=lambda: None, is_urgent=False, gives_way=True, goes_on=True):
         assert clock.monotonic_s() == 1.0
     with always.reading(7, beat=lambda: None, is_urgent=True):
@@ -156,6 +156,6 @@ def test_the_pressure_is_read_as_the_kernel_writes_it(tmp_path: Path) -> None:
 
 def test_archiving_gives_back_every_descriptor(tmp_path: Path) -> None:
     log_dir = copy_partitions(tmp_path, "orders-0")
-    with tools_for(log_dir, MemoryStore(), tmp_path / "state") as tools:
-        assert archive(tools, log_dir, "orders").errors == []
+    with tools_for(log_dir, MemoryStore(), tmp_path / "state") as context:
+        assert archive(context, log_dir, "orders").errors == []
     assert open_below(tmp_path) == []

@@ -42,10 +42,10 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Counter[int]:
     """How often each segment of the transactional partition was read through, by its base offset."""
     counts: Counter[int] = Counter()
 
-    def counted(tools: Any, files: Any, archived: Any, segment: Any, *others: Any) -> Any:
+    def counted(context: Any, files: Any, archived: Any, segment: Any, *others: Any) -> Any:
         if segment.topic_partition.topic == "transactions":
             counts[segment.base_offset] += 1
-        return prepare_segment(tools, files, archived, segment, *others)
+        return prepare_segment(context, files, archived, segment, *others)
 
     monkeypatch.setattr("sidecar.runner.copy_executor.prepare_segment", counted)
     return counts
@@ -53,8 +53,8 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Counter[int]:
 
 def test_a_hanging_transaction_takes_no_others_turn_and_is_not_read_again(reads: Counter[int], tmp_path: Path) -> None:
     log_dir, store = copy_partitions(tmp_path, "orders-0", PARTITION), MemoryStore()
-    with tools_for(log_dir, store, tmp_path / "state", max_queue=2) as tools:
-        rounds = rounds_over(tools, log_dir)
+    with tools_for(log_dir, store, tmp_path / "state", max_queue=2) as context:
+        rounds = rounds_over(context, log_dir)
         reports = [rounds.run_once() for _ in range(12)]
         assert rounds.due_in_s() == math.inf
     states = archived_states(store)
@@ -69,8 +69,8 @@ def test_a_hanging_transaction_takes_no_others_turn_and_is_not_read_again(reads:
 
 def test_one_partitions_backlog_does_not_fill_the_queue(tmp_path: Path) -> None:
     log_dir, store = copy_partitions(tmp_path, "orders-0", "append-time-0", PARTITION), MemoryStore()
-    with tools_for(log_dir, store, tmp_path / "state", max_queue=3) as tools:
-        rounds = rounds_over(tools, log_dir)
+    with tools_for(log_dir, store, tmp_path / "state", max_queue=3) as context:
+        rounds = rounds_over(context, log_dir)
         report = rounds.run_once()
         assert rounds.due_in_s() == 0
     assert {str(outcome.files.topic_partition): len(outcome.archived) for outcome in report.outcomes} == {
@@ -82,8 +82,8 @@ def test_one_partitions_backlog_does_not_fill_the_queue(tmp_path: Path) -> None:
 
 def test_a_decided_transaction_lets_the_partition_go_on(reads: Counter[int], tmp_path: Path) -> None:
     log_dir, store = copy_partitions(tmp_path, PARTITION), MemoryStore()
-    with tools_for(log_dir, store, tmp_path / "state") as tools:
-        rounds = rounds_over(tools, log_dir)
+    with tools_for(log_dir, store, tmp_path / "state") as context:
+        rounds = rounds_over(context, log_dir)
         seen = []
         for stable_end in range(100, 1172, 20):
             set_stable_end(log_dir, stable_end)
@@ -99,11 +99,11 @@ def test_a_decided_transaction_lets_the_partition_go_on(reads: Counter[int], tmp
 
 def test_a_transaction_that_outlives_every_timeout_is_reported_once(tmp_path: Path) -> None:
     log_dir = copy_partitions(tmp_path, PARTITION)
-    with tools_for(log_dir, MemoryStore(), tmp_path / "state") as tools, capture_logs() as logs:
-        rounds = rounds_over(tools, log_dir)
+    with tools_for(log_dir, MemoryStore(), tmp_path / "state") as context, capture_logs() as logs:
+        rounds = rounds_over(context, log_dir)
         for _ in range(5):
             rounds.run_once()
-            tools.clock.advance_ms(400_000)  # type: ignore[attr-defined]
+            context.clock.advance_ms(400_000)  # type: ignore[attr-defined]
     (reported,) = (entry for entry in logs if entry["event"] == "hanging_transaction")
     assert (reported["first_offset"], reported["open_s"]) == (777, 1200)
     assert "kafka-transactions.sh" in reported["remedy"]
@@ -116,9 +116,9 @@ def files_of(log_dir: Path) -> PartitionFiles:
 def test_what_is_read_ahead_counts_in_the_read_limit(reads: Counter[int], tmp_path: Path) -> None:
     log_dir, store = copy_partitions(tmp_path, PARTITION), MemoryStore()
     taken: list[int] = []
-    with tools_for(log_dir, store, tmp_path / "state") as tools:
-        tools.budget.reads.note = lambda size_bytes, _waited_s: taken.append(size_bytes)
-        archive(tools, log_dir, "transactions")
+    with tools_for(log_dir, store, tmp_path / "state") as context:
+        context.budget.reads.note = lambda size_bytes, _waited_s: taken.append(size_bytes)
+        archive(context, log_dir, "transactions")
     prepared = sum(segment.size_bytes * reads[segment.base_offset] for segment in files_of(log_dir).segments)
     assert sum(taken) > prepared > 0
 

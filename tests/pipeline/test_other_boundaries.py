@@ -61,14 +61,14 @@ def test_the_archive_goes_on_inside_a_segment_as_if_the_broker_had_rolled_there(
         # The reference: what the third segment is archived as when its indexes must be rebuilt.
         (whole / partition / f"{third:020d}.{suffix}").unlink(missing_ok=True)
     expected, store = MemoryStore(), MemoryStore()
-    with tools_for(whole, expected, tmp_path / "expected") as tools:
-        assert archive(tools, whole).errors == []
+    with tools_for(whole, expected, tmp_path / "expected") as context:
+        assert archive(context, whole).errors == []
     other = copy_partitions(tmp_path / "other", partition)
-    with tools_for(other, store, tmp_path / "state", max_queue=2) as tools:
-        assert archive(tools, other).errors == []
+    with tools_for(other, store, tmp_path / "state", max_queue=2) as context:
+        assert archive(context, other).errors == []
     join_segments(other / partition, second, third)
-    with tools_for(other, store, tmp_path / "state of the new leader") as tools:
-        assert archive(tools, other).errors == []
+    with tools_for(other, store, tmp_path / "state of the new leader") as context:
+        assert archive(context, other).errors == []
     (state,) = archived_states(store).values()
     assert ranges(state) == ranges(archived_states(expected)[partition])
     assert archived_parts(store, partition, third) == archived_parts(expected, partition, third)
@@ -83,14 +83,14 @@ def test_the_archive_goes_on_inside_a_segment_as_if_the_broker_had_rolled_there(
 def test_where_no_batch_begins_at_the_archive_end_the_partition_stops_and_says_what_to_do(tmp_path: Path) -> None:
     log_dir, store = copy_partitions(tmp_path, "orders-0"), MemoryStore()
     directory = log_dir / "orders-0"
-    with tools_for(log_dir, store, tmp_path / "state", max_queue=2) as tools:
-        archive(tools, log_dir)
+    with tools_for(log_dir, store, tmp_path / "state", max_queue=2) as context:
+        archive(context, log_dir)
     (first, second, third) = (span[0] for span in rolled_ranges(log_dir, "orders-0")[:3])
     join_segments(directory, second, third)
     tear_batch(directory / f"{second:020d}.log", third)
     (log_dir / "cleaner-offset-checkpoint").write_text(f"0\n1\norders 0 {first}\n")
-    with tools_for(log_dir, store, tmp_path / "state") as tools:
-        report = archive(tools, log_dir)
+    with tools_for(log_dir, store, tmp_path / "state") as context:
+        report = archive(context, log_dir)
     assert [type(error) for error in report.errors] == [LineageUnknown]
     assert "no batch is known to begin there" in str(report.errors[0])
     assert "Make the broker the leader" in str(report.errors[0])
@@ -112,14 +112,14 @@ def test_what_is_only_pinned_continues_an_archive_that_ends_inside_of_it(is_torn
     directory, spans = log_dir / "orders-0", rolled_ranges(log_dir, "orders-0")
     second, third = spans[1][0], spans[2][0]
     outage.left = None
-    with tools_for(log_dir, outage.store, tmp_path / "state", max_queue=2) as tools:
-        archive(tools, log_dir)
+    with tools_for(log_dir, outage.store, tmp_path / "state", max_queue=2) as context:
+        archive(context, log_dir)
     join_segments(directory, second, third)
     if is_torn:
         tear_batch(directory / f"{second:020d}.log", third)
-    with tools_for(log_dir, outage.store, tmp_path / "state of the new leader", record_lost=True) as tools:
+    with tools_for(log_dir, outage.store, tmp_path / "state of the new leader", record_lost=True) as context:
         outage.store.before = outage.is_away
-        with rounds_over(tools, log_dir) as rounds, capture_logs() as logs:
+        with rounds_over(context, log_dir) as rounds, capture_logs() as logs:
             rounds.cycle()
             remove_offsets(directory, lambda offset: offset >= spans[2][1])
             rounds.cycle()
@@ -172,10 +172,10 @@ def test_an_upload_of_a_part_is_gone_on_with_only_for_that_part(tmp_path: Path) 
     log_dir = copy_partitions(tmp_path, "orders-0")
     segment = a_segment(log_dir)
     part = next(cut for offset in range(1, 140) if (cut := a_cut(segment, offset)))
-    with tools_for(log_dir, MemoryStore(), tmp_path / "state") as tools:
+    with tools_for(log_dir, MemoryStore(), tmp_path / "state") as context:
         position = LogPosition(KnownState(ProducerTable.blank(part.base_offset), part.base_offset, exact=True), -1)
         archived = empty_state(Lineage("cluster", part.topic_partition, NO_TOPIC_ID))
-        prepared, _ = prepare_segment(tools, the_files(log_dir), archived, part, position, None, 0, None)
+        prepared, _ = prepare_segment(context, the_files(log_dir), archived, part, position, None, 0, None)
         prepared.close()
     assert prepared.attempt.is_of(part)
     assert not prepared.attempt.is_of(segment)

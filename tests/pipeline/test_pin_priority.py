@@ -44,7 +44,7 @@ def retention(log_dir: Path, **retention_ms: int | None) -> Retention:
 
 
 def pinned(held: PinnedFiles) -> set[tuple[str, int]]:
-    return {(file.directory.name, int(file.path.stem)) for file in held._held}
+    return {(file.directory.name, int(file.path.stem)) for file in held._pinned}
 
 
 def test_a_partition_that_rests_keeps_its_pins_though_others_have_a_backlog_that_never_goes(tmp_path: Path) -> None:
@@ -54,13 +54,13 @@ def test_a_partition_that_rests_keeps_its_pins_though_others_have_a_backlog_that
 
     def uploads(operation: str, key: str) -> None:
         if operation == "upload":
-            seen.append(pinned(tools.held))
+            seen.append(pinned(context.pinned))
             raise StoreUnavailable("no answer")
 
     store = MemoryStore(before=uploads)
-    with tools_for(log_dir, store, tmp_path / "state", retry_wait_s=60, pins=2) as tools:
+    with tools_for(log_dir, store, tmp_path / "state", retry_wait_s=60, pins=2) as context:
         facts = retention(log_dir, transactions=10**12)
-        rounds = rounds_over(replace(tools, facts=facts), log_dir)
+        rounds = rounds_over(replace(context, facts=facts), log_dir)
         assert rounds.run_once().errors
         shutil.copytree(copy_partitions(tmp_path / "other", "orders-0") / "orders-0", log_dir / "orders-0")
         assert rounds.run_once().errors
@@ -77,8 +77,8 @@ def test_a_backlog_behind_a_task_takes_no_pins_from_segments_that_go_sooner(tmp_
             os.utime(log, (began_s, began_s + hours * HOUR_MS / 1000))
         facts = retention(made.log_dir, orders=10**12)
         few = PinnedFiles(3, free=lambda *_: 1.0)
-        object.__setattr__(made.tools, "facts", facts)
-        object.__setattr__(made.tools, "held", few)
+        object.__setattr__(made.context, "facts", facts)
+        object.__setattr__(made.context, "pinned", few)
         made.roll("append-time-0")
         made.hang.partition = "orders-0"
         made.begin("upload")
@@ -101,14 +101,14 @@ def test_a_backlog_behind_a_task_takes_no_pins_from_segments_that_go_sooner(tmp_
 def test_segments_that_retention_never_deletes_do_not_count_as_not_pinned(tmp_path: Path) -> None:
     log_dir, store = copy_partitions(tmp_path, "orders-0", "transactions-0"), Outage().store
     rolled = len(rolled_ranges(log_dir, "transactions-0"))
-    with tools_for(log_dir, store, tmp_path / "state", pins=2) as tools:
+    with tools_for(log_dir, store, tmp_path / "state", pins=2) as context:
         facts = retention(log_dir, orders=-1, transactions=10**12)
-        assert rounds_over(replace(tools, facts=facts), log_dir).run_once().errors
-        assert sample(tools, "unpinned_segments") == rolled - 2
+        assert rounds_over(replace(context, facts=facts), log_dir).run_once().errors
+        assert sample(context, "unpinned_segments") == rolled - 2
         facts.retention_ms["orders"] = None  # Not known.
-    with tools_for(log_dir, store, tmp_path / "other", pins=2) as tools:
-        assert rounds_over(replace(tools, facts=facts), log_dir).run_once().errors
-        assert sample(tools, "unpinned_segments") == rolled - 2 + len(rolled_ranges(log_dir, "orders-0"))
+    with tools_for(log_dir, store, tmp_path / "other", pins=2) as context:
+        assert rounds_over(replace(context, facts=facts), log_dir).run_once().errors
+        assert sample(context, "unpinned_segments") == rolled - 2 + len(rolled_ranges(log_dir, "orders-0"))
 
 
 def test_a_file_that_was_deleted_since_it_was_listed_keeps_its_pin(tmp_path: Path) -> None:

@@ -48,10 +48,10 @@ class Hanging(Leadership):
 def test_what_waits_for_a_transaction_is_archived_though_retention_took_it(tmp_path: Path, hangs: bool) -> None:
     log_dir, store = copy_partitions(tmp_path, "orders-0"), MemoryStore()
     rolled = rolled_ranges(log_dir, "orders-0")
-    with tools_for(log_dir, store, tmp_path / "state", record_lost=True) as tools:
+    with tools_for(log_dir, store, tmp_path / "state", record_lost=True) as context:
         facts = Hanging(FileBrokerFacts([log_dir], assume_leader=True), cluster_start_offset=0)
         facts.stable = rolled[0][1] if hangs else None
-        rounds = rounds_over(replace(tools, facts=facts), log_dir)
+        rounds = rounds_over(replace(context, facts=facts), log_dir)
         if not hangs:  # The same without a transaction: a store that is away.
             store.before = _away
             rounds.run_once()
@@ -71,9 +71,9 @@ def test_a_stable_offset_that_the_log_start_has_raised_decides_nothing_of_what_w
     """Source: UnifiedLog.maybeIncrementFirstUnstableOffset."""
     log_dir, store = copy_partitions(tmp_path, "orders-0"), MemoryStore()
     rolled = rolled_ranges(log_dir, "orders-0")
-    with tools_for(log_dir, store, tmp_path / "state", record_lost=True) as tools:
+    with tools_for(log_dir, store, tmp_path / "state", record_lost=True) as context:
         facts = Hanging(FileBrokerFacts([log_dir], assume_leader=True), cluster_start_offset=0, stable=rolled[0][1])
-        rounds = rounds_over(replace(tools, facts=facts), log_dir)
+        rounds = rounds_over(replace(context, facts=facts), log_dir)
         rounds.run_once()
         remove_offsets(log_dir / "orders-0", lambda offset: offset >= rolled[3][1])
         facts.stable = facts.cluster_start_offset = rolled[3][1]

@@ -23,37 +23,37 @@ def write_epochs(directory: Path, *starts: tuple[int, int]) -> None:
 
 def test_pins_outlive_two_epochs_of_a_broker_that_no_other_one_followed(tmp_path: Path) -> None:
     """The only replica restarts: one epoch without a leader, and one with it. Source: PartitionRegistration.merge."""
-    with led(tmp_path, epoch=7) as (log_dir, tools, facts):
+    with led(tmp_path, epoch=7) as (log_dir, context, facts):
         write_epochs(log_dir / "orders-0", (7, 0))
-        archiver, files = planned_and_held(tools, log_dir)
+        archiver, files = planned_and_held(context, log_dir)
         remove_offsets(files.directory, lambda offset: offset >= BEGINS)
         facts.cluster_start_offset, facts.epoch = BEGINS, 9
         write_epochs(files.directory, (7, BEGINS), (9, 964))
         archiver.see(listed(log_dir), facts.partition(files))
-        assert held_names(tools)[:2] == [0, 140]
+        assert held_names(context)[:2] == [0, 140]
 
 
 def test_pins_outlive_two_restarts_of_a_broker_that_gets_no_record_in_between(tmp_path: Path) -> None:
     """An epoch without records leaves no trace in the checkpoint. Those of the pinned records do. Source: KIP-101."""
-    with led(tmp_path, epoch=9) as (log_dir, tools, facts):
+    with led(tmp_path, epoch=9) as (log_dir, context, facts):
         write_epochs(log_dir / "orders-0", (7, 0), (9, 964))
-        archiver, files = planned_and_held(tools, log_dir)
+        archiver, files = planned_and_held(context, log_dir)
         remove_offsets(files.directory, lambda offset: offset >= BEGINS)
         facts.cluster_start_offset, facts.epoch = BEGINS, 11
         write_epochs(files.directory, (7, BEGINS), (11, 964))
         archiver.see(listed(log_dir), facts.partition(files))
-        assert held_names(tools)[:2] == [0, 140]
+        assert held_names(context)[:2] == [0, 140]
 
 
 def test_pins_of_an_epoch_that_another_leader_cut_are_released(tmp_path: Path) -> None:
-    with led(tmp_path, epoch=9) as (log_dir, tools, facts):
+    with led(tmp_path, epoch=9) as (log_dir, context, facts):
         write_epochs(log_dir / "orders-0", (7, 0), (9, 140))
-        archiver, files = planned_and_held(tools, log_dir)
+        archiver, files = planned_and_held(context, log_dir)
         remove_offsets(files.directory, lambda offset: offset >= BEGINS)
         facts.cluster_start_offset, facts.epoch = BEGINS, 11
         write_epochs(files.directory, (7, 0), (10, 140), (11, 964))
         archiver.see(listed(log_dir), facts.partition(files))
-        assert held_names(tools) == [0]
+        assert held_names(context) == [0]
 
 
 class StartingLeader(Answering):
@@ -71,13 +71,13 @@ class StartingLeader(Answering):
 
 def test_pins_outlive_an_epoch_that_the_metadata_have_before_the_leader_has(tmp_path: Path) -> None:
     """Source: Partition.makeLeader writes the epoch's start; before, ListOffsets with the epoch fails."""
-    with led(tmp_path, StartingLeader, epoch=7) as (log_dir, tools, facts):
+    with led(tmp_path, StartingLeader, epoch=7) as (log_dir, context, facts):
         write_epochs(log_dir / "orders-0", (7, 0))
-        archiver, files = planned_and_held(tools, log_dir)
+        archiver, files = planned_and_held(context, log_dir)
         remove_offsets(files.directory, lambda offset: offset >= BEGINS)
         facts.cluster_start_offset, facts.epoch, facts.is_leader = BEGINS, 8, False
         archiver.see(listed(log_dir), facts.partition(files))
         facts.is_leader = True
         write_epochs(files.directory, (7, BEGINS), (8, 964))
         archiver.see(listed(log_dir), facts.partition(files))
-        assert held_names(tools)[:2] == [0, 140]
+        assert held_names(context)[:2] == [0, 140]

@@ -12,8 +12,8 @@ from tests.pipeline.test_held_logs import led, listed, planned_and_held
 
 def test_pins_outlive_a_move_under_the_same_leader_epoch(tmp_path: Path) -> None:
     """The copy was fetched from this very leader: same topic, same epoch, same records. Source: ReplicaAlterLogDirsThread."""
-    with led(tmp_path) as (log_dir, tools, facts):
-        archiver, files = planned_and_held(tools, log_dir)
+    with led(tmp_path) as (log_dir, context, facts):
+        archiver, files = planned_and_held(context, log_dir)
         remove_offsets(files.directory, lambda offset: offset >= 248)
         facts.cluster_start_offset = 248
         future = tmp_path / "future"
@@ -21,4 +21,4 @@ def test_pins_outlive_a_move_under_the_same_leader_epoch(tmp_path: Path) -> None
         shutil.rmtree(files.directory)
         future.rename(files.directory)
         archiver.see(listed(log_dir), facts.partition(files))
-        assert held_names(tools)[:2] == [0, 140]
+        assert held_names(context)[:2] == [0, 140]

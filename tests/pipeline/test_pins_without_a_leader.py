@@ -29,33 +29,33 @@ class Refusing(Answering):
 @pytest.mark.parametrize("refused", [LeaderUnknown("TOPIC_AUTHORIZATION_FAILED"), Wait.NO_LEADER])
 def test_pins_outlive_an_answer_that_names_no_other_leader(refused: WaitReason, tmp_path: Path) -> None:
     """An ACL that was taken away, a node that does not know the topic yet, a leader that is being elected."""
-    with led(tmp_path, Refusing, epoch=7) as (log_dir, tools, facts):
-        archiver, files = planned_and_held(tools, log_dir)
+    with led(tmp_path, Refusing, epoch=7) as (log_dir, context, facts):
+        archiver, files = planned_and_held(context, log_dir)
         remove_offsets(files.directory, lambda offset: offset >= 248)
         facts.cluster_start_offset, facts.refused = 248, refused
         archiver.see(listed(log_dir), facts.partition(files))
         facts.refused = None
         archiver.see(listed(log_dir), facts.partition(files))
-        assert held_names(tools)[:2] == [0, 140]
+        assert held_names(context)[:2] == [0, 140]
 
 
 @pytest.mark.parametrize("refused", [LeaderUnknown("TOPIC_AUTHORIZATION_FAILED"), Wait.NO_LEADER])
 def test_pins_outlive_a_broker_that_goes_away_after_such_an_answer(refused: WaitReason, tmp_path: Path) -> None:
     """A broker that shuts down: the only replica has no leader first, then nothing answers. That is no other leader."""
-    with led(tmp_path, Refusing, epoch=7) as (log_dir, tools, facts):
-        archiver, files = planned_and_held(tools, log_dir)
+    with led(tmp_path, Refusing, epoch=7) as (log_dir, context, facts):
+        archiver, files = planned_and_held(context, log_dir)
         remove_offsets(files.directory, lambda offset: offset >= 248)
         facts.cluster_start_offset = 248
         for facts.refused in (refused, BrokerAway("connection refused"), None):
             archiver.see(listed(log_dir), facts.partition(files))
-        assert held_names(tools)[:2] == [0, 140]
+        assert held_names(context)[:2] == [0, 140]
 
 
 def test_pins_outlive_a_log_dir_that_is_away_while_the_leader_is_not_asked_for(tmp_path: Path) -> None:
     """Leaders are asked for of the partitions that were found. What a task still has in hand may not be one of them then."""
-    with led(tmp_path, Refusing, epoch=7) as (log_dir, tools, facts):
-        archiver, files = planned_and_held(tools, log_dir)
-        held = held_names(tools)
+    with led(tmp_path, Refusing, epoch=7) as (log_dir, context, facts):
+        archiver, files = planned_and_held(context, log_dir)
+        held = held_names(context)
         facts.refused = LeaderUnknown("no such partition")
-        assert archiver.rests(files, is_listed=False)
-        assert held_names(tools) == held != []
+        assert archiver.skip(files, is_listed=False)
+        assert held_names(context) == held != []

@@ -139,7 +139,7 @@ def test_a_pipe_in_a_directory_that_is_compacted_is_reported(name: str, tmp_path
 
 
 def one_round(log_dir: Path, store: MemoryStore, state_dir: Path) -> None:
-    with tools_for(log_dir, store, state_dir) as tools:
-        rounds: ArchiveLoop = rounds_over(tools, log_dir)
-        tools.facts.refresh()
+    with tools_for(log_dir, store, state_dir) as context:
+        rounds: ArchiveLoop = rounds_over(context, log_dir)
+        context.facts.refresh()
         rounds.run_once()

@@ -18,18 +18,18 @@ from tests.pipeline.rig import archived_states, copy_partitions, remove_offsets,
 def test_producers_at_the_base_of_a_segment_that_retention_took_are_not_those_of_the_next_one(
     partition: str, tmp_path: Path
 ) -> None:
-    with rig(tmp_path, partition) as held:
-        directory = held.log_dir / partition
-        bases = [base_offset for base_offset, _ in rolled_ranges(held.log_dir, partition)]
+    with rig(tmp_path, partition) as site:
+        directory = site.log_dir / partition
+        bases = [base_offset for base_offset, _ in rolled_ranges(site.log_dir, partition)]
         remove_offsets(directory, lambda offset: offset >= bases[1])
-        assert isinstance(held.round().outcomes[0].reason, AwaitingCompaction)
-        held.tools.held.release()
+        assert isinstance(site.round().outcomes[0].reason, AwaitingCompaction)
+        site.context.pinned.release()
         remove_offsets(directory, lambda offset: offset >= bases[3])
-        held.tools.clock.sleep_s(DELAY_MS / 1000 + 1)
-        assert held.round().errors == []
+        site.context.clock.sleep_s(DELAY_MS / 1000 + 1)
+        assert site.round().errors == []
         found = [
             (segment.snapshot.origin, segment.snapshot.exact)
-            for segment in archived_states(held.store)[partition].segments
+            for segment in archived_states(site.store)[partition].segments
         ]
         assert found
         assert set(found) == {(SnapshotOrigin.BROKER, True)}
@@ -41,8 +41,8 @@ def test_the_first_archived_segment_knows_its_producers_though_retention_took_it
     log_dir, outage = copy_partitions(tmp_path, "orders-0"), Outage()
     spans = rolled_ranges(log_dir, "orders-0")
     remove_offsets(log_dir / "orders-0", lambda offset: offset >= spans[1][0])
-    with tools_for(log_dir, outage.store, tmp_path / "state") as tools:
-        rounds = rounds_over(tools, log_dir)
+    with tools_for(log_dir, outage.store, tmp_path / "state") as context:
+        rounds = rounds_over(context, log_dir)
         assert [type(error) for error in rounds.run_once().errors] == [StoreUnavailable]
         remove_offsets(log_dir / "orders-0", lambda offset: offset >= spans[2][0])
         outage.left = None

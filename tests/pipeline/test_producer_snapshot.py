@@ -24,10 +24,10 @@ def test_a_corrupt_snapshot_is_replaced_by_ours(tmp_path: Path) -> None:
     for log_dir in (whole, damaged):
         store = MemoryStore()
         with (
-            tools_for(log_dir, store, tmp_path / "state" / log_dir.parent.name) as tools,
+            tools_for(log_dir, store, tmp_path / "state" / log_dir.parent.name) as context,
             structlog.testing.capture_logs() as logs,
         ):
-            report = archive(tools, log_dir, "codecs-java")
+            report = archive(context, log_dir, "codecs-java")
         segments = archived_states(store)["codecs-java-0"].segments
         parts[log_dir] = [segment.part(PartName.PRODUCER_SNAPSHOT) for segment in segments]
     assert {key for outcome in report.outcomes for key in outcome.conformance} == {"corrupt"}

@@ -19,7 +19,7 @@ from sidecar.clock import SystemClock
 from sidecar.compactor import archive_job
 from sidecar.compactor.candidate_queue import Compacting
 from sidecar.compactor.topic_counts import RawReason, RawUploads
-from sidecar.compactor.wiring import compaction_in_run
+from sidecar.compactor.wiring import wire_compaction
 from sidecar.config import Settings
 from sidecar.engine_ports import StageEngine
 from sidecar.errors import SidecarError
@@ -38,35 +38,35 @@ WAIT_S = 120.0
 
 @contextmanager
 def observed(tmp_path: Path, *partitions: str, **settings: Any) -> Iterator[tuple[Rig, list[dict[str, Any]]]]:
-    with structlog.testing.capture_logs() as logs, rig(tmp_path, *partitions, **settings) as held:
-        yield held, logs
+    with structlog.testing.capture_logs() as logs, rig(tmp_path, *partitions, **settings) as site:
+        yield site, logs
 
 
-def require(held: Rig, logs: list[dict[str, Any]], topic: str, reason: RawReason, segments: int) -> None:
+def require(site: Rig, logs: list[dict[str, Any]], topic: str, reason: RawReason, segments: int) -> None:
     """Log and status say it, and say it once."""
     reported = [line for line in logs if line["event"] == "archived_without_compaction"]
     assert {line["reason"] for line in reported} == {str(reason)}
     assert sum(line["segments"] for line in reported) == segments
     assert {line["log_level"] for line in reported} == {"error" if reason is RawReason.COMPACTION_FAILED else "warning"}
     assert all(line["detail"] and line["effect"] and line["remedy"] for line in reported)
-    assert held.waiting.raw.status() == {topic: {str(reason): segments}}
+    assert site.waiting.raw.status() == {topic: {str(reason): segments}}
 
 
 def test_whoever_has_waited_for_too_long(tmp_path: Path) -> None:
-    with observed(tmp_path, "compacted-0") as (held, logs):
-        held.round()
-        clock = held.tools.clock
+    with observed(tmp_path, "compacted-0") as (site, logs):
+        site.round()
+        clock = site.context.clock
         assert isinstance(clock, ManualClock)
         clock.advance_ms(DELAY_MS)
-        held.round()
-        held.round()
-        require(held, logs, "compacted", RawReason.DELAY_OVER, len(rolled_ranges(held.log_dir, "compacted-0")))
+        site.round()
+        site.round()
+        require(site, logs, "compacted", RawReason.DELAY_OVER, len(rolled_ranges(site.log_dir, "compacted-0")))
 
 
 def test_a_topic_that_never_waits(tmp_path: Path) -> None:
-    with observed(tmp_path, "compacted-0", max_upload_delay_ms=0) as (held, logs):
-        held.round()
-        require(held, logs, "compacted", RawReason.DELAY_OVER, len(rolled_ranges(held.log_dir, "compacted-0")))
+    with observed(tmp_path, "compacted-0", max_upload_delay_ms=0) as (site, logs):
+        site.round()
+        require(site, logs, "compacted", RawReason.DELAY_OVER, len(rolled_ranges(site.log_dir, "compacted-0")))
 
 
 def test_segments_that_the_broker_deletes_soon(tmp_path: Path) -> None:
@@ -74,38 +74,38 @@ def test_segments_that_the_broker_deletes_soon(tmp_path: Path) -> None:
         def policy(self, topic: str) -> TopicPolicy:
             return TopicPolicy(cleanup_policy=frozenset({"delete"}), retention_ms=1000)
 
-    with observed(tmp_path, "compacted-0") as (held, logs):
-        for path in (held.log_dir / "compacted-0").iterdir():
+    with observed(tmp_path, "compacted-0") as (site, logs):
+        for path in (site.log_dir / "compacted-0").iterdir():
             os.utime(path, ns=((NOW_MS - 60_000) * 1_000_000,) * 2)
-        facts = KeepsForASecond([held.log_dir], assume_leader=True, clock=held.tools.clock)
-        ArchiveLoop(replace(held.tools, facts=facts), rounds_scan(held.log_dir), held.waiting).run_once()
-        require(held, logs, "compacted", RawReason.RETENTION_NEAR, len(rolled_ranges(held.log_dir, "compacted-0")))
+        facts = KeepsForASecond([site.log_dir], assume_leader=True, clock=site.context.clock)
+        ArchiveLoop(replace(site.context, facts=facts), rounds_scan(site.log_dir), site.waiting).run_once()
+        require(site, logs, "compacted", RawReason.RETENTION_NEAR, len(rolled_ranges(site.log_dir, "compacted-0")))
 
 
 def test_a_segment_that_no_job_can_hold(tmp_path: Path) -> None:
-    with observed(tmp_path, "compacted-0") as (held, logs):
-        held.waiting.settings = held.waiting.settings.model_copy(update={"max_job_bytes": 1})
-        held.round()
-        require(held, logs, "compacted", RawReason.TOO_LARGE, len(rolled_ranges(held.log_dir, "compacted-0")))
+    with observed(tmp_path, "compacted-0") as (site, logs):
+        site.waiting.settings = site.waiting.settings.model_copy(update={"max_job_bytes": 1})
+        site.round()
+        require(site, logs, "compacted", RawReason.TOO_LARGE, len(rolled_ranges(site.log_dir, "compacted-0")))
 
 
 def test_records_that_are_too_young(tmp_path: Path) -> None:
-    with observed(tmp_path, "compacted-0", min_compaction_lag_ms=10**12) as (held, logs):
-        held.round()
-        held.compactor.turn()
-        held.round()
-        require(held, logs, "compacted", RawReason.TOO_YOUNG, len(rolled_ranges(held.log_dir, "compacted-0")))
+    with observed(tmp_path, "compacted-0", min_compaction_lag_ms=10**12) as (site, logs):
+        site.round()
+        site.compactor.cycle()
+        site.round()
+        require(site, logs, "compacted", RawReason.TOO_YOUNG, len(rolled_ranges(site.log_dir, "compacted-0")))
 
 
 def test_a_transaction_that_has_not_ended(tmp_path: Path) -> None:
-    with observed(tmp_path, "transactions-0") as (held, logs):
-        held.round()
-        held.compactor.turn()
+    with observed(tmp_path, "transactions-0") as (site, logs):
+        site.round()
+        site.compactor.cycle()
         open_ones = [
-            span for span in rolled_ranges(held.log_dir, "transactions-0") if span[1] > HANGS["transactions-0"]
+            span for span in rolled_ranges(site.log_dir, "transactions-0") if span[1] > HANGS["transactions-0"]
         ]
         assert open_ones
-        require(held, logs, "transactions", RawReason.OPEN_TRANSACTION, len(open_ones))
+        require(site, logs, "transactions", RawReason.OPEN_TRANSACTION, len(open_ones))
 
 
 def test_an_engine_that_fails(tmp_path: Path) -> None:
@@ -113,57 +113,59 @@ def test_an_engine_that_fails(tmp_path: Path) -> None:
         def for_bytes(self, size_bytes: int, *, local_files: bool = False) -> StageEngine:
             raise SidecarError("no Java")
 
-    with observed(tmp_path, "compacted-0", engines=Broken()) as (held, logs):
-        held.round()
-        held.compactor.turn()
-        require(held, logs, "compacted", RawReason.COMPACTION_FAILED, len(rolled_ranges(held.log_dir, "compacted-0")))
+    with observed(tmp_path, "compacted-0", engines=Broken()) as (site, logs):
+        site.round()
+        site.compactor.cycle()
+        require(site, logs, "compacted", RawReason.COMPACTION_FAILED, len(rolled_ranges(site.log_dir, "compacted-0")))
         assert any(line.get("detail", "").endswith("no Java") for line in logs)
 
 
 def test_a_group_that_is_broken_up(tmp_path: Path) -> None:
-    with observed(tmp_path, "compacted-0") as (held, logs):
-        held.round()
-        held.compactor.turn()
-        (group,) = {found.group for found in held.waiting._held[next(iter(held.waiting._held))].values() if found.group}
-        held.waiting.break_up(group, RawReason.GROUP_REFUSED, "the commit would be too large")
-        require(held, logs, "compacted", RawReason.GROUP_REFUSED, len(group.segments))
+    with observed(tmp_path, "compacted-0") as (site, logs):
+        site.round()
+        site.compactor.cycle()
+        (group,) = {
+            found.group for found in site.waiting._blocked[next(iter(site.waiting._blocked))].values() if found.group
+        }
+        site.waiting.break_up(group, RawReason.GROUP_REFUSED, "the commit would be too large")
+        require(site, logs, "compacted", RawReason.GROUP_REFUSED, len(group.segments))
 
 
 def test_a_segment_that_has_gone_while_its_group_was_compacted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with observed(tmp_path, "compacted-0") as (held, logs):
-        held.round()
-        compact, sizes = held.compactor._compact, list[int]()
+    with observed(tmp_path, "compacted-0") as (site, logs):
+        site.round()
+        compact, sizes = site.compactor._compact, list[int]()
 
         def late(looked: Any) -> None:
             segments = looked[0][0].segments
             sizes.append(len(segments))
-            held.waiting.goes_raw(segments[:1], RawReason.RETENTION_NEAR)
+            site.waiting.goes_raw(segments[:1], RawReason.RETENTION_NEAR)
             compact(looked)
 
-        monkeypatch.setattr(held.compactor, "_compact", late)
-        held.compactor.turn()
+        monkeypatch.setattr(site.compactor, "_compact", late)
+        site.compactor.cycle()
         reported = {line["reason"]: line["segments"] for line in logs if line["event"] == "archived_without_compaction"}
         assert reported == {"retention_near": 1, "group_changed": sizes[0] - 1}
-        assert list(held.copies.iterdir()) == []
+        assert list(site.copies.iterdir()) == []
 
 
 def test_what_compaction_leaves_as_it_is_is_no_fallback(tmp_path: Path) -> None:
-    with observed(tmp_path, "single-0", "orders-0") as (held, logs):
+    with observed(tmp_path, "single-0", "orders-0") as (site, logs):
         for _ in range(3):
-            held.round()
-            held.compactor.turn()
+            site.round()
+            site.compactor.cycle()
         assert [line for line in logs if line["event"] == "archived_without_compaction"] == []
-        assert held.waiting.raw.status() == {}
+        assert site.waiting.raw.status() == {}
 
 
 def test_nothing_goes_raw_because_the_process_stops(tmp_path: Path) -> None:
-    with observed(tmp_path, "compacted-0") as (held, logs):
-        held.round()
-        held.compactor.is_stopping = lambda: True
-        assert not held.compactor.turn()
-        held.round()
-        assert archived_states(held.store) == {}
-        assert held.waiting.raw.status() == {}
+    with observed(tmp_path, "compacted-0") as (site, logs):
+        site.round()
+        site.compactor.is_stopping = lambda: True
+        assert not site.compactor.cycle()
+        site.round()
+        assert archived_states(site.store) == {}
+        assert site.waiting.raw.status() == {}
         assert not [line for line in logs if line["event"] == "archived_without_compaction"]
 
 
@@ -203,10 +205,10 @@ def test_groups_do_not_wait_for_a_compaction_of_the_archive_and_status_and_metri
         return for_ever(work)
 
     monkeypatch.setattr(archive_job, "ArchiveJobs", lambda *_: compact)
-    with tools_for(log_dir, store, tmp_path / "state", producer_id_expiration_ms=None) as tools:
-        running = replace(tools, clock=SystemClock())
-        with compaction_in_run(settings, running, LocalEngines(), shown.append, wake=woken.set) as compaction:
-            rounds = ArchiveLoop(tools, rounds_scan(log_dir), compaction.before_upload)
+    with tools_for(log_dir, store, tmp_path / "state", producer_id_expiration_ms=None) as context:
+        running = replace(context, clock=SystemClock())
+        with wire_compaction(settings, running, LocalEngines(), shown.append, wake=woken.set) as compaction:
+            rounds = ArchiveLoop(context, rounds_scan(log_dir), compaction.before_upload)
             report = rounds.run_once()
             compaction.offer(report.led)
             assert begun.wait(WAIT_S)
@@ -214,7 +216,7 @@ def test_groups_do_not_wait_for_a_compaction_of_the_archive_and_status_and_metri
             rounds.run_once()
             compaction.require_sound()
             ends.set()
-        exposed, _ = tools.metrics.exposition()
+        exposed, _ = context.metrics.exposition()
     generations = [segment.generation for segment in archived_states(store)["compacted-0"].segments]
     assert 1 in generations
     assert re.search(rb'compaction_uncompacted_segments_total\{reason="open_transaction"\} [1-9]', exposed)

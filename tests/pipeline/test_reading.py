@@ -41,8 +41,8 @@ def test_a_bad_sector_stops_its_partition_and_no_other(
     monkeypatch.setattr(os, "preadv", preadv)
     monkeypatch.setattr(batches, "walk_file", walk_file_on_it)
     directory = os.open(tmp_path, os.O_RDONLY)  # what no read succeeds on
-    with tools_for(log_dir, store, tmp_path) as tools:
-        report = archive(tools, log_dir, "orders")
+    with tools_for(log_dir, store, tmp_path) as context:
+        report = archive(context, log_dir, "orders")
     os.close(directory)
     errors = [str(outcome.error) for outcome in report.outcomes if outcome.error]
     assert len(errors) == 1
@@ -55,8 +55,8 @@ def test_an_index_larger_than_its_log_could_need_is_rebuilt_without_being_read(t
     index = min((copy / "orders-1").glob("*.index"))
     os.truncate(index, 8 << 30)
     peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with tools_for(copy, store, tmp_path / "state") as tools:
-        assert archive(tools, copy, "orders").errors == []
+    with tools_for(copy, store, tmp_path / "state") as context:
+        assert archive(context, copy, "orders").errors == []
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak_kib < 256 * 1024
     segment = archived_states(store)["orders-1"].segments[0]
     part = segment.part(PartName.OFFSET_INDEX)
@@ -71,9 +71,9 @@ def test_a_producer_that_the_broker_forgot_by_its_own_clock_is_no_mismatch(tmp_p
         snapshot.write_bytes(write_snapshot([]))
         nine_days_later_s = snapshot.stat().st_mtime + 9 * 86_400
         os.utime(snapshot, (nine_days_later_s, nine_days_later_s))
-    with tools_for(copy, store, tmp_path / "state", producer_id_expiration_ms=7 * 86_400_000) as tools:
-        tools.clock.sleep_s(10 * 86_400)
-        report = archive(tools, copy, "codecs-java")
+    with tools_for(copy, store, tmp_path / "state", producer_id_expiration_ms=7 * 86_400_000) as context:
+        context.clock.sleep_s(10 * 86_400)
+        report = archive(context, copy, "codecs-java")
     assert {key for outcome in report.outcomes for key in outcome.conformance} == {"permissible"}
 
 
@@ -81,8 +81,8 @@ def test_an_empty_snapshot_beside_fresh_producers_is_a_mismatch_and_ours_is_arch
     copy, store = golden_copy("4.3.0", tmp_path / "copy") / "logs", MemoryStore()
     for snapshot in (copy / "codecs-java-0").glob("*.snapshot"):
         snapshot.write_bytes(write_snapshot([]))
-    with tools_for(copy, store, tmp_path / "state") as tools:
-        report = archive(tools, copy, "codecs-java")
+    with tools_for(copy, store, tmp_path / "state") as context:
+        report = archive(context, copy, "codecs-java")
     assert {key for outcome in report.outcomes for key in outcome.conformance} == {"wrong"}
     parts = [segment.part(PartName.PRODUCER_SNAPSHOT) for segment in archived_states(store)["codecs-java-0"].segments]
     assert all(part is not None and part.size_bytes > 10 for part in parts)
@@ -90,8 +90,8 @@ def test_an_empty_snapshot_beside_fresh_producers_is_a_mismatch_and_ours_is_arch
 
 def test_commits_record_the_sources_size(tmp_path: Path) -> None:
     log_dir, store = golden("4.3.0") / "logs", MemoryStore()
-    with tools_for(log_dir, store, tmp_path) as tools:
-        archive(tools, log_dir, "append-time")
+    with tools_for(log_dir, store, tmp_path) as context:
+        archive(context, log_dir, "append-time")
     for segment in archived_states(store)["append-time-0"].segments:
         assert segment.source_path is not None
         assert segment.source_size_bytes == Path(segment.source_path).stat().st_size
@@ -107,10 +107,10 @@ def failing(error: Exception) -> Callable[[str], None]:
 def test_objects_of_an_abandoned_attempt_go_even_where_uploads_may_not_be_listed(tmp_path: Path) -> None:
     log_dir = golden("4.3.0") / "logs"
     store = MemoryStore(faults=[Fault("put_if_absent", 0, FaultKind.DENIED)])
-    with tools_for(log_dir, store, tmp_path) as tools:
-        archive(tools, log_dir, "append-time")
+    with tools_for(log_dir, store, tmp_path) as context:
+        archive(context, log_dir, "append-time")
         store.unfinished_uploads = failing(StoreDenied("not allowed"))  # type: ignore[method-assign,assignment]
-        assert archive(tools, log_dir, "append-time").errors == []
+        assert archive(context, log_dir, "append-time").errors == []
         named = {
             f"{state.lineage.root}/{key}"
             for state in archived_states(store).values()
@@ -118,18 +118,18 @@ def test_objects_of_an_abandoned_attempt_go_even_where_uploads_may_not_be_listed
             for key in (segment.log_key, segment.indexes_key)
         }
         assert {key for key in store.objects if "/segments/" in key} == named
-        assert tools.journal.attempts(archived_states(store)["append-time-0"].lineage.root) == ()
+        assert context.journal.attempts(archived_states(store)["append-time-0"].lineage.root) == ()
 
 
 def test_an_attempt_stays_in_the_journal_while_the_store_does_not_answer(tmp_path: Path) -> None:
     log_dir = golden("4.3.0") / "logs"
     store = MemoryStore(faults=[Fault("put_if_absent", nth, FaultKind.DENIED) for nth in range(4)])
-    with tools_for(log_dir, store, tmp_path) as tools:
-        archive(tools, log_dir, "append-time")
+    with tools_for(log_dir, store, tmp_path) as context:
+        archive(context, log_dir, "append-time")
         delete = store.delete
         store.delete = failing(StoreUnavailable("gone"))  # type: ignore[method-assign,assignment]
-        archive(tools, log_dir, "append-time")
+        archive(context, log_dir, "append-time")
         root = archived_states(store)["append-time-0"].lineage.root
-        assert tools.journal.attempts(root) != ()
+        assert context.journal.attempts(root) != ()
         store.delete = delete  # type: ignore[method-assign]
-        archive(tools, log_dir, "append-time")
+        archive(context, log_dir, "append-time")

@@ -17,9 +17,9 @@ WAIT_S = 60.0
 
 
 def test_what_was_planned_before_a_reload_does_not_go_without_compaction_and_in_silence(tmp_path: Path) -> None:
-    with structlog.testing.capture_logs() as logs, rig(tmp_path, "orders-0", "compacted-0") as held:
-        held.round()
-        while held.compactor.turn():
+    with structlog.testing.capture_logs() as logs, rig(tmp_path, "orders-0", "compacted-0") as site:
+        site.round()
+        while site.compactor.cycle():
             pass
         met, opened, listed = Event(), Event(), Event()
 
@@ -28,19 +28,19 @@ def test_what_was_planned_before_a_reload_does_not_go_without_compaction_and_in_
                 met.set()
                 assert opened.wait(WAIT_S)
 
-        scan = rounds_scan(held.log_dir)
+        scan = rounds_scan(site.log_dir)
 
         def slow_scan(doubted: Collection[Path] = ()) -> ScanResult:
             assert listed.wait(WAIT_S)
             return scan(doubted)
 
-        held.store.before = gate
-        with held.rounds as loop:
+        site.store.before = gate
+        with site.rounds as loop:
             loop.tasks.admits = True
             loop.begin_check()
             loop.drive(within(WAIT_S, lambda: met.is_set() and not loop.checks.is_under_way))
             (queued,) = loop.tasks.ready
-            loop.adopt(slow_scan, before_upload(held.waiting.settings, held.tools.clock))
+            loop.adopt(slow_scan, before_upload(site.waiting.settings, site.context.clock))
             loop.begin_check()
             opened.set()
             loop.drive(passed(3.0))
@@ -48,8 +48,8 @@ def test_what_was_planned_before_a_reload_does_not_go_without_compaction_and_in_
             loop.finish()
         reasons = [line["reason"] for line in logs if line["event"] == "archived_without_compaction"]
         raw = (
-            held.generations(str(queued))
-            if any(str(queued) in key.replace("/", "-") for key in held.store.objects)
+            site.generations(str(queued))
+            if any(str(queued) in key.replace("/", "-") for key in site.store.objects)
             else []
         )
         assert not (raw and set(raw) == {0} and not reasons), (str(queued), raw, reasons)

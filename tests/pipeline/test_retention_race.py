@@ -108,8 +108,8 @@ def test_segments_that_retention_takes_between_planning_and_reading_are_archived
                     file.unlink()
 
     store = MemoryStore(before=delete_all_rolled)
-    with tools_for(copy, store, tmp_path / "state", uploads_ahead=1) as tools:
-        report = ArchiveLoop(tools, partial(scan_log_dirs, [copy], TopicFilter(("append-time",)))).run_once()
+    with tools_for(copy, store, tmp_path / "state", uploads_ahead=1) as context:
+        report = ArchiveLoop(context, partial(scan_log_dirs, [copy], TopicFilter(("append-time",)))).run_once()
         assert report.errors == []
     assert len(expected) == 2
     assert ranges(archived_states(store)["append-time-0"]) == expected
@@ -133,14 +133,14 @@ def test_a_held_file_that_changed_is_not_taken_and_all_descriptors_are_given_bac
 def test_a_partition_that_cannot_be_planned_is_at_risk_all_the_same(tmp_path: Path) -> None:
     log_dir = golden("4.3.0") / "logs"
     (files,) = scan_log_dirs([log_dir], TopicFilter(("append-time",))).partitions
-    with tools_for(log_dir, MemoryStore(), tmp_path) as tools:
-        archiver = PartitionArchiver(tools, files)
+    with tools_for(log_dir, MemoryStore(), tmp_path) as context:
+        archiver = PartitionArchiver(context, files)
         assert archiver.deadline_ms(files) is None  # nothing is known of the topic
-        status = PartitionStatus(files.topic_partition, True, 0, 0, deadline_ms=tools.clock.now_ms() + 60_000)
-        tools.metrics.handle(PartitionsChecked((status,), frozenset()))
-        assert b"tiered_sidecar_data_at_risk_in_seconds 60.0" in tools.metrics.exposition()[0]
-        tools.metrics.handle(PartitionsChecked((), frozenset()))
-        assert b"tiered_sidecar_data_at_risk_in_seconds +Inf" in tools.metrics.exposition()[0]
+        status = PartitionStatus(files.topic_partition, True, 0, 0, deadline_ms=context.clock.now_ms() + 60_000)
+        context.metrics.handle(PartitionsChecked((status,), frozenset()))
+        assert b"tiered_sidecar_data_at_risk_in_seconds 60.0" in context.metrics.exposition()[0]
+        context.metrics.handle(PartitionsChecked((), frozenset()))
+        assert b"tiered_sidecar_data_at_risk_in_seconds +Inf" in context.metrics.exposition()[0]
 
 
 @dataclass
@@ -159,15 +159,15 @@ class SecondAnswer(Answering):
 def test_retention_between_the_answer_and_the_listing_needs_no_person(is_retention: bool, tmp_path: Path) -> None:
     """Nothing is pinned: the first check of a process, or beyond the limit of pins."""
     log_dir, store = copy_partitions(tmp_path, "orders-0"), MemoryStore()
-    with tools_for(log_dir, store, tmp_path / "state") as tools:
+    with tools_for(log_dir, store, tmp_path / "state") as context:
         facts = SecondAnswer(FileBrokerFacts([log_dir], assume_leader=True), cluster_start_offset=0)
-        tools = replace(tools, facts=facts)
-        archiver = PartitionArchiver(tools, listed(log_dir))
-        plan = planned(tools, archiver, listed(log_dir))
-        assert archived(tools, archiver, replace(plan, segments=plan.segments[:1])).error is None
+        context = replace(context, facts=facts)
+        archiver = PartitionArchiver(context, listed(log_dir))
+        plan = planned(context, archiver, listed(log_dir))
+        assert archived(context, archiver, replace(plan, segments=plan.segments[:1])).error is None
         remove_offsets(log_dir / "orders-0", lambda offset: offset >= 248)
         facts.start_offset, facts.asked = 248 if is_retention else 0, 0
-        plans = [planned(tools, archiver, listed(log_dir)) for _ in range(2)]
+        plans = [planned(context, archiver, listed(log_dir)) for _ in range(2)]
     assert [plan.hole for plan in plans] == [(140, 248)] * 2
     assert [isinstance(plan.error, CoverageHole) for plan in plans] == [not is_retention] * 2
     assert facts.asked == 1

@@ -29,8 +29,8 @@ def parts_of(store: MemoryStore, root: str, segment: ArchivedSegment) -> dict[Pa
 @pytest.mark.parametrize("version", VERSIONS)
 def test_every_archived_part_is_byte_equal_to_its_source(version: str, tmp_path: Path) -> None:
     log_dir, store = golden(version) / "logs", MemoryStore()
-    with tools_for(log_dir, store, tmp_path, version) as tools:
-        report = archive(tools, log_dir)
+    with tools_for(log_dir, store, tmp_path, version) as context:
+        report = archive(context, log_dir)
     assert report.errors == []
     compared = 0
     for partition, state in archived_states(store).items():
@@ -51,8 +51,8 @@ def test_every_archived_part_is_byte_equal_to_its_source(version: str, tmp_path:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_every_snapshot_that_a_broker_wrote_equals_the_replayed_state(version: str, tmp_path: Path) -> None:
     log_dir = golden(version) / "logs"
-    with tools_for(log_dir, MemoryStore(), tmp_path, version) as tools:
-        report = archive(tools, log_dir)
+    with tools_for(log_dir, MemoryStore(), tmp_path, version) as context:
+        report = archive(context, log_dir)
     seen = sum((outcome.conformance for outcome in report.outcomes), start=type(report.outcomes[0].conformance)())
     assert seen["equal"] >= (15 if version == "2.7.2" else 30)
     assert set(seen) <= {"equal", "absent"}
@@ -66,8 +66,8 @@ def test_a_missing_snapshot_is_rebuilt_as_the_broker_would_have_written_it(versi
     for path in originals:
         (copy / path).unlink()
     store = MemoryStore()
-    with tools_for(copy, store, tmp_path / "state", version) as tools:
-        archive(tools, copy)
+    with tools_for(copy, store, tmp_path / "state", version) as context:
+        archive(context, copy)
     rebuilt = 0
     for partition, state in archived_states(store).items():
         for segment in state.segments:
@@ -86,8 +86,8 @@ def test_all_rolled_segments_below_the_last_stable_offset_are_archived_and_none_
     version: str, tmp_path: Path
 ) -> None:
     log_dir, store = golden(version) / "logs", MemoryStore()
-    with tools_for(log_dir, store, tmp_path, version) as tools:
-        archive(tools, log_dir)
+    with tools_for(log_dir, store, tmp_path, version) as context:
+        archive(context, log_dir)
     states = archived_states(store)
     for topic, facts in manifest(version)["topics"].items():
         for number, partition in enumerate(facts["partitions"]):
@@ -98,18 +98,18 @@ def test_all_rolled_segments_below_the_last_stable_offset_are_archived_and_none_
 
 def test_a_second_round_has_nothing_to_do_and_asks_the_store_for_nothing(tmp_path: Path) -> None:
     log_dir, store = golden("4.3.0") / "logs", MemoryStore()
-    with tools_for(log_dir, store, tmp_path) as tools:
-        archive(tools, log_dir)
+    with tools_for(log_dir, store, tmp_path) as context:
+        archive(context, log_dir)
         objects = dict(store.objects)
-        archive(tools, log_dir)
+        archive(context, log_dir)
     assert store.objects == objects
 
 
 def test_verify_finds_the_archive_sound_after_a_round_into_a_directory(tmp_path: Path) -> None:
     log_dir = golden("2.7.2") / "logs"
     store = open_store(StoreSettings(url=str(tmp_path / "archive")))
-    with tools_for(log_dir, store, tmp_path / "state", "2.7.2") as tools:
-        archive(tools, log_dir)
+    with tools_for(log_dir, store, tmp_path / "state", "2.7.2") as context:
+        archive(context, log_dir)
     for state in archived_states(store).values():
         found = verify_partition(store, ObjectKey(state.lineage.root), ManualClock(0), deep=True)
         assert found.problems == ()

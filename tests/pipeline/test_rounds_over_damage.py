@@ -26,8 +26,8 @@ def test_a_damaged_segment_stops_its_partition_there_and_no_other(tmp_path: Path
     content = bytearray(damaged.read_bytes())
     content[len(content) // 2] ^= 0x10
     damaged.write_bytes(content)
-    with tools_for(copy, store, tmp_path / "state") as tools:
-        report = archive(tools, copy)
+    with tools_for(copy, store, tmp_path / "state") as context:
+        report = archive(context, copy)
     stopped = [outcome for outcome in report.outcomes if outcome.error]
     assert [str(outcome.files.topic_partition) for outcome in stopped] == ["orders-0"]
     error = stopped[0].error
@@ -53,8 +53,8 @@ def test_a_segment_that_does_not_end_exactly_is_not_archived(kind: str, tmp_path
             "trailing bytes": content + b"\x00\x01",
         }[kind]
     )
-    with tools_for(copy, store, tmp_path / "state") as tools:
-        report = archive(tools, copy, "orders")
+    with tools_for(copy, store, tmp_path / "state") as context:
+        report = archive(context, copy, "orders")
     stopped = {str(outcome.files.topic_partition): str(outcome.error) for outcome in report.outcomes if outcome.error}
     assert set(stopped) == {"orders-1"}
     assert str(first) in stopped["orders-1"]
@@ -67,8 +67,8 @@ def test_a_missing_index_is_rebuilt_as_the_broker_would(suffix: str, tmp_path: P
     files = {path.name: path.read_bytes() for path in (copy / "orders-1").glob(f"*.{suffix}")}
     for name in files:
         (copy / "orders-1" / name).unlink()
-    with tools_for(copy, store, tmp_path / "state", "3.9.1") as tools:
-        assert archive(tools, copy, "orders").errors == []
+    with tools_for(copy, store, tmp_path / "state", "3.9.1") as context:
+        assert archive(context, copy, "orders").errors == []
     state = archived_states(store)["orders-1"]
     part = PartName.OFFSET_INDEX if suffix == "index" else PartName.TIME_INDEX
     for segment in state.segments:
@@ -87,20 +87,20 @@ def test_a_gap_between_archive_and_disk_stops_the_partition_until_it_is_recorded
     for file in sorted((copy / "orders-0").glob("0*.*")):
         if int(file.name[:20]) > spans[2][0]:
             file.rename(later / file.name)
-    with tools_for(copy, store, tmp_path / "state") as tools:
-        archive(tools, copy, "orders")
+    with tools_for(copy, store, tmp_path / "state") as context:
+        archive(context, copy, "orders")
         for base, _ in spans[:4]:
             for file in (copy / "orders-0").glob(f"{base:020d}.*"):
                 file.unlink()
         for file in later.iterdir():
             if int(file.name[:20]) >= spans[4][0]:
                 shutil.copy2(file, copy / "orders-0" / file.name)
-        report = archive(tools, copy, "orders")
+        report = archive(context, copy, "orders")
         errors = [outcome.error for outcome in report.outcomes if outcome.error]
         assert [type(error) for error in errors] == [CoverageHole]
         assert f"ends at offset {spans[1][1]}" in str(errors[0])
-    with tools_for(copy, store, tmp_path / "state", record_lost=True) as tools:
-        report = archive(tools, copy, "orders")
+    with tools_for(copy, store, tmp_path / "state", record_lost=True) as context:
+        report = archive(context, copy, "orders")
         assert report.errors == []
     state = archived_states(store)["orders-0"]
     assert ranges(state) == spans[:2] + spans[4:]
@@ -118,8 +118,8 @@ def test_a_log_that_is_replaced_during_the_upload_is_not_committed(tmp_path: Pat
             victim.write_bytes(content)
 
     store = MemoryStore(before=replace_it)
-    with tools_for(copy, store, tmp_path / "state") as tools:
-        report = archive(tools, copy, "orders")
+    with tools_for(copy, store, tmp_path / "state") as context:
+        report = archive(context, copy, "orders")
     assert [type(outcome.error).__name__ for outcome in report.outcomes if outcome.error] == ["SegmentChanged"]
     assert "orders-1" not in archived_states(store)
     assert not [key for key in store.objects if "/orders/1/" in key]
@@ -136,8 +136,8 @@ def test_a_log_that_retention_deletes_during_the_upload_is_archived_all_the_same
                     file.unlink()
 
     store = MemoryStore(before=delete_it)
-    with tools_for(copy, store, tmp_path / "state", uploads_ahead=1) as tools:
-        report = archive(tools, copy, "append-time")
+    with tools_for(copy, store, tmp_path / "state", uploads_ahead=1) as context:
+        report = archive(context, copy, "append-time")
     assert report.errors == []
     assert ranges(archived_states(store)["append-time-0"]) == expected
 
@@ -146,14 +146,14 @@ def test_a_segment_that_is_gone_from_the_middle_is_a_hole_and_not_an_archived_ra
     copy, store = golden_copy("4.3.0", tmp_path / "copy") / "logs", MemoryStore()
     spans = rolled_ranges(copy, "orders-0")
     (copy / "orders-0" / f"{spans[3][0]:020d}.log").unlink()
-    with tools_for(copy, store, tmp_path / "state") as tools:
-        report = archive(tools, copy, "orders")
+    with tools_for(copy, store, tmp_path / "state") as context:
+        report = archive(context, copy, "orders")
     errors = [outcome.error for outcome in report.outcomes if outcome.error]
     assert [type(error) for error in errors] == [CoverageHole]
     assert f"ends at offset {spans[3][0] - 1}, the next segment begins at {spans[3][1]}" in str(errors[0])
     assert ranges(archived_states(store)["orders-0"]) == spans[:2]
-    with tools_for(copy, store, tmp_path / "state", record_lost=True) as tools:
-        assert archive(tools, copy, "orders").errors == []
+    with tools_for(copy, store, tmp_path / "state", record_lost=True) as context:
+        assert archive(context, copy, "orders").errors == []
     state = archived_states(store)["orders-0"]
     assert ranges(state) == [*spans[:3], *spans[4:]]
     assert [(hole.base_offset, hole.end_offset) for hole in state.holes] == [spans[3]]
@@ -164,12 +164,12 @@ def test_offsets_that_another_replica_compacted_away_are_no_hole_where_the_polic
     spans = rolled_ranges(copy, "orders-0")
     (copy / "orders-0" / f"{spans[3][0]:020d}.log").unlink()
     policies = [TopicPolicySettings(pattern="orders", cleanup_policy="compact,delete")]
-    with tools_for(copy, store, tmp_path / "state") as tools:
-        tools = replace(tools, facts=FileBrokerFacts([copy], assume_leader=True, policies=policies))
+    with tools_for(copy, store, tmp_path / "state") as context:
+        context = replace(context, facts=FileBrokerFacts([copy], assume_leader=True, policies=policies))
         with structlog.testing.capture_logs() as logs:
-            assert archive(tools, copy, "orders").errors == []
+            assert archive(context, copy, "orders").errors == []
         counted = f"offsets_accepted_as_compacted_total {spans[3][1] - spans[3][0]}.0"
-        assert counted in tools.metrics.exposition()[0].decode()
+        assert counted in context.metrics.exposition()[0].decode()
     reported = [line for line in logs if line["event"] == "missing_offsets_accepted_as_compacted"]
     assert [(line["offsets"], line["reason"]) for line in reported] == [
         (spans[3], "cleanup.policy has compact (topics.policies, entry orders)")

@@ -17,10 +17,10 @@ import structlog
 from sidecar.broker.files import FileBrokerFacts
 from sidecar.compaction_strategy import Strategy
 from sidecar.compactor.archive_job import ArchiveJobs
-from sidecar.compactor.candidate_queue import Compacting, Look
+from sidecar.compactor.candidate_queue import CandidateAssessor, Compacting
 from sidecar.compactor.topic_counts import RawReason
 from sidecar.compactor.topic_rule import RuleChanged, TopicRules, rule_change
-from sidecar.compactor.wiring import compaction_in_run
+from sidecar.compactor.wiring import wire_compaction
 from sidecar.config import CompactionPolicy, CompactionSettings, Settings
 from sidecar.config.topic_filter import TopicFilter
 from sidecar.discovery.scan import scan_log_dirs
@@ -51,7 +51,7 @@ DENIED = TopicPolicy(unanswered=Unanswered("TOPIC_AUTHORIZATION_FAILED"))
 
 @dataclass
 class Story:
-    held: Rig
+    site: Rig
     reported: TopicPolicy
     logs: list[Any]
 
@@ -59,7 +59,7 @@ class Story:
         return self.reported
 
     def kept(self) -> set[bytes | None]:
-        return {found.value for found in records_in(self.held.stored_logs("orders-0").values())}
+        return {found.value for found in records_in(self.site.stored_logs("orders-0").values())}
 
     def reasons(self) -> set[str]:
         return {line["reason"] for line in self.logs if line["event"] == "archived_without_compaction"}
@@ -76,21 +76,21 @@ def record(offset: int, value: bytes, number: int) -> Record:
 @contextmanager
 def story(tmp_path: Path, reported: TopicPolicy) -> Iterator[Story]:
     """Version 9 of a key, then its version 1."""
-    with structlog.testing.capture_logs() as logs, rig(tmp_path, "orders-0") as held:
+    with structlog.testing.capture_logs() as logs, rig(tmp_path, "orders-0") as site:
         nine = build_batch([record(0, b"v9", 9)], leader_epoch=4)
         one = build_batch([record(1, b"v1", 1)], leader_epoch=4)
-        roll(held.log_dir, {0: (nine,), 1: (one,), 2: ()}, 2)
-        found = Story(held, reported, logs)
-        settings = held.waiting.settings
-        held.waiting.rule_of = TopicRules(settings, found.policy).rule_of
+        roll(site.log_dir, {0: (nine,), 1: (one,), 2: ()}, 2)
+        found = Story(site, reported, logs)
+        settings = site.waiting.settings
+        site.waiting.rule_of = TopicRules(settings, found.policy).rule_of
         yield found
 
 
 def test_by_one_rule_records_lose(tmp_path: Path) -> None:
     with story(tmp_path, BY_OFFSET) as reported:
-        reported.held.round()
-        reported.held.compactor.turn()
-        reported.held.round()
+        reported.site.round()
+        reported.site.compactor.cycle()
+        reported.site.round()
         assert reported.kept() == {b"v1"}
 
 
@@ -100,11 +100,11 @@ def test_by_one_rule_records_lose(tmp_path: Path) -> None:
 @pytest.mark.parametrize("when", ["before the copies", "before the round", "at the last upload"])
 def test_copies_of_a_rule_that_does_not_hold_are_never_committed(when: str, now: TopicPolicy, tmp_path: Path) -> None:
     with story(tmp_path, BY_OFFSET) as reported:
-        held = reported.held
-        held.round()
+        site = reported.site
+        site.round()
         if when == "before the copies":
             reported.reported = now
-        held.compactor.turn()
+        site.compactor.cycle()
         reported.reported = now if when == "before the round" else reported.reported
         uploads: list[str] = []
 
@@ -113,17 +113,17 @@ def test_copies_of_a_rule_that_does_not_hold_are_never_committed(when: str, now:
                 uploads.append(key)
                 reported.reported = now if when == "at the last upload" and len(uploads) >= 2 else reported.reported
 
-        held.store.before = change
-        held.round()
-        held.store.before = lambda _operation, _key: None
-        held.round()
+        site.store.before = change
+        site.round()
+        site.store.before = lambda _operation, _key: None
+        site.round()
         assert reported.kept() == {b"v9", b"v1"}
-        assert held.generations("orders-0") == [0, 0]
+        assert site.generations("orders-0") == [0, 0]
         assert reported.reasons() == {"rule_unknown" if now.unanswered else "rule_changed"}
-        assert list(held.copies.iterdir()) == []
-        assert held.tools.journal.count() == 0
-        state = only_state(held.store)
-        assert sum("/segments/" in key for key in held.store.objects) == 2 * len(state.segments)
+        assert list(site.copies.iterdir()) == []
+        assert site.context.journal.count() == 0
+        state = only_state(site.store)
+        assert sum("/segments/" in key for key in site.store.objects) == 2 * len(state.segments)
 
 
 @pytest.mark.parametrize(
@@ -135,30 +135,30 @@ def test_copies_of_settings_that_are_replaced_during_their_upload_are_never_comm
     topics: list[object], tmp_path: Path
 ) -> None:
     with story(tmp_path, BY_OFFSET) as reported:
-        held, met, opened = reported.held, Event(), Event()
-        held.round()
-        held.compactor.turn()
+        site, met, opened = reported.site, Event(), Event()
+        site.round()
+        site.compactor.cycle()
 
         def gate(operation: str, key: str) -> None:
             if operation == "upload" and "/segments/" in key:
                 met.set()
                 assert opened.wait(WAIT_S)
 
-        held.store.before = gate
-        given = held.waiting.settings.model_dump() | {"topics": topics}
-        now = before_upload(CompactionSettings.model_validate(given), held.tools.clock)
-        with held.rounds as loop:
+        site.store.before = gate
+        given = site.waiting.settings.model_dump() | {"topics": topics}
+        now = before_upload(CompactionSettings.model_validate(given), site.context.clock)
+        with site.rounds as loop:
             loop.tasks.admits = True
             loop.begin_check()
             loop.drive(within(WAIT_S, met.is_set))
-            loop.adopt(rounds_scan(held.log_dir), now)
+            loop.adopt(rounds_scan(site.log_dir), now)
             opened.set()
             loop.finish()
-        held.round()
-        states = archived_states(held.store)
+        site.round()
+        states = archived_states(site.store)
         assert not any(segment.generation for state in states.values() for segment in state.segments)
         assert reported.reasons() == {"rule_changed"}
-        assert held.tools.journal.count() == 0
+        assert site.context.journal.count() == 0
 
 
 def test_what_does_not_change_which_records_stay_breaks_nothing_up() -> None:
@@ -176,14 +176,14 @@ def test_what_does_not_change_which_records_stay_breaks_nothing_up() -> None:
 
 def test_at_a_start_segments_wait_until_the_broker_has_reported_the_rule(tmp_path: Path) -> None:
     with story(tmp_path, UNKNOWN) as reported:
-        reported.held.round()
-        assert reported.held.rounds.due_in_s() == DELAY_MS / 1000
-        assert archived_states(reported.held.store) == {}
-        assert not reported.held.compactor.turn()
+        reported.site.round()
+        assert reported.site.rounds.due_in_s() == DELAY_MS / 1000
+        assert archived_states(reported.site.store) == {}
+        assert not reported.site.compactor.cycle()
         reported.reported = BY_HEADER
-        reported.held.round()
-        assert reported.held.compactor.turn()
-        reported.held.round()
+        reported.site.round()
+        assert reported.site.compactor.cycle()
+        reported.site.round()
         assert reported.kept() == {b"v9"}
         assert reported.reasons() == set()
 
@@ -192,14 +192,14 @@ def test_at_a_start_segments_wait_until_the_broker_has_reported_the_rule(tmp_pat
 def test_segments_of_a_rule_that_stays_unknown_go_raw_and_not_in_silence(now: TopicPolicy, tmp_path: Path) -> None:
     with story(tmp_path, now) as reported:
         if now is UNKNOWN:
-            reported.held.round()
-            clock = reported.held.tools.clock
+            reported.site.round()
+            clock = reported.site.context.clock
             assert isinstance(clock, ManualClock)
             clock.advance_ms(DELAY_MS)
-        reported.held.round()
+        reported.site.round()
         assert reported.kept() == {b"v9", b"v1"}
         assert reported.reasons() == {"rule_unknown"}
-        assert reported.held.waiting.raw.status() == {"orders": {str(RawReason.RULE_UNKNOWN): 2}}
+        assert reported.site.waiting.raw.status() == {"orders": {str(RawReason.RULE_UNKNOWN): 2}}
         assert all(
             str(now.unanswered) in line["detail"]
             for line in reported.logs
@@ -209,7 +209,7 @@ def test_segments_of_a_rule_that_stays_unknown_go_raw_and_not_in_silence(now: To
 
 def test_a_topic_that_the_broker_does_not_compact_is_no_fallback(tmp_path: Path) -> None:
     with story(tmp_path, replace(DELETE, unanswered=None)) as reported:
-        reported.held.round()
+        reported.site.round()
         assert reported.kept() == {b"v9", b"v1"}
         assert reported.reasons() == set()
 
@@ -223,12 +223,12 @@ def test_run_asks_for_the_rule_and_counts_what_goes_raw_without_one(tmp_path: Pa
     settings = Settings.model_validate({"store": {"url": str(tmp_path / "archive")}, "compaction": compaction})
     log_dir, store = copy_partitions(tmp_path, "orders-0"), MemoryStore()
     facts = Denies([log_dir], assume_leader=True)
-    with tools_for(log_dir, store, tmp_path / "state") as tools, structlog.testing.capture_logs():
-        tools = replace(tools, facts=facts)
-        with compaction_in_run(settings, tools, LocalEngines(), lambda _: None) as compaction_of:
+    with tools_for(log_dir, store, tmp_path / "state") as context, structlog.testing.capture_logs():
+        context = replace(context, facts=facts)
+        with wire_compaction(settings, context, LocalEngines(), lambda _: None) as compaction_of:
             scan = partial(scan_log_dirs, [log_dir], TopicFilter((".*",)))
-            ArchiveLoop(tools, scan, compaction_of.before_upload).run_once()
-        exposed, _ = tools.metrics.exposition()
+            ArchiveLoop(context, scan, compaction_of.before_upload).run_once()
+        exposed, _ = context.metrics.exposition()
     assert re.search(rb'compaction_uncompacted_segments_total\{reason="rule_unknown"\} [1-9]', exposed)
 
 
@@ -250,19 +250,19 @@ def test_an_archive_compaction_of_a_rule_that_does_not_hold_is_never_committed(
             reported[0] = changes
             return LocalStages()
 
-    with tools_for(log_dir, store, tmp_path / "state") as tools, structlog.testing.capture_logs():
-        (led,) = ArchiveLoop(tools, partial(scan_log_dirs, [log_dir], TopicFilter((".*",)))).run_once().led
+    with tools_for(log_dir, store, tmp_path / "state") as context, structlog.testing.capture_logs():
+        (led,) = ArchiveLoop(context, partial(scan_log_dirs, [log_dir], TopicFilter((".*",)))).run_once().led
         policy = rules.policy_of("compacted")
         assert policy is not None
-        work = Compacting(led, policy, Look(store, store.clock)(led, policy))
+        work = Compacting(led, policy, CandidateAssessor(store, store.clock)(led, policy))
         before, objects = only_state(store), set(store.objects)
         changes = now
-        (refused,) = ArchiveJobs(settings, tools, Changes(), rules.policy_of)([work])
+        (refused,) = ArchiveJobs(settings, context, Changes(), rules.policy_of)([work])
         assert isinstance(refused.error, RuleChanged)
         assert only_state(store) == before
         assert set(store.objects) == objects, "what was uploaded is removed"
         reported[0] = changes = BY_OFFSET
-        (done,) = ArchiveJobs(settings, tools, Changes(), rules.policy_of)([work])
+        (done,) = ArchiveJobs(settings, context, Changes(), rules.policy_of)([work])
         assert done.error is None
     sound(store)
 

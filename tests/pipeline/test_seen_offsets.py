@@ -47,7 +47,7 @@ class Away(MemoryStore):
 
 @dataclass
 class Site:
-    tools: RunContext
+    context: RunContext
     facts: Leadership
     store: Away
     rounds: ArchiveLoop
@@ -55,7 +55,7 @@ class Site:
 
     def lost(self, rounds: int = 1) -> list[tuple[int, int]]:
         """What so many rounds tell to be lost, by the log, the metric and the board."""
-        sample = self.tools.metrics.registry.get_sample_value
+        sample = self.context.metrics.registry.get_sample_value
         before = sample("tiered_sidecar_lost_offsets_total") or 0
         with capture_logs() as logs:
             for _ in range(rounds):
@@ -63,7 +63,7 @@ class Site:
         found = [(line["from_offset"], line["to_offset"]) for line in logs if line["event"] == "offsets_lost"]
         counted = (sample("tiered_sidecar_lost_offsets_total") or 0) - before
         assert counted == sum(end_offset - base_offset for base_offset, end_offset in found)
-        texts = [error.text for error in status_of(self.tools).figures().errors if error.kind == "OffsetsLost"]
+        texts = [error.text for error in status_of(self.context).figures().errors if error.kind == "OffsetsLost"]
         assert all(any(f"{base} to {end - 1} are lost" in text for text in texts) for base, end in found)
         return found
 
@@ -77,10 +77,10 @@ class Site:
 def site(tmp_path: Path, **policy: Any) -> Iterator[Site]:
     log_dir, store = copy_partitions(tmp_path, NAME), Away()
     facts = Leadership(FileBrokerFacts([log_dir], assume_leader=True), cluster_start_offset=0)
-    with tools_for(log_dir, store, tmp_path / "state", **policy) as tools:
-        tools = replace(tools, facts=facts)
-        yield Site(tools, facts, store, rounds_of(tools, log_dir), log_dir / NAME)
-        tools.held.release()
+    with tools_for(log_dir, store, tmp_path / "state", **policy) as context:
+        context = replace(context, facts=facts)
+        yield Site(context, facts, store, rounds_of(context, log_dir), log_dir / NAME)
+        context.pinned.release()
 
 
 @pytest.fixture
@@ -131,14 +131,14 @@ def test_an_active_segment_that_was_rolled_and_deleted_in_one_step_is_reported(i
         roll_and_delete(idle.directory, new_base_offset)
         idle.facts.cluster_start_offset = new_base_offset if reported else None
         assert idle.lost(2) == [(base_offset, new_base_offset)]
-    timestamp_s = idle.tools.metrics.registry.get_sample_value("tiered_sidecar_last_loss_timestamp_seconds")
-    assert timestamp_s == idle.tools.clock.now_ms() / 1000
+    timestamp_s = idle.context.metrics.registry.get_sample_value("tiered_sidecar_last_loss_timestamp_seconds")
+    assert timestamp_s == idle.context.clock.now_ms() / 1000
 
 
 def test_what_another_broker_has_archived_since_the_archive_was_read_is_no_loss(idle: Site, tmp_path: Path) -> None:
     other = copy_partitions(tmp_path / "other", NAME)
-    with tools_for(other, idle.store, tmp_path / "other-state") as tools:
-        assert archive(tools, other).errors == []
+    with tools_for(other, idle.store, tmp_path / "other-state") as context:
+        assert archive(context, other).errors == []
     end_offset = rolled_ranges(other, NAME)[-1][1]
     assert end_offset > 504
     roll_and_delete(idle.directory, end_offset)
@@ -173,7 +173,7 @@ def test_an_answer_that_is_older_than_the_listing_is_not_trusted(
         found.store.is_away = True
         found.lost()
         found.store.is_away = False
-        found.tools.held.release()
+        found.context.pinned.release()
         found.retention(504, reported=0)
         assert found.lost() == []
         found.facts.cluster_start_offset = reported
@@ -211,7 +211,7 @@ def test_what_the_broker_still_has_in_its_own_tier_is_not_lost(tmp_path: Path, m
         monkeypatch.setattr(found.facts.files, "policy", lambda _topic: TopicPolicy(remote_storage_enable=True))
         found.store.is_away = True
         found.lost()
-        found.tools.held.release()
+        found.context.pinned.release()
         found.retention(504, reported=248)
         found.store.is_away = False
         assert found.lost(3) == [(0, 248)]
@@ -223,7 +223,7 @@ def test_a_first_segment_that_a_cleaner_replaces_is_not_lost(tmp_path: Path) -> 
         found.store.is_away = True
         assert found.lost() == []
         found.store.is_away = False
-        found.tools.held.release()
+        found.context.pinned.release()
         log = found.directory / f"{0:020d}.log"
         swap = log.rename(f"{log}.swap")
         assert found.lost(3) == []
@@ -236,7 +236,7 @@ def test_a_hole_above_an_archive_is_the_archives_to_tell(tmp_path: Path) -> None
     with site(tmp_path, max_queue=2) as found:
         assert found.lost() == []
         end_offset = archived_states(found.store)[NAME].end_offset
-        found.tools.held.release()
+        found.context.pinned.release()
         found.retention(868)
         with capture_logs() as logs:
             found.rounds.run_once()

@@ -60,15 +60,15 @@ def test_an_upload_of_other_bytes_is_discarded_and_repeated(
 ) -> None:
     log_dir, store = golden("4.3.0") / "logs", MemoryStore()
     give_other_bytes(monkeypatch, times)
-    with tools_for(log_dir, store, tmp_path) as tools:
+    with tools_for(log_dir, store, tmp_path) as context:
         for _ in range(times):
-            (error,) = archive(tools, log_dir, TOPIC).errors
+            (error,) = archive(context, log_dir, TOPIC).errors
             assert isinstance(error, SegmentChanged)
             assert str(error).startswith(f"{log_dir / FIRST_LOG}: had CRC-32C ")
             assert "check the disk and the memory" in str(error)
             assert [key for key in store.objects if "/segments/" in key or "/commits/" in key] == []
-            assert tools.journal.count() == 0
-        assert archive(tools, log_dir, TOPIC).errors == []
+            assert context.journal.count() == 0
+        assert archive(context, log_dir, TOPIC).errors == []
     require_sound(store, log_dir)
 
 
@@ -81,20 +81,20 @@ def test_an_interrupted_upload_of_other_bytes_is_discarded_and_repeated(tmp_path
             raise Killed
 
     store.before = die
-    with pytest.raises(Killed), tools_for(log_dir, store, tmp_path) as tools:
-        archive(tools, log_dir, TOPIC)
+    with pytest.raises(Killed), tools_for(log_dir, store, tmp_path) as context:
+        archive(context, log_dir, TOPIC)
     store.before = lambda _operation, _key: None
-    with tools_for(log_dir, store, tmp_path) as tools:
-        (root,) = tools.journal.roots()
-        attempt = tools.journal.attempts(root)[0]
+    with tools_for(log_dir, store, tmp_path) as context:
+        (root,) = context.journal.roots()
+        attempt = context.journal.attempts(root)[0]
         key = below(root, attempt.log_key)
         store.objects[key] = store.objects[key][:-1] + b"?"
-        tools.journal.log_uploaded(attempt.segment_id, crc32c(store.objects[key]))
-        (error,) = archive(tools, log_dir, TOPIC).errors
+        context.journal.log_uploaded(attempt.segment_id, crc32c(store.objects[key]))
+        (error,) = archive(context, log_dir, TOPIC).errors
         assert isinstance(error, SegmentChanged)
         assert str(error).startswith(f"{log_dir / FIRST_LOG}: had CRC-32C ")
         assert key not in store.objects
-        assert archive(tools, log_dir, TOPIC).errors == []
+        assert archive(context, log_dir, TOPIC).errors == []
     require_sound(store, log_dir)
 
 

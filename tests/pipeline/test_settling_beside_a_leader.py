@@ -33,8 +33,8 @@ def test_only_files_alone_must_settle(tmp_path: Path) -> None:
 def test_a_segment_that_its_leader_does_not_call_stable_yet_is_looked_at_again_soon(tmp_path: Path) -> None:
     plan = planned(tmp_path / "leader", reported_by_leader=True, stable_end_offset=0)
     assert not plan.segments
-    assert plan.look_again_ms == STABLE_SOON_MS
-    assert planned(tmp_path / "files", reported_by_leader=False, stable_end_offset=0).look_again_ms is None
+    assert plan.recheck_in_ms == STABLE_SOON_MS
+    assert planned(tmp_path / "files", reported_by_leader=False, stable_end_offset=0).recheck_in_ms is None
 
 
 def test_what_holds_back_the_stable_end_is_reported(tmp_path: Path) -> None:

@@ -44,12 +44,12 @@ def commit_as_a_later_leader(store: MemoryStore, state: PartitionState) -> None:
 
 def test_a_fenced_writer_stops_before_it_uploads_anything(tmp_path: Path) -> None:
     log_dir, store = copy_partitions(tmp_path, "orders-0"), MemoryStore()
-    with tools_for(log_dir, store, tmp_path / "state", max_queue=2) as tools:
-        archive(tools, log_dir)
+    with tools_for(log_dir, store, tmp_path / "state", max_queue=2) as context:
+        archive(context, log_dir)
     commit_as_a_later_leader(store, archived_states(store)["orders-0"])
     uploads = store.calls["upload"]
-    with tools_for(log_dir, store, tmp_path / "state") as tools:
-        rounds = rounds_over(tools, log_dir)
+    with tools_for(log_dir, store, tmp_path / "state") as context:
+        rounds = rounds_over(context, log_dir)
         for _ in range(2):
             report = rounds.run_once()
             assert [type(error) for error in report.errors] == [Fenced]
@@ -71,13 +71,13 @@ def test_an_attempt_that_cannot_be_discarded_leaves_no_descriptor_of_the_others_
         if operation == "upload" and key.endswith(".indexes"):
             os.utime(victim, ns=(0, 0))
 
-    def refuse(_tools: object, attempt: object) -> bool:
+    def refuse(_context: object, attempt: object) -> bool:
         asked.append(attempt)
         return False
 
     monkeypatch.setattr("sidecar.runner.copy_executor.discard_quietly", refuse)
-    with tools_for(log_dir, MemoryStore(before=touch_it), tmp_path / "state", uploads_ahead=3) as tools:
-        report = archive(tools, log_dir)
+    with tools_for(log_dir, MemoryStore(before=touch_it), tmp_path / "state", uploads_ahead=3) as context:
+        report = archive(context, log_dir)
     assert [type(error).__name__ for error in report.errors] == ["SegmentChanged"]
     assert len(asked) == 3
     assert open_below(log_dir) == []

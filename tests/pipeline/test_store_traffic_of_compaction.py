@@ -88,8 +88,8 @@ def archived(tmp_path_factory: pytest.TempPathFactory) -> MemoryStore:
     store = MemoryStore(ManualClock(NOW_MS))
     log_dir, segments = copy_partitions(path, "orders-0"), open_at_each_border()
     roll(log_dir, segments, max(segments))
-    with tools_for(log_dir, store, path / "state") as tools:
-        assert archive(tools, log_dir).errors == []
+    with tools_for(log_dir, store, path / "state") as context:
+        assert archive(context, log_dir).errors == []
     return store
 
 

@@ -40,7 +40,7 @@ HEADER = StrategyInUse("header", VERSION)
 class Story:
     """Each wave is two segments with one key: its version 9, then its version 1, so that either may lose."""
 
-    held: Rig
+    site: Rig
     reported: TopicPolicy
     logs: list[Any]
     end_offset: int = 0
@@ -49,7 +49,7 @@ class Story:
         return self.reported
 
     def roll_two(self) -> None:
-        directory = self.held.log_dir / "orders-0"
+        directory = self.site.log_dir / "orders-0"
         for number in (9, 1):
             headers = ((VERSION, number.to_bytes(8, signed=True)),)
             record = Record(self.end_offset, NOW_MS - 5_000_000, b"key", b"%d" % self.end_offset, headers)
@@ -59,29 +59,29 @@ class Story:
             self.end_offset += 1
             (directory / f"{self.end_offset:020d}.log").touch()
         for name in ("replication-offset-checkpoint", "recovery-point-offset-checkpoint"):
-            (self.held.log_dir / name).write_text(f"0\n1\norders 0 {self.end_offset}\n")
+            (self.site.log_dir / name).write_text(f"0\n1\norders 0 {self.end_offset}\n")
 
     def wave(self, between: Callable[[str], None] = lambda _: None) -> set[int]:
         """Archive two more; the offsets that the archive has of them."""
         first = self.end_offset
         self.roll_two()
         between("before the round")
-        self.held.round()
+        self.site.round()
         between("before the copies")
-        self.held.compactor.turn()
+        self.site.compactor.cycle()
         between("before the commit")
-        self.held.round()
-        self.held.round()
-        assert only_state(self.held.store).end_offset == self.end_offset
+        self.site.round()
+        self.site.round()
+        assert only_state(self.site.store).end_offset == self.end_offset
         return {
-            found.offset for found in records_in(self.held.stored_logs("orders-0").values()) if found.offset >= first
+            found.offset for found in records_in(self.site.stored_logs("orders-0").values()) if found.offset >= first
         }
 
     def compact_archive(self) -> None:
         """As `compact --archive --strategy header --override` does."""
         rules = CompactionRules(NOW_MS, strategy=Strategy.HEADER, header=VERSION)
-        root = only_state(self.held.store).lineage.root
-        (result,) = compactor(self.held.store, self.held.copies.parent).compact([CompactionRequest(root, rules)])
+        root = only_state(self.site.store).lineage.root
+        (result,) = compactor(self.site.store, self.site.copies.parent).compact([CompactionRequest(root, rules)])
         assert result.error is None
 
     def reasons(self) -> list[str]:
@@ -97,10 +97,10 @@ class Story:
 
 @contextmanager
 def story(tmp_path: Path, reported: TopicPolicy) -> Iterator[Story]:
-    with structlog.testing.capture_logs() as logs, rig(tmp_path, "orders-0") as held:
-        roll(held.log_dir, {0: ()}, 0)
-        found = Story(held, reported, logs)
-        held.waiting.rule_of = TopicRules(held.waiting.settings, found.policy).rule_of
+    with structlog.testing.capture_logs() as logs, rig(tmp_path, "orders-0") as site:
+        roll(site.log_dir, {0: ()}, 0)
+        found = Story(site, reported, logs)
+        site.waiting.rule_of = TopicRules(site.waiting.settings, found.policy).rule_of
         yield found
 
 
@@ -113,14 +113,14 @@ def test_a_default_does_not_change_the_strategy_of_groups_before(tmp_path: Path)
             assert reported.wave() == {2 * number, 2 * number + 1}
         assert set(reported.reasons()) == {"strategy_differs"}
         count = 2 * (SEGMENTS_KEPT - 1)
-        assert reported.held.waiting.raw.status() == {"orders": {str(RawReason.STRATEGY_DIFFERS): count}}
+        assert reported.site.waiting.raw.status() == {"orders": {str(RawReason.STRATEGY_DIFFERS): count}}
         details = {line["detail"] for line in reported.logs if line["event"] == "archived_without_compaction"}
         assert all("strategy header 'version', this one would use offset" in detail for detail in details)
         assert reported.warned() == []
         reported.reported = BY_HEADER
         assert reported.wave() == {reported.end_offset - 2}
         assert len(reported.reasons()) == count
-    sound(reported.held.store)
+    sound(reported.site.store)
 
 
 @pytest.mark.parametrize("when", ["before the round", "before the copies", "before the commit", "at the last upload"])
@@ -128,14 +128,14 @@ def test_a_default_does_not_change_the_strategy_of_the_archive(
     when: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with story(tmp_path, UNDECLARED) as reported:
-        use(monkeypatch, reported.held.store)
+        use(monkeypatch, reported.site.store)
         assert reported.wave() == {1}
 
         def compact(now: str) -> None:
             if now == when:
                 reported.compact_archive()
             elif (now, when) == ("before the commit", "at the last upload"):
-                reported.held.store.before = at_last
+                reported.site.store.before = at_last
 
         uploads: list[str] = []
 
@@ -148,9 +148,9 @@ def test_a_default_does_not_change_the_strategy_of_the_archive(
         assert reported.wave(compact) == {2, 3}
         assert set(reported.reasons()) == {"strategy_differs"}
         assert reported.wave() == {4, 5}
-        assert list(reported.held.copies.iterdir()) == []
-        assert reported.held.tools.journal.count() == 0
-    sound(reported.held.store)
+        assert list(reported.site.copies.iterdir()) == []
+        assert reported.site.context.journal.count() == 0
+    sound(reported.site.store)
 
 
 @pytest.mark.parametrize("is_overtaken", [False, True])
@@ -173,7 +173,7 @@ def test_a_group_is_committed_to_the_archive_as_it_was_read_last(
         return append(log, *arguments)
 
     with story(tmp_path, BY_HEADER) as reported:
-        use(monkeypatch, reported.held.store)
+        use(monkeypatch, reported.site.store)
         reported.wave()
         uploads: list[str] = []
 
@@ -189,44 +189,44 @@ def test_a_group_is_committed_to_the_archive_as_it_was_read_last(
 
         def between(now: str) -> None:
             if now == "before the commit":
-                reported.held.store.before = at_last
+                reported.site.store.before = at_last
 
         assert reported.wave(between) in ({2}, {2, 3})
         assert opened
         assert all(log is known for log, known in appended)
-        assert reported.held.tools.journal.count() == 0
-        assert list(reported.held.copies.iterdir()) == []
-    sound(reported.held.store)
+        assert reported.site.context.journal.count() == 0
+        assert list(reported.site.copies.iterdir()) == []
+    sound(reported.site.store)
 
 
 def test_a_process_that_remembers_only_the_newest_segments_reads_by_which_strategy_the_others_were_compacted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with story(tmp_path, UNDECLARED) as reported:
-        held = reported.held
-        use(monkeypatch, held.store)
+        site = reported.site
+        use(monkeypatch, site.store)
 
         def restart() -> None:
-            held.tools = replace(held.tools, memory=ArchiveCache(tmp_path / "state"))
-            held.rounds = ArchiveLoop(held.tools, rounds_scan(held.log_dir), held.waiting)
+            site.context = replace(site.context, memory=ArchiveCache(tmp_path / "state"))
+            site.rounds = ArchiveLoop(site.context, rounds_scan(site.log_dir), site.waiting)
 
         restart()
         reported.wave()
         reported.compact_archive()
         for _ in range(SEGMENTS_KEPT):
             reported.wave()
-        held.tools.memory.close()
+        site.context.memory.close()
         restart()
         assert reported.wave() == {reported.end_offset - 2, reported.end_offset - 1}
         assert set(reported.reasons()) == {"strategy_differs"}
-        held.tools.memory.close()
+        site.context.memory.close()
 
 
 def test_a_declared_strategy_is_used_and_the_change_is_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with story(tmp_path, BY_HEADER) as reported:
-        use(monkeypatch, reported.held.store)
+        use(monkeypatch, reported.site.store)
         assert reported.wave() == {0}
         reported.compact_archive()
         reported.wave()  # Meets the commit of the compaction.
@@ -237,7 +237,7 @@ def test_a_declared_strategy_is_used_and_the_change_is_a_warning(
         assert reported.wave() == {7}
         assert reported.warned() == [("warning", "orders-0", "header 'version'", "offset")]
         assert reported.reasons() == []
-    sound(reported.held.store)
+    sound(reported.site.store)
 
 
 @pytest.mark.parametrize(
@@ -259,13 +259,13 @@ def test_a_strategy_that_is_not_declared_any_more_commits_no_copies(when: str, r
             if now == when:
                 reported.reported = UNDECLARED
             elif (now, when) == ("before the commit", "at the last upload"):
-                reported.held.store.before = at_last
+                reported.site.store.before = at_last
 
         assert reported.wave(change) == {2, 3}
         assert set(reported.reasons()) == {reason}
-        assert list(reported.held.copies.iterdir()) == []
-        assert reported.held.tools.journal.count() == 0
-    sound(reported.held.store)
+        assert list(reported.site.copies.iterdir()) == []
+        assert reported.site.context.journal.count() == 0
+    sound(reported.site.store)
 
 
 def rule(reported: TopicPolicy, **compaction: Any) -> TopicRule:

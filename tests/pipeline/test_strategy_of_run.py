@@ -20,7 +20,7 @@ from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction_strategy import Strategy
 from sidecar.compactor.archive.plan import CompactionRequest, PartitionCompaction
 from sidecar.compactor.archive_job import ArchiveJobs
-from sidecar.compactor.candidate_queue import Compacting, LedPartition, Look
+from sidecar.compactor.candidate_queue import CandidateAssessor, Compacting, LedPartition
 from sidecar.compactor.topic_rule import RuleChanged, TopicRules
 from sidecar.config import Settings
 from sidecar.config.topic_filter import TopicFilter
@@ -53,7 +53,7 @@ class Reported(FileBrokerFacts):
 class Orders:
     """An archived partition, next to a sidecar that leads it."""
 
-    tools: RunContext
+    context: RunContext
     settings: Settings
     facts: Reported
     store: MemoryStore
@@ -81,8 +81,8 @@ class Orders:
                 before_commit()
             return False
 
-        work = Compacting(self.led, policy, Look(self.store, self.store.clock)(self.led, policy))
-        (result,) = ArchiveJobs(self.settings, self.tools, LocalEngines(), rules.policy_of, is_cut_off)([work])
+        work = Compacting(self.led, policy, CandidateAssessor(self.store, self.store.clock)(self.led, policy))
+        (result,) = ArchiveJobs(self.settings, self.context, LocalEngines(), rules.policy_of, is_cut_off)([work])
         return result
 
 
@@ -100,10 +100,10 @@ def archived_orders(
     )
     facts = Reported([log_dir], assume_leader=True)
     facts.reported = reported
-    with tools_for(log_dir, store, tmp_path / "state") as tools:
-        tools = replace(tools, facts=facts)
-        (led,) = ArchiveLoop(tools, partial(scan_log_dirs, [log_dir], TopicFilter(("orders",)))).run_once().led
-        yield Orders(tools, settings, facts, store, led, tmp_path)
+    with tools_for(log_dir, store, tmp_path / "state") as context:
+        context = replace(context, facts=facts)
+        (led,) = ArchiveLoop(context, partial(scan_log_dirs, [log_dir], TopicFilter(("orders",)))).run_once().led
+        yield Orders(context, settings, facts, store, led, tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from sidecar.broker.files import FileBrokerFacts
 from sidecar.clock import SystemClock
 from sidecar.discovery.scan import ScanResult
 from sidecar.errors import PartitionError, StoreUnavailable
-from sidecar.host.log_dir_fingerprint import SourceMark
+from sidecar.host.log_dir_fingerprint import LogDirFingerprint
 from sidecar.model import ArchivedSegment, PartitionFiles, TopicPartition
 from sidecar.partition.facts import PartitionFacts
 from sidecar.runner.archive_loop import ArchiveLoop
@@ -78,11 +78,11 @@ class Gates:
 @contextmanager
 def gated(tmp_path: Path, *topics: str, **policy: Any) -> Iterator[tuple[RunContext, ArchiveLoop, Gates, Path]]:
     log_dir, gates = copy_partitions(tmp_path, *(f"{topic}-0" for topic in topics)), Gates()
-    with tools_for(log_dir, gates.store, tmp_path / "state", uploads_ahead=1, **policy) as tools:
-        loop = rounds_over(tools, log_dir)
+    with tools_for(log_dir, gates.store, tmp_path / "state", uploads_ahead=1, **policy) as context:
+        loop = rounds_over(context, log_dir)
         with loop:
             try:
-                yield tools, loop, gates, log_dir
+                yield context, loop, gates, log_dir
             finally:
                 for gate in gates.all:
                     gate.opened.set()
@@ -109,7 +109,7 @@ def assert_whole(gates: Gates, log_dir: Path) -> None:
 
 
 def test_a_task_that_begins_while_a_check_plans_is_the_only_one_of_its_partition(tmp_path: Path) -> None:
-    with gated(tmp_path, *TOPICS, workers=2) as (_tools, loop, gates, log_dir):
+    with gated(tmp_path, *TOPICS, workers=2) as (_context, loop, gates, log_dir):
         busy = [gates.close("upload", topic, ".log") for topic in TOPICS]
         loop.begin_check()
         loop.drive(within(WAIT_S, lambda: sum(gate.met.is_set() for gate in busy) == 2))
@@ -132,7 +132,7 @@ def test_a_task_that_begins_while_a_check_plans_is_the_only_one_of_its_partition
 
 
 def test_what_a_task_was_planned_with_by_a_listing_of_its_own_is_pinned_by_the_next_check(tmp_path: Path) -> None:
-    with gated(tmp_path, "orders", workers=1, record_lost=True) as (tools, loop, gates, log_dir):
+    with gated(tmp_path, "orders", workers=1, record_lost=True) as (context, loop, gates, log_dir):
         directory = log_dir / "orders-0"
         spans = rolled_ranges(log_dir, "orders-0")
         for number in (2, 1):
@@ -147,7 +147,7 @@ def test_what_a_task_was_planned_with_by_a_listing_of_its_own_is_pinned_by_the_n
         first.opened.set()
         loop.drive(within(WAIT_S, second.met.is_set))
         loop.cycle()
-        assert held_names(tools) == [base_offset for base_offset, _ in spans[-2:]]
+        assert held_names(context) == [base_offset for base_offset, _ in spans[-2:]]
         remove_offsets(directory, lambda offset: offset >= spans[-1][1])
         loop.cycle()
         second.opened.set()
@@ -157,7 +157,7 @@ def test_what_a_task_was_planned_with_by_a_listing_of_its_own_is_pinned_by_the_n
 
 
 def test_a_partition_is_led_again_when_its_log_dir_can_be_listed_again(tmp_path: Path) -> None:
-    with gated(tmp_path, "orders") as (_tools, loop, _gates, log_dir):
+    with gated(tmp_path, "orders") as (_context, loop, _gates, log_dir):
         assert len(loop.run_once().led) == 1
         assert len(loop.run_once().led) == 1
         log_dir.rename(tmp_path / "away")
@@ -167,16 +167,16 @@ def test_a_partition_is_led_again_when_its_log_dir_can_be_listed_again(tmp_path:
 
 
 def test_a_fault_of_a_partition_that_backs_off_stops_no_check(tmp_path: Path) -> None:
-    def fails(_files: PartitionFiles) -> SourceMark:
+    def fails(_files: PartitionFiles) -> LogDirFingerprint:
         raise PartitionError("the disk fails")
 
-    with gated(tmp_path, "orders", "codecs-java", retry_wait_s=60) as (tools, loop, gates, log_dir):
+    with gated(tmp_path, "orders", "codecs-java", retry_wait_s=60) as (context, loop, gates, log_dir):
         gates.store.before = _no_upload_of_orders
         (failed,) = loop.run_once().errors
         assert isinstance(failed, StoreUnavailable)
         first = min((log_dir / "orders-0").glob("*.log"))
         first.unlink()
-        tools.disk.fingerprint = fails  # type: ignore[method-assign]
+        context.disk.fingerprint = fails  # type: ignore[method-assign]
         assert loop.cycle().errors == []
 
 
@@ -186,11 +186,11 @@ def _no_upload_of_orders(operation: str, key: str) -> None:
 
 
 def test_a_dry_run_reports_an_archive_that_takes_long_and_cannot_be_read(tmp_path: Path) -> None:
-    with gated(tmp_path, "orders", "codecs-java") as (tools, loop, gates, _log_dir):
+    with gated(tmp_path, "orders", "codecs-java") as (context, loop, gates, _log_dir):
 
         def slow(operation: str, key: str) -> None:
             if "/orders/" in key:
-                tools.clock.sleep_s(LATE_S)
+                context.clock.sleep_s(LATE_S)
                 raise StoreUnavailable("no answer")
 
         gates.store.before = slow
@@ -200,25 +200,25 @@ def test_a_dry_run_reports_an_archive_that_takes_long_and_cannot_be_read(tmp_pat
 
 
 def test_what_is_archived_does_not_stay_waiting_after_a_check_that_ended_without_its_archive(tmp_path: Path) -> None:
-    with gated(tmp_path, "orders") as (_tools, loop, gates, log_dir):
+    with gated(tmp_path, "orders") as (_context, loop, gates, log_dir):
         assert loop.run_once().errors == []
-    with tools_for(log_dir, gates.store, tmp_path / "state") as tools, rounds_over(tools, log_dir) as restarted:
+    with tools_for(log_dir, gates.store, tmp_path / "state") as context, rounds_over(context, log_dir) as restarted:
         opening = gates.close("list", "orders")
         restarted.begin_check()
         restarted.drive(within(WAIT_S, opening.met.is_set))
-        tools.clock.sleep_s(LATE_S)
+        context.clock.sleep_s(LATE_S)
         restarted.drive(within(WAIT_S, lambda: not restarted.checks.is_under_way))
-        (late,) = status_of(tools).figures().partitions
-        assert (late.status.pending_segments, sample(tools, "data_at_risk_in_seconds")) != (0, math.inf)
+        (late,) = status_of(context).figures().partitions
+        assert (late.status.pending_segments, sample(context, "data_at_risk_in_seconds")) != (0, math.inf)
         opening.opened.set()
         restarted.drive(within(WAIT_S, lambda: not restarted.tasks.plannings))
-        (read,) = status_of(tools).figures().partitions
-        assert (read.status.pending_segments, sample(tools, "data_at_risk_in_seconds")) == (0, math.inf)
-        assert sample(tools, "pending_segments") == 0
+        (read,) = status_of(context).figures().partitions
+        assert (read.status.pending_segments, sample(context, "data_at_risk_in_seconds")) == (0, math.inf)
+        assert sample(context, "pending_segments") == 0
 
 
 def test_a_check_that_found_partitions_has_not_found_nothing(tmp_path: Path) -> None:
-    with gated(tmp_path, "orders") as (_tools, loop, _gates, log_dir):
+    with gated(tmp_path, "orders") as (_context, loop, _gates, log_dir):
         assert not loop.cycle().found_nothing
         loop.finish()
         shutil.rmtree(log_dir / "orders-0")
@@ -239,9 +239,9 @@ class DecidedFacts(Leadership):
 
 
 def test_an_answer_from_before_a_listing_does_not_settle_what_it_found_gone(tmp_path: Path) -> None:
-    with gated(tmp_path, "orders", workers=1, record_lost=True) as (tools, loop, gates, log_dir):
+    with gated(tmp_path, "orders", workers=1, record_lost=True) as (context, loop, gates, log_dir):
         facts = DecidedFacts(FileBrokerFacts([log_dir], assume_leader=True))
-        object.__setattr__(tools, "facts", facts)
+        object.__setattr__(context, "facts", facts)
         directory, scan = log_dir / "orders-0", loop.checks.scan
         spans = rolled_ranges(log_dir, "orders-0")
         for number in (2, 1):
@@ -253,7 +253,7 @@ def test_an_answer_from_before_a_listing_does_not_settle_what_it_found_gone(tmp_
             for path in (tmp_path / f"aside.{number}").iterdir():
                 path.rename(directory / path.name)
         loop.cycle()
-        assert held_names(tools)[-2:] == [base_offset for base_offset, _ in spans[-2:]]
+        assert held_names(context)[-2:] == [base_offset for base_offset, _ in spans[-2:]]
         asked, goes_on = Event(), Event()
 
         def slow_scan(doubted: Collection[Path] = ()) -> ScanResult:
@@ -282,8 +282,8 @@ def test_an_interrupt_between_a_commit_and_its_next_step_ends_the_work(tmp_path:
         raise KeyboardInterrupt
 
     log_dir, store = copy_partitions(tmp_path, "orders-0"), MemoryStore()
-    with tools_for(log_dir, store, tmp_path / "state", uploads_ahead=1) as tools:
-        loop = rounds_over(tools, log_dir)
+    with tools_for(log_dir, store, tmp_path / "state", uploads_ahead=1) as context:
+        loop = rounds_over(context, log_dir)
         with pytest.raises(KeyboardInterrupt):
             loop.run_once(interrupted)
         assert len(archived_states(store)["orders-0"].segments) == 1
@@ -296,7 +296,7 @@ def open_logs(log_dir: Path) -> list[str]:
 
 
 def test_a_partition_that_vanished_while_it_waited_for_a_worker_is_archived_when_it_is_back(tmp_path: Path) -> None:
-    with gated(tmp_path, "codecs-java", "orders", workers=1) as (_tools, loop, gates, log_dir):
+    with gated(tmp_path, "codecs-java", "orders", workers=1) as (_context, loop, gates, log_dir):
         busy = [gates.close("upload", topic, ".log") for topic in ("codecs-java", "orders")]
         loop.begin_check()
         loop.drive(within(WAIT_S, lambda: any(gate.met.is_set() for gate in busy) and not loop.checks.is_under_way))

@@ -30,10 +30,10 @@ ANOTHER_ID = "B" * 21 + "A"
 def archived(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RunContext, PartitionFiles]]:
     directory = tmp_path_factory.mktemp("orders")
     log_dir = copy_partitions(directory, "orders-0")
-    with tools_for(log_dir, MemoryStore(), directory / "state") as tools:
-        archive(tools, log_dir)
+    with tools_for(log_dir, MemoryStore(), directory / "state") as context:
+        archive(context, log_dir)
         (files,) = scan_log_dirs([log_dir], TopicFilter(("orders",))).partitions
-        yield tools, files
+        yield context, files
 
 
 @pytest.mark.parametrize("other", OTHERS, ids=IDS)
@@ -54,8 +54,8 @@ def test_the_archive_is_read_again_in_another_term(archived: tuple[RunContext, P
 
 def _planned(archived: tuple[RunContext, PartitionFiles]) -> tuple[PartitionArchiver, PartitionFiles]:
     """An archiver that has read the archive in the term `NOW`."""
-    tools, files = archived
-    archiver = PartitionArchiver(tools, files)
+    context, files = archived
+    archiver = PartitionArchiver(context, files)
     see(archiver, files, NOW)
     plan(archiver)
     return archiver, files
@@ -87,8 +87,8 @@ def test_of_a_new_topic_all_that_has_rolled_is_pending_before_its_archive_is_rea
 
 def test_a_new_topic_in_the_inode_of_a_deleted_one_is_another_log(archived: tuple[RunContext, PartitionFiles]) -> None:
     """Its directory has no id before the broker has written `partition.metadata`, and its first leader epoch is the same."""
-    tools, files = archived
-    archiver = PartitionArchiver(tools, files)
+    context, files = archived
+    archiver = PartitionArchiver(context, files)
     facts = PartitionFacts(TopicPartition("orders", 0), None, True, 0, 0, 0)
     archiver.see(files, facts)
     archiver.starts, archiver.known.reported_lost_below = replace(archiver.starts, inside=500), 7

@@ -45,19 +45,19 @@ def reported(
     """Warnings about two cleaned segments, of which the first had the tombstone of a key that is archived."""
     log_dir, store = copy_partitions(tmp_path, "orders-0"), MemoryStore()
     policies = [TopicPolicySettings(pattern="orders", cleanup_policy="compact", delete_retention_ms=retention_ms)]
-    with tools_for(log_dir, store, tmp_path / "state") as tools:
-        tools = replace(tools, facts=FileBrokerFacts([log_dir], assume_leader=True, policies=policies))
+    with tools_for(log_dir, store, tmp_path / "state") as context:
+        context = replace(context, facts=FileBrokerFacts([log_dir], assume_leader=True, policies=policies))
         if not is_first:
             roll(log_dir, {0: [batch(0, b"k", b"alive")], 1: [batch(1, b"x", b"1")]}, 2)
-            archive(tools, log_dir, "orders")
+            archive(context, log_dir, "orders")
         # The sidecar was away. k was deleted at offset 2, the cleaner took record 0, and after delete.retention.ms the tombstone.
         roll(log_dir, {0: [batch(1, b"x", b"1"), batch(3, b"y", b"2")], 4: [batch(5, b"z", b"3")], 6: []}, 6)
         (log_dir / "cleaner-offset-checkpoint").write_text("0\n1\norders 0 4\n")
-        assert isinstance(tools.clock, ManualClock)
-        tools.clock.advance_ms(away_ms)
+        assert isinstance(context.clock, ManualClock)
+        context.clock.advance_ms(away_ms)
         with structlog.testing.capture_logs() as logs:
-            assert archive(tools, log_dir, "orders").errors == []
-            assert archive(tools, log_dir, "orders").errors == []
+            assert archive(context, log_dir, "orders").errors == []
+            assert archive(context, log_dir, "orders").errors == []
     expected = [(0, 4), (4, 6)] if is_first else [(0, 1), (1, 4), (4, 6)]
     assert ranges(archived_states(store)["orders-0"]) == expected
     return [entry["event"] for entry in logs if entry["log_level"] == "warning"]

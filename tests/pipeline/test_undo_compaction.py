@@ -36,7 +36,7 @@ from sidecar.compaction_strategy import Strategy
 from sidecar.compactor.archive import undo as archive_undo
 from sidecar.compactor.archive.plan import CompactionRequest
 from sidecar.compactor.archive.undo import Undone, undo_compaction
-from sidecar.compactor.candidate_queue import LedPartition, Look
+from sidecar.compactor.candidate_queue import CandidateAssessor, LedPartition
 from sidecar.compactor.gc import Collected, collect_garbage
 from sidecar.config import CompactionPolicy
 from sidecar.errors import CommitRefused, CorruptFile, Fenced, PartitionError, SidecarError, StoreDenied
@@ -541,7 +541,7 @@ def test_a_look_sees_the_newest_undo(compacted: tuple[MemoryStore, PartitionStat
     store, before = compacted
     partition = before.lineage.topic_partition
     led = LedPartition(partition, root_of(store), 0, before.end_offset or 0)
-    look = Look(store, store.clock)
+    look = CandidateAssessor(store, store.clock)
     assert look(led, CompactionPolicy()).undone_by_commit == -1
     number = undo(store).commit_number
     assert look(led, CompactionPolicy()).undone_by_commit == number

@@ -110,17 +110,17 @@ def test_a_compaction_that_was_refused_before_its_put_leaves_nothing(
 @pytest.mark.parametrize("restarts", [False, True])
 def test_an_upload_keeps_what_its_commit_may_name(error: SidecarError, restarts: bool, tmp_path: Path) -> None:
     log_dir, store = golden("4.3.0") / "logs", Doubtful()
-    with tools_for(log_dir, store, tmp_path) as tools:
+    with tools_for(log_dir, store, tmp_path) as context:
         store.error = error
-        found = archive(tools, log_dir, TOPIC).errors
+        found = archive(context, log_dir, TOPIC).errors
         assert [isinstance(one, OutcomeUnknown | StoreUnsafe) for one in found] == [True]
         store.error = None
         assert named(archived_states(store)[PARTITION]) <= set(store.objects)
         if not restarts:
-            assert archive(tools, log_dir, TOPIC).errors == []
+            assert archive(context, log_dir, TOPIC).errors == []
     if restarts:
-        with tools_for(log_dir, store, tmp_path) as tools:
-            assert archive(tools, log_dir, TOPIC).errors == []
+        with tools_for(log_dir, store, tmp_path) as context:
+            assert archive(context, log_dir, TOPIC).errors == []
     state = archived_states(store)[PARTITION]
     assert ranges(state) == rolled_ranges(log_dir, PARTITION)
     found_whole = verify_partition(store, state.lineage.root, ManualClock(0), deep=True)
@@ -141,12 +141,12 @@ def test_a_delayed_put_may_still_land_until_its_number_is_taken(tmp_path: Path) 
             put(*delayed.pop())
         put(key, body)
 
-    with tools_for(log_dir, store, tmp_path) as tools, pytest.MonkeyPatch.context() as patched:
+    with tools_for(log_dir, store, tmp_path) as context, pytest.MonkeyPatch.context() as patched:
         patched.setattr(store, "put_if_absent", lose)
-        (error,) = archive(tools, log_dir, TOPIC).errors
+        (error,) = archive(context, log_dir, TOPIC).errors
         assert isinstance(error, OutcomeUnknown)
         store.clock.sleep_s(60)
-        assert archive(tools, log_dir, TOPIC).errors == []
+        assert archive(context, log_dir, TOPIC).errors == []
     state = archived_states(store)[PARTITION]
     assert ranges(state) == rolled_ranges(log_dir, PARTITION)
     found = verify_partition(store, state.lineage.root, ManualClock(0), deep=True)
@@ -156,19 +156,19 @@ def test_a_delayed_put_may_still_land_until_its_number_is_taken(tmp_path: Path) 
 def test_who_loses_behind_stale_listings_uploads_no_segment_twice(tmp_path: Path) -> None:
     """Listings are 10 s stale: they show nothing of what the other writer has just archived."""
     log_dir, store = copy_partitions(tmp_path, "orders-0"), MemoryStore(ManualClock(NOW_MS))
-    with tools_for(log_dir, store, tmp_path / "winner") as tools:
-        assert archive(tools, log_dir, "orders").errors == []
+    with tools_for(log_dir, store, tmp_path / "winner") as context:
+        assert archive(context, log_dir, "orders").errors == []
     winner = only_state(store)
     assert len(winner.segments) > 2
     store.listings_stale_ms = 10_000
     uploads: list[str] = []
     store.before = lambda operation, key: uploads.append(key) if operation == "upload" else None
-    with tools_for(log_dir, store, tmp_path / "loser") as tools:
-        report = archive(tools, log_dir, "orders")
+    with tools_for(log_dir, store, tmp_path / "loser") as context:
+        report = archive(context, log_dir, "orders")
     assert report.errors == []
     bases = [key.rpartition("/")[2][:20] for key in uploads if key.endswith(".log")]
     assert len(bases) == len(set(bases)), "each segment was uploaded once at most"
-    assert len(bases) <= tools.policy.uploads_ahead
+    assert len(bases) <= context.policy.uploads_ahead
     store.listings_stale_ms = 0
     assert only_state(store) == winner
     assert verify_partition(store, winner.lineage.root, ManualClock(0)).orphans == ()

@@ -31,9 +31,9 @@ class Full(Away):
 def process(log_dir: Path, store: Away, state_dir: Path) -> Iterator[Site]:
     """One life of a sidecar beside a log that stays."""
     facts = Leadership(FileBrokerFacts([log_dir], assume_leader=True), cluster_start_offset=0)
-    with tools_for(log_dir, store, state_dir) as tools, closing(ArchiveCache(state_dir)) as memory:
-        tools = replace(tools, facts=facts, memory=memory)
-        yield Site(tools, facts, store, rounds_of(tools, log_dir), log_dir / NAME)
+    with tools_for(log_dir, store, state_dir) as context, closing(ArchiveCache(state_dir)) as memory:
+        context = replace(context, facts=facts, memory=memory)
+        yield Site(context, facts, store, rounds_of(context, log_dir), log_dir / NAME)
 
 
 def see_the_beginning_go(found: Site) -> None:
@@ -92,7 +92,7 @@ def test_a_restart_forgets_nothing_that_was_seen_to_go(kind: type[Away], tmp_pat
     log_dir, store, state_dir = copy_partitions(tmp_path, NAME), kind(), tmp_path / "state"
     with process(log_dir, store, state_dir) as found:
         see_the_beginning_go(found)
-        assert (found.tools.held.unlinked_bytes() > 0) == (kind is Full)
+        assert (found.context.pinned.unlinked_bytes() > 0) == (kind is Full)
     with process(log_dir, store, state_dir) as found:
         found.facts.cluster_start_offset = 504
         reported = found.lost()
@@ -100,7 +100,7 @@ def test_a_restart_forgets_nothing_that_was_seen_to_go(kind: type[Away], tmp_pat
         assert reported + found.lost() == [(0, 504)]
     with process(log_dir, store, state_dir) as found:
         assert found.lost(2) == []
-        assert found.tools.memory.gone(TopicPartition("orders", 0)) is None
+        assert found.context.memory.gone(TopicPartition("orders", 0)) is None
 
 
 def test_what_is_archived_from_descriptors_is_reported_by_no_later_process(tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_losses_under_two_leaderships_are_distinguished(tmp_path: Path) -> None:
         assert found.lost() == []
         found.facts.leads, found.facts.epoch = True, 7
         assert found.lost() == []
-        found.tools.held.release()
+        found.context.pinned.release()
         roll_and_delete(found.directory, 1200)
         found.facts.cluster_start_offset = 1200
         assert found.lost() == []

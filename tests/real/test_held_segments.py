@@ -56,8 +56,8 @@ def test_what_retention_deletes_during_an_outage_is_archived_and_a_deleted_topic
             "broker.connection.config_max_age_s": 0,
         }
         facts = resources.enter_context(open_facts(load_settings(flags=flags).settings, SystemClock()))
-        tools = resources.enter_context(tools_for(log_dir, outage.store, tmp_path / "state"))
-        rounds = ArchiveLoop(replace(tools, facts=facts), partial(scan_log_dirs, [log_dir], TopicFilter((TOPIC,))))
+        context = resources.enter_context(tools_for(log_dir, outage.store, tmp_path / "state"))
+        rounds = ArchiveLoop(replace(context, facts=facts), partial(scan_log_dirs, [log_dir], TopicFilter((TOPIC,))))
         expected = rolled_ranges(log_dir, f"{TOPIC}-0")
         logs = {base_offset: (directory / f"{base_offset:020d}.log").read_bytes() for base_offset, _ in expected}
         assert len(rounds.run_once().errors) == 1

@@ -48,15 +48,15 @@ def test_idle_active_segments_go_in_one_step_and_what_was_held_open_is_archived_
         }
         clock, store = SystemClock(), MemoryStore()
         facts = resources.enter_context(open_facts(load_settings(flags=flags).settings, clock))
-        tools = resources.enter_context(tools_for(log_dir, store, tmp_path / "state"))
+        context = resources.enter_context(tools_for(log_dir, store, tmp_path / "state"))
         held = PinnedFiles(limit=1, free=lambda *_: 1.0)
         resources.callback(held.release)
-        tools = replace(tools, facts=facts, clock=clock, held=held)
-        rounds = ArchiveLoop(tools, partial(scan_log_dirs, [log_dir], TopicFilter((FIRST, SECOND))))
+        context = replace(context, facts=facts, clock=clock, pinned=held)
+        rounds = ArchiveLoop(context, partial(scan_log_dirs, [log_dir], TopicFilter((FIRST, SECOND))))
 
         def look() -> list[dict[str, Any]]:
             assert rounds.run_once().errors == []
-            found: list[dict[str, Any]] = status_json(status_of(tools))["partitions"]
+            found: list[dict[str, Any]] = status_json(status_of(context))["partitions"]
             return found
 
         for topic in (FIRST, SECOND):

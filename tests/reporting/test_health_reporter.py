@@ -50,8 +50,8 @@ def test_servers_of_another_cluster_are_an_absent_broker_in_the_metrics(tmp_path
     log_dir = copy_partitions(tmp_path, "orders-0")
     with tools_for(log_dir, MemoryStore(), tmp_path / "state") as made:
         facts = ChangingCluster([log_dir], assume_leader=True)
-        tools = replace(made, facts=facts)
-        rounds = rounds_over(tools, log_dir)
+        context = replace(made, facts=facts)
+        rounds = rounds_over(context, log_dir)
         for problem, away in (("", 0), ("the servers are of another cluster", 1), ("", 0)):
             facts.refused = SettingsError(problem) if problem else None
             if problem:
@@ -59,7 +59,7 @@ def test_servers_of_another_cluster_are_an_absent_broker_in_the_metrics(tmp_path
                     rounds.run_once()
             else:
                 rounds.run_once()
-            assert tools.metrics.registry.get_sample_value("tiered_sidecar_broker_unreachable") == away
+            assert context.metrics.registry.get_sample_value("tiered_sidecar_broker_unreachable") == away
 
 
 def test_a_round_that_cannot_begin_names_what_keeps_it_from_it() -> None:

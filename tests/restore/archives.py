@@ -30,8 +30,8 @@ CLOCK = ManualClock(1_700_000_000_000)
 @cache
 def _archived_objects(version: str) -> dict[str, bytes]:
     store = MemoryStore()
-    with TemporaryDirectory() as state, tools_for(golden(version) / "logs", store, Path(state), version) as tools:
-        archive(tools, golden(version) / "logs")
+    with TemporaryDirectory() as state, tools_for(golden(version) / "logs", store, Path(state), version) as context:
+        archive(context, golden(version) / "logs")
     return store.objects
 
 

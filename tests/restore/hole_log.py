@@ -92,7 +92,7 @@ def _archived(directory: Path, segments: dict[int, bytes], lost_base_offset: int
     (log_dir / "t-0" / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
     for name in ("replication-offset-checkpoint", "recovery-point-offset-checkpoint"):
         (log_dir / name).write_text(f"0\n1\nt 0 {END}\n")
-    with tools_for(log_dir, store, directory / "state") as tools:
-        assert archive(tools, log_dir).errors == []
+    with tools_for(log_dir, store, directory / "state") as context:
+        assert archive(context, log_dir).errors == []
     lose(store, "t-0", lost_base_offset)
     return store

@@ -39,8 +39,8 @@ def archived_log(directory: Path, offsets: list[int], end_offset: int, one_batch
     for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint", CLEANER_CHECKPOINT):
         (log_dir / name).write_text(f"0\n1\norders 0 {end_offset}\n")
     store = MemoryStore()
-    with tools_for(log_dir, store, directory / "state") as tools:
-        assert archive(tools, log_dir, "orders").errors == []
+    with tools_for(log_dir, store, directory / "state") as context:
+        assert archive(context, log_dir, "orders").errors == []
     return store
 
 
@@ -73,8 +73,8 @@ def test_where_offsets_are_missing_the_cleaner_is_said_to_have_been(
     assert {found.name for found in (log_dir / "orders-0").iterdir() if found.suffix == ".note"} == set()
     # It is archived anew without a hole.
     again = MemoryStore()
-    with tools_for(log_dir, again, tmp_path / "again") as tools:
-        assert archive(tools, log_dir, "orders").errors == []
+    with tools_for(log_dir, again, tmp_path / "again") as context:
+        assert archive(context, log_dir, "orders").errors == []
     assert archived_states(again)["orders-0"].end_offset == archived_states(store)["orders-0"].end_offset
 
 

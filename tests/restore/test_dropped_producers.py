@@ -36,8 +36,8 @@ def archived_anew(
     reports = []
     with capture_logs() as logs:
         for _ in range(rounds):
-            with tools_for(log_dir, store, state_dir, **policy) as tools:
-                reports.append(archive(tools, log_dir, topic))
+            with tools_for(log_dir, store, state_dir, **policy) as context:
+                reports.append(archive(context, log_dir, topic))
     assert [error for report in reports for error in report.errors] == []
     assert [line for line in logs if line["log_level"] in {"warning", "error"}] == []
     return reports

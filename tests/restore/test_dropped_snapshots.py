@@ -17,7 +17,7 @@ from sidecar.snapshots.check import check
 from sidecar.snapshots.jobs import Forgetting
 from sidecar.snapshots.local_engine import LocalEngine
 from sidecar.snapshots.rebuild import rebuild
-from sidecar.snapshots.targets import Targets, archive_targets, find_targets
+from sidecar.snapshots.resolve_paths import Targets, archive_targets, find_targets
 from sidecar.storage.opening import open_store
 from sidecar.store_settings import StoreSettings
 from tests.fakes.memory_store import MemoryStore
@@ -56,8 +56,8 @@ def test_its_empty_snapshots_are_found_right_and_without_the_note_they_hide_some
 
 def test_so_are_they_in_an_archive_of_it(directory: Path, tmp_path: Path) -> None:
     settings = StoreSettings(url=str(tmp_path / "archive"))
-    with tools_for(directory.parent, open_store(settings), tmp_path / "state") as tools:
-        assert archive(tools, directory.parent, "orders").exit_code == 0
+    with tools_for(directory.parent, open_store(settings), tmp_path / "state") as context:
+        assert archive(context, directory.parent, "orders").exit_code == 0
     assert results(archive_targets(settings, SystemClock(), TopicFilter())) == ["equal"] * 4
 
 
@@ -73,9 +73,9 @@ def test_so_are_they_below_lost_offsets_in_it(tmp_path: Path) -> None:
         producer_state=ProducerStateMode.DROP,
     )
     assert outcome.log is not None
-    with tools_for(log_dir, open_store(settings), tmp_path / "state again", record_lost=True) as tools:
+    with tools_for(log_dir, open_store(settings), tmp_path / "state again", record_lost=True) as context:
         for _ in range(2):
-            archive(tools, log_dir, "t")
+            archive(context, log_dir, "t")
     checkings = check(archive_targets(settings, SystemClock(), TopicFilter()), LocalEngine(1), FORGETTING).partitions
     found = [[(snapshot.offset, str(snapshot.result)) for snapshot in checking.snapshots] for checking in checkings]
     assert found == [[(10, "equal"), (12, "equal")], [(30, "permissible"), (40, "permissible"), (50, "equal")]]
@@ -90,11 +90,11 @@ def test_so_is_an_archive_that_goes_on_with_the_log_that_was_restored_from_it(tm
     for suffix in ("index", "timeindex"):
         (before / "orders-0" / f"{end_offset:020d}.{suffix}").unlink()
     store = MemoryStore()
-    with tools_for(before, store, tmp_path / "before" / "state") as tools:
-        archive(tools, before, "orders")
+    with tools_for(before, store, tmp_path / "before" / "state") as context:
+        archive(context, before, "orders")
     found = log_written_on(tmp_path, store)
-    with tools_for(found.parent, store, tmp_path / "state") as tools:
-        assert archive(tools, found.parent, "orders").exit_code == 0
+    with tools_for(found.parent, store, tmp_path / "state") as context:
+        assert archive(context, found.parent, "orders").exit_code == 0
     settings = StoreSettings(url=str(tmp_path / "archive"))
     for key, content in store.objects.items():
         path = tmp_path / "archive" / key

@@ -30,8 +30,8 @@ def archived_anew(directory: Path, mode: ProducerStateMode, rounds: int = 1, **p
     )
     assert outcome.log is not None
     for _ in range(rounds):
-        with tools_for(log_dir, store, directory / "state", **policy) as tools:
-            assert archive(tools, log_dir, "transactions").errors == []
+        with tools_for(log_dir, store, directory / "state", **policy) as context:
+            assert archive(context, log_dir, "transactions").errors == []
     return store
 
 

@@ -48,16 +48,16 @@ def archived_over_retention(directory: Path, *, local_start_offset: int, loses: 
     set_aside_last(local, aside)
     if loses:
         (local / f"{LOST[0]:020d}.log").unlink()
-    with tools_for(log_dir, store, directory / "state", record_lost=loses) as tools:
-        archive(tools, log_dir)
+    with tools_for(log_dir, store, directory / "state", record_lost=loses) as context:
+        archive(context, log_dir)
     remove_offsets(local, lambda offset: offset >= local_start_offset)
     # As a broker does whenever its log start moves.
     cut = epochs_in(local).truncate_from_start(local_start_offset)
     (local / LEADER_EPOCH_CHECKPOINT).write_bytes(cut.to_text())
     for path in aside.iterdir():
         path.rename(local / path.name)
-    with tools_for(log_dir, store, directory / "state") as tools:
-        assert archive(tools, log_dir).errors == []
+    with tools_for(log_dir, store, directory / "state") as context:
+        assert archive(context, log_dir).errors == []
     assert ranges(archived_states(store)["orders-0"])[-1] == (868, 964)
     return store
 

@@ -225,6 +225,6 @@ def _archive_of_one_large_segment(tmp_path: Path) -> MemoryStore:
     for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
         (log_dir / name).write_text(f"0\n1\nlarge 0 {count}\n")
     store = MemoryStore()
-    with tools_for(log_dir, store, tmp_path / "state") as tools:
-        assert archive(tools, log_dir, "large").errors == []
+    with tools_for(log_dir, store, tmp_path / "state") as context:
+        assert archive(context, log_dir, "large").errors == []
     return store

@@ -29,8 +29,8 @@ def archived_as(topic: str, directory: Path) -> tuple[MemoryStore, Path]:
     for path in log_dir.glob("*-checkpoint"):
         path.write_text(path.read_text().replace("orders ", f"{topic} "))
     (directory / "state").mkdir()
-    with tools_for(log_dir, store, directory / "state") as tools:
-        archive(tools, log_dir)
+    with tools_for(log_dir, store, directory / "state") as context:
+        archive(context, log_dir)
     return store, log_dir
 
 

@@ -115,8 +115,8 @@ def test_a_sidecar_goes_on_with_the_archive_behind_it(tmp_path: Path) -> None:
     store, log_dir = lost_at_the_end(), own_log_dir(tmp_path)
     restored(store, log_dir, "orders")
     before = archived_states(store)["orders-0"]
-    with tools_for(log_dir, store, tmp_path / "state") as tools:
-        assert archive(tools, log_dir).errors == []
+    with tools_for(log_dir, store, tmp_path / "state") as context:
+        assert archive(context, log_dir).errors == []
     assert archived_states(store)["orders-0"] == before
 
 

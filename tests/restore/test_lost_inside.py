@@ -235,9 +235,9 @@ def test_it_is_archived_anew_with_its_marker(own: bool, tmp_path: Path) -> None:
     wish = {"open_transactions": OpenTransactionMode.ABORT}
     first = restored(source, log_dir, "transactions", **wish)
     store = MemoryStore()
-    with capture_logs() as logs, tools_for(log_dir, store, tmp_path / "state", record_lost=True) as tools:
+    with capture_logs() as logs, tools_for(log_dir, store, tmp_path / "state", record_lost=True) as context:
         for _ in range(2):
-            archive(tools, log_dir, "transactions")
+            archive(context, log_dir, "transactions")
     assert {line["event"] for line in logs if line["log_level"] == "error"} == {"offsets_lost"}
     state = archived_states(store)[TRANSACTIONS]
     assert [(hole.base_offset, hole.end_offset) for hole in state.holes] == [(HOLE[0] + 1, HOLE[1])]

@@ -56,8 +56,8 @@ def test_what_went_on_over_a_hole_is_known_in_an_archive_of_what_was_restored(
     log_dir, store = target(tmp_path, "first"), MemoryStore()
     assert restored(archived_with_hole(tmp_path), log_dir, "t", **wish).log is not None
     for _ in range(rounds):
-        with tools_for(log_dir, store, tmp_path / "state again", record_lost=True, **policy) as tools:
-            archive(tools, log_dir, "t")
+        with tools_for(log_dir, store, tmp_path / "state again", record_lost=True, **policy) as context:
+            archive(context, log_dir, "t")
     (state,) = archived_states(store).values()
     assert ranges(state) == [(0, 10), (10, 12), (20, 30), (30, 40), (40, 50)]
     again = target(tmp_path, "again")

@@ -33,8 +33,8 @@ def cleaned(directory: Path, checkpoint: str = "") -> MemoryStore:
     shutil.copytree(golden("2.7.2") / "compacted", log_dir, copy_function=shutil.copy2)
     if checkpoint:
         (log_dir / "compacted-0" / LEADER_EPOCH_CHECKPOINT).write_text(checkpoint)
-    with tools_for(log_dir, store, directory / "state", "2.7.2") as tools:
-        archive(tools, log_dir, "compacted")
+    with tools_for(log_dir, store, directory / "state", "2.7.2") as context:
+        archive(context, log_dir, "compacted")
     return store
 
 
@@ -80,8 +80,8 @@ def test_the_archive_goes_on_behind_the_empty_batch(tmp_path: Path) -> None:
     (directory / f"{end:020d}.snapshot").write_bytes((directory / f"{END:020d}.snapshot").read_bytes())
     for name in ("replication-offset-checkpoint", "recovery-point-offset-checkpoint"):
         (log_dir / name).write_text(f"0\n1\norders 0 {end}\n")
-    with tools_for(log_dir, store, tmp_path / "state") as tools:
-        report = archive(tools, log_dir, "orders")
+    with tools_for(log_dir, store, tmp_path / "state") as context:
+        report = archive(context, log_dir, "orders")
     assert report.errors == []
     assert report.outcomes[0].conformance == {"equal": 1}
     state = archived_states(store)["orders-0"]

@@ -49,10 +49,10 @@ class _Output:
 class SimArchiveCompactor(ArchiveCompactor):
     """As `ArchiveCompactor`, but for what an engine does."""
 
-    def __init__(self, tools: RunContext, link: SimLink, random: Random, confirm: Callable[..., None]) -> None:
+    def __init__(self, context: RunContext, link: SimLink, random: Random, confirm: Callable[..., None]) -> None:
         """Args: link: to the store. random: decides which segments become one."""
         super().__init__(
-            cast("Any", None), cast("Any", None), tools.clock, confirm=confirm, randomness=tools.randomness
+            cast("Any", None), cast("Any", None), context.clock, confirm=confirm, randomness=context.randomness
         )
         self._link, self._random = link, random
 
@@ -148,28 +148,28 @@ class SimArchiveCompactor(ArchiveCompactor):
 
 
 def compact_by_hand(
-    tools: RunContext, link: SimLink, root: ObjectKey, random: Random, strategy: str | None
+    context: RunContext, link: SimLink, root: ObjectKey, random: Random, strategy: str | None
 ) -> list[SidecarError]:
     """Compact one partition by a strategy that its operator declares, or by none; the errors that it ended with."""
-    compactor = SimArchiveCompactor(tools, link, random, lambda _request, _decided: None)
-    rules = rules_of(policy_for(strategy), tools.clock.now_ms())
+    compactor = SimArchiveCompactor(context, link, random, lambda _request, _decided: None)
+    rules = rules_of(policy_for(strategy), context.clock.now_ms())
     return _errors(compactor, CompactionRequest(root, rules, may_change_strategy=strategy is not None))
 
 
 def compact_in_run(
-    tools: RunContext, link: SimLink, led: LedPartition, random: Random, strategy: Callable[[], str | None]
+    context: RunContext, link: SimLink, led: LedPartition, random: Random, strategy: Callable[[], str | None]
 ) -> list[SidecarError]:
     """The same as part of a sidecar that leads it. Args: strategy: of the topic's configs, asked again before the commit."""
     jobs = ArchiveJobs(
         cast("Any", SimpleNamespace(compaction=settings())),
-        tools,
+        context,
         cast("Any", None),
         lambda _topic: policy_for(strategy()),
     )
     work = Compacting(led, policy_for(strategy()), cast("Any", SimpleNamespace(first_uncleanable_offset=None)))
     confirm = partial(jobs._confirm_one, work)
-    compactor = SimArchiveCompactor(tools, link, random, lambda _request, decided: confirm(decided))
-    return _errors(compactor, jobs._request(work, tools.clock.now_ms()))
+    compactor = SimArchiveCompactor(context, link, random, lambda _request, decided: confirm(decided))
+    return _errors(compactor, jobs._request(work, context.clock.now_ms()))
 
 
 def _errors(compactor: SimArchiveCompactor, request: CompactionRequest) -> list[SidecarError]:

@@ -132,7 +132,7 @@ class SimCompactor:
     numbers: Iterator[int]
     files: list[CopyFile] = field(default_factory=list)
 
-    def turn(self) -> None:
+    def cycle(self) -> None:
         """See `GroupCompactor`."""
         for group in self.waiting.take():
             try:

@@ -51,7 +51,7 @@ class DeletionWatch:
         if cluster.leader != sidecar.number or files.unstable or checker.is_forked or not sidecar.facts.has_connection:
             self._seen.pop(log, None)
             return
-        term, start_offset = (sidecar.held, cluster.leader_epoch, files.directory_id), cluster.led.log_start_offset
+        term, start_offset = (sidecar.pinned, cluster.leader_epoch, files.directory_id), cluster.led.log_start_offset
         before = self._seen.get(log)
         if before is None or before.term != term:
             self._seen[log] = _Seen(term, start_offset)

@@ -9,9 +9,9 @@ from typing import Final
 
 from producer_state.exactness import is_exact, knows_beginning
 from producer_state.table import ProducerTable
-from sidecar.archive.seam import LocalBatch
+from sidecar.archive.continuity import LocalBatch
 from sidecar.errors import PartitionError, SegmentChanged
-from sidecar.host.log_dir_fingerprint import SourceMark
+from sidecar.host.log_dir_fingerprint import LogDirFingerprint
 from sidecar.logformat.leader_epochs import LeaderEpochs
 from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles, TopicPartition
 from sidecar.segment.added_markers import AddedMarker
@@ -139,14 +139,14 @@ class SimDisk:
         if any(base_offset < base < segment.end_offset for base in bases):
             raise SegmentChanged(f"{segment}: a segment begins inside of it, the log has {bases}")
 
-    def fingerprint(self, files: PartitionFiles) -> SourceMark:
+    def fingerprint(self, files: PartitionFiles) -> LogDirFingerprint:
         """See `LogDisk`."""
         active = files.active_log
         name, inode = ("", 0) if active is None else (active.name, active.inode)
         replica = self._host.replica_in(files.directory)
         if replica is None:
-            return SourceMark(files.directory, 0, 0, name, inode)
-        return SourceMark(files.directory, replica.inode, replica.birth, name, inode)
+            return LogDirFingerprint(files.directory, 0, 0, name, inode)
+        return LogDirFingerprint(files.directory, replica.inode, replica.birth, name, inode)
 
     def with_snapshot(self, segment: SegmentFiles, files: PartitionFiles) -> SegmentFiles:
         """See `LogDisk`. The core reads snapshots as files, of which there are none here."""

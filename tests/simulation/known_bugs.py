@@ -12,8 +12,8 @@ import numpy as np
 
 from sidecar.archive import fold
 from sidecar.archive.commit import Commit
+from sidecar.archive.continuity import ContinuityCheck, Verdict
 from sidecar.archive.keys import below
-from sidecar.archive.seam import Seam, Verdict
 from sidecar.archive.state import PartitionState
 from sidecar.clock import Clock
 from sidecar.commits import archive_view, attempts, commit_log, continuity
@@ -137,7 +137,7 @@ def _plan_over_any_gap(*given: Any, **options: Any) -> PartitionPlan:
 
 
 def _lost_tail_in_any_case(
-    _tools: object, _segment: SegmentFiles, _descriptor: int, reading: SegmentReading
+    _context: object, _segment: SegmentFiles, _descriptor: int, reading: SegmentReading
 ) -> tuple[int, int] | None:
     return reading.missing_tail
 
@@ -153,15 +153,15 @@ def _seen_afresh(starts: LogStarts, *given: Any) -> LogStarts:
 
 def _any_offset_below_the_loss(
     _disk: object, files: PartitionFiles, archived: PartitionState, log_start_offset: int
-) -> Seam | None:
+) -> ContinuityCheck | None:
     """A replica that still has what the archive ends with as lost is taken for a truncated one."""
     loss, first_offset = archived.loss_at_end, files.first_offset
     if loss is None or first_offset is None or max(first_offset, log_start_offset) >= loss.end_offset:
         return None
-    return Seam(Verdict.CONTRADICTED, f"{loss}, and the local log begins at {first_offset}")
+    return ContinuityCheck(Verdict.CONTRADICTED, f"{loss}, and the local log begins at {first_offset}")
 
 
-def _judged_without_policy(*given: Any) -> Seam:
+def _judged_without_policy(*given: Any) -> ContinuityCheck:
     with mock.patch.object(TopicPolicy, "is_compacted", False):
         return _judge_local_log(*given)
 

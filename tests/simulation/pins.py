@@ -56,8 +56,8 @@ class PinWatch:
             if cluster.leader != sidecar.number or checker.is_forked:
                 self._pinned.pop(key, None)
                 continue
-            files, held = cluster.led.files(), sidecar.held._held
-            now = sidecar.held, cluster.leader_epoch, files.directory_id
+            files, held = cluster.led.files(), sidecar.pinned._pinned
+            now = sidecar.pinned, cluster.leader_epoch, files.directory_id
             before, pinned = self._pinned.get(key, (None, []))
             pinned = pinned if before == now else []
             for segment in _missing(pinned, checker.state, held, checker.lost_by.get(sidecar.number, ())):
@@ -89,10 +89,10 @@ class OrphanedPins:
 
     def see(self, sidecar: Sidecar, checker: Checker) -> None:
         """The topic of a partition is deleted."""
-        cluster, held = checker.cluster, sidecar.held
+        cluster, held = checker.cluster, sidecar.pinned
         if cluster.leader != sidecar.number or sidecar.setup.pins < ENOUGH_PINS:
             return
-        for identity, descriptor in held._held.items():
+        for identity, descriptor in held._pinned.items():
             if identity.directory.name == str(cluster.topic_partition):
                 batches = sidecar.disk.opened[descriptor][1].batches
                 end_offset = batches[-1].end_offset if batches else 0
@@ -108,12 +108,12 @@ class OrphanedPins:
             sidecar, held, identity, end_offset, checker = pin
             archived_to = 0 if checker.state is None else checker.state.end_offset or 0
             if (
-                sidecar.held is not held
+                sidecar.pinned is not held
                 or archived_to >= end_offset
                 or (sidecar.number, str(identity.path)) in reported
             ):
                 continue  # The process has ended, or it is archived, or reported.
-            if identity not in held._held:
+            if identity not in held._pinned:
                 raise Finding("released-silently", f"sidecar {sidecar.number}: {identity.path}")
             self._pins.append(pin)
 
@@ -128,7 +128,7 @@ def _is_replaced(inode: int, replaced: Mapping[int, int], held: Iterable[FileIde
 
 def _with_its_own_end(sidecar: Sidecar, segment: SegmentFiles) -> SegmentFiles:
     """Where the file behind it was lost, the listing gives it the offsets of that file, too."""
-    batches = sidecar.disk.opened[sidecar.held._held[segment.log]][1].batches
+    batches = sidecar.disk.opened[sidecar.pinned._pinned[segment.log]][1].batches
     return replace(segment, end_offset=batches[-1].end_offset if batches else segment.base_offset)
 
 
@@ -137,7 +137,7 @@ def require_none_pinned(sidecar: Sidecar, checker: Checker, lost: Sequence[Lost]
     if checker.is_forked:
         return
     log = checker.cluster.replicas[sidecar.number]
-    for identity, descriptor in sidecar.held._held.items():
+    for identity, descriptor in sidecar.pinned._pinned.items():
         file = sidecar.disk.opened[descriptor][1]
         is_as_listed = identity == identity_of(identity.directory, file)
         if identity.directory != log.directory or file.removed_ms is None or not is_as_listed:
@@ -156,7 +156,7 @@ def require_no_stale_pin(sidecar: Sidecar, cluster: Partition, outcome: Partitio
     log = cluster.led
     if cluster.leader != sidecar.number or log.swap is not None or outcome is None or outcome.error is not None:
         return
-    for identity, descriptor in sidecar.held._held.items():
+    for identity, descriptor in sidecar.pinned._pinned.items():
         if identity.directory.name != str(cluster.topic_partition):
             continue
         file = sidecar.disk.opened[descriptor][1]

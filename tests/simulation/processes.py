@@ -245,8 +245,8 @@ class Sidecar:
         self.link.arm()
         self.link.is_late = self.link.is_proven = False
         self.disk = SimDisk(self._host, self.clock.time.now_ms)
-        self.held = PinnedFiles(limit=self.setup.pins, emit=self._emit, files=self.disk)
-        self.tools = RunContext(
+        self.pinned = PinnedFiles(limit=self.setup.pins, emit=self._emit, files=self.disk)
+        self.context = RunContext(
             store=self.link,
             facts=self.facts,
             clock=self.clock,
@@ -256,7 +256,7 @@ class Sidecar:
             instance=f"sidecar-{self.number}",
             emit=self._emit,
             randomness=self._randomness,
-            held=self.held,
+            pinned=self.pinned,
             memory=self.volume.memory,
             read_segment=SimReader(self.disk, self.link.pause),
             disk=self.disk,
@@ -265,7 +265,7 @@ class Sidecar:
         self.steps = SimSteps()
         self._process = ExitStack()
         self._loop = self._process.enter_context(
-            ArchiveLoop(self.tools, self._scan, self._before_upload(), executor=lambda _workers: self.steps)
+            ArchiveLoop(self.context, self._scan, self._before_upload(), executor=lambda _workers: self.steps)
         )
 
     def _scan(self, doubted: Collection[Path] = ()) -> ScanResult:
@@ -294,7 +294,7 @@ class Sidecar:
     def adopt(self, setup: Setup) -> None:
         """Other settings hold, as after a reload: also for tasks that are under way."""
         compacted, self.setup = self.setup.compacts, setup
-        self.tools.adopt(self._policy())
+        self.context.adopt(self._policy())
         if compacted != setup.compacts:
             self._loop.adopt(self._scan, self._before_upload() or self._waiting(compacts=False))
 
@@ -311,14 +311,14 @@ class Sidecar:
 
     def require_no_leak(self) -> None:
         """Every descriptor is of a pin. Only where it is idle. Raises Finding."""
-        left = self.disk.opened.keys() - set(self.held._held.values())
+        left = self.disk.opened.keys() - set(self.pinned._pinned.values())
         if left:
             raise Finding("descriptor-leak", f"sidecar {self.number}: {[self.disk.opened[n] for n in left]}")
 
     @property
     def pins(self) -> int:
         """How many files are pinned."""
-        return len(self.held._held)
+        return len(self.pinned._pinned)
 
     @property
     def is_idle(self) -> bool:
@@ -333,7 +333,7 @@ class Sidecar:
 
     def stop(self) -> None:
         """The process ends as by `kill`: what is uploaded is committed, nothing else is begun. Raises Finding."""
-        self.tools.stop.set()
+        self.context.stop.set()
         self._process.close()
         if self.disk.opened:
             raise Finding("descriptor-leak", f"sidecar {self.number}, at its end: {list(self.disk.opened.values())}")

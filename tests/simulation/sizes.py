@@ -15,7 +15,7 @@ _LEAVES = (str, bytes, int, float, type, RunContext)
 def entries_kept(sidecar: Sidecar) -> int:
     """By its loop, its pins, and on its volume."""
     seen: set[int] = set()
-    todo: deque[Any] = deque((sidecar._loop, sidecar.held, sidecar.volume.journal, sidecar.volume.memory))
+    todo: deque[Any] = deque((sidecar._loop, sidecar.pinned, sidecar.volume.journal, sidecar.volume.memory))
     count = 0
     while todo:
         value = todo.pop()

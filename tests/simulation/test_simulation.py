@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import pytest
 
-from sidecar.archive import seam
 from tests.simulation.cluster import LogShape
 from tests.simulation.drawing import random_schedule
 from tests.simulation.findings import Finding
@@ -101,7 +100,7 @@ def test_a_log_that_an_unclean_election_truncated_is_refused_where_cleaners_and_
 ) -> None:
     """Its leader epochs begin above the archive's end. Only the batches below the log start show another leader."""
     if not is_checked:
-        monkeypatch.setattr(seam, "_may_be_rewritten", lambda _archived, local, _batch: local.is_compacted)
+        monkeypatch.setattr(continuity, "_may_be_rewritten", lambda _archived, local, _batch: local.is_compacted)
     truncated = (
         *(Append(2, 4), Append(1002, 7, lags=True), Roll(0), Shrink(), Append(2002, 3, lags=True)),
         *(Clean(0, 0, 9), Round(), UncleanLeader(), Append(3002, 14), DeleteRecords(0.9), Round()),

@@ -42,7 +42,7 @@ class UnrecordedLosses:
             return
         if cluster.leader != sidecar.number or files.unstable:
             return
-        term = sidecar.held, cluster.leader_epoch, files.directory_id
+        term = sidecar.pinned, cluster.leader_epoch, files.directory_id
         known_term, known_offset = self._first.get(log, (None, 0))
         if known_term == term and start_offset == first_offset > known_offset:
             # Only what was deleted on purpose before is no loss.

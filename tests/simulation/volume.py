@@ -8,7 +8,7 @@ from dataclasses import replace
 from sidecar.errors import StagingFull
 from sidecar.host.archive_cache import ArchiveCache, Remembered, newest_segments
 from sidecar.host.journal import Attempt, Journal
-from sidecar.host.log_dir_fingerprint import SourceMark
+from sidecar.host.log_dir_fingerprint import LogDirFingerprint
 from sidecar.model import TopicPartition
 
 
@@ -18,7 +18,7 @@ class MemoryJournal(Journal):
     def __init__(self) -> None:
         """Begin with nothing."""
         self._attempts: dict[str, Attempt] = {}
-        self._sources: dict[str, SourceMark] = {}
+        self._sources: dict[str, LogDirFingerprint] = {}
         self.fill(range(0), lambda: None)
 
     def fill(self, writes: range, noted: Callable[[], None]) -> None:
@@ -70,12 +70,12 @@ class MemoryJournal(Journal):
         """See `Journal`."""
         return frozenset(attempt.root for attempt in self._attempts.values())
 
-    def archived_from(self, root: str, mark: SourceMark) -> None:
+    def archived_from(self, root: str, mark: LogDirFingerprint) -> None:
         """See `Journal`."""
         self._write()
         self._sources[root] = mark
 
-    def source_of(self, root: str) -> SourceMark | None:
+    def source_of(self, root: str) -> LogDirFingerprint | None:
         """See `Journal`."""
         return self._sources.get(root)
 

@@ -322,7 +322,7 @@ class World:
             case Restart(broker, forgets, stops):
                 sidecar = self._beside(broker)
                 if stops and sidecar.is_busy:
-                    sidecar.tools.stop.set()  # Its round ends, and it with it.
+                    sidecar.context.stop.set()  # Its round ends, and it with it.
                 elif stops:
                     self._stop(sidecar)
                 self._restart(sidecar, forgets=forgets)
@@ -515,9 +515,9 @@ class World:
             sidecar.is_busy = sidecar.facts.is_asleep = False
             sidecar.link.arm()
             journal.fill(range(0), self._note_full)
-        if sidecar.tools.stop.is_set() and not has_crashed:
+        if sidecar.context.stop.is_set() and not has_crashed:
             self._stop(sidecar)
-        if has_crashed or sidecar.tools.stop.is_set():
+        if has_crashed or sidecar.context.stop.is_set():
             self._restart(sidecar)
         elif was_idle and not step.is_asleep:
             self._report = report
@@ -544,7 +544,7 @@ class World:
         compactor = sidecar.compactor
         if compactor is not None:
             with self._typed_errors("Compact"):
-                compactor.turn()
+                compactor.cycle()
             if sweeps:
                 compactor.sweep()
 
@@ -556,10 +556,10 @@ class World:
         if root is None or known is None or not (known.leads or step.is_by_hand):
             return
         link = self._link()
-        tools = replace(sidecar.tools, store=link)
+        context = replace(sidecar.context, store=link)
         if step.is_by_hand:
-            tools = replace(tools, journal=MemoryJournal(), instance="by-hand")
-        collector = GcTask(tools, self.schedule.grace_period_ms)
+            context = replace(context, journal=MemoryJournal(), instance="by-hand")
+        collector = GcTask(context, self.schedule.grace_period_ms)
         collector.offer([LedPartition(cluster.topic_partition, root, known.leader_epoch, 0)])
         self._run_beside(step, link, collector)
 
@@ -569,7 +569,7 @@ class World:
         if led is None or (led.waits_because and not step.is_by_hand):
             return
         link, facts, asked = self._link(), sidecar.facts, 0
-        tools, given = replace(sidecar.tools, store=link), step.strategy or facts.strategy()
+        context, given = replace(sidecar.context, store=link), step.strategy or facts.strategy()
 
         def strategy() -> str | None:
             nonlocal asked
@@ -578,9 +578,9 @@ class World:
 
         def compact() -> None:
             if step.is_by_hand:
-                errors = compact_by_hand(tools, link, led.root, Random(step.seed), given)
+                errors = compact_by_hand(context, link, led.root, Random(step.seed), given)
             else:
-                errors = compact_in_run(tools, link, led, Random(step.seed), strategy)
+                errors = compact_in_run(context, link, led, Random(step.seed), strategy)
             for error in errors:
                 self._note(error)
 

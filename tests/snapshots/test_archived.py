@@ -17,7 +17,7 @@ from sidecar.snapshots.check import Result, check
 from sidecar.snapshots.jobs import Forgetting
 from sidecar.snapshots.local_engine import LocalEngine
 from sidecar.snapshots.rebuild import rebuild
-from sidecar.snapshots.targets import Targets, archive_targets, find_targets
+from sidecar.snapshots.resolve_paths import Targets, archive_targets, find_targets
 from tests.golden import golden, golden_copy, wall_clock_ms
 from tests.snapshots.log_dirs import DAY_MS, log_dir_of, tree
 

@@ -20,7 +20,7 @@ from sidecar.config.topic_filter import TopicFilter
 from sidecar.snapshots.jobs import Forgetting
 from sidecar.snapshots.local_engine import LocalEngine
 from sidecar.snapshots.rebuild import rebuild
-from sidecar.snapshots.targets import find_targets
+from sidecar.snapshots.resolve_paths import find_targets
 
 forgetting = Forgetting(int(sys.argv[3]), int(sys.argv[4]) if len(sys.argv) > 4 else None)
 report = rebuild(find_targets([Path(sys.argv[1])], TopicFilter()), Path(sys.argv[2]), LocalEngine(1), forgetting)

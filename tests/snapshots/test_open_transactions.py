@@ -15,7 +15,7 @@ from sidecar.snapshots.heal_plan import HealReport
 from sidecar.snapshots.jobs import Forgetting
 from sidecar.snapshots.local_engine import LocalEngine
 from sidecar.snapshots.rebuild import rebuild
-from sidecar.snapshots.targets import find_targets
+from sidecar.snapshots.resolve_paths import find_targets
 from tests.cli.running import in_this_process
 from tests.snapshots.log_dirs import DAY_MS, NOW_MS, data, healed, snapshots_in
 from tests.snapshots.test_window_heal import EMPTY, SEGMENTS, daily_log, damage, drop, producers, size_of

@@ -15,7 +15,7 @@ from sidecar.snapshots.check import Checking, CheckReport, check
 from sidecar.snapshots.jobs import Forgetting
 from sidecar.snapshots.local_engine import LocalEngine
 from sidecar.snapshots.rebuild import RebuildReport, rebuild
-from sidecar.snapshots.targets import find_targets
+from sidecar.snapshots.resolve_paths import find_targets
 from tests.golden import golden, wall_clock_ms
 from tests.snapshots.log_dirs import DAY_MS, NOW_MS, data, healed, log_dir_of, snapshots_in, tree
 

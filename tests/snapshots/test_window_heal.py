@@ -17,8 +17,8 @@ from sidecar.snapshots import Replay
 from sidecar.snapshots.jobs import Forgetting
 from sidecar.snapshots.local_engine import LocalEngine
 from sidecar.snapshots.rebuild import Rebuilding, rebuild
+from sidecar.snapshots.resolve_paths import find_targets
 from sidecar.snapshots.starts import StartKind
-from sidecar.snapshots.targets import find_targets
 from tests.cli.running import in_this_process
 from tests.snapshots.log_dirs import DAY_MS, NOW_MS, data, healed, snapshots_in
 

@@ -23,7 +23,7 @@ from sidecar.rewriting.local_stages import LocalStages
 from sidecar.snapshots.jobs import Forgetting
 from sidecar.snapshots.local_engine import LocalEngine
 from sidecar.snapshots.rebuild import rebuild
-from sidecar.snapshots.targets import archive_targets
+from sidecar.snapshots.resolve_paths import archive_targets
 from sidecar.spark.embedded import EmbeddedSpark
 from sidecar.spark.engine import SparkEngine, SparkStages
 from sidecar.storage.opening import open_store

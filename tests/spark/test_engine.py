@@ -19,7 +19,7 @@ from sidecar.io_share import Moving, io_shares
 from sidecar.snapshots.jobs import Forgetting
 from sidecar.snapshots.local_engine import PRELOADED, LocalEngine
 from sidecar.snapshots.rebuild import rebuild
-from sidecar.snapshots.targets import find_targets
+from sidecar.snapshots.resolve_paths import find_targets
 from sidecar.spark.embedded import EmbeddedSpark
 from sidecar.spark.engine import SparkEngine, SparkStages
 from sidecar.spark.failures import SparkFailed

@@ -53,17 +53,17 @@ with s3_store(endpoint, bucket, concurrency=1) as store:
 @contextmanager
 def a_day_later(store: ObjectStore, upload: UnfinishedUpload, tmp_path: Path, more_ms: int = 0) -> Iterator[RunContext]:
     """What `run` has with a new journal, so long after an upload began that nobody can be at it any more."""
-    with tools_for(golden("4.3.0") / "logs", store, tmp_path / "state") as tools:
+    with tools_for(golden("4.3.0") / "logs", store, tmp_path / "state") as context:
         # By the store's clock: this host's stays where it was.
-        yield replace(tools, store=StoreAt(store, (upload.started_ms or 0) + ORPHAN_MS + more_ms))
+        yield replace(context, store=StoreAt(store, (upload.started_ms or 0) + ORPHAN_MS + more_ms))
 
 
-def aborted(tools: RunContext) -> float | None:
-    return tools.metrics.registry.get_sample_value("tiered_sidecar_gc_uploads_aborted_total")
+def aborted(context: RunContext) -> float | None:
+    return context.metrics.registry.get_sample_value("tiered_sidecar_gc_uploads_aborted_total")
 
 
-def clear_up(tools: RunContext) -> None:
-    clearing = GcTask(tools, 0)
+def clear_up(context: RunContext) -> None:
+    clearing = GcTask(context, 0)
     clearing.offer([OURS])
     clearing()
 
@@ -78,13 +78,13 @@ def test_an_upload_of_a_killed_process_is_seen_by_nobody_and_aborted_by_run(s3_e
         assert list(store.list_folders("")) == []
         (upload,) = store.unfinished_uploads("")
         assert upload.key == KEY
-        with a_day_later(store, upload, tmp_path, more_ms=-1) as tools:
-            clear_up(tools)
+        with a_day_later(store, upload, tmp_path, more_ms=-1) as context:
+            clear_up(context)
             assert list(store.unfinished_uploads("")) == [upload]
-            assert aborted(tools) == 0
-        with a_day_later(store, upload, tmp_path) as tools:
-            clear_up(tools)
-            assert aborted(tools) == 1
+            assert aborted(context) == 0
+        with a_day_later(store, upload, tmp_path) as context:
+            clear_up(context)
+            assert aborted(context) == 1
         assert list(store.unfinished_uploads("")) == []
         # Aborted once more, as by two who look at the same time: no error.
         store.abort_upload(upload)
@@ -94,15 +94,15 @@ def test_an_upload_that_the_journal_knows_goes_on(tmp_path: Path) -> None:
     store = MemoryStore()
     upload = UnfinishedUpload(KEY, "slow", 1_000)
     store.unfinished = [upload]
-    with a_day_later(store, upload, tmp_path) as tools:
+    with a_day_later(store, upload, tmp_path) as context:
         keys = (log_key(0, an_id("killed")), indexes_key(0, an_id("killed")))
-        tools.journal.begin(
+        context.journal.begin(
             Attempt(an_id("killed"), ROOT, 0, 9, *keys, inode=1, size_bytes=1, mtime_ns=1, begun_ms=1_000)
         )
-        clear_up(tools)
+        clear_up(context)
         assert store.unfinished == [upload]
-        tools.journal.end(an_id("killed"))
-        clear_up(tools)
+        context.journal.end(an_id("killed"))
+        clear_up(context)
     assert store.unfinished == []
 
 
@@ -111,15 +111,15 @@ def test_a_store_that_lists_no_uploads_is_reported_once_and_the_other_garbage_go
     kind: FaultKind, tmp_path: Path
 ) -> None:
     store = MemoryStore(faults=[Fault("unfinished_uploads", nth, kind) for nth in range(9)])
-    with a_day_later(store, UnfinishedUpload(KEY, "", 0), tmp_path) as tools:
+    with a_day_later(store, UnfinishedUpload(KEY, "", 0), tmp_path) as context:
         part = ObjectKey(f"{STAGING}{an_id('job')}/00000001-{an_id('attempt')}.part")
         store.put_if_absent(part, b"part")
         store.modified_ms[part] = 0
-        clearing = GcTask(tools, 0)
+        clearing = GcTask(context, 0)
         with capture_logs() as logs:
             clearing()
             clearing()
         assert [entry["event"] for entry in logs] == ["unfinished_uploads_not_listed"]
         assert part not in store.objects
-        assert aborted(tools) == 0
-        assert tools.metrics.registry.get_sample_value("tiered_sidecar_gc_last_success_timestamp_seconds")
+        assert aborted(context) == 0
+        assert context.metrics.registry.get_sample_value("tiered_sidecar_gc_last_success_timestamp_seconds")

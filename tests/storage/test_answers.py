@@ -7,7 +7,7 @@ from contextlib import suppress
 import pytest
 
 from sidecar.errors import ObjectMissing, OutcomeUnknown, SegmentChanged, SidecarError, StoreDenied, StoreUnavailable
-from sidecar.storage.retry import FORGOTTEN_S, SILENT_S, StoreAnswers
+from sidecar.storage.retry import FORGOTTEN_S, SILENT_S, StoreLiveness
 from tests.fakes.manual_clock import ManualClock
 
 LONG_MS = int(SILENT_S * 1000)
@@ -19,7 +19,7 @@ class Requests:
     def __init__(self) -> None:
         self.clock = ManualClock(0)
         self.reported: list[str | None] = []
-        self.answers = StoreAnswers(self.clock, self.reported.append)
+        self.answers = StoreLiveness(self.clock, self.reported.append)
 
     def send(self, took_ms: int, error: SidecarError | None = None) -> None:
         with suppress(SidecarError), self.answers.asked():

@@ -181,7 +181,7 @@ def _done(
     dry_run: bool,
 ) -> RestoreReport:
     from sidecar.broker.connection import BrokerConnection
-    from sidecar.restore.histories import require_archived
+    from sidecar.restore.lineage_selection import require_archived
     from sidecar.restore.request import ask_cluster
     from sidecar.restore.restore import plan_restore
     from sidecar.restore.restore import restore as restore_topic

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from sidecar.snapshots.check import CheckReport
     from sidecar.snapshots.jobs import Forgetting
     from sidecar.snapshots.rebuild import RebuildReport
-    from sidecar.snapshots.targets import Targets
+    from sidecar.snapshots.resolve_paths import Targets
     from sidecar.snapshots.tasks import PartitionLog
 
 NEVER = "never"
@@ -92,7 +92,7 @@ def snapshot_targets(
     An archive without a commit of these topics is refused as elsewhere: see `require_commits`.
     """
     from sidecar.commits.lineages import find_all_lineages
-    from sidecar.snapshots.targets import archive_targets, find_targets
+    from sidecar.snapshots.resolve_paths import archive_targets, find_targets
     from sidecar.storage.opening import open_existing
 
     if bool(directories) == bool(archive):

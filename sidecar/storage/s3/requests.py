@@ -20,7 +20,7 @@ from sidecar.model import ObjectKey
 from sidecar.ports import ObjectFacts
 from sidecar.storage.checksums import from_text, to_text
 from sidecar.storage.key_prefix import KeyPrefix
-from sidecar.storage.retry import Retrier, StoreAnswers
+from sidecar.storage.retry import Retrier, StoreLiveness
 from sidecar.storage.s3.errors import StoreRequest, translating
 from sidecar.storage.s3.models import ModelLoader
 from sidecar.storage.store_clock import milliseconds_of
@@ -45,7 +45,7 @@ class S3Requests:
     prefix: KeyPrefix
     settings: S3Settings
     retrier: Retrier
-    answers: StoreAnswers
+    answers: StoreLiveness
 
     @property
     def checksums(self) -> bool:

@@ -31,7 +31,7 @@ from sidecar.randomness import Randomness, SystemRandomness
 from sidecar.storage.bandwidth import IoBudget
 from sidecar.storage.checksums import crc32c_of
 from sidecar.storage.key_prefix import KeyPrefix
-from sidecar.storage.retry import Retrier, StoreAnswers
+from sidecar.storage.retry import Retrier, StoreLiveness
 from sidecar.storage.s3.bucket_rules import BucketRules, read_bucket_rules
 from sidecar.storage.s3.read import read_range, stream
 from sidecar.storage.s3.request_body import HeldBody, note_sending
@@ -66,7 +66,7 @@ class S3Store:
         clock: Clock,
         randomness: Randomness | None = None,
         budget: IoBudget | None = None,
-        answers: StoreAnswers | None = None,
+        answers: StoreLiveness | None = None,
     ) -> None:
         """Makes a client, sends nothing. Raises SettingsError. `answers`: called with whether there are any."""
         parts = urlsplit(settings.url)
@@ -75,7 +75,7 @@ class S3Store:
         retrier = Retrier(settings.retry, clock, randomness or SystemRandomness())
         client = make_client(settings.s3)
         client.meta.events.register("before-send.s3", note_sending)
-        self._s3 = S3Requests(client, parts.netloc, prefix, settings.s3, retrier, answers or StoreAnswers(clock))
+        self._s3 = S3Requests(client, parts.netloc, prefix, settings.s3, retrier, answers or StoreLiveness(clock))
         self._pool = ThreadPoolExecutor(settings.s3.concurrency, thread_name_prefix="s3-upload")
         self._buffers = PartBuffers(settings.s3.part_bytes)
         self._budget = budget or IoBudget.of(settings, clock)

@@ -21,7 +21,7 @@ from sidecar.partition.wait_reason import BehindArchive, BrokerAway, NotLeader
 from sidecar.runner.archive_loop import ArchiveLoop
 from sidecar.runner.context import RunContext
 from sidecar.runner.copy_executor import CopyExecutor
-from sidecar.runner.partition_archiver import PartitionArchiver, Planning, standing
+from sidecar.runner.partition_archiver import PartitionArchiver, Planning, idle_plan
 from tests.archive.builders import LINEAGE
 from tests.fakes.memory_store import MemoryStore
 from tests.golden import golden
@@ -48,7 +48,7 @@ class ChangingFacts(FileBrokerFacts):
 class Idle:
     """Rounds over a partition whose segments are all archived, and what each round has done."""
 
-    tools: RunContext
+    context: RunContext
     rounds: ArchiveLoop
     store: MemoryStore
     facts: ChangingFacts
@@ -86,8 +86,8 @@ def idle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Idle]:
     remove_offsets(log_dir / "orders-0", lambda offset: offset < int(newest))
     facts = ChangingFacts([log_dir], assume_leader=True)
     with tools_for(log_dir, store, tmp_path / "state") as made:
-        tools = replace(made, facts=facts)
-        idle = Idle(tools, rounds_over(tools, log_dir), store, facts, log_dir / "orders-0", done)
+        context = replace(made, facts=facts)
+        idle = Idle(context, rounds_over(context, log_dir), store, facts, log_dir / "orders-0", done)
         assert idle.round()["requests"] > 0
         idle.round()
         assert idle.round() == IDLE, "the plan behind the last commit, and its task, have found nothing left"
@@ -129,7 +129,7 @@ def test_a_rolled_segment_is_seen(idle: Idle) -> None:
 def test_changed_facts_are_seen_and_then_stand_themselves(idle: Idle, changes: dict[str, object]) -> None:
     idle.facts.changes = changes
     assert idle.round()["plans"] == 1
-    seen = status_of(idle.tools).figures().partitions[0].status
+    seen = status_of(idle.context).figures().partitions[0].status
     assert seen.leads == bool(changes.get("leads", True))
     idle.facts.changes = {}
     assert idle.round()["plans"] == 1
@@ -154,10 +154,10 @@ def test_what_is_forgotten_of_the_archive_is_read_again(idle: Idle) -> None:
 def test_attempts_that_are_left_take_a_turn(idle: Idle) -> None:
     root = next(iter(archived_states(idle.store).values())).lineage.root
     keys = ObjectKey("segments/left.log"), ObjectKey("segments/left.indexes")
-    idle.tools.journal.begin(Attempt("left", root, 10**6, 10**6 + 1, *keys, 1, 1, 1, 1))
-    assert idle.tools.journal.roots() == {root}
+    idle.context.journal.begin(Attempt("left", root, 10**6, 10**6 + 1, *keys, 1, 1, 1, 1))
+    assert idle.context.journal.roots() == {root}
     assert idle.round()["tasks"] == 1
-    assert idle.tools.journal.roots() == frozenset()
+    assert idle.context.journal.roots() == frozenset()
     assert idle.round() == IDLE
 
 
@@ -192,18 +192,18 @@ FOLLOWS = replace(a_plan().facts, leads=False, reason=NotLeader())
         (a_plan(waiting=WAITING), STATE, False),
         (a_plan(hole=(0, 1)), STATE, False),
         (a_plan(error=PartitionError("x")), STATE, False),
-        (a_plan(look_again_ms=5), STATE, False),
+        (a_plan(recheck_in_ms=5), STATE, False),
         (a_plan(facts=FOLLOWS, waiting=WAITING), None, True),
-        (a_plan(facts=FOLLOWS, look_again_ms=5), None, False),
+        (a_plan(facts=FOLLOWS, recheck_in_ms=5), None, False),
     ],
 )
 def test_only_what_waits_for_nothing_stands(plan: PartitionPlan, state: PartitionState | None, stands: bool) -> None:
-    assert (standing(plan, state) is not None) == stands
+    assert (idle_plan(plan, state) is not None) == stands
 
 
 def test_a_plan_holds_only_for_what_it_was_made_from() -> None:
     plan = a_plan()
-    known = standing(plan, STATE)
+    known = idle_plan(plan, STATE)
     assert known is not None
     assert known.holds(replace(plan.files), replace(plan.facts), replace(STATE)), "equal, though not the same objects"
     assert not known.holds(replace(plan.files, active_base_offset=1), plan.facts, STATE)

@@ -8,7 +8,16 @@ from dataclasses import replace
 import pytest
 
 from sidecar.archive.actions import Add, Remove
-from sidecar.archive.seam import LocalBatch, LocalLog, Probe, Seam, Verdict, epoch_at, judge_seam, probes
+from sidecar.archive.continuity import (
+    ContinuityCheck,
+    LocalBatch,
+    LocalLog,
+    Probe,
+    Verdict,
+    epoch_at,
+    judge_continuity,
+    probes,
+)
 from sidecar.archive.state import PartitionState, empty_state
 from sidecar.model import LeaderEpoch, RawBatches
 from tests.archive.builders import LINEAGE, a_compacted, a_segment, after
@@ -25,13 +34,15 @@ def local(start_offset: int = 0, end_offset: int = 500, **changes: object) -> Lo
     return replace(LocalLog(start_offset, end_offset, EPOCHS), **changes)  # type: ignore[arg-type]
 
 
-def judged(archived: PartitionState, log: LocalLog, crcs: Mapping[Probe, int | None], leader_epoch: int = 2) -> Seam:
+def judged(
+    archived: PartitionState, log: LocalLog, crcs: Mapping[Probe, int | None], leader_epoch: int = 2
+) -> ContinuityCheck:
     """The verdict where the local batches have these checksums, and this leader epoch. None for no batch."""
     found: dict[Probe, LocalBatch | None] = {}
     for probe, crc in crcs.items():
         offset = probe.end_offset - 1 if probe.last else probe.base_offset
         found[probe] = None if crc is None else LocalBatch(offset, offset, crc, leader_epoch)
-    return judge_seam(archived, log, found)
+    return judge_continuity(archived, log, found)
 
 
 def test_the_newest_segment_inside_is_probed() -> None:
@@ -128,8 +139,8 @@ def test_of_a_compacted_log_the_newest_batch_decides() -> None:
     (last, first) = probes(state, local())
     found = {last: LocalBatch(99, 99, last.crc ^ 1, 2), first: LocalBatch(0, 0, first.crc ^ 1, 0)}
     cut = local(leader_epochs=(LeaderEpoch(2, 150),))
-    assert judge_seam(state, replace(cut, is_compacted=True), found).verdict is Verdict.PLAUSIBLE
-    assert judge_seam(state, cut, found).verdict is Verdict.CONTRADICTED
+    assert judge_continuity(state, replace(cut, is_compacted=True), found).verdict is Verdict.PLAUSIBLE
+    assert judge_continuity(state, cut, found).verdict is Verdict.CONTRADICTED
 
 
 def test_without_a_common_batch_only_a_known_directory_convinces() -> None:

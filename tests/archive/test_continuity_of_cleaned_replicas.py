@@ -9,15 +9,15 @@ from dataclasses import replace
 
 import pytest
 
-from sidecar.archive.seam import Probe, Seam, Verdict, probes
+from sidecar.archive.continuity import ContinuityCheck, Probe, Verdict, probes
 from sidecar.model import LeaderEpoch
-from tests.archive.test_seam import ARCHIVED, C, local
-from tests.archive.test_seam import judged as judged_by_batches
+from tests.archive.test_continuity import ARCHIVED, C, local
+from tests.archive.test_continuity import judged as judged_by_batches
 
 COMPACTED = ({"is_compacted": True}, {"may_be_cleaned": True})
 
 
-def judged(changes: dict[str, bool], *epochs: tuple[int, int]) -> Seam:
+def judged(changes: dict[str, bool], *epochs: tuple[int, int]) -> ContinuityCheck:
     """The verdict on a log whose last batch is the archived one, and whose first one is not."""
     fetched_late = local(leader_epochs=tuple(LeaderEpoch(*entry) for entry in epochs))
     fetched_late = replace(fetched_late, **changes)

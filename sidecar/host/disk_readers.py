@@ -29,7 +29,7 @@ def io_pressure_percent(path: Path = PRESSURE_FILE) -> float:
     return float(found[1]) if found else 0.0
 
 
-class DiskTurns:
+class DiskReaders:
     """Who may read from which device now. Thread-safe. `pause_above_percent`: may be changed; None never pauses."""
 
     def __init__(
@@ -103,6 +103,6 @@ class DiskTurns:
             self._clock.sleep_s(PAUSE_STEP_S)
 
 
-class HasTurns(Protocol):
+class HasDiskReaders(Protocol):
     @property
-    def turns(self) -> DiskTurns: ...
+    def disk_readers(self) -> DiskReaders: ...

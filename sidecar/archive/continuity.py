@@ -26,7 +26,7 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Seam:
+class ContinuityCheck:
     """A verdict and its reason, for people."""
 
     verdict: Verdict
@@ -98,34 +98,40 @@ def _probe(raw: RawBatches, *, last: bool) -> tuple[Probe, ...]:
     return () if crc is None else (Probe(raw.base_offset, raw.end_offset, last, crc),)
 
 
-def judge_seam(archived: PartitionState, local: LocalLog, found: Mapping[Probe, LocalBatch | None]) -> Seam:
+def judge_continuity(
+    archived: PartitionState, local: LocalLog, found: Mapping[Probe, LocalBatch | None]
+) -> ContinuityCheck:
     """Whether the local log continues the archived one.
 
     Args:
         found: the local batch of each probe, None where there is no such batch. In the order of `probes`, newest first.
     """
     if archived.end_offset is None:
-        return Seam(Verdict.PROVEN, "nothing is archived yet")
+        return ContinuityCheck(Verdict.PROVEN, "nothing is archived yet")
     if contradiction := _contradiction(archived, local):
-        return Seam(Verdict.CONTRADICTED, contradiction)
+        return ContinuityCheck(Verdict.CONTRADICTED, contradiction)
     batches = [(probe, batch) for probe, batch in found.items() if batch is not None]
     # Below a batch that both logs have, they are the same log. A cleaner may have rewritten the others there.
     for probe, batch in batches[:1] if local.may_be_cleaned or local.is_compacted else batches:
         if batch.crc != probe.crc and not _may_be_rewritten(archived, local, batch):
             which = "last" if probe.last else "first"
-            return Seam(
+            return ContinuityCheck(
                 Verdict.CONTRADICTED,
                 f"the {which} batch of [{probe.base_offset}, {probe.end_offset}) has CRC {batch.crc:08x} in the local "
                 f"log and {probe.crc:08x} in the archive",
             )
     for probe, batch in batches:
         if batch.crc == probe.crc:
-            return Seam(Verdict.PROVEN, f"a batch of [{probe.base_offset}, {probe.end_offset}) is the archived one")
+            return ContinuityCheck(
+                Verdict.PROVEN, f"a batch of [{probe.base_offset}, {probe.end_offset}) is the archived one"
+            )
     if local.known_directory:
-        return Seam(
+        return ContinuityCheck(
             Verdict.PROVEN, "this directory was archived into this lineage before, and nothing contradicts that"
         )
-    return Seam(Verdict.PLAUSIBLE, "offsets and leader epochs fit, but no archived batch is left in the local log")
+    return ContinuityCheck(
+        Verdict.PLAUSIBLE, "offsets and leader epochs fit, but no archived batch is left in the local log"
+    )
 
 
 def _may_be_rewritten(archived: PartitionState, local: LocalLog, batch: LocalBatch) -> bool:
@@ -208,7 +214,7 @@ def choose_lineage(
     topic_partition: TopicPartition,
     topic_id: str | None,
     states: Sequence[PartitionState],
-    check: Callable[[PartitionState], Seam],
+    check: Callable[[PartitionState], ContinuityCheck],
 ) -> LineageChoice:
     """Decide by topic id if it is known, else by the continuity check.
 
@@ -252,7 +258,7 @@ def require_one(states: Sequence[PartitionState], topic_id: str) -> PartitionSta
     return same[0] if same else None
 
 
-def require_continuation(state: PartitionState, topic_id: str | None, found: Seam) -> None:
+def require_continuation(state: PartitionState, topic_id: str | None, found: ContinuityCheck) -> None:
     """Raise LineageUnknown unless a local log with this topic id may be appended to an archived one, judged as `found`.
 
     Where the ids agree nothing more need be proven; but an unclean leader election truncates a log under its own id.
@@ -274,18 +280,18 @@ def _without_id(
     topic_partition: TopicPartition,
     begun: list[PartitionState],
     fresh: PartitionState,
-    seam: Callable[[PartitionState], Seam],
+    check: Callable[[PartitionState], ContinuityCheck],
 ) -> LineageChoice:
     if not begun:
         return LineageChoice(fresh)
-    seams = [(state, seam(state)) for state in begun]
-    proven = [(state, found) for state, found in seams if found.verdict is Verdict.PROVEN]
+    checks = [(state, check(state)) for state in begun]
+    proven = [(state, found) for state, found in checks if found.verdict is Verdict.PROVEN]
     if len(proven) == 1:
         return LineageChoice(proven[0][0])
-    raise _unknown(topic_partition, *(proven or seams)[-1])
+    raise _unknown(topic_partition, *(proven or checks)[-1])
 
 
-def _unknown(topic_partition: TopicPartition, state: PartitionState, found: Seam) -> LineageUnknown:
+def _unknown(topic_partition: TopicPartition, state: PartitionState, found: ContinuityCheck) -> LineageUnknown:
     return LineageUnknown(
         f"{topic_partition}: cannot prove that the local log continues the archive below {state.lineage.root}, "
         f"which ends at offset {state.end_offset}: {found.reason}. {REMEDY}",
