@@ -38,7 +38,7 @@ LONGEST_FILES = (
     "tests/real/test_soak_versions.py",
     "tests/real/test_broker_rights.py",
     "tests/real/test_cleaner_watch.py",
-    "tests/pipeline/test_groups_before_upload.py",
+    "tests/compactor/test_groups_before_upload.py",
     "tests/histories/test_histories.py",
     "tests/cli/test_journey.py",
     "tests/page/test_in_browser.py",

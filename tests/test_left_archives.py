@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from _pytest.outcomes import Failed
 
+from tests.commits.commit_logs import filled
 from tests.fakes.memory_store import MemoryStore
 from tests.left_archives import LeftArchives
-from tests.pipeline.commit_logs import filled
 from tests.restore.archives import archived
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sidecar.archive.coverage import RUNS_MAX, ArchiveExtent, Coverage, Hole, Run
 from sidecar.model import ArchivedSegment, SnapshotOrigin, SnapshotProvenance
-from tests.pipeline.archived import segment
+from tests.runner.archived import segment
 
 RAW, COMPACTED, LOST = Coverage.RAW, Coverage.COMPACTED, Coverage.LOST
 

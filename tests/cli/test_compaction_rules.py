@@ -15,8 +15,8 @@ from sidecar.logformat.bodies.record import Record
 from sidecar.storage.directory_store import DirectoryStore
 from tests.cli.running import Outcome, in_this_process
 from tests.golden import golden
-from tests.pipeline.made_logs import records_in
-from tests.pipeline.rig import archived_states
+from tests.runner.rig import archived_states
+from tests.segment.made_logs import records_in
 
 LATER_MS = 1_700_000_000_000
 HDR = {"pattern": "hdr", "strategy": "header", "header": "v"}

@@ -19,7 +19,7 @@ from tests.cli.running import Outcome, in_this_process
 from tests.cli.test_compaction_rules import ALONE, LATER_MS, Site, partition_directory
 from tests.compaction.engine import compact
 from tests.compaction.reference.values import ReferenceSegment
-from tests.pipeline.rig import archived_states
+from tests.runner.rig import archived_states
 
 UNKEYED = Record(4, LATER_MS, None, b"who am I", ())
 KEYED = Record(5, LATER_MS, b"k9", b"1", ())

@@ -29,7 +29,7 @@ from tests.golden import VERSIONS, partitions, wall_clock_ms
 from tests.oracle import CleanedLog, CleanedRound, CleanRound, Oracle, OracleRefused
 from tests.oracle.log_shape import CLEANER
 from tests.oracle.random_segments import random_log
-from tests.pipeline.archived import segment as an_archived_segment
+from tests.runner.archived import segment as an_archived_segment
 
 pytestmark = pytest.mark.real
 

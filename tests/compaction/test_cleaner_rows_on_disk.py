@@ -2,7 +2,7 @@
 
 Without counterpart: testDoneCleaning and testMaybeTruncateCheckpointShouldTruncateData (§9.4, rows 55 and 56), which are about
 a list of partitions in progress and a checkpoint that outlives them: here a compaction is there as a whole or not at all.
-testGrabFilthiest (row 45) is the policy's: tests/pipeline/test_compaction_policy.py.
+testGrabFilthiest (row 45) is the policy's: tests/compactor/test_compaction_policy.py.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from sidecar.rewriting.work_files import LocalParts, WorkFile
 from tests.compaction.engine import LargeJobStages, job_of
 from tests.compaction.partitions import partition_in
 from tests.golden import golden
-from tests.pipeline.archives import NOW_MS, archived, compact_one, only_state, use
+from tests.runner.archives import NOW_MS, archived, compact_one, only_state, use
 
 RULES = CompactionRules(NOW_MS)
 BITS = {"the first value": 0, "in the middle": 4, "the checksum": 7}

@@ -17,7 +17,7 @@ from tests.compaction.engine import LargeJobStages, job_of
 from tests.compaction.lossy_engine import LOSSES, LossyStages, is_counts
 from tests.compaction.partitions import partition_in
 from tests.golden import golden
-from tests.pipeline.archives import NOW_MS, archived, compact_one, only_state, records_of, use
+from tests.runner.archives import NOW_MS, archived, compact_one, only_state, records_of, use
 
 RULES = CompactionRules(NOW_MS)
 OF_A_LARGE_JOB = {**LOSSES, "counts of winners are lost": ("second", is_counts, 0)}

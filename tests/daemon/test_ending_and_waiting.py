@@ -25,7 +25,7 @@ from tests.daemon.looping import LOGS, WAIT_S, eventually, headline, looping, no
 from tests.descriptors import open_below
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_store import MemoryStore
-from tests.pipeline.rig import archived_states, copy_partitions, set_aside_last
+from tests.runner.rig import archived_states, copy_partitions, set_aside_last
 
 
 def test_a_fault_of_our_own_ends_the_process_with_1_and_says_what_it_was(

@@ -37,7 +37,7 @@ from tests.daemon.looping import (
     stop_when,
 )
 from tests.fakes.memory_store import MemoryStore
-from tests.pipeline.rig import copy_partitions
+from tests.runner.rig import copy_partitions
 
 
 def test_a_partition_that_cannot_be_looked_at_has_a_row(tmp_path: Path, store: MemoryStore) -> None:

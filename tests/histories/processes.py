@@ -34,11 +34,11 @@ from sidecar.runner.checks import CycleReport
 from sidecar.runner.context import RunContext
 from sidecar.store_settings import StoreSettings
 from sidecar.topic_policy import TopicPolicy
+from tests.compactor.before_upload_rig import before_upload
 from tests.fakes.manual_clock import ManualClock
 from tests.histories.broker import CLUSTER_ID, PARTITION, BrokerPartition
 from tests.histories.faults import Link
 from tests.histories.history import Settings
-from tests.pipeline.before_upload_rig import before_upload
 
 
 class AheadClock:

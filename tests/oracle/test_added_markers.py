@@ -11,8 +11,8 @@ from sidecar.logformat.names import Suffix, file_name
 from sidecar.model import PartName
 from sidecar.segment.archived_objects import read_parts
 from tests.oracle import Oracle
-from tests.pipeline.rig import archived_states
-from tests.pipeline.test_markers_that_the_cleaner_took import ABORTED, NEXT, PRODUCER, archived_then, data, marker
+from tests.runner.rig import archived_states
+from tests.segment.test_markers_that_the_cleaner_took import ABORTED, NEXT, PRODUCER, archived_then, data, marker
 
 
 @pytest.mark.real

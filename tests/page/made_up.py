@@ -10,7 +10,7 @@ from sidecar.partition.domain_events import ExtentChanged, PartitionsChecked
 from sidecar.partition.status import PartitionStatus
 from sidecar.partition.wait_reason import Wait, render
 from sidecar.reporting.status_model import PartitionFigures, StatusModel, Upload
-from tests.pipeline.archived import segment
+from tests.runner.archived import segment
 
 NOW_MS = 1_790_000_000_000
 HOUR_MS = 3_600_000

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from sidecar.http.page.rows import ROWS_PER_PAGE, Order, Query, Row, State, parse, row_of, select
 from tests.page.made_up import NOW_MS, a_look, figures, thousand
-from tests.pipeline.archived import segment
+from tests.runner.archived import segment
 
 ROWS: list[Row] = [
     row_of(figures(look, [segment(0, 80, size_bytes=1000 * (number + 1))]), {})

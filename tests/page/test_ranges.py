@@ -12,7 +12,7 @@ from sidecar.archive.coverage import Hole
 from sidecar.http.page.ranges import OffsetRange, RangeKind, bar_text, pieces_of, ranges_of
 from sidecar.reporting.status_model import PartitionFigures
 from tests.page.made_up import NOW_MS, a_look, figures, waiting
-from tests.pipeline.archived import segment
+from tests.runner.archived import segment
 
 RAW, COMPACTED, LOST = RangeKind.ARCHIVED_RAW, RangeKind.ARCHIVED_COMPACTED, RangeKind.LOST
 GAP, AT_RISK, UPLOADING, LOCAL = RangeKind.GAP, RangeKind.AT_RISK, RangeKind.UPLOADING, RangeKind.LOCAL_ONLY

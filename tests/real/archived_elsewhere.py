@@ -8,8 +8,8 @@ from producer_state.snapshot import read_snapshot
 from sidecar.archive.keys import below
 from sidecar.model import PartName
 from sidecar.segment.dropped_producers import dropped_producers
-from tests.pipeline.rig import archived_states
 from tests.real.product import run_program, s3_settings, store_of
+from tests.runner.rig import archived_states
 from tests.servers.versitygw import VersityGateway
 
 

@@ -12,8 +12,8 @@ from sidecar.logformat.bodies.records import read_records
 from sidecar.model import ObjectKey
 from tests.fakes.manual_clock import ManualClock
 from tests.golden import golden
-from tests.pipeline.rig import archived_states
 from tests.real.product import store_of
+from tests.runner.rig import archived_states
 from tests.verifying import verify_partition
 
 LOGS = golden("4.3.0") / "logs"

@@ -20,12 +20,12 @@ from sidecar.clock import SystemClock
 from sidecar.model import ObjectKey, PartName, TopicPartition
 from sidecar.ports import ObjectStore
 from tests.oracle import Oracle
-from tests.pipeline.rig import ranges
 from tests.real.daemon import Daemon
 from tests.real.product import parts_of
 from tests.real.soak_beside import Archived, active_bases, reported
 from tests.real.soak_live_producers import producers_behind, remembered_at_rest
 from tests.real.topics import end_offset, wait_until
+from tests.runner.rig import ranges
 from tests.servers.kafka import KafkaBroker
 from tests.verifying import verify_partition
 

@@ -19,9 +19,9 @@ from sidecar.storage.store_clock import read_store_clock
 from sidecar.verify.verify import verify_archive
 from tests.fakes.manual_clock import ManualClock
 from tests.golden import split_dumps, wall_clock_ms
-from tests.pipeline.archives import WRITER, reference_logs_of
-from tests.pipeline.rig import archived_states, copy_partitions
 from tests.real.product import cut_out, json_lines, run_installed, run_program, s3_settings, store_of
+from tests.runner.archives import WRITER, reference_logs_of
+from tests.runner.rig import archived_states, copy_partitions
 from tests.servers.kafka_java import dump_log_segments
 from tests.servers.versitygw import VersityGateway
 

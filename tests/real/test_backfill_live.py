@@ -15,11 +15,11 @@ from sidecar.broker.cluster_view import LiveProducer, ask_producers
 from sidecar.broker.connection import BrokerConnection
 from sidecar.config.broker_connection import BrokerConnectionSettings
 from sidecar.model import SnapshotOrigin, TopicPartition
-from tests.pipeline.rig import archived_states
 from tests.real.daemon import eventually
 from tests.real.product import PROGRAM, environment, json_lines, run_installed, run_program, store_of
 from tests.real.test_broker_facts import produce, transactional
 from tests.real.topics import create_topic, end_offset
+from tests.runner.rig import archived_states
 from tests.servers.kafka import KafkaBroker
 from tests.servers.kafka_cluster import KafkaCluster
 

@@ -18,7 +18,6 @@ from sidecar.storage import race
 from sidecar.storage.race import TURNS as ALL_TURNS
 from tests.golden import dump_text, golden, golden_copy, manifest, split_dumps
 from tests.golden.generate import DUMP_OPTIONS
-from tests.pipeline.rig import archived_states, ranges, rolled_ranges
 from tests.real.product import (
     SUFFIXES,
     cut_out,
@@ -29,6 +28,7 @@ from tests.real.product import (
     s3_settings,
     store_of,
 )
+from tests.runner.rig import archived_states, ranges, rolled_ranges
 from tests.servers.kafka_java import dump_log_segments
 from tests.servers.versitygw import VersityGateway, racy_program
 

@@ -13,10 +13,10 @@ import pytest
 
 from sidecar.archive.keys import below
 from sidecar.archive.state import PartitionState
-from tests.pipeline.rig import ranges, rolled_ranges
 from tests.real.compacted_archives import LOGS, assert_compacted, clean_end, state_of
 from tests.real.daemon import Daemon, GrowingLog, eventually
 from tests.real.product import s3_settings
+from tests.runner.rig import ranges, rolled_ranges
 from tests.servers.versitygw import VersityGateway
 
 pytestmark = pytest.mark.real

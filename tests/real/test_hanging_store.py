@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.golden import golden
-from tests.pipeline.rig import archived_states, ranges, rolled_ranges
 from tests.real.daemon import Daemon, GrowingLog, eventually
 from tests.real.product import s3_settings, store_of
+from tests.runner.rig import archived_states, ranges, rolled_ranges
 from tests.servers.versitygw import VersityGateway
 
 pytestmark = pytest.mark.real

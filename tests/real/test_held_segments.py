@@ -17,10 +17,10 @@ from sidecar.config.topic_filter import TopicFilter
 from sidecar.discovery.scan import scan_log_dirs
 from sidecar.runner.archive_loop import ArchiveLoop
 from sidecar.runner.configured_facts import open_facts
-from tests.pipeline.held_rig import Outage, open_deleted
-from tests.pipeline.rig import archived_states, ranges, rolled_ranges, tools_for
 from tests.real.daemon import eventually
 from tests.real.topics import admin_of, create_topic, set_topic
+from tests.retention.pinned_rig import Outage, open_deleted
+from tests.runner.rig import archived_states, ranges, rolled_ranges, tools_for
 from tests.servers.kafka import KafkaBroker
 
 pytestmark = pytest.mark.real

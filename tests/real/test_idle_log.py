@@ -22,10 +22,10 @@ from sidecar.partition.wait_reason import Wait, render
 from sidecar.runner.archive_loop import ArchiveLoop
 from sidecar.runner.configured_facts import open_facts
 from tests.fakes.memory_store import MemoryStore
-from tests.pipeline.rig import archived_states, ranges, status_of, tools_for
 from tests.real.daemon import eventually
 from tests.real.test_held_segments import produce
 from tests.real.topics import create_topic, set_topic
+from tests.runner.rig import archived_states, ranges, status_of, tools_for
 from tests.servers.kafka import KafkaBroker
 
 pytestmark = pytest.mark.real

@@ -23,7 +23,6 @@ from sidecar.model import TopicPartition as Partition
 from sidecar.restore.request import LeaderEpochMode, OpenTransactionMode, RestoreRequest
 from sidecar.restore.restore import restore
 from tests.golden import golden, golden_copy, manifest
-from tests.pipeline.rig import archived_states
 from tests.real.archived_elsewhere import assert_goes_on_without_producers
 from tests.real.epoch_ends import epoch_end
 from tests.real.product import json_lines, run_installed, run_program, s3_settings, store_of
@@ -42,6 +41,7 @@ from tests.real.topics import (
     write,
 )
 from tests.restore.archives import lose
+from tests.runner.rig import archived_states
 from tests.servers.kafka import KafkaBroker
 from tests.servers.kafka_java import kafka_tool
 from tests.servers.versitygw import VersityGateway

@@ -20,7 +20,6 @@ from sidecar.logformat.checkpoints import read_offset_checkpoint
 from sidecar.logformat.metadata_files import read_partition_metadata
 from sidecar.logformat.names import CLEANER_CHECKPOINT
 from sidecar.model import TopicPartition
-from tests.pipeline.rig import archived_states
 from tests.real.java_reading import COMMITTED, FIRST_LIFE, SECOND_LIFE, UNCOMMITTED, java_reads
 from tests.real.product import json_lines, run_installed, run_program, s3_settings, store_of
 from tests.real.reading_back import reads
@@ -37,6 +36,7 @@ from tests.real.restored_source import (
 )
 from tests.real.stored_batches import last_data_batch, send_again
 from tests.real.topics import create_topics, end_offset, set_topic, wait_for_directories, wait_until, write
+from tests.runner.rig import archived_states
 from tests.servers.dist import NEWEST_KAFKA
 from tests.servers.kafka import KafkaBroker
 from tests.servers.versitygw import VersityGateway

@@ -20,7 +20,6 @@ from sidecar.model import ObjectKey
 from sidecar.storage.directory_store import TEMPORARY_SUFFIX
 from tests.fakes.manual_clock import ManualClock
 from tests.golden import golden, golden_copy
-from tests.pipeline.rig import archived_states, ranges, rolled_ranges
 from tests.real.daemon import FAST, Daemon, GrowingLog, eventually, now_s
 from tests.real.product import (
     PROGRAM,
@@ -32,6 +31,7 @@ from tests.real.product import (
     s3_settings,
     store_of,
 )
+from tests.runner.rig import archived_states, ranges, rolled_ranges
 from tests.servers.process import ServerProcess
 from tests.servers.versitygw import VersityGateway
 from tests.verifying import verify_partition

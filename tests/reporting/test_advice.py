@@ -23,7 +23,7 @@ from sidecar.errors import (
 )
 from sidecar.reporting.advice import advised, finding
 from sidecar.snapshots.local_engine import LocalEngine
-from tests.pipeline.commit_logs import ROOT
+from tests.commits.commit_logs import ROOT
 
 KEY = "orders/0/x/commits/00000000000000000003.json"
 BY_KIND = "restore the object from a replica of the bucket or an earlier version; then the partition continues"

@@ -26,7 +26,7 @@ from sidecar.reporting.health_reporter import Health, HealthReporter, conditions
 from sidecar.reporting.status_model import StatusModel
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_store import MemoryStore
-from tests.pipeline.rig import copy_partitions, rounds_over, tools_for
+from tests.runner.rig import copy_partitions, rounds_over, tools_for
 
 
 class ChangingCluster(FileBrokerFacts):

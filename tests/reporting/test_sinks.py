@@ -22,7 +22,7 @@ from sidecar.partition.status import PartitionCondition, PartitionStatus
 from sidecar.reporting.log_sink import fan_out, log_event
 from sidecar.reporting.status_model import StatusModel
 from tests.fakes.manual_clock import ManualClock
-from tests.pipeline.archived import segment as archived_segment
+from tests.runner.archived import segment as archived_segment
 
 NOW_MS = 1_700_000_000_000
 ORDERS = TopicPartition("orders", 0)

@@ -29,7 +29,7 @@ from sidecar.partition.status import PartitionStatus
 from sidecar.partition.wait_reason import BrokerAway, Wait
 from sidecar.reporting.status_model import ERROR_TEXT_MAX, ERRORS_MAX, SAMPLE_EVERY_S, WINDOW_S, StatusModel
 from tests.fakes.manual_clock import ManualClock
-from tests.pipeline.archived import segment as archived_segment
+from tests.runner.archived import segment as archived_segment
 
 ORDERS = TopicPartition("orders", 0)
 LOG_DIR = Path("logs")

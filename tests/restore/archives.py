@@ -22,7 +22,7 @@ from sidecar.restore.restore import restore
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_store import MemoryStore
 from tests.golden import golden, manifest
-from tests.pipeline.rig import archive, archived_states, tools_for
+from tests.runner.rig import archive, archived_states, tools_for
 
 CLOCK = ManualClock(1_700_000_000_000)
 

@@ -13,8 +13,8 @@ from sidecar.restore.request import ProducerStateMode
 from sidecar.segment.dropped_producers import dropped_producers
 from tests.fakes.memory_store import MemoryStore
 from tests.golden import golden
-from tests.pipeline.rig import archived_states
 from tests.restore.archives import archived, own_log_dir, restored
+from tests.runner.rig import archived_states
 
 
 def log_written_on(directory: Path, restored_from: MemoryStore | None = None) -> Path:

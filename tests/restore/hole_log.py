@@ -8,8 +8,8 @@ from sidecar.logformat.bodies.building import build_batch, build_marker
 from sidecar.logformat.bodies.record import Record
 from tests.fakes.memory_store import MemoryStore
 from tests.golden import golden, wall_clock_ms
-from tests.pipeline.rig import archive, tools_for
 from tests.restore.archives import lose
+from tests.runner.rig import archive, tools_for
 
 TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
 KEY = b"K"

@@ -18,8 +18,8 @@ from sidecar.restore.restore import restore
 from sidecar.segment.local_disk import LocalDisk
 from sidecar.snapshots.disk_partition import DiskPartition
 from tests.fakes.memory_store import MemoryStore
-from tests.pipeline.rig import archive, archived_states, copy_partitions, tools_for
 from tests.restore.archives import CLOCK, golden_topic_id, own_log_dir
+from tests.runner.rig import archive, archived_states, copy_partitions, tools_for
 
 KEPT = {"between": ([0, 1, 5, 6], 7), "inside": ([0, 2], 3), "at the end": ([0, 1], 5), "nowhere": ([0, 1, 2], 3)}
 """Offsets that are left of a segment, and its end."""

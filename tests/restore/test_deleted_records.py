@@ -16,8 +16,8 @@ from sidecar.model import TopicPartition
 from sidecar.restore.request import DeletedRecordsMode
 from tests.cli.running import in_this_process
 from tests.fakes.memory_store import MemoryStore
-from tests.pipeline.rig import archived_states
 from tests.restore.archives import CLOCK, archived, batches_of, golden_topic_id, own_log_dir, restored
+from tests.runner.rig import archived_states
 
 ORDERS = TopicPartition("orders", 0)
 

@@ -18,10 +18,10 @@ from sidecar.restore.request import OpenTransactionMode, ProducerStateMode
 from sidecar.runner.checks import CycleReport
 from sidecar.segment.dropped_producers import NAME, dropped_producers
 from tests.fakes.memory_store import MemoryStore
-from tests.pipeline.archives import sound
-from tests.pipeline.rig import archive, archived_states, copy_partitions, remove_offsets, tools_for
 from tests.restore.archives import archived, other_log_dir, own_log_dir, restored
 from tests.restore.dropped_log import log_written_on
+from tests.runner.archives import sound
+from tests.runner.rig import archive, archived_states, copy_partitions, remove_offsets, tools_for
 
 
 def part_of(store: MemoryStore, state: PartitionState, segment: ArchivedSegment, name: PartName) -> bytes | None:

@@ -22,10 +22,10 @@ from sidecar.storage.opening import open_store
 from sidecar.store_settings import StoreSettings
 from tests.fakes.memory_store import MemoryStore
 from tests.golden import wall_clock_ms
-from tests.pipeline.rig import archive, archived_states, copy_partitions, remove_offsets, tools_for
 from tests.restore.archives import archived, own_log_dir, restored
 from tests.restore.dropped_log import log_written_on
 from tests.restore.hole_log import TOPIC_ID, archived_with_hole
+from tests.runner.rig import archive, archived_states, copy_partitions, remove_offsets, tools_for
 from tests.snapshots.log_dirs import DAY_MS, healed, snapshots_in
 
 NOW_MS = wall_clock_ms("4.3.0")

@@ -14,9 +14,9 @@ from sidecar.model import PartName
 from sidecar.restore.request import OpenTransactionMode, ProducerStateMode
 from tests.fakes.memory_store import MemoryStore
 from tests.golden import wall_clock_ms
-from tests.pipeline.archives import compact_one, only_state, parts_of, records_of, sound, use
-from tests.pipeline.rig import archive, tools_for
 from tests.restore.archives import archived, other_log_dir, restored
+from tests.runner.archives import compact_one, only_state, parts_of, records_of, sound, use
+from tests.runner.rig import archive, tools_for
 
 RULES = CompactionRules(wall_clock_ms("4.3.0"), strategy=Strategy.OFFSET)
 A_SEGMENT_IN_EACH_PROCESS = {"max_queue": 1}

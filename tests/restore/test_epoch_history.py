@@ -11,7 +11,9 @@ from sidecar.logformat.names import LEADER_EPOCH_CHECKPOINT
 from sidecar.restore.request import LeaderEpochMode, OpenTransactionMode
 from tests.fakes.memory_store import MemoryStore
 from tests.golden import golden
-from tests.pipeline.rig import (
+from tests.restore.archives import batches_of, own_log_dir, restored
+from tests.restore.test_deleted_records import deleted_before
+from tests.runner.rig import (
     archive,
     archived_states,
     copy_partitions,
@@ -20,8 +22,6 @@ from tests.pipeline.rig import (
     set_aside_last,
     tools_for,
 )
-from tests.restore.archives import batches_of, own_log_dir, restored
-from tests.restore.test_deleted_records import deleted_before
 
 HISTORY = [(0, 0), (2, 350), (4, 700)]
 """What the golden broker noted for `orders-0`."""

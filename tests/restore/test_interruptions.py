@@ -20,10 +20,10 @@ from sidecar.restore.request import LeaderEpochMode, OpenTransactionMode, Restor
 from sidecar.restore.restore import restore
 from tests.cli.running import in_this_process
 from tests.fakes.memory_store import MemoryStore
-from tests.pipeline.rig import archive, copy_partitions, tools_for
 from tests.restore.archives import CLOCK, archived, files_of, golden_topic_id, own_log_dir
 from tests.restore.test_deleted_records import deleted_before
 from tests.restore.test_refusals import new_topic
+from tests.runner.rig import archive, copy_partitions, tools_for
 
 TOPIC = "transactions"
 NAMES = (f"{TOPIC}-0", f"{TOPIC}-1")

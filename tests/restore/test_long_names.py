@@ -15,8 +15,8 @@ from sidecar.restore.restore import plan_restore, restore
 from sidecar.restore.staging import staging_name, unfinished
 from sidecar.restore.target import CommandNote
 from tests.fakes.memory_store import MemoryStore
-from tests.pipeline.rig import archive, copy_partitions, tools_for
 from tests.restore.archives import CLOCK, files_of, golden_topic_id, own_log_dir
+from tests.runner.rig import archive, copy_partitions, tools_for
 
 LONGEST = "m" * MAX_TOPIC_CHARACTERS
 

@@ -27,10 +27,10 @@ from sidecar.restore.request import OpenTransactionMode, RestoreRequest
 from sidecar.restore.restore import RestoreReport, Run, plan_restore, restore
 from tests.fakes.memory_store import MemoryStore
 from tests.golden import golden
-from tests.pipeline.rig import archive, archived_states, tools_for
 from tests.restore.archives import CLOCK, archived, batches_of, golden_topic_id, lose, own_log_dir, restored
 from tests.restore.test_damage import segment_keys
 from tests.restore.test_ranges import END, assert_loadable
+from tests.runner.rig import archive, archived_states, tools_for
 
 LOST_FROM = 868
 """Base of the last archived segment of orders-0."""

@@ -20,7 +20,6 @@ from sidecar.restore.request import OpenTransactionMode, ProducerStateMode
 from sidecar.restore.restore import RestoreReport, Run
 from tests.fakes.memory_store import MemoryStore
 from tests.golden import golden
-from tests.pipeline.rig import archive, archived_states, ranges, tools_for
 from tests.real.reading_back import expected_reads
 from tests.restore.archives import (
     archived,
@@ -33,6 +32,7 @@ from tests.restore.archives import (
     restored,
 )
 from tests.restore.test_ranges import assert_loadable
+from tests.runner.rig import archive, archived_states, ranges, tools_for
 
 TRANSACTIONS = "transactions-0"
 HOLE = (220, 431)

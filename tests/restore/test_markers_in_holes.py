@@ -14,11 +14,11 @@ from sidecar.logformat.indexes.transaction_index import from_completed, read_tra
 from sidecar.restore.gap_transactions import ended_in_hole
 from sidecar.restore.request import LeaderEpochMode, OpenTransactionMode, ProducerStateMode
 from tests.fakes.memory_store import MemoryStore
-from tests.pipeline.rig import archive, archived_states, ranges, tools_for
 from tests.restore.archives import restored
 from tests.restore.hole_log import COMMITTED, END, TOPIC_ID, archived_with_hole
 from tests.restore.test_lost_inside import shown_to_clients, target, unsettled
 from tests.restore.test_ranges import assert_loadable
+from tests.runner.rig import archive, archived_states, ranges, tools_for
 
 
 @pytest.mark.parametrize("mode", LeaderEpochMode)

@@ -16,10 +16,10 @@ from sidecar.restore.request import LeaderEpochMode, OpenTransactionMode
 from sidecar.restore.restore import Run
 from tests.fakes.memory_store import MemoryStore
 from tests.golden import golden
-from tests.pipeline.rig import archive, archived_states, ranges, tools_for
 from tests.restore.archives import batches_of, files_of, other_log_dir, own_log_dir, restored
 from tests.restore.test_lost_ends import LOST_FROM, lost_at_the_end
 from tests.restore.test_ranges import END, assert_loadable
+from tests.runner.rig import archive, archived_states, ranges, tools_for
 
 OTHER_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
 

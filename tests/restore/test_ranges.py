@@ -24,8 +24,8 @@ from sidecar.model import TopicPartition
 from sidecar.restore.request import OPEN_END
 from sidecar.restore.restore import RestoreReport, Run
 from tests.golden import golden
-from tests.pipeline.rig import archived_states
 from tests.restore.archives import archived, batches_of, files_of, lose, other_log_dir, own_log_dir, restored
+from tests.runner.rig import archived_states
 
 END = 964
 """Of what is archived of orders-0, whose log goes on."""

@@ -17,8 +17,8 @@ from sidecar.restore.restore import RestoreReport, plan_restore, restore
 from sidecar.topic_policy import TopicPolicy, Unanswered
 from tests.fakes.manual_clock import ManualClock
 from tests.golden import manifest
-from tests.pipeline.rig import archived_states
 from tests.restore.archives import CLOCK, archived, golden_topic_id, own_log_dir
+from tests.runner.rig import archived_states
 
 DELETE, COMPACT = frozenset({"delete"}), frozenset({"compact"})
 ID = str(golden_topic_id("orders"))

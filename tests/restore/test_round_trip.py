@@ -25,7 +25,6 @@ from sidecar.restore.request import (
 )
 from sidecar.restore.restore import plan_restore, restore
 from tests.golden import VERSIONS, golden, manifest
-from tests.pipeline.rig import archived_states
 from tests.restore.archives import (
     CLOCK,
     archived,
@@ -36,6 +35,7 @@ from tests.restore.archives import (
     own_log_dir,
     restored,
 )
+from tests.runner.rig import archived_states
 
 ACTIVE_SUFFIXES = ("log", "index", "timeindex")
 

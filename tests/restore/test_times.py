@@ -16,9 +16,9 @@ from sidecar.restore.prechecks import refuse_time_before_all
 from sidecar.restore.request import RestoreRequest
 from sidecar.restore.restore import plan_restore, restore
 from tests.golden import golden
-from tests.pipeline.rig import archived_states
 from tests.restore.archives import CLOCK, archived, batches_of, golden_topic_id, own_log_dir, restored
 from tests.restore.test_deleted_records import deleted_before
+from tests.runner.rig import archived_states
 
 
 def first_ms(partition: int) -> int:

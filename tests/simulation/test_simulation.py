@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from sidecar.archive import continuity
 from tests.simulation.cluster import LogShape
 from tests.simulation.drawing import random_schedule
 from tests.simulation.findings import Finding

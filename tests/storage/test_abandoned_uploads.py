@@ -26,7 +26,7 @@ from tests.archive.builders import an_id
 from tests.fakes.memory_store import Fault, FaultKind, MemoryStore
 from tests.fakes.store_at import StoreAt
 from tests.golden import golden
-from tests.pipeline.rig import tools_for
+from tests.runner.rig import tools_for
 from tests.storage.s3_servers import new_bucket, s3_store
 
 ROOT = ObjectKey(f"cluster/orders/0/{an_id('topic')}")

@@ -13,8 +13,8 @@ from sidecar.model import ObjectKey
 from tests.cli.running import in_this_process
 from tests.fakes.manual_clock import ManualClock
 from tests.golden import golden
-from tests.pipeline.rig import archived_states
 from tests.real.product import environment, store_of, variables_of
+from tests.runner.rig import archived_states
 from tests.servers.s3_server import ACCESS_KEY, REGION, SECRET_KEY
 from tests.storage.s3_servers import new_bucket
 from tests.verifying import verify_partition

@@ -19,10 +19,10 @@ from sidecar.model import ObjectKey
 from sidecar.storage.store_clock import PROBE_FOLDER
 from tests.cli.running import in_this_process
 from tests.golden import golden, manifest
-from tests.pipeline.rig import archived_states, ranges, rolled_ranges
 from tests.real.daemon import eventually
 from tests.real.product import SHORT_RACE_PROGRAM, environment, s3_settings, store_of, variables_of
 from tests.real.soak_equality import commits_of
+from tests.runner.rig import archived_states, ranges, rolled_ranges
 from tests.servers.fault_proxy import fault_proxy
 from tests.servers.s3_server import S3Server
 from tests.servers.stores import StoreKind, chosen_stores

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from benchmarks.segments import MIB, TOPIC, write_log_dir
 from sidecar.model import ObjectKey
-from tests.pipeline.rig import archived_states, ranges, rolled_ranges
 from tests.real.daemon import Daemon, GrowingLog, now_s
 from tests.real.product import json_lines, run_installed, run_program, s3_settings, store_of
 from tests.real.soak_equality import commits_of
+from tests.runner.rig import archived_states, ranges, rolled_ranges
 from tests.servers.fault_proxy import fault_proxy
 from tests.servers.s3_server import S3Server
 from tests.stores.fault_modes import FaultMode

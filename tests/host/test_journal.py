@@ -1,0 +1,132 @@
+"""The journal's directory: refused in time where nothing can be written to it, and what the metrics tell of its content."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sqlite3
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sidecar.archive.keys import below
+from sidecar.doctor.findings import Verdict
+from sidecar.doctor.machine import _place
+from sidecar.errors import SettingsError, SidecarError, StagingFull, StoreError, StoreUnavailable
+from sidecar.host.journal import Attempt, Journal
+from sidecar.metrics import Metrics
+from sidecar.model import ObjectKey
+from tests.fakes.memory_store import Fault, FaultKind, MemoryStore
+from tests.runner.rig import archive, archived_states, copy_partitions, remove_offsets, rounds_over, tools_for
+
+
+def sample(metrics: Metrics, name: str, **labels: str) -> float | None:
+    return metrics.registry.get_sample_value(f"tiered_sidecar_{name}", labels)
+
+
+@pytest.mark.parametrize(
+    ("number", "error"),
+    [
+        (errno.ENOSPC, StagingFull),
+        (errno.EDQUOT, StagingFull),
+        (errno.EACCES, SettingsError),
+        (errno.EROFS, SettingsError),
+    ],
+)
+def test_a_full_state_directory_has_the_exit_code_of_doctor(
+    number: int, error: type[SidecarError], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object, **__: object) -> int:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "open", refused)
+    with pytest.raises(error, match=os.strerror(number)):
+        Journal(tmp_path)
+    outcome = _place("run.state_dir", tmp_path, 0, 0)
+    assert (outcome.verdict, outcome.exit_code) == (Verdict.PROBLEM, error.exit_code)
+
+
+def test_a_state_directory_without_room_is_no_wrong_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> sqlite3.Connection:
+        error = sqlite3.OperationalError("database or disk is full")
+        error.sqlite_errorcode = sqlite3.SQLITE_FULL
+        raise error
+
+    monkeypatch.setattr("sidecar.host.journal.sound_database", full)
+    with pytest.raises(StagingFull, match=r"disk is full.*run\.state_dir"):
+        Journal(tmp_path)
+    monkeypatch.undo()
+    Journal(tmp_path).close()  # the lock was given back
+
+
+def test_failed_uploads_and_what_they_leave_are_measured(tmp_path: Path) -> None:
+    log_dir = copy_partitions(tmp_path, "orders-0")
+    store = MemoryStore(
+        faults=[
+            Fault("upload", 0, FaultKind.DENIED),
+            *(Fault("delete", number, FaultKind.DENIED) for number in range(20)),
+        ]
+    )
+    with tools_for(log_dir, store, tmp_path / "state") as context:
+        report = archive(context, log_dir)
+        assert [isinstance(error, StoreError) for error in report.errors] == [True]
+        assert sample(context.metrics, "segments_total", stage="uploaded", result="failed") == 1
+        assert sample(context.metrics, "segments_total", stage="committed", result="failed") == 0
+        assert sample(context.metrics, "unfinished_attempts") == context.journal.count() > 0
+        store.faults.clear()
+        assert archive(context, log_dir).errors == []
+        assert sample(context.metrics, "unfinished_attempts") == context.journal.count() == 0
+
+
+def test_failed_commits_are_measured(tmp_path: Path) -> None:
+    log_dir = copy_partitions(tmp_path, "orders-0")
+    store = MemoryStore(faults=[Fault("put_if_absent", nth, FaultKind.DENIED, "/commits/") for nth in range(4)])
+    with tools_for(log_dir, store, tmp_path / "state") as context:
+        report = archive(context, log_dir)
+        assert [isinstance(error, StoreError) for error in report.errors] == [True]
+        assert sample(context.metrics, "segments_total", stage="uploaded", result="failed") == 0
+        assert sample(context.metrics, "segments_total", stage="committed", result="failed") == 1
+
+
+def test_an_attempt_of_a_file_with_a_large_inode_number_is_kept(tmp_path: Path) -> None:
+    """At and above 2**63: GlusterFS, overlayfs with xino."""
+    attempt = Attempt("A" * 22, "c/t/0/0", 0, 10, ObjectKey("l"), ObjectKey("i"), 1, 5, 7, 9)
+    large = [replace(attempt, segment_id=name * 22, inode=inode) for name, inode in (("B", 2**63), ("C", 2**64 - 1))]
+    journal = Journal(tmp_path)
+    for found in (attempt, *large):
+        journal.begin(found)
+    assert journal.attempts("c/t/0/0") == (attempt, *large)
+    journal.close()
+
+
+def test_what_an_upload_left_is_removed_though_retention_took_the_segment(tmp_path: Path) -> None:
+    log_dir, is_dead = copy_partitions(tmp_path, "orders-0"), False
+
+    def before(operation: str, key: str) -> None:
+        nonlocal is_dead
+        is_dead |= operation == "upload" and key.endswith(".indexes") and not tmp_path.joinpath("other").exists()
+        if is_dead:
+            raise StoreUnavailable("no answer")
+
+    store = MemoryStore(before=before)
+    with tools_for(log_dir, store, tmp_path / "state") as context:
+        rounds_over(context, log_dir).run_once()
+        (root,) = context.journal.roots()
+        left = next(attempt for attempt in context.journal.attempts(root) if attempt.base_offset == 0)
+        assert below(root, left.log_key) in store.objects
+    # Another broker leads, and its sidecar archives all of it. Then retention, and the first one leads again.
+    is_dead = False
+    with tools_for(log_dir, store, tmp_path / "other") as context:
+        rounds_over(context, log_dir).run_once()
+    assert archived_states(store)["orders-0"].start_offset == 0
+    remove_offsets(log_dir / "orders-0", lambda offset: offset >= 248)
+    with tools_for(log_dir, store, tmp_path / "state") as context:
+        rounds = rounds_over(context, log_dir)
+        rounds.run_once()
+        assert context.journal.count() == 0
+        (archiver,) = rounds.checks.archivers
+        known = archiver.known.state
+        assert known is not None
+        assert not known.is_whole, "nothing needs all of it any more"
+    assert below(root, left.log_key) not in store.objects

@@ -1,0 +1,178 @@
+"""Rounds over logs that are damaged, have holes, or change while they are archived."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import structlog
+
+from sidecar.broker.files import FileBrokerFacts
+from sidecar.config.topic_policy import TopicPolicySettings
+from sidecar.errors import CorruptFile, CoverageHole
+from sidecar.model import PartName
+from tests.fakes.memory_store import MemoryStore
+from tests.golden import golden_copy
+from tests.runner.archives import parts_of
+from tests.runner.rig import archive, archived_states, ranges, rolled_ranges, tools_for
+
+
+def test_a_damaged_segment_stops_its_partition_there_and_no_other(tmp_path: Path) -> None:
+    copy, store = golden_copy("4.3.0", tmp_path / "copy") / "logs", MemoryStore()
+    spans = rolled_ranges(copy, "orders-0")
+    damaged = copy / "orders-0" / f"{spans[3][0]:020d}.log"
+    content = bytearray(damaged.read_bytes())
+    content[len(content) // 2] ^= 0x10
+    damaged.write_bytes(content)
+    with tools_for(copy, store, tmp_path / "state") as context:
+        report = archive(context, copy)
+    stopped = [outcome for outcome in report.outcomes if outcome.error]
+    assert [str(outcome.files.topic_partition) for outcome in stopped] == ["orders-0"]
+    error = stopped[0].error
+    assert isinstance(error, CorruptFile)
+    assert error.file == str(damaged)
+    assert error.position is not None
+    states = archived_states(store)
+    assert ranges(states["orders-0"]) == spans[:3]
+    assert ranges(states["orders-1"]) == rolled_ranges(copy, "orders-1")
+    assert report.exit_code == 3
+
+
+@pytest.mark.parametrize("kind", ["truncated", "zero tail", "foreign", "trailing bytes"])
+def test_a_segment_that_does_not_end_exactly_is_not_archived(kind: str, tmp_path: Path) -> None:
+    copy, store = golden_copy("4.3.0", tmp_path / "copy") / "logs", MemoryStore()
+    first = copy / "orders-1" / f"{0:020d}.log"
+    content = first.read_bytes()
+    first.write_bytes(
+        {
+            "truncated": content[:-7],
+            "zero tail": content + bytes(4096),
+            "foreign": b"\x89PNG\r\n\x1a\n" + content,
+            "trailing bytes": content + b"\x00\x01",
+        }[kind]
+    )
+    with tools_for(copy, store, tmp_path / "state") as context:
+        report = archive(context, copy, "orders")
+    stopped = {str(outcome.files.topic_partition): str(outcome.error) for outcome in report.outcomes if outcome.error}
+    assert set(stopped) == {"orders-1"}
+    assert str(first) in stopped["orders-1"]
+    assert "orders-1" not in archived_states(store)
+
+
+@pytest.mark.parametrize("suffix", ["index", "timeindex"])
+def test_a_missing_index_is_rebuilt_as_the_broker_would(suffix: str, tmp_path: Path) -> None:
+    copy, store = golden_copy("3.9.1", tmp_path / "copy") / "logs", MemoryStore()
+    files = {path.name: path.read_bytes() for path in (copy / "orders-1").glob(f"*.{suffix}")}
+    for name in files:
+        (copy / "orders-1" / name).unlink()
+    with tools_for(copy, store, tmp_path / "state", "3.9.1") as context:
+        assert archive(context, copy, "orders").errors == []
+    state = archived_states(store)["orders-1"]
+    part = PartName.OFFSET_INDEX if suffix == "index" else PartName.TIME_INDEX
+    for segment in state.segments:
+        rebuilt = parts_of(store, state, segment)[part]
+        broker = files[f"{segment.base_offset:020d}.{suffix}"]
+        # A segment that was active across a restart has entries of its own making; see test_golden_indexes.
+        assert len(rebuilt) > 0
+        assert rebuilt == broker or len(rebuilt) <= len(broker)
+
+
+def test_a_gap_between_archive_and_disk_stops_the_partition_until_it_is_recorded_as_lost(tmp_path: Path) -> None:
+    copy, store = golden_copy("4.3.0", tmp_path / "copy") / "logs", MemoryStore()
+    spans = rolled_ranges(copy, "orders-0")
+    later = tmp_path / "later"
+    later.mkdir()
+    for file in sorted((copy / "orders-0").glob("0*.*")):
+        if int(file.name[:20]) > spans[2][0]:
+            file.rename(later / file.name)
+    with tools_for(copy, store, tmp_path / "state") as context:
+        archive(context, copy, "orders")
+        for base, _ in spans[:4]:
+            for file in (copy / "orders-0").glob(f"{base:020d}.*"):
+                file.unlink()
+        for file in later.iterdir():
+            if int(file.name[:20]) >= spans[4][0]:
+                shutil.copy2(file, copy / "orders-0" / file.name)
+        report = archive(context, copy, "orders")
+        errors = [outcome.error for outcome in report.outcomes if outcome.error]
+        assert [type(error) for error in errors] == [CoverageHole]
+        assert f"ends at offset {spans[1][1]}" in str(errors[0])
+    with tools_for(copy, store, tmp_path / "state", record_lost=True) as context:
+        report = archive(context, copy, "orders")
+        assert report.errors == []
+    state = archived_states(store)["orders-0"]
+    assert ranges(state) == spans[:2] + spans[4:]
+    assert [(hole.base_offset, hole.end_offset) for hole in state.holes] == [(spans[1][1], spans[4][0])]
+
+
+def test_a_log_that_is_replaced_during_the_upload_is_not_committed(tmp_path: Path) -> None:
+    copy = golden_copy("4.3.0", tmp_path / "copy") / "logs"
+    victim = copy / "orders-1" / f"{0:020d}.log"
+
+    def replace_it(operation: str, key: str) -> None:
+        if operation == "upload" and "orders/1/" in key and key.endswith(".indexes"):
+            content = victim.read_bytes()
+            victim.unlink()
+            victim.write_bytes(content)
+
+    store = MemoryStore(before=replace_it)
+    with tools_for(copy, store, tmp_path / "state") as context:
+        report = archive(context, copy, "orders")
+    assert [type(outcome.error).__name__ for outcome in report.outcomes if outcome.error] == ["SegmentChanged"]
+    assert "orders-1" not in archived_states(store)
+    assert not [key for key in store.objects if "/orders/1/" in key]
+
+
+def test_a_log_that_retention_deletes_during_the_upload_is_archived_all_the_same(tmp_path: Path) -> None:
+    copy = golden_copy("4.3.0", tmp_path / "copy") / "logs"
+    expected = rolled_ranges(copy, "append-time-0")
+
+    def delete_it(operation: str, key: str) -> None:
+        if operation == "upload" and key.endswith(".log"):
+            for file in (copy / "append-time-0").glob(f"{int(key.rpartition('/')[2][:20]):020d}.*"):
+                if file.suffix != ".snapshot":
+                    file.unlink()
+
+    store = MemoryStore(before=delete_it)
+    with tools_for(copy, store, tmp_path / "state", uploads_ahead=1) as context:
+        report = archive(context, copy, "append-time")
+    assert report.errors == []
+    assert ranges(archived_states(store)["append-time-0"]) == expected
+
+
+def test_a_segment_that_is_gone_from_the_middle_is_a_hole_and_not_an_archived_range(tmp_path: Path) -> None:
+    copy, store = golden_copy("4.3.0", tmp_path / "copy") / "logs", MemoryStore()
+    spans = rolled_ranges(copy, "orders-0")
+    (copy / "orders-0" / f"{spans[3][0]:020d}.log").unlink()
+    with tools_for(copy, store, tmp_path / "state") as context:
+        report = archive(context, copy, "orders")
+    errors = [outcome.error for outcome in report.outcomes if outcome.error]
+    assert [type(error) for error in errors] == [CoverageHole]
+    assert f"ends at offset {spans[3][0] - 1}, the next segment begins at {spans[3][1]}" in str(errors[0])
+    assert ranges(archived_states(store)["orders-0"]) == spans[:2]
+    with tools_for(copy, store, tmp_path / "state", record_lost=True) as context:
+        assert archive(context, copy, "orders").errors == []
+    state = archived_states(store)["orders-0"]
+    assert ranges(state) == [*spans[:3], *spans[4:]]
+    assert [(hole.base_offset, hole.end_offset) for hole in state.holes] == [spans[3]]
+
+
+def test_offsets_that_another_replica_compacted_away_are_no_hole_where_the_policy_says_so(tmp_path: Path) -> None:
+    copy, store = golden_copy("4.3.0", tmp_path / "copy") / "logs", MemoryStore()
+    spans = rolled_ranges(copy, "orders-0")
+    (copy / "orders-0" / f"{spans[3][0]:020d}.log").unlink()
+    policies = [TopicPolicySettings(pattern="orders", cleanup_policy="compact,delete")]
+    with tools_for(copy, store, tmp_path / "state") as context:
+        context = replace(context, facts=FileBrokerFacts([copy], assume_leader=True, policies=policies))
+        with structlog.testing.capture_logs() as logs:
+            assert archive(context, copy, "orders").errors == []
+        counted = f"offsets_accepted_as_compacted_total {spans[3][1] - spans[3][0]}.0"
+        assert counted in context.metrics.exposition()[0].decode()
+    reported = [line for line in logs if line["event"] == "missing_offsets_accepted_as_compacted"]
+    assert [(line["offsets"], line["reason"]) for line in reported] == [
+        (spans[3], "cleanup.policy has compact (topics.policies, entry orders)")
+    ]
+    state = archived_states(store)["orders-0"]
+    assert (state.end_offset, state.holes) == (spans[-1][1], ())
