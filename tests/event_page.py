@@ -194,7 +194,7 @@ MEANINGS: dict[str, tuple[str, str]] = {
     "partition_not_compacted": ("A partition failed, and is quarantined. The others go on.", "See `error`."),
     "partition_stopped": (
         "A partition cannot continue. Until it does, retention may delete what it has not archived. The others go on.",
-        "See `error` and `/status`. It is logged again when the error changes.",
+        "See `error` and `/status`.",
     ),
     "periodic_task_failed": (
         "A periodic task failed, for example `gc`.",

@@ -230,11 +230,10 @@ class PartitionsChecked(DomainEvent):
 
 @dataclass(frozen=True, slots=True)
 class PartitionFailed(DomainEvent):
-    """A partition's task has failed. It backs off, or needs a person. `is_repeated`: a retry failed with the same error."""
+    """A partition's task has failed. It backs off, or needs a person."""
 
     topic_partition: TopicPartition
     error: SidecarError
-    is_repeated: bool = False
 
 
 @dataclass(frozen=True, slots=True)

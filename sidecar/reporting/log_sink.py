@@ -117,7 +117,7 @@ def log_event(event: events.DomainEvent) -> None:
                 remedy="kafka-transactions.sh find-hanging shows it, its abort command ends it; until then nothing above "
                 "is archived",
             )
-        case events.PartitionFailed(topic_partition, error, is_repeated=False):
+        case events.PartitionFailed(topic_partition, error):
             _log.error("partition_stopped", partition=str(topic_partition), error=advised(error))
         case events.DirectoryUnreadable(path, error):
             _log.error("scan_problem", path=path, error=advised(error))

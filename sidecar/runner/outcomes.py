@@ -72,15 +72,13 @@ class Outcomes:
     def note(self, outcome: PartitionOutcome) -> None:
         """What came of a partition; after an error it backs off."""
         tp = outcome.files.topic_partition
-        before = self.backoffs.get(tp)
         self.settle(outcome)
         self.due_in(outcome.recheck_in_ms)
         if outcome.error is not None:
             until_s = self._context.clock.monotonic_s() + self._context.policy.retry_wait_s
             self.backoffs[tp] = Backoff(until_s, self._found[tp])
             self.due(until_s)
-            is_repeated = before is not None and str(before.outcome.error) == str(outcome.error)
-            self._context.emit(PartitionFailed(tp, outcome.error, is_repeated))
+            self._context.emit(PartitionFailed(tp, outcome.error))
         elif outcome.reason is not None:
             _log.debug("partition_waits", partition=str(tp), reason=render(outcome.reason))
         self._context.emit(CycleProgressed(self.stopped))

@@ -104,27 +104,6 @@ def test_a_partition_that_rests_after_a_fault_stays_visible_and_counts_as_pendin
         assert loop.sample("pending_segments") == 0
 
 
-def test_an_error_is_logged_once_and_again_when_it_changes(tmp_path: Path, store: MemoryStore) -> None:
-    reason = ["not allowed"]
-
-    def deny(operation: str, key: str) -> None:
-        if operation == "upload" and "/append-time/" in key:
-            raise StoreDenied(reason[0])
-
-    def failures() -> float:
-        return loop.labelled("errors_total", kind="StoreDenied")
-
-    store.before = deny
-    with structlog.testing.capture_logs() as logs, looping(settings_for(tmp_path, retry_wait_s=0.05)) as loop:
-        for text in ("not allowed", "expired"):
-            reason[0] = text
-            before = failures()
-            eventually(lambda: failures() >= before + 10)  # noqa: B023
-    stopped = [(log["partition"], log["error"]) for log in logs if log["event"] == "partition_stopped"]
-    assert len(set(stopped)) == len(stopped)
-    assert {error.partition(":")[0] for _, error in stopped} == {"not allowed", "expired"}
-
-
 @pytest.mark.parametrize("kind", [StagingFull, StateDirUnusable])
 def test_a_journal_that_fails_keeps_the_process_from_being_ready(
     kind: type[SidecarError], tmp_path: Path, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
