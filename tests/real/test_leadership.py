@@ -209,7 +209,7 @@ def test_a_commit_that_was_on_its_way_when_its_leader_fell_asleep_arrives_in_vai
         before = archived.end(sleeper.partition)
         sleepy.holding.hold("PUT", "/commits/")
         sleeper.roll_one()
-        wait_until("the commit is on its way", sleepy.holding.pinned.is_set)
+        wait_until("the commit is on its way", sleepy.holding.held.is_set)
         attempts = unfinished_attempts(sleeper.state_dir)
         assert [attempt.is_uploaded and attempt.commit_number is not None for attempt in attempts] == [True]
         processes = [sleeper.broker.process, sleeper.sidecar.process]

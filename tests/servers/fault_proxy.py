@@ -90,7 +90,7 @@ class FaultProxy:
 
     def hold(self, method: str, path_part: str, times: float = 1) -> None:
         """Hold such requests back until `release`."""
-        self.pinned.clear()
+        self.held.clear()
         self.released.clear()
         self.faults = [Fault(method, Break.HOLD, path_part, times)]
 
@@ -176,7 +176,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _break_request(self, fault: Fault, body: bytearray) -> None:
         """What is done before the request is passed on."""
         if fault.kind is Break.HOLD:
-            self.faults.pinned.set()
+            self.faults.held.set()
             self.faults.released.wait()
         elif fault.kind is Break.FLIP_BIT and body:
             body[len(body) // 2] ^= 1

@@ -139,7 +139,7 @@ def test_killed_in_the_middle_of_a_large_upload_it_starts_again_and_leaves_nothi
         proxy.hold("PUT", "partNumber=4")
         command = [*SHORT_RACE_PROGRAM, *backfill(log_dir)]
         with subprocess.Popen(command, env=environment(settings), stdout=subprocess.DEVNULL) as process:
-            eventually(lambda: proxy.pinned.is_set() or process.poll() is not None)
+            eventually(lambda: proxy.held.is_set() or process.poll() is not None)
             process.send_signal(signal.SIGKILL)
         assert process.returncode == -signal.SIGKILL
         assert len(unfinished(server, tmp_path.name)) == 1
