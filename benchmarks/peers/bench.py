@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import count
@@ -40,7 +40,8 @@ class Traffic:
 class Promise:
     """Of `ours`: at least `ratio` of the MB/s of the fastest among `peers`, and never more memory than `peak_mb`.
 
-    Where it is given: at most `seconds` for the whole process, and `received` times the segments' bytes from the store.
+    Where it is given: at most `seconds` for the whole process, and `received` times the segments' bytes from the store. `floor`:
+    bare programs that do only what cannot be left out. What the fastest of them reaches is printed with it.
     """
 
     ours: str
@@ -49,6 +50,7 @@ class Promise:
     peak_mb: float
     seconds: float | None = None
     received: float | None = None
+    floor: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -153,10 +155,16 @@ class Bench:
 
     def backfill(self, prefix: str, log_dir: Path) -> None:
         """An archive that a road begins with; not measured, and its requests do not count."""
-        before = self._requests()
         command = [str(PROGRAM), "backfill", "--log-dir", str(log_dir), "--assume-leader", "--quiet"]
         environment = {**os.environ, **self.ours(self.store, prefix)}
-        subprocess.run(command, env=environment, check=True, capture_output=True)
+        with self.uncounted():
+            subprocess.run(command, env=environment, check=True, capture_output=True)
+
+    @contextmanager
+    def uncounted(self) -> Iterator[None]:
+        """Requests within the block are of the preparation."""
+        before = self._requests()
+        yield
         self._uncounted += self._requests() - before
 
     def sizes(self, prefix: str) -> Iterator[tuple[str, int]]:

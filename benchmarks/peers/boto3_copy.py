@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -17,10 +18,10 @@ from benchmarks.segments import MIB
 def main() -> None:
     """Copy what the argument names: `upload` or download, `transfer` for TransferConfig, and `sign` for signed payloads.
 
-    `keys`: of a download, instead of all below `prefix`. Without `directory`, what is downloaded is thrown away. `upload_bytes`: so
-    many bytes of a download go back. `checksums`: how often each byte that is uploaded or thrown away enters a CRC-32C before.
-    `first_puts`: so many create-only puts race before an upload, as the probe of `backfill` does. `first_gets`: these keys are
-    listed and read before. Prints how many seconds the copies took.
+    `streams`: a download is one request for each file. `keys`: of a download, instead of all below `prefix`. Without
+    `directory`, what is downloaded is thrown away. `upload_bytes`: so many bytes of a download go back. `checksums`: how often
+    each byte that is uploaded or thrown away enters a CRC-32C before. `puts`: so many create-only puts race during an upload, as
+    the probe of `backfill` does. `first_gets`: these keys are listed and read before. Prints how many seconds the copies took.
     """
     import boto3
     from boto3.s3.transfer import TransferConfig
@@ -31,8 +32,9 @@ def main() -> None:
         "transfer": {},
         "sign": True,
         "upload": False,
+        "streams": False,
         "checksums": 0,
-        "first_puts": 0,
+        "puts": 0,
         "first_gets": [],
         **json.loads(sys.argv[1]),
     }
@@ -70,6 +72,9 @@ def main() -> None:
             for _ in range(task["checksums"]):
                 digest(path)
             client.upload_file(path, bucket, key, Config=transfer)
+        elif task["streams"]:
+            with Path(path).open("wb") as file:
+                shutil.copyfileobj(client.get_object(Bucket=bucket, Key=key)["Body"], file, MIB)
         else:
             client.download_file(bucket, key, path, Config=transfer)
 
@@ -80,13 +85,13 @@ def main() -> None:
             found["Key"] for found in client.list_objects_v2(Bucket=bucket, Prefix=f"{task['prefix']}/")["Contents"]
         ]
     begun_s = time.perf_counter()
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(race, range(task["first_puts"])))
+    with ThreadPoolExecutor(4) as small, ThreadPoolExecutor(task["files_at_once"]) as pool:
         if task["first_gets"]:
             client.list_objects_v2(Bucket=bucket, Prefix=task["first_gets"][0].partition("/")[0])
-        list(pool.map(read, task["first_gets"]))
-    with ThreadPoolExecutor(task["files_at_once"]) as pool:
+        list(small.map(read, task["first_gets"]))
+        races = small.map(race, range(task["puts"]))
         list(pool.map(copy if "directory" in task else read, keys))
+        list(races)
     print(time.perf_counter() - begun_s)
     if left := task.get("upload_bytes"):
         back = directory / "back"

@@ -18,7 +18,7 @@ from benchmarks.product_runs import PROGRAM
 from benchmarks.segments import TOPIC
 from tests.servers.kafka_format import new_uuid
 
-_FIRST_PUTS = 292
+_PUTS = 292
 """Create-only puts of the probe; see docs/decisions/0016."""
 _CP, _SOURCE = "cp from a directory", "source"
 """Prefix below which the copiers find what they download."""
@@ -43,7 +43,7 @@ def archive_road(bench: Bench) -> Road:
         return run
 
     def least(store: Store) -> Run:
-        task = {"checksums": 1, "first_puts": _FIRST_PUTS}
+        task = {"checksums": 1, "puts": _PUTS}
         return uploaded(
             measured(TUNED.command(store, "out", bench.finished, upload=True, **task), {}, bench.store_pids)
         )
@@ -52,7 +52,7 @@ def archive_road(bench: Bench) -> Road:
     # The least that an archive needs: each byte is checked before it is sent, and the store keeps create-only puts.
     floor = {"boto3, tuned, one checksum and the probe's puts": least}
     contestants = {f"{OURS} backfill": ours, **peers, **floor}
-    promises = [Promise(f"{OURS} backfill", _boto3(peers), ratio=1.0, peak_mb=200)]
+    promises = [Promise(f"{OURS} backfill", _boto3(peers), ratio=1.0, peak_mb=200, floor=list(floor))]
     return Road("archive", "Archive finished segments", bench.size_bytes, contestants, frozenset(contestants), promises)
 
 
@@ -74,6 +74,9 @@ def restore_road(bench: Bench) -> Road:
     def copied(copier: Copier, store: Store) -> Run:
         return synced(copier.download(store, _SOURCE, target), copier.variables(store))
 
+    def streamed(store: Store) -> Run:
+        return synced(TUNED.command(store, _SOURCE, target, upload=False, streams=True), {})
+
     def cp(_: Store) -> Run:
         return synced(["cp", "--reflink=never", *map(str, directory.rglob("*.log")), str(target)], {})
 
@@ -93,6 +96,7 @@ def restore_road(bench: Bench) -> Road:
     from_store: dict[str, Callable[[Store], Run]] = {
         f"{OURS} restore": partial(ours, archive=f"s3://{bench.store.bucket}/archive"),
         **_copiers(bench, copied),
+        "boto3, get_object": streamed,
     }
     of_directory = f"{OURS} restore, archive in a directory"
     in_directory: dict[str, Callable[[Store], Run]] = {of_directory: partial(ours, archive=str(directory)), _CP: cp}
@@ -130,7 +134,7 @@ def verify_road(bench: Bench) -> Road:
         for count in ((2,) if bench.tiny else (2, 3))
     }
     contestants = {f"{OURS} verify --deep": ours, **peers, **floor}
-    promises = [Promise(f"{OURS} verify --deep", list(peers), ratio=0.9, peak_mb=200)]
+    promises = [Promise(f"{OURS} verify --deep", list(peers), ratio=0.9, peak_mb=200, floor=list(floor))]
     return Road(
         "verify", "Prove that an archive is whole", bench.size_bytes, contestants, frozenset(contestants), promises
     )

@@ -61,6 +61,10 @@ def outcome(promise: Promise, road: Road, rows: Sequence[Row]) -> tuple[bool, st
         (f"{ratio:.2f} times as fast as {fastest}{ratio_limit}", ratio >= promise.ratio),
         (f"{peak_mb:.0f} MB (promised {promise.peak_mb:g})", peak_mb <= promise.peak_mb),
     ]
+    floor_s = min((medians_s[name] for name in promise.floor if name in medians_s), default=None)
+    if floor_s is not None:
+        about = f"{medians_s[fastest] / floor_s:.2f} for a bare program, of which ours is {floor_s / medians_s[promise.ours]:.2f}"
+        found.insert(1, (about, True))
     if promise.seconds is not None:
         seconds = medians_s[promise.ours]
         found.append((f"{seconds:.1f} s (promised {promise.seconds:g})", seconds <= promise.seconds))

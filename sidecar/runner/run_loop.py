@@ -1,4 +1,4 @@
-"""Check after check, for ever: opens the tools as soon as the store allows it, and reports to Health what it meets."""
+"""Check after check, for ever: builds the run's context as soon as the store allows it, and reports to Health what it meets."""
 
 from __future__ import annotations
 
