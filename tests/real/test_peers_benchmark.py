@@ -28,7 +28,7 @@ def test_the_peers_benchmark_runs(tmp_path: Path) -> None:
     roads = result_of("peers", tmp_path)
     assert {name: list(rows) for name, rows in roads.items()} == {
         "archive": [f"{OURS} backfill", *BOTO3, "boto3, tuned, one checksum and the probe's puts"],
-        "restore": [f"{OURS} restore", *BOTO3, DIRECTORY, "cp from a directory"],
+        "restore": [f"{OURS} restore", *BOTO3, "boto3, get_object", DIRECTORY, "cp from a directory"],
         "verify": [f"{OURS} verify --deep", "boto3 get_object, 1 at once", "a bare proof, 2 at once"],
         "compact": [f"{OURS} compact DIR", f"{OURS} compact --archive", "boto3 download and upload"],
     }
@@ -72,6 +72,10 @@ def test_a_table_and_a_chart_replace_those_of_their_road(tmp_path: Path) -> None
     assert "* other did not run:\n\n  ```\n  cannot be built:\n  why\n  ```" in page
     assert f"* {OURS} backfill: 0.95 times as fast as faster (promised 0.9), 100 MB (promised 100)" in page
     assert outcome(promises[0], road, rows)[0]
+    assert (
+        "0.63 for a bare program, of which ours is 1.50, "
+        in outcome(replace(promises[0], floor=["slower"]), road, rows)[1]
+    )
     for broken in ({"peak_mb": 99}, {"ratio": 0.96}, {"seconds": 1.9}, {"received": 0.02}):
         is_kept, text = outcome(replace(promises[0], **broken), road, rows)
         assert not is_kept
