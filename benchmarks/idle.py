@@ -39,7 +39,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 import producer_state
 import sidecar
 from benchmarks.run_process import RunProcess
-from tests.real.product import json_lines, run_program, s3_settings
+from tests.real.product import json_lines, run_installed, s3_settings
 from tests.servers.kafka import KafkaBroker
 from tests.servers.versitygw import VersityGateway
 
@@ -180,7 +180,7 @@ def _write(broker: KafkaBroker, partitions: int) -> None:
 
 def _archive(settings: Mapping[str, str], partitions: int) -> None:
     quick = {**settings, "broker.snapshot_grace_ms": "0", "broker.settle_ms": "0"}
-    done = run_program(quick, "backfill", "--json", "--quiet", timeout_s=ARCHIVING_S)
+    done = run_installed(quick, "backfill", "--json", "--quiet", timeout_s=ARCHIVING_S)
     ends = [row["end_offset"] for row in json_lines(done)[-1]["partitions"]] if done.stdout else []
     if done.returncode or ends != [SEGMENTS] * partitions:
         raise RuntimeError(f"not everything was archived:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
