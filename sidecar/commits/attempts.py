@@ -70,7 +70,9 @@ def resumed_or_fresh(context: AttemptPorts, prepared: PreparedSegment) -> Prepar
     if attempt.log_crc32c is None:
         return prepared
     with suppress(ObjectMissing):
-        if context.store.read(below(attempt.root, attempt.indexes_key)) != prepared.indexes:
+        # One byte more shows a longer object, however long it is.
+        stored = context.store.read(below(attempt.root, attempt.indexes_key), 0, len(prepared.indexes) + 1)
+        if stored != prepared.indexes:
             discard_quietly(context, attempt)
             segment_id, now_ms = fresh_id(context.randomness), context.clock.now_ms()
             return replace(prepared, attempt=fresh_attempt(attempt.root, prepared.segment, segment_id, now_ms))

@@ -178,8 +178,10 @@ class Journal:
         directory = self._path.parent
         try:
             is_ours = os.path.samestat(os.fstat(self._lock_fd), (directory / _LOCK).stat())
-        except OSError:
+        except FileNotFoundError:
             is_ours = False
+        except OSError:
+            return ""  # It cannot be known now. A disk that fails is reported by whoever writes to it.
         if is_ours:
             return ""
         effect = (

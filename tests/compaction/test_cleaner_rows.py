@@ -1,6 +1,6 @@
 """The scenarios of upstream's LogCleanerTest, by its names, for what has a meaning outside of a broker.
 
-Transactions: test_cleaner_transaction_rows.py. LogCleanerManagerTest (what may be cleaned when): pipeline/test_cleanable_rows.py.
+Transactions: test_cleaner_transaction_rows.py. LogCleanerManagerTest (what may be cleaned when): compactor/test_cleanable_rows.py.
 
 Left out, because only a broker has them: testSizeTrimmedForPreallocatedAndCompactedTopic (we write no file ahead),
 testCleanSegmentsWithAbort, testCleanSegmentsWithConcurrentSegmentDeletion, testRecoveryAfterCrash (swap of files in place: our

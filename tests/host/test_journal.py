@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -130,3 +131,18 @@ def test_what_an_upload_left_is_removed_though_retention_took_the_segment(tmp_pa
         assert known is not None
         assert not known.is_whole, "nothing needs all of it any more"
     assert below(root, left.log_key) not in store.objects
+
+
+def test_a_state_directory_that_cannot_be_read_now_is_not_called_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(_path: Path) -> os.stat_result:
+        raise OSError(errno.EIO, "input/output error")
+
+    with closing(Journal(tmp_path)) as journal:
+        with monkeypatch.context() as patched:
+            patched.setattr(Path, "stat", fails)
+            assert journal.displaced() == ""
+        assert journal.displaced() == ""
+        (tmp_path / "lock").unlink()
+        assert "deleted or replaced" in journal.displaced()
