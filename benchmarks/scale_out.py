@@ -5,13 +5,14 @@ Input       Archives in versitygw on the same machine: S bytes in one partition,
             2.4 GB in real format (`benchmarks/segments.py`). compact: S is 0.7 GB, of which each key comes 2.5 times.
 Unit        Seconds of the work: from the begin of Spark's first task to the end of its last one, by Spark's event log, for 4 S less
             those for S. The log leaves out the start of the process and of executors. The difference leaves out that of Python in
-            the first tasks. CPU seconds of all workers, by the same difference. Medians of the rounds. Efficiency: seconds with one
-            worker / (n x seconds with n). Bytes of the driver: all that its ports and its connections to the store carry, both
+            the first tasks. CPU seconds of all workers, by the same difference. Medians of the rounds. Speed: seconds with one
+            worker / seconds with n. Efficiency: speed(n) / n. Gain of each added worker, from the row before with m workers:
+            (speed(n) - speed(m)) / (n - m). Bytes of the driver: all that its ports and its connections to the store carry, both
             ways, for 4 S, in % of the input.
 Peer        The same command with one worker.
 Promise     Efficiency >= 0.8; bytes of the driver <= 1 % of the input.
 Run         python -m benchmarks.scale_out [--rounds 5] [--only verify compact] [--write] [--json result.json]
-            --write puts the chart beside this file, and the table into README.md. --tiny: two minutes. A round takes 15 minutes.
+            --write replaces the chart, and the table in README.md; it needs both commands. A round takes 15 minutes, --tiny two.
             Needs 20 GB of disk, root for control groups, and `tiered-sidecar prepare` before: else the first run compiles kernels.
 
 Workers are processes of one machine. Each has a control group that gets 15 % of a core, so that four of them, the driver and the
@@ -112,6 +113,14 @@ class Line:
 
     def efficiency(self, point: Point) -> float:
         return self.speed(point) / point.workers
+
+    def gain(self, point: Point) -> float | None:
+        """Of speed by each worker that is added to those of the point before, in multiples of one worker's speed."""
+        at = self.points.index(point)
+        if not at:
+            return None
+        before = self.points[at - 1]
+        return (self.speed(point) - self.speed(before)) / (point.workers - before.workers)
 
     @property
     def keeps_promises(self) -> bool:
@@ -351,18 +360,25 @@ def measure(scale: Scale, names: Sequence[str], rounds: int) -> list[Line]:
     return list(lines.values())
 
 
+_HEAD = (
+    "command, 4 S", "workers", "s", "efficiency", "gain of each added worker",
+    "Python CPU s", "JVM CPU s", "whole process, s", "driver, MB", "driver, %",
+)  # fmt: skip
+
+
 def table(lines: Sequence[Line]) -> str:
     """Markdown: a row for each command and number of workers."""
     rows = [
-        "| command, 4 S | workers | s | efficiency | Python CPU s | JVM CPU s | whole process, s | driver, MB | driver, % |",
-        "|---" * 9 + "|",
+        f"| {' | '.join(_HEAD)} |",
+        "|---" * len(_HEAD) + "|",
     ]
     for line in lines:
         for point in line.points:
+            gain = "" if (more := line.gain(point)) is None else f"{more:.2f}"
             jvm_cpu_s, python_cpu_s = point.more("jvm_cpu_s"), point.more("python_cpu_s")
             rows.append(
                 f"| `{line.command}`, {point.whole('size_bytes') / 1e9:.1f} GB | {point.workers} | {point.more('work_s'):.1f} "
-                f"| {line.efficiency(point):.2f} | {python_cpu_s:.1f} | {jvm_cpu_s:.1f} | {point.whole('process_s'):.0f} "
+                f"| {line.efficiency(point):.2f} | {gain} | {python_cpu_s:.1f} | {jvm_cpu_s:.1f} | {point.whole('process_s'):.0f} "
                 f"| {point.whole('driver_bytes') / 1e6:.1f} | {point.driver_percent:.2f} |"
             )
     return "\n".join(rows)
@@ -409,6 +425,8 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", choices=list(_COMMANDS), default=list(_COMMANDS))
     parser.add_argument("--write", action="store_true")
     arguments = parser.parse_args()
+    if arguments.write and len(arguments.only) < len(_COMMANDS):
+        parser.error("--write replaces the whole table: it needs both commands")
     scale, rounds = (TINY, 1) if arguments.tiny else (FULL, arguments.rounds)
     load = os.getloadavg()[0]
     with suppress(PermissionError):
@@ -431,6 +449,7 @@ def main() -> int:
             {
                 **asdict(line),
                 "efficiencies": [line.efficiency(point) for point in line.points],
+                "gains": [line.gain(point) for point in line.points],
                 "kept": line.keeps_promises,
             }
             for line in lines

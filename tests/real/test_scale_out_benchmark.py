@@ -42,7 +42,10 @@ def test_efficiency_and_the_drivers_part_come_from_the_difference_of_two_inputs(
     line = Line("verify --deep", [point(1, 30.0, 9_000_000), point(4, 9.0, 9_000_000)])
     assert round(line.efficiency(line.points[1]), 2) == 0.83
     assert line.keeps_promises
-    assert "| `verify --deep`, 1.0 GB | 4 | 9.0 | 0.83 | 9.0 | 1.0 | 90 | 9.0 | 0.90 |" in table([line])
+    first, last = line.points
+    assert line.gain(first) is None
+    assert line.gain(last) == pytest.approx((30.0 / 9.0 - 1) / 3)
+    assert "| `verify --deep`, 1.0 GB | 4 | 9.0 | 0.83 | 0.78 | 9.0 | 1.0 | 90 | 9.0 | 0.90 |" in table([line])
     assert ">verify --deep</text>" in chart([line])
     assert not Line("slow", [line.points[0], point(4, 9.5, 9_000_000)]).keeps_promises
     assert not Line("through the driver", [point(1, 30.0, 10_100_000)]).keeps_promises
