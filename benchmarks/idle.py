@@ -38,8 +38,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 import producer_state
 import sidecar
-from benchmarks.run_process import RunProcess
-from tests.real.product import json_lines, run_installed, s3_settings
+from benchmarks.run_process import RunProcess, settings_of
+from tests.real.product import json_lines, run_installed
 from tests.servers.kafka import KafkaBroker
 from tests.servers.versitygw import VersityGateway
 
@@ -137,14 +137,9 @@ def measure(directory: Path, partitions: int, idle_s: float) -> list[Idle]:
         compileall.compile_dir(str(Path(str(package.__file__)).parent), quiet=1)
     broker = KafkaBroker("4.3.0", directory / "broker", heap_mb=768)
     with VersityGateway(directory / "store", options=["--quiet", "--keep-alive"]) as gateway:
-        common = {
-            **s3_settings(gateway),
-            "store.url": f"s3://{gateway.bucket}/archive",
-            "broker.log_dirs": str(broker.log_dirs[0]),
-            "run.state_dir": str(directory / "state"),
-        }
+        settings = partial(settings_of, gateway, broker.log_dirs[0], directory / "state")
         with broker:
-            asking = {**common, "broker.connection.bootstrap_servers": json.dumps([broker.bootstrap])}
+            asking = settings(broker.bootstrap)
             if not (directory / WRITTEN).exists():
                 _write(broker, partitions)
                 (directory / WRITTEN).touch()
@@ -155,8 +150,7 @@ def measure(directory: Path, partitions: int, idle_s: float) -> list[Idle]:
             peer = partial(walk_cpu_s, broker.log_dirs[0], gateway.objects / gateway.bucket / "archive")
             first = _idle("empty state directory", directory, asking, idle_s, peer)
             again = _idle("after a restart", directory, asking, idle_s, peer)
-        alone = {**common, "broker.assume_leader": "true"}
-        files = _idle("from files, broker stopped", directory, alone, idle_s, peer)
+        files = _idle("from files, broker stopped", directory, settings(None), idle_s, peer)
     return [first, again, files]
 
 

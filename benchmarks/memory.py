@@ -17,15 +17,20 @@ def peak_pss_mb(pid: int, ended: Callable[[], bool]) -> float:
 
     Returns the largest sum of Pss, in MB of 10^6 bytes. Pss counts a page that n processes share as 1/n.
     """
-    peak_bytes = 0
+    peak_mb = 0.0
     end = os.pidfd_open(pid)
     try:
         while not ended():
-            peak_bytes = max(peak_bytes, sum(map(_pss_bytes, _with_descendants(pid))))
+            peak_mb = max(peak_mb, pss_mb(pid))
             select.select([end], [], [], EVERY_S)
     finally:
         os.close(end)
-    return peak_bytes / 1e6
+    return peak_mb
+
+
+def pss_mb(pid: int) -> float:
+    """The sum of Pss now, in MB of 10^6 bytes."""
+    return sum(map(_pss_bytes, _with_descendants(pid))) / 1e6
 
 
 def _with_descendants(pid: int) -> list[int]:

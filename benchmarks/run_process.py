@@ -16,12 +16,30 @@ from typing import Any, Self
 
 import psutil
 
-from tests.real.product import environment
+from benchmarks.memory import pss_mb
+from tests.real.product import environment, s3_settings
 from tests.servers.process import ServerProcess, free_port
+from tests.servers.s3_server import S3Server
 
 PROGRAM = Path(sysconfig.get_path("scripts")) / "tiered-sidecar"
 WAIT_S = 300.0
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+def settings_of(gateway: S3Server, log_dir: Path, state_dir: Path, bootstrap: str | None) -> dict[str, str]:
+    """By path, for an archive in the gateway. `bootstrap`: the broker that reports the leaders; None: this one leads all."""
+    leaders = (
+        {"broker.assume_leader": "true"}
+        if bootstrap is None
+        else {"broker.connection.bootstrap_servers": json.dumps([bootstrap])}
+    )
+    return {
+        **s3_settings(gateway),
+        "store.url": f"s3://{gateway.bucket}/archive",
+        "broker.log_dirs": str(log_dir),
+        "run.state_dir": str(state_dir),
+        **leaders,
+    }
 
 
 class RunProcess:
@@ -79,6 +97,10 @@ class RunProcess:
         lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
         found = {line.split(":")[0]: int(line.split()[1]) * 1024 / 1e6 for line in lines if line.startswith("Vm")}
         return found["VmRSS"], found["VmHWM"]
+
+    def pss_mb(self) -> float:
+        """Its share of memory now, with child processes."""
+        return pss_mb(self.process.pid)
 
     def children(self) -> list[str]:
         """Names of its child processes, and of theirs."""

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.latency import outcomes
 from tests.tiny_benchmarks import result_of
 
 pytestmark = [pytest.mark.real, pytest.mark.apart]
@@ -37,6 +38,16 @@ def test_latency(tmp_path: Path) -> None:
     assert result["roll_to_commit_s"]["count"] >= 4
     assert result["boto3_put_s"]["median"] > 0
     assert 0 < result["roll_to_commit_s"]["median"] <= result["roll_to_commit_s"]["max"]
+    assert 30 < result["pss_mb"] <= result["peak_mb"] <= 180
+
+
+@pytest.mark.parametrize(
+    ("p99_s", "peak_mb", "kept"),
+    [(0.39, 180.0, [True, True]), (0.41, 180.0, [False, True]), (0.39, 181.0, [True, False])],
+)
+def test_each_promise_of_the_latency_benchmark_can_fail(p99_s: float, peak_mb: float, kept: list[bool]) -> None:
+    rows = {"roll_to_commit_s": {"median": 0.2, "p99": p99_s}, "boto3_put_s": {"median": 0.1, "p99": 0.1}}
+    assert [is_kept for _, is_kept in outcomes({**rows, "pss_mb": 150.0, "peak_mb": peak_mb})] == kept
 
 
 def test_producer(tmp_path: Path) -> None:
