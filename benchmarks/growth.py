@@ -2,17 +2,20 @@
 
 Question    Whole processes of the installed program on inputs that grow 4, 10 or 20 times a step: `backfill` and `verify --deep` of
             more bytes; `backfill`, a second `backfill` with nothing to do and `status` of more partitions; `compact` of more keys.
+            The first start of `run` with more partitions, all archived, until /readyz answers ok after its first complete check.
 Input       Bytes: partitions of 1 GiB in real format (`benchmarks/segments.py`), four segments each; they are the same files by
             hard links, so the input takes 1 GiB of disk, and the archive all of it. Partitions: one rolled segment of 64 KiB each.
+            `run`: as many rolled segments as in `benchmarks.idle`, an empty state directory, no broker (`assume_leader`).
             Keys: each comes once before any comes again, 1.3 records of about 33 bytes each. versitygw on the same machine.
 Unit        Seconds of wall time and CPU seconds of the process and its children; the largest sum of Pss of them, in MB of 10^6
-            bytes. Exponent: of the power law through the smallest and the largest input, 1 for proportional growth; the start of
-            a process makes it smaller.
+            bytes; of `run` its VmHWM. Exponent: of the power law through the smallest and the largest input, 1 for proportional
+            growth; the start of a process makes it smaller.
 Peer        The same command on the smallest input.
 Promise     Exponent of the CPU seconds <= 1.1 on each axis. From the last input but one to the largest: memory <= 1.25 times for
-            bytes and for keys, whose tables go to disk above a limit; <= 40 KB for each further partition.
-Run         python -m benchmarks.growth [--only bytes partitions keys] [--write] [--json result.json]    (--tiny: a few seconds)
-            16 GiB need 18 GiB of disk. --write puts the chart beside this file, and the table into README.md.
+            bytes and for keys, whose tables go to disk above a limit; <= 40 KB for each further partition,
+            and <= 60 KB of `run`, which remembers segments: then 1 GiB, the chart's default, is enough for 15,000.
+Run         python -m benchmarks.growth [--only bytes partitions run keys] [--write] [--json result.json]    (--tiny: half a minute)
+            16 GiB need 18 GiB of disk. --write replaces the chart, and the table in README.md; it needs all inputs.
 """
 
 from __future__ import annotations
@@ -31,12 +34,17 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.compaction_input import Shape, write_partition
+from benchmarks.idle import SEGMENTS
 from benchmarks.measuring import Run, measured, put_on_page
 from benchmarks.product_runs import PROGRAM, options, variables_of
+from benchmarks.run_process import RunProcess, settings_of
 from benchmarks.segments import CLUSTER_ID, MIB, TOPIC, write_log_dir
 
 CHART = Path(__file__).parent / "growth.svg"
-EXPONENT_MAX, PEAK_RATIO_MAX, PARTITION_MB_MAX = 1.1, 1.25, 0.04
+EXPONENT_MAX, PEAK_RATIO_MAX = 1.1, 1.25
+PARTITION_MB_MAX = {"partitions": 0.04, "run": 0.06}
+"""By axis: memory for each further partition."""
+_ARCHIVED = f"partitions of {SEGMENTS} segments"
 _RECORDS_PER_KEY = 1.3
 
 
@@ -52,11 +60,13 @@ class Axis:
 FULL = (
     Axis("bytes", "GiB", (1, 4, 16)),
     Axis("partitions", "partitions", (100, 1000, 5000)),
+    Axis("run", _ARCHIVED, (100, 1000, 5000)),
     Axis("keys", "million keys", (1, 20, 100)),
 )
 TINY = (
     Axis("bytes", "GiB", (1 / 64, 1 / 32)),
     Axis("partitions", "partitions", (2, 4)),
+    Axis("run", _ARCHIVED, (2, 4)),
     Axis("keys", "million keys", (0.01, 0.02)),
 )
 
@@ -83,6 +93,19 @@ class Line:
         return math.log(getattr(last.run, field) / getattr(first.run, field)) / math.log(last.size / first.size)
 
     @property
+    def model(self) -> str:
+        """The straight lines through the smallest and the largest input, for docs/reference/sizing.md, and their largest error."""
+        texts = []
+        for field, unit in (("cpu_s", "CPU s"), ("peak_mb", "MB")):
+            found = [(point.size, getattr(point.run, field)) for point in self.points]
+            (smallest, first), (largest, last) = found[0], found[-1]
+            slope = (last - first) / (largest - smallest)
+            base = first - slope * smallest
+            error = max(abs(base + slope * size - value) / value for size, value in found)
+            texts.append(f"{base:.1f} + {slope:.4f} x {unit} (within {100 * error:.0f} %)")
+        return f"{self.command}, x {self.axis.unit}: {', '.join(texts)}"
+
+    @property
     def mb_more(self) -> float:
         """Peak memory for each further unit, between the last two inputs."""
         before, last = self.points[-2:]
@@ -92,8 +115,8 @@ class Line:
     def keeps_promises(self) -> bool:
         before, last = self.points[-2:]
         is_flat = last.run.peak_mb <= PEAK_RATIO_MAX * before.run.peak_mb
-        if self.axis.name == "partitions":
-            is_flat = self.mb_more <= PARTITION_MB_MAX
+        if self.axis.name in PARTITION_MB_MAX:
+            is_flat = self.mb_more <= PARTITION_MB_MAX[self.axis.name]
         return is_flat and self.exponent("cpu_s") <= EXPONENT_MAX
 
 
@@ -156,6 +179,18 @@ class Bench:
                 "status": self.run("status"),
             }
 
+    def of_run(self, partitions: float) -> dict[str, Run]:
+        with self.place() as place:
+            linked_partitions(place, round(partitions), SEGMENTS, 64 * 1024)
+            self.backfill(place)
+            state = self._scratch / "state"
+            shutil.rmtree(state)
+            load = os.getloadavg()[0]
+            with RunProcess(self._scratch, settings_of(self._gateway, place, state, None)) as run:
+                if run.metric("pending_segments"):
+                    raise RuntimeError("not everything was archived")
+                return {"run": Run(run.start_s, run.cpu_s(), 0.0, run.memory_mb()[1], load)}
+
     def of_keys(self, millions: float) -> dict[str, Run]:
         with self.place() as place:
             keys = round(millions * 1e6)
@@ -177,6 +212,7 @@ def measure(axes: Sequence[Axis]) -> list[Line]:
         ways: Mapping[str, Callable[[float], dict[str, Run]]] = {
             "bytes": bench.of_bytes,
             "partitions": bench.of_partitions,
+            "run": bench.of_run,
             "keys": bench.of_keys,
         }
         for axis in axes:
@@ -233,7 +269,7 @@ def chart(lines: Sequence[Line]) -> str:
             texts.append(
                 f'<path d="{_path(line, field, decades)}" fill="none" stroke="{color}" stroke-width="2"{dash}/>'
             )
-        name = escape(f"{line.command}, {line.axis.name}")
+        name = escape(f"{line.command}, {line.axis.unit}")
         texts.append(f'<text x="{_LEFT + _WIDTH + 12}" y="{_TOP + 16 + 18 * number}" fill="{color}">{name}</text>')
     return "\n".join([*texts, "</svg>", ""])
 
@@ -260,10 +296,12 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", choices=[axis.name for axis in FULL])
     parser.add_argument("--write", action="store_true")
     arguments = parser.parse_args()
+    if arguments.write and arguments.only:
+        parser.error("--write replaces the whole table: it needs all inputs")
     axes = [axis for axis in (TINY if arguments.tiny else FULL) if not arguments.only or axis.name in arguments.only]
     about = f"{os.cpu_count()} cores, load before {os.getloadavg()[0]:.1f}, one run each."
     lines = measure(axes)
-    print(f"{about}\n\n{table(lines)}")
+    print(f"{about}\n\n{table(lines)}\n\n" + "\n".join(line.model for line in lines))
     if arguments.write:
         write(lines, about)
     if arguments.json:

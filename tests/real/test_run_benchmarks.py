@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.growth import FULL, Line, Point
 from benchmarks.latency import outcomes
+from benchmarks.measuring import Run
 from tests.tiny_benchmarks import result_of
 
 pytestmark = [pytest.mark.real, pytest.mark.apart]
@@ -28,9 +30,26 @@ def test_growth(tmp_path: Path) -> None:
         ("partitions", "backfill"),
         ("partitions", "backfill, nothing to do"),
         ("partitions", "status"),
+        ("run", "run"),
         ("keys", "compact"),
     ]
     assert all(point["run"]["cpu_s"] > 0 and point["run"]["peak_mb"] > 30 for line in lines for point in line["points"])
+
+
+def test_growth_limits_the_memory_of_run_for_each_partition() -> None:
+    axis = next(axis for axis in FULL if axis.name == "run")
+
+    def line(*peaks_mb: float) -> Line:
+        points = [
+            Point(size, Run(1.0, 1.0 + size / 100, 0.0, mb, 1.0)) for size, mb in zip(axis.sizes, peaks_mb, strict=True)
+        ]
+        return Line(axis, "run", points)
+
+    assert line(95.0, 140.0, 340.0).keeps_promises
+    assert not line(95.0, 140.0, 381.0).keeps_promises
+    assert line(95.0, 140.0, 340.0).model == (
+        "run, x partitions of 10 segments: 1.0 + 0.0100 x CPU s (within 0 %), 90.0 + 0.0500 x MB (within 0 %)"
+    )
 
 
 def test_latency(tmp_path: Path) -> None:
