@@ -69,8 +69,11 @@ def test_each_promise_of_the_latency_benchmark_can_fail(p99_s: float, peak_mb: f
     assert [is_kept for _, is_kept in outcomes({**rows, "pss_mb": 150.0, "peak_mb": peak_mb})] == kept
 
 
-def test_producer(tmp_path: Path) -> None:
-    result = result_of("producer", tmp_path)
+@pytest.mark.parametrize("lower", ["none", "both"])
+def test_producer(tmp_path: Path, lower: str) -> None:
+    result = result_of("producer", tmp_path, "--lower", lower)
+    assert result["lower"] == lower
+    assert len(result["rounds"]) == 2
     for kind in ("without", "with"):
         assert result[kind]["failed"] == 0
         assert 0 < result[kind]["p50_ms"] <= result[kind]["p99_ms"]
