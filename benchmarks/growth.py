@@ -35,7 +35,7 @@ from typing import Any
 
 from benchmarks.compaction_input import Shape, write_partition
 from benchmarks.idle import SEGMENTS
-from benchmarks.measuring import Run, measured, put_on_page
+from benchmarks.measuring import Run, measured, put_on_page, today
 from benchmarks.product_runs import PROGRAM, options, variables_of
 from benchmarks.run_process import RunProcess, settings_of
 from benchmarks.segments import CLUSTER_ID, MIB, TOPIC, write_log_dir
@@ -299,7 +299,7 @@ def main() -> int:
     if arguments.write and arguments.only:
         parser.error("--write replaces the whole table: it needs all inputs")
     axes = [axis for axis in (TINY if arguments.tiny else FULL) if not arguments.only or axis.name in arguments.only]
-    about = f"{os.cpu_count()} cores, load before {os.getloadavg()[0]:.1f}, one run each."
+    about = f"{today()}, {os.cpu_count()} cores, load before {os.getloadavg()[0]:.1f}, one run each."
     lines = measure(axes)
     print(f"{about}\n\n{table(lines)}\n\n" + "\n".join(line.model for line in lines))
     if arguments.write:

@@ -10,11 +10,13 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 from benchmarks.memory import peak_pss_mb
 from benchmarks.product_runs import process_cpu_s
+from sidecar.clock import SystemClock
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,7 @@ def measured(
 
 
 def measured_server(pid: int, begin: Callable[[], object], until: Callable[[], bool]) -> Run:
-    """Work that a server does by itself, from `begin` until `until`: it is the command, and no server is beside it."""
+    """Work that a server does by itself, from `begin` until `until`: it is the command, and there is no server."""
     load, before_s, started_s = os.getloadavg()[0], process_cpu_s(pid), time.perf_counter()
     begin()
     peak_mb = peak_pss_mb(pid, until)
@@ -91,6 +93,11 @@ def measured_server(pid: int, begin: Callable[[], object], until: Callable[[], b
 
 
 PAGE: Final = Path(__file__).parent / "README.md"
+
+
+def today() -> str:
+    """The day that figures on the page are of."""
+    return str(datetime.fromtimestamp(SystemClock().now_ms() / 1000, UTC).date())
 
 
 def put_on_page(name: str, content: str, page: Path = PAGE) -> None:

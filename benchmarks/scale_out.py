@@ -39,7 +39,7 @@ import psutil
 
 from benchmarks.compaction_input import Shape, write_partition
 from benchmarks.cpu_groups import CpuGroup, NoCpuGroups
-from benchmarks.measuring import put_on_page
+from benchmarks.measuring import put_on_page, today
 from benchmarks.product_runs import PROGRAM, options, variables_of
 from benchmarks.segments import MIB, TOPIC, write_checkpoints, write_log_dir
 
@@ -437,7 +437,7 @@ def main() -> int:
         print(error)
         return 2
     about = (
-        f"{os.cpu_count()} cores, {100 * scale.cores:g} % of one for each worker, "
+        f"{today()}, {os.cpu_count()} cores, {100 * scale.cores:g} % of one for each worker, "
         f"load {load:.0f} before and {os.getloadavg()[0]:.0f} after, {rounds} round(s)."
     )
     print(f"{about}\n\n{table(lines)}")

@@ -1,4 +1,4 @@
-"""What benchmarks/README.md has of the peers: a table and a chart for each road, and how each peer is used."""
+"""What benchmarks/README.md has of the peers: a table and a chart for each task, and how each peer is used."""
 
 from __future__ import annotations
 
@@ -6,14 +6,12 @@ import os
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
 from typing import Any
 
-from benchmarks.measuring import PAGE, Run, put_on_page
+from benchmarks.measuring import PAGE, Run, put_on_page, today
 from benchmarks.peers.bench import OURS, Promise, Road, Traffic
-from sidecar.clock import SystemClock
 
 _HEAD = (
     "contestant", "s, median", "least to most", "MB/s", "of transfer",
@@ -132,12 +130,11 @@ def _bar(y: int, width: float, color: str) -> str:
 
 
 def write(road: Road, rows: Sequence[Row], directory: Path = PAGE.parent) -> None:
-    """Put a road's chart and table into their places."""
+    """Put a task's chart and table into their places."""
     (directory / f"peers-{road.name}.svg").write_text(chart(road, rows))
     loads = [run.load for row in rows for run in row.runs]
     rounds = max(len(row.runs) for row in rows)
-    day = datetime.fromtimestamp(SystemClock().now_ms() / 1000, UTC).date()
     size, load = f"{road.size_bytes / 1e6:,.0f} MB, {rounds} round(s)", f"load {min(loads):.0f} to {max(loads):.0f}"
-    about = f"{day}, {os.cpu_count()} cores, {size}, {load}."
+    about = f"{today()}, {os.cpu_count()} cores, {size}, {load}."
     content = f"{about}\n\n{table(road, rows)}\n\n![{road.title}](peers-{road.name}.svg)"
     put_on_page(f"peers {road.name}", content, directory / PAGE.name)
