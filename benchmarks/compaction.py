@@ -4,7 +4,7 @@ Question    Seconds from a partition directory to a complete one with one record
             real 4.3.0 broker on the same segments.
 Input       (a) 1,791 MiB: 15.1 million records of about 124 bytes, 1 million keys, uncompressed, batches of 1,000; (b) 12.5 million
             of them, zstd; (c) 1,000 partitions of 1 MiB; (d) 25 million records with 20 million keys. All in the page cache.
-Unit        Seconds of wall time, medians; contestants run in turn. Ours: everything, with indexes, snapshots and fsync, in threads
+Unit        Seconds of wall time, medians; contestants alternate. Ours: everything, with indexes, snapshots and fsync, in threads
             of one process and on Spark in this container: warm after two runs, cold from the start of the process `compact` to
             its end. The broker: what its own log line says ("MB of log processed in ... seconds"), which leaves out nothing but
             its start.
@@ -88,7 +88,7 @@ class Setting:
 
 
 def warm(setting: Setting, figures: Figures) -> None:
-    """Two cores, one core and the broker, in turn."""
+    """Two cores, one core and the broker, alternately."""
     contestants = [(engine, cores) for engine in (EngineName.LOCAL, EngineName.SPARK) for cores in (2, 1)]
     _in_turn(setting, figures, setting.shape(Shape(15_148_001, 1_000_000)), "", contestants)
     if not setting.tiny:

@@ -4,7 +4,7 @@ Question    Seconds of wall time of one command, from the start of its process t
             `compact DIR --out OUT` and `snapshots rebuild DIR --out OUT`.
 Input       Partitions of 16 to 1,024 MiB in segments of 64 MiB: records of about 124 bytes, 15 to a key, uncompressed,
             batches of 1,000. All in the page cache.
-Unit        Seconds, medians; the two engines run in turn. MB/s are 10^6 bytes of log for each second that 16 MiB do not take.
+Unit        Seconds, medians; the two engines alternate. MB/s are 10^6 bytes of log for each second that 16 MiB do not take.
 Result      docs/how-to/run-on-spark.md has the table; sidecar/cli/engines.py the bound.
 Run         python -m benchmarks.engines [--rounds 3] [--mebibytes 16 64 256 1024] [--json result.json]      (--tiny: small)
             `tiered-sidecar prepare` before, as an image has had it.

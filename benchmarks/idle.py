@@ -1,6 +1,6 @@
 """What does `tiered-sidecar run` cost while there is nothing to do?
 
-Question    CPU, memory, processes and requests of `run` beside a broker whose rolled segments are all archived, and how long it
+Question    CPU, memory, processes and requests of `run` next to a broker whose rolled segments are all archived, and how long it
             takes to start.
 Input       A 4.3.0 broker with 1,000 partitions of 10 rolled segments each (one batch per segment), archived once by `backfill`
             into versitygw, which keeps connections open, as stores do. Three starts: with an empty state directory, so that the
@@ -8,7 +8,7 @@ Input       A 4.3.0 broker with 1,000 partitions of 10 rolled segments each (one
             alone (`assume_leader`), with the broker stopped. Default settings. The product has bytecode, as in its image.
 Peer        A bare Python walk over the same, on one thread, at once before each start: each file in the log directory listed and
             its status read, each commit of the archive read as a file and decoded as JSON. It plans nothing, checks nothing and
-            sends no request; its CPU seconds tell how fast the machine was, and figures are also given in multiples of them.
+            sends no request; its CPU seconds show how fast the machine was, and figures are also given in multiples of them.
 Unit        start: seconds from the process's start to the first ok of /readyz. CPU: percent of one core over the idle time, from
             /proc/<pid>/stat. Memory: VmRSS after the idle time and VmHWM, of 10^6 bytes. Requests to the store per minute.
             Multiples of the walk: CPU seconds up to /readyz, and of an idle minute, each by those of the walk.

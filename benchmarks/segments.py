@@ -1,6 +1,6 @@
 """Large log directories as a broker writes them, made in seconds: for measurements, and for uploads worth interrupting.
 
-Batches of about 130 KB with real records inside (varint-framed, uncompressed), from ten idempotent producers in turn, with
+Batches of about 130 KB with real records inside (varint-framed, uncompressed), from ten idempotent producers that alternate, with
 rising sequences and timestamps and a right CRC-32C each; offset and time indexes, leader epochs, checkpoints, and an empty
 active segment. The records of all batches are the same bytes: nothing here compresses or deduplicates.
 """
@@ -52,7 +52,7 @@ def write_log_dir(
 
 
 def write_checkpoints(directory: Path, end_offset: int) -> None:
-    """What a broker keeps in a log dir beside partitions: the cluster's id, and that `measured-0` is stable up to this offset."""
+    """What a broker keeps in a log dir next to partitions: the cluster's id, and that `measured-0` is stable up to this offset."""
     (directory / "meta.properties").write_text(f"version=1\nnode.id=1\ncluster.id={CLUSTER_ID}\n")
     for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
         (directory / name).write_text(f"0\n1\n{TOPIC} 0 {end_offset}\n")

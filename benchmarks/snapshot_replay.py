@@ -6,7 +6,7 @@ Input       (a) segments of 256 MiB in batches of about 130 KB; (b) segments of 
 Unit        GB/s (10^9 bytes) and million batches/s. The broker: between its own log lines "Recovering unflushed segment"
             and "Completed load"; the first segment is left out, on which its JVM warms up. Ours: warm, after one run.
 Promise     each on one core: >= 3 x the broker on (a), >= 30 x on (b); two of ours >= 1.8 x one. A broker's replay has one
-            thread, but its JVM's compiler and collector use a second core where they are given one: that figure stands beside.
+            thread, but its JVM's compiler and collector use a second core where they are given one: that figure is printed, too.
 Run         python -m benchmarks.snapshot_replay [--rounds 5] [--json result.json]           (--tiny: without a broker)
 """
 
@@ -215,9 +215,9 @@ def _print(case: Case, result: Result) -> bool:
     bare = result.bare_read_one_core_s / result.bare_read_two_cores_s
     print(f"  two cores: {scaling:.2f} x one (promised 1.8; reading alone: {bare:.2f} x)", end="")
     if ratio and result.broker_all_cores_s:
-        beside = result.broker_all_cores_s / result.one_core_s
+        both = result.broker_all_cores_s / result.one_core_s
         print(
-            f"; one core: {ratio:.1f} x the broker's (promised {case.promise:g}), {beside:.1f} x a broker with all cores",
+            f"; one core: {ratio:.1f} x the broker's (promised {case.promise:g}), {both:.1f} x a broker with all cores",
             end="",
         )
     print()

@@ -48,7 +48,7 @@ def _without(road: Road, left_out: Sequence[str]) -> Road:
 
 
 def measure(bench: Bench, road: Road, rounds: int) -> list[Row]:
-    """Each contestant once to warm up, through the proxy if it uses the store, then in turn. Who fails is out, with the error."""
+    """Each contestant once to warm up, through the proxy if it uses the store, then alternately. One that fails is left out."""
     errors: dict[str, str] = {}
     traffic: dict[str, Traffic] = {}
     runs: dict[str, list[Run]] = {name: [] for name in road.contestants}
@@ -75,7 +75,7 @@ def measure(bench: Bench, road: Road, rounds: int) -> list[Row]:
 
 def main() -> int:
     """Measure, print the tables; 1 if a promise is broken (never with --tiny: that measures nothing)."""
-    parser = argparse.ArgumentParser(prog="benchmarks.peers", description="Others beside us, on the same roads.")
+    parser = argparse.ArgumentParser(prog="benchmarks.peers", description="Other programs and ours, in the same tasks.")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--segments", type=int, default=6, help="of 256 MiB each; default: 6")
     parser.add_argument("--only", nargs="+", choices=ROADS, default=ROADS)

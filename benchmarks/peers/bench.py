@@ -1,4 +1,4 @@
-"""What all roads share: one store, one log directory, and what went to the store and came from it."""
+"""What all tasks share: one store, one log directory, and what went to the store and came from it."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ class Bench:
         return variables_of(store, f"s3://{store.bucket}/{prefix}", state)
 
     def backfill(self, prefix: str, log_dir: Path) -> None:
-        """An archive that a road begins with; not measured, and its requests do not count."""
+        """An archive that a task begins with; not measured, and its requests do not count."""
         command = [str(PROGRAM), "backfill", "--log-dir", str(log_dir), "--assume-leader", "--quiet"]
         environment = {**os.environ, **self.ours(self.store, prefix)}
         with self.uncounted():

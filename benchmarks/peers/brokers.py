@@ -1,4 +1,4 @@
-"""The road that ends in a topic: what consumers of another broker can read. And peers that archive through a broker."""
+"""The task that ends with a topic: what consumers of another broker can read. And peers that archive through a broker."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def _alter(broker: MeasuredBroker, config: Mapping[str, str]) -> None:
 
 
 def archivers(brokers: Brokers) -> dict[str, Callable[[Store], Run]]:
-    """Contestants of the archive's road that need a broker."""
+    """Contestants of the archive's task that need a broker."""
     return {"kafka-backup": partial(brokers.kafka_backup, "backup"), _TIERED: brokers.tiered_archive}
 
 

@@ -1,4 +1,4 @@
-"""The roads of segments as they are: archive them, get them back, and read them to prove that they are whole."""
+"""Tasks with segments as they are: archive them, get them back, and read them to prove that they are whole."""
 
 from __future__ import annotations
 

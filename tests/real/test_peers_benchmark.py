@@ -107,6 +107,20 @@ def test_contestants_alternate_and_one_that_fails_is_listed_with_its_error(tmp_p
     ]
 
 
+def test_requests_of_a_preparation_are_not_counted(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, tiny=True)
+    access_log = tmp_path / "access.log"
+    line = (
+        "key archive [27/November/2026:04:33:13 +0000] 127.0.0.1 key R5E5 s3_GetObject a /archive/a 200 - 320 0 1 1\n"
+    )
+    access_log.write_text(line * 3)
+    before = bench._requests()
+    with bench.uncounted():
+        access_log.write_text(line * 38)
+    access_log.write_text(line * 59)
+    assert (before, bench._requests() - before) == (3, 21)
+
+
 @pytest.mark.timeout(60)
 def test_the_wait_for_a_process_ends_with_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "EVERY_S", 3600.0)  # a wait of this length is a failure
