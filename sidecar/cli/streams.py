@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import os
 import sys
-from pathlib import Path
 from typing import Any, Final
 
 from sidecar.errors import SidecarError
@@ -39,27 +38,28 @@ class Streams:
     """Those of this process, replaced until it ends."""
 
     def __init__(self) -> None:
-        usual: tuple[Any, Any] = sys.stdout, sys.stderr
-        # `sys` has None for a stream that the caller closed.
-        self._output = LossyFile(1, ends_with_pipe=True) if usual[0] is not None else None
-        log = (
-            LossyFile(2, ends_with_pipe=False) if usual[1] is not None else None
-        )  # archiving matters more than the log
-        sys.stdout, sys.stderr = _text(self._output, usual[0]), _text(log, usual[1])
+        self._output = LossyFile(_number(1, sys.stdout), ends_with_pipe=True)
+        log = LossyFile(_number(2, sys.stderr), ends_with_pipe=False)  # archiving matters more than the log
+        sys.stdout, sys.stderr = _text(self._output, sys.stdout), _text(log, sys.stderr)
 
     def finish(self, end: SystemExit) -> SystemExit:
         """How the process ends after all output: with the command's own code, unless that is 0 and output was lost."""
         sys.stdout.flush()
-        if self._output is None or self._output.failure is None:
+        if self._output.failure is None:
             return end
         done = "" if end.code else "; the work was done"
         sys.stderr.write(f"error: cannot write the output ({self._output.failure.strerror}){done}\n")
         return SystemExit(end.code or SidecarError.exit_code)
 
 
-def _text(file: LossyFile | None, usual: Any) -> io.TextIOWrapper:
-    if file is None:
-        return Path(os.devnull).open("w", encoding="utf-8")  # until the process ends
+def _number(number: int, usual: Any) -> int:
+    """Of a stream that the caller closed, `sys` has None. No write succeeds there either, and no other file gets its number."""
+    return os.open(os.devnull, os.O_RDONLY) if usual is None else number
+
+
+def _text(file: LossyFile, usual: Any) -> io.TextIOWrapper:
+    if usual is None:
+        return io.TextIOWrapper(io.BufferedWriter(file), encoding="utf-8")
     return io.TextIOWrapper(
         io.BufferedWriter(file),
         encoding=usual.encoding,
