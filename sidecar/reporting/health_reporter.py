@@ -181,6 +181,7 @@ class HealthReporter:
         self.about = self._status.about
         self._cleaner_stalled = False
         self._silence: str | None = None
+        self._store_error = ""
         self._is_store_usable = False
         self._topics_slip: bool | None = None
 
@@ -247,10 +248,12 @@ class HealthReporter:
         """Requests wait for the store, and this is what one of them met; None once it answers again. For any thread."""
         self._silence = why
         if why is None:
-            if self._is_store_usable:
-                self.health.met("store")
-            else:
+            if not self._is_store_usable:
                 self.health.unmet("store", "the store responds again; the sidecar tests its functions")
+            elif self._store_error:  # A full store answers reads.
+                self.health.unmet("store", self._store_error)
+            else:
+                self.health.met("store")
             _log.info("store_responding")
             return
         self._failed("store", StoreUnavailable.__name__, why)
@@ -284,6 +287,7 @@ class HealthReporter:
             log_dir_error: the first of a log directory that cannot be read; "" for none.
             problems: all directories that cannot be read.
         """
+        self._store_error = store_error
         store, away = store_error or self._silence, render(broker.away)
         found = (("log_dirs", log_dir_error), ("store", store), ("broker", away), ("state_dir", state_dir_error))
         for condition, reason in found:

@@ -139,6 +139,19 @@ def test_a_silent_store_is_reported_in_the_middle_of_a_round_and_met_again_with_
     assert "planned and pinned" in logs[0]["effect"]
 
 
+def test_a_full_store_that_answers_reads_stays_unready_until_a_cycle_meets_no_error() -> None:
+    clock = ManualClock(0)
+    health = Health(clock)
+    reporter = HealthReporter(clock, Metrics(clock), health)
+    reporter.store_usable()
+    reporter.cycle_ended(FactsState(0), store_error="PutObject: status 507")
+    reporter.store_silent("CreateMultipartUpload: status 507")
+    reporter.store_silent(None)
+    assert health.not_ready() == {"store": "PutObject: status 507"}
+    reporter.cycle_ended(FactsState(0))
+    assert health.not_ready() == {}
+
+
 def test_before_the_first_answer_the_log_says_that_nothing_is_pinned() -> None:
     clock = ManualClock(0)
     health = Health(clock, conditions=conditions_at_start("s3://bucket/archive"))
