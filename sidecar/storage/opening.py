@@ -52,6 +52,8 @@ def open_store(
         if parts.scheme and parts.netloc:
             raise SettingsError(f"{settings.url}: a file url has three slashes: file:///directory")
         return DirectoryStore(directory, budget)
+    if parts.scheme == "memory":
+        raise SettingsError(f"{settings.url}: is lost when this process ends; use s3://bucket/prefix or a directory")
     from sidecar.storage.fsspec_store import FsspecStore
 
     return FsspecStore(settings.url, budget)

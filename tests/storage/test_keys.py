@@ -11,6 +11,7 @@ from sidecar.errors import StoreError
 from sidecar.model import ObjectKey
 from sidecar.ports import ObjectStore
 from sidecar.randomness import SystemRandomness
+from sidecar.storage.fsspec_store import FsspecStore
 from sidecar.storage.key_prefix import KeyPrefix, check_key
 from sidecar.storage.opening import open_store
 from sidecar.storage.source import BytesSource
@@ -25,7 +26,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ObjectStor
     if request.param == "directory":
         yield open_store(StoreSettings(url=str(tmp_path / "archive")))
     elif request.param == "memory-fsspec":
-        yield open_store(StoreSettings(url=f"memory://{SystemRandomness().random_bytes(8).hex()}/archive"))
+        yield FsspecStore(f"memory://{SystemRandomness().random_bytes(8).hex()}/archive")
     else:
         with s3_store("http://127.0.0.1:9", "bucket") as s3:
             yield s3

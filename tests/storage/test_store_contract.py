@@ -50,7 +50,7 @@ def store(
     elif request.param == "directory":
         yield open_store(StoreSettings(url=str(tmp_path / "archive")))
     elif request.param == "memory-fsspec":
-        yield open_store(StoreSettings(url=f"memory://{SystemRandomness().random_bytes(8).hex()}/archive"))
+        yield FsspecStore(f"memory://{SystemRandomness().random_bytes(8).hex()}/archive")
     elif request.param == "local-fsspec":
         # Stands for the file systems of fsspec that are written through open(…, "xb").
         yield FsspecStore(f"file://{tmp_path}/archive")
