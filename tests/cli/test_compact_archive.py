@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +84,17 @@ def test_what_if_says_which_keys_have_another_winner(url: str, tmp_path: Path) -
         3,
         [3],
     )  # no outlook: found before the analysis
+
+
+@pytest.mark.leaves_damage("commit_log")  # the copy names the topic id of the other incarnation
+def test_why_a_topic_that_was_created_again_is_skipped_is_said_once(url: str, tmp_path: Path) -> None:
+    (incarnation,) = Path(url).glob("*/orders/0/*")
+    shutil.copytree(incarnation, incarnation.with_name("0"))
+    policies = [{"pattern": "orders", "cleanup_policy": "delete"}]
+    settings = tmp_path / "settings.json"
+    settings.write_text(json.dumps({"store": {"url": url}, "topics": {"policies": policies}}))
+    done = in_this_process("compact", "--archive", url, "--topic", "orders", "--config", str(settings), "--quiet")
+    assert (done.code, done.err.count("orders-0 is skipped: its cleanup.policy is delete")) == (0, 1)
 
 
 @pytest.mark.leaves_damage("checksum_mismatch", "corrupt_content")
