@@ -42,7 +42,7 @@ def _compiled(function: Callable[..., Any], folders: tuple[Path, ...], *, inline
         # Neither the package's folder nor the user's cache folder can be written, as on a read-only root file system
         # without NUMBA_CACHE_DIR: each process compiles again, which takes seconds, instead of failing at import.
         return njit(nogil=True, inline=inline)(function)
-    _keep_if_possible(dispatcher._cache)  # noqa: SLF001 - numba has no public way to survive a full cache disk
+    _guard(dispatcher._cache)  # noqa: SLF001 - numba has no public way to survive a full cache disk
     file = dispatcher._cache._cache_file  # noqa: SLF001 - nor to say what else a kernel is made of
     with suppress(FileNotFoundError):  # In a zip file, nothing changes by itself.
         file._source_stamp = file._source_stamp, _digest(folders)  # noqa: SLF001
@@ -57,15 +57,23 @@ def _digest(folders: tuple[Path, ...]) -> bytes:
     return found.digest()
 
 
-def _keep_if_possible(cached: Any) -> None:
-    """A kernel that cannot be kept because the disk is full works in this process all the same."""
-    save = cached.save_overload
+def _guard(cached: Any) -> None:
+    """A kernel that cannot be kept because the disk is full works in this process all the same.
 
-    def save_or_not(signature: Any, compiled: Any) -> None:
+    Trap: processes that keep kernels of one function for two lists of types at the same time give both the same file. The index
+    may then name the types of one, and the file have the code of the other, for good. Such a kernel is compiled again.
+    """
+    save, load = cached.save_overload, cached.load_overload
+
+    def save_or_not(types: Any, compiled: Any) -> None:
         with suppress(OSError):
-            save(signature, compiled)
+            save(types, compiled)
 
-    cached.save_overload = save_or_not
+    def load_or_not(types: Any, target: Any) -> Any:
+        found = load(types, target)
+        return found if found is not None and found.signature.args == tuple(types) else None
+
+    cached.save_overload, cached.load_overload = save_or_not, load_or_not
 
 
 native, native_inline = compilers(*LIBRARY.folders)

@@ -17,26 +17,56 @@ CALLER += "@native\ndef caller(x):\n    return called(x) * 10 + SUMMAND\n"
 PRINTS = "from kernels_at_hand.caller import caller\nprint(caller(1), sum(caller.stats.cache_hits.values()))"
 
 
+SUMS = "from kernels_at_hand import native\n@native\ndef total(rows):\n    return rows[0] + rows[1]\n"
+KEEPS_TWO = """
+import numpy as np
+from numba.core.caching import IndexDataCacheFile as File
+from kernels_at_hand.sums import total
+kept = []
+File.save = lambda *each: kept.append(each)
+total(np.ones(2, np.int64)), total(np.ones(2, np.float64))
+(file, first, code), (_, second, _) = kept
+for types in (first, second):
+    file._save_index({types: file._data_name(1)})
+file._save_data(file._data_name(1), code)
+"""
+SUMS_UP = """
+import numpy as np
+from kernels_at_hand.sums import total
+print(total(np.ones(2, np.float64)), sum(total.stats.cache_hits.values()))
+"""
+
+
+def result(directory: Path, program: str) -> list[str]:
+    """What a program prints that finds modules in this directory."""
+    path = os.pathsep.join([str(directory), *filter(None, sys.path)])
+    # Bytecode has the same weakness, and is not meant here.
+    environment = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    return done.stdout.split()
+
+
 def test_a_change_in_what_a_kernel_calls_counts_though_the_file_keeps_its_time_and_size(tmp_path: Path) -> None:
     folder = tmp_path / "kernels_at_hand"
     folder.mkdir()
     for name, content in (("__init__", DECLARES), ("called", CALLED), ("caller", CALLER)):
         (folder / f"{name}.py").write_text(content)
-    path = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
-
-    def result() -> list[str]:
-        # Bytecode has the same weakness, and is not meant here.
-        environment = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
-        done = subprocess.run(
-            [sys.executable, "-c", PRINTS], env=environment, capture_output=True, text=True, check=True
-        )
-        return done.stdout.split()
-
-    assert [result(), result()] == [["21", "0"], ["21", "1"]]
+    assert [result(tmp_path, PRINTS), result(tmp_path, PRINTS)] == [["21", "0"], ["21", "1"]]
     called = folder / "called.py"
     before = called.stat()
     for changed, expected in ((CALLED.replace("x + 1", "x + 2"), "31"), (CALLED.replace("= 1", "= 5"), "25")):
         called.write_text(changed)
         os.utime(called, ns=(before.st_atime_ns, before.st_mtime_ns))
         assert called.stat().st_size == before.st_size
-        assert result() == [expected, "0"]
+        assert result(tmp_path, PRINTS) == [expected, "0"]
+
+
+def test_code_that_another_process_kept_for_other_types_at_the_same_time_is_not_called(tmp_path: Path) -> None:
+    """Both processes find an empty cache: the second one's index stays, and the first one's code."""
+    folder = tmp_path / "kernels_at_hand"
+    folder.mkdir()
+    (folder / "__init__.py").write_text(DECLARES)
+    (folder / "sums.py").write_text(SUMS)
+    assert result(tmp_path, KEEPS_TWO) == []
+    assert result(tmp_path, SUMS_UP)[0] == "2.0"
+    assert result(tmp_path, SUMS_UP) == ["2.0", "1"], "the right code is kept now"
