@@ -13,6 +13,7 @@ from sidecar.partition.wait_reason import (
     AboveHighWatermark,
     AboveLastStableOffset,
     BehindArchive,
+    DeletedBelowLogStart,
     NotContiguous,
     NotLeader,
     RecentlyChanged,
@@ -169,7 +170,7 @@ def _ready_prefix(
         if segment.end_offset > min(facts.stable_end_offset, decided_end_offset):
             # Replicas follow in a moment, transactions may take their time.
             soon_ms = max(STABLE_SOON_MS, rolled_ago_ms) if facts.transactions_decided else None
-            return number, _what_holds(segment, facts, decided_end_offset), soon_ms
+            return number, _what_holds(segment, facts), soon_ms
         age_ms = now_ms - newest_change_ms(segment)
         # A leader that answers under its epoch has its recovery behind it.
         if 0 <= age_ms < settling.settle_ms and not facts.transactions_decided:
@@ -181,9 +182,9 @@ def _ready_prefix(
     return len(pending), None, None
 
 
-def _what_holds(segment: SegmentFiles, facts: PartitionFacts, decided_end_offset: int) -> WaitReason:
+def _what_holds(segment: SegmentFiles, facts: PartitionFacts) -> WaitReason:
     if segment.end_offset <= facts.stable_end_offset:
-        return AboveLastStableOffset(segment.base_offset, decided_end_offset)
+        return DeletedBelowLogStart(segment.base_offset, facts.stable_end_offset)
     if facts.transaction_open:
         return AboveLastStableOffset(segment.base_offset, facts.stable_end_offset)
     above = AboveHighWatermark if facts.transactions_decided else AboveCheckpoints

@@ -155,6 +155,18 @@ class AboveLastStableOffset(Because):
 
 
 @dataclass(frozen=True, slots=True)
+class DeletedBelowLogStart(Because):
+    """A leader raises its last stable offset to its log start, also while a transaction is open that began below."""
+
+    text: ClassVar = (
+        "segment {base_offset} was deleted, and the last stable offset is the log start {log_start_offset}: the next "
+        "record of the partition shows whether a transaction is open. Write one if the partition is idle"
+    )
+    base_offset: int
+    log_start_offset: int = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
 class AboveHighWatermark(Because):
     text: ClassVar = (
         "segment {base_offset} reaches above the high watermark {high_watermark}: in-sync replicas lack the rest"
@@ -228,8 +240,8 @@ class AwaitingCompaction(Because):
         return f"segment {self.base_offset} waits to be compacted before its upload{why}"
 
 
-NotStable: TypeAlias = AboveLastStableOffset | AboveHighWatermark | AboveCheckpoints
-"""The segment reaches above the stable offsets."""
+NotStable: TypeAlias = AboveLastStableOffset | DeletedBelowLogStart | AboveHighWatermark | AboveCheckpoints
+"""The segment reaches above the offsets that are known to be stable."""
 
 Away: TypeAlias = BrokerAway | WrongCluster | Literal[Wait.BROKER_NOT_ASKED]
 """Why the broker cannot be asked."""

@@ -14,6 +14,7 @@ from sidecar.broker.files import FileBrokerFacts
 from sidecar.errors import StoreUnavailable
 from sidecar.model import PartitionFiles
 from sidecar.partition.facts import PartitionFacts
+from sidecar.partition.wait_reason import DeletedBelowLogStart, render
 from tests.fakes.memory_store import MemoryStore
 from tests.runner.rig import (
     archived_states,
@@ -78,7 +79,10 @@ def test_a_stable_offset_that_the_log_start_has_raised_decides_nothing_of_what_w
         remove_offsets(log_dir / "orders-0", lambda offset: offset >= rolled[3][1])
         facts.stable = facts.cluster_start_offset = rolled[3][1]
         for _ in range(2):
-            assert [outcome.archived for outcome in rounds.run_once().outcomes] == [[]]
+            (outcome,) = rounds.run_once().outcomes
+            assert outcome.archived == []
+            assert outcome.reason == DeletedBelowLogStart(rolled[1][0], rolled[3][1])
+            assert "Write one" in render(outcome.reason)
         facts.stable = rolled[4][1]
         rounds.run_once()
     assert ranges(archived_states(store)["orders-0"]) == rolled[:5]
