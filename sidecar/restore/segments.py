@@ -4,31 +4,32 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import astuple, dataclass, field
 from threading import Event
 
 import numpy as np
-from crc32c import crc32c
 
 from producer_state.table import ProducerTable
 from sidecar.archive.bundle import EMPTY_SNAPSHOT, log_size_bytes
 from sidecar.archive.keys import below
-from sidecar.errors import CorruptFile, ObjectDamaged, ObjectMissing, SidecarError
+from sidecar.errors import CorruptFile, ObjectMissing, SegmentChanged, SidecarError
 from sidecar.logformat.batches import BatchColumns, SegmentScanner
 from sidecar.logformat.files import PositionalFile, read_regular
 from sidecar.logformat.headers import CURRENT_MAGIC
 from sidecar.logformat.indexes.rebuild import IndexBuilder
 from sidecar.logformat.indexes.transaction_index import read_transaction_index
 from sidecar.logformat.names import Suffix, file_name
-from sidecar.model import ArchivedSegment, ObjectKey, PartName
+from sidecar.model import ObjectKey, PartName
 from sidecar.ports import MIB, ObjectStore
 from sidecar.restore.decisions import Decisions
 from sidecar.restore.gap_transactions import state_at_last_base
 from sidecar.restore.plan import INDEX_SUFFIXES, PartitionPlan, SegmentPlan
 from sidecar.restore.request import LeaderEpochMode, ProducerStateMode
 from sidecar.restore.staging import NewFile, StagedPartition, is_own_file, translating
-from sidecar.segment.log_check import ExpectedLog, LogCheck, fetch_parts
+from sidecar.segment.archived_objects import CHUNK_BYTES, StreamedReads
+from sidecar.segment.log_check import WINDOW_BYTES, ExpectedLog, LogCheck, fetch_parts
 from sidecar.segment.reading import replayed
 from sidecar.snapshots.gaps import rows_with_gaps
 
@@ -110,7 +111,6 @@ FLAT_EPOCH = 0
 EPOCH_POSITION = 12
 """Of the field in a batch of magic 2. Source: DefaultRecordBatch.PARTITION_LEADER_EPOCH_OFFSET."""
 _EPOCH_BYTES = 4
-_WINDOW_BYTES = 4 * MIB
 
 
 def flatten_epochs(log: NewFile, columns: BatchColumns) -> None:
@@ -123,15 +123,12 @@ def flatten_epochs(log: NewFile, columns: BatchColumns) -> None:
     begin = 0
     while begin < len(fields):
         first = int(fields[begin])
-        end = int(np.searchsorted(fields, first + _WINDOW_BYTES - _EPOCH_BYTES, side="right"))
+        end = int(np.searchsorted(fields, first + _COPY_BYTES - _EPOCH_BYTES, side="right"))
         data = log.read_at(first, int(fields[end - 1]) + _EPOCH_BYTES - first)
         window = np.frombuffer(data, dtype=np.uint8)
         window[(fields[begin:end, None] - first + np.arange(_EPOCH_BYTES)).reshape(-1)] = FLAT_EPOCH
         log.write_at(first, window.data)
         begin = end
-
-
-CHUNK_BYTES = 4 * MIB
 
 
 class RestoreStopped(SidecarError):
@@ -255,65 +252,49 @@ def _fetch_log(
     Returns where it is to be cut, the producers there if it is cut at its end, and whether offsets are missing in it.
     """
     segment = plan.segment
-    key = below(work.plan.state.lineage.root, segment.log_key)
-    _stream(work, segment, key, log)
+    key, size_bytes = below(work.plan.state.lineage.root, segment.log_key), log_size_bytes(segment)
     check, cut, has_gaps = LogCheck(ExpectedLog.of_commit(segment), key), Cut(plan), False
     producers = state_at_last_base(work.store, work.plan, parts) if plan.is_cut_at_end else None
-    scanner = _scanner(log, log_size_bytes(segment), segment.base_offset, key)
-    for columns in scanner:
-        has_gaps |= len(rows_with_gaps(columns, check.last_offset + 1)) > 0
-        check.add(columns)
-        before_end = columns[: cut.add(columns)]
-        # What lies below a cut at its beginning counts, too: a marker there has ended a transaction that began earlier.
-        if producers is not None and len(before_end):
-            producers, _ = replayed(producers, before_end, key)
-        if work.flattens:
-            flatten_epochs(log, columns)
+    with closing(StreamedReads(_written(work, key, log), PositionalFile(log.descriptor))) as reads:
+        scanner = SegmentScanner(
+            reads.read_at, size_bytes, base_offset=segment.base_offset, file=key, window_bytes=WINDOW_BYTES
+        )
+        try:
+            for columns in scanner:
+                has_gaps |= len(rows_with_gaps(columns, check.last_offset + 1)) > 0
+                check.add(columns)
+                before_end = columns[: cut.add(columns)]
+                # What lies below a cut at its beginning counts, too: a marker there has ended a transaction that began earlier.
+                if producers is not None and len(before_end):
+                    producers, _ = replayed(producers, before_end, key)
+                if work.flattens:
+                    flatten_epochs(log, columns)
+        except SegmentChanged as error:
+            what = f"ends there, but the commit says {size_bytes} bytes"
+            raise CorruptFile(what, file=key, position=reads.received_bytes) from error
+        scanner.require_exact()
+        if reads.read_at(size_bytes, memoryview(bytearray(1))):
+            raise CorruptFile(f"has more than the {size_bytes} bytes committed", file=key, position=size_bytes)
+    if scanner.crc32c != (committed := segment.parts[0].crc32c):
+        what = f"has CRC-32C {scanner.crc32c:08x}, but the commit says {committed:08x}"
+        raise CorruptFile(
+            f"{what}: the batches' own checksums are right: a leader epoch or an offset was changed", file=key
+        )
     check.finish(scanner)
     return cut, producers, has_gaps or check.last_offset + 1 < segment.end_offset
 
 
-def _stream(work: PartitionRestore, segment: ArchivedSegment, key: ObjectKey, log: NewFile) -> None:
-    position = crc = 0
-    size_bytes = log_size_bytes(segment)
-    committed = next(part.crc32c for part in segment.parts if part.name is PartName.LOG)
+def _written(work: PartitionRestore, key: ObjectKey, log: NewFile) -> Iterator[bytes]:
+    """The chunks of an object, each after it was written to the file. Raises as `fetch_segment`."""
     try:
         for chunk in work.store.stream(key, CHUNK_BYTES, checked=False):
             if work.stop.is_set():
-                raise RestoreStopped(f"{key}: stopped at byte {position}")
-            position += len(chunk)
-            if position > size_bytes:
-                raise CorruptFile(f"has more than the {size_bytes} bytes committed", file=key, position=size_bytes)
-            crc = crc32c(chunk, crc)
+                raise RestoreStopped(f"{key}: the restore stopped")
             log.write(chunk)
             work.beat(len(chunk))
+            yield chunk
     except ObjectMissing as error:
         raise CorruptFile("committed, but not in the store", file=key) from error
-    except ObjectDamaged as error:
-        raise CorruptFile(str(error).removeprefix(f"{key}: "), file=key) from error
-    if position < size_bytes:
-        raise CorruptFile(f"ends there, but the commit says {size_bytes} bytes", file=key, position=position)
-    if crc != committed:
-        problem = _first_problem(log, segment, key)
-        raise CorruptFile(
-            f"has CRC-32C {crc:08x}, but the commit says {committed:08x}: {problem.what}",
-            file=key,
-            position=problem.position,
-        )
-
-
-def _scanner(log: NewFile, size_bytes: int, base_offset: int, name: str) -> SegmentScanner:
-    return SegmentScanner(PositionalFile(log.descriptor), size_bytes, base_offset=base_offset, file=name)
-
-
-def _first_problem(log: NewFile, segment: ArchivedSegment, key: ObjectKey) -> CorruptFile:
-    """Where damage shows; a field outside of all batches' checksums shows nowhere."""
-    scanner = _scanner(log, log_size_bytes(segment), segment.base_offset, key)
-    for _ in scanner:
-        continue
-    return scanner.problem or CorruptFile(
-        "the batches' own checksums are right: a leader epoch or an offset was changed"
-    )
 
 
 def _indexes_of_cut(
@@ -326,7 +307,8 @@ def _indexes_of_cut(
     base, end = cut.base_offset, cut.end_offset
     keep_only(log, cut.start_position, cut.end_position)
     # As a broker's recovery would build them.
-    builder, scanner = IndexBuilder(base), _scanner(log, cut.end_position - cut.start_position, base, str(log.path))
+    builder, size_bytes = IndexBuilder(base), cut.end_position - cut.start_position
+    scanner = SegmentScanner(PositionalFile(log.descriptor), size_bytes, base_offset=base, file=str(log.path))
     for columns in scanner:
         builder.add(columns)
     scanner.require_exact()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
@@ -13,22 +13,16 @@ from typing import Final, TypeAlias
 from sidecar.archive.bundle import cut_part, indexes_size_bytes, log_size_bytes
 from sidecar.archive.keys import below
 from sidecar.engine_ports import TaskEngine, grouped
-from sidecar.errors import (
-    FROM_STORE,
-    CorruptFile,
-    ObjectDamaged,
-    ObjectMissing,
-    SegmentChanged,
-)
+from sidecar.errors import FROM_STORE, CorruptFile, ObjectMissing, SegmentChanged
 from sidecar.host.process_store import store_of
 from sidecar.model import ArchivedSegment, ObjectKey, PartName
 from sidecar.ports import MIB, ObjectFacts, ObjectStore
+from sidecar.segment.archived_objects import CHUNK_BYTES, StreamedReads, reader
 from sidecar.segment.log_check import ExpectedLog, check_log, unreadable_parts
 from sidecar.store_settings import StoreSettings
 
 PRELOADED: Final = ("sidecar.verify.segments", "sidecar.snapshots.preloaded")
 """What processes that check segments import before they are forked."""
-_CHUNK_BYTES: Final = MIB
 _TASK_BYTES: Final = 64 * MIB
 _TASK_SEGMENTS: Final = 256
 
@@ -109,11 +103,13 @@ def _read_log(
     store: ObjectStore, key: ObjectKey, segment: ArchivedSegment, parts: Mapping[PartName, bytes], indexes_key: str
 ) -> Iterator[Problem]:
     """Every byte once: the checksum of the object, every batch in it, and the indexes that are readable."""
+    size_bytes = log_size_bytes(segment)
     try:
-        with closing(StreamedReads(store, key)) as reads:
+        chunks = store.stream(key, CHUNK_BYTES, checked=False)
+        with closing(StreamedReads(chunks, reader(store, key, size_bytes))) as reads:
             checksum, problem = check_log(
                 reads.read_at,
-                log_size_bytes(segment),
+                size_bytes,
                 ExpectedLog.of_commit(segment),
                 parts,
                 file=key,
@@ -127,36 +123,6 @@ def _read_log(
         yield _checksum_problem(key, checksum, committed, "when read")
     if problem is not None:
         yield Problem(ProblemKind.CORRUPT_CONTENT, problem.file or key, str(problem))
-
-
-class StreamedReads:
-    """Reads of an object, of which almost all follow one another: those share one request."""
-
-    def __init__(self, store: ObjectStore, key: ObjectKey) -> None:
-        self._store = store
-        self._key = key
-        self._chunks = store.stream(key, _CHUNK_BYTES, checked=False)
-        self._rest = memoryview(b"")
-        self._position = 0
-
-    def read_at(self, position: int, buffer: memoryview) -> int:
-        """See `ReadAt`. Raises StoreError."""
-        if position != self._position:  # Of a batch that is larger than any window.
-            data = self._store.read(self._key, position, len(buffer))
-            buffer[: len(data)] = data
-            return len(data)
-        if not self._rest:
-            # The stream's own complaint, that the object ends early, is put into words by whoever asked for more.
-            with suppress(ObjectDamaged):
-                self._rest = memoryview(next(self._chunks, b""))
-        piece, self._rest = self._rest[: len(buffer)], self._rest[len(buffer) :]
-        buffer[: len(piece)] = piece
-        self._position += len(piece)
-        return len(piece)
-
-    def close(self) -> None:
-        if isinstance(self._chunks, Generator):
-            self._chunks.close()
 
 
 def _check_indexes(

@@ -30,10 +30,10 @@ TIME_MS = 1_700_000_000_000
 CRC_POSITION = 17
 
 
-def a_batch(first_offset: int, count: int, leader_epoch: int = 0) -> bytes:
-    """Records `k<offset>: v<offset>` of the idempotent producer 4000."""
+def a_batch(first_offset: int, count: int, leader_epoch: int = 0, *, padding_bytes: int = 0) -> bytes:
+    """Records `k<offset>: v<offset>` of the idempotent producer 4000. `padding_bytes`: of zeros behind each value."""
     records = [
-        Record(offset, TIME_MS + offset, b"k%d" % offset, b"v%d" % offset)
+        Record(offset, TIME_MS + offset, b"k%d" % offset, b"v%d" % offset + bytes(padding_bytes))
         for offset in range(first_offset, first_offset + count)
     ]
     return build_batch(

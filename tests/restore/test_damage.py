@@ -14,6 +14,7 @@ from sidecar.restore.request import RestoreRequest
 from sidecar.restore.restore import RestoreReport, restore
 from tests.fakes.memory_store import Fault, FaultKind, MemoryStore
 from tests.restore.archives import CLOCK, archived, golden_topic_id, own_log_dir
+from tests.restore.test_interruptions import archive_of_one_large_segment
 
 Change = Callable[[bytes], bytes]
 
@@ -71,6 +72,19 @@ def test_damage_is_reported_and_the_other_partition_is_restored(
     assert store.calls["stream"] == len(again.outcomes[0].plan.segments) - again.outcomes[0].segments_resumed
     assert sorted(path.name for path in log_dir.iterdir() if path.is_dir()) == ["orders-0", "orders-1"]
     assert not list(log_dir.rglob(".restore.json"))
+
+
+@pytest.mark.leaves_damage("checksum_mismatch")
+def test_a_damaged_batch_ends_the_download_of_its_segment(tmp_path: Path) -> None:
+    received: list[int] = []
+    store = archive_of_one_large_segment(tmp_path)
+    key = next(key for key in segment_keys(store, "/large/0/") if key.endswith(".log"))
+    store.damage(key, flipped(300_000))
+    request = RestoreRequest("large", own_log_dir(tmp_path), topic_id=golden_topic_id("orders"))
+    (outcome,) = restore(store, CLOCK, request, progress=lambda found: received.append(found.bytes_done)).outcomes
+    assert f"{key}, at byte 262" in outcome.problem
+    assert "damaged" in outcome.problem
+    assert max(received) < 4 * 2**20 < outcome.size_bytes
 
 
 @pytest.mark.leaves_damage("missing_object")

@@ -196,7 +196,7 @@ def test_a_process_that_is_killed_goes_on(expected: dict[str, dict[str, bytes]],
 
 def test_memory_does_not_grow_with_segments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segments, "CHUNK_BYTES", 64 * 1024)
-    store = _archive_of_one_large_segment(tmp_path)
+    store = archive_of_one_large_segment(tmp_path)
     log_dir = own_log_dir(tmp_path)
     restore(archived(), CLOCK, RestoreRequest("codecs-librdkafka", log_dir, topic_id=golden_topic_id("orders")))
     tracemalloc.start()
@@ -208,14 +208,13 @@ def test_memory_does_not_grow_with_segments(tmp_path: Path, monkeypatch: pytest.
     assert peak_bytes < 8 * 2**20
 
 
-def _archive_of_one_large_segment(tmp_path: Path) -> MemoryStore:
+def archive_of_one_large_segment(tmp_path: Path, record_bytes: int = 128 * 1024, count: int = 200) -> MemoryStore:
     log_dir = copy_partitions(tmp_path / "large")
     directory = log_dir / "large-0"
     directory.mkdir()
     batch = bytearray(
-        build_batch([Record(0, 1_700_000_000_000, b"k", bytes(128 * 1024))], base_offset=0, leader_epoch=0)
+        build_batch([Record(0, 1_700_000_000_000, b"k", bytes(record_bytes))], base_offset=0, leader_epoch=0)
     )
-    count = 200
     with (directory / f"{0:020d}.log").open("wb") as file:
         for offset in range(count):
             batch[:8] = offset.to_bytes(8)

@@ -121,7 +121,7 @@ def test_flattened_epochs_change_these_four_bytes_and_no_others(tmp_path: Path) 
 
 
 def test_large_segments_are_flattened_window_by_window(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sidecar.restore.segments._WINDOW_BYTES", 700)
+    monkeypatch.setattr("sidecar.restore.segments._COPY_BYTES", 700)
     log_dir = other_log_dir(tmp_path)
     restored(archived(), log_dir, "orders", topic_id="8OyGp8_jQ0iBuez4VPrvCg")
     assert {batch.leader_epoch for batch in batches_of(log_dir / "orders-0")} == {0}

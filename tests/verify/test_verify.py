@@ -20,8 +20,7 @@ from sidecar.archive.strict_json import canonical
 from sidecar.commits.commit_log import CommitLog
 from sidecar.errors import StoreUnavailable
 from sidecar.model import ObjectKey, PartName
-from sidecar.ports import UnfinishedUpload
-from sidecar.verify.segments import StreamedReads
+from sidecar.ports import MIB, UnfinishedUpload
 from sidecar.verify.verify import PartitionVerification, SegmentState, verify_archive
 from tests.archive.builders import an_id
 from tests.archive.example import (
@@ -416,13 +415,25 @@ def test_every_partition_of_an_archive_is_verified() -> None:
 
 def test_a_deep_check_of_a_larger_log_takes_one_request_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sidecar.segment.log_check.WINDOW_BYTES", 4096)
-    monkeypatch.setattr("sidecar.verify.segments._CHUNK_BYTES", 1000)
+    monkeypatch.setattr("sidecar.verify.segments.CHUNK_BYTES", 1000)
     bundle = a_bundle(0, 2000, [a_batch(offset, 10) for offset in range(0, 2000, 10)], [(0, 0)])
     store = committed(bundle)
     store.calls.clear()
     assert verified(store, deep=True).problems == ()
     assert store.calls["stream"] == 1
     assert store.calls["read"] < 5
+
+
+def test_a_deep_check_streams_on_after_a_batch_larger_than_any_window() -> None:
+    batches = [
+        a_batch(0, 1, padding_bytes=17 * MIB),
+        *(a_batch(offset, 1, padding_bytes=MIB) for offset in range(1, 5)),
+    ]
+    store = committed(a_bundle(0, 5, batches, [(0, 0)]))
+    store.calls.clear()
+    assert verified(store, deep=True).problems == ()
+    assert store.calls["stream"] == 1
+    assert store.calls["read"] < 6
 
 
 def test_a_deep_check_reads_each_commit_once_where_no_checkpoint_is() -> None:
@@ -433,25 +444,6 @@ def test_a_deep_check_reads_each_commit_once_where_no_checkpoint_is() -> None:
     store.before = lambda operation, key: read.append(key) if operation == "read" and key in commits else None
     assert verified(store, deep=True).is_sound
     assert sorted(read) == sorted(commits)
-
-
-def test_reads_of_an_object_share_one_request_but_for_those_elsewhere() -> None:
-    store, key, data = MemoryStore(), ObjectKey("object"), bytes(range(200))
-    store.objects[key] = data
-    reads = StreamedReads(store, key)
-
-    def read(position: int, size_bytes: int) -> bytes:
-        buffer = memoryview(bytearray(size_bytes))
-        return bytes(buffer[: reads.read_at(position, buffer)])
-
-    assert read(0, 50) == data[:50]
-    assert read(100, 20) == data[100:120]
-    assert read(190, 20) == data[190:]
-    assert read(50, 120) == data[50:170]
-    assert read(170, 100) == data[170:]
-    assert read(200, 1) == b""
-    assert (store.calls["stream"], store.calls["read"]) == (1, 2)
-    reads.close()
 
 
 def test_the_example_is_what_it_says() -> None:
