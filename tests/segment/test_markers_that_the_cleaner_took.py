@@ -49,16 +49,15 @@ PRODUCER, OTHER, AT_MS = 7, 8, NOW_MS - 90_000
 
 def data(
     offset: int,
-    key: bytes | None = b"k",
+    key: bytes = b"k",
     producer_id: int = -1,
     sequence: int = -1,
     epoch: int = 0,
     *,
     leader_epoch: int = LEADER_EPOCH,
-    is_delete: bool = False,
 ) -> bytes:
     return build_batch(
-        [Record(offset, AT_MS, key, None if is_delete else b"v%d" % offset, ())],
+        [Record(offset, AT_MS, key, b"v%d" % offset, ())],
         leader_epoch=leader_epoch,
         producer_id=producer_id,
         producer_epoch=epoch if producer_id >= 0 else -1,
@@ -815,15 +814,24 @@ def test_a_committed_tombstone_with_its_marker_in_the_log_is_not_hidden(tmp_path
     assert read_archive(store).committed[b"k"] == 1
 
 
-def tombstone(offset: int, key: bytes = b"k", producer_id: int = PRODUCER, sequence: int = 0) -> bytes:
-    return data(offset, key, producer_id, sequence, is_delete=True)
+def tombstone(
+    offset: int, key: bytes | None = b"k", value: bytes | None = None, producer_id: int = PRODUCER, sequence: int = 0
+) -> bytes:
+    return build_batch(
+        [Record(offset, AT_MS, key, value, ())],
+        leader_epoch=LEADER_EPOCH,
+        producer_id=producer_id,
+        producer_epoch=0,
+        base_sequence=sequence,
+        transactional=True,
+    )
 
 
 @pytest.mark.parametrize(
     ("first", "may_be_committed"),
     [
         ({0: [data(0, b"k"), tombstone(1)]}, True),
-        ({0: [data(0, b"k"), data(1, None, PRODUCER, 0)]}, True),
+        ({0: [data(0, b"k"), tombstone(1, key=None, value=b"v")]}, True),
         ({0: [data(0, b"k", PRODUCER, 0)], 1: [tombstone(1, sequence=1)]}, True),
         ({0: [data(0, b"k", PRODUCER, 0)], 1: [data(1, b"l", PRODUCER, 1)]}, False),
         ({0: [tombstone(0), marker(1, commit=True), data(2, b"k", PRODUCER, 1)]}, False),
@@ -831,7 +839,7 @@ def tombstone(offset: int, key: bytes = b"k", producer_id: int = PRODUCER, seque
             {
                 0: [
                     data(0, b"k", PRODUCER, 0),
-                    tombstone(1, b"l", OTHER),
+                    tombstone(1, b"l", None, OTHER),
                     marker(2, commit=True, producer_id=OTHER),
                 ]
             },
