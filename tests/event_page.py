@@ -13,7 +13,7 @@ LEVELS = ("warning", "error", "critical")
 
 MEANINGS: dict[str, tuple[str, str]] = {
     "abort_marker_added": (
-        "The cleaner took a marker before it was archived. An abort marker hides aborted or superseded records.",
+        "The cleaner took a marker before it was archived. An abort marker hides aborted or superseded records (or tombstones).",
         "None. Archive compacted topics more often than `delete.retention.ms`.",
     ),
     "archive_cache_recreated": (
@@ -137,7 +137,7 @@ MEANINGS: dict[str, tuple[str, str]] = {
         "`kafka-transactions.sh find-hanging`, then `abort`.",
     ),
     "hidden_transaction_may_be_committed": (
-        "As `abort_marker_added`, but the hidden records may be committed: retention took them, or there are tombstones.",
+        "As `abort_marker_added`, but the hidden records may be committed: retention took them from the broker's log.",
         "Restore them with a reader of uncommitted records before a compaction removes them, if you know that they count.",
     ),
     "http_connections_refused": (

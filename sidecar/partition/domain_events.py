@@ -133,8 +133,8 @@ class OffsetsTakenAsCompacted(DomainEvent):
 class MarkerAdded(DomainEvent):
     """A segment is archived with an abort marker in the place of one that the broker's cleaner took.
 
-    It hides what the producer wrote from `first_offset` on, below the segment. `may_be_committed`: though nothing
-    supersedes them. Retention took these records from the broker's log, or there are tombstones, or records without a key.
+    It hides what the producer wrote from `first_offset` on, below the segment. `may_be_committed`: retention took these records
+    from the broker's log, so that they may be committed, and not superseded.
     """
 
     segment: SegmentFiles

@@ -15,7 +15,8 @@ from sidecar.archive.keys import below
 from sidecar.archive.state import PartitionState
 from sidecar.errors import ObjectDamaged, ObjectMissing, PartitionError, SettingsError
 from sidecar.logformat.batches import BatchColumns, SegmentScanner
-from sidecar.model import ArchivedSegment, PartName
+from sidecar.logformat.indexes.offset_index import read_offset_index
+from sidecar.model import ArchivedSegment, ObjectKey, PartName
 from sidecar.plurals import plural
 from sidecar.ports import MIB, ObjectStore
 from sidecar.restore.gap_transactions import archived_state, ended_in_hole, require_room
@@ -23,7 +24,7 @@ from sidecar.restore.lineage_selection import READERS
 from sidecar.restore.outcome import PartitionOutcome
 from sidecar.restore.plan import PartitionPlan, plan_partition
 from sidecar.restore.request import OpenTransactionMode, ProducerStateMode, RestoreRequest
-from sidecar.segment.archived_objects import indexed_position, reader
+from sidecar.segment.archived_objects import read_part, reader
 from sidecar.segment.log_check import fetch_parts
 
 _WINDOW_BYTES = 64 * 1024
@@ -106,7 +107,7 @@ def _wanted(store: ObjectStore, plan: PartitionPlan, window_bytes: int) -> Itera
     root, segment = plan.state.lineage.root, first.segment
     key = below(root, segment.log_key)
 
-    position = indexed_position(store, root, segment, first.first_offset)
+    position = _indexed_position(store, root, segment, first.first_offset)
     is_near = position > 0 or first.first_offset <= segment.base_offset
     scanner = SegmentScanner(
         reader(store, key, log_size_bytes(segment)),
@@ -120,6 +121,15 @@ def _wanted(store: ObjectStore, plan: PartitionPlan, window_bytes: int) -> Itera
         below_start = int(np.searchsorted(columns.last_offset, first.kept_from_offset, side="left"))
         if below_start < len(columns):
             yield columns[below_start:]
+
+
+def _indexed_position(store: ObjectStore, root: ObjectKey, segment: ArchivedSegment, offset: int) -> int:
+    """Where a batch begins that ends at or below an offset, as near as the archived index gives it; 0 for the segment's first."""
+    part = segment.part(PartName.OFFSET_INDEX)
+    if offset <= segment.base_offset or part is None or part.size_bytes == 0:
+        return 0
+    cut = read_part(store, root, segment, PartName.OFFSET_INDEX)
+    return read_offset_index(cut, segment.base_offset, below(root, segment.indexes_key)).lookup(offset)[1]
 
 
 def shown_time(timestamp_ms: int) -> str:

@@ -8,19 +8,18 @@ aborted. So a segment is archived with an abort marker. The producer's next batc
 - Any other commit marker, and one that the cleaner has emptied, becomes an abort marker at its own offset.
 - Before data, the marker goes to a free offset. Where no offset is free, no marker is lost.
 
-To hide the records is right: they are aborted, or later ones supersede them. Two kinds may be committed, although nothing
-supersedes them: those that retention or DeleteRecords took, and tombstones and records without a key. A transaction with such
-records is hidden only if an offset is free in front of the next batch. Decision 17 says why, and where the limits are.
+To hide the records is right: they are aborted, or later ones supersede them. Those that retention or DeleteRecords took may be
+committed and the newest ones: they are hidden only if an offset is free in front of the next batch. Decision 17 says why, and
+where the limits are.
 
-Source: CleanedTransactionMetadata.onControlBatchRead, Cleaner.cleanInto, Cleaner.shouldRetainRecord,
-TransactionMetadata.prepareAbortOrCommit.
+Source: CleanedTransactionMetadata.onControlBatchRead, Cleaner.cleanInto, TransactionMetadata.prepareAbortOrCommit.
 """
 
 from __future__ import annotations
 
 import sys
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -89,11 +88,10 @@ def added_markers(
     descriptor: int,
     at_base: ProducerTable,
     checkpoint: LeaderEpochs | None,
-    archived_deletes: Callable[[Mapping[int, int]], Set[int]],
 ) -> tuple[AddedMarker, ...]:
     """The markers that a cleaned segment lacks, ascending by offset. `at_base`: see `markers_may_be_gone`.
 
-    `archived_deletes`: see there. Raises PartitionError where not all markers fit, SegmentChanged, and as `archived_deletes`.
+    Raises PartitionError where not all markers fit, SegmentChanged.
     """
     entries = {entry.producer_id: entry for entry in at_base.in_transaction().entries()}
     first_offsets = {number: _first_offset(entry) for number, entry in entries.items()}
@@ -105,8 +103,6 @@ def added_markers(
     unknown = {number for number in entries if first_offsets[number] < start_offset}
     found = _Search(segment, entries)
     found.read(descriptor, files)
-    undecided = entries.keys() - unknown - found.own_marker
-    unknown |= archived_deletes({number: first_offsets[number] for number in undecided})
     added: list[AddedMarker] = []
     for producer_id, place in found.places(unknown):
         entry, known_epoch = entries[producer_id], checkpoint.epoch_for_offset(place.offset) if checkpoint else None
@@ -142,7 +138,7 @@ class _Search:
     def __init__(self, segment: SegmentFiles, entries: Mapping[int, ProducerEntry]) -> None:
         self._segment, self._entries = segment, entries
         self._next: dict[int, BatchColumns] = {}
-        self._undecided, self.own_marker = set(entries), set[int]()
+        self._undecided, self._own_marker = set(entries), set[int]()
         self._free: list[Place] = []
 
     def read(self, descriptor: int, files: PartitionFiles) -> None:
@@ -186,15 +182,15 @@ class _Search:
                 continue
             self._undecided.remove(producer_id)
             if first is not batch and _is_own(self._entries[producer_id], first, batch):
-                self.own_marker.add(producer_id)
+                self._own_marker.add(producer_id)
 
     def places(self, unknown: Set[int]) -> Iterator[tuple[int, Place]]:
         """A place for each producer that needs a marker in this segment. Raises PartitionError.
 
-        `unknown`: those whose transactions may be committed. Producers that go on with data are served first.
+        `unknown`: those whose transactions retention took. Producers that go on with data are served first.
         """
         first = self._free[0].offset if self._free else sys.maxsize
-        rest = self._entries.keys() - self.own_marker
+        rest = self._entries.keys() - self._own_marker
         for is_control, due, producer_id in sorted((*self._due(number), number) for number in rest):
             batch = self._next.get(producer_id)
             outcome = NO_MARKER if batch is None else int(batch.marker_type[0])

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import suppress
 from itertools import pairwise
 from typing import Final
 
-import numpy as np
-
 from producer_state.table import ProducerTable
 from producer_state.wire import ProducerStateError
-from sidecar.archive.bundle import cut_part, cut_parts, indexes_size_bytes, log_size_bytes
+from sidecar.archive.bundle import cut_part, cut_parts, indexes_size_bytes
 from sidecar.archive.keys import below
 from sidecar.archive.state import PartitionState
 from sidecar.errors import CorruptFile, ObjectDamaged, ObjectMissing, PartitionError
-from sidecar.logformat.batches import SegmentScanner
-from sidecar.logformat.bodies.records import read_records
-from sidecar.logformat.indexes.offset_index import read_offset_index
 from sidecar.logformat.window import ReadAt
 from sidecar.model import ArchivedSegment, ObjectKey, PartName
 from sidecar.ports import MIB, ObjectStore
@@ -86,40 +80,6 @@ def read_part(store: ObjectStore, root: str, segment: ArchivedSegment, name: Par
     if part is None:
         raise PartitionError(f"{key}: the commit does not name a part {name}; verify the archive")
     return cut_part(store.read(key, part.position, part.size_bytes), part, key, part.position)
-
-
-def indexed_position(store: ObjectStore, root: str, segment: ArchivedSegment, offset: int) -> int:
-    """Where a batch begins that ends at or below an offset, as near as the archived index gives it; 0 for the segment's first."""
-    part = segment.part(PartName.OFFSET_INDEX)
-    if offset <= segment.base_offset or part is None or part.size_bytes == 0:
-        return 0
-    cut = read_part(store, root, segment, PartName.OFFSET_INDEX)
-    return read_offset_index(cut, segment.base_offset, below(root, segment.indexes_key)).lookup(offset)[1]
-
-
-def archived_deletes(store: ObjectStore, state: PartitionState, first_offsets: Mapping[int, int]) -> set[int]:
-    """Producers with an archived tombstone, or record without a key, from an offset on.
-
-    `first_offsets`: of their transactions that are open where the archive ends. Raises CorruptFile, StoreError.
-    """
-    found: set[int] = set()
-    root, from_offset = state.lineage.root, min(first_offsets.values(), default=sys.maxsize)
-    for segment in state.segments:
-        if segment.end_offset <= from_offset:
-            continue
-        key, size_bytes = below(root, segment.log_key), log_size_bytes(segment)
-        read_at, position = reader(store, key, size_bytes), indexed_position(store, root, segment, from_offset)
-        scanner = SegmentScanner(read_at, size_bytes, file=key, check_crc=False, start_position=position)
-        for columns in scanner:
-            for row in np.flatnonzero(np.isin(columns.producer_id, list(first_offsets))).tolist():
-                if columns.base_offset[row] < first_offsets[producer_id := int(columns.producer_id[row])]:
-                    continue
-                batch = bytearray(int(columns.size_bytes[row]))
-                read_at(int(columns.position[row]), memoryview(batch))
-                if any(record.value is None or record.key is None for record in read_records(memoryview(batch))):
-                    found.add(producer_id)
-        scanner.require_exact()
-    return found
 
 
 def table_at_end(store: ObjectStore, root: str, segment: ArchivedSegment) -> ProducerTable:

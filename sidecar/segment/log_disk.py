@@ -5,7 +5,7 @@ Apart from it, only the preparation of a segment reads files of the broker: its 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
@@ -85,7 +85,6 @@ class LogDisk(OpenFiles, Protocol):
         descriptor: int,
         at_base: ProducerTable,
         checkpoint: LeaderEpochs | None,
-        archived_deletes: Callable[[Mapping[int, int]], Set[int]],
     ) -> tuple[AddedMarker, ...]:
         """See `sidecar.segment.added_markers`."""
 

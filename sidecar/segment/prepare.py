@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Protocol
 
 from sidecar.archive.bundle import assemble_indexes
@@ -22,7 +21,6 @@ from sidecar.partition.run_limits import HasLimits
 from sidecar.ports import HasEmit, HasFacts, HasStore
 from sidecar.randomness import HasRandomness
 from sidecar.segment.added_markers import AddedMarker, markers_may_be_gone
-from sidecar.segment.archived_objects import archived_deletes
 from sidecar.segment.bundle import PreparedSegment, check_size, fresh_attempt
 from sidecar.segment.log_disk import HasDisk
 from sidecar.segment.producer_snapshot import KnownState, choose_snapshot, state_at_archive_end
@@ -150,8 +148,7 @@ def prepare_segment(
             # Without a known value none is assumed: the topic may have a small one, and aborted records must stay hidden.
             retention_ms = context.facts.policy(segment.topic_partition.topic).delete_retention_ms or 0
             lacking = markers_may_be_gone(table, archived, now_ms - retention_ms)
-            deletes = partial(archived_deletes, context.store, archived)
-            added = context.disk.added_markers(files, segment, descriptor, lacking, checkpoint, deletes)
+            added = context.disk.added_markers(files, segment, descriptor, lacking, checkpoint)
         for marker in added:
             offset, may_be_committed = marker.place.offset, marker.may_be_committed
             context.emit(MarkerAdded(segment, marker.producer_id, marker.first_offset, offset, may_be_committed))

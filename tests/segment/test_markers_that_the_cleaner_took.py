@@ -814,69 +814,15 @@ def test_a_committed_tombstone_with_its_marker_in_the_log_is_not_hidden(tmp_path
     assert read_archive(store).committed[b"k"] == 1
 
 
-def tombstone(
-    offset: int, key: bytes | None = b"k", value: bytes | None = None, producer_id: int = PRODUCER, sequence: int = 0
-) -> bytes:
+def tombstone(offset: int) -> bytes:
     return build_batch(
-        [Record(offset, AT_MS, key, value, ())],
+        [Record(offset, AT_MS, b"k", None, ())],
         leader_epoch=LEADER_EPOCH,
-        producer_id=producer_id,
+        producer_id=PRODUCER,
         producer_epoch=0,
-        base_sequence=sequence,
+        base_sequence=0,
         transactional=True,
     )
-
-
-@pytest.mark.parametrize(
-    ("first", "may_be_committed"),
-    [
-        ({0: [data(0, b"k"), tombstone(1)]}, True),
-        ({0: [data(0, b"k"), tombstone(1, key=None, value=b"v")]}, True),
-        ({0: [data(0, b"k", PRODUCER, 0)], 1: [tombstone(1, sequence=1)]}, True),
-        ({0: [data(0, b"k", PRODUCER, 0)], 1: [data(1, b"l", PRODUCER, 1)]}, False),
-        ({0: [tombstone(0), marker(1, commit=True), data(2, b"k", PRODUCER, 1)]}, False),
-        (
-            {
-                0: [
-                    data(0, b"k", PRODUCER, 0),
-                    tombstone(1, b"l", None, OTHER),
-                    marker(2, commit=True, producer_id=OTHER),
-                ]
-            },
-            False,
-        ),
-    ],
-    ids=["tombstone", "no key", "a later segment", "values", "an earlier transaction", "another producer"],
-)
-def test_tombstones_without_a_marker_are_hidden_with_an_error(
-    tmp_path: Path, first: dict[int, list[bytes]], may_be_committed: bool
-) -> None:
-    """The cleaner takes them although nothing supersedes them. Shown, aborted ones would delete live keys."""
-    last = max(first)
-    left = {base: [] for base in first} | {last: [data(3, b"x")]}
-    store, events, errors = archived_then(
-        tmp_path,
-        {**first, last: [*first[last], data(3, b"x")], 4: [marker(4, commit=True), data(5, b"y")]},
-        {**left, 4: [data(5, b"y")], 6: []},
-        6,
-    )
-    name = "hidden_transaction_may_be_committed" if may_be_committed else "abort_marker_added"
-    assert (events, errors) == ([name], [])
-    seen = read_archive(store)
-    assert {first_offset for number, first_offset, _ in seen.aborted if number == PRODUCER} <= {0, 1, 2}
-    assert seen.aborted
-
-
-def test_a_commit_marker_behind_which_no_data_follows_is_not_replaced_if_tombstones_may_count(tmp_path: Path) -> None:
-    """No offset in front of it is free, so that no marker of the producer is lost."""
-    store, events, errors = archived_then(
-        tmp_path,
-        {0: [data(0, b"k"), tombstone(1), data(2, b"x")], 3: [marker(3, commit=True), data(4, b"y"), data(5, b"y")]},
-        {0: [data(2, b"x")], 3: [marker(3, commit=True), data(5, b"y")], 6: []},
-        6,
-    )
-    assert (events, errors) == ([], [])
-    assert read_archive(store).committed == {b"k": 1, b"x": 2, b"y": 5}
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -242,7 +242,6 @@ class SimDisk:
         descriptor: int,
         at_base: ProducerTable,
         checkpoint: LeaderEpochs | None,
-        archived_deletes: Callable[[Mapping[int, int]], Set[int]],
     ) -> tuple[AddedMarker, ...]:
         """See `LogDisk`. The model's cleaner takes no markers."""
         assert self.opened[descriptor][0] == segment.log
