@@ -255,7 +255,6 @@ def _fetch_log(
     key, size_bytes = below(work.plan.state.lineage.root, segment.log_key), log_size_bytes(segment)
     check, cut, has_gaps = LogCheck(ExpectedLog.of_commit(segment), key), Cut(plan), False
     producers = state_at_last_base(work.store, work.plan, parts) if plan.is_cut_at_end else None
-    log.reserve(size_bytes)
     with closing(StreamedReads(_written(work, key, log), PositionalFile(log.descriptor))) as reads:
         scanner = SegmentScanner(
             reads.read_at, size_bytes, base_offset=segment.base_offset, file=key, window_bytes=WINDOW_BYTES

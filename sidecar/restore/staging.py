@@ -85,11 +85,6 @@ class NewFile:
     path: Path
     _size_bytes: int = 0
 
-    def reserve(self, size_bytes: int) -> None:
-        """Allocate the disk's blocks for so many bytes where it can: writes then cost less CPU. A write reports a full disk."""
-        with suppress(OSError):
-            os.posix_fallocate(self.descriptor, 0, size_bytes)
-
     def write(self, content: bytes | memoryview) -> None:
         """Append. Raises as `translating` does."""
         self.write_at(self._size_bytes, content)

@@ -94,25 +94,6 @@ def test_an_object_that_vanishes_in_the_middle_stops_only_its_partition(tmp_path
     assert_only_the_first_stopped(run(store, own_log_dir(tmp_path)), f"{key}: committed, but not in the store")
 
 
-@pytest.mark.parametrize("answer", [0, errno.EOPNOTSUPP])
-def test_blocks_of_a_log_are_allocated_where_the_disk_can(
-    answer: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    allocated = []
-
-    def allocate(descriptor: int, position: int, size_bytes: int) -> None:
-        assert os.fstat(descriptor).st_size == position
-        allocated.append(size_bytes)
-        if answer:
-            raise OSError(answer, os.strerror(answer))
-
-    monkeypatch.setattr(os, "posix_fallocate", allocate)
-    log_dir = own_log_dir(tmp_path)
-    assert run(archived(), log_dir).exit_code == 0
-    sizes = [path.stat().st_size for path in log_dir.glob("orders-*/*.log")]
-    assert sorted(allocated) == sorted(size_bytes for size_bytes in sizes if size_bytes)
-
-
 def test_a_full_disk_is_an_exit_code_and_one_object(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for key, body in archived().objects.items():
         path = tmp_path / "archive" / key
