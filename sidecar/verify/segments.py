@@ -115,7 +115,7 @@ def _read_log(
                 file=key,
                 indexes_file=indexes_key,
             )
-    except SegmentChanged as error:
+    except (SegmentChanged, CorruptFile) as error:
         yield Problem(ProblemKind.SIZE_MISMATCH, key, str(error))
         return
     committed = segment.parts[0].crc32c

@@ -436,6 +436,22 @@ def test_a_deep_check_streams_on_after_a_batch_larger_than_any_window() -> None:
     assert store.calls["read"] < 6
 
 
+def test_a_deep_check_names_an_object_that_is_cut_while_it_is_read_behind_a_damaged_batch() -> None:
+    bundle = a_bundle(0, 6, [a_batch(offset, 1, padding_bytes=MIB) for offset in range(6)], [(0, 0)])
+    store, key = committed(bundle), below(ROOT, bundle.segment.log_key)
+    cut = bytearray(bundle.log[: len(bundle.log) // 2])
+    cut[1000] ^= 1
+
+    def cut_it(operation: str, used: str) -> None:
+        if (operation, used) == ("stream", key):
+            store.objects[key] = bytes(cut)
+
+    store.before = cut_it
+    (problem,) = verified(store, deep=True).problems
+    assert problem.key == key
+    assert f"has {len(cut)} bytes in the store, but the commit says {len(bundle.log)}" in problem.what
+
+
 def test_a_deep_check_reads_each_commit_once_where_no_checkpoint_is() -> None:
     store = example()
     del store.objects[CHECKPOINT]
