@@ -53,7 +53,8 @@ class Streams:
 
 
 def _number(number: int, usual: Any) -> int:
-    """Of a stream that the caller closed, `sys` has None. No write succeeds there either, and no other file gets its number."""
+    """Of a stream that the caller closed, `sys` has None. No write succeeds there either, and while stdin is open no other file
+    gets its number."""
     return os.open(os.devnull, os.O_RDONLY) if usual is None else number
 
 
