@@ -1,4 +1,7 @@
-"""A good neighbour of the broker's page cache: what only we have brought in is given back, what it serves from stays."""
+"""A good neighbour of the broker's page cache: what only we have brought in is given back, what it serves from stays.
+
+And what we write leaves it early.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +24,8 @@ RANGES_MAX = 4096
 """Of a file whose pages come and go singly only the longest ranges are given back: memory stays flat."""
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _LIBC.mincore.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
+_LIBC.sync_file_range.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
+_SYNC_FILE_RANGE_WRITE = 2
 
 
 def resident_pages(descriptor: int, size_bytes: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
@@ -79,3 +84,8 @@ def give_back(descriptor: int, footprint: CacheFootprint) -> None:
             os.posix_fadvise(descriptor, start, end - start, os.POSIX_FADV_DONTNEED)
     except OSError as error:
         raise PartitionError(f"the page cache cannot be advised: {error.strerror}") from error
+
+
+def begin_write_out(descriptor: int, position: int, size_bytes: int) -> None:
+    """Let the kernel begin to write these bytes to the disk: a later `fsync` waits for less, and it reports all errors."""
+    _LIBC.sync_file_range(descriptor, position, size_bytes, _SYNC_FILE_RANGE_WRITE)

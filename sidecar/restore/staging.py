@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from sidecar.errors import PartitionError, StagingFull
+from sidecar.host.page_cache import begin_write_out
 from sidecar.host.placing import sync_directory
 from sidecar.logformat.files import PositionalFile, fill, read_regular, write_all
 from sidecar.logformat.metadata_files import write_partition_metadata
@@ -30,6 +31,7 @@ from sidecar.logformat.names import (
     parse_file_name,
 )
 from sidecar.model import TopicPartition
+from sidecar.ports import MIB
 from sidecar.segment import dropped_producers
 
 TEMPORARY_SUFFIX: Final = ".part"
@@ -38,6 +40,7 @@ RECORD: Final = ".restore.json"
 RECORD_VERSION: Final = 1
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _NAME_MAX_BYTES: Final = 255
+_WRITE_OUT_BYTES: Final = 16 * MIB
 _HASH_DIGITS: Final = 16
 
 
@@ -84,11 +87,15 @@ class NewFile:
     descriptor: int
     path: Path
     _size_bytes: int = 0
+    _begun_bytes: int = 0
 
     def write(self, content: bytes | memoryview) -> None:
         """Append. Raises as `translating` does."""
         self.write_at(self._size_bytes, content)
         self._size_bytes += len(content)
+        if (more_bytes := self._size_bytes - self._begun_bytes) >= _WRITE_OUT_BYTES:
+            begin_write_out(self.descriptor, self._begun_bytes, more_bytes)
+            self._begun_bytes = self._size_bytes
 
     def write_at(self, position: int, content: bytes | bytearray | memoryview) -> None:
         """Write all of it there. Raises as `translating` does."""

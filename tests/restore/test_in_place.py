@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 
 from sidecar.errors import PartitionError
+from sidecar.host.page_cache import begin_write_out
+from sidecar.ports import MIB
+from sidecar.restore import staging
 from sidecar.restore.segments import keep_only
 from sidecar.restore.staging import NewFile, new_file
 
@@ -59,3 +62,23 @@ def test_of_a_file_that_did_not_come_to_its_end_nothing_stays(error: BaseExcepti
     with new_file(tmp_path / "file", None) as file:
         file.write(b"whole")
     assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"whole"]
+
+
+def test_the_disk_begins_early_and_with_each_byte_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[tuple[int, int]] = []
+    monkeypatch.setattr(
+        staging, "begin_write_out", lambda _, position, size_bytes: begun.append((position, position + size_bytes))
+    )
+    with new_file(tmp_path / "file", None) as file:
+        for _ in range(5):
+            file.write(bytes(7 * MIB))
+    assert begun == [(0, 21 * MIB)]
+
+
+def test_a_file_system_that_cannot_begin_early_is_no_error() -> None:
+    reading, writing = os.pipe()
+    try:
+        begin_write_out(writing, 0, 100)
+    finally:
+        os.close(reading)
+        os.close(writing)
