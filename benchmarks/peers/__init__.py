@@ -14,6 +14,6 @@ Run         python -m benchmarks.peers [--rounds 5] [--only archive restore veri
             [--segments 24] [--leave-out rclone] [--json result.json]
             `--write` replaces tables and charts in benchmarks/README.md. `--tiny`: boto3 and ours, a few seconds.
 
-Contestants alternate, and each round begins with another one. Each checks its outcome outside of the measured time. Programs are
+Contestants alternate, in an order that is drawn for each round. Each checks its outcome outside of the measured time. Programs are
 brought and built once, into the cache of tests/servers. A contestant that fails is listed with its error.
 """

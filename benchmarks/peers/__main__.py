@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 from benchmarks.measuring import Run, Store
 from benchmarks.peers.bench import OURS, Bench, Road, Traffic
@@ -44,18 +45,26 @@ def _with(road: Road, more: Mapping[str, Callable[[Store], Run]]) -> Road:
 
 
 def _without(road: Road, left_out: Sequence[str]) -> Road:
-    return replace(road, contestants={name: run for name, run in road.contestants.items() if name not in left_out})
+    contestants = {name: run for name, run in road.contestants.items() if name not in left_out}
+    return replace(
+        road, contestants=contestants, promises=[found for found in road.promises if found.ours in contestants]
+    )
 
 
 def measure(bench: Bench, road: Road, rounds: int) -> list[Row]:
-    """Each contestant once to warm up, through the proxy if it uses the store, then alternately. One that fails is left out."""
+    """Each contestant once to warm up, through the proxy if it uses the store, then alternately. One that fails is left out.
+
+    Each round's order is drawn, the same one in each run: what one leaves to the next (a file system that still frees blocks)
+    concerns all of them.
+    """
     errors: dict[str, str] = {}
     traffic: dict[str, Traffic] = {}
     runs: dict[str, list[Run]] = {name: [] for name in road.contestants}
     for turn in range(-1, rounds):
         names = [name for name in road.contestants if name not in errors]
-        at = max(turn, 0) % len(names)
-        for name in names[at:] + names[:at]:
+        if turn >= 0:
+            Random(turn).shuffle(names)
+        for name in names:
             os.sync()  # else one contestant writes out what another one has left
             try:
                 if turn >= 0:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from benchmarks import memory
-from benchmarks.measuring import Run
-from benchmarks.peers.__main__ import measure
+from benchmarks.measuring import Run, Store
+from benchmarks.peers.__main__ import _without, measure
 from benchmarks.peers.bench import OURS, Bench, Promise, Road, Traffic
 from benchmarks.peers.page import Row, outcome, write
 from tests.servers.process import ServerError
@@ -98,13 +99,24 @@ def test_contestants_alternate_and_one_that_fails_is_listed_with_its_error(tmp_p
     road = Road("archive", "Archive", 1, {name: lambda _, name=name: runs(name) for name in names}, frozenset())
     bench = Bench(tmp_path, tiny=False)
     bench.gateway = VersityGateway(tmp_path)
-    rows = measure(bench, road, 2)
-    assert ran == [*names, OURS, "other", "other", OURS]
+    rows = measure(bench, road, 6)
+    assert ran[:3] == [*names]
+    rounds = [tuple(ran[at : at + 2]) for at in range(3, len(ran), 2)]
+    assert set(rounds) == {(OURS, "other"), ("other", OURS)}
     assert [(row.name, len(row.runs), row.error) for row in rows] == [
-        (OURS, 2, None),
+        (OURS, 6, None),
         ("not built", 0, "no compiler"),
-        ("other", 2, None),
+        ("other", 6, None),
     ]
+
+
+def test_of_a_contestant_that_is_left_out_nothing_is_promised() -> None:
+    promises = [Promise(name, [], ratio=1.0, peak_mb=1.0) for name in ("left out", OURS)]
+    contestants: dict[str, Callable[[Store], Run]] = {
+        name: lambda _: Run(1.0, 1.0, 0.0, 100.0, 0.0) for name in ("left out", OURS)
+    }
+    found = _without(Road("archive", "Archive", 1, contestants, frozenset(), promises), ["left out"])
+    assert (list(found.contestants), found.promises) == ([OURS], promises[1:])
 
 
 def test_requests_of_a_preparation_are_not_counted(tmp_path: Path) -> None:
