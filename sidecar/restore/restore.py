@@ -31,7 +31,7 @@ from sidecar.restore.target import CommandNote, Target, place_of, read_target, w
 from sidecar.topic_policy import TopicPolicy
 
 WORKERS = 4
-"""Number of segments fetched in parallel. Each holds a chunk of its log and, for a moment, its small parts."""
+"""Number of segments fetched in parallel. Each has a chunk and a window of its log in memory, and its small parts."""
 
 
 class Run:
