@@ -208,6 +208,16 @@ def test_memory_does_not_grow_with_segments(tmp_path: Path, monkeypatch: pytest.
     assert peak_bytes < 8 * 2**20
 
 
+def test_a_batch_larger_than_any_window_is_read_again_from_the_file(tmp_path: Path) -> None:
+    store = archive_of_one_large_segment(tmp_path, record_bytes=17 * 2**20, count=2)
+    log_dir = own_log_dir(tmp_path)
+    report = restore(store, CLOCK, RestoreRequest("large", log_dir, topic_id=golden_topic_id("orders")))
+    assert report.exit_code == 0
+    (archived_log,) = (content for key, content in store.objects.items() if key.endswith(".log"))
+    assert (log_dir / "large-0" / f"{0:020d}.log").read_bytes() == archived_log
+    assert store.calls["stream"] == 1
+
+
 def archive_of_one_large_segment(tmp_path: Path, record_bytes: int = 128 * 1024, count: int = 200) -> MemoryStore:
     log_dir = copy_partitions(tmp_path / "large")
     directory = log_dir / "large-0"
