@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -123,7 +124,7 @@ def plan_partition(
             return PartitionPlan(files, facts, (), pending, error=error)
         pending = (rest, *pending[1:])
     rolled_ms = _rolled_at_the_latest_ms(files, now_ms, first_seen_ms or {})
-    decided_to = facts.stable_end_offset if decided_end_offset is None else decided_end_offset
+    decided_to = min(facts.stable_end_offset, sys.maxsize if decided_end_offset is None else decided_end_offset)
     ready, reason, recheck_in_ms = _ready_prefix(pending, facts, decided_to, now_ms, settling, rolled_ms)
     return PartitionPlan(files, facts, pending[:ready], pending[ready:], reason, hole=hole, recheck_in_ms=recheck_in_ms)
 
@@ -167,10 +168,10 @@ def _ready_prefix(
             return number, NotContiguous(segment.base_offset, previous_end), None
         previous_end = segment.end_offset
         rolled_ago_ms = now_ms - rolled_ms.get(segment.end_offset, now_ms)
-        if segment.end_offset > min(facts.stable_end_offset, decided_end_offset):
+        if segment.end_offset > decided_end_offset:
             # Replicas follow in a moment, transactions may take their time.
             soon_ms = max(STABLE_SOON_MS, rolled_ago_ms) if facts.transactions_decided else None
-            return number, _what_holds(segment, facts), soon_ms
+            return number, _what_holds(segment, facts, decided_end_offset), soon_ms
         age_ms = now_ms - newest_change_ms(segment)
         # A leader that answers under its epoch has its recovery behind it.
         if 0 <= age_ms < settling.settle_ms and not facts.transactions_decided:
@@ -182,11 +183,11 @@ def _ready_prefix(
     return len(pending), None, None
 
 
-def _what_holds(segment: SegmentFiles, facts: PartitionFacts) -> WaitReason:
+def _what_holds(segment: SegmentFiles, facts: PartitionFacts, decided_end_offset: int) -> WaitReason:
+    if facts.transaction_open:
+        return AboveLastStableOffset(segment.base_offset, decided_end_offset)
     if segment.end_offset <= facts.stable_end_offset:
         return DeletedBelowLogStart(segment.base_offset, facts.stable_end_offset)
-    if facts.transaction_open:
-        return AboveLastStableOffset(segment.base_offset, facts.stable_end_offset)
     above = AboveHighWatermark if facts.transactions_decided else AboveCheckpoints
     return above(segment.base_offset, facts.stable_end_offset)
 

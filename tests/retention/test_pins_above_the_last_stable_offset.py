@@ -14,7 +14,7 @@ from sidecar.broker.files import FileBrokerFacts
 from sidecar.errors import StoreUnavailable
 from sidecar.model import PartitionFiles
 from sidecar.partition.facts import PartitionFacts
-from sidecar.partition.wait_reason import DeletedBelowLogStart, render
+from sidecar.partition.wait_reason import AboveLastStableOffset, DeletedBelowLogStart, render
 from tests.fakes.memory_store import MemoryStore
 from tests.runner.rig import (
     archived_states,
@@ -30,9 +30,10 @@ from tests.runner.test_asking_the_broker import Leadership
 
 @dataclass
 class Hanging(Leadership):
-    """A leader whose last stable offset stays where it is while a transaction hangs."""
+    """A leader whose last stable offset stays where it is while a transaction hangs. `high_watermark`: None for the log's end."""
 
     stable: int | None = None
+    high_watermark: int | None = None
 
     def partition(self, files: PartitionFiles) -> PartitionFacts:
         found = super().partition(files)
@@ -41,7 +42,7 @@ class Hanging(Leadership):
             found,
             stable_end_offset=stable,
             transactions_decided=True,
-            transaction_open=stable < found.stable_end_offset,
+            transaction_open=stable < (self.high_watermark or found.stable_end_offset),
         )
 
 
@@ -77,12 +78,15 @@ def test_a_stable_offset_that_the_log_start_has_raised_decides_nothing_of_what_w
         rounds = rounds_over(replace(context, facts=facts), log_dir)
         rounds.run_once()
         remove_offsets(log_dir / "orders-0", lambda offset: offset >= rolled[3][1])
-        facts.stable = facts.cluster_start_offset = rolled[3][1]
+        facts.stable = facts.cluster_start_offset = facts.high_watermark = rolled[3][1]
         for _ in range(2):
             (outcome,) = rounds.run_once().outcomes
             assert outcome.archived == []
             assert outcome.reason == DeletedBelowLogStart(rolled[1][0], rolled[3][1])
             assert "Write one" in render(outcome.reason)
+        facts.high_watermark = rolled[4][1]  # The next record is written, and the last stable offset does not follow.
+        (outcome,) = rounds.run_once().outcomes
+        assert (outcome.archived, outcome.reason) == ([], AboveLastStableOffset(rolled[1][0], rolled[0][1]))
         facts.stable = rolled[4][1]
         rounds.run_once()
     assert ranges(archived_states(store)["orders-0"]) == rolled[:5]
