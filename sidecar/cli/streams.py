@@ -38,6 +38,7 @@ class Streams:
     """Those of this process, replaced until it ends."""
 
     def __init__(self) -> None:
+        _fill_low_numbers()
         self._output = LossyFile(_number(1, sys.stdout), ends_with_pipe=True)
         log = LossyFile(_number(2, sys.stderr), ends_with_pipe=False)  # archiving matters more than the log
         sys.stdout, sys.stderr = _text(self._output, sys.stdout), _text(log, sys.stderr)
@@ -52,9 +53,16 @@ class Streams:
         return SystemExit(end.code or SidecarError.exit_code)
 
 
+def _fill_low_numbers() -> None:
+    """No other file gets the number of a stream that the caller closed: what libraries in C write there would go into it."""
+    found = 0
+    while found <= 2:
+        found = os.open(os.devnull, os.O_RDONLY)
+    os.close(found)
+
+
 def _number(number: int, usual: Any) -> int:
-    """Of a stream that the caller closed, `sys` has None. No write succeeds there either, and while stdin is open no other file
-    gets its number."""
+    """Of a stream that the caller closed, `sys` has None. No write succeeds there either."""
     return os.open(os.devnull, os.O_RDONLY) if usual is None else number
 
 
