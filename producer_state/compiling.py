@@ -11,13 +11,17 @@ from contextlib import suppress
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from pickle import UnpicklingError
+from typing import Any, Final, Literal, TypeAlias
 
 from numba import njit
 
 from producer_state.kernel_library import LIBRARY, read_sources
 
 Decorator: TypeAlias = Callable[[Callable[..., Any]], Any]
+
+_DAMAGED: Final = (EOFError, UnpicklingError)
+"""What numba raises for a file that is empty or has zeros since the machine failed: it does not sync what it keeps."""
 
 
 def compilers(*folders: Path) -> tuple[Decorator, Decorator]:
@@ -66,11 +70,16 @@ def _guard(cached: Any) -> None:
     save, load = cached.save_overload, cached.load_overload
 
     def save_or_not(types: Any, compiled: Any) -> None:
-        with suppress(OSError):
+        with suppress(OSError, *_DAMAGED):
             save(types, compiled)
 
     def load_or_not(types: Any, target: Any) -> Any:
-        found = load(types, target)
+        try:
+            found = load(types, target)
+        except _DAMAGED:
+            with suppress(OSError):
+                cached.flush()
+            return None
         return found if found is not None and found.signature.args == tuple(types) else None
 
     cached.save_overload, cached.load_overload = save_or_not, load_or_not

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 DECLARES = (
     "from pathlib import Path\nfrom producer_state.compiling import compilers\n"
     "native, native_inline = compilers(Path(__file__).parent)\n"
@@ -70,3 +72,18 @@ def test_code_that_another_process_kept_for_other_types_at_the_same_time_is_not_
     assert result(tmp_path, KEEPS_TWO) == []
     assert result(tmp_path, SUMS_UP)[0] == "2.0"
     assert result(tmp_path, SUMS_UP) == ["2.0", "1"], "the right code is kept now"
+
+
+@pytest.mark.parametrize("content", [b"", bytes(100)], ids=["empty", "zeros"])
+@pytest.mark.parametrize("suffix", ["nbi", "nbc"])
+def test_what_was_kept_and_lost_its_content_in_a_crash_is_compiled_again(
+    tmp_path: Path, suffix: str, content: bytes
+) -> None:
+    folder = tmp_path / "kernels_at_hand"
+    folder.mkdir()
+    (folder / "__init__.py").write_text(DECLARES)
+    (folder / "sums.py").write_text(SUMS)
+    assert result(tmp_path, SUMS_UP) == ["2.0", "0"]
+    (kept,) = tmp_path.rglob(f"*.{suffix}")
+    kept.write_bytes(content)
+    assert [result(tmp_path, SUMS_UP), result(tmp_path, SUMS_UP)] == [["2.0", "0"], ["2.0", "1"]]
