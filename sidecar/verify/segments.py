@@ -163,9 +163,20 @@ Checks: TypeAlias = Callable[[Sequence[Check]], Generator[Checked, None, None]]
 def check_in_threads(
     store: ObjectStore, workers: int, checks: Sequence[Check], *, deep: bool
 ) -> Generator[Checked, None, None]:
-    """In threads of this process: the store's answers are waited for, and the kernels release the GIL."""
+    """In threads of this process: the store's answers are waited for, and the kernels release the GIL.
+
+    Of a partition with a segment that cannot be read nothing can be said, so its other segments are not read any more.
+    """
+    unread: dict[str, Checked] = {}
+
+    def checked(check: Check) -> Checked:
+        found = unread.get(check.root) or _checked(store, check, deep=deep)
+        if found.unread:
+            unread[check.root] = found
+        return found
+
     with ThreadPoolExecutor(workers, thread_name_prefix="verify") as pool:
-        yield from pool.map(partial(_checked, store, deep=deep), checks)
+        yield from pool.map(checked, checks)
 
 
 def scrub_on_engine(

@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from sidecar.archive.actions import Add, Purge, Remove
 from sidecar.archive.bundle import assemble_indexes, log_part
 from sidecar.archive.commit import digest
-from sidecar.archive.keys import COMMITS, below, checkpoint_key, commit_key, indexes_key, log_key
+from sidecar.archive.keys import COMMITS, SEGMENTS, below, checkpoint_key, commit_key, indexes_key, log_key
 from sidecar.archive.state import PartitionState
 from sidecar.archive.strict_json import canonical
 from sidecar.commits.commit_log import CommitLog
@@ -369,6 +369,21 @@ def test_a_store_that_fails_gives_no_verdict() -> None:
     store.faults = [Fault("head", 1, FaultKind.UNAVAILABLE)]
     with pytest.raises(StoreUnavailable):
         verified(store, deep=False)
+
+
+def test_a_partition_with_an_unread_segment_is_not_read_further() -> None:
+    """Each attempt at a store that is gone takes minutes."""
+    store, tried = example(), list[str]()
+
+    def gone(operation: str, key: str) -> None:
+        if operation in {"head", "read"} and f"/{SEGMENTS}" in key:
+            tried.append(key)
+            raise StoreUnavailable("no answer")
+
+    store.before = gone
+    with pytest.raises(StoreUnavailable):
+        verify_partition(store, ROOT, store.clock, workers=1)
+    assert len(tried) == 1
 
 
 def test_the_json_form() -> None:
