@@ -41,6 +41,8 @@ Answer = TypeVar("Answer")
 
 _BEYOND_BUFFERS_BYTES = 8 * MIB
 """fsspec's buffered files begin to send after 5 MiB."""
+_RANGE_BYTES = 4 * MIB
+"""Read at once, for a stream of smaller chunks: each range takes two requests."""
 _MEMORY_LOCK = threading.Lock()
 """fsspec's memory file system tests and sets in two steps; within one process this makes them one."""
 
@@ -111,8 +113,10 @@ class FsspecReader:
         if facts is None:
             raise ObjectMissing(f"read {key} at {self.url}: no such object")
         # By ranges: an open file of fsspec's memory file system shares its position with every other reader.
-        for position in range(0, facts.size_bytes, chunk_bytes):
-            yield self.read(key, position, chunk_bytes)
+        range_bytes = max(chunk_bytes, _RANGE_BYTES)
+        for position in range(0, facts.size_bytes, range_bytes):
+            fetched = self.read(key, position, range_bytes)
+            yield from (fetched[begin : begin + chunk_bytes] for begin in range(0, len(fetched), chunk_bytes))
 
     def head(self, key: ObjectKey) -> ObjectFacts | None:
         def info() -> ObjectFacts | None:

@@ -26,6 +26,21 @@ def memory() -> FsspecStore:
     return FsspecStore(f"memory://{SystemRandomness().random_bytes(8).hex()}")
 
 
+def test_a_stream_of_small_chunks_takes_few_requests(memory: FsspecStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    body, positions, read = SystemRandomness().random_bytes(9 * MIB), list[int](), FsspecStore.read
+
+    def watched(store: FsspecStore, key: ObjectKey, position: int = 0, size_bytes: int | None = None) -> bytes:
+        positions.append(position)
+        return read(store, key, position, size_bytes)
+
+    memory.upload(KEY, BytesSource(body))
+    monkeypatch.setattr(FsspecStore, "read", watched)
+    chunks = list(memory.stream(KEY, MIB))
+    assert [len(chunk) for chunk in chunks] == [MIB] * 9
+    assert b"".join(chunks) == body
+    assert positions == [0, 4 * MIB, 8 * MIB]
+
+
 def test_an_upload_that_fails_shows_nothing_in_memory(memory: FsspecStore, tmp_path: Path) -> None:
     (tmp_path / "f").write_bytes(bytes(5 * MIB))
     with (tmp_path / "f").open("rb") as file, pytest.raises(SegmentChanged):
