@@ -181,7 +181,9 @@ def test_only_a_closed_log_is_thrown_away(closed: str, code: int) -> None:
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&-", "<&- 2>&-", "<&- >&- 2>&-"])
 def test_no_file_gets_the_number_of_a_closed_stream(closed: str) -> None:
-    program = "import os; from sidecar.cli.streams import Streams; Streams(); os._exit(os.open(os.devnull, os.O_RDONLY))"
+    program = (
+        "import os; from sidecar.cli.streams import Streams; Streams(); os._exit(os.open(os.devnull, os.O_RDONLY))"
+    )
     line = f"{shlex.join([sys.executable, '-c', program])} {closed}"
     done = subprocess.run(["sh", "-c", line], env=environment(), cwd=ROOT, check=False)
     assert done.returncode > 2
