@@ -222,7 +222,7 @@ class VerificationTable:
         self.is_empty &= is_uncommitted
         self.has_unread |= found.is_unread
         self.store_failed &= row.store_failed
-        self.has_mismatch |= not found.is_sound and not found.is_unread
+        self.has_mismatch |= found.differs
 
     def show(self, url: str, *, colors: bool) -> None:
         """On stdout the table, on stderr the problems and what to do about them."""

@@ -165,14 +165,14 @@ def check_in_threads(
 ) -> Generator[Checked, None, None]:
     """In threads of this process: the store's answers are waited for, and the kernels release the GIL.
 
-    Of a partition with a segment that cannot be read nothing can be said, so its other segments are not read any more.
+    If the store gave no answer about a segment, nothing can be said about its partition: the rest of it is not read any more.
     """
-    unread: dict[str, Checked] = {}
+    silent: dict[str, Checked] = {}
 
     def checked(check: Check) -> Checked:
-        found = unread.get(check.root) or _checked(store, check, deep=deep)
-        if found.unread:
-            unread[check.root] = found
+        found = silent.get(check.root) or _checked(store, check, deep=deep)
+        if found.retryable:
+            silent[check.root] = found
         return found
 
     with ThreadPoolExecutor(workers, thread_name_prefix="verify") as pool:

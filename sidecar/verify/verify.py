@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from functools import partial
 from itertools import islice
@@ -96,8 +96,13 @@ class PartitionVerification:
 
     @property
     def is_unread(self) -> bool:
-        """Whether nothing can be said, because something could not be read."""
+        """Whether nothing can be said but what else is found, because something could not be read."""
         return any(problem.kind is ProblemKind.UNREADABLE for problem in self.problems)
+
+    @property
+    def differs(self) -> bool:
+        """Whether something is found that is not as it should be."""
+        return any(problem.kind is not ProblemKind.UNREADABLE for problem in self.problems)
 
     def to_json(self) -> dict[str, object]:
         """The stable JSON form: as of `status`, with the segments themselves instead of their number."""
@@ -198,7 +203,10 @@ def verify_archive(
         return _or_unread(lineage, outage, lambda: _plan(store, lineage, clock, deep=deep))
 
     def finish(planned: _Planned, checked: Sequence[Checked], unnamed: Future[_Unnamed]) -> PartitionVerification:
-        return _or_unread(planned.state.lineage, outage, lambda: _combined(planned, checked, unnamed.result()))
+        found = _or_unread(planned.state.lineage, outage, lambda: _combined(planned, checked, unnamed.result()))
+        if not found.is_unread:
+            return found
+        return replace(found, problems=(*_problems(planned, checked), *found.problems))
 
     lineages = iter(find_all_lineages(store, include))
     with ThreadPoolExecutor(WORKERS, thread_name_prefix="verify-partitions") as pool:
@@ -276,12 +284,16 @@ def _combined(planned: _Planned, checked: Sequence[Checked], unnamed: _Unnamed) 
     return PartitionVerification(
         row=row_of(state),
         segments=tuple(sorted(segments, key=lambda segment: segment.base_offset)),
-        problems=(*planned.problems, *(problem for one in checked for problem in one.problems)),
+        problems=_problems(planned, checked),
         orphans=tuple(unnamed.orphans),
         removed_objects=unnamed.removed_objects,
         unfinished_uploads=unnamed.unfinished_uploads,
         size_only_objects=sum(one.size_only for one in checked),
     )
+
+
+def _problems(planned: _Planned, checked: Sequence[Checked]) -> tuple[Problem, ...]:
+    return (*planned.problems, *(problem for one in checked for problem in one.problems))
 
 
 def _missing_commits(store: ObjectStore, state: PartitionState) -> Iterator[Problem]:

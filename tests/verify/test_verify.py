@@ -371,7 +371,18 @@ def test_a_store_that_fails_gives_no_verdict() -> None:
         verified(store, deep=False)
 
 
-def test_a_partition_with_an_unread_segment_is_not_read_further() -> None:
+@pytest.mark.leaves_damage("missing_object")
+def test_what_is_found_is_reported_though_another_segment_cannot_be_read() -> None:
+    """As of an object that a lifecycle rule has moved to a class that must be restored first."""
+    store = example()
+    store.delete([FIRST_LOG])
+    store.faults = [Fault("head", 0, FaultKind.DENIED, key_part=SECOND.segment.segment_id)]
+    (found,) = verify_archive(store, store.clock)
+    assert findings(found) == {("missing_object", FIRST_LOG), ("unreadable", ROOT)}
+    assert (found.is_unread, found.differs) == (True, True)
+
+
+def test_a_partition_about_which_the_store_gave_no_answer_is_not_read_further() -> None:
     """Each attempt at a store that is gone takes minutes."""
     store, tried = example(), list[str]()
 
