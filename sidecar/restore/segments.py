@@ -228,7 +228,7 @@ def fetch_segment(work: PartitionRestore, plan: SegmentPlan) -> None:
     segment, staged = plan.segment, work.staged
     parts = fetch_parts(work.store, work.plan.state.lineage.root, segment)
     work.beat(sum(map(len, parts.values())))
-    with staged.incoming(file_name(segment.base_offset, Suffix.LOG)) as log:
+    with staged.incoming(file_name(segment.base_offset, Suffix.LOG)) as log, translating(log.path):
         cut, producers_at_end, has_gaps = _fetch_log(work, plan, log, parts)
         restored = RestoredSegment(cut.base_offset, cut.end_offset, cut.batches_end_offset, has_gaps)
         for name, content in _indexes_of_cut(plan, cut, log, parts).items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import signal
@@ -15,6 +16,7 @@ import pytest
 
 from sidecar.logformat.bodies.building import build_batch
 from sidecar.logformat.bodies.record import Record
+from sidecar.logformat.files import PositionalFile
 from sidecar.restore import segments
 from sidecar.restore.request import LeaderEpochMode, OpenTransactionMode, RestoreRequest
 from sidecar.restore.restore import restore
@@ -216,6 +218,17 @@ def test_a_batch_larger_than_any_window_is_read_again_from_the_file(tmp_path: Pa
     (archived_log,) = (content for key, content in store.objects.items() if key.endswith(".log"))
     assert (log_dir / "large-0" / f"{0:020d}.log").read_bytes() == archived_log
     assert store.calls["stream"] == 1
+
+
+def test_a_disk_that_cannot_be_read_back_stops_the_partition(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(_file: PositionalFile, _position: int, _buffer: memoryview) -> int:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    store = archive_of_one_large_segment(tmp_path, record_bytes=17 * 2**20, count=2)
+    log_dir = own_log_dir(tmp_path)
+    monkeypatch.setattr(PositionalFile, "__call__", failing)
+    (outcome,) = restore(store, CLOCK, RestoreRequest("large", log_dir, topic_id=golden_topic_id("orders"))).outcomes
+    assert outcome.problem.startswith(f"{log_dir / 'large-0.restoring' / f'{0:020d}.log'}: cannot be written: Input/output")
 
 
 def archive_of_one_large_segment(tmp_path: Path, record_bytes: int = 128 * 1024, count: int = 200) -> MemoryStore:
