@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from hypothesis import strategies as st
 from sidecar.errors import StoreError, StoreUnavailable
 from sidecar.restore.request import RestoreRequest
 from sidecar.restore.restore import RestoreReport, restore
+from sidecar.segment.log_check import ExpectedLog
 from tests.fakes.memory_store import Fault, FaultKind, MemoryStore
 from tests.restore.archives import CLOCK, archived, golden_topic_id, own_log_dir
 from tests.restore.test_interruptions import archive_of_one_large_segment
@@ -36,7 +39,7 @@ def flipped(position: int) -> Change:
     [
         (".log", flipped(3000), "at byte "),
         (".log", flipped(13), "a leader epoch or an offset was changed"),
-        (".log", lambda data: data[:-1], "ends there"),
+        (".log", lambda data: data[:-1], "at byte {size_bytes}: ends there"),
         (".log", lambda data: data + b"\0", "more than the"),
         (".log", lambda data: b"", "at byte 0"),
         (".indexes", flipped(0), "part offset_index"),
@@ -55,7 +58,7 @@ def test_damage_is_reported_and_the_other_partition_is_restored(
     assert report.exit_code == 3
     bad, fine = report.outcomes
     assert key in bad.problem
-    assert reported in bad.problem
+    assert reported.format(size_bytes=len(change(good))) in bad.problem
     assert "replica of the bucket" in bad.problem
     assert fine.log is not None
     assert not (log_dir / "orders-0").exists()
@@ -72,6 +75,27 @@ def test_damage_is_reported_and_the_other_partition_is_restored(
     assert store.calls["stream"] == len(again.outcomes[0].plan.segments) - again.outcomes[0].segments_resumed
     assert sorted(path.name for path in log_dir.iterdir() if path.is_dir()) == ["orders-0", "orders-1"]
     assert not list(log_dir.rglob(".restore.json"))
+
+
+def test_a_complete_file_that_has_another_size_later_is_fetched_again(tmp_path: Path) -> None:
+    store, log_dir = archived(), own_log_dir(tmp_path)
+    damaged = max(key for key in segment_keys(store) if key.endswith(".log"))
+    good = store.objects[damaged]
+    store.damage(damaged, flipped(3000))
+    assert run(store, log_dir).exit_code == 3
+    complete = min((log_dir / "orders-0.restoring").glob("*.log"))
+    content = complete.read_bytes()
+    os.truncate(complete, len(content) - 1)
+    store.objects[damaged] = good
+    assert run(store, log_dir).exit_code == 0
+    assert (log_dir / "orders-0" / complete.name).read_bytes() == content
+
+
+def test_batches_that_do_not_add_up_to_the_commit_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    of_commit = ExpectedLog.of_commit
+    monkeypatch.setattr(ExpectedLog, "of_commit", lambda found: replace(of_commit(found), batch_count=0))
+    for outcome in run(archived(), own_log_dir(tmp_path)).outcomes:
+        assert "the commit says an end below" in outcome.problem
 
 
 @pytest.mark.leaves_damage("checksum_mismatch")

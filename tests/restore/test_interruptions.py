@@ -228,7 +228,9 @@ def test_a_disk_that_cannot_be_read_back_stops_the_partition(tmp_path: Path, mon
     log_dir = own_log_dir(tmp_path)
     monkeypatch.setattr(PositionalFile, "__call__", failing)
     (outcome,) = restore(store, CLOCK, RestoreRequest("large", log_dir, topic_id=golden_topic_id("orders"))).outcomes
-    assert outcome.problem.startswith(f"{log_dir / 'large-0.restoring' / f'{0:020d}.log'}: cannot be written: Input/output")
+    assert outcome.problem.startswith(
+        f"{log_dir / 'large-0.restoring' / f'{0:020d}.log'}: cannot be written: Input/output"
+    )
 
 
 def archive_of_one_large_segment(tmp_path: Path, record_bytes: int = 128 * 1024, count: int = 200) -> MemoryStore:
