@@ -9,14 +9,18 @@ import signal
 import subprocess
 import sys
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from threading import Event
 
 import pytest
 
+from sidecar.errors import StoreUnavailable
 from sidecar.logformat.bodies.building import build_batch
 from sidecar.logformat.bodies.record import Record
 from sidecar.logformat.files import PositionalFile
+from sidecar.logformat.names import HIGH_WATERMARK_CHECKPOINT
+from sidecar.model import ObjectKey
 from sidecar.restore import segments
 from sidecar.restore.request import LeaderEpochMode, OpenTransactionMode, RestoreRequest
 from sidecar.restore.restore import restore
@@ -71,7 +75,7 @@ def dying_at(number: int, monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
 
         return once_more
 
-    for name in ("fsync", "write"):
+    for name in ("fsync", "pwrite"):
         monkeypatch.setattr(os, name, counted(getattr(os, name)))
     for name in ("rename", "unlink", "mkdir"):
         monkeypatch.setattr(Path, name, counted(getattr(Path, name)))
@@ -194,6 +198,58 @@ def test_a_process_that_is_killed_goes_on(expected: dict[str, dict[str, bytes]],
     (report,) = done.lines()
     assert [row["segments_resumed"] for row in report["partitions"]] == [2, 0]
     assert content(log_dir) == expected
+
+
+def test_what_gets_a_name_was_synced_before_and_so_are_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[tuple[str, ...]] = []
+    sync, rename = os.fsync, Path.rename
+
+    def synced(descriptor: int) -> None:
+        done.append(("sync", str(Path(f"/proc/self/fd/{descriptor}").readlink())))
+        sync(descriptor)
+
+    def renamed(path: Path, target: Path) -> Path:
+        done.append(("rename", str(path), str(target)))
+        return rename(path, target)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(Path, "rename", renamed)
+    log_dir = own_log_dir(tmp_path)
+    assert restore(archived(), CLOCK, request_for(log_dir), workers=1).exit_code == 0
+    files = [number for number, (call, path, *_) in enumerate(done) if call == "rename" and path.endswith(".part")]
+    assert len(files) > SEGMENTS
+    assert all(done[number - 1] == ("sync", done[number][1]) for number in files)
+    checkpoint = max(number for number in files if done[number][2] == str(log_dir / HIGH_WATERMARK_CHECKPOINT))
+    for name in NAMES:
+        staging = f"{log_dir / name}.restoring"
+        last = max(number for number in files if done[number][2].startswith(f"{staging}/"))
+        named = done.index(("rename", staging, str(log_dir / name)))
+        assert ("sync", staging) in done[last:named]
+        assert ("sync", str(log_dir)) in done[checkpoint:named]
+        assert done[named + 1] == ("sync", str(log_dir))
+
+
+def test_what_is_received_ends_when_another_segment_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, stop, taken, stream = archived(), Event(), list[int](), MemoryStore.stream
+    failing, other = sorted(key for key in store.objects if f"/{TOPIC}/0/" in key and key.endswith(".log"))[:2]
+    begun = Event()
+
+    def watched(self: MemoryStore, key: ObjectKey, chunk_bytes: int, *, checked: bool) -> Iterator[bytes]:
+        if key == failing:
+            assert begun.wait(60)
+            raise StoreUnavailable("no answer")
+        for chunk in stream(self, key, 100, checked=checked):
+            if key == other:
+                begun.set()
+                assert stop.wait(60)
+                taken.append(len(chunk))
+            yield chunk
+
+    monkeypatch.setattr("sidecar.restore.restore.Event", lambda: stop)
+    monkeypatch.setattr(MemoryStore, "stream", watched)
+    with pytest.raises(StoreUnavailable):
+        restore(store, CLOCK, request_for(own_log_dir(tmp_path)), workers=2)
+    assert taken == [100]
 
 
 def test_memory_does_not_grow_with_segments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
