@@ -16,10 +16,11 @@ from threading import Event
 import pytest
 
 from sidecar.errors import StoreUnavailable
+from sidecar.host.log_dir_lock import LogDirRefused
 from sidecar.logformat.bodies.building import build_batch
 from sidecar.logformat.bodies.record import Record
 from sidecar.logformat.files import PositionalFile
-from sidecar.logformat.names import HIGH_WATERMARK_CHECKPOINT
+from sidecar.logformat.names import HIGH_WATERMARK_CHECKPOINT, LOCK
 from sidecar.model import ObjectKey
 from sidecar.restore import segments
 from sidecar.restore.request import LeaderEpochMode, OpenTransactionMode, RestoreRequest
@@ -227,6 +228,19 @@ def test_what_gets_a_name_was_synced_before_and_so_are_names(tmp_path: Path, mon
         assert ("sync", staging) in done[last:named]
         assert ("sync", str(log_dir)) in done[checkpoint:named]
         assert done[named + 1] == ("sync", str(log_dir))
+
+
+def test_nothing_gets_its_final_name_when_the_lock_no_longer_keeps_brokers_away(tmp_path: Path) -> None:
+    log_dir = own_log_dir(tmp_path)
+    with pytest.raises(LogDirRefused, match="its lock file was replaced"):
+        restore(
+            archived(),
+            CLOCK,
+            request_for(log_dir),
+            progress=lambda _progress: (log_dir / LOCK).unlink(missing_ok=True),
+        )
+    assert not any((log_dir / name).exists() for name in NAMES)
+    assert all((log_dir / f"{name}.restoring").is_dir() for name in NAMES)
 
 
 def test_what_is_received_ends_when_another_segment_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
