@@ -150,6 +150,9 @@ def test_a_full_store_that_answers_reads_stays_unready_until_a_cycle_meets_no_er
     assert health.not_ready() == {"store": "PutObject: status 507"}
     reporter.cycle_ended(FactsState(0))
     assert health.not_ready() == {}
+    reporter.store_silent("PutObject: no answer")
+    reporter.store_silent(None)
+    assert health.not_ready() == {}
 
 
 def test_before_the_first_answer_the_log_says_that_nothing_is_pinned() -> None:

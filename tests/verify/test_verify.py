@@ -432,6 +432,19 @@ def test_every_partition_of_an_archive_is_verified() -> None:
     assert list(verify_archive(store, store.clock, include=lambda topic: False)) == []
 
 
+def test_partitions_without_an_answer_between_others_do_not_end_it() -> None:
+    store = many_partitions(20)
+
+    def sometimes_silent(operation: str, key: str) -> None:
+        if operation == "head" and f"/{SEGMENTS}" in key and int(key.split("/")[2]) % 2 == 0:
+            raise StoreUnavailable("no answer")
+
+    store.before = sometimes_silent
+    found = list(verify_archive(store, store.clock))
+    assert [one.row.partition for one in found if one.is_unread] == list(range(10, 30, 2))
+    assert [one.row.partition for one in found if one.is_sound] == [3, *range(11, 30, 2)]
+
+
 def test_a_deep_check_of_a_larger_log_takes_one_request_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sidecar.segment.log_check.WINDOW_BYTES", 4096)
     monkeypatch.setattr("sidecar.verify.segments.CHUNK_BYTES", 1000)
