@@ -6,7 +6,8 @@ Single batches are found by their offsets, with a few reads where an offset inde
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections import deque
+from collections.abc import Iterator
 from contextlib import closing, suppress
 from dataclasses import replace
 from itertools import takewhile
@@ -27,9 +28,8 @@ from sidecar.host.listed_files import (
     read_unless_deleted,
 )
 from sidecar.host.log_dir_fingerprint import fingerprint_of
-from sidecar.logformat.batches import ScanEnd, SegmentScanner, scan_file
+from sidecar.logformat.batches import HEADERS_WINDOW_BYTES, ScanEnd, SegmentScanner, scan_file
 from sidecar.logformat.checkpoints import read_offset_checkpoint
-from sidecar.logformat.few_headers import NotFew, few_headers, is_whole_batch
 from sidecar.logformat.files import LazyFile
 from sidecar.logformat.indexes.offset_index import read_offset_index
 from sidecar.logformat.indexes.time_index import ENTRY
@@ -43,47 +43,10 @@ from sidecar.segment.open_transactions import look_ahead, undecided
 from sidecar.segment.producer_snapshot import state_at_log_start
 from sidecar.segment.reading import WINDOW_BYTES, shows_cleaning
 
-_WINDOW_BYTES = 256 * 1024
 _BATCHES = 1024
 
 
-def _search(
-    segment: SegmentFiles, offset: int, search: Callable[[Iterable[LocalBatch]], LocalBatch | None]
-) -> LocalBatch | None:
-    """What is found among the batches around an offset.
-
-    Without the kernels where they are few: at a start this is asked of every partition, and records of an idle log may have been
-    deleted, too.
-    """
-    try:
-        return search(_few_batches(segment, offset))
-    except NotFew:
-        return search(_many_batches(segment, offset))
-
-
-def _few_batches(segment: SegmentFiles, offset: int) -> Iterator[LocalBatch]:
-    """Those from a batch on that ends at or below `offset`, or from the file's beginning. Raises NotFew."""
-    with closing(LazyFile(segment.log.path)) as file:
-        position = _few_start_position(file, segment, offset)
-        for header in few_headers(file, position, file.size_bytes, segment.base_offset):
-            last_offset = header.base_offset + header.last_offset_delta
-            yield LocalBatch(header.base_offset, last_offset, header.crc, header.leader_epoch)
-
-
-def _few_start_position(file: LazyFile, segment: SegmentFiles, offset: int) -> int:
-    """See `_start_position`. Raises NotFew."""
-    indexed_offset, position = _indexed(segment, offset)
-    if position == 0:
-        return 0
-    for header in few_headers(file, position, file.size_bytes, segment.base_offset):
-        ends_below = header.base_offset + header.last_offset_delta <= indexed_offset
-        if ends_below and is_whole_batch(file, position, header):
-            return position
-        break
-    raise NotFew
-
-
-def _many_batches(segment: SegmentFiles, offset: int) -> Iterator[LocalBatch]:
+def _batches(segment: SegmentFiles, offset: int) -> Iterator[LocalBatch]:
     """The last one that ends below `offset`, and all from there on; perhaps some before."""
     with closing(LazyFile(segment.log.path)) as file:
         for columns in _scan(segment, offset, file):
@@ -104,26 +67,20 @@ def _headers(segment: SegmentFiles, read_at: ReadAt, start_position: int, **opti
         base_offset=segment.base_offset,
         file=str(segment.log.path),
         start_position=start_position,
-        window_bytes=_WINDOW_BYTES,
+        window_bytes=HEADERS_WINDOW_BYTES,
         **options,
     )
 
 
-def _indexed(segment: SegmentFiles, offset: int) -> tuple[int, int]:
-    """An offset and a position that the index names for it; position 0 where there is nothing to go by."""
+def _start_position(segment: SegmentFiles, offset: int, read_at: ReadAt) -> int:
     content = read_unless_deleted(segment.offset_index, segment.log)
     if not content:
-        return segment.base_offset, 0
+        return 0
     try:
         indexed_offset, position = read_offset_index(content, segment.base_offset).lookup(offset)
     except CorruptFile:
-        return segment.base_offset, 0
-    return indexed_offset, position if 0 < position < segment.log.size_bytes else 0
-
-
-def _start_position(segment: SegmentFiles, offset: int, read_at: ReadAt) -> int:
-    indexed_offset, position = _indexed(segment, offset)
-    if position == 0:
+        return 0
+    if not 0 < position < segment.log.size_bytes:
         return 0
     # An index is only used where a batch, complete by its checksum, is at that position and ends below the offset it gives.
     first = next(iter(_headers(segment, read_at, position, max_batches=1)), None)
@@ -143,26 +100,17 @@ class LocalDisk(BrokerFiles):
     undecided = staticmethod(undecided)
 
     def batch_in(self, segment: SegmentFiles, base_offset: int, end_offset: int, *, last: bool) -> LocalBatch | None:
-        def search(batches: Iterable[LocalBatch]) -> LocalBatch | None:
-            found: LocalBatch | None = None
-            for batch in batches:
-                if base_offset <= batch.last_offset < end_offset:
-                    found = batch
-                if batch.last_offset >= end_offset or (found is not None and not last):
-                    break
-            return found
-
-        return _search(segment, end_offset - 1 if last else base_offset, search)
+        found: LocalBatch | None = None
+        for batch in _batches(segment, end_offset - 1 if last else base_offset):
+            if base_offset <= batch.last_offset < end_offset:
+                found = batch
+            if batch.last_offset >= end_offset or (found is not None and not last):
+                break
+        return found
 
     def leader_epoch_below(self, segment: SegmentFiles, offset: int) -> int | None:
-        def search(batches: Iterable[LocalBatch]) -> LocalBatch | None:
-            found: LocalBatch | None = None
-            for batch in takewhile(lambda batch: batch.base_offset < offset, batches):
-                found = batch
-            return found
-
-        found = _search(segment, offset - 1, search)
-        return None if found is None else found.leader_epoch
+        below = takewhile(lambda batch: batch.base_offset < offset, _batches(segment, offset - 1))
+        return next((batch.leader_epoch for batch in deque(below, maxlen=1)), None)
 
     def cut(self, segment: SegmentFiles, base_offset: int, descriptor: int) -> SegmentFiles | None:
         """See `LogDisk`. Its indexes are to be rebuilt: those of the file count positions and offsets from the file's beginning."""
@@ -221,10 +169,10 @@ class LocalDisk(BrokerFiles):
         return segment.log.mtime_ms
 
     def first_timestamp_ms(self, active: FileIdentity, base_offset: int) -> int:
-        """See `LogDisk`. Without the kernels."""
-        with suppress(NotFew, PartitionError), closing(LazyFile(active.path)) as file:
-            for header in few_headers(file, 0, file.size_bytes, base_offset):
-                return header.max_timestamp
+        with suppress(PartitionError):
+            options = {"check_crc": False, "window_bytes": HEADERS_WINDOW_BYTES, "max_batches": 1}
+            for first in scan_file(active.path, base_offset=base_offset, **options):
+                return int(first.max_timestamp_ms[0])
         return -1
 
     def newest_record(self, active: FileIdentity, base_offset: int) -> tuple[int, int]:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import replace
-from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -20,12 +17,11 @@ from sidecar.config.topic_filter import TopicFilter
 from sidecar.discovery.scan import scan_log_dirs
 from sidecar.errors import PartitionError
 from sidecar.host.archive_cache import SEGMENTS_KEPT, ArchiveCache
-from sidecar.logformat.few_headers import NotFew
+from sidecar.logformat.batches import scan_file
 from sidecar.model import PartitionFiles, SegmentFiles, TopicPartition
 from sidecar.partition.facts import PartitionFacts
 from sidecar.retention.deleted_records import deleted_on_purpose
 from sidecar.retention.log_starts import LogStarts
-from sidecar.segment import local_disk
 from sidecar.segment.local_disk import LocalDisk
 from sidecar.topic_policy import TopicPolicy, Unanswered
 from tests.fakes.memory_store import MemoryStore
@@ -358,22 +354,12 @@ def test_an_unreadable_segment_at_the_log_start_does_not_keep_the_next_from_the_
     assert [log["log_start_offset"] for log in logs if log["event"] == "deleted_records_unknown"] == [145]
 
 
-def epoch_below(batches: Iterable[local_disk._Batch], offset: int) -> int | None:
-    below = [batch.leader_epoch for batch in takewhile(lambda batch: batch.base_offset < offset, batches)]
-    return below[-1] if below else None
-
-
 @pytest.mark.parametrize("partition", ["orders-0", "append-time-0"])
-def test_the_batch_below_is_the_same_without_the_kernels(partition: str, tmp_path: Path) -> None:
+def test_the_batch_below_is_that_of_the_whole_log(partition: str, tmp_path: Path) -> None:
     log_dir = copy_partitions(tmp_path, partition)
     (files,) = scan_log_dirs([log_dir], TopicFilter((".*",))).partitions
-    looks, few = 0, 0
     for segment in files.segments:
+        (columns,) = scan_file(segment.log.path, base_offset=segment.base_offset)
         for offset in range(segment.base_offset, segment.end_offset + 2, 3):
-            expected = epoch_below(local_disk._many_batches(segment, offset - 1), offset)
-            assert LocalDisk().leader_epoch_below(segment, offset) == expected
-            looks += 1
-            with suppress(NotFew):
-                assert epoch_below(local_disk._few_batches(segment, offset - 1), offset) == expected
-                few += 1
-    assert few > looks // 2
+            below = columns.leader_epoch[columns.base_offset < offset].tolist()
+            assert LocalDisk().leader_epoch_below(segment, offset) == (below[-1] if below else None)
