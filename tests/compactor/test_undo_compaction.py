@@ -149,6 +149,30 @@ def test_a_second_compaction_that_drops_no_record_keeps_the_undo(
     assert only_state(store).segments == before.segments
 
 
+@pytest.mark.parametrize("partition", ["orders-0", "transactions-0", "compacted-0"])
+def test_another_strategy_that_drops_no_record_is_noted_and_keeps_the_undo(
+    partition: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The right strategy after the wrong one: what the wrong one dropped comes back by the undo, and by nothing else."""
+    store = archived(tmp_path, partition)
+    use(monkeypatch, store)
+    before = only_state(store)
+    assert compact_one(store, before, replace(RULES, strategy=Strategy.TIMESTAMP), tmp_path).commit_number is not None
+    after, segments = only_state(store), {key for key in store.objects if "/segments/" in key}
+    found = compact_one(store, after, RULES, tmp_path)
+    state = only_state(store)
+    assert (found.error, found.commit_number) == (None, after.next_number)
+    assert found.records_after == found.records_before
+    assert found.bytes_after == found.bytes_before
+    assert state.clean is not None
+    assert state.clean.strategy == "offset"
+    assert state.segments == after.segments
+    assert {key for key in store.objects if "/segments/" in key} == segments
+    assert undo(store).commit_number is not None
+    assert only_state(store).segments == before.segments
+    assert is_sound(store)
+
+
 def test_markers_get_their_horizon_once_the_undo_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = archived(tmp_path, "transactions-0")
     use(monkeypatch, store)

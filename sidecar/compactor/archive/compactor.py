@@ -126,10 +126,9 @@ class ArchiveCompactor:
                         self._commit_all([running[job] for job in step if last_step[job] == number], done)
         if dry_run:
             for found in unsettled(running):
-                would_commit = found.needs_commit(found.planned.state)
-                if not would_commit:
+                if found.spares_undo(found.planned.state):
                     found.leave_sources()
-                found.succeed(None, would_commit=would_commit)
+                found.succeed(None, would_commit=found.needs_commit(found.planned.state))
 
     def _require_going_on(self) -> None:
         if self.is_cut_off():
@@ -296,9 +295,8 @@ class ArchiveCompactor:
             if proves_not_committed(error):
                 self._discard(found)
         else:
-            if number is None and found.finished:
+            if found.finished and all(output.unchanged for output in found.outputs):
                 self._discard(found)
-                found.leave_sources()
             found.succeed(number)
             for file in () if found.job is None else found.job.files:
                 file.forget_copy()

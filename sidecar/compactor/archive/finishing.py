@@ -170,7 +170,7 @@ def commit(
 ) -> int | None:
     """Commit a partition whose outputs are uploaded, and say under which number.
 
-    None where the partition needs no commit.
+    None where the partition needs no commit. Where its sources stay, the commit names none of the uploads.
 
     `window`: of the uploads. `before_put`: called before each commit is put.
 
@@ -180,21 +180,23 @@ def commit(
     """
     request, state, writer = found.request, found.planned.state, found.planned.writer
     sources = [source.segment for source in found.sources]
-    replaced = [source.segment for output in found.outputs if not output.unchanged for source in output.sources]
-    added = [found.finished[number] for number in sorted(found.finished)]
-    actions = _actions(request, sources, replaced, added)
     decided_from_offset, strategy_before = state.deleted_before_offset, newest_strategy(state)
     for _ in range(_TRIES):
         state = log.refresh(state)
         _require_live(state, sources)
         _require_none_deleted(state, sources, decided_from_offset)
         _require_same_strategy(state, strategy_before)
+        if found.spares_undo(state):
+            found.leave_sources()
         if not found.needs_commit(state):
             return None
+        changed = [(number, output) for number, output in enumerate(found.outputs) if not output.unchanged]
+        replaced = [source.segment for _, output in changed for source in output.sources]
+        added = [found.finished[number] for number, _ in changed]
         window.require_open(state.lineage.root, added)
         before_put()
         try:
-            return log.append(actions, writer, state).next_number - 1
+            return log.append(_actions(request, sources, replaced, added), writer, state).next_number - 1
         except CommitConflict as error:
             state = error.state
     raise PartitionError(

@@ -167,14 +167,16 @@ class PartitionInWork:
         return [source for output in self.outputs for source in output.sources]
 
     def needs_commit(self, state: PartitionState) -> bool:
-        """False where the archive says so already, or where no record would go and the newest compaction can still be undone."""
-        is_clean = state.clean is not None and state.clean.end_offset >= self.sources[-1].segment.end_offset
-        if not is_clean or newest_strategy(state) != self.request.rules.in_use:
-            return True
-        if all(output.unchanged for output in self.outputs):
-            return False
-        # Joined segments and new delete horizons alone are not worth the undo of the newest compaction.
-        return self._loses_records or newest_replacement(state) is None
+        """False where the archive says so already."""
+        is_same_rule = newest_strategy(state) == self.request.rules.in_use
+        return not (self._is_clean(state) and is_same_rule and all(output.unchanged for output in self.outputs))
+
+    def spares_undo(self, state: PartitionState) -> bool:
+        """Whether the sources stay: joined segments and new delete horizons alone are not worth the newest compaction's undo."""
+        return self._is_clean(state) and not self._loses_records and newest_replacement(state) is not None
+
+    def _is_clean(self, state: PartitionState) -> bool:
+        return state.clean is not None and state.clean.end_offset >= self.sources[-1].segment.end_offset
 
     @property
     def _loses_records(self) -> bool:
@@ -183,7 +185,7 @@ class PartitionInWork:
         return self.scanned.figures()["records_before"] != sum(output.counts.kept_records for output in self.outputs)
 
     def leave_sources(self) -> None:
-        """Report the sources as they are: nothing was committed in their place."""
+        """The sources stay as they are: nothing is committed in their place."""
         figures = sum((output.counts for output in self.outputs), RewriteCounts())
         self.outputs = tuple(
             CompactedOutput(
