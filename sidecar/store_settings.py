@@ -227,6 +227,9 @@ class StoreSettings(Section):
             )
         if parts.scheme == "s3" and not _BUCKET.match(parts.netloc):
             raise ValueError(f"{parts.netloc!r} is not a bucket name (3 to 63 letters, digits, dots and hyphens)")
+        prefix = parts.path.strip("/")
+        if parts.scheme == "s3" and prefix and not {"", ".", ".."}.isdisjoint(prefix.split("/")):
+            raise ValueError(f"{prefix!r} is not a prefix: its elements must not be empty, '.' or '..'")
         return value
 
     @model_validator(mode="after")

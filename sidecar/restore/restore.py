@@ -282,7 +282,7 @@ def _no_room(store: ObjectStore, request: RestoreRequest, report: RestoreReport)
         return ""
     return (
         f"{request.log_dir}: the restore needs {needed_bytes} bytes, {report.free_bytes} are free on the disk. Nothing was "
-        "written. Free space and run the same command again, or restore fewer partitions (--partition N)"
+        "fetched. Free space and run the same command again, or restore fewer partitions (--partition N)"
     )
 
 

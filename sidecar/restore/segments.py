@@ -225,6 +225,13 @@ def fetch_segment(work: PartitionRestore, plan: SegmentPlan) -> None:
 
     Raises CorruptFile where the archive is damaged, StoreError, StagingFull, PartitionError, RestoreStopped.
     """
+    try:
+        _fetch_segment(work, plan)
+    except CorruptFile:
+        _fetch_segment(work, plan)  # The object may be sound, and the answer was damaged.
+
+
+def _fetch_segment(work: PartitionRestore, plan: SegmentPlan) -> None:
     segment, staged = plan.segment, work.staged
     parts = fetch_parts(work.store, work.plan.state.lineage.root, segment)
     work.beat(sum(map(len, parts.values())))

@@ -50,6 +50,7 @@ class FaultKind(StrEnum):
     LOST_REQUEST = "OutcomeUnknown, and nothing was done"
     LOST_ANSWER = "OutcomeUnknown, and it was done"
     LIE = "success, and nothing was done"
+    DAMAGED_ANSWER = "a bit of what was read is another one, and not in the object"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +103,7 @@ class MemoryStore:
         """Nothing is held open."""
 
     def _begin(self, operation: str, key: str) -> FaultKind | None:
-        """Count the call and raise its fault; LOST_ANSWER and LIE are left to the caller."""
+        """Count the call and raise its fault; LOST_ANSWER, LIE and DAMAGED_ANSWER are left to the caller."""
         self.before(operation, key)
         with self._lock:
             self.calls[operation] += 1
@@ -148,20 +149,19 @@ class MemoryStore:
 
     def read(self, key: ObjectKey, position: int = 0, size_bytes: int | None = None, *, whole: bool = False) -> bytes:
         """See `ObjectStore`."""
-        self._begin("read", key)
-        body = self._body(key)
+        body = self._body(key, self._begin("read", key))
         return body[position : None if size_bytes is None else position + size_bytes]
 
-    def _body(self, key: str) -> bytes:
+    def _body(self, key: str, fault: FaultKind | None) -> bytes:
         with self._lock:
             if key not in self.objects:
                 raise ObjectMissing(f"{key} does not exist")
-            return self.objects[key]
+            body = self.objects[key]
+        return body[:-1] + bytes([body[-1] ^ 1]) if fault is FaultKind.DAMAGED_ANSWER else body
 
     def stream(self, key: ObjectKey, chunk_bytes: int = 4 * MIB, *, checked: bool = True) -> Iterator[bytes]:
         """See `ObjectStore`."""
-        self._begin("stream", key)
-        body = self._body(key)
+        body = self._body(key, self._begin("stream", key))
         for position in range(0, len(body), chunk_bytes):
             yield body[position : position + chunk_bytes]
 

@@ -77,6 +77,14 @@ def test_damage_is_reported_and_the_other_partition_is_restored(
     assert not list(log_dir.rglob(".restore.json"))
 
 
+@pytest.mark.parametrize(("operation", "suffix"), [("stream", ".log"), ("read", ".indexes")])
+def test_a_damaged_answer_is_no_damaged_object(operation: str, suffix: str, tmp_path: Path) -> None:
+    store = archived()
+    store.faults = [Fault(operation, 0, FaultKind.DAMAGED_ANSWER, suffix)]
+    assert run(store, own_log_dir(tmp_path)).exit_code == 0
+    assert store.calls["stream"] == len(segment_keys(store, "/orders/")) // 2 + (operation == "stream")
+
+
 def test_a_complete_file_that_has_another_size_later_is_fetched_again(tmp_path: Path) -> None:
     store, log_dir = archived(), own_log_dir(tmp_path)
     damaged = max(key for key in segment_keys(store) if key.endswith(".log"))

@@ -226,7 +226,7 @@ def test_a_lack_of_room_is_reported_before_anything_is_made(
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=1000))
     request = RestoreRequest("orders", log_dir, topic_id=OTHER_ID, leader_epochs=LeaderEpochMode.FLATTEN)
-    with pytest.raises(StagingFull, match=r"1000 are free.*Nothing was written") as refused:
+    with pytest.raises(StagingFull, match=r"1000 are free.*Nothing was fetched") as refused:
         restore(archived(), CLOCK, request)
     assert plan_restore(archived(), CLOCK, request).no_room == str(refused.value)
     assert "restoring" not in str(refused.value)

@@ -38,6 +38,8 @@ from tests.storage.s3_servers import new_bucket, s3_store
         ),
         ({"url": "gs:bucket/p"}, "lacks the two slashes of a URL: gs://bucket/p"),
         ({"url": "s3://bucket/p?region=x"}, "settings of their own"),
+        ({"url": "s3://bucket/p//x"}, "'p//x' is not a prefix"),
+        ({"url": "s3://bucket/../x"}, "'../x' is not a prefix"),
         ({"url": "s3://key:secret@bucket/p"}, "must not carry credentials"),
         ({"url": ""}, "must name"),
         ({"url": "/a", "s3": {"endpoint_url": "store.example"}}, "http://"),

@@ -108,6 +108,14 @@ def test_damaged_objects_are_lost(
     assert not found.is_sound
 
 
+@pytest.mark.parametrize(("operation", "suffix"), [("stream", ".log"), ("read", ".indexes")])
+def test_a_damaged_answer_is_no_damaged_object(operation: str, suffix: str) -> None:
+    store = example()
+    store.faults = [Fault(operation, 0, FaultKind.DAMAGED_ANSWER, suffix)]
+    assert verified(store, deep=True).is_sound
+    assert store.calls["stream"] == 3
+
+
 class NoChecksums(MemoryStore):
     """A store that keeps no checksums: only reading tells."""
 
