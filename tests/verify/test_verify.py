@@ -116,6 +116,19 @@ def test_a_damaged_answer_is_no_damaged_object(operation: str, suffix: str) -> N
     assert store.calls["stream"] == 3
 
 
+def test_the_coverage_is_checked_whatever_the_fold_has_let_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = CommitLog.read_whole_chain
+
+    def without_the_newest(log: CommitLog) -> PartitionState:
+        state = read(log)
+        return replace(state, segments=state.segments[:-1])
+
+    monkeypatch.setattr(CommitLog, "read_whole_chain", without_the_newest)
+    found = verified(example(), deep=True)
+    assert ("coverage", ROOT) in findings(found)
+    assert not found.is_sound
+
+
 class NoChecksums(MemoryStore):
     """A store that keeps no checksums: only reading tells."""
 
