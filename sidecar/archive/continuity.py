@@ -181,6 +181,13 @@ def _is_same_log(epochs: Sequence[LeaderEpoch], offset: int, epoch: int) -> bool
     return is_known and all(entry.epoch <= epoch or entry.start_offset > offset for entry in epochs)
 
 
+def is_archived_log(archived: PartitionState, epochs: Sequence[LeaderEpoch]) -> bool:
+    """Whether leader epochs prove that a log with these has, as far as both reach, what is archived."""
+    last = archived.last_segment
+    epoch = None if last is None else epoch_at(last.leader_epochs, last.end_offset - 1)
+    return last is not None and epoch is not None and _is_same_log(epochs, last.end_offset - 1, epoch)
+
+
 def epoch_at(epochs: tuple[LeaderEpoch, ...], offset: int) -> int | None:
     """The epoch of the last entry that begins at or below an offset. Source: LeaderEpochFileCache.epochForOffset."""
     found = [entry.epoch for entry in epochs if entry.start_offset <= offset]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from sidecar.archive.state import PartitionState
 from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles
 from sidecar.partition.facts import Change, PartitionFacts
 from sidecar.partition.wait_reason import StrayDirectory
@@ -67,6 +68,15 @@ def _has_offsets(segment: SegmentFiles, files: PartitionFiles, facts: PartitionF
 def reaches_above(segment: SegmentFiles, archived_end_offset: int | None) -> bool:
     """Whether it reaches above the archive's end. That may lie inside of it: another leader rolled at other offsets."""
     return archived_end_offset is None or segment.end_offset > archived_end_offset
+
+
+def is_covered(segment: SegmentFiles, archived: PartitionState, start_offset: int | None) -> bool:
+    """Whether the archive has all of its offsets, none of them as a recorded loss. `start_offset`: of the archive."""
+    if start_offset is None or segment.base_offset < start_offset or reaches_above(segment, archived.end_offset):
+        return False
+    return not any(
+        hole.base_offset < segment.end_offset and segment.base_offset < hole.end_offset for hole in archived.holes
+    )
 
 
 def decided_end_offset(files: PartitionFiles, facts: PartitionFacts, known: int) -> int:

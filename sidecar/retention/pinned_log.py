@@ -8,6 +8,8 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
+from sidecar.archive.continuity import is_archived_log
+from sidecar.archive.state import PartitionState
 from sidecar.errors import CoverageHole, PartitionError, SidecarError
 from sidecar.logformat.leader_epochs import LeaderEpochs
 from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles
@@ -237,6 +239,16 @@ class PinnedLog:
         """The archive reaches so far: what lies below is not needed any more. None: nothing is archived, or none of it is known."""
         self._start = self._start if end_offset is None else None
         self._release(segment for segment in self._segments if not pins.reaches_above(segment, end_offset))
+
+    def archive_read(self, files: PartitionFiles, archived: PartitionState, start_offset: int | None) -> None:
+        """Another writer may have archived what is pinned. Release what is proven to be archived, from this very log.
+
+        An idle partition is not seen again. `start_offset`: of the archive.
+        """
+        covered = [segment for segment in self._segments if pins.is_covered(segment, archived, start_offset)]
+        epochs = self._epochs_of(files) if covered else None
+        if epochs is not None and is_archived_log(archived, epochs.entries):
+            self._release(covered)
 
     def failed(self, segment: SegmentFiles, error: SidecarError) -> None:
         """It could not be prepared. Where its own bytes are at fault, a third read does not help; a gap in it needs a person.

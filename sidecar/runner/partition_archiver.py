@@ -283,6 +283,7 @@ class PartitionArchiver:
         self._learn_archive()
         if self._seen is not seen:
             return None
+        self.pinned.archive_read(files, state, known.extent.start_offset)
         gone = self.pinned.plannable(files, facts, state.end_offset, known.extent.start_offset, self.blocked.segment)
         plan_from = partial(
             plan_partition,

@@ -15,11 +15,12 @@ from sidecar.archive.continuity import (
     Probe,
     Verdict,
     epoch_at,
+    is_archived_log,
     judge_continuity,
     probes,
 )
 from sidecar.archive.state import PartitionState, empty_state
-from sidecar.model import LeaderEpoch, RawBatches
+from sidecar.model import ArchivedSegment, LeaderEpoch, RawBatches
 from tests.archive.builders import LINEAGE, a_compacted, a_segment, after
 
 EPOCHS = (LeaderEpoch(0, 0), LeaderEpoch(2, 150))
@@ -186,3 +187,27 @@ def test_an_empty_archive_is_continued_by_anything() -> None:
 def test_the_epoch_of_an_offset() -> None:
     assert [epoch_at(EPOCHS, offset) for offset in (0, 149, 150, 10**9)] == [0, 0, 2, 2]
     assert epoch_at((LeaderEpoch(4, 10),), 9) is None
+
+
+@pytest.mark.parametrize(
+    ("epochs", "is_archived"),
+    [
+        (EPOCHS, True),
+        ((LeaderEpoch(2, 250),), True),
+        ((LeaderEpoch(2, 300),), True),
+        ((*EPOCHS, LeaderEpoch(3, 300)), True),
+        ((*EPOCHS, LeaderEpoch(3, 299)), False),
+        ((LeaderEpoch(0, 0), LeaderEpoch(3, 300)), False),
+        ((LeaderEpoch(3, 300),), False),
+        ((), False),
+    ],
+)
+def test_the_leader_epoch_of_the_newest_archived_batch_shows_whether_a_log_has_what_is_archived(
+    epochs: tuple[LeaderEpoch, ...], is_archived: bool
+) -> None:
+    assert is_archived_log(ARCHIVED, epochs) is is_archived
+
+
+@pytest.mark.parametrize("segments", [(), (replace(C, leader_epochs=()),)], ids=["no segment", "no leader epoch"])
+def test_an_archive_without_a_leader_epoch_proves_nothing_of_a_log(segments: tuple[ArchivedSegment, ...]) -> None:
+    assert not is_archived_log(replace(ARCHIVED, segments=segments), EPOCHS)

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from sidecar.archive.coverage import Hole
+from sidecar.archive.state import empty_state
 from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles, TopicPartition
 from sidecar.partition.facts import Change, PartitionFacts
 from sidecar.partition.pins import (
@@ -16,10 +18,12 @@ from sidecar.partition.pins import (
     OTHER_LOG,
     RECREATED,
     decided_end_offset,
+    is_covered,
     reaches_above,
     why_released,
 )
 from sidecar.partition.wait_reason import StrayDirectory
+from tests.archive.builders import LINEAGE
 
 NAME, LOG_DIR = TopicPartition("t", 0), Path("/d")
 FACTS = PartitionFacts(NAME, "id", True, 1, 30, 0, transactions_decided=True, cluster_start_offset=0)
@@ -73,6 +77,27 @@ def test_the_pin_of_a_segment_stays_or_goes(files: PartitionFiles, given: dict[s
 @pytest.mark.parametrize(("archived_to", "is_above"), [(None, True), (0, True), (19, True), (20, False)])
 def test_what_reaches_above_the_archive(archived_to: int | None, is_above: bool) -> None:
     assert reaches_above(_segment(10), archived_to) is is_above
+
+
+@pytest.mark.parametrize(
+    ("start_offset", "end_offset", "lost", "is_whole"),
+    [
+        (0, 30, [], True),
+        (10, 20, [(0, 10), (20, 30)], True),
+        (None, None, [], False),
+        (11, 30, [], False),
+        (0, 19, [], False),
+        (0, 30, [(0, 11)], False),
+        (0, 30, [(19, 20)], False),
+        (0, 30, [(0, 30)], False),
+    ],
+)
+def test_what_the_archive_covers_has_no_offset_that_is_recorded_as_lost(
+    start_offset: int | None, end_offset: int | None, lost: list[tuple[int, int]], is_whole: bool
+) -> None:
+    holes = tuple(Hole(*span, "lost") for span in lost)
+    archived = replace(empty_state(LINEAGE), end_offset=end_offset, holes=holes)
+    assert is_covered(_segment(10), archived, start_offset) is is_whole
 
 
 @pytest.mark.parametrize(
