@@ -89,12 +89,17 @@ def log_dir_targets(
     others: Sequence[PartitionFiles] = (),
     problems: Sequence[str] = (),
 ) -> Targets[DiskPartition]:
-    """The partitions of log dirs, and others that were listed already; with the problems of that, those of the log dirs."""
+    """The partitions of log dirs, and others that were listed already; with the problems of that, those of the log dirs.
+
+    Each directory and each problem once: a partition directory may be named with its log dir, or twice.
+    """
     found = scan_log_dirs(log_dirs, topics)
-    partitions = sorted((*others, *found.partitions), key=lambda files: files.topic_partition)
+    by_directory = {(files.topic_partition, files.directory_id): files for files in (*others, *found.partitions)}
+    partitions = sorted(by_directory.values(), key=lambda files: files.topic_partition)
+    noted = (*problems, *(advised(problem.error) for problem in found.problems), *_misnamed_directories(log_dirs))
     return Targets(
         tuple(DiskPartition(files, compacted_elsewhere.accepts(files.topic_partition.topic)) for files in partitions),
-        (*problems, *(advised(problem.error) for problem in found.problems), *_misnamed_directories(log_dirs)),
+        tuple(dict.fromkeys(noted)),
         warnings=_unmatched_patterns(topics, compacted_elsewhere, _topics_of(partitions, found.problems)),
     )
 

@@ -36,6 +36,26 @@ def test_a_segment_that_vanished_from_the_middle_is_named(tmp_path: Path) -> Non
     assert said in checked.out
 
 
+@pytest.mark.parametrize("command", ["check", "rebuild"])
+@pytest.mark.parametrize(
+    ("named", "is_whole"),
+    [("t-0 .", True), (". t-0", True), ("t-0 t-0", True), ("t-0 alias", True), ("t-0 .", False), ("t-0 t-0", False)],
+)
+def test_a_directory_that_is_named_twice_counts_once(
+    command: str, named: str, *, is_whole: bool, tmp_path: Path
+) -> None:
+    log_dir = log_dir_of(tmp_path)
+    assert healed(log_dir).exit_code == 0
+    (log_dir / "alias").symlink_to(log_dir)
+    if not is_whole:
+        (log_dir / "t-0" / "partition.metadata").write_bytes(b"damage")
+    out = ["--out", tmp_path / "out"] if command == "rebuild" else []
+    done = in_this_process("--json", "snapshots", command, *(log_dir / name for name in named.split()), *out)
+    assert done.code == (0 if is_whole else 3)
+    assert [json.loads(line)["partition"] for line in done.out.splitlines()] == [0] * is_whole
+    assert len([line for line in done.err.splitlines() if line.startswith("problem:")]) == (not is_whole)
+
+
 def test_a_segment_whose_snapshot_stayed_behind_is_named_too(tmp_path: Path) -> None:
     log_dir = log_dir_of(tmp_path, segments=6)
     assert healed(log_dir).exit_code == 0
