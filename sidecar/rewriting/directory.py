@@ -42,6 +42,7 @@ from sidecar.rewriting.work_files import (
 )
 from sidecar.snapshots.disk_partition import checkpointed
 from sidecar.snapshots.jobs import Forgetting
+from sidecar.spark.scratch import Scratch
 from sidecar.storage.directory_store import sync_directory
 
 _WRITERS: Final = 2
@@ -199,3 +200,5 @@ def _require_free(files: PartitionFiles, out: Path) -> None:
             f"--out {out} is in a broker's log directory: write elsewhere, and move it there while the broker "
             "is stopped"
         )
+    with cannot_be_written(out.parent, unless_full=SettingsError), Scratch(out.parent, "compact"):
+        pass

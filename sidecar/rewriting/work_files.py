@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, ClassVar, Final, Protocol
 
-from sidecar.errors import SegmentChanged, StagingFull
+from sidecar.errors import SegmentChanged, SidecarError, StagingFull
 from sidecar.logformat.files import open_regular, reading, stamp_of, write_all
 from sidecar.spark.scratch import Scratch
 
@@ -21,13 +21,15 @@ _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @contextmanager
-def cannot_be_written(path: Path) -> Iterator[None]:
-    """Errors of the system become StagingFull, with what the system says."""
+def cannot_be_written(path: Path, unless_full: type[SidecarError] = StagingFull) -> Iterator[None]:
+    """Errors of the system become StagingFull, or `unless_full` where the disk is not full, with what the system says."""
     try:
         yield
     except OSError as error:
-        remedy = "free some space there" if error.errno in _NO_ROOM else "make it writable"
-        raise StagingFull(f"{path}: cannot be written: {error.strerror}; {remedy}, or name another place") from error
+        is_full = error.errno in _NO_ROOM
+        remedy = "free some space there" if is_full else "make it writable"
+        kind = StagingFull if is_full else unless_full
+        raise kind(f"{path}: cannot be written: {error.strerror}; {remedy}, or name another place") from error
 
 
 def write_file(

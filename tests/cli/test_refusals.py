@@ -106,6 +106,18 @@ def test_paths_without_permission_are_one_line(deny: Path, tmp_path: Path) -> No
             assert "write" not in line or arguments[0] == "backfill"
 
 
+@pytest.mark.parametrize("out", ["read-only/out", "read-only/new/out", "file/out", "/proc/out"])
+def test_a_directory_that_cannot_be_written_for_a_copy_is_a_wrong_option(out: str, tmp_path: Path) -> None:
+    (tmp_path / "read-only").mkdir(mode=0o500)
+    (tmp_path / "file").touch()
+    source = golden("4.3.0") / "logs" / "compacted-0"
+    outcome = unprivileged("compact", source, "--out", tmp_path / out)
+    assert outcome.code == 2, outcome
+    line = errors(outcome.err)[-1]
+    assert f"{(tmp_path / out).parent}: cannot be written: " in line
+    assert "make it writable, or name another place" in line
+
+
 def test_a_checkpoint_that_may_not_be_read_is_an_error(tmp_path: Path) -> None:
     log_dir = golden_copy("3.9.1", tmp_path / "copy") / "logs"
     (log_dir / "replication-offset-checkpoint").chmod(0)
