@@ -32,7 +32,7 @@ def begun(name: str, work: Callable[[], _Answer]) -> Future[_Answer]:
 
 
 @contextmanager
-def handling(handlers: Mapping[int, Handler]) -> Iterator[None]:
+def handling(handlers: Mapping[int, Handler | int | None]) -> Iterator[None]:
     """Have these functions handle signals within the block. Changes nothing in another thread than the main one."""
     if current_thread() is not main_thread():
         yield

@@ -157,10 +157,6 @@ MEANINGS: dict[str, tuple[str, str]] = {
         "The webhook could not read a review or what it injects. The pod is created without the sidecar.",
         "Correct what `error` says, and roll the pod. `k8s missing` lists such pods.",
     ),
-    "interrupted_waits_for_tasks": (
-        "Ctrl-C or SIGTERM came during a compaction. Its running tasks end first; nothing else is committed.",
-        "Wait, or end the process with SIGKILL: the next compaction removes what it leaves.",
-    ),
     "journal_recreated": (
         "The journal was damaged, and a new one was created. Unfinished uploads become orphans.",
         "None: `gc` deletes them after a day. Check the disk.",

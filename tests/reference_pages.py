@@ -201,9 +201,12 @@ _EXIT_CODES = {
         "The store does not answer, refuses, or is not fit for an archive. A missing directory counts as such a store",
         "Check the store with `doctor --area store`",
     ),
-    130: ("Interrupted by Ctrl-C. `run` ends as after SIGTERM instead: with 0 if it was drained", "Run it again"),
+    130: (
+        "Interrupted by Ctrl-C. A second Ctrl-C or SIGTERM ends any command at once. `run` ends with 0 if it was drained",
+        "Run it again",
+    ),
     141: ("The program that read the output ended", "None"),
-    143: ("Ended by SIGTERM before it was drained", "None: the next start continues"),
+    143: ("Ended by SIGTERM; `run`: before it was drained", "None: the next start continues"),
 }
 """What each code means, and what to do."""
 

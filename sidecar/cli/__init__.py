@@ -21,11 +21,13 @@ def main() -> None:
     # numpy's linear algebra, which nothing here uses, would start a thread for each core, and those spin while they wait.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from sidecar.cli.app import app
+    from sidecar.cli.interrupts import ended_by_signals
     from sidecar.cli.streams import Streams
 
     streams = Streams()
     try:
-        app(prog_name="tiered-sidecar")
+        with ended_by_signals():
+            app(prog_name="tiered-sidecar")
     except SystemExit as end:
         raise streams.finish(end) from None
 

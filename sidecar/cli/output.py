@@ -5,18 +5,15 @@ from __future__ import annotations
 import io
 import json
 import os
-import signal
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from datetime import UTC, datetime
-from functools import wraps
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Self
 
 from sidecar.clock import SystemClock
-from sidecar.threads import handling
 
 if TYPE_CHECKING:
     from sidecar.reporting.progress import Progress
@@ -129,21 +126,6 @@ def size(size_bytes: float) -> str:
             return f"{size_bytes:.0f} {unit}" if unit == "B" else f"{size_bytes:.1f} {unit}"
         size_bytes /= 1024
     return f"{size_bytes:.1f} {_UNITS[-1]}"
-
-
-def ended_by_sigterm(command: Callable[..., int]) -> Callable[..., int]:
-    """A command which SIGTERM ends as it ends by itself."""
-
-    @wraps(command)
-    def ended(*arguments: Any, **named: Any) -> int:
-        with handling({signal.SIGTERM: _end}):
-            return command(*arguments, **named)
-
-    return ended
-
-
-def _end(number: int, _frame: object) -> None:
-    raise SystemExit(128 + number)
 
 
 LINE_INTERVAL_S = 10.0

@@ -13,10 +13,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
 from sidecar.engine_ports import TO_DRIVER, Row, StageEngine, Stages
-from sidecar.event_log import get_logger
 from sidecar.rewriting.work_files import WorkFile, cannot_be_written, nameless_file
-
-_log = get_logger(__name__)
 
 Task = TypeVar("Task")
 
@@ -59,14 +56,6 @@ class LocalStages:
         pool = ThreadPoolExecutor(self.cores, thread_name_prefix="stage")
         try:
             list(pool.map(function, tasks))
-        except (KeyboardInterrupt, SystemExit):
-            _log.warning(
-                "interrupted_waits_for_tasks",
-                tasks_at_most=self.cores,
-                effect="the process ends when its running tasks have ended; no other task begins, and nothing else is committed",
-                action="wait, or end the process with SIGKILL: the next compaction removes what it leaves",
-            )
-            raise
         finally:
             pool.shutdown(cancel_futures=True)
 

@@ -162,26 +162,27 @@ def _worked(
 
 @contextmanager
 def _drained_by_signals(stop: Event) -> Iterator[None]:
-    """SIGINT and SIGTERM let what is uploaded be committed, and then do what they do elsewhere. A second one does so at once.
+    """What a signal raises elsewhere, it raises after the block: what is uploaded is committed first.
 
-    Trap: their handlers run on the loop's thread. Raising there would leave an event half handled.
+    Trap: handlers run on the loop's thread. Raising there would leave an event half handled.
     """
-    received: list[int] = []
+    interrupts: list[BaseException] = []
     # Where a signal ends the process without Python, or is ignored, it stays so.
     before: dict[int, Handler] = {
         number: handler for number in (signal.SIGINT, signal.SIGTERM) if callable(handler := signal.getsignal(number))
     }
 
     def drain(number: int, frame: FrameType | None) -> None:
-        if received:
-            before[number](number, frame)
-        received.append(number)
         stop.set()
+        try:
+            before[number](number, frame)
+        except (KeyboardInterrupt, SystemExit) as interrupt:
+            interrupts.append(interrupt)
 
     with handling(dict.fromkeys(before, drain)):
         yield
-    if received:
-        signal.raise_signal(received[0])
+    if interrupts:
+        raise interrupts[0]
 
 
 def plan_answered(loop: ArchiveLoop, clock: Clock) -> tuple[list[Work], CycleReport]:

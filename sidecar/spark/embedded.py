@@ -29,6 +29,7 @@ from sidecar.spark.properties import (
 )
 from sidecar.spark.scratch import Scratch
 from sidecar.store_settings import StoreSettings
+from sidecar.threads import handling
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -154,7 +155,8 @@ class EmbeddedSpark:
             variables |= environment_of(self.settings, home, os.environ, self.store)
             place = self._scratch.path / "home"
             variables |= direct_start(self.settings, properties, place, home, os.environ, train=self.train)
-            with _environment(variables):
+            # From then on, pyspark would handle SIGINT.
+            with _environment(variables), handling({signal.SIGINT: signal.getsignal(signal.SIGINT)}):
                 self._context = SparkContext()
             (self._scratch.path / PROPERTIES_FILE).unlink()
             self._process = getattr(SparkContext._gateway, "proc", None)  # noqa: SLF001 - the only handle to its JVM

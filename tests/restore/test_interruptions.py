@@ -163,7 +163,7 @@ def test_markers_of_a_run_that_was_to_abort_leave_nothing_behind(end_offset: int
 HANGS_AT_THE_THIRD_SEGMENT = """
 import sys
 import threading
-from sidecar.cli.app import app
+from sidecar.cli import main
 from sidecar.storage.directory_store import DirectoryStore
 stream, calls = DirectoryStore.stream, []
 def hanging(self, key, *arguments, **options):
@@ -175,7 +175,7 @@ def hanging(self, key, *arguments, **options):
         threading.Event().wait(0.5)  # A signal is heard before all segments are there, however fast the disk is.
     return stream(self, key, *arguments, **options)
 DirectoryStore.stream = hanging
-app(sys.argv[1:])
+main()
 """
 
 

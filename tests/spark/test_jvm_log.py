@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 
 import pytest
 
@@ -11,6 +12,15 @@ from sidecar.spark import embedded
 from sidecar.spark.embedded import EmbeddedSpark
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
+
+
+def test_a_context_leaves_ctrl_c_to_who_handled_it() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with (
+        EmbeddedSpark(SparkSettings(master="local[1]", driver_memory_bytes=512 << 20)) as spark,
+        spark.context(),
+    ):
+        assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_errors_of_spark_are_json_where_the_log_is(

@@ -12,7 +12,7 @@ import typer
 
 from sidecar.cli.archiving import Archive, CommandConfig
 from sidecar.cli.options import GlobalOptions
-from sidecar.cli.output import ProgressDisplay, ended_by_sigterm, print_answer, remark
+from sidecar.cli.output import ProgressDisplay, print_answer, remark
 from sidecar.cli.restore.report import as_json, show
 from sidecar.clock import SystemClock
 from sidecar.errors import SettingsError
@@ -34,7 +34,6 @@ _TIMESTAMP_DIGITS_MAX = 14
 """To the year 5138."""
 
 
-@ended_by_sigterm
 def restore(
     options: GlobalOptions,
     topic: Annotated[str, typer.Option(metavar="NAME", help="Name of the topic.", show_default=False)],
@@ -159,8 +158,8 @@ def restore(
         raise SettingsError(f"--command-config {command_config}: no broker is named; add --bootstrap-server HOST:PORT")
     try:
         report = _done(options, settings, request, asks_cluster=asks_cluster, workers=workers, dry_run=dry_run)
-    except (KeyboardInterrupt, SystemExit) as interruption:
-        tell_what_stays(request, interruption, json=options.json)
+    except SystemExit as interruption:
+        tell_what_stays(request, interruption.code, json=options.json)
         raise
     if options.json:
         print_answer("restore", {"dry_run": dry_run, **as_json(report)})
@@ -235,11 +234,8 @@ def _timestamp_ms(text: str | None) -> int | None:
     return int(found.timestamp() * 1000)
 
 
-_EXIT_KEYBOARD = 130
-
-
-def tell_what_stays(request: RestoreRequest, interruption: BaseException, *, json: bool) -> None:
-    """A remark, and with `json` one JSON object on stdout. Args: interruption: KeyboardInterrupt, or SystemExit with its code."""
+def tell_what_stays(request: RestoreRequest, exit_code: object, *, json: bool) -> None:
+    """A remark, and with `json` one JSON object on stdout."""
     from sidecar.restore.staging import what_stays
 
     partitions = _unfinished(request)
@@ -250,8 +246,7 @@ def tell_what_stays(request: RestoreRequest, interruption: BaseException, *, jso
         reported = f"interrupted: nothing unfinished remains in {request.log_dir}"
     remark(reported)
     if json:
-        code = interruption.code if isinstance(interruption, SystemExit) else _EXIT_KEYBOARD
-        answer = {"error": reported, "exit_code": code, "interrupted": True, "log_dir": str(request.log_dir)}
+        answer = {"error": reported, "exit_code": exit_code, "interrupted": True, "log_dir": str(request.log_dir)}
         left = {"finished": _finished(request), "unfinished": partitions, "resumable": bool(names)}
         print_answer("restore", {**answer, **left})
 

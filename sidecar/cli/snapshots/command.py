@@ -12,7 +12,7 @@ import typer
 from sidecar.cli.archiving import Excluded, Topics
 from sidecar.cli.engines import Engine, Master, Workers, spark_flags
 from sidecar.cli.options import GlobalOptions
-from sidecar.cli.output import ended_by_sigterm, print_json, print_table, remark
+from sidecar.cli.output import print_json, print_table, remark
 from sidecar.cli.snapshots.work import (
     CompactedElsewhere,
     Directories,
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from sidecar.snapshots.rebuild import RebuildReport
 
 
-@ended_by_sigterm
 def rebuild(
     options: GlobalOptions,
     directory: Directories = None,
@@ -72,7 +71,6 @@ def rebuild(
     return reported(options, "snapshots_rebuild", report, targets.warnings, show)
 
 
-@ended_by_sigterm
 def check(
     options: GlobalOptions,
     directory: Directories = None,
@@ -101,7 +99,6 @@ def check(
     return reported(options, "snapshots_check", report, targets.warnings, show)
 
 
-@ended_by_sigterm
 def heal(
     options: GlobalOptions,
     log_dir: Annotated[

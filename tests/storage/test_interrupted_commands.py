@@ -1,0 +1,96 @@
+"""Ctrl-C and SIGTERM while the store does not answer: the first is explained, the second ends the process."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sidecar.cli.interrupts import ended_by_signals
+from tests.golden import golden
+from tests.real.daemon import eventually
+from tests.real.product import environment
+from tests.restore.archives import archived, golden_topic_id
+from tests.servers.fault_proxy import fault_proxy
+from tests.servers.s3_server import ACCESS_KEY, REGION, SECRET_KEY
+from tests.storage.s3_servers import new_bucket, plain_client
+
+PROGRAM = """
+import signal
+from sidecar.cli import main
+signal.signal(signal.SIGINT, signal.default_int_handler)
+main()
+"""
+"""A suite that a shell runs in the background passes on that SIGINT is ignored."""
+ID = str(golden_topic_id("orders"))
+KEPT = ("--leader-epochs", "keep", "--producer-state", "keep")
+COMMANDS = {
+    "restore": ("GET", ["--topic", "orders", "--topic-id", ID, "--to", "{place}", *KEPT]),
+    "verify": ("GET", ["--deep"]),
+    "compact": ("GET", ["--archive", "{archive}", "--topic", "compacted", "--dry-run"]),
+    "backfill": ("PUT", ["--log-dir", "{logs}", "--assume-leader", "--single-writer", "--state-dir", "{place}"]),
+}
+EXPLANATION = "interrupted: waiting for requests and tasks in progress"
+
+
+@pytest.fixture(scope="module")
+def bucket(moto_endpoint: str) -> str:
+    """With the golden archive below `archive`."""
+    name, client = new_bucket(moto_endpoint), plain_client(moto_endpoint)
+    for key, body in archived().objects.items():
+        client.put_object(Bucket=name, Key=f"archive/{key}", Body=body)
+    client.close()
+    return name
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_second_signal_ends_a_command_that_waits_for_the_store(
+    name: str, number: signal.Signals, bucket: str, moto_endpoint: str, tmp_path: Path
+) -> None:
+    method, options = COMMANDS[name]
+    place, errors = tmp_path / "place", tmp_path / "errors"
+    place.mkdir()
+    archive = f"s3://{bucket}/{'new' if method == 'PUT' else 'archive'}"
+    names = {"place": place, "archive": archive, "logs": golden("4.3.0") / "logs"}
+    with fault_proxy(moto_endpoint) as proxy, errors.open("wb") as file:
+        settings = {
+            "store.url": archive,
+            "store.s3.endpoint_url": proxy.endpoint_url,
+            "store.s3.region": REGION,
+            "store.s3.addressing_style": "path",
+            "store.s3.access_key_id": ACCESS_KEY,
+            "store.s3.secret_access_key": SECRET_KEY,
+            "store.s3.read_timeout_s": "3600",
+            "broker.settle_ms": "0",
+            "broker.snapshot_grace_ms": "0",
+        }
+        proxy.hold(method, ".log", float("inf"))
+        command = [sys.executable, "-c", PROGRAM, name, *(option.format(**names) for option in options)]
+        with subprocess.Popen(command, stdout=file, stderr=file, env=environment(settings)) as process:
+            try:
+                eventually(lambda: proxy.held.is_set() or process.poll() is not None)
+                process.send_signal(number)
+                eventually(lambda: EXPLANATION in errors.read_text() or process.poll() is not None)
+                assert process.poll() is None, errors.read_text()
+                process.send_signal(number)
+                eventually(lambda: process.poll() is not None)
+            finally:
+                process.kill()
+    assert process.returncode == 128 + number
+    assert errors.read_text().count(EXPLANATION) == 1
+    assert "Traceback" not in errors.read_text()
+
+
+def test_an_ignored_signal_stays_ignored() -> None:
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with ended_by_signals():
+            assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
