@@ -164,7 +164,7 @@ def test_a_compaction_that_was_overtaken_gives_up_and_leaves_nothing(
     slow = ArchiveCompactor(SETTINGS, LocalStages(), store.clock, tmp_path, confirm=other)
     (result,) = slow.compact([CompactionRequest(state.lineage.root, rules, WRITER)])
     assert isinstance(result.error, CommitConflict)
-    assert "another compaction committed first" in str(result.error)
+    assert "another compaction or an undo committed first" in str(result.error)
     sound(store)
 
 

@@ -458,6 +458,21 @@ def test_an_undo_stops_where_the_newest_commit_is_missing_and_its_checkpoint_is_
     assert only_state(store).segments == before.segments
 
 
+def test_an_undo_that_gc_overtakes_does_not_call_the_objects_lost(
+    compacted: tuple[MemoryStore, PartitionState], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, _before = compacted
+    required = archive_undo._require_objects
+
+    def after_gc(*arguments: Any) -> None:
+        assert collect(store).removed
+        required(*arguments)
+
+    monkeypatch.setattr(archive_undo, "_require_objects", after_gc)
+    with pytest.raises(CommitConflict, match="another writer changed the compacted segments; nothing was undone"):
+        undo(store)
+
+
 def a_late_fill(monkeypatch: pytest.MonkeyPatch) -> tuple[MemoryStore, CommitLog]:
     """Two compactions over lost offsets [100, 200); then another broker's copy fills these."""
     monkeypatch.setattr(archive_undo, "_require_objects", lambda *_: None)

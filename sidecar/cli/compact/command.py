@@ -130,7 +130,7 @@ def compact(
     """Compact a partition directory into a new one that a broker can load, or topics of an archive in place. The last
     segment of a directory counts as active, and is copied. Records from the first open transaction on are not
     compacted. In an archive, one commit replaces the segments of each partition. Exit code 3 if a partition stays as it
-    is because of an error.
+    is because of an error, 6 if that is an error of the store.
     """
     if directory is not None and archive is not None:
         raise SettingsError("give only one of a partition directory and --archive URL")

@@ -233,7 +233,7 @@ def _require_live(state: PartitionState, sources: Sequence[ArchivedSegment]) -> 
     if live != [source.segment_id for source in sources]:
         raise CommitConflict(
             f"{state.lineage.root}: the live segments below offset {sources[-1].end_offset} are no longer those "
-            "that were compacted, because another compaction committed first. Nothing was committed",
+            "that were compacted, because another compaction or an undo committed first. Nothing was committed: run the same command again",
             state,
         )
 
@@ -242,7 +242,8 @@ def _require_same_strategy(state: PartitionState, before: StrategyInUse | None) 
     """The plan has checked, and reported, on which strategy this compaction follows. One that changes no segment may come first."""
     if state.clean is not None and (newest := newest_strategy(state)) != before:
         raise CommitConflict(
-            f"{state.lineage.root}: another compaction committed first, by strategy {newest}. Nothing was committed",
+            f"{state.lineage.root}: another compaction committed first, by strategy {newest}. Nothing was committed: check "
+            "that strategy, then run again",
             state,
         )
 

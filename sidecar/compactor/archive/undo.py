@@ -80,16 +80,17 @@ def undo_compaction(
         return Undone(obstacle=obstacle)
     entries = {segment.segment_id: segment for segment in before.segments}
     live_again = tuple(entries[old.segment_id] for old in found.replaced)
-    _require_objects(store, root, live_again)
+    try:
+        _require_objects(store, root, live_again)
+    except PartitionError:
+        # `gc` deletes them once it has committed the purge.
+        _require_newest(found, log.refresh(state))
+        raise
     if dry_run:
         log.require_fit(_actions(found, live_again, before, state), operator(state), state)
         return Undone(found, live_again)
     for _ in range(_TRIES):
-        if newest_replacement(state) != found:
-            raise CommitConflict(
-                f"{root}: another writer changed the compacted segments; nothing was undone. Check status, then try again",
-                state,
-            )
+        _require_newest(found, state)
         try:
             after = log.append(_actions(found, live_again, before, state), operator(state), state)
         except CommitConflict as conflict:
@@ -97,6 +98,15 @@ def undo_compaction(
         else:
             return Undone(found, live_again, after.next_number - 1)
     raise PartitionError(f"{root}: other writers committed first {_TRIES} times. Nothing was undone: try again later")
+
+
+def _require_newest(found: Replacement, state: PartitionState) -> None:
+    if newest_replacement(state) != found:
+        raise CommitConflict(
+            f"{state.lineage.root}: another writer changed the compacted segments; nothing was undone. Check status, then try "
+            "again",
+            state,
+        )
 
 
 def _obstacle(
