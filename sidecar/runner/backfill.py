@@ -164,7 +164,8 @@ def _worked(
 def _drained_by_signals(stop: Event) -> Iterator[None]:
     """What a signal raises elsewhere, it raises after the block: what is uploaded is committed first.
 
-    Trap: handlers run on the loop's thread. Raising there would leave an event half handled.
+    Traps: handlers run on the loop's thread. Raising there would leave an event half handled. And `stop` has a lock, which the
+    interrupted code may have, so that only what comes before `set` is certain to be done.
     """
     interrupts: list[BaseException] = []
     # Where a signal ends the process without Python, or is ignored, it stays so.
@@ -173,11 +174,11 @@ def _drained_by_signals(stop: Event) -> Iterator[None]:
     }
 
     def drain(number: int, frame: FrameType | None) -> None:
-        stop.set()
         try:
             before[number](number, frame)
         except (KeyboardInterrupt, SystemExit) as interrupt:
             interrupts.append(interrupt)
+        stop.set()
 
     with handling(dict.fromkeys(before, drain)):
         yield

@@ -233,7 +233,8 @@ def _require_live(state: PartitionState, sources: Sequence[ArchivedSegment]) -> 
     if live != [source.segment_id for source in sources]:
         raise CommitConflict(
             f"{state.lineage.root}: the live segments below offset {sources[-1].end_offset} are no longer those "
-            "that were compacted, because another compaction or an undo committed first. Nothing was committed: run the same command again",
+            "that were compacted, because another compaction or an undo committed first. Nothing was committed: run the same "
+            "command again",
             state,
         )
 
