@@ -202,3 +202,13 @@ def test_a_source_that_stays_must_still_be_live_too() -> None:
     with pytest.raises(CommitConflict, match="live segments below offset 200 are no longer those that were compacted"):
         commit(log, found, CommitWindow.begin(store, store.clock), lambda: None)
     assert log.read() == state
+
+
+def test_what_is_being_deleted_can_no_longer_be_committed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A signal may come while a pool waits for its threads after a fault of ours: then one may still go on to its commit."""
+    store, seen = MemoryStore(), list[int]()
+    use(monkeypatch, store)
+    found = PartitionInWork(CompactionRequest(ROOT, CompactionRules(NOW_MS)), finished={0: a_segment(0, 10)})
+    store.before = lambda _operation, _key: seen.append(len(found.finished))
+    ArchiveCompactor(SETTINGS, LocalStages(), store.clock, tmp_path)._discard(found)
+    assert seen == [0, 0]

@@ -324,9 +324,9 @@ class ArchiveCompactor:
     def _discard(self, found: PartitionInWork) -> None:
         """Take uploaded segments away that no commit names. What cannot be deleted now is left to the garbage collection."""
         keys = [key for segment in found.finished.values() for key in (segment.log_key, segment.indexes_key)]
+        found.finished.clear()  # First: a thread that still runs must not commit them while they are deleted.
         with suppress(SidecarError):
             self._store.delete([below(found.request.root, key) for key in keys])
-        found.finished.clear()
 
     @contextmanager
     def _parts(self) -> Iterator[tuple[Parts, Path | None]]:
