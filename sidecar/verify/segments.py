@@ -13,14 +13,13 @@ from typing import Final, TypeAlias
 from sidecar.archive.bundle import cut_part, indexes_size_bytes, log_size_bytes
 from sidecar.archive.keys import below
 from sidecar.engine_ports import TaskEngine, grouped
-from sidecar.errors import FROM_STORE, CorruptFile, ObjectMissing, SegmentChanged, StoreUnavailable
+from sidecar.errors import FROM_STORE, CorruptFile, ObjectMissing, SegmentChanged
 from sidecar.host.process_store import store_of
 from sidecar.model import ArchivedSegment, ObjectKey, PartName
 from sidecar.ports import MIB, ObjectFacts, ObjectStore
 from sidecar.segment.archived_objects import CHUNK_BYTES, StreamedReads, reader
 from sidecar.segment.log_check import ExpectedLog, check_log, unreadable_parts
 from sidecar.store_settings import StoreSettings
-from sidecar.verify.status import Outage
 
 PRELOADED: Final = ("sidecar.verify.segments", "sidecar.snapshots.preloaded")
 """What processes that check segments import before they are forked."""
@@ -189,18 +188,10 @@ def check_in_threads(
 def scrub_on_engine(
     settings: StoreSettings, engine: TaskEngine, checks: Sequence[Check]
 ) -> Generator[Checked, None, None]:
-    """Deep checks as tasks, each process with a store of its own. Raises what the engine raises, StoreUnavailable if the store is
-    gone: each task would wait for it.
-    """
+    """Deep checks as tasks, each process with a store of its own. Raises what the engine raises."""
     groups = grouped(checks, lambda check: log_size_bytes(check.segment), _TASK_BYTES, _TASK_SEGMENTS)
-    outage = Outage()
-    with closing(engine.run(partial(scrub, settings), list(groups))) as answers:
-        for answer in answers:
-            if answer[-1].retryable:  # As of all segments of a task after the first one without an answer.
-                outage.failed(StoreUnavailable(answer[-1].unread))
-            else:
-                outage.answered()
-            yield from answer
+    for answer in engine.run(partial(scrub, settings), list(groups)):
+        yield from answer
 
 
 def scrub(settings: StoreSettings, checks: Sequence[Check]) -> list[Checked]:

@@ -18,7 +18,6 @@ from sidecar.storage.opening import open_store
 from sidecar.store_settings import StoreSettings
 from sidecar.verify import segments, verify
 from sidecar.verify.segments import Check, scrub_on_engine
-from sidecar.verify.status import UNANSWERED_MAX
 from sidecar.verify.verify import verify_archive
 from tests.archive.example import FIRST, LINEAGE, many_partitions
 from tests.fakes.memory_store import Fault, FaultKind, MemoryStore
@@ -103,16 +102,6 @@ def test_a_store_that_is_gone_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
     checks = partial(scrub_on_engine, in_memory(monkeypatch, gone), Recording())
     with pytest.raises(StoreUnavailable):
         list(verify_archive(store, store.clock, deep=True, checks=checks))
-
-
-def test_of_a_store_that_is_gone_only_some_segments_are_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(segments, "_TASK_SEGMENTS", 1)
-    gone = MemoryStore()
-    gone.faults = [Fault("read", nth, FaultKind.UNAVAILABLE) for nth in range(100)]
-    check = Check(LINEAGE.root, FIRST.segment)
-    with pytest.raises(StoreUnavailable):
-        list(scrub_on_engine(in_memory(monkeypatch, gone), Recording(), [check] * 50))
-    assert gone.calls["read"] == UNANSWERED_MAX + 1
 
 
 def test_a_task_opens_its_store_by_itself(tmp_path: Path) -> None:
