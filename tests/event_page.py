@@ -16,6 +16,10 @@ MEANINGS: dict[str, tuple[str, str]] = {
         "The cleaner took a marker before it was archived. An abort marker hides aborted or superseded records (or tombstones).",
         "None. Archive compacted topics more often than `delete.retention.ms`.",
     ),
+    "answer_damaged": (
+        "An object seemed damaged, and was sound when it was read again.",
+        "Check the network, proxies and the store: something changes bytes on their way.",
+    ),
     "archive_cache_recreated": (
         "The archive cache in `run.state_dir` is damaged, and a new one was created. It no longer notices missing newest commits.",
         "Check the disk. Do not run `gc` by hand if the bucket may have lost objects.",

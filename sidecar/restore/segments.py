@@ -28,7 +28,7 @@ from sidecar.restore.gap_transactions import state_at_last_base
 from sidecar.restore.plan import INDEX_SUFFIXES, PartitionPlan, SegmentPlan
 from sidecar.restore.request import LeaderEpochMode, ProducerStateMode
 from sidecar.restore.staging import NewFile, StagedPartition, is_own_file, translating
-from sidecar.segment.archived_objects import CHUNK_BYTES, StreamedReads
+from sidecar.segment.archived_objects import CHUNK_BYTES, StreamedReads, note_damaged_answer
 from sidecar.segment.log_check import WINDOW_BYTES, ExpectedLog, LogCheck, fetch_parts
 from sidecar.segment.reading import replayed
 from sidecar.snapshots.gaps import rows_with_gaps
@@ -227,8 +227,9 @@ def fetch_segment(work: PartitionRestore, plan: SegmentPlan) -> None:
     """
     try:
         _fetch_segment(work, plan)
-    except CorruptFile:
+    except CorruptFile as error:
         _fetch_segment(work, plan)  # The object may be sound, and the answer was damaged.
+        note_damaged_answer(error.file, error.what)
 
 
 def _fetch_segment(work: PartitionRestore, plan: SegmentPlan) -> None:

@@ -13,9 +13,12 @@ from sidecar.archive.bundle import cut_part, cut_parts, indexes_size_bytes
 from sidecar.archive.keys import below
 from sidecar.archive.state import PartitionState
 from sidecar.errors import CorruptFile, ObjectDamaged, ObjectMissing, PartitionError
+from sidecar.event_log import get_logger
 from sidecar.logformat.window import ReadAt
 from sidecar.model import ArchivedSegment, ObjectKey, PartName
 from sidecar.ports import MIB, ObjectStore
+
+_log = get_logger(__name__)
 
 CHUNK_BYTES: Final = MIB
 """Of a log that is streamed. Smaller ones switch threads more often; for larger writes the kernel looks for larger free memory."""
@@ -71,6 +74,11 @@ class StreamedReads:
     def close(self) -> None:
         if isinstance(self._chunks, Generator):
             self._chunks.close()
+
+
+def note_damaged_answer(key: str, problem: str) -> None:
+    """An object seemed damaged, and was sound when it was read again."""
+    _log.warning("answer_damaged", key=key, problem=problem)
 
 
 def read_part(store: ObjectStore, root: str, segment: ArchivedSegment, name: PartName) -> bytes:

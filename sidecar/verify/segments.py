@@ -17,7 +17,7 @@ from sidecar.errors import FROM_STORE, CorruptFile, ObjectMissing, SegmentChange
 from sidecar.host.process_store import store_of
 from sidecar.model import ArchivedSegment, ObjectKey, PartName
 from sidecar.ports import MIB, ObjectFacts, ObjectStore
-from sidecar.segment.archived_objects import CHUNK_BYTES, StreamedReads, reader
+from sidecar.segment.archived_objects import CHUNK_BYTES, StreamedReads, note_damaged_answer, reader
 from sidecar.segment.log_check import ExpectedLog, check_log, unreadable_parts
 from sidecar.store_settings import StoreSettings
 
@@ -65,8 +65,12 @@ class Checked:
 def check_segment_objects(store: ObjectStore, root: str, segment: ArchivedSegment, *, deep: bool) -> Checked:
     """All that is wrong with a committed segment's two objects. Raises StoreError where the store itself fails."""
     found = _check_once(store, root, segment, deep=deep)
-    # The objects may be sound, and an answer was damaged.
-    return _check_once(store, root, segment, deep=deep) if found.problems else found
+    if not found.problems:
+        return found
+    again = _check_once(store, root, segment, deep=deep)  # The objects may be sound, and an answer was damaged.
+    if not again.problems:
+        note_damaged_answer(found.problems[0].key, found.problems[0].what)
+    return again
 
 
 def _check_once(store: ObjectStore, root: str, segment: ArchivedSegment, *, deep: bool) -> Checked:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
 from sidecar.errors import StoreError, StoreUnavailable
 from sidecar.restore.request import RestoreRequest
@@ -81,7 +82,9 @@ def test_damage_is_reported_and_the_other_partition_is_restored(
 def test_a_damaged_answer_is_no_damaged_object(operation: str, suffix: str, tmp_path: Path) -> None:
     store = archived()
     store.faults = [Fault(operation, 0, FaultKind.DAMAGED_ANSWER, suffix)]
-    assert run(store, own_log_dir(tmp_path)).exit_code == 0
+    with capture_logs() as logs:
+        assert run(store, own_log_dir(tmp_path)).exit_code == 0
+    assert [(entry["event"], entry["key"].endswith(suffix)) for entry in logs] == [("answer_damaged", True)]
     assert store.calls["stream"] == len(segment_keys(store, "/orders/")) // 2 + (operation == "stream")
 
 

@@ -112,7 +112,9 @@ def test_damaged_objects_are_lost(
 def test_a_damaged_answer_is_no_damaged_object(operation: str, suffix: str) -> None:
     store = example()
     store.faults = [Fault(operation, 0, FaultKind.DAMAGED_ANSWER, suffix)]
-    assert verified(store, deep=True).is_sound
+    with capture_logs() as logs:
+        assert verified(store, deep=True).is_sound
+    assert [(entry["event"], entry["key"].endswith(suffix)) for entry in logs] == [("answer_damaged", True)]
     assert store.calls["stream"] == 3
 
 
