@@ -33,14 +33,17 @@ def begun(name: str, work: Callable[[], _Answer]) -> Future[_Answer]:
 
 @contextmanager
 def handling(handlers: Mapping[int, Handler | int | None]) -> Iterator[None]:
-    """Have these functions handle signals within the block. Changes nothing in another thread than the main one."""
+    """Have these functions handle signals within the block. Changes nothing in another thread than the main one.
+
+    A handler that is not Python's is None: it can be neither set nor put back.
+    """
     if current_thread() is not main_thread():
         yield
         return
-    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items() if handler is not None}
     try:
         yield
     finally:
         for number, handler in before.items():
-            if handler is not None:  # One that is not Python's cannot be put back.
+            if handler is not None:
                 signal.signal(number, handler)

@@ -9,6 +9,7 @@ from types import FrameType
 import pytest
 
 from sidecar.runner.backfill import _drained_by_signals
+from sidecar.threads import handling
 
 
 def test_a_signal_during_the_one_before_is_passed_on_without_waiting_for_a_lock() -> None:
@@ -36,3 +37,10 @@ def test_a_signal_during_the_one_before_is_passed_on_without_waiting_for_a_lock(
         signal.signal(signal.SIGTERM, before)
     assert waited_for == [1, 2]
     assert stop.is_set()
+
+
+def test_a_handler_that_is_not_pythons_stays_as_it_is() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with handling({signal.SIGTERM: None}):
+        assert signal.getsignal(signal.SIGTERM) is before
+    assert signal.getsignal(signal.SIGTERM) is before
