@@ -180,6 +180,7 @@ class HealthReporter:
         self.show: Emit = self._status.handle
         self.about = self._status.about
         self._cleaner_stalled = False
+        self._store_lock = threading.Lock()
         self._silence: str | None = None
         self._store_error = ""
         self._is_store_usable = False
@@ -241,22 +242,17 @@ class HealthReporter:
         """The log dirs are formatted, and the store passed its probe."""
         self._is_store_usable = True
         self.health.met("log_dirs")
-        self.health.met("store")
+        self._show_store()
         self.health.unmet("first_check", "the first check of all partitions is still running")
 
     def store_silent(self, why: str | None) -> None:
         """Requests wait for the store, and this is what one of them met; None once it answers again. For any thread."""
         self._silence = why
+        self._show_store()
         if why is None:
-            if not self._is_store_usable:
-                self.health.unmet("store", "the store responds again; the sidecar tests its functions")
-            elif self._store_error:  # A full store answers reads.
-                self.health.unmet("store", self._store_error)
-            else:
-                self.health.met("store")
             _log.info("store_responding")
             return
-        self._failed("store", StoreUnavailable.__name__, why)
+        self._status.failed("store", StoreUnavailable.__name__, why)
         if not self._is_store_usable:
             self.health.met("start")
         _log.warning(
@@ -288,9 +284,9 @@ class HealthReporter:
             problems: all directories that cannot be read.
         """
         self._store_error = store_error
-        store, away = store_error or self._silence, render(broker.away)
-        found = (("log_dirs", log_dir_error), ("store", store), ("broker", away), ("state_dir", state_dir_error))
-        for condition, reason in found:
+        self._show_store()
+        away = render(broker.away)
+        for condition, reason in (("log_dirs", log_dir_error), ("broker", away), ("state_dir", state_dir_error)):
             if reason:
                 self.health.unmet(condition, reason)
             else:
@@ -322,6 +318,17 @@ class HealthReporter:
         if self._cleaner_stalled and not was_stalled:
             _log.error("broker_cleaner_stalled", finding=report.line)
             self._status.failed("broker", CLEANER_STALLED, report.line)
+
+    def _show_store(self) -> None:
+        """The loop's thread and `store_silent` must not show what the other one has replaced since."""
+        with self._store_lock:
+            reason = self._store_error or self._silence  # A full store answers reads.
+            if not reason and not self._is_store_usable:
+                reason = "the store responds again; the sidecar tests its functions"
+            if reason:
+                self.health.unmet("store", reason)
+            else:
+                self.health.met("store")
 
     def _not_usable(self, condition: str, error: SidecarError) -> None:
         self._metrics.failed(type(error).__name__)

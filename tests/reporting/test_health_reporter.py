@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from unittest.mock import ANY
@@ -69,6 +70,7 @@ def test_a_round_that_cannot_begin_names_what_keeps_it_from_it() -> None:
     refused = SettingsError("servers of another cluster")
     reporter.cycle_failed(refused, refused)
     assert health.not_ready() == {"broker": "servers of another cluster"}
+    reporter.store_usable()
     reporter.cycle_ended(FactsState(0))
     reporter.cycle_failed(SettingsError("no log dir can be read"), refused)
     assert health.not_ready() == {"log_dirs": "no log dir can be read"}
@@ -89,6 +91,7 @@ def test_a_round_that_breaks_off_blames_what_broke_and_no_disk(error: SidecarErr
     reporter = HealthReporter(clock, Metrics(clock), health)
     reporter.cycle_failed(error, None)
     assert health.not_ready() == {condition: str(error)}
+    reporter.store_usable()
     reporter.cycle_ended(FactsState(0))
     assert health.not_ready() == {}
 
@@ -137,6 +140,30 @@ def test_a_silent_store_is_reported_in_the_middle_of_a_round_and_met_again_with_
     ]
     assert [error.text for error in status.figures().errors] == ["PutObject: read timeout"]
     assert "planned and pinned" in logs[0]["effect"]
+
+
+class HealthWithAnswer(Health):
+    """The store is silent, or answers again, while a cycle's conditions are being shown."""
+
+    between: Callable[[], None] | None = None
+
+    def met(self, condition: str) -> None:
+        """See `Health`."""
+        super().met(condition)
+        if condition == "log_dirs" and self.between is not None:
+            self.between()
+
+
+@pytest.mark.parametrize("why", [None, "PutObject: read timeout"])
+def test_what_the_store_does_while_a_cycle_ends_is_not_hidden_until_the_next_one(why: str | None) -> None:
+    clock = ManualClock(0)
+    health = HealthWithAnswer(clock)
+    reporter = HealthReporter(clock, Metrics(clock), health)
+    reporter.store_usable()
+    reporter.store_silent("GetObject: read timeout" if why is None else None)
+    health.between = lambda: reporter.store_silent(why)
+    reporter.cycle_ended(FactsState(0))
+    assert health.not_ready() == ({} if why is None else {"store": why})
 
 
 def test_a_full_store_that_answers_reads_stays_unready_until_a_cycle_meets_no_error() -> None:
