@@ -29,10 +29,6 @@ def ended_by_signals() -> Iterator[None]:
     def end(number: int, _frame: FrameType | None) -> None:
         nonlocal is_ending
         if is_ending:
-            from multiprocessing import active_children
-
-            for worker in active_children():  # They ignore Ctrl-C, and would wait for tasks for ever.
-                worker.kill()
             os._exit(128 + number)  # The default action would not end process 1 of a container.
         is_ending = True
         start_new_thread(_explain, ())  # Thread.start takes a lock that the interrupted code may have.

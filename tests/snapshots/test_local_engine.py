@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -65,3 +68,30 @@ def test_where_only_one_worker_fits_nothing_is_started(tmp_path: Path, monkeypat
     monkeypatch.setattr(limits, "MEMORY_FILES", (limit,))
     monkeypatch.setattr(local_engine, "processors", lambda: 64)
     assert set(LocalEngine(alone_s=0.0).run(where, range(5))) == {str(os.getpid()).encode()}
+
+
+PROGRAM = """
+from sidecar.snapshots.local_engine import LocalEngine
+from tests.snapshots.test_local_engine import waits
+list(LocalEngine(2, alone_s=0.0).run(waits, [1]))
+"""
+
+
+def waits(_task: int) -> bytes:
+    sys.stdout.write("started\n")
+    sys.stdout.flush()
+    signal.pause()
+    return b""
+
+
+def test_no_process_outlives_a_parent_that_is_killed() -> None:
+    with subprocess.Popen([sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, start_new_session=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"started\n"
+            process.kill()
+            # The pipe ends when the last process that has it is gone.
+            assert process.communicate(timeout=60)[0] == b""
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
