@@ -97,6 +97,21 @@ def test_why_a_topic_that_was_created_again_is_skipped_is_said_once(url: str, tm
     assert (done.code, done.err.count("orders-0 is skipped: its cleanup.policy is delete")) == (0, 1)
 
 
+@pytest.mark.leaves_damage("commit_log")  # the copy's commits name the other topic
+def test_why_a_topic_is_skipped_is_said_where_a_later_one_cannot_be_read(url: str, tmp_path: Path) -> None:
+    (orders,) = Path(url).glob("*/orders")
+    shutil.copytree(orders, orders.with_name("young"))
+    policies = [{"pattern": "orders", "cleanup_policy": "delete"}]
+    topics = ["orders", {"pattern": "young", "min_compaction_lag_ms": 60_000}]
+    settings = tmp_path / "settings.json"
+    settings.write_text(
+        json.dumps({"store": {"url": url}, "topics": {"policies": policies}, "compaction": {"topics": topics}})
+    )
+    done = in_this_process("compact", "--archive", url, "--topic", ".*", "--config", str(settings), "--quiet")
+    assert "young" in done.err.splitlines()[-1]
+    assert (done.code, done.err.count("orders-0 is skipped: its cleanup.policy is delete")) == (3, 1), done.err
+
+
 @pytest.mark.leaves_damage("checksum_mismatch", "corrupt_content")
 def test_a_damaged_partition_stays_as_it_is_and_is_reported(url: str) -> None:
     damaged = sorted(Path(url).glob("*/orders/0/*/segments/*.log"))[1]

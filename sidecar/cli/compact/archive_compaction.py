@@ -89,17 +89,18 @@ def _requests(
         wanted.settle(changes_of(store, lineages, rules))
     chosen: list[Lineage] = []
     requests: list[CompactionRequest] = []
-    skipped: list[str] = []
+    skipped: set[str] = set()
     for lineage in lineages:
         topic = lineage.topic_partition.topic
         request = request_of(store, lineage, rules[topic], reported[topic], wanted)
         if isinstance(request, str):
-            skipped.append(f"{lineage.topic_partition} is skipped: {request}")
+            line = f"{lineage.topic_partition} is skipped: {request}"
+            if line not in skipped:  # Once for all incarnations of a topic, whose settings are the same.
+                remark(line)
+            skipped.add(line)
         else:
             chosen.append(lineage)
             requests.append(request)
-    for line in dict.fromkeys(skipped):  # Once for all incarnations of a topic, whose settings are the same.
-        remark(line)
     if not (options.quiet or wanted.what_if):
         tell_rules(rules[topic] for topic in sorted({lineage.topic_partition.topic for lineage in chosen}))
     return tuple(chosen), requests, rules
