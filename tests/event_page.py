@@ -202,7 +202,7 @@ MEANINGS: dict[str, tuple[str, str]] = {
     ),
     "pinned_segment_released": (
         "A pinned file was released before it was archived. If retention had deleted it, its records are lost.",
-        "See `reason`: free disk space, or replace the disk; bring the store back. `offsets_lost` follows if records are lost.",
+        "None if you deleted the topic. Else see `reason`: free disk space, or bring the store back. `offsets_lost` names losses.",
     ),
     "pinned_segments_released": (
         "Only pinned files had these segments when the process ended. Unless another replica has them, their records are lost.",
