@@ -1,7 +1,8 @@
 """How kernels are compiled: at their first call, without the GIL, kept on disk between processes where that is possible.
 
 Trap: numba notices a change in the file of a kernel, not in the files of kernels and constants that are compiled into it. A kernel
-that does not fit what calls it writes where it must not. So what is kept is for a digest of all these files.
+that does not fit what calls it writes where it must not. So the names of what is kept have a digest of all these files. In the
+index it would be too late: numba writes the index before the code, and the code of other files may be there under its name.
 """
 
 from __future__ import annotations
@@ -46,19 +47,20 @@ def _compiled(function: Callable[..., Any], folders: tuple[Path, ...], *, inline
         # Neither the package's folder nor the user's cache folder can be written, as on a read-only root file system
         # without NUMBA_CACHE_DIR: each process compiles again, which takes seconds, instead of failing at import.
         return njit(nogil=True, inline=inline)(function)
-    _guard(dispatcher._cache)  # noqa: SLF001 - numba has no public way to survive a full cache disk
-    file = dispatcher._cache._cache_file  # noqa: SLF001 - nor to say what else a kernel is made of
+    kept = dispatcher._cache  # noqa: SLF001 - numba has no public way to survive a full cache disk
+    _guard(kept)
     with suppress(FileNotFoundError):  # In a zip file, nothing changes by itself.
-        file._source_stamp = file._source_stamp, _digest(folders)  # noqa: SLF001
+        name = f"{kept._impl.filename_base}.{_digest(folders)}"  # noqa: SLF001 - nor to say what else a kernel is made of
+        kept._cache_file = type(kept._cache_file)(kept.cache_path, name, kept._impl.locator.get_source_stamp())  # noqa: SLF001
     return dispatcher
 
 
 @cache
-def _digest(folders: tuple[Path, ...]) -> bytes:
+def _digest(folders: tuple[Path, ...]) -> str:
     found = sha256()
     for source in read_sources(folders):
         found.update(source)
-    return found.digest()
+    return found.hexdigest()
 
 
 def _guard(cached: Any) -> None:

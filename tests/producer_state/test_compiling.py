@@ -18,6 +18,13 @@ CALLER = "from kernels_at_hand import native\nfrom kernels_at_hand.called import
 CALLER += "@native\ndef caller(x):\n    return called(x) * 10 + SUMMAND\n"
 PRINTS = "from kernels_at_hand.caller import caller\nprint(caller(1), sum(caller.stats.cache_hits.values()))"
 
+HAS_NO_ROOM = """
+import errno
+from numba.core.caching import IndexDataCacheFile as File
+def save(*_each):
+    raise OSError(errno.ENOSPC, "no room")
+File._save_data = save
+"""
 
 SUMS = "from kernels_at_hand import native\n@native\ndef total(rows):\n    return rows[0] + rows[1]\n"
 KEEPS_TWO = """
@@ -61,6 +68,19 @@ def test_a_change_in_what_a_kernel_calls_counts_though_the_file_keeps_its_time_a
         os.utime(called, ns=(before.st_atime_ns, before.st_mtime_ns))
         assert called.stat().st_size == before.st_size
         assert result(tmp_path, PRINTS) == [expected, "0"]
+
+
+def test_code_of_other_sources_is_not_called_where_a_disk_was_full_or_a_process_ended_between_index_and_code(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "kernels_at_hand"
+    folder.mkdir()
+    for name, content in (("__init__", DECLARES), ("called", CALLED), ("caller", CALLER)):
+        (folder / f"{name}.py").write_text(content)
+    assert result(tmp_path, PRINTS) == ["21", "0"]
+    (folder / "called.py").write_text(CALLED.replace("x + 1", "x + 2"))
+    assert [result(tmp_path, HAS_NO_ROOM + PRINTS), result(tmp_path, PRINTS)] == [["31", "0"], ["31", "0"]]
+    assert result(tmp_path, PRINTS) == ["31", "1"]
 
 
 def test_code_that_another_process_kept_for_other_types_at_the_same_time_is_not_called(tmp_path: Path) -> None:
