@@ -203,7 +203,7 @@ def test_entries_before_a_damaged_place_are_shown_and_the_place_is_named(site: S
         ),
         (f"copy/{PARTITION}/{0:020d}.log", {"endpoint_url": "http://127.0.0.1:1"}, 6, "check store.s3.endpoint_url"),
         (f"copy/{PARTITION}/{0:020d}.log", {"profile": "nobody"}, 2, "profile (nobody) could not be found"),
-        (f"copy/{PARTITION}/{0:020d}.log", {"ca_file": "/none.pem"}, 2, "store.s3.ca_file /none.pem does not exist"),
+        (f"copy/{PARTITION}/{0:020d}.log", {"ca_file": "/none.pem"}, 2, "store.s3.ca_file /none.pem cannot be read"),
     ],
 )
 def test_an_error_says_what_to_do(site: Site, path: str, s3: dict[str, Any], code: int, says: str) -> None:

@@ -115,6 +115,8 @@ def test_a_denied_read_asks_for_no_right_to_write(code: str) -> None:
         (SSLError(endpoint_url=URL, error="EOF"), OutcomeUnknown, StoreUnavailable),
         (SSLError(endpoint_url=URL, error="[SSL: WRONG_VERSION_NUMBER] wrong"), StoreError, StoreError),
         (SSLError(endpoint_url=URL, error="CERTIFICATE_VERIFY_FAILED"), StoreDenied, StoreDenied),
+        (SSLError(endpoint_url=URL, error="hostname 'a' doesn't match 'b.example'"), StoreDenied, StoreDenied),
+        (SSLError(endpoint_url=URL, error="no appropriate subjectAltName fields were found"), StoreDenied, StoreDenied),
         (NoCredentialsError(), StoreDenied, StoreDenied),
         (ParamValidationError(report="bad bucket"), SettingsError, SettingsError),
     ],
@@ -124,6 +126,14 @@ def test_each_failure_has_one_meaning(
 ) -> None:
     assert type(failure(error, PUT)) is of_a_put
     assert type(failure(error, GET)) is of_a_read
+
+
+@pytest.mark.parametrize("why", ["certificate has expired", "certificate is not yet valid"])
+def test_a_certificate_that_is_not_valid_now_is_no_matter_of_its_authority(why: str) -> None:
+    error = failure(SSLError(endpoint_url=URL, error=f"[SSL: CERTIFICATE_VERIFY_FAILED] {why}"), GET)
+    assert type(error) is StoreDenied
+    assert "clock" in str(error)
+    assert "ca_file" not in str(error)
 
 
 def test_the_cause_is_kept() -> None:

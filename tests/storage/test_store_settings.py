@@ -108,8 +108,15 @@ def test_the_client_does_what_the_settings_say() -> None:
 def test_wrong_profiles_and_ca_files_are_settings_errors(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="no-such-profile"):
         make_client(S3Settings(profile="no-such-profile"))
-    with pytest.raises(SettingsError, match=r"ca_file .*missing\.pem"):
-        make_client(S3Settings(ca_file=tmp_path / "missing.pem"))
+    for name, content, reason in (
+        ("missing.pem", None, "cannot be read"),
+        ("empty.pem", "", "contains no certificate"),
+        ("damaged.pem", "-----BEGIN CERTIFICATE-----\nabc\n-----END CERTIFICATE-----\n", "contains no certificate"),
+    ):
+        if content is not None:
+            (tmp_path / name).write_text(content)
+        with pytest.raises(SettingsError, match=f"ca_file .*{name} {reason}"):
+            make_client(S3Settings(ca_file=tmp_path / name))
 
 
 def test_encryption_and_storage_class_go_with_every_new_object() -> None:

@@ -59,6 +59,9 @@ _BUSY = "the store is busy: if it stays so, lower store.s3.concurrency or check 
 _FAILING = "the store failed: if it stays so, read the store's own log"
 _NETWORK = "check store.s3.endpoint_url and the network between here and the store"
 _NO_TLS = "the endpoint does not use TLS: begin store.s3.endpoint_url with http://, or give the TLS port"
+_DATES = "renew the store's certificate; if it is valid, set this machine's clock"
+_NAMES = "name the store in store.s3.endpoint_url as its certificate does"
+_AUTHORITY = "set store.s3.ca_file to the authority that signed the store's certificate"
 _LOST = "the outcome is unknown: no response arrived, and the request may have taken effect"
 _LEFT_OPEN = "the outcome is unknown: the store reported a failure, and the request may have taken effect"
 _FULL = "the store is full: free space in it"
@@ -122,8 +125,14 @@ _WITHOUT_SETTINGS = ("List", "Delete", "Abort")
 _REFUSED_BEFORE_WORK = {400, 408, 429, 503}
 """With these statuses a put was not carried out; a 500, 502 or 504 leaves that open."""
 
-_NOT_TLS = ("WRONG_VERSION_NUMBER", "wrong version number", "RECORD_LAYER_FAILURE", "packet length too long")
-"""OpenSSL's words, by its version, for an answer in plain HTTP."""
+_HANDSHAKES: dict[str, tuple[type[SidecarError], str]] = {
+    **dict.fromkeys(("certificate has expired", "certificate is not yet valid"), (StoreDenied, _DATES)),
+    **dict.fromkeys(("doesn't match", "no appropriate subjectAltName"), (StoreDenied, _NAMES)),
+    "CERTIFICATE_VERIFY_FAILED": (StoreDenied, _AUTHORITY),
+    **dict.fromkeys(("WRONG_VERSION_NUMBER", "wrong version number"), (StoreError, _NO_TLS)),
+    **dict.fromkeys(("RECORD_LAYER_FAILURE", "packet length too long"), (StoreError, _NO_TLS)),
+}
+"""By the words of OpenSSL and urllib3: the TLS handshake failed, so nothing was sent. The first that is found counts."""
 _NOTHING_SENT = (EndpointConnectionError, ConnectTimeoutError, ProxyConnectionError)
 _NO_CREDENTIALS = (
     NoCredentialsError,
@@ -214,12 +223,9 @@ def failure(error: BotoCoreError | HTTPError, request: StoreRequest) -> SidecarE
         return StoreDenied(f"{request}: {text}; {_KEYS}")
     if isinstance(error, ParamValidationError):
         return SettingsError(f"{request}: {text}")
-    if isinstance(error, SSLError) and "CERTIFICATE_VERIFY_FAILED" in text:
-        return StoreDenied(
-            f"{request}: {text}; set store.s3.ca_file to the authority that signed the store's certificate"
-        )
-    if isinstance(error, SSLError) and any(reason in text for reason in _NOT_TLS):
-        return StoreError(f"{request}: {text}; {_NO_TLS}")
+    for words, (kind, advice) in _HANDSHAKES.items() if isinstance(error, SSLError) else ():
+        if words in text:
+            return kind(f"{request}: {text}; {advice}")
     if isinstance(error, _NOTHING_SENT):
         return StoreUnavailable(f"{request}: {text}; {_NETWORK}")
     if isinstance(error, _CONNECTION_LOST):

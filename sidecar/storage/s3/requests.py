@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -147,13 +148,16 @@ def time_of(value: Any) -> datetime:
 
 
 def tls_verification(settings: S3Settings) -> str | bool | None:
-    """botocore's `verify`. Raises SettingsError for a file that is not there."""
+    """botocore's `verify`. Raises SettingsError for a file without certificates."""
     if settings.ca_file is not None:
-        if not settings.ca_file.is_file():
-            # Found at the first request otherwise, as a TLS error that does not name the setting.
+        try:  # Found at the first request otherwise, as a TLS error that does not name the setting.
+            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(settings.ca_file)
+        except OSError as error:
+            no_certificate = isinstance(error, ssl.SSLError)
+            what = "contains no certificate in PEM form" if no_certificate else f"cannot be read ({error.strerror})"
             raise SettingsError(
-                f"store.s3.ca_file {settings.ca_file} does not exist: correct the path, or mount the file"
-            )
+                f"store.s3.ca_file {settings.ca_file} {what}: correct the path, or mount the file"
+            ) from error
         return str(settings.ca_file)
     # None lets AWS_CA_BUNDLE decide, and so does True in botocore's resolution of `verify`.
     return None if settings.verify_tls else False
