@@ -156,6 +156,31 @@ def test_what_a_task_was_planned_with_by_a_listing_of_its_own_is_pinned_by_the_n
     assert (ranges(state), state.holes) == (spans, ())
 
 
+def test_a_partition_whose_task_fails_during_a_check_stays_in_the_status(tmp_path: Path) -> None:
+    with gated(tmp_path, "orders", workers=2, retry_wait_s=60) as (context, loop, gates, log_dir):
+        busy = gates.close("upload", "orders", ".log")
+
+        def fails(operation: str, key: str) -> None:
+            gates.before(operation, key)
+            _no_upload_of_orders(operation, key)
+
+        gates.store.before = fails
+        loop.begin_check()
+        loop.drive(within(WAIT_S, lambda: busy.met.is_set() and not loop.checks.is_under_way))
+        shutil.copytree(golden("4.3.0") / "logs" / "single-0", log_dir / "single-0")
+        opening = gates.close("list", "single")
+        loop.begin_check()
+        loop.drive(within(WAIT_S, opening.met.is_set))
+        busy.opened.set()
+        loop.drive(within(WAIT_S, lambda: not loop.tasks))
+        opening.opened.set()
+        loop.drive(within(WAIT_S, lambda: not loop.checks.is_under_way))
+        shown = {str(each.status.topic_partition): each.status for each in status_of(context).figures().partitions}
+        assert shown.keys() == {"orders-0", "single-0"}
+        assert (shown["orders-0"].error, shown["orders-0"].pending_segments > 0) == ("StoreUnavailable", True)
+        assert held_names(context) == [base_offset for base_offset, _ in rolled_ranges(log_dir, "orders-0")]
+
+
 def test_a_partition_is_led_again_when_its_log_dir_can_be_listed_again(tmp_path: Path) -> None:
     with gated(tmp_path, "orders") as (_context, loop, _gates, log_dir):
         assert len(loop.run_once().led) == 1
