@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import tracemalloc
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 from crc32c import crc32c
@@ -15,6 +17,7 @@ from sidecar.errors import (
     ObjectExists,
     OutcomeUnknown,
     SegmentChanged,
+    SidecarError,
     StoreDenied,
     StoreMissing,
     StoreUnavailable,
@@ -394,6 +397,33 @@ def test_many_unfinished_uploads_are_listed_page_by_page(moto_endpoint: str) -> 
         )
         found = list(store.unfinished_uploads("topic/"))
         assert [upload.key for upload in found] == [f"topic/{number}" for number in range(5)]
+
+
+@pytest.mark.parametrize(("code", "requests", "kind"), [("InternalError", 3, None), ("AccessDenied", 1, StoreDenied)])
+def test_objects_that_one_delete_request_left_are_deleted_by_the_next(
+    moto_endpoint: str, code: str, requests: int, kind: type[SidecarError] | None
+) -> None:
+    keys = [ObjectKey(f"{KEY}.{number}") for number in range(3)]
+    with s3_store(moto_endpoint, new_bucket(moto_endpoint)) as store:
+        for key in keys:
+            store.put_if_absent(key, b"x")
+        delete, asked = store._s3.client.delete_objects, list[int]()
+
+        def one_at_a_time(**arguments: Any) -> dict[str, Any]:
+            first, *left = arguments["Delete"]["Objects"]
+            asked.append(1 + len(left))
+            answer = delete(**{**arguments, "Delete": {"Objects": [first]}})
+            return {**answer, "Errors": [{**name, "Code": code, "Message": "words of the store"} for name in left]}
+
+        store._s3.client.delete_objects = one_at_a_time  # type: ignore[method-assign, assignment]
+        with (
+            pytest.raises(kind, match=r"2 objects not deleted, first .*1: words of the store.*s3:")
+            if kind
+            else nullcontext()
+        ):
+            store.delete(keys)
+        assert asked == [3, 2, 1][:requests]
+        assert [found.key for found in store.list("")] == ([] if kind is None else keys[1:])
 
 
 @pytest.mark.parametrize("says_range", [True, False])

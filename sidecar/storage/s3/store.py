@@ -19,8 +19,6 @@ from sidecar.errors import (
     ObjectMissing,
     OutcomeUnknown,
     SidecarError,
-    StoreDenied,
-    StoreError,
     StoreUnavailable,
     StoreUnsafe,
 )
@@ -252,17 +250,14 @@ class S3Store:
     def _delete_batch(self, batch: Sequence[ObjectKey]) -> None:
         s3 = self._s3
         names: Any = [{"Key": s3.prefix.name(key)} for key in batch]
-        answer = s3.repeat(
-            f"DeleteObjects ({len(batch)}) from",
-            batch[0],
-            lambda: s3.client.delete_objects(Bucket=s3.bucket, Delete={"Objects": names, "Quiet": True}),
-        )
-        refused = [error for error in answer.get("Errors", []) if error.get("Code") != "NoSuchKey"]
-        if refused:
-            first = refused[0]
-            kind = StoreDenied if first.get("Code") == "AccessDenied" else StoreError
-            raise kind(
-                f"{len(refused)} of {plural(len(batch), 'object')} at {self.url} not removed, the first is {first.get('Key')}:"
-                f" {first.get('Code')}: {first.get('Message')}. They still cost money"
-                f"{'; allow s3:DeleteObject' if kind is StoreDenied else ''}"
-            )
+
+        def delete() -> None:
+            answer: Any = s3.client.delete_objects(Bucket=s3.bucket, Delete={"Objects": names, "Quiet": True})
+            refused = [error for error in answer.get("Errors", []) if error.get("Code") != "NoSuchKey"]
+            if refused:
+                names[:] = [{"Key": error["Key"]} for error in refused]
+                message = f"{plural(len(refused), 'object')} not deleted, first {names[0]['Key']}: {refused[0].get('Message')}"
+                answer["Error"] = {**refused[0], "Message": message}
+                raise ClientError(answer, "DeleteObjects")
+
+        s3.repeat(f"DeleteObjects ({len(batch)}) from", batch[0], delete)
