@@ -195,7 +195,8 @@ def _require_free(files: PartitionFiles, out: Path) -> None:
         raise SettingsError(f"--out {out} exists and is not an empty directory: name one that does not exist yet")
     if out.resolve().is_relative_to(files.directory.resolve()):
         raise SettingsError(f"--out {out} is in {files.directory}: this command never writes to a broker's files")
-    if (out.parent / META_PROPERTIES).exists():
+    # A broker does not start with a directory in its log dir that is no partition's.
+    if any((parent / META_PROPERTIES).exists() for parent in out.resolve().parents):
         raise SettingsError(
             f"--out {out} is in a broker's log directory: write elsewhere, and move it there while the broker "
             "is stopped"

@@ -141,7 +141,8 @@ def test_an_out_directory_that_cannot_be_is_refused_before_anything_is_read(tmp_
     (tmp_path / "file").touch()
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs" / "meta.properties").touch()
-    for out in (tmp_path / "full", tmp_path / "file", tmp_path / "logs" / "t-0", path / "out"):
+    in_log_dir = (tmp_path / "logs" / "t-0", tmp_path / "logs" / "compacted" / "t-0")
+    for out in (tmp_path / "full", tmp_path / "file", *in_log_dir, path / "out"):
         with pytest.raises(SettingsError, match="--out"):
             compacted(path, out, rules)
     (tmp_path / "empty").mkdir()
