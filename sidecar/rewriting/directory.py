@@ -193,6 +193,8 @@ def _copy_if_there(path: Path, directory: Path) -> bool:
 def _require_free(files: PartitionFiles, out: Path) -> None:
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise SettingsError(f"--out {out} exists and is not an empty directory: name one that does not exist yet")
+    if out.is_mount():
+        raise SettingsError(f"--out {out} is a mount point, which cannot be replaced: name a directory in it")
     if out.resolve().is_relative_to(files.directory.resolve()):
         raise SettingsError(f"--out {out} is in {files.directory}: this command never writes to a broker's files")
     # A broker does not start with a directory in its log dir that is no partition's.

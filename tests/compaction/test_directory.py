@@ -150,6 +150,12 @@ def test_an_out_directory_that_cannot_be_is_refused_before_anything_is_read(tmp_
     assert (tmp_path / "empty" / "leader-epoch-checkpoint").exists()
 
 
+def test_an_out_directory_that_is_a_mount_point_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Path, "is_mount", lambda path: path == tmp_path)
+    with pytest.raises(SettingsError, match="mount point"):
+        compacted(golden("4.3.0") / "logs" / "compacted-0", tmp_path, rules_of(Strategy.OFFSET, "4.3.0"))
+
+
 @pytest.mark.parametrize("seed", range(int(os.environ.get("CONFORMANCE_LOGS", "40"))))
 def test_random_logs_become_what_the_reference_says(seed: int, tmp_path: Path) -> None:
     """Open and aborted transactions, every codec and format, splits that begin anywhere."""
