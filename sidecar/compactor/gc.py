@@ -41,8 +41,11 @@ from sidecar.storage.store_clock import is_old, read_store_clock
 
 CONFLICTS_IN_A_ROW: Final = 20
 PURGED_AT_ONCE: Final = 1000
-_TRIAL: Final = log_key(0, min(RESERVED_IDS))
-"""No segment has this id. One that a killed process leaves is an orphan, and does not keep the next from its trial."""
+_TRIAL: Final = log_key(0, min(RESERVED_IDS)), indexes_key(0, min(RESERVED_IDS))
+"""No segment has this id. One that a killed process leaves is an orphan, and does not keep the next from its trial.
+
+Two, because a store may delete single objects and refuse a batch.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,10 +107,10 @@ def collect_garbage(
     due = _due(store, root, state, store_now_ms - grace_period_ms)
     if orphans or due:
         if not dry_run:  # Raises StoreError where objects may not be put there, or not deleted.
-            trial = below(root, _TRIAL)
+            trial = [below(root, key) for key in _TRIAL]
             with suppress(ObjectExists):
-                store.put_if_absent(trial, b"tiered-sidecar gc")
-            store.delete([trial])
+                store.put_if_absent(trial[0], b"tiered-sidecar gc")
+            store.delete(trial)
         # A checkpoint may be wrong: commits may name what it leaves out or calls removed. This also reads what was committed since.
         state = _read_all(log, root, {} if verified is None else verified)
         named = _named(state)

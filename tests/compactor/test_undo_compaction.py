@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,15 @@ from sidecar.compactor.archive.undo import Undone, undo_compaction
 from sidecar.compactor.candidate_queue import CandidateAssessor, LedPartition
 from sidecar.compactor.gc import Collected, collect_garbage
 from sidecar.config import CompactionPolicy
-from sidecar.errors import CommitRefused, CorruptFile, Fenced, PartitionError, SidecarError, StoreDenied
+from sidecar.errors import (
+    CommitRefused,
+    CorruptFile,
+    Fenced,
+    PartitionError,
+    SidecarError,
+    StoreDenied,
+    StoreUnsupported,
+)
 from sidecar.model import ArchivedSegment, ObjectKey
 from sidecar.ports import ObjectFacts
 from sidecar.restore.request import LeaderEpochMode
@@ -608,3 +617,22 @@ def test_gc_that_may_not_delete_commits_nothing_and_the_undo_stays_possible(
     state = only_state(store)
     live = {below(state.lineage.root, key) for s in state.segments for key in (s.log_key, s.indexes_key)}
     assert {key for key in store.objects if "/segments/" in key} == live
+
+
+def test_gc_that_may_delete_no_batch_commits_nothing(
+    compacted: tuple[MemoryStore, PartitionState], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store without DeleteObjects, or a gateway that blocks it."""
+    store, _ = compacted
+    after, delete = only_state(store), store.delete
+
+    def one_at_a_time(keys: Iterable[ObjectKey]) -> None:
+        wanted = list(keys)
+        if len(wanted) > 1:
+            raise StoreUnsupported("DeleteObjects: 501")
+        delete(wanted)
+
+    monkeypatch.setattr(store, "delete", one_at_a_time)
+    with pytest.raises(StoreUnsupported):
+        collect(store)
+    assert only_state(store) == after
