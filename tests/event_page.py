@@ -222,7 +222,7 @@ MEANINGS: dict[str, tuple[str, str]] = {
     ),
     "segments_delayed": (
         "Rolled segments have waited for five minutes for one reason.",
-        "See `reason`: an open transaction, the high watermark, or a leader that does not report offsets.",
+        "See `reason`: an open transaction, the high watermark, no leader, or one that does not report offsets.",
     ),
     "store_keys_not_read": (
         "A file with an access key of the store cannot be read. Requests are signed with the keys of before.",

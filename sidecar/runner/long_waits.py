@@ -70,9 +70,8 @@ class LongWaits:
 
 
 def _wait_of(plan: PartitionPlan, now_s: float) -> _Wait | None:
-    facts = plan.facts
-    is_ours = facts.leads or facts.unanswered
-    if not plan.waiting or plan.reason is None or plan.is_on_purpose or plan.error is not None or not is_ours:
+    is_another_brokers = not plan.facts.names_no_other_leader
+    if not plan.waiting or plan.reason is None or plan.is_on_purpose or plan.error is not None or is_another_brokers:
         return None
     return _Wait(plan.waiting[0].base_offset, plan.reason, now_s)
 
@@ -85,7 +84,7 @@ def _tell(plan: PartitionPlan, wait: _Wait, now_s: float) -> None:
         segments=len(plan.waiting),
         reason=render(wait.reason),
         waited_s=round(now_s - wait.since_s),
-        effect="segments from there on are not archived while it waits, but retention continues",
+        effect="segments from there on that are not archived yet wait, but retention continues",
     )
 
 

@@ -19,6 +19,7 @@ from sidecar.partition.plan import PartitionPlan
 from sidecar.partition.wait_reason import (
     AboveHighWatermark,
     Away,
+    LeaderUnknown,
     NoStableOffset,
     OpenTransaction,
     Wait,
@@ -148,6 +149,14 @@ def test_what_is_right_at_rest_or_reported_by_itself_is_not_reported(changes: di
 
 def test_a_leader_that_does_not_answer_is_reported(looks: Looks) -> None:
     plan = looks.plan(NoStableOffset(4, "no answer"), leads=False, unanswered=True)
+    assert looks.look(0, plan) == []
+    assert looks.look(LONG_WAIT_S, plan) == [("segments_delayed", 300)]
+
+
+@pytest.mark.parametrize("reason", [Wait.NO_LEADER, LeaderUnknown("LEADER_NOT_AVAILABLE")])
+def test_a_partition_that_no_broker_leads_is_reported(reason: WaitReason, looks: Looks) -> None:
+    plan = looks.plan(reason, leads=False)
+    plan = replace(plan, facts=replace(plan.facts, reason=reason))
     assert looks.look(0, plan) == []
     assert looks.look(LONG_WAIT_S, plan) == [("segments_delayed", 300)]
 
