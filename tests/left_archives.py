@@ -67,12 +67,16 @@ def problems_of(store: ObjectStore) -> list[Problem]:
 
 
 def archives_below(directory: Path) -> Iterator[Path]:
-    """Roots of archives: four levels above `commits/` and `segments/`."""
+    """Roots of archives: four levels above `commits/` and `segments/`.
+
+    A server that keeps each object in a directory, as MinIO does, has none in its files.
+    """
     roots = set()
     for segments in directory.rglob(SEGMENTS.rstrip("/")):
         lineage = segments.parent
         if (
             (lineage / COMMITS).is_dir()
+            and not any(commit.is_dir() for commit in (lineage / COMMITS).iterdir())
             and is_incarnation_folder(lineage.name)
             and is_partition_folder(lineage.parent.name)
         ):

@@ -85,3 +85,15 @@ def test_a_commit_log_alone_is_no_archive() -> None:
     store = MemoryStore()
     filled(store, 3)
     judged(store)
+
+
+def test_files_of_a_server_that_keeps_an_object_in_a_directory_are_no_archive(
+    store: MemoryStore, tmp_path: Path
+) -> None:
+    lose_a_log(store)
+    for key, body in store.objects.items():
+        path = tmp_path / "objects" / "bucket" / key / "xl.meta"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(body)
+    LeftArchives().require(set(), [tmp_path])
+    store.objects.clear()
