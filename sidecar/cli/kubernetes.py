@@ -216,6 +216,12 @@ def _require_fit_for_a_pod(loaded: LoadedSettings) -> None:
                 "it"
             )
     broker, http = loaded.settings.broker, loaded.settings.http
+    directory = loaded.settings.store.directory
+    if directory is not None and not directory.is_absolute():
+        raise SettingsError(
+            f"store.url {loaded.settings.store.url} ({loaded.sources['store.url']}): a relative directory cannot be "
+            "written in a pod. Write s3://bucket/prefix, or the directory of a volume that you add to the recipe"
+        )
     if "broker.log_dirs" in loaded.sources:
         raise SettingsError(
             f"broker.log_dirs ({loaded.sources['broker.log_dirs']}): the recipe sets the directories in an "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -37,12 +38,24 @@ ARCHIVE = {"settings.store.url": NEEDED["settings.store.url"]}
         "podMonitor.enabled=maybe",
         "fullnameOverride=My_Archive",
         "nameOverride=archive-",
+        "recipes=null",
+        "sidecar=null",
+        "inject.webhook=null",
+        "recipes.hosts.plain.logDirs=",
     ],
 )
 def test_values_that_nothing_knows_are_refused(value: str) -> None:
     path, _, given = value.partition("=")
     with pytest.raises(HelmFailed, match="values don't meet the specifications of the schema"):
         rendered({**NEEDED, path: given})
+
+
+@pytest.mark.parametrize(("text", "missing"), [("settings:\n", "'settings'"), ("settings: {store: }\n", "'store'")])
+def test_a_section_without_anything_below_it_is_refused(text: str, missing: str, tmp_path: Path) -> None:
+    values = tmp_path / "values.yaml"
+    values.write_text(text)
+    with pytest.raises(HelmFailed, match=rf"missing property {missing}"):
+        rendered(files=[values])
 
 
 def test_an_archive_must_be_named() -> None:
@@ -64,6 +77,18 @@ def test_an_archive_must_be_named() -> None:
         ({"settings.http.bind": "127.0.0.1:9308"}, "settings.http.bind is 127.0.0.1:9308, which the liveness probe"),
         ({"settings.http.bind": "0.0.0.0:0"}, "settings.http.bind is 0.0.0.0:0, which the liveness probe"),
         ({"settings.http.bind": "null"}, "settings.http.bind is null, so there is no server"),
+        (
+            {"recipes.hosts.cfk.logDirs": "{/mnt/data/data0/logs,/mnt/data/data1/logs}"},
+            "logDirs: /mnt/data/data1/logs is not",
+        ),
+        (
+            {"recipes.hosts.plain.logDirs": "{/var/lib/kafka/data-1}"},
+            "plain.logDirs: /var/lib/kafka/data-1 is not below",
+        ),
+        (
+            {"recipes.hosts.plain.logDirs": "{kafka/logs}"},
+            "recipes.hosts.plain.logDirs: kafka/logs is not below a mountPath",
+        ),
         ({"sidecar.extraEnv[0].name": "NUMBA_CACHE_DIR"}, "the variable NUMBA_CACHE_DIR is already set"),
         ({"sidecar.extraEnv[0].name": "A", "sidecar.extraEnv[1].name": "A"}, "the variable A is already set"),
     ],
@@ -72,6 +97,34 @@ def test_settings_that_cannot_work_in_a_pod_are_refused(values: dict[str, str], 
     with pytest.raises(HelmFailed, match=re.escape(message)) as refused:
         rendered({**NEEDED, **values})
     assert "secret@" not in str(refused.value).partition("Error:")[2]
+
+
+@pytest.mark.parametrize(
+    "url", ["bucket/prefix", "s3:bucket/prefix", "s3//bucket", "/archive", "file:///archive", "/mnt/../tmp", "/mnt2/a"]
+)
+def test_a_directory_that_would_end_with_the_pod_is_no_archive(url: str) -> None:
+    mount = {"sidecar.extraVolumeMounts[0].name": "nfs", "sidecar.extraVolumeMounts[0].mountPath": "/mnt/"}
+    with pytest.raises(HelmFailed, match=f"settings.store.url is {url}, a directory that no entry of sidecar.extraVol"):
+        rendered({**NEEDED, **mount, "settings.store.url": url})
+    for mounted in ("/mnt", "/mnt/a", "file:///mnt/a", "gs://bucket/a"):
+        assert rendered({**NEEDED, **mount, "settings.store.url": mounted})
+
+
+@pytest.mark.parametrize(
+    ("second", "message"),
+    [
+        (
+            {"name": "b", "logDirs": "{/var/lib}"},
+            "logDirs of b: /var/lib is not below /data, where its claim is mounted",
+        ),
+        ({"name": "a", "logDirs": "{/data/logs}"}, "two entries have the name a, and so would their jobs"),
+    ],
+)
+def test_jobs_of_backfill_that_could_not_work_are_refused(second: dict[str, str], message: str) -> None:
+    brokers = [{"name": "a", "claim": "data-0", "logDirs": "{/data}"}, {"claim": "data-1", **second}]
+    values = {f"backfill.brokers[{at}].{name}": given for at, one in enumerate(brokers) for name, given in one.items()}
+    with pytest.raises(HelmFailed, match=message):
+        rendered({**NEEDED, **values, "backfill.enabled": "true"})
 
 
 @pytest.mark.parametrize("of_what", [{}, {"recipes.enabled": "false", "backfill.enabled": "true"}])

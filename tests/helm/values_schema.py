@@ -10,6 +10,7 @@ from sidecar.config import Settings
 from sidecar.config.meanings import DescribedSchema
 
 _TEXTS = {"type": "array", "items": {"type": "string", "minLength": 1}}
+_SOME_TEXTS = {**_TEXTS, "minItems": 1}
 _MOUNTS = {
     "type": "array",
     "items": {
@@ -25,8 +26,8 @@ _TEXT = {"type": "string", "minLength": 1}
 _SWITCH = {"type": "boolean"}
 
 
-def _of_a_pod(*required: str, **properties: Any) -> dict[str, Any]:
-    """A closed type of Kubernetes: the API server would refuse the pods of brokers for an unknown name in injection."""
+def _closed(*required: str, **properties: Any) -> dict[str, Any]:
+    """Unknown names are refused. For types of Kubernetes the API server would: the pods of brokers, where they are injected."""
     closed: dict[str, Any] = {"type": "object", "additionalProperties": False, "properties": properties}
     return {**closed, "required": list(required)} if required else closed
 
@@ -59,11 +60,11 @@ _VOLUME = [
     "vsphereVolume",
 ]
 _QUANTITIES = {"type": "object", "additionalProperties": {"type": ["string", "number", "null"]}}
-_RESOURCES = _of_a_pod(limits=_QUANTITIES, requests=_QUANTITIES, claims=_OBJECTS)
-_EXTRA_ENV = _of_a_pod(
+_RESOURCES = _closed(limits=_QUANTITIES, requests=_QUANTITIES, claims=_OBJECTS)
+_EXTRA_ENV = _closed(
     "name", name={"type": "string", "pattern": "^[^=]+$"}, value={"type": "string"}, valueFrom={"type": "object"}
 )
-_EXTRA_MOUNT = _of_a_pod(
+_EXTRA_MOUNT = _closed(
     "name",
     "mountPath",
     name=_TEXT,
@@ -93,7 +94,7 @@ _STRONGER: dict[str, Any] = {
     "sidecar.extraVolumeMounts": {"type": "array", "items": _EXTRA_MOUNT},
     "heal.arguments": _TEXTS,
     "recipes.for": {"enum": list(Host)},
-    **{f"recipes.hosts.{host}.logDirs": _TEXTS for host in Host},
+    **{f"recipes.hosts.{host}.logDirs": _SOME_TEXTS for host in Host},
     # With `runAsNonRoot` the kubelet starts no container as root, and the broker of a native sidecar waits.
     **{f"recipes.hosts.{host}.runAsUser": {"type": "integer", "minimum": 1} for host in Host},
     **{f"recipes.hosts.{host}.mounts": _MOUNTS for host in Host},
@@ -107,7 +108,7 @@ _STRONGER: dict[str, Any] = {
             "properties": {
                 "name": {"type": "string", "pattern": "^[a-z0-9]([-a-z0-9]{0,14}[a-z0-9])?$"},
                 "claim": {"type": "string", "minLength": 1},
-                "logDirs": {**_TEXTS, "minItems": 1},
+                "logDirs": _SOME_TEXTS,
             },
         },
     },
@@ -133,6 +134,7 @@ def values_schema(values: Mapping[str, Any]) -> dict[str, Any]:
     definitions = settings.pop("$defs")
     schema = _of_value({name: value for name, value in values.items() if name != "settings"}, "")
     schema["properties"]["settings"] = settings
+    schema["required"].append("settings")
     # Helm puts these in by itself.
     schema["properties"] |= {"global": {"type": "object"}, "tiered-sidecar-lib": {"type": "object"}}
     return {"$schema": "http://json-schema.org/draft-07/schema#", "title": "Values", **schema, "$defs": definitions}
@@ -153,12 +155,17 @@ def _of_value(value: Any, path: str) -> dict[str, Any]:
             return {"type": "object"}
         case dict():
             members = {member: _of_value(found, f"{path}.{member}".lstrip(".")) for member, found in value.items()}
-            return {"type": "object", "additionalProperties": False, "properties": members}
+            return _closed(*([] if path == "recipes.hosts" else _sections(members)), **members)
     raise ValueError(f"values.yaml: {path} is a {type(value).__name__}: say in values_schema.py what it may hold")
 
 
+def _sections(members: Mapping[str, Any]) -> list[str]:
+    """Helm drops a section whose heading has nothing below it, and a template would end with a nil pointer."""
+    return [name for name, member in members.items() if "properties" in member and name != "resources"]
+
+
 def _of_the_chart(model: Any) -> Any:
-    """Without secrets, which belong in a Secret; without defaults, which are the program's; nothing is required."""
+    """Without secrets, which belong in a Secret; without defaults, which are the program's. The archive's URL may be empty."""
     if isinstance(model, list):
         return [_of_the_chart(element) for element in model]
     if not isinstance(model, dict):
@@ -172,8 +179,6 @@ def _of_the_chart(model: Any) -> Any:
             kept["anyOf"] = [{"type": "string"}, {"$ref": part}]
         elif name not in {"default", "title", "format"} and not (name == "required" and "url" in part):
             kept[name] = _of_the_chart(part)
-    if "required" in kept and "store" in kept["required"]:
-        del kept["required"]
     return kept
 
 

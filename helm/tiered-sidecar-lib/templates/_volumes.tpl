@@ -61,3 +61,20 @@ containers:
 volumes:
 {{- include "tiered-sidecar-lib.volumes" (dict "root" .root) | nindent 2 }}
 {{- end -}}
+
+{{/* Whether one of the mounts has a path, "" if not. Takes a dict: path, mounts. */}}
+{{- define "tiered-sidecar-lib.isMounted" -}}
+{{- $path := printf "%s/" (clean .path) -}}
+{{- range .mounts -}}
+{{- if hasPrefix (printf "%s/" (trimSuffix "/" .mountPath)) $path }}true{{ end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Refuses log directories that the container cannot see. Takes a dict: logDirs, mounts, setting (their name), of (the name of the mounts). */}}
+{{- define "tiered-sidecar-lib.requireMounted" -}}
+{{- range .logDirs -}}
+{{- if not (include "tiered-sidecar-lib.isMounted" (dict "path" . "mounts" $.mounts)) -}}
+{{- fail (printf "%s: %s is not below %s, so the container does not see it" $.setting . $.of) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}

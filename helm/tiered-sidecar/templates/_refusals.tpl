@@ -2,7 +2,7 @@
 What the schema of the values cannot say, refused when Helm renders instead of when the sidecar starts. Takes the root context.
 */}}
 {{- define "tiered-sidecar.requireSettings" -}}
-{{- include "tiered-sidecar.requireArchive" (default "" .Values.settings.store.url) -}}
+{{- include "tiered-sidecar.requireArchive" . -}}
 {{- include "tiered-sidecar.requireLeadership" . -}}
 {{- include "tiered-sidecar.requireOtherVariables" . -}}
 {{- $topics := default dict .Values.settings.topics -}}
@@ -19,16 +19,24 @@ What the schema of the values cannot say, refused when Helm renders instead of w
 {{- end -}}
 {{- end -}}
 
-{{/* As sidecar/store_settings.py has it. What may be a secret is not repeated. Takes the URL. */}}
+{{/*
+As sidecar/store_settings.py has it; and a directory must be that of a volume, since no other outlives the container. What may be a secret
+is not repeated.
+*/}}
 {{- define "tiered-sidecar.requireArchive" -}}
-{{- if not . -}}
+{{- $url := default "" .Values.settings.store.url -}}
+{{- if not $url -}}
 {{- fail "settings.store.url is required: where the archive is, such as s3://bucket/prefix" -}}
 {{- end -}}
-{{- if regexMatch "^[^/]*://[^/]*@" . -}}
+{{- if regexMatch "^[^/]*:(//)?[^/]*@" $url -}}
 {{- fail "settings.store.url must not carry credentials: give keys by a Secret, s3.existingSecret" -}}
 {{- end -}}
-{{- if and (hasPrefix "s3://" .) (not (regexMatch "^s3://([A-Za-z0-9][A-Za-z0-9._-]{1,61}[A-Za-z0-9]|arn:[A-Za-z0-9:_.-]+)(/|$)" .)) -}}
-{{- fail (printf "settings.store.url is %s: a bucket has 3 to 63 letters, digits, dots and hyphens" .) -}}
+{{- if and (hasPrefix "s3://" $url) (not (regexMatch "^s3://([A-Za-z0-9][A-Za-z0-9._-]{1,61}[A-Za-z0-9]|arn:[A-Za-z0-9:_.-]+)(/|$)" $url)) -}}
+{{- fail (printf "settings.store.url is %s: a bucket has 3 to 63 letters, digits, dots and hyphens" $url) -}}
+{{- end -}}
+{{- $directory := regexReplaceAll "^(file|local)://" $url "" -}}
+{{- if not (or (contains "://" $directory) (include "tiered-sidecar-lib.isMounted" (dict "path" $directory "mounts" .Values.sidecar.extraVolumeMounts))) -}}
+{{- fail (printf "settings.store.url is %s, a directory that no entry of sidecar.extraVolumeMounts has: an archive there could not be written, or would end with the pod. Mount a volume, or write s3://bucket/prefix" $url) -}}
 {{- end -}}
 {{- end -}}
 
