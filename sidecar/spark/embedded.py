@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from sidecar.clock import Clock, SystemClock
 from sidecar.config import SparkSettings
 from sidecar.logs import writes_json
+from sidecar.spark.failures import cause_of
 from sidecar.spark.java import SparkUnavailable, java_home, require_user_name
 from sidecar.spark.launcher import direct_start
 from sidecar.spark.properties import (
@@ -163,8 +164,8 @@ class EmbeddedSpark:
             if not self.settings.is_local:
                 wait_for_executors(self._context, self.settings, SystemClock(), self._stopping)
         except (PySparkException, Py4JError, OSError, ValueError) as error:
+            what = cause_of(error)  # Which asks the JVM.
             self._end()
-            what = next(iter(str(error).splitlines()), type(error).__name__)
             raise SparkUnavailable(f"Spark did not start: {what}; the lines above have the reason") from error
         except SparkUnavailable:
             self._end()
@@ -235,7 +236,7 @@ def wait_for_executors(context: Any, settings: SparkSettings, clock: Clock, stop
     """Until one is there (all of `spark.executor.instances`, if that is given, or else what the wait allows for).
 
     Spark itself would wait for ever, and say nothing.
-    Raises SparkUnavailable if none came in time, if the cluster has thrown us out meanwhile, or if we are to stop.
+    Raises SparkUnavailable if none came in time, if no master answers or it has thrown us out, or if we are to stop.
     """
     conf = context.getConf()
     if conf.get(_DYNAMIC, "false").lower() == "true":
@@ -243,13 +244,15 @@ def wait_for_executors(context: Any, settings: SparkSettings, clock: Clock, stop
     wanted = int(conf.get(_WANTED, "1"))
     deadline_s = clock.monotonic_s() + settings.executors_wait_s
     spark = context._jsc.sc()  # noqa: SLF001 - pyspark asks for it nowhere
-    # The list names the driver too.
-    while (found := int(spark.getExecutorMemoryStatus().size()) - 1) < wanted:
-        if spark.isStopped():
+    while True:
+        if spark.isStopped():  # Then it answers nothing else.
             raise SparkUnavailable(
-                f"{settings.master} ended this application before any work was done, because its executors do not "
-                "start. The logs of the cluster's workers have the reason"
+                f"{settings.master} did not answer, or ended this application before any work was done, because its "
+                "executors do not start. Check the address of the master, and the logs of the cluster's workers"
             )
+        found = int(spark.getExecutorMemoryStatus().size()) - 1  # The list names the driver too.
+        if found >= wanted:
+            return
         if stopping.is_set():
             raise SparkUnavailable("stopped while it waited for executors")
         if clock.monotonic_s() > deadline_s:

@@ -94,6 +94,7 @@ def cause_of(error: Exception) -> str:
     traceback, is_python, _ = text.partition("SQLSTATE")
     lines = [line.strip() for line in (traceback if is_python else text).splitlines() if line.strip()]
     causes = [line for line in lines if line.startswith("Caused by:")]
+    causes += [line.removeprefix(": ") for line in lines if line.startswith(": ")]
     return lines[-1] if is_python and lines else (causes or lines or [type(error).__name__])[0]
 
 

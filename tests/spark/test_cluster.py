@@ -264,6 +264,18 @@ def test_machines_without_this_program_get_it_and_no_key_is_written_anywhere(sit
         assert site.gateway.access_key not in text
 
 
+def test_packages_that_are_not_there_are_named(site: Site, tmp_path: Path) -> None:
+    settings = {
+        **site.flags,
+        "spark.options": json.dumps(DRIVER),
+        "spark.worker_packages": str(tmp_path / "none.tar.gz"),
+    }
+    done = run_installed(settings, "verify", "--deep", "--master", site.cluster.url)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith("error: Spark did not start: java.nio.file.NoSuchFileException: ")
+    assert f"{tmp_path}/none.tar.gz" in done.stderr.splitlines()[-1]
+
+
 def test_a_cluster_that_gives_no_executor(site: Site) -> None:
     asking = {"spark.executor_memory_bytes": str(8 << 30), "spark.executors_wait_s": "1"}
     settings = {**site.flags, **asking, "spark.options": json.dumps(DRIVER)}

@@ -41,6 +41,7 @@ Caused by: java.lang.Nothing: else
         ("Job aborted: ExecutorLostFailure (executor 4 exited)", "executors were lost repeatedly"),
         ("Python worker exited unexpectedly (crashed).", "ended from outside, most likely for lack of memory"),
         ("a\nb\nCaused by: java.lang.IllegalStateException: why", "Caused by: java.lang.IllegalStateException: why"),
+        ("An error occurred while calling x.\n: java.lang.Nothing: /a\n\tat b", "java.lang.Nothing: /a"),
         ("", "RuntimeError"),
     ],
 )
