@@ -76,6 +76,15 @@ def test_an_archive_must_be_named() -> None:
         ({"settings.topics.policies[0].pattern": "["}, "settings.topics.policies: [ is not a regular expression"),
         ({"settings.http.bind": "127.0.0.1:9308"}, "settings.http.bind is 127.0.0.1:9308, which the liveness probe"),
         ({"settings.http.bind": "0.0.0.0:0"}, "settings.http.bind is 0.0.0.0:0, which the liveness probe"),
+        ({"settings.http.bind": "0.0.0.0:65536"}, "settings.http.bind is 0.0.0.0:65536, which the liveness probe"),
+        (
+            {"settings.run.state_dir": "/data/state"},
+            "settings.run.state_dir: /data/state is not below /var/lib/tiered-s",
+        ),
+        (
+            {"settings.spark.local_dir": "spark"},
+            "settings.spark.local_dir: spark is not below /var/lib/tiered-sidecar,",
+        ),
         ({"settings.http.bind": "null"}, "settings.http.bind is null, so there is no server"),
         (
             {"recipes.hosts.cfk.logDirs": "{/mnt/data/data0/logs,/mnt/data/data1/logs}"},

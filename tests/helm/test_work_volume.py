@@ -21,6 +21,11 @@ from tests.helm.test_charts import pods_of
 pytestmark = pytest.mark.real
 
 COMPACTING = {"settings.compaction.topics[0].pattern": "accounts"}
+ELSEWHERE = {
+    "settings.compaction.staging_dir": "/elsewhere",
+    "sidecar.extraVolumeMounts[0].name": "scratch",
+    "sidecar.extraVolumeMounts[0].mountPath": "/elsewhere",
+}
 JOB_MEBIBYTES = CompactionSettings().max_job_bytes // MIB
 
 
@@ -46,7 +51,7 @@ def work_volume(values: dict[str, str]) -> dict[str, Any]:
         ({**COMPACTING, "settings.compaction.max_job_bytes": str(8192 * MIB)}, 1024 + 2 * 8192),
         ({**COMPACTING, "settings.compaction.max_job_bytes": str(1024 * MIB)}, 10240),
         ({**COMPACTING, "settings.compaction.max_staging_bytes": str(20480 * MIB)}, 1024 + 20480 + JOB_MEBIBYTES),
-        ({**COMPACTING, "settings.compaction.staging_dir": "/elsewhere"}, 1024 + JOB_MEBIBYTES),
+        ({**COMPACTING, **ELSEWHERE}, 1024 + JOB_MEBIBYTES),
     ],
 )
 def test_an_empty_dir_holds_what_compaction_may_need(values: dict[str, str], expected_mebibytes: int) -> None:

@@ -6,7 +6,7 @@ The text that installs the sidecar next to a host's brokers. Takes a dict: root,
 {{- $host := index .root.Values.recipes.hosts .host -}}
 {{- $mounts := concat (default list $host.mounts) (default list .root.Values.sidecar.extraVolumeMounts) -}}
 {{- $setting := printf "recipes.hosts.%s" .host -}}
-{{- include "tiered-sidecar-lib.requireMounted" (dict "logDirs" $host.logDirs "mounts" $mounts "setting" (printf "%s.logDirs" $setting) "of" (printf "a mountPath of %s.mounts" $setting)) -}}
+{{- include "tiered-sidecar-lib.requireMounted" (dict "paths" $host.logDirs "mounts" $mounts "setting" (printf "%s.logDirs" $setting) "of" (printf "a mountPath of %s.mounts" $setting)) -}}
 {{- $arguments := merge (dict "root" .root) $host -}}
 {{- include (printf "tiered-sidecar-lib.recipe.%s" .host) $arguments -}}
 {{- end -}}

@@ -19,7 +19,7 @@ never do, they come by a Secret. Spark is given two cores: without a limit of th
 {{- if and (hasKey $http "bind") (not $http.bind) -}}
 {{- fail "settings.http.bind is null, so there is no server for the liveness probe and Prometheus: leave it out, or write 0.0.0.0:9308" -}}
 {{- end -}}
-{{- if not (regexMatch "^(0\\.0\\.0\\.0|\\[::\\]):[1-9][0-9]{0,4}$" $bind) -}}
+{{- if or (not (regexMatch "^(0\\.0\\.0\\.0|\\[::\\]):[1-9][0-9]{0,4}$" $bind)) (gt (int (regexFind "[0-9]+$" $bind)) 65535) -}}
 {{- fail (printf "settings.http.bind is %s, which the liveness probe and Prometheus cannot reach: write 0.0.0.0:PORT or [::]:PORT; statusPage.existingSecret restricts access" $bind) -}}
 {{- end -}}
 {{- $bind -}}

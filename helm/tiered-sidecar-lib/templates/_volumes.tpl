@@ -70,11 +70,11 @@ volumes:
 {{- end -}}
 {{- end -}}
 
-{{/* Refuses log directories that the container cannot see. Takes a dict: logDirs, mounts, setting (their name), of (the name of the mounts). */}}
+{{/* Refuses directories that no mount has. Takes a dict: paths, mounts, setting (the name of the paths), of (that of the mounts). */}}
 {{- define "tiered-sidecar-lib.requireMounted" -}}
-{{- range .logDirs -}}
+{{- range .paths -}}
 {{- if not (include "tiered-sidecar-lib.isMounted" (dict "path" . "mounts" $.mounts)) -}}
-{{- fail (printf "%s: %s is not below %s, so the container does not see it" $.setting . $.of) -}}
+{{- fail (printf "%s: %s is not below %s: the container has no volume there" $.setting . $.of) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

@@ -5,6 +5,7 @@ What the schema of the values cannot say, refused when Helm renders instead of w
 {{- include "tiered-sidecar.requireArchive" . -}}
 {{- include "tiered-sidecar.requireLeadership" . -}}
 {{- include "tiered-sidecar.requireOtherVariables" . -}}
+{{- include "tiered-sidecar.requireWritable" . -}}
 {{- $topics := default dict .Values.settings.topics -}}
 {{- $compaction := default dict .Values.settings.compaction -}}
 {{- $lists := dict "topics.include" $topics.include "topics.exclude" $topics.exclude "topics.policies" $topics.policies "compaction.topics" $compaction.topics -}}
@@ -37,6 +38,16 @@ is not repeated.
 {{- $directory := regexReplaceAll "^(file|local)://" $url "" -}}
 {{- if not (or (contains "://" $directory) (include "tiered-sidecar-lib.isMounted" (dict "path" $directory "mounts" .Values.sidecar.extraVolumeMounts))) -}}
 {{- fail (printf "settings.store.url is %s, a directory that no entry of sidecar.extraVolumeMounts has: an archive there could not be written, or would end with the pod. Mount a volume, or write s3://bucket/prefix" $url) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The root file system is read-only. */}}
+{{- define "tiered-sidecar.requireWritable" -}}
+{{- $settings := include "tiered-sidecar-lib.settings" . | fromYaml -}}
+{{- $mounts := concat (default list .Values.sidecar.extraVolumeMounts) (list (dict "mountPath" "/var/lib/tiered-sidecar") (dict "mountPath" "/tmp")) -}}
+{{- range $section, $name := dict "run" "state_dir" "compaction" "staging_dir" "spark" "local_dir" -}}
+{{- $paths := compact (list (get (get $settings $section) $name)) -}}
+{{- include "tiered-sidecar-lib.requireMounted" (dict "paths" $paths "mounts" $mounts "setting" (printf "settings.%s.%s" $section $name) "of" "/var/lib/tiered-sidecar, /tmp or a mountPath of sidecar.extraVolumeMounts") -}}
 {{- end -}}
 {{- end -}}
 
