@@ -57,7 +57,8 @@ def fault_row(mode: FaultMode, outcome: Outcome | Refusal) -> list[str]:
             f"exit code {outcome.exit_code}: not fit",
         ]
     when = "all the time" if mode.lasts_s is None else f"{mode.lasts_s:.0f} s"
-    reported = sorted(outcome.reported)
+    # Each mode has an archive of its own, which is new whatever the fault.
+    reported = sorted(outcome.reported.keys() - {"archive_is_new"})
     if outcome.ended:
         reported.insert(0, f"exit code {', '.join(map(str, sorted(set(outcome.ended))))}, restarted")
     recovered = "-" if mode.lasts_s is None else f"{outcome.recovered_s:.0f} s"

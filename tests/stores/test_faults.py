@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 from tests.servers.s3_server import S3Server
 from tests.servers.versitygw import VersityGateway
 from tests.stores.fault_modes import MODES, FaultMode
-from tests.stores.page import PAGE, fault_table, store_table, written
+from tests.stores.page import PAGE, fault_row, fault_table, store_table, written
 from tests.stores.under_fault import SEGMENTS_AFTER, SEGMENTS_BEFORE, Outcome, make_source, run_under
 
 
@@ -47,3 +48,9 @@ def test_the_page_names_all_servers_and_all_faults() -> None:
         f"run: python -m tests.stores.page   ({PAGE.name} is out of date)"
     )
     assert written("faults").startswith(fault_table([]))
+
+
+def test_a_row_has_what_the_fault_causes_and_not_that_its_archive_is_new() -> None:
+    for reported, words in (([], "retries only"), (["partition_stopped"], "partition_stopped")):
+        outcome = Outcome(1, 1.0, 0.0, (), Counter(["archive_is_new", *reported]), 6, 0, 0)
+        assert fault_row(MODES[0], outcome)[-1] == words
