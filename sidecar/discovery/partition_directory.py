@@ -15,6 +15,7 @@ from sidecar.errors import PartitionError, SegmentChanged, SettingsError
 from sidecar.logformat.files import FileStamp, read_regular, reading, stamp_of
 from sidecar.logformat.metadata_files import read_partition_metadata
 from sidecar.logformat.names import (
+    META_PROPERTIES,
     PARTITION_METADATA,
     DirectoryState,
     Suffix,
@@ -99,6 +100,20 @@ def named_partition(directory: Path) -> PartitionFiles:
     if name is None or name.state is not DirectoryState.LIVE:
         raise SettingsError(f"{path}: expected a partition directory, <topic>-<number>; give a copy the broker's name")
     return read_partition_directory(name.topic_partition, path.parent, path)
+
+
+def require_elsewhere(out: Path, directories: Iterable[Path]) -> None:
+    """Raise SettingsError for an output directory in one of these, or in any broker's log dir."""
+    path = out.resolve()
+    for directory in directories:
+        if path.is_relative_to(directory.resolve()):
+            raise SettingsError(f"--out {out} is in {directory}: this command never writes to a broker's files")
+    # A broker does not start with a directory in its log dir that is no partition's.
+    if any((parent / META_PROPERTIES).exists() for parent in (path, *path.parents)):
+        raise SettingsError(
+            f"--out {out} is in a broker's log directory: write elsewhere, and move it there while the broker "
+            "is stopped"
+        )
 
 
 def _settled_listing(directory: Path) -> _Listing:

@@ -14,6 +14,7 @@ from sidecar.compaction.last_batches import LastBatches
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction.segments import SPLIT_BYTES
 from sidecar.compaction_strategy import Strategy
+from sidecar.discovery.partition_directory import require_elsewhere
 from sidecar.engine_ports import StageEngine
 from sidecar.errors import SettingsError
 from sidecar.logformat.batches import scan_file
@@ -21,7 +22,6 @@ from sidecar.logformat.names import (
     CLEANER_CHECKPOINT,
     LEADER_EPOCH_CHECKPOINT,
     LOG_START_CHECKPOINT,
-    META_PROPERTIES,
     PARTITION_METADATA,
     Suffix,
     file_name,
@@ -195,13 +195,6 @@ def _require_free(files: PartitionFiles, out: Path) -> None:
         raise SettingsError(f"--out {out} exists and is not an empty directory: name one that does not exist yet")
     if out.is_mount():
         raise SettingsError(f"--out {out} is a mount point, which cannot be replaced: name a directory in it")
-    if out.resolve().is_relative_to(files.directory.resolve()):
-        raise SettingsError(f"--out {out} is in {files.directory}: this command never writes to a broker's files")
-    # A broker does not start with a directory in its log dir that is no partition's.
-    if any((parent / META_PROPERTIES).exists() for parent in out.resolve().parents):
-        raise SettingsError(
-            f"--out {out} is in a broker's log directory: write elsewhere, and move it there while the broker "
-            "is stopped"
-        )
+    require_elsewhere(out, [files.directory])
     with cannot_be_written(out.parent, unless_full=SettingsError), Scratch(out.parent, "compact"):
         pass

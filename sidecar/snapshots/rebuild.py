@@ -7,8 +7,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from sidecar.discovery.partition_directory import require_elsewhere
 from sidecar.engine_ports import TaskEngine
-from sidecar.errors import PartitionError, SettingsError, StagingFull
+from sidecar.errors import PartitionError, StagingFull
 from sidecar.logformat.names import Suffix, file_name
 from sidecar.reporting.advice import advised
 from sidecar.reporting.progress import Watcher
@@ -100,9 +101,7 @@ def rebuild(
     Into `out` itself if a single partition directory was named, else into `out/<topic>-<partition>`. Files of these names are
     replaced. Raises SettingsError if `out` lies where a broker's files are, StagingFull if it cannot be written to.
     """
-    for directory in targets.directories:
-        if out.resolve().is_relative_to(directory.resolve()):
-            raise SettingsError(f"--out {out} is in {directory}: this command never writes to a broker's directories")
+    require_elsewhere(out, targets.directories)
     work: list[tuple[Rebuilding, PartitionJob]] = []
     rebuildings = [Rebuilding(log) for log in targets.partitions]
     for rebuilding in rebuildings:

@@ -16,7 +16,7 @@ from sidecar.discovery.partition_directory import named_partition
 from sidecar.discovery.scan import ScanProblem, scan_log_dirs
 from sidecar.errors import PartitionError, SettingsError
 from sidecar.host import process_store
-from sidecar.logformat.names import META_PROPERTIES, STAGING_SUFFIX, Suffix, parse_directory_name, parse_file_name
+from sidecar.logformat.names import STAGING_SUFFIX, Suffix, parse_directory_name, parse_file_name
 from sidecar.model import PartitionFiles
 from sidecar.reporting.advice import advised
 from sidecar.snapshots.archived_partition import ArchivedPartition
@@ -32,7 +32,7 @@ LogT = TypeVar("LogT", bound=PartitionLog, covariant=True)
 class Targets(Generic[LogT]):
     """Partitions in ascending order, and what could not be listed. `warnings` change no exit code.
 
-    `single`: one partition directory was named, and nothing else. `directories`: those of a broker, which are only read.
+    `single`: one partition directory was named, and nothing else. `directories`: the named ones, which are only read.
     """
 
     partitions: tuple[LogT, ...]
@@ -78,8 +78,7 @@ def find_targets(
             f"{', '.join(map(str, paths))}: not a partition directory, and contains none{selected} (internal topics are "
             "skipped)"
         )
-    directories = tuple(path if path in log_dirs else _brokers_directory(path) for path in paths)
-    return replace(targets, single=len(paths) == 1 and not log_dirs, directories=directories)
+    return replace(targets, single=len(paths) == 1 and not log_dirs, directories=tuple(paths))
 
 
 def log_dir_targets(
@@ -156,9 +155,3 @@ def holds_segments(path: Path) -> bool:
     """Whether `.log` files lie directly in it. Raises OSError."""
     names = (parse_file_name(entry.name) for entry in path.iterdir())
     return any(name is not None and name.suffix is Suffix.LOG for name in names)
-
-
-def _brokers_directory(partition_directory: Path) -> Path:
-    """The log dir around it, if it is one and not just any directory with a copy in it."""
-    parent = partition_directory.absolute().parent
-    return parent if (parent / META_PROPERTIES).exists() else partition_directory

@@ -107,10 +107,13 @@ def test_a_damaged_object_ends_its_partition_only(archive: Settings, tmp_path: P
     assert report.exit_code == 3
 
 
-def test_out_beside_a_partition_of_a_broker_is_refused_and_beside_a_copy_it_is_not(tmp_path: Path) -> None:
-    log_dir = log_dir_of(tmp_path)
+def test_out_may_be_in_the_directory_of_a_copy_but_in_no_log_dir_of_a_broker(tmp_path: Path) -> None:
+    log_dir, other = log_dir_of(tmp_path), tmp_path / "other"
     targets = find_targets([log_dir / "t-0"], TopicFilter())
     rebuild(targets, log_dir / "out", LocalEngine(1), FORGETTING)
-    (log_dir / "meta.properties").touch()
-    with pytest.raises(SettingsError, match="never writes to"):
-        rebuild(find_targets([log_dir / "t-0"], TopicFilter()), log_dir / "out", LocalEngine(1), FORGETTING)
+    other.mkdir()
+    for broker in (log_dir, other):
+        (broker / "meta.properties").touch()
+        for out in (broker, broker / "out" / "deep"):
+            with pytest.raises(SettingsError, match="in a broker's log directory"):
+                rebuild(targets, out, LocalEngine(1), FORGETTING)
