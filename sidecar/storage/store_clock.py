@@ -69,9 +69,12 @@ def read_store_clock(
     """
     key = key or ObjectKey(f"{new_probe_folder(randomness or SystemRandomness())}/clock")
     before_ms = clock.now_ms()
+    unlisted = f"{store.url}: an object was written, and the listing does not show it yet"
     try:
-        with suppress(OutcomeUnknown):  # The listing shows.
+        try:
             store.put_if_absent(key, _BODY)
+        except OutcomeUnknown as error:  # The listing shows.
+            unlisted = str(error)
         after_ms = clock.now_ms()
         facts = next(iter(store.list(key)), None)
         while facts is None and wait_s > 0:
@@ -83,7 +86,7 @@ def read_store_clock(
         with suppress(*FROM_STORE):
             store.delete([key])
     if facts is None:
-        raise StoreUnavailable(f"{store.url}: an object was written, and the listing does not show it yet")
+        raise StoreUnavailable(unlisted)
     store_ms = facts.modified_ms
     if store_ms is None:
         raise StoreUnsupported(
