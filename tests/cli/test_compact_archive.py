@@ -112,6 +112,20 @@ def test_why_a_topic_is_skipped_is_said_where_a_later_one_cannot_be_read(url: st
     assert (done.code, done.err.count("orders-0 is skipped: its cleanup.policy is delete")) == (3, 1), done.err
 
 
+@pytest.mark.leaves_damage("commit_log")
+def test_commits_that_cannot_be_read_stop_their_partition_alone_with_a_lag_too(url: str, tmp_path: Path) -> None:
+    damaged = max(Path(url).glob("*/orders/0/*/commits/*"))
+    damaged.write_bytes(b"damaged")
+    settings = tmp_path / "settings.json"
+    topics = [{"pattern": "orders", "min_compaction_lag_ms": 60_000}]
+    settings.write_text(json.dumps({"store": {"url": url}, "compaction": {"topics": topics}}))
+    place = ("--archive", url, "--topic", "orders", "--config", str(settings))
+    found = in_this_process("compact", *place, "--json", "--quiet", "--engine", "local")
+    bad, fine = found.lines()
+    assert (found.code, damaged.name in bad["problem"], fine["problem"]) == (3, True, None)
+    assert fine["commit"] is not None
+
+
 @pytest.mark.leaves_damage("checksum_mismatch", "corrupt_content")
 def test_a_damaged_partition_stays_as_it_is_and_is_reported(url: str) -> None:
     damaged = sorted(Path(url).glob("*/orders/0/*/segments/*.log"))[1]

@@ -100,7 +100,7 @@ def test_a_lost_answer_to_the_put_is_settled_by_the_listing(kind: FaultKind) -> 
     if kind is FaultKind.LOST_ANSWER:
         assert read_store_clock(store, ManualClock(STORE_MS)).store_ms == STORE_MS
     else:
-        with pytest.raises(StoreUnavailable, match="^_probe/.*put_if_absent lost on purpose$"):
+        with pytest.raises(StoreUnavailable, match=r"^_probe/.*put_if_absent lost on purpose$"):
             read_store_clock(store, ManualClock(STORE_MS))
     assert store.objects == {}
 

@@ -147,5 +147,8 @@ def _end_of_old_enough(store: ObjectStore, lineage: Lineage, policy: CompactionP
 
     if not policy.min_compaction_lag_ms:
         return None
-    state = CommitLog(store, lineage.root, SystemClock()).read()
+    try:
+        state = CommitLog(store, lineage.root, SystemClock()).read()
+    except PartitionError:
+        return 0  # Its compaction meets the same error, and reports it. If not, it compacts nothing.
     return assess(state.segments, state.clean_end_offset, policy, now_ms=now_ms).first_uncleanable_offset
