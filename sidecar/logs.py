@@ -47,6 +47,8 @@ def configure_logging(
     root = logging.getLogger()
     root.handlers[:] = [FirstEvent(set_up, level)]
     root.setLevel(max(level, logging.WARNING))  # at lower levels botocore logs requests with their headers
+    # Its warnings say what an error of ours says: of a certificate for another name, with the whole certificate.
+    logging.getLogger("urllib3.connection").setLevel(logging.ERROR)
     logging.captureWarnings(capture=True)
 
 

@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 import structlog
+import urllib3.connection
+from urllib3.util.ssl_match_hostname import CertificateError
 
 from sidecar.config.model import LogSettings
 from sidecar.config.secrets import Secrets
@@ -94,6 +96,13 @@ def test_debug_never_opens_the_logs_of_libraries() -> None:
     logging.getLogger("botocore.auth").info("StringToSign %s", SECRET)
     get_logger(__name__).debug("ours")
     assert [event["event"] for event in events(stream)] == ["ours"]
+
+
+def test_a_certificate_for_another_name_is_reported_by_our_error_alone() -> None:
+    stream = configured()
+    with pytest.raises(CertificateError, match="doesn't match"):
+        urllib3.connection._match_hostname({"subjectAltName": (("DNS", "store"),)}, "other")
+    assert events(stream) == []
 
 
 def test_a_token_that_was_replaced_while_the_process_runs_is_blotted_out(tmp_path: Path) -> None:
