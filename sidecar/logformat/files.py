@@ -21,7 +21,7 @@ _TOO_LARGE: Final = f"larger than {SMALL_FILE_BYTES_MAX} bytes, too large for a 
 _WHAT: Final = "a pipe, device or socket, not a regular file; move it out of the broker's directory"
 
 _LINK: Final = "a symbolic link; a segment's files must be regular files: move the file itself here"
-_CHECKED_AGAIN: Final = "vanished; the next scan checks again"
+_VANISHED: Final = "vanished while it was read"
 
 SETTLED_MS: Final = 2_000
 
@@ -146,20 +146,20 @@ class LazyFile:
         """Raises SegmentChanged if there is no such file."""
         self._path = path
         self._descriptor: int | None = None
-        with reading(path, _CHECKED_AGAIN):
+        with reading(path, _VANISHED):
             self.size_bytes = path.stat().st_size
 
     @property
     def descriptor(self) -> int:
         """Open until `close`. Raises SegmentChanged or PartitionError."""
         if self._descriptor is None:
-            with reading(self._path, _CHECKED_AGAIN):
+            with reading(self._path, _VANISHED):
                 self._descriptor = open_regular(self._path)
         return self._descriptor
 
     def __call__(self, position: int, buffer: memoryview) -> int:
         """See `ReadAt`. Raises SegmentChanged or PartitionError."""
-        with reading(self._path, _CHECKED_AGAIN):
+        with reading(self._path, _VANISHED):
             return os.preadv(self.descriptor, [buffer], position)
 
     def close(self) -> None:

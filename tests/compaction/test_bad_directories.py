@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import shutil
 import subprocess
@@ -9,6 +10,7 @@ import tempfile
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +20,7 @@ from sidecar.errors import CorruptFile, PartitionError, SegmentChanged, Settings
 from sidecar.logformat.batches import scan_file
 from sidecar.logformat.bodies.building import build_batch, build_marker
 from sidecar.logformat.bodies.record import Record
+from sidecar.rewriting.survey import Survey, survey
 from tests.cli.running import ROOT, command, environment, in_this_process
 from tests.compaction.directories import DAY_MS, check_against_reference, compacted
 from tests.golden import golden
@@ -49,6 +52,29 @@ def directory_of(parent: Path, segments: Sequence[Sequence[bytes]]) -> Path:
 
 def one(offset: int, key: bytes | None, value: bytes | None = b"v") -> bytes:
     return build_batch([Record(offset, NOW_MS + offset, key, value)], leader_epoch=0)
+
+
+@pytest.mark.parametrize(
+    ("is_gone", "text"), [(True, "vanished while it was read"), (False, "10 bytes, 70 when it was listed; run again")]
+)
+@pytest.mark.parametrize("flag", ["--dry-run", "--what-if"])
+def test_a_directory_that_a_broker_writes_to_is_reported_with_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flag: str, text: str, *, is_gone: bool
+) -> None:
+    path = directory_of(tmp_path, [[one(0, b"a")], [one(1, b"b")]])
+    log = path / f"{0:020d}.log"
+
+    def survey_while_it_changes(*arguments: Any, **others: Any) -> Survey:
+        if is_gone:
+            log.unlink()
+        found = survey(*arguments, **others)
+        os.truncate(log, 10)
+        return found
+
+    monkeypatch.setattr("sidecar.rewriting.directory.survey", survey_while_it_changes)
+    found = in_this_process("compact", path, flag, "--quiet", "--engine", "local")
+    advice = "If a broker uses this directory, stop it first, or compact a copy"
+    assert (found.code, found.err) == (3, f"error: {log}: {text}. {advice}\n")
 
 
 @pytest.mark.parametrize("position", [70, 300])

@@ -12,7 +12,7 @@ from sidecar.cli.engines import Engine, Master, spark_flags
 from sidecar.cli.options import NO_ARCHIVE, GlobalOptions, with_chosen
 from sidecar.clock import SystemClock
 from sidecar.compaction_strategy import Strategy, strategy_of
-from sidecar.errors import SettingsError
+from sidecar.errors import SegmentChanged, SettingsError
 from sidecar.topic_policy import OnUnkeyed
 
 _AS_DECLARED: Final = "Default: the topic's setting"
@@ -177,8 +177,12 @@ def compact(
         return compact_archive(options, settings, wanted, dry_run=dry_run, keys_file=keys_file)
     from sidecar.cli.compact.directory_compaction import compact_partition, forecast_partition
 
-    if what_if:
-        return forecast_partition(
-            options, settings, wanted, directory, include_active=include_active, keys_file=keys_file
-        )
-    return compact_partition(options, settings, wanted, directory, out=out, include_active=include_active)
+    try:
+        if what_if:
+            return forecast_partition(
+                options, settings, wanted, directory, include_active=include_active, keys_file=keys_file
+            )
+        return compact_partition(options, settings, wanted, directory, out=out, include_active=include_active)
+    except SegmentChanged as error:
+        error.add_note("If a broker uses this directory, stop it first, or compact a copy")
+        raise
