@@ -138,7 +138,8 @@ class CompactionSettings(CompactionPolicy):
     """For `before_upload`: rolled segments wait this long to be compacted; then they are archived as they are. Keep it far
     below the topics' `retention.ms`."""
     staging_dir: Path | None = None
-    """Directory for work files. Default: the system's directory for temporary files."""
+    """Directory for work files. `compact DIR` writes those of its result next to `--out`. Default: the system's directory for
+    temporary files."""
 
     @model_validator(mode="after")
     def _settings_agree(self) -> Self:
