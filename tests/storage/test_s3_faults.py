@@ -426,6 +426,33 @@ def test_objects_that_one_delete_request_left_are_deleted_by_the_next(
         assert [found.key for found in store.list("")] == ([] if kind is None else keys[1:])
 
 
+@pytest.mark.parametrize("name", [{}, {"Key": ""}, {"Key": "another"}])
+def test_only_what_was_to_be_deleted_is_asked_for_again_whatever_a_store_names(
+    moto_endpoint: str, name: dict[str, str]
+) -> None:
+    keys = [ObjectKey(f"{KEY}.{number}") for number in range(3)]
+    bucket = new_bucket(moto_endpoint)
+    with s3_store(moto_endpoint, bucket) as store:
+        for key in keys:
+            store.put_if_absent(key, b"x")
+        store._s3.client.put_object(Bucket=bucket, Key="another")
+        delete, asked = store._s3.client.delete_objects, list[int]()
+
+        def refuses_once(**arguments: Any) -> dict[str, Any]:
+            asked.append(len(arguments["Delete"]["Objects"]))
+            if len(asked) > 1:
+                return dict(delete(**arguments))
+            named = arguments["Delete"]["Objects"][0]
+            error = {"Code": "InternalError", "Message": "words of the store"}
+            return {"Errors": [{**named, **error}, {**name, **error}], "ResponseMetadata": {"HTTPStatusCode": 200}}
+
+        store._s3.client.delete_objects = refuses_once  # type: ignore[method-assign, assignment]
+        store.delete(keys)
+        assert asked == [3, 3]
+        assert not list(store.list(""))
+        store._s3.client.head_object(Bucket=bucket, Key="another")
+
+
 @pytest.mark.parametrize("says_range", [True, False])
 def test_a_range_that_is_answered_with_more_is_not_read(moto_endpoint: str, says_range: bool) -> None:
     with s3_store(moto_endpoint, new_bucket(moto_endpoint)) as store:

@@ -255,9 +255,15 @@ class S3Store:
             answer: Any = s3.client.delete_objects(Bucket=s3.bucket, Delete={"Objects": names, "Quiet": True})
             refused = [error for error in answer.get("Errors", []) if error.get("Code") != "NoSuchKey"]
             if refused:
-                names[:] = [{"Key": error["Key"]} for error in refused]
-                message = f"{plural(len(refused), 'object')} not deleted, first {names[0]['Key']}: {refused[0].get('Message')}"
-                answer["Error"] = {**refused[0], "Message": message}
+                reported = {error.get("Key") for error in refused}
+                left = [name for name in names if name["Key"] in reported]
+                if len(left) == len(refused):  # Else all are repeated: a store may report no key, or another one.
+                    names[:] = left
+                first = refused[0]
+                message = (
+                    f"{plural(len(refused), 'object')} not deleted, first {first.get('Key')}: {first.get('Message')}"
+                )
+                answer["Error"] = {**first, "Message": message}
                 raise ClientError(answer, "DeleteObjects")
 
         s3.repeat(f"DeleteObjects ({len(batch)}) from", batch[0], delete)
