@@ -136,6 +136,21 @@ def test_a_certificate_that_is_not_valid_now_is_no_matter_of_its_authority(why: 
     assert "ca_file" not in str(error)
 
 
+@pytest.mark.parametrize(
+    "why",
+    [
+        "hostname 'a' doesn't match 'b.example'",
+        "no appropriate subjectAltName fields were found",
+        "[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: Hostname mismatch, certificate is not valid for 'a'.",
+    ],
+    ids=["urllib3", "urllib3, an address", "s3fs"],
+)
+def test_a_certificate_for_another_name_is_no_matter_of_its_authority(why: str) -> None:
+    error = failure(SSLError(endpoint_url=URL, error=why), GET)
+    assert type(error) is StoreDenied
+    assert "endpoint_url as its certificate does" in str(error)
+
+
 def test_the_cause_is_kept() -> None:
     cause = answer(404, "NoSuchKey")
     with pytest.raises(ObjectMissing) as caught, translating(GET):

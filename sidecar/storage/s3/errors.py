@@ -127,7 +127,7 @@ _REFUSED_BEFORE_WORK = {400, 408, 429, 503}
 
 _HANDSHAKES: dict[str, tuple[type[SidecarError], str]] = {
     **dict.fromkeys(("certificate has expired", "certificate is not yet valid"), (StoreDenied, _DATES)),
-    **dict.fromkeys(("doesn't match", "no appropriate subjectAltName"), (StoreDenied, _NAMES)),
+    **dict.fromkeys(("doesn't match", "no appropriate subjectAltName", "is not valid for"), (StoreDenied, _NAMES)),
     "CERTIFICATE_VERIFY_FAILED": (StoreDenied, _AUTHORITY),
     **dict.fromkeys(("WRONG_VERSION_NUMBER", "wrong version number"), (StoreError, _NO_TLS)),
     **dict.fromkeys(("RECORD_LAYER_FAILURE", "packet length too long"), (StoreError, _NO_TLS)),
