@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -164,6 +165,42 @@ def test_what_the_store_does_while_a_cycle_ends_is_not_hidden_until_the_next_one
     health.between = lambda: reporter.store_silent(why)
     reporter.cycle_ended(FactsState(0))
     assert health.not_ready() == ({} if why is None else {"store": why})
+
+
+class HealthWithThread(Health):
+    """Another thread hears of the store between the reason that this one has found and its display."""
+
+    between: Callable[[], None] | None = None
+
+    def unmet(self, condition: str, reason: str) -> None:
+        """See `Health`."""
+        between, self.between = self.between, None
+        if between is not None:
+            self.other = threading.Thread(target=between)
+            self.other.start()
+            self.other.join(0.2)  # It waits for this thread, or has ended by then.
+        super().unmet(condition, reason)
+
+
+def test_a_thread_does_not_show_what_another_one_has_replaced() -> None:
+    clock = ManualClock(0)
+    health = HealthWithThread(clock)
+    reporter = HealthReporter(clock, Metrics(clock), health)
+    reporter.store_usable()
+    reporter.cycle_ended(FactsState(0))
+    health.between = lambda: reporter.store_silent(None)
+    reporter.store_silent("PutObject: read timeout")
+    health.other.join()
+    assert health.not_ready() == {}
+
+
+def test_a_store_that_is_silent_again_when_its_probe_has_ended_is_not_met() -> None:
+    clock = ManualClock(0)
+    health = Health(clock)
+    reporter = HealthReporter(clock, Metrics(clock), health)
+    reporter.store_silent("PutObject: read timeout")
+    reporter.store_usable()
+    assert health.not_ready() == {"store": "PutObject: read timeout", "first_check": ANY}
 
 
 def test_a_full_store_that_answers_reads_stays_unready_until_a_cycle_meets_no_error() -> None:
