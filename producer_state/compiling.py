@@ -1,8 +1,8 @@
 """How kernels are compiled: at their first call, without the GIL, kept on disk between processes where that is possible.
 
 Trap: numba notices a change in the file of a kernel, not in the files of kernels and constants that are compiled into it. A kernel
-that does not fit what calls it writes where it must not. So the names of what is kept have a digest of all these files. In the
-index it would be too late: numba writes the index before the code, and the code of other files may be there under its name.
+that does not fit what calls it writes where it must not. So the names of what is kept have a digest of all these files and numba's
+version. In the index it would be too late: numba writes the index before the code, and other code may be there under its name.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any, Final, Literal, TypeAlias
 
-from numba import njit
+from numba import __version__, njit
 
 from producer_state.kernel_library import LIBRARY, read_sources
 
@@ -57,7 +57,7 @@ def _compiled(function: Callable[..., Any], folders: tuple[Path, ...], *, inline
 
 @cache
 def _digest(folders: tuple[Path, ...]) -> str:
-    found = sha256()
+    found = sha256(__version__.encode())
     for source in read_sources(folders):
         found.update(source)
     return found.hexdigest()

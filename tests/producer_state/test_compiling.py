@@ -83,6 +83,17 @@ def test_code_of_other_sources_is_not_called_where_a_disk_was_full_or_a_process_
     assert result(tmp_path, PRINTS) == ["31", "1"]
 
 
+def test_code_of_another_version_of_numba_is_not_called_where_a_disk_was_full(tmp_path: Path) -> None:
+    folder = tmp_path / "kernels_at_hand"
+    folder.mkdir()
+    for name, content in (("__init__", DECLARES), ("called", CALLED), ("caller", CALLER)):
+        (folder / f"{name}.py").write_text(content)
+    assert result(tmp_path, PRINTS) == ["21", "0"]
+    upgraded = "import numba\nnumba.__version__ = 'the next'\n"
+    assert result(tmp_path, upgraded + HAS_NO_ROOM + PRINTS) == ["21", "0"]
+    assert result(tmp_path, upgraded + PRINTS) == ["21", "0"]
+
+
 def test_code_that_another_process_kept_for_other_types_at_the_same_time_is_not_called(tmp_path: Path) -> None:
     """Both processes find an empty cache: the second one's index stays, and the first one's code."""
     folder = tmp_path / "kernels_at_hand"
