@@ -86,8 +86,7 @@ class Check:
 
     `awaited`: partitions whose plan is still being made; `planned`: those whose plan is made. `relisted`: those whose directory is
     listed again after their task, under what the leader said before this check. `cut_off`: those without a plan through no fault
-    of their own, such as an outage of the store: what has rolled is pinned until it is over. `open`: those that
-    were listed, and have no status yet.
+    of their own, such as an outage of the store: what has rolled is pinned until it is over.
     """
 
     began_s: float
@@ -98,7 +97,6 @@ class Check:
     planned: set[PartitionArchiver] = field(default_factory=set)
     awaited: set[PartitionArchiver] = field(default_factory=set)
     cut_off: set[PartitionArchiver] = field(default_factory=set)
-    open: set[PartitionArchiver] = field(default_factory=set)
     is_listed: bool = False
 
     def plan_of(self, archiver: PartitionArchiver) -> PartitionPlan | None:
@@ -258,7 +256,6 @@ class Checks:
     ) -> None:
         has_task, is_planned = archiver in self._tasks, archiver in self._tasks.plannings
         is_idle = not (has_task or is_planned)
-        check.open.add(archiver)
         if archiver in check.relisted:
             # The leader was asked before that listing, and this one may be older: it settles no doubt, and shows nothing new.
             if is_idle and check.plan_of(archiver) is None:
@@ -326,7 +323,6 @@ class Checks:
         waiting = len(archiver.pending(files))
         outcome = PartitionOutcome(files, end_offset=end_offset, waiting=waiting, error=error)
         check.report.outcomes.append(outcome)
-        check.open.discard(archiver)
         check.statuses.append(archiver.status(files, None, outcome))
 
     # The end.
@@ -339,11 +335,12 @@ class Checks:
         """All plans are made, or it is late: show them, and hand them on."""
         context, report = self._context, check.report
         work, pinned, ready = list[Work](), list[Work](), set[PartitionArchiver]()
+        without_status = check.present.keys() - {status.topic_partition for status in check.statuses}
         for tp, archiver in self._archivers.items():
             planned = check.plan_of(archiver)
             is_busy = archiver in self._tasks or archiver in self._tasks.plannings
             # Else its task may have ended since the listing, without another plan.
-            is_busy |= planned is None and archiver in check.open
+            is_busy |= planned is None and tp in without_status
             is_cut_off = archiver in check.cut_off and not is_busy
             plan = archiver.provisional_plan() if is_busy or is_cut_off else planned
             if plan is None:
