@@ -453,6 +453,17 @@ def test_only_what_was_to_be_deleted_is_asked_for_again_whatever_a_store_names(
         store._s3.client.head_object(Bucket=bucket, Key="another")
 
 
+def test_objects_that_a_store_does_not_find_count_as_deleted(moto_endpoint: str) -> None:
+    """As each time that gc tries a batch."""
+    with s3_store(moto_endpoint, new_bucket(moto_endpoint)) as store:
+
+        def finds_none(**arguments: Any) -> dict[str, Any]:
+            return {"Errors": [{**name, "Code": "NoSuchKey"} for name in arguments["Delete"]["Objects"]]}
+
+        store._s3.client.delete_objects = finds_none  # type: ignore[method-assign, assignment]
+        store.delete([ObjectKey("a"), ObjectKey("b")])
+
+
 @pytest.mark.parametrize("says_range", [True, False])
 def test_a_range_that_is_answered_with_more_is_not_read(moto_endpoint: str, says_range: bool) -> None:
     with s3_store(moto_endpoint, new_bucket(moto_endpoint)) as store:
