@@ -74,6 +74,7 @@ def test_an_archive_must_be_named() -> None:
         ({"settings.broker.assume_leader": "true"}, "remove one of them"),
         ({"settings.topics.exclude": "{tmp-.*,a(b}"}, "settings.topics.exclude: a(b is not a regular expression"),
         ({"settings.topics.policies[0].pattern": "["}, "settings.topics.policies: [ is not a regular expression"),
+        ({"settings.store.url": "s3:key:secret@bucket/prefix"}, "settings.store.url must not carry credentials"),
         ({"settings.http.bind": "127.0.0.1:9308"}, "settings.http.bind is 127.0.0.1:9308, which the liveness probe"),
         ({"settings.http.bind": "0.0.0.0:0"}, "settings.http.bind is 0.0.0.0:0, which the liveness probe"),
         ({"settings.http.bind": "0.0.0.0:65536"}, "settings.http.bind is 0.0.0.0:65536, which the liveness probe"),
@@ -134,6 +135,11 @@ def test_jobs_of_backfill_that_could_not_work_are_refused(second: dict[str, str]
     values = {f"backfill.brokers[{at}].{name}": given for at, one in enumerate(brokers) for name, given in one.items()}
     with pytest.raises(HelmFailed, match=message):
         rendered({**NEEDED, **values, "backfill.enabled": "true"})
+
+
+def test_a_log_dir_may_be_on_an_additional_volume() -> None:
+    mount = {"sidecar.extraVolumeMounts[0].name": "data-1", "sidecar.extraVolumeMounts[0].mountPath": "/data-1"}
+    assert rendered({**NEEDED, **mount, "recipes.hosts.plain.logDirs": "{/var/lib/kafka/data/logs,/data-1/logs}"})
 
 
 @pytest.mark.parametrize("of_what", [{}, {"recipes.enabled": "false", "backfill.enabled": "true"}])
