@@ -27,6 +27,7 @@ SECRET_PROPERTY = "(?i)secret|password|token|access[._-]?key|credential|passphra
 """Names and values that Spark redacts by default, and some of Hadoop's. Source: SECRET_REDACTION_PATTERN, Apache Spark."""
 _SECRET = re.compile(SECRET_PROPERTY)
 _PROPERTY_NAME = re.compile(r"spark[.][^\s:=]+")
+_LOCAL_MASTER = re.compile(r"local\[([1-9][0-9]*|\*)( *, *[1-9][0-9]*)?]")
 _PLACE_OF_A_SECRET = re.compile(r"_FILE$|[.]secretKeyRef[.]|^spark[.]kubernetes[.](?:driver|executor)[.]secrets[.]")
 
 
@@ -70,6 +71,13 @@ class SparkSettings(Section):
     ] = ()
     """Other Spark properties, `name=value`. The JVM gets them in a file that only this user can read, secrets
     included."""
+
+    @field_validator("master")
+    @classmethod
+    def _a_local_master_has_threads(cls, master: str) -> str:
+        if master.startswith("local[") and not _LOCAL_MASTER.fullmatch(master):
+            raise ValueError(f"expected local[*], or local[N] with an N of 1 or more, found {master!r}")
+        return master
 
     @field_validator("options")
     @classmethod

@@ -83,6 +83,19 @@ def test_which_masters_are_local(master: str, is_local: bool) -> None:
     assert SparkSettings(master=master).is_local is is_local
 
 
+@pytest.mark.parametrize("master", ["local[1]", "local[*]", "local[*, 3]", "local[12,1]", "local-cluster[0,0,0]"])
+def test_masters_that_spark_starts(master: str) -> None:
+    assert load_settings(flags={"store.url": "memory://none", "spark.master": master}).settings.spark.master == master
+
+
+@pytest.mark.parametrize(
+    "master", ["local[0]", "local[00]", "local[-1]", "local[]", "local[2", "local[x]", "local[2,0]"]
+)
+def test_a_local_master_without_threads_is_refused(master: str) -> None:
+    with pytest.raises(SettingsError, match=r"spark\.master \(flag\): expected local\[\*\], or .*, found 'local\["):
+        load_settings(flags={"store.url": "memory://none", "spark.master": master})
+
+
 @pytest.mark.parametrize("option", ["spark.x", "x=y", "spark.master=yarn"])
 def test_options_are_checked(option: str) -> None:
     with pytest.raises(SettingsError, match=r"spark\.options"):
