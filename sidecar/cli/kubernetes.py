@@ -215,11 +215,10 @@ def _require_fit_for_a_pod(loaded: LoadedSettings) -> None:
                 f"store give it to k8s render --secret; for anything else set the variable {variable_of(path)} from "
                 "it"
             )
-    broker, http = loaded.settings.broker, loaded.settings.http
-    directory = loaded.settings.store.directory
-    if directory is not None and not directory.is_absolute():
+    broker, http, store = loaded.settings.broker, loaded.settings.http, loaded.settings.store
+    if store.directory is not None and (store.url.startswith("~") or not store.directory.is_absolute()):
         raise SettingsError(
-            f"store.url {loaded.settings.store.url} ({loaded.sources['store.url']}): a relative directory cannot be "
+            f"store.url {store.url} ({loaded.sources['store.url']}): a relative directory cannot be "
             "written in a pod. Write s3://bucket/prefix, or the directory of a volume that you add to the recipe"
         )
     if "broker.log_dirs" in loaded.sources:

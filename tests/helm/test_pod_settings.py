@@ -95,6 +95,7 @@ def test_the_recipes_name_it_and_have_the_port_and_memory_that_it_is_checked_aga
             "store: {url: bucket/prefix}\n" + BROKER,
             r"store.url bucket/prefix \(.*settings.yaml\): a relative directory",
         ),
+        ("store: {url: ~/archive}\n" + BROKER, r"store.url ~/archive \(.*settings.yaml\): a relative directory"),
         (
             "store: {url: s3://bucket/p, s3: {access_key_id: AKIA, secret_access_key: hush}}\n" + BROKER,
             r"store.s3.[a-z_]+ \(.*settings.yaml\): a ConfigMap must not contain a secret",
