@@ -10,12 +10,17 @@ import typer
 from sidecar.cli.archiving import Archive, Excluded, Topics
 from sidecar.cli.engines import Engine, Master, spark_flags
 from sidecar.cli.options import NO_ARCHIVE, GlobalOptions, with_chosen
+from sidecar.cli.output import remark
 from sidecar.clock import SystemClock
 from sidecar.compaction_strategy import Strategy, strategy_of
 from sidecar.errors import SegmentChanged, SettingsError
 from sidecar.topic_policy import OnUnkeyed
 
 _AS_DECLARED: Final = "Default: the topic's setting"
+_IN_ARCHIVE: Final = (
+    "partitions without a new commit are unchanged. `tiered-sidecar status` shows in `compacted` which are compacted; "
+    "run the same command again for the others"
+)
 
 
 def compact(
@@ -146,10 +151,6 @@ def compact(
             raise SettingsError(
                 "--undo needs --topic REGEX of an archive, and allows only --archive, --exclude, --partition and --dry-run"
             )
-        from sidecar.cli.compact.archive_compaction import undo_archive
-
-        settings = with_chosen(options.settings({"store.url": archive}, calm=True), topic, exclude)
-        return undo_archive(options, settings, frozenset(partition or ()), dry_run=dry_run)
     if directory is not None:
         if topic or exclude:
             raise SettingsError("--topic and --exclude are for an archive")
@@ -171,13 +172,15 @@ def compact(
     from sidecar.cli.compact.rules import Wanted
 
     wanted = Wanted(given, SystemClock().now_ms() if now_ms is None else now_ms, override, what_if)
-    if directory is None:
-        from sidecar.cli.compact.archive_compaction import compact_archive
-
-        return compact_archive(options, settings, wanted, dry_run=dry_run, keys_file=keys_file)
-    from sidecar.cli.compact.directory_compaction import compact_partition, forecast_partition
-
     try:
+        if directory is None:
+            from sidecar.cli.compact.archive_compaction import compact_archive, undo_archive
+
+            if undo:
+                return undo_archive(options, settings, frozenset(partition or ()), dry_run=dry_run)
+            return compact_archive(options, settings, wanted, dry_run=dry_run, keys_file=keys_file)
+        from sidecar.cli.compact.directory_compaction import compact_partition, forecast_partition
+
         if what_if:
             return forecast_partition(
                 options, settings, wanted, directory, include_active=include_active, keys_file=keys_file
@@ -185,4 +188,8 @@ def compact(
         return compact_partition(options, settings, wanted, directory, out=out, include_active=include_active)
     except SegmentChanged as error:
         error.add_note("If a broker uses this directory, stop it first, or compact a copy")
+        raise
+    except SystemExit:
+        written = _IN_ARCHIVE if directory is None else f"{out} is either complete or as it was before"
+        remark(f"interrupted: {'nothing was changed' if dry_run or what_if else written}")
         raise
