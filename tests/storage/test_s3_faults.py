@@ -453,12 +453,13 @@ def test_only_what_was_to_be_deleted_is_asked_for_again_whatever_a_store_names(
         store._s3.client.head_object(Bucket=bucket, Key="another")
 
 
-def test_objects_that_a_store_does_not_find_count_as_deleted(moto_endpoint: str) -> None:
+@pytest.mark.parametrize("code", ["NoSuchKey", "NotFound", "404"])
+def test_objects_that_a_store_does_not_find_count_as_deleted(moto_endpoint: str, code: str) -> None:
     """As each time that gc tries a batch."""
     with s3_store(moto_endpoint, new_bucket(moto_endpoint)) as store:
 
         def finds_none(**arguments: Any) -> dict[str, Any]:
-            return {"Errors": [{**name, "Code": "NoSuchKey"} for name in arguments["Delete"]["Objects"]]}
+            return {"Errors": [{**name, "Code": code} for name in arguments["Delete"]["Objects"]]}
 
         store._s3.client.delete_objects = finds_none  # type: ignore[method-assign, assignment]
         store.delete([ObjectKey("a"), ObjectKey("b")])

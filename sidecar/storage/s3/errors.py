@@ -70,13 +70,13 @@ _TAKEN = "the key exists already"
 _GONE = "no such object"
 _CONFLICT = "another request for the same key was under way"
 
+NO_SUCH_KEY = ("NoSuchKey", "NotFound", "404")
+"""HEAD answers have no body and thus no code."""
 _THROTTLED: tuple[type[SidecarError], str] = (StoreUnavailable, _BUSY)
 _CODES: dict[str, tuple[type[SidecarError], str]] = {
     **dict.fromkeys(("PreconditionFailed", "412"), (ObjectExists, _TAKEN)),
     **dict.fromkeys(("ConditionalRequestConflict", "OperationAborted"), (OutcomeUnknown, _CONFLICT)),
-    **dict.fromkeys(
-        ("NoSuchKey", "NotFound", "404"), (ObjectMissing, _GONE)
-    ),  # HEAD answers have no body and thus no code
+    **dict.fromkeys(NO_SUCH_KEY, (ObjectMissing, _GONE)),
     "NoSuchUpload": (ObjectMissing, "the multipart upload was already completed or aborted"),
     "NoSuchBucket": (StoreMissing, _BUCKET),
     "InvalidBucketName": (SettingsError, _BUCKET),

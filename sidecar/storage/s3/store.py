@@ -31,6 +31,7 @@ from sidecar.storage.checksums import crc32c_of
 from sidecar.storage.key_prefix import KeyPrefix
 from sidecar.storage.retry import Retrier, StoreLiveness
 from sidecar.storage.s3.bucket_rules import BucketRules, read_bucket_rules
+from sidecar.storage.s3.errors import NO_SUCH_KEY
 from sidecar.storage.s3.read import read_range, stream
 from sidecar.storage.s3.request_body import HeldBody, note_sending
 from sidecar.storage.s3.requests import S3Requests, make_client
@@ -253,7 +254,7 @@ class S3Store:
 
         def delete() -> None:
             answer: Any = s3.client.delete_objects(Bucket=s3.bucket, Delete={"Objects": names, "Quiet": True})
-            refused = [error for error in answer.get("Errors", []) if error.get("Code") != "NoSuchKey"]
+            refused = [error for error in answer.get("Errors", []) if error.get("Code") not in NO_SUCH_KEY]
             if refused:
                 reported = {error.get("Key") for error in refused}
                 left = [name for name in names if name["Key"] in reported]
