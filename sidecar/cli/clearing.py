@@ -28,7 +28,8 @@ def gc(
         typer.Option(
             metavar="N",
             min=0,
-            help="Delete objects older than this. Must exceed the longest read. Default: gc.grace_period_ms.",
+            help="Delete objects older than this. Must exceed the longest read. Default: gc.grace_period_ms. Objects that no "
+            "commit names are kept for a day at least, also those whose deletion failed.",
         ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Report what would be deleted; delete nothing.")] = False,
