@@ -188,7 +188,7 @@ class PartitionArchiver:
         pending, busy = self.pending(files), self.task_plan
         if busy is None:
             if not facts.leads or facts.reason:
-                return PartitionPlan(files, facts, (), pending, facts.reason or NotLeader())
+                return PartitionPlan(files, facts, (), pending, facts.reason or NotLeader(), is_provisional=True)
             return replace(self._rolled(files, facts, pending), deadline_ms=self.deadline_ms(files))
         end_offset = busy.segments[-1].end_offset if busy.segments else -1
         rolled: tuple[SegmentFiles, ...] = ()

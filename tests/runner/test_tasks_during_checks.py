@@ -156,8 +156,21 @@ def test_what_a_task_was_planned_with_by_a_listing_of_its_own_is_pinned_by_the_n
     assert (ranges(state), state.holes) == (spans, ())
 
 
-def test_a_partition_whose_task_fails_during_a_check_stays_in_the_status(tmp_path: Path) -> None:
+class LosesOrders(Leadership):
+    """A broker that leads `orders` no more once it `has_lost` it."""
+
+    has_lost = False
+
+    def partition(self, files: PartitionFiles) -> PartitionFacts:
+        self.leads = not (self.has_lost and files.topic_partition.topic == "orders")
+        return super().partition(files)
+
+
+@pytest.mark.parametrize("loses", [False, True])
+def test_a_partition_whose_task_fails_during_a_check_stays_in_the_status(loses: bool, tmp_path: Path) -> None:
     with gated(tmp_path, "orders", workers=2, retry_wait_s=60) as (context, loop, gates, log_dir):
+        facts = LosesOrders(FileBrokerFacts([log_dir], assume_leader=True))
+        object.__setattr__(context, "facts", facts)
         busy = gates.close("upload", "orders", ".log")
 
         def fails(operation: str, key: str) -> None:
@@ -168,7 +181,7 @@ def test_a_partition_whose_task_fails_during_a_check_stays_in_the_status(tmp_pat
         loop.begin_check()
         loop.drive(within(WAIT_S, lambda: busy.met.is_set() and not loop.checks.is_under_way))
         shutil.copytree(golden("4.3.0") / "logs" / "single-0", log_dir / "single-0")
-        opening = gates.close("list", "single")
+        opening, facts.has_lost = gates.close("list", "single"), loses
         loop.begin_check()
         loop.drive(within(WAIT_S, opening.met.is_set))
         busy.opened.set()
@@ -177,8 +190,10 @@ def test_a_partition_whose_task_fails_during_a_check_stays_in_the_status(tmp_pat
         loop.drive(within(WAIT_S, lambda: not loop.checks.is_under_way))
         shown = {str(each.status.topic_partition): each.status for each in status_of(context).figures().partitions}
         assert shown.keys() == {"orders-0", "single-0"}
-        assert (shown["orders-0"].error, shown["orders-0"].pending_segments > 0) == ("StoreUnavailable", True)
-        assert held_names(context) == [base_offset for base_offset, _ in rolled_ranges(log_dir, "orders-0")]
+        orders = shown["orders-0"]
+        assert (orders.error, orders.leads, orders.pending_segments > 0) == ("StoreUnavailable", not loses, not loses)
+        rolled = [base_offset for base_offset, _ in rolled_ranges(log_dir, "orders-0")]
+        assert held_names(context) == ([] if loses else rolled)
 
 
 def test_a_partition_is_led_again_when_its_log_dir_can_be_listed_again(tmp_path: Path) -> None:
