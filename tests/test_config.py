@@ -83,6 +83,18 @@ def test_the_state_may_not_lie_in_a_log_dir_not_even_through_a_link(tmp_path: Pa
     assert "run.state_dir" in refusal(flags=flags)
 
 
+@pytest.mark.parametrize("setting", ["run.state_dir", "compaction.staging_dir"])
+@pytest.mark.parametrize("url", ["{}", "file://{}", "{}/link"])
+@pytest.mark.parametrize("below", ["", "/state"])
+def test_work_directories_may_not_lie_in_the_archive(setting: str, url: str, below: str, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path)
+    archive = url.format(tmp_path)
+    message = refusal(flags={"store.url": archive, setting: f"{tmp_path}{below}"})
+    assert message == f"{setting} {tmp_path}{below} is in the archive {archive}: set another directory"
+    beside = load_settings(flags={"store.url": archive, setting: f"{tmp_path}-state"})
+    assert load_settings(flags={"store.url": f"{tmp_path}/archive", setting: tmp_path}).settings != beside.settings
+
+
 @pytest.mark.parametrize(
     ("bind", "address"),
     [

@@ -221,25 +221,25 @@ class Settings(Section):
     """Logs on stderr."""
 
     @model_validator(mode="after")
-    def _nothing_of_ours_lies_in_a_log_dir(self) -> Self:
+    def _directories_do_not_lie_in_each_other(self) -> Self:
+        staging_dir = self.compaction.staging_dir
         try:
-            ours = {"run.state_dir": self.run.state_path}
-            if self.compaction.staging_dir is not None:
-                ours["compaction.staging_dir"] = self.compaction.staging_dir.expanduser()
-            if self.store.directory is not None:
-                ours["store.url"] = self.store.directory
+            ours = {"store.url": self.store.directory, "run.state_dir": self.run.state_path}
+            ours["compaction.staging_dir"] = staging_dir and staging_dir.expanduser()
         except RuntimeError as error:
             raise ValueError(
                 f"store.url {self.store.url} or run.state_dir {self.run.state_dir}: the home directory for ~ is unknown"
             ) from error
+        taken = {path: f"broker's log dir {path}, to which the sidecar never writes" for path in self.broker.log_dirs}
         for name, path in ours.items():
-            for log_dir in self.broker.log_dirs:
+            if path is None:
+                continue
+            for other, what in taken.items():
                 # Unlike Path.resolve, realpath raises nothing for links in a circle and for directories without permission.
-                if Path(os.path.realpath(path)).is_relative_to(os.path.realpath(log_dir)):
-                    raise ValueError(
-                        f"{name} {path} is in the broker's log dir {log_dir}, to which the sidecar never writes: "
-                        "set another directory"
-                    )
+                if Path(os.path.realpath(path)).is_relative_to(os.path.realpath(other)):
+                    raise ValueError(f"{name} {path} is in the {what}: set another directory")
+            if name == "store.url":
+                taken[path] = f"archive {self.store.url}"
         return self
 
     @model_validator(mode="after")
