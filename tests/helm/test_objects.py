@@ -80,6 +80,23 @@ def test_backfill_reaches_the_brokers_it_asks_for_leaders(values: dict[str, str]
     assert sorted(entry["port"] for entry in brokers["ports"]) == expected
 
 
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({}, [443]),
+        ({"settings.store.s3.endpoint_url": "http://minio:9000/"}, [443, 9000]),
+        ({"settings.store.s3.endpoint_url": "http://10.0.0.1"}, [80, 443]),
+        ({"settings.store.s3.endpoint_url": "https://[fd00::1]:8443", "networkPolicy.storePorts": "{80}"}, [80, 8443]),
+        ({"settings.store.s3.endpoint_url": "https://s3.example"}, [443]),
+    ],
+)
+def test_backfill_may_reach_the_port_of_the_endpoint(values: dict[str, str], expected: list[int]) -> None:
+    objects = rendered({**NEEDED, **BACKFILL, "networkPolicy.enabled": "true", **values})
+    (policy,) = (found for found in objects if found["kind"] == "NetworkPolicy")
+    store = policy["spec"]["egress"][2]
+    assert sorted(entry["port"] for entry in store["ports"]) == expected
+
+
 def test_backfill_that_asks_no_broker_reaches_none() -> None:
     given = {"settings.store.url": "s3://bucket/prefix", "settings.broker.assume_leader": "true"}
     objects = rendered({**given, **BACKFILL, "networkPolicy.enabled": "true"})
