@@ -232,6 +232,7 @@ def test_a_lack_of_room_is_reported_before_anything_is_made(
     assert "restoring" not in str(refused.value)
     assert log_dir.exists() != is_new
     assert not list(tmp_path.rglob("orders*"))
+    assert not (log_dir / ".lock").exists()
 
 
 def test_a_disk_that_fills_up_says_what_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
