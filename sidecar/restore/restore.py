@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -211,33 +211,24 @@ def restore(
         with translating(request.log_dir):
             request.log_dir.mkdir(exist_ok=True)  # Two that begin at once: the lock decides.
         sync_directory(request.log_dir.parent)
-    with LogDirLock(request.log_dir, after_crash_too=True) as lock:
+    with LogDirLock(request.log_dir, after_crash_too=True) as lock, ExitStack() as failing:
         report = _planned(store, clock, request)
-        with _noting_what_stays(request):
-            _require_room(report)
-            for found in report.unreadable:
-                StagedPartition(request.log_dir, found.topic_partition).hold()
-            run = Run(store, request, report.outcomes, workers, progress)
-            run.fetch()
-            run.finish()
-            lock.require_held()
-            run.swap_in()
+        failing.push(partial(_note_what_stays, request))
+        _require_room(report)
+        for found in report.unreadable:
+            StagedPartition(request.log_dir, found.topic_partition).hold()
+        run = Run(store, request, report.outcomes, workers, progress)
+        run.fetch()
+        run.finish()
+        lock.require_held()
+        run.swap_in()
     _foretell(report, clock)  # The records have grown older by the hours that it may have taken.
     return report
 
 
-@contextmanager
-def _noting_what_stays(request: RestoreRequest) -> Iterator[None]:
-    with ExitStack() as failing:
-        failing.push(partial(_note_what_stays, request))
-        yield
-        failing.pop_all()
-
-
 def _note_what_stays(request: RestoreRequest, _kind: object, error: BaseException | None, _trace: object) -> None:
     with suppress(PartitionError):  # The disk itself may have failed, which `error` says.
-        names = unfinished(request.log_dir, request.topic)
-        if names and error is not None:
+        if error is not None and (names := unfinished(request.log_dir, request.topic)):
             error.add_note(what_stays(request.log_dir, names))
 
 
