@@ -117,14 +117,9 @@ def recipe(
     """The text for a host."""
     texts = json.loads(RECIPES_FILE.read_text(encoding="utf-8"))
     text = str(texts[host][variant(heals=heals, has_secret=secret is not None, has_token=token is not None)])
-    for mark, word in (
-        ("@NAME@", name),
-        ("@IMAGE@", image),
-        ("@SECRET@", secret),
-        ("@TOKEN@", token),
-        ("@NAMESPACE@", namespace),
-    ):
-        text = text.replace(mark, word or "")
+    words = {"NAME": name, "IMAGE": image, "SECRET": secret, "TOKEN": token, "NAMESPACE": namespace}
+    for mark, word in words.items():
+        text = text.replace(f"@{mark}@", word or "")
     return text
 
 
@@ -182,10 +177,9 @@ def config_map(options: GlobalOptions, name: str) -> str:
     if options.config_file is not None:
         _lay_over(tree, read_settings_file(options.config_file))
     for path, value in assigned.items():
-        *sections, last = path.split(".")
-        given: dict[str, Any] = {last: value}
-        for section in reversed(sections):
-            given = {section: given}
+        given = value
+        for element in reversed(path.split(".")):
+            given = {element: given}
         _lay_over(tree, given)
     content = yaml.safe_dump(tree, sort_keys=False, allow_unicode=True, default_flow_style=False)
     head = f"apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {name}-settings\ndata:\n  settings.yaml: |\n"

@@ -174,11 +174,8 @@ def _problem(details: ErrorDetails, sources: Mapping[str, str]) -> str:
         ways = f"in the settings file, as environment {variable_of(needed[0])}, or by a flag"
         return f"{' and '.join(needed)}: not set, and there is no default; set it {ways}"
     setting = all_settings().get(path)
-    message = (
-        expectation(details, example=setting.example, may_show=not setting.may_hold_secrets)
-        if setting is not None
-        else expectation(details, example="first, second", may_show=False)
-    )
+    example, may_show = ("first, second", False) if setting is None else (setting.example, not setting.may_hold_secrets)
+    message = expectation(details, example=example, may_show=may_show)
     return f"{where}: {message}" if where else message
 
 

@@ -40,16 +40,11 @@ class Setting:
         return next((mark for mark in self.field.metadata if isinstance(mark, SecretEntries)), None)
 
     def shown(self, value: Any) -> Any:
-        if value is None:
-            return None
-        if self.is_secret:
+        if value is not None and self.is_secret:
             return REDACTED
-        secret = self.secret_entries(value)
-        return (
-            tuple(f"{entry.partition('=')[0]}={REDACTED}" if entry in secret else entry for entry in value)
-            if secret
-            else value
-        )
+        if secret := self.secret_entries(value):
+            return tuple(f"{entry.partition('=')[0]}={REDACTED}" if entry in secret else entry for entry in value)
+        return value
 
     def secret_entries(self, value: Any) -> tuple[str, ...]:
         """Those `name=value` texts of a list that hold a secret."""
