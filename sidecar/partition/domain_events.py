@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import TypeAlias
 
 from sidecar.archive.actions import Action, DeleteRecords, LossReason, Lost
@@ -194,7 +194,7 @@ class ExtentChanged(DomainEvent):
 
 @dataclass(frozen=True, slots=True)
 class BacklogChanged(DomainEvent):
-    """A commit has shortened a partition's backlog. The fields are those of `PartitionStatus`."""
+    """What waits in a partition, as after a commit. The fields are those of `PartitionStatus`, under the same names."""
 
     topic_partition: TopicPartition
     pending_segments: int
@@ -205,14 +205,7 @@ class BacklogChanged(DomainEvent):
 
     def applied_to(self, status: PartitionStatus) -> PartitionStatus:
         """An earlier status of the partition, with what waits now."""
-        return replace(
-            status,
-            pending_segments=self.pending_segments,
-            pending_bytes=self.pending_bytes,
-            oldest_pending_ms=self.oldest_pending_ms,
-            deadline_ms=self.deadline_ms,
-            pinned_deleted_bytes=self.pinned_deleted_bytes,
-        )
+        return replace(status, **{each.name: getattr(self, each.name) for each in fields(self)})
 
 
 @dataclass(frozen=True, slots=True)

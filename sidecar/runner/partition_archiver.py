@@ -31,7 +31,7 @@ from sidecar.retention.log_starts import LogStarts
 from sidecar.retention.pinned_log import PinnedLog
 from sidecar.runner.blocked import BlockedSegment
 from sidecar.runner.context import RunContext
-from sidecar.runner.partition_status import above, first_deadline_ms, oldest_ms, segment_deadline_ms, status_of
+from sidecar.runner.partition_status import above, backlog_of, first_deadline_ms, segment_deadline_ms, status_of
 from sidecar.runner.step_threads import Step
 from sidecar.scheduler.admission import NEVER
 from sidecar.segment.open_transactions import OpenTransactions
@@ -408,15 +408,8 @@ class PartitionArchiver:
 
     def backlog(self, files: PartitionFiles) -> BacklogChanged:
         """What is left to archive of these files, after a commit."""
-        pending = self.pending(files)
-        return BacklogChanged(
-            self.topic_partition,
-            pending_segments=len(pending),
-            pending_bytes=sum(segment.size_bytes for segment in pending),
-            oldest_pending_ms=oldest_ms(pending),
-            deadline_ms=self.deadline_ms(files),
-            pinned_deleted_bytes=sum(gone.size_bytes for gone in self.pinned.gone),
-        )
+        gone = above(self.pinned.gone, self.end_offset)
+        return backlog_of(self._context, files, gone, above(files.segments, self.end_offset))
 
     def status(
         self, files: PartitionFiles, plan: PartitionPlan | None, outcome: PartitionOutcome | None

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import islice
 
 from sidecar.errors import CoverageHole, PartitionError
 from sidecar.model import PartitionFiles, SegmentFiles, TopicPartition
+from sidecar.partition.domain_events import BacklogChanged
 from sidecar.partition.plan import PartitionPlan
 from sidecar.partition.retention import AT_RISK_MS, deletion_deadline_ms
 from sidecar.partition.status import PartitionCondition, PartitionOutcome, PartitionStatus
@@ -38,23 +39,18 @@ def status_of(
     leads = plan is None or plan.facts.leads
     gone = above(gone, archived_end_offset) if leads else ()
     listed = above(files.segments, archived_end_offset) if leads else ()
-    pending = (*gone, *listed)
     at_risk_end_offset = _at_risk_end_offset(context, files, listed) or (gone[-1].end_offset if gone else None)
     policy = context.facts.policy(files.topic_partition.topic)
     error = plan.error if outcome is None and plan is not None else outcome.error if outcome is not None else None
     reason = outcome.reason if outcome is not None else plan.reason if plan is not None else None
     # The active segment is at least as long as its stable part.
     local_ends = [offset for offset in (files.active_base_offset, stable_end_offset) if offset is not None]
-    return PartitionStatus(
+    status = PartitionStatus(
         topic_partition=files.topic_partition,
         leads=leads,
         local_start_offset=gone[0].base_offset if gone else files.first_offset,
         local_end_offset=max(local_ends, default=None),
         archived_end_offset=archived_end_offset,
-        pending_segments=len(pending),
-        pending_bytes=sum(segment.size_bytes for segment in pending),
-        pinned_deleted_bytes=sum(segment.size_bytes for segment in gone),
-        deadline_ms=first_deadline_ms(context, files, gone, listed),
         at_risk_end_offset=at_risk_end_offset,
         is_retention_known=not listed or policy.is_retention_known,
         hole=error.hole if isinstance(error, CoverageHole) else None,
@@ -62,13 +58,23 @@ def status_of(
         error=None if error is None else type(error).__name__,
         error_text="" if error is None else advised(error),
         condition=None if plan is None else _condition_of(plan),
-        oldest_pending_ms=oldest_ms(pending),
     )
+    return backlog_of(context, files, gone, listed).applied_to(status)
 
 
-def oldest_ms(segments: Iterable[SegmentFiles]) -> int | None:
-    """When the oldest of these was last written, None if there is none."""
-    return min((segment.log.mtime_ms for segment in segments), default=None)
+def backlog_of(
+    context: RunContext, files: PartitionFiles, gone: Sequence[SegmentFiles], listed: Sequence[SegmentFiles]
+) -> BacklogChanged:
+    """What waits: these segments, of which `gone` are only pinned."""
+    pending = (*gone, *listed)
+    return BacklogChanged(
+        files.topic_partition,
+        pending_segments=len(pending),
+        pending_bytes=sum(segment.size_bytes for segment in pending),
+        oldest_pending_ms=min((segment.log.mtime_ms for segment in pending), default=None),
+        deadline_ms=first_deadline_ms(context, files, gone, listed),
+        pinned_deleted_bytes=sum(segment.size_bytes for segment in gone),
+    )
 
 
 def _condition_of(plan: PartitionPlan) -> PartitionCondition:
