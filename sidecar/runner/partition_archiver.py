@@ -418,26 +418,20 @@ class PartitionArchiver:
 
         What failed stays failed for them until it has come through: trying it again is no success yet.
         """
-        idle = self._idle
-        if outcome is None and idle is not None and idle.plan is plan:
-            self._last_failure = None
-            if idle.status is None:
-                idle.status = self._status_of(files, plan, None)
-            return self.tail.with_active_risk(idle.status, files, self.pinned.holds)
+        idle = self._idle if outcome is None and self._idle is not None and self._idle.plan is plan else None
         if outcome is not None:
             self._last_failure = None if outcome.error is None else outcome
         elif plan is None or not (plan.segments or plan.is_provisional):
             self._last_failure = None
         else:
             outcome = self._last_failure
-        return self.tail.with_active_risk(self._status_of(files, plan, outcome), files, self.pinned.holds)
-
-    def _status_of(
-        self, files: PartitionFiles, plan: PartitionPlan | None, outcome: PartitionOutcome | None
-    ) -> PartitionStatus:
-        return status_of(
-            self._context, files, self.pinned.gone, self.end_offset, plan, outcome, self._stable_end_offset
-        )
+        status = None if idle is None else idle.status
+        if status is None:
+            gone, stable_end_offset = self.pinned.gone, self._stable_end_offset
+            status = status_of(self._context, files, gone, self.end_offset, plan, outcome, stable_end_offset)
+        if idle is not None:
+            idle.status = status
+        return self.tail.with_active_risk(status, files, self.pinned.holds)
 
     def _led(self, plan: PartitionPlan) -> LedPartition | None:
         state, facts = self.known.state, plan.facts
