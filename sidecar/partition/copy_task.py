@@ -19,7 +19,7 @@ from sidecar.archive.state import PartitionState
 from sidecar.errors import BrokerUnavailable, Fenced, PartitionError, SidecarError
 from sidecar.model import ArchivedSegment, SegmentFiles
 from sidecar.partition import effects, events
-from sidecar.partition.leadership import require_leads, require_none_deleted, require_not_fenced
+from sidecar.partition.facts import require_leads, require_none_deleted, require_not_fenced
 from sidecar.partition.plan import PartitionPlan
 from sidecar.partition.wait_reason import Wait, WaitReason
 

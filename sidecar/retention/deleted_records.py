@@ -17,8 +17,7 @@ from sidecar.commits.archive_view import ArchiveView
 from sidecar.commits.stored_commits import proves_not_committed
 from sidecar.errors import PartitionError, SidecarError
 from sidecar.partition.domain_events import Emit, committed_events
-from sidecar.partition.facts import PartitionFacts
-from sidecar.partition.leadership import require_leads
+from sidecar.partition.facts import PartitionFacts, require_leads
 from sidecar.partition.plan import PartitionPlan
 from sidecar.ports import HasEmit, HasFacts, HasInstance
 from sidecar.retention.log_starts import Borders, LogStarts, active_below, borders_of

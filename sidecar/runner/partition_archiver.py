@@ -21,8 +21,7 @@ from sidecar.compactor.candidate_queue import LedPartition
 from sidecar.errors import CoverageHole, LineageUnknown, PartitionError, SidecarError
 from sidecar.model import ArchivedSegment, ObjectKey, PartitionFiles, SegmentFiles
 from sidecar.partition.domain_events import BacklogChanged
-from sidecar.partition.facts import Change, PartitionFacts, Term
-from sidecar.partition.leadership import effective_log_start
+from sidecar.partition.facts import Change, PartitionFacts, Term, effective_log_start
 from sidecar.partition.plan import PartitionPlan, plan_partition
 from sidecar.partition.status import PartitionOutcome, PartitionStatus
 from sidecar.partition.wait_reason import LineageUndecided, NotContiguous, NotLeader, NotStable, OpenTransaction, Wait
