@@ -16,7 +16,7 @@ from sidecar.errors import SettingsError
 from sidecar.event_log import get_logger
 from sidecar.host.limits import memory_limit_bytes, processors
 from sidecar.metrics import Metrics
-from sidecar.metrics.process import ReloadResult
+from sidecar.metrics.registry import ReloadResult
 from sidecar.ports import MIB
 from sidecar.reporting.health_reporter import Health
 
