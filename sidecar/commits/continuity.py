@@ -28,7 +28,7 @@ from sidecar.host.archive_cache import HasMemory, Remembered
 from sidecar.host.journal import HasJournal
 from sidecar.host.log_dir_fingerprint import bears
 from sidecar.logformat.leader_epochs import LeaderEpochs
-from sidecar.model import PartitionFiles
+from sidecar.model import ObjectKey, PartitionFiles
 from sidecar.partition.run_limits import HasLimits
 from sidecar.ports import BrokerFacts, HasEmit, HasFacts, HasStore
 from sidecar.randomness import HasRandomness
@@ -62,16 +62,13 @@ def open_lineage(context: ArchivePorts, files: PartitionFiles) -> OpenedLineage:
     cluster_id = context.facts.cluster_id()
     if files.topic_id is not None:
         root = Lineage(cluster_id, files.topic_partition, files.topic_id).root
-        named = CommitLog(context.store, root, context.clock, randomness=context.randomness)
+        named = _log_of(context, root)
         state = named.read()
         if state.next_number:
             require_continuation(state, files.topic_id, judge_local_log(context, files, state))
             return OpenedLineage(named, state)
     lineages = relevant(find_lineages(context.store, cluster_id, files.topic_partition), files.topic_id)
-    logs = {
-        lineage: CommitLog(context.store, lineage.root, context.clock, randomness=context.randomness)
-        for lineage in lineages
-    }
+    logs = {lineage: _log_of(context, lineage.root) for lineage in lineages}
     choice = choose_lineage(
         cluster_id,
         files.topic_partition,
@@ -80,8 +77,11 @@ def open_lineage(context: ArchivePorts, files: PartitionFiles) -> OpenedLineage:
         lambda archived: judge_local_log(context, files, archived),
     )
     lineage = choice.state.lineage
-    commits = logs.get(lineage) or CommitLog(context.store, lineage.root, context.clock, randomness=context.randomness)
-    return OpenedLineage(commits, choice.state, choice.adopt_topic_id)
+    return OpenedLineage(logs.get(lineage) or _log_of(context, lineage.root), choice.state, choice.adopt_topic_id)
+
+
+def _log_of(context: ArchivePorts, root: ObjectKey) -> CommitLog:
+    return CommitLog(context.store, root, context.clock, randomness=context.randomness)
 
 
 def require_alone(context: ArchivePorts, files: PartitionFiles, archived: PartitionState) -> None:
@@ -93,9 +93,7 @@ def require_alone(context: ArchivePorts, files: PartitionFiles, archived: Partit
         return
     cluster_id = context.facts.cluster_id()
     lineages = relevant(find_lineages(context.store, cluster_id, files.topic_partition), files.topic_id)
-    others = [
-        CommitLog(context.store, other.root, context.clock).read() for other in lineages if other != archived.lineage
-    ]
+    others = [_log_of(context, other.root).read() for other in lineages if other != archived.lineage]
     require_one([archived, *others], files.topic_id)
 
 
@@ -112,7 +110,7 @@ def resume_lineage(context: ArchivePorts, files: PartitionFiles) -> OpenedLineag
     is_named = before.topic_id == files.topic_id and before.lineage.cluster_id == context.facts.cluster_id()
     if not is_named or context.journal.attempts(before.lineage.root):
         return None
-    commits = CommitLog(context.store, before.lineage.root, context.clock, randomness=context.randomness)
+    commits = _log_of(context, before.lineage.root)
     try:
         state = commits.resume(before, remembered.newest_checkpoint, remembered.mark)
     except CorruptFile:
@@ -137,9 +135,7 @@ def require_kept(
         return opened.state
     if not (is_same or (files.topic_id is not None and before.topic_id == files.topic_id)):
         return opened.state
-    commits = (
-        opened.commits if is_same else CommitLog(context.store, root, context.clock, randomness=context.randomness)
-    )
+    commits = opened.commits if is_same else _log_of(context, root)
     try:
         commits.require_commit(last, before.last_sha256)
     except CorruptFile as error:
