@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import TypeAlias
 
@@ -14,7 +15,7 @@ from sidecar.broker.log_dir_state import CleanerCheckpoint, compaction_candidate
 from sidecar.clock import Clock
 from sidecar.discovery.partition_directory import read_partition_directory
 from sidecar.errors import PartitionError
-from sidecar.model import PartitionFiles, SegmentFiles, TopicPartition
+from sidecar.model import PartitionFiles, TopicPartition
 from sidecar.ports import BrokerFacts
 from sidecar.reporting.health_reporter import CleanerReport, StalledPartition
 from sidecar.topic_policy import TopicPolicy
@@ -179,7 +180,10 @@ def backlog_of(
     first = first if start_offset <= first <= end_offset else start_offset
     min_lag_ms = policy.min_compaction_lag_ms or 0
     cleanable_end = end_offset if stable_end_offset is None else min(end_offset, stable_end_offset)
-    dirty = _cleanable(files.segments, first, cleanable_end, now_ms - min_lag_ms)
+    above = (segment for segment in files.segments if segment.end_offset > first)
+    dirty = list(
+        takewhile(lambda one: one.end_offset <= cleanable_end and one.log.mtime_ms <= now_ms - min_lag_ms, above)
+    )
     clean_bytes = sum(segment.size_bytes for segment in files.segments if segment.base_offset < first)
     least_ratio = DEFAULT_RATIO if policy.min_cleanable_dirty_ratio is None else policy.min_cleanable_dirty_ratio
     since: list[int] = []
@@ -194,16 +198,3 @@ def backlog_of(
         is_beyond = overdue_ms < now_ms
         since += [overdue_ms] if is_beyond else []
     return CleanerBacklog(first, dirty_bytes, clean_bytes, min(since, default=None), is_beyond)
-
-
-def _cleanable(
-    segments: Sequence[SegmentFiles], first_offset: int, end_offset: int, newest_ms: int
-) -> list[SegmentFiles]:
-    dirty = []
-    for segment in segments:
-        if segment.end_offset <= first_offset:
-            continue
-        if segment.end_offset > end_offset or segment.log.mtime_ms > newest_ms:
-            break
-        dirty.append(segment)
-    return dirty
