@@ -157,7 +157,7 @@ def _prepared(task: CopyTask, event: events.SegmentPrepared, now_s: float) -> St
     wanted: list[effects.Effect] = []
     task = replace(task, asking=None, next_slot=event.slot + 1)
     if event.lost is not None or event.blocked is not None:
-        task = _go_raw(task, wanted, event.slot, "a segment of it cannot be archived as a whole")
+        task = _go_raw(task, wanted, "a segment of it cannot be archived as a whole")
     segment = task.plan.segments[event.slot]
     if event.lost is not None and event.lost[0] == segment.base_offset:
         wanted.append(effects.Release((event.slot,)))
@@ -173,7 +173,7 @@ def _prepared(task: CopyTask, event: events.SegmentPrepared, now_s: float) -> St
 def _not_prepared(task: CopyTask, event: events.StepFailed, now_s: float) -> Step:
     """What came before is good, and is committed first."""
     wanted: list[effects.Effect] = []
-    task = _go_raw(task, wanted, task.next_slot, "a segment of it cannot be read")
+    task = _go_raw(task, wanted, "a segment of it cannot be read")
     unprepared = task.plan.segments[task.next_slot]
     task = replace(task, asking=None, is_closed=True, error=event.error, unprepared=unprepared)
     return _advance(task, now_s, wanted)
@@ -186,7 +186,7 @@ def _copies_taken(task: CopyTask, event: events.CopiesTaken, now_s: float) -> St
 def _copies_refused(task: CopyTask, event: events.StepFailed, now_s: float) -> Step:
     if not isinstance(event.error, PartitionError):
         return _not_asked(task, event, now_s)
-    broken_up = effects.BreakUpGroup(task.prepared[0], str(event.error), event.error)
+    broken_up = effects.BreakUpGroup(str(event.error), event.error)
     return _advance(replace(task, asking=None, group_size=0), now_s, [broken_up])
 
 
@@ -275,10 +275,10 @@ def _end_if_abandoned(task: CopyTask) -> Step:
     return replace(task, phase=Phase.ENDED, prepared=()), unsent
 
 
-def _go_raw(task: CopyTask, wanted: list[effects.Effect], slot: int, detail: str) -> CopyTask:
+def _go_raw(task: CopyTask, wanted: list[effects.Effect], detail: str) -> CopyTask:
     """What is prepared of a group goes as it is, as will the rest."""
     if task.group_size:
-        wanted.append(effects.BreakUpGroup(slot, detail))
+        wanted.append(effects.BreakUpGroup(detail))
     return replace(task, group_size=0)
 
 
@@ -304,7 +304,7 @@ def _abandon(
     wanted: list[effects.Effect] = [] if first is None else [first]
     head, window = task.window[:1], task.window if first is None else task.window[1:]
     if head and head[0].is_group and breaks_up and isinstance(error, PartitionError):
-        wanted.append(effects.BreakUpGroup(head[0].slots[0], str(error), error))
+        wanted.append(effects.BreakUpGroup(str(error), error))
     unsent = (*task.prepared, *(slot for unit in window for slot in unit.queued))
     sent = tuple(slot for unit in window for slot in unit.slots if slot not in unit.queued)
     # Where the broker does not answer, or the process ends, a later task goes on with what is uploaded.

@@ -135,6 +135,5 @@ class BreakUpGroup(Effect):
     `error`: why its copies cannot be committed, None where `detail` says that the group is not what it was.
     """
 
-    slot: int
     detail: str
     error: SidecarError | None = None

@@ -320,7 +320,7 @@ class CopyExecutor:
         """How many segments from a slot on are to be committed together, 0 where the first goes by itself."""
         self._group = None if self._before_upload is None else self._before_upload.group_from(self.plan.segments[slot:])
         if self._group is not None and any(s.base_offset in self._resumed for s in self._group.segments):
-            self._break_up(effects.BreakUpGroup(slot, "an upload of the original segment continues"))
+            self._break_up(effects.BreakUpGroup("an upload of the original segment continues"))
         return 0 if self._group is None else len(self._group.segments)
 
     def _break_up(self, effect: effects.BreakUpGroup) -> None:
