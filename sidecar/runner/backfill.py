@@ -123,16 +123,7 @@ def backfill(
         }
         without_compaction = _without_compaction(settings, context.facts, work, config_file)
         if dry_run:
-            for archiver, plan in work:
-                report.outcomes.append(
-                    PartitionOutcome(
-                        plan.files,
-                        end_offset=archiver.end_offset,
-                        waiting=len(plan.waiting),
-                        reason=plan.reason,
-                        error=plan.error,
-                    )
-                )
+            report.outcomes += [archiver.outcome_without_task(plan) for archiver, plan in work]
         else:
             report = _worked(loop, work, report, progress, context.stop)
     segments = {plan.files.topic_partition: plan.segments for _, plan in work}

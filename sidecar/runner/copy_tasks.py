@@ -162,7 +162,7 @@ class CopyTasks:
     def _begin(self, archiver: PartitionArchiver, plan: PartitionPlan) -> None:
         if not plan.segments and not (plan.facts.leads and archiver.known.state is not None):
             # What an earlier leadership left behind is for the broker that leads now, or for our next task.
-            outcome = PartitionOutcome(plan.files, waiting=len(plan.waiting), reason=plan.reason, error=plan.error)
+            outcome = archiver.outcome_without_task(plan)
             archiver.task_begins(plan, self._served)
             archiver.task_ended(plan, outcome, None)
             self._outcomes.note(outcome)

@@ -174,7 +174,14 @@ class PartitionArchiver:
         is_fenced = state is not None and plan.facts.leader_epoch < state.highest_leader_epoch
         if state is not None and (is_fenced or state.lineage.root in unfinished):
             return None
-        return PartitionOutcome(plan.files, end_offset=self.end_offset, waiting=len(plan.waiting), reason=plan.reason)
+        return self.outcome_without_task(plan)
+
+    def outcome_without_task(self, plan: PartitionPlan) -> PartitionOutcome:
+        """What the plan says, where nothing is archived by it."""
+        waiting = len(plan.waiting)
+        return PartitionOutcome(
+            plan.files, end_offset=self.end_offset, waiting=waiting, reason=plan.reason, error=plan.error
+        )
 
     def provisional_plan(self) -> PartitionPlan | None:
         """What has rolled above what is under way, or above the archive as far as it is known: worth pinning. Asks for nothing.
