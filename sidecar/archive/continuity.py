@@ -201,14 +201,6 @@ REMEDY = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class LineageChoice:
-    """Where to write: the state to append to, and the topic id that the first commit must adopt, if any."""
-
-    state: PartitionState
-    adopt_topic_id: str | None = None
-
-
 def relevant(lineages: Sequence[Lineage], topic_id: str | None) -> tuple[Lineage, ...]:
     """The lineages whose states `choose_lineage` needs: another topic id's lineage never matters to a known id."""
     if topic_id is None:
@@ -222,8 +214,10 @@ def choose_lineage(
     topic_id: str | None,
     states: Sequence[PartitionState],
     check: Callable[[PartitionState], ContinuityCheck],
-) -> LineageChoice:
-    """Decide by topic id if it is known, else by the continuity check.
+) -> PartitionState:
+    """The state to append to: by topic id if it is known, else by the continuity check.
+
+    One without a topic id is chosen for a known one only where continuity proves it. The next commit adopts the id.
 
     Args:
         topic_id: of the local log, None where `partition.metadata` does not exist.
@@ -241,15 +235,15 @@ def choose_lineage(
     same = require_one(begun, topic_id)
     if same is not None:
         require_continuation(same, topic_id, check(same))
-        return LineageChoice(same)
+        return same
     nameless = [state for state in begun if state.topic_id is None]
     if not nameless:
-        return LineageChoice(fresh)
+        return fresh
     found = check(nameless[0])
     if found.verdict is Verdict.PROVEN:
-        return LineageChoice(nameless[0], adopt_topic_id=topic_id)
+        return nameless[0]
     if found.verdict is Verdict.CONTRADICTED:
-        return LineageChoice(fresh)
+        return fresh
     raise _unknown(topic_partition, nameless[0], found)
 
 
@@ -288,13 +282,13 @@ def _without_id(
     begun: list[PartitionState],
     fresh: PartitionState,
     check: Callable[[PartitionState], ContinuityCheck],
-) -> LineageChoice:
+) -> PartitionState:
     if not begun:
-        return LineageChoice(fresh)
+        return fresh
     checks = [(state, check(state)) for state in begun]
     proven = [(state, found) for state, found in checks if found.verdict is Verdict.PROVEN]
     if len(proven) == 1:
-        return LineageChoice(proven[0][0])
+        return proven[0][0]
     raise _unknown(topic_partition, *(proven or checks)[-1])
 
 

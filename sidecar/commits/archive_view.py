@@ -29,9 +29,9 @@ from sidecar.segment.prepare import LogPosition, position_at
 class ArchiveView:
     """Of the archive, what local files can be compared with: memory must not grow with the archive.
 
-    `state`: its newest part, None while no lineage was opened. `last_end_offset`: where it ended when that was last
-    known. `adopt_topic_id`: what the next commit must adopt, if anything. `position`: where the preparation of the next
-    segment begins, None if it has to be worked out. `extent`: what all of it covers, as it was last known.
+    `state`: its newest part, None while no lineage was opened. `last_end_offset`: where it ended when that was last known.
+    `position`: where the preparation of the next segment begins, None if it has to be worked out. `extent`: what all of it
+    covers, as it was last known.
     `reported_lost_below`: the offsets below this were reported as lost while nothing of the partition was archived.
     """
 
@@ -49,7 +49,6 @@ class ArchiveView:
         self._knows_strategy = False
         self.state: PartitionState | None = None
         self.last_end_offset: int | None = None
-        self.adopt_topic_id: str | None = None
         self.position: LogPosition | None = None
         self.extent = ArchiveExtent()
         self.reported_lost_below = 0
@@ -92,7 +91,7 @@ class ArchiveView:
         if known is not None:
             return known
         opened = self._resumed(files) or open_lineage(self._context, files)
-        self._commits, self.adopt_topic_id, remembered = opened.commits, opened.adopt_topic_id, opened.remembered
+        self._commits, remembered = opened.commits, opened.remembered
         self._is_alone = False
         self._largest_archived_ms = -1 if remembered is None else remembered.largest_timestamp_ms
         self._grow(ArchiveExtent() if remembered is None else remembered.extent, opened.state)
@@ -193,8 +192,6 @@ class ArchiveView:
         """Another writer has committed, and this is the state now."""
         self._grow(ArchiveExtent(), state)
         self._knows_strategy = False  # It may have undone a compaction.
-        if state.topic_id is not None:
-            self.adopt_topic_id = None  # An archive adopts an id once.
         self.keep(state, files)
         self.position, self._reached = None, None
 
@@ -209,7 +206,7 @@ class ArchiveView:
         is_first, self._newest = self._newest is None, log
         self._grow(self.extent, state)
         self.keep(state, files)
-        self.adopt_topic_id, self.position = None, position
+        self.position = position
         return is_first
 
     def is_reach_in_doubt(self, files: PartitionFiles) -> bool:

@@ -43,14 +43,13 @@ class ArchivePorts(
 
 @dataclass(frozen=True, slots=True)
 class OpenedLineage:
-    """A commit log to append to, its state, and the topic id that the next commit must adopt, if any.
+    """A commit log to append to, and its state.
 
     `remembered`: what the state was resumed from, None where all of it was read from the store.
     """
 
     commits: CommitLog
     state: PartitionState
-    adopt_topic_id: str | None = None
     remembered: Remembered | None = None
 
 
@@ -69,15 +68,14 @@ def open_lineage(context: ArchivePorts, files: PartitionFiles) -> OpenedLineage:
             return OpenedLineage(named, state)
     lineages = relevant(find_lineages(context.store, cluster_id, files.topic_partition), files.topic_id)
     logs = {lineage: _log_of(context, lineage.root) for lineage in lineages}
-    choice = choose_lineage(
+    state = choose_lineage(
         cluster_id,
         files.topic_partition,
         files.topic_id,
         [log.read() for log in logs.values()],
         lambda archived: judge_local_log(context, files, archived),
     )
-    lineage = choice.state.lineage
-    return OpenedLineage(logs.get(lineage) or _log_of(context, lineage.root), choice.state, choice.adopt_topic_id)
+    return OpenedLineage(logs.get(state.lineage) or _log_of(context, state.lineage.root), state)
 
 
 def _log_of(context: ArchivePorts, root: ObjectKey) -> CommitLog:

@@ -443,7 +443,8 @@ class CopyExecutor:
             if state.last_commit != before:
                 raise CommitConflict(f"{state.lineage.root}: another writer has committed meanwhile", state)
             before_upload.require_rule(self._group, newest)
-        adopted = self._known.adopt_topic_id
+        # Without an id, it is the lineage of a known one only if continuity has proven that. See `choose_lineage`.
+        adopted = self.plan.files.topic_id if state.topic_id is None else None
         actions: list[Action] = [AdoptTopicId(adopted)] if adopted else []
         gaps, read_whole = [piece.prepared.lost for piece in pieces if piece.prepared.lost], commits.read
         end_offset = max([entries[-1].end_offset, *(gap_end for _, gap_end in gaps)])

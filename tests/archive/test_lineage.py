@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sidecar.archive.actions import Add, AdoptTopicId
-from sidecar.archive.continuity import ContinuityCheck, LineageChoice, Verdict, choose_lineage, relevant
+from sidecar.archive.continuity import ContinuityCheck, Verdict, choose_lineage, relevant
 from sidecar.archive.keys import Lineage
 from sidecar.archive.state import PartitionState, empty_state
 from sidecar.errors import LineageUnknown
@@ -22,7 +22,7 @@ ADOPTED_STATE = after(NAMELESS_STATE, [AdoptTopicId(TOPIC_ID)])
 
 def choose(
     topic_id: str | None, *states: PartitionState, verdict: Verdict | dict[Lineage, Verdict] | None = None
-) -> LineageChoice:
+) -> PartitionState:
     """Choose with a continuity check of this verdict; without one, the log must not be read."""
 
     def check(state: PartitionState) -> ContinuityCheck:
@@ -34,16 +34,16 @@ def choose(
 
 
 def test_the_first_archive_of_a_partition() -> None:
-    assert choose(TOPIC_ID).state == empty_state(LINEAGE)
-    assert choose(None).state == empty_state(NAMELESS)
-    assert choose(None, empty_state(NAMELESS)).state == empty_state(NAMELESS)
+    assert choose(TOPIC_ID) == empty_state(LINEAGE)
+    assert choose(None) == empty_state(NAMELESS)
+    assert choose(None, empty_state(NAMELESS)) == empty_state(NAMELESS)
 
 
 @pytest.mark.parametrize("verdict", [Verdict.PROVEN, Verdict.PLAUSIBLE])
 def test_a_known_id_goes_on_with_its_own_lineage(verdict: Verdict) -> None:
-    assert choose(TOPIC_ID, NAMED_STATE, verdict=verdict).state is NAMED_STATE
-    assert choose(TOPIC_ID, ADOPTED_STATE, verdict=verdict).state is ADOPTED_STATE
-    assert choose(TOPIC_ID, ADOPTED_STATE, OTHER_STATE, verdict=verdict).adopt_topic_id is None
+    assert choose(TOPIC_ID, NAMED_STATE, verdict=verdict) is NAMED_STATE
+    assert choose(TOPIC_ID, ADOPTED_STATE, verdict=verdict) is ADOPTED_STATE
+    assert choose(TOPIC_ID, ADOPTED_STATE, OTHER_STATE, verdict=verdict) is ADOPTED_STATE
 
 
 def test_a_log_that_was_truncated_under_its_own_id_is_not_appended() -> None:
@@ -52,21 +52,16 @@ def test_a_log_that_was_truncated_under_its_own_id_is_not_appended() -> None:
 
 
 def test_a_topic_made_anew_begins_a_lineage_beside_the_old_one() -> None:
-    choice = choose(OTHER_ID, ADOPTED_STATE)
-    assert choice.state == empty_state(OTHER)
-    assert choose(TOPIC_ID, OTHER_STATE).state == empty_state(LINEAGE)
+    assert choose(OTHER_ID, ADOPTED_STATE) == empty_state(OTHER)
+    assert choose(TOPIC_ID, OTHER_STATE) == empty_state(LINEAGE)
 
 
 def test_a_nameless_lineage_adopts_the_id_where_continuity_proves_it() -> None:
-    choice = choose(TOPIC_ID, NAMELESS_STATE, verdict=Verdict.PROVEN)
-    assert choice.state is NAMELESS_STATE
-    assert choice.adopt_topic_id == TOPIC_ID
+    assert choose(TOPIC_ID, NAMELESS_STATE, verdict=Verdict.PROVEN) is NAMELESS_STATE
 
 
 def test_a_nameless_lineage_of_another_log_stays_as_it_is() -> None:
-    choice = choose(TOPIC_ID, NAMELESS_STATE, verdict=Verdict.CONTRADICTED)
-    assert choice.state == empty_state(LINEAGE)
-    assert choice.adopt_topic_id is None
+    assert choose(TOPIC_ID, NAMELESS_STATE, verdict=Verdict.CONTRADICTED) == empty_state(LINEAGE)
 
 
 @pytest.mark.parametrize(
@@ -87,9 +82,9 @@ def test_what_cannot_be_shown_is_not_guessed(topic_id: str | None, state: Partit
 
 
 def test_without_an_id_the_one_proven_lineage_goes_on() -> None:
-    assert choose(None, NAMELESS_STATE, verdict=Verdict.PROVEN).state is NAMELESS_STATE
+    assert choose(None, NAMELESS_STATE, verdict=Verdict.PROVEN) is NAMELESS_STATE
     both = {LINEAGE: Verdict.PROVEN, OTHER: Verdict.CONTRADICTED}
-    assert choose(None, NAMED_STATE, OTHER_STATE, verdict=both).state is NAMED_STATE
+    assert choose(None, NAMED_STATE, OTHER_STATE, verdict=both) is NAMED_STATE
     with pytest.raises(LineageUnknown):
         choose(None, NAMED_STATE, OTHER_STATE, verdict=Verdict.PROVEN)
 
