@@ -55,7 +55,7 @@ class ArchiveLoop:
 
     def adopt(self, scan: Scan, before_upload: BeforeUpload) -> None:
         """From the next check on: use other directories, or other rules. The known state of archives stays."""
-        self.tasks.forget()
+        self.tasks.ready = {}  # The next check plans it again, by these rules.
         self.checks.adopt(scan, before_upload)
 
     # Events.

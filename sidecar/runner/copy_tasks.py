@@ -250,10 +250,6 @@ class CopyTasks:
 
     # The end.
 
-    def forget(self) -> None:
-        """The rules have changed by which what waits for a worker was planned. The next check plans it again."""
-        self.ready = {}
-
     def drop(self, archiver: PartitionArchiver) -> None:
         """Its directory is gone. A task goes on."""
         self.ready.pop(archiver, None)
