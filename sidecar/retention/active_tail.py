@@ -70,9 +70,8 @@ class ActiveTail:
         self._facts, self._disk = facts, disk or LocalDisk()
         self._taken = taken
         self._clock = clock
-        self._read: tuple[FileIdentity, tuple[SegmentFiles, ...], int] | None = None
+        self._read: tuple[FileIdentity, tuple[SegmentFiles, ...], int, int | None] | None = None
         self._known_ms: tuple[int, int] | None = None
-        self._end_offset: int | None = None
         self._due_ms: int | None = None
 
     def deadline_ms(
@@ -106,8 +105,8 @@ class ActiveTail:
         if self._due_ms is None or self._due_ms - now_ms >= HOLD_MS:
             return None
         policy = self._facts.policy(plan.files.topic_partition.topic)
-        is_read = self._read is not None and self._read[0] == plan.files.active_log
-        tail = tail_of(plan.files, plan.facts, policy, self._end_offset if is_read else None, now_ms)
+        end_offset = self._read[3] if self._read is not None and self._read[0] == plan.files.active_log else None
+        tail = tail_of(plan.files, plan.facts, policy, end_offset, now_ms)
         return None if tail is None else (self._due_ms, tail)
 
     def _expires_ms(
@@ -138,8 +137,8 @@ class ActiveTail:
         """The largest timestamp of the log: retention takes nothing from above a segment that it has to leave."""
         if self._read is None or self._read[:2] != (active, files.segments):
             rolled_ms = max((self._disk.largest_timestamp_ms(segment) for segment in files.segments), default=-1)
-            largest_ms, self._end_offset = self._read_through(active, base_offset)
-            self._read = active, files.segments, max(rolled_ms, largest_ms)
+            largest_ms, end_offset = self._read_through(active, base_offset)
+            self._read = active, files.segments, max(rolled_ms, largest_ms), end_offset
         return self._read[2]
 
     def _read_through(self, active: FileIdentity, base_offset: int) -> tuple[int, int | None]:
