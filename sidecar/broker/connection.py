@@ -30,12 +30,11 @@ IN_FLIGHT_MAX = 1024
 
 @dataclass(eq=False, slots=True)
 class _Opened:
-    """A client, and how many requests are on their way over it. `ended`: by `close`, whatever is on its way."""
+    """A client, and how many requests are on their way over it."""
 
     client: Client
     secrets: list[FileStamp | None]
-    requests: int = 0
-    ended: bool = False
+    requests: int
 
 
 class BrokerConnection:
@@ -82,7 +81,8 @@ class BrokerConnection:
             if not spare:
                 self._set_aside(found)
             is_late = self._clock.monotonic_s() - begun_s >= self._settings.request_timeout_s
-            if spare or is_late or found.ended:
+            # Only `close` takes a client away that has requests on their way.
+            if spare or is_late or found not in self._open:
                 raise
         finally:
             self._give_back(found)
@@ -94,7 +94,7 @@ class BrokerConnection:
         try:
             answer = self._answer(found, request, node_id)
             with self._lock:
-                if self._shared is None and not found.ended:
+                if self._shared is None and found in self._open:
                     self._shared = found
         finally:
             self._give_back(found)
@@ -115,8 +115,6 @@ class BrokerConnection:
         with self._lock:
             self._closings += 1
             ended, self._open, self._shared = self._open, set(), None
-            for opened in ended:
-                opened.ended = True
         for opened in ended:
             opened.client.close()
 
