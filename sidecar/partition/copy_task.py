@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from operator import itemgetter
 from typing import Any, Final, TypeAlias
 
 from sidecar.archive.state import PartitionState
@@ -198,12 +199,16 @@ def _not_begun(task: CopyTask, _event: events.NotBegun, now_s: float) -> Step:
     return _advance(replace(task, asking=None), now_s)
 
 
-def _uploaded(task: CopyTask, event: events.UploadFinished, now_s: float) -> Step:
-    return _advance(_with_upload(task, event.slot, event.entry, None), now_s)
+def _upload_ended(task: CopyTask, event: events.UploadFinished | events.UploadFailed, now_s: float) -> Step:
+    def of(unit: Unit) -> Unit:
+        if event.slot not in unit.slots:
+            return unit
+        unit = replace(unit, uploading=unit.uploading - {event.slot})
+        if isinstance(event, events.UploadFailed):
+            return replace(unit, failed=unit.failed or event.error)
+        return replace(unit, entries=tuple(sorted((*unit.entries, (event.slot, event.entry)), key=itemgetter(0))))
 
-
-def _not_uploaded(task: CopyTask, event: events.UploadFailed, now_s: float) -> Step:
-    return _advance(_with_upload(task, event.slot, None, event.error), now_s)
+    return _advance(replace(task, window=tuple(map(of, task.window))), now_s)
 
 
 def _confirmed(task: CopyTask, event: events.LeadershipConfirmed, _now_s: float) -> Step:
@@ -280,18 +285,6 @@ def _go_raw(task: CopyTask, wanted: list[effects.Effect], detail: str) -> CopyTa
     if task.group_size:
         wanted.append(effects.BreakUpGroup(detail))
     return replace(task, group_size=0)
-
-
-def _with_upload(task: CopyTask, slot: int, entry: ArchivedSegment | None, error: SidecarError | None) -> CopyTask:
-    def of(unit: Unit) -> Unit:
-        if slot not in unit.slots:
-            return unit
-        entries = (
-            unit.entries if entry is None else tuple(sorted((*unit.entries, (slot, entry)), key=lambda row: row[0]))
-        )
-        return replace(unit, uploading=unit.uploading - {slot}, entries=entries, failed=unit.failed or error)
-
-    return replace(task, window=tuple(map(of, task.window)))
 
 
 def _abandon(
@@ -432,8 +425,8 @@ STEPS: Final[Mapping[tuple[Phase, type[events.Event | effects.Effect]], _Handler
     (Phase.ARCHIVING, effects.FindGroup): _not_asked,
     (Phase.ARCHIVING, events.NotBegun): _not_begun,
     (Phase.ARCHIVING, effects.AppendCommit): _not_confirmed,
-    (Phase.ARCHIVING, events.UploadFinished): _uploaded,
-    (Phase.ARCHIVING, events.UploadFailed): _not_uploaded,
+    (Phase.ARCHIVING, events.UploadFinished): _upload_ended,
+    (Phase.ARCHIVING, events.UploadFailed): _upload_ended,
     (Phase.ARCHIVING, events.LeadershipConfirmed): _confirmed,
     (Phase.ARCHIVING, effects.ConfirmLeadership): _not_confirmed,
     (Phase.ARCHIVING, events.CommitWon): _won,
