@@ -97,7 +97,14 @@ class ActiveTail:
         end_offset = math.inf if stable_end_offset is None else stable_end_offset
         if archived_end_offset is not None and archived_end_offset >= end_offset > base_offset:
             return None
-        return self._expires_ms(files, active, base_offset, policy)
+        now_ms, limit_ms = self._clock.now_ms(), policy.local_limit_ms
+        if policy.local_limit_bytes == 0:
+            return now_ms
+        if limit_ms is None or now_ms - self._at_least_ms(active, base_offset, now_ms) <= limit_ms // IDLE_SHARE:
+            return None
+        newest_ms = self._newest_ms(files, active, base_offset)
+        self._known_ms = active.inode, newest_ms
+        return newest_ms + limit_ms if now_ms - newest_ms > limit_ms // IDLE_SHARE else None
 
     def expected(self, plan: PartitionPlan) -> tuple[int, SegmentFiles] | None:
         """When it goes, and as which segment, if that is soon and nothing of it is archived; as of the last `with_active_risk`."""
@@ -108,18 +115,6 @@ class ActiveTail:
         end_offset = self._read[3] if self._read is not None and self._read[0] == plan.files.active_log else None
         tail = tail_of(plan.files, plan.facts, policy, end_offset, now_ms)
         return None if tail is None else (self._due_ms, tail)
-
-    def _expires_ms(
-        self, files: PartitionFiles, active: FileIdentity, base_offset: int, policy: TopicPolicy
-    ) -> int | None:
-        now_ms, limit_ms = self._clock.now_ms(), policy.local_limit_ms
-        if policy.local_limit_bytes == 0:
-            return now_ms
-        if limit_ms is None or now_ms - self._at_least_ms(active, base_offset, now_ms) <= limit_ms // IDLE_SHARE:
-            return None
-        newest_ms = self._newest_ms(files, active, base_offset)
-        self._known_ms = active.inode, newest_ms
-        return newest_ms + limit_ms if now_ms - newest_ms > limit_ms // IDLE_SHARE else None
 
     def _at_least_ms(self, active: FileIdentity, base_offset: int, now_ms: int) -> int:
         """What the newest record's time is not below, for little work: most logs are written to, and are not idle.
