@@ -20,7 +20,7 @@ from sidecar.partition.domain_events import Emit, committed_events
 from sidecar.partition.facts import PartitionFacts, require_leads
 from sidecar.partition.plan import PartitionPlan
 from sidecar.ports import HasEmit, HasFacts, HasInstance
-from sidecar.retention.log_starts import Borders, LogStarts, active_below, borders_of
+from sidecar.retention.log_starts import LogStarts, active_below, borders_of
 from sidecar.segment.log_disk import HasDisk
 
 
@@ -153,16 +153,11 @@ def _deleted_before(
     try:
         is_border = borders_of(state).may_have(start_offset)
         if not is_border:
-            borders = _all_borders(starts, start_offset, read_whole)
+            borders = starts.borders
+            if borders is None or start_offset < borders.from_offset:
+                borders = borders_of(read_whole())
+            borders = borders.above(start_offset)  # A log start only grows: the archive is read once.
             starts, is_border = replace(starts, borders=borders), borders.may_have(start_offset)
     except PartitionError as error:
         return None, starts.with_unknown(facts, start_offset, error, emit)
     return (None, replace(starts, border=start_offset)) if is_border else (start_offset, starts)
-
-
-def _all_borders(starts: LogStarts, start_offset: int, read_whole: Callable[[], PartitionState]) -> Borders:
-    """Of the whole archive from a log start on, which only grows: read once. Raises what reading raises."""
-    known = starts.borders
-    if known is None or start_offset < known.from_offset:
-        known = borders_of(read_whole())
-    return known.above(start_offset)
