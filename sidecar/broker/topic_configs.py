@@ -10,7 +10,6 @@ from sidecar.broker.cluster_view import (
     BROKER_RESOURCE,
     TOPIC_RESOURCE,
     ConfigValue,
-    Described,
     DescribedConfigs,
     RequestProblem,
     ask_configs,
@@ -145,12 +144,10 @@ def ask_topics(connection: BrokerConnection, topics: Sequence[str], node_id: int
     """The configurations of topics, of which any node knows. Raises BrokerUnavailable."""
     keys = [*(kafka_name for kafka_name, _ in TOPIC_CONFIGS.values()), INTERNAL_SEGMENT_BYTES]
     reported = ask_configs(connection, node_id, TOPIC_RESOURCE, topics, keys)
-    return Described({topic: _with_internal(values) for topic, values in reported.values.items()}, reported.problems)
-
-
-def _with_internal(values: dict[str, ConfigValue]) -> dict[str, ConfigValue]:
-    internal = values.pop(INTERNAL_SEGMENT_BYTES, None)
-    return values if internal is None else {**values, "segment.bytes": internal}
+    for values in reported.values.values():
+        if INTERNAL_SEGMENT_BYTES in values:
+            values["segment.bytes"] = values.pop(INTERNAL_SEGMENT_BYTES)
+    return reported
 
 
 def resolve_policy(
