@@ -231,7 +231,13 @@ def choose_lineage(
     begun = [state for state in states if state.next_number > 0]
     fresh = empty_state(Lineage(cluster_id, topic_partition, topic_id or NO_TOPIC_ID))
     if topic_id is None:
-        return _without_id(topic_partition, begun, fresh, check)
+        if not begun:
+            return fresh
+        checks = [(state, check(state)) for state in begun]
+        proven = [(state, found) for state, found in checks if found.verdict is Verdict.PROVEN]
+        if len(proven) == 1:
+            return proven[0][0]
+        raise _unknown(topic_partition, *(proven or checks)[-1])
     same = require_one(begun, topic_id)
     if same is not None:
         require_continuation(same, topic_id, check(same))
@@ -275,21 +281,6 @@ def require_continuation(state: PartitionState, topic_id: str | None, found: Con
             f"election, or an older copy of the disk). {REMEDY}",
             archived_end_offset=state.end_offset,
         )
-
-
-def _without_id(
-    topic_partition: TopicPartition,
-    begun: list[PartitionState],
-    fresh: PartitionState,
-    check: Callable[[PartitionState], ContinuityCheck],
-) -> PartitionState:
-    if not begun:
-        return fresh
-    checks = [(state, check(state)) for state in begun]
-    proven = [(state, found) for state, found in checks if found.verdict is Verdict.PROVEN]
-    if len(proven) == 1:
-        return proven[0][0]
-    raise _unknown(topic_partition, *(proven or checks)[-1])
 
 
 def _unknown(topic_partition: TopicPartition, state: PartitionState, found: ContinuityCheck) -> LineageUnknown:
