@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pydantic import SecretStr
 
-from sidecar.broker.keystores import KeystoreRefused, authorities_in, in_memory, is_pem, pem_of
 from sidecar.config.broker_connection import BrokerConnectionSettings
 from sidecar.config.secrets import read_secret
 from sidecar.errors import BrokerTrouble, BrokerUnavailable
 
 if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.serialization.pkcs12 import PKCS12KeyAndCertificates
     from kafka.net.sasl.oauth import AbstractTokenProvider
 
 _OAUTH_FILE = "sasl_oauth_token_file"
@@ -27,6 +30,9 @@ _EXPIRED = 10
 _NOT_OF_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")
 _ENDED = (ssl.SSLEOFError, ssl.SSLZeroReturnError)
 """The end of the connection within the handshake; Python before 3.11.4 raises the second."""
+_JKS = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")
+"""How files of Java's kinds JKS and JCEKS begin. Source: sun.security.provider.JavaKeyStore."""
+_CONVERT = "convert it: keytool -importkeystore -srckeystore OLD -destkeystore NEW -deststoretype PKCS12"
 
 
 def secret_in(setting: str, file: Path) -> str:
@@ -104,11 +110,11 @@ def tls_context(settings: BrokerConnectionSettings) -> ssl.SSLContext:
 def _load_authorities(context: ssl.SSLContext, file: Path, password: str | None) -> None:
     content = _content_of("ssl_ca_file", file)
     try:
-        if is_pem(content):
+        if _is_pem(content):
             context.load_verify_locations(cadata=content.decode("ascii", "replace"))
         else:
-            context.load_verify_locations(cadata=b"".join(authorities_in(content, password)))
-    except KeystoreRefused as error:
+            context.load_verify_locations(cadata=b"".join(_authorities_in(content, password)))
+    except _KeystoreRefused as error:
         raise secret_refused(f"ssl_ca_file: {file} {error}") from error
     except ssl.SSLError as error:
         raise secret_refused(f"ssl_ca_file: {file} contains no certificate in PEM form") from error
@@ -118,13 +124,13 @@ def _load_own(context: ssl.SSLContext, certificate: Path, key: Path, password: s
     content = _content_of("ssl_certificate_file", certificate)
     _content_of("ssl_key_file", key)
     try:
-        if is_pem(content) or certificate != key:
+        if _is_pem(content) or certificate != key:
             # Without any password OpenSSL would ask the terminal for that of an encrypted key.
             context.load_cert_chain(certificate, key, password or "")
         else:
-            with in_memory(pem_of(content, password)) as path:
+            with _in_memory(_pem_of(content, password)) as path:
                 context.load_cert_chain(path)
-    except KeystoreRefused as error:
+    except _KeystoreRefused as error:
         raise secret_refused(f"ssl_certificate_file: {certificate} {error}") from error
     except ssl.SSLError as error:
         raise BrokerUnavailable(
@@ -169,3 +175,57 @@ def _certificate_refused(error: ssl.SSLCertVerificationError, host: str, setting
         return "the broker's certificate has expired: renew it on the broker"
     authorities = "the system's certificate authorities" if settings.ssl_ca_file is None else str(settings.ssl_ca_file)
     return f"the broker's certificate is not signed by {authorities} ({error.verify_message}): correct ssl_ca_file"
+
+
+class _KeystoreRefused(Exception):
+    """A store that cannot be used. The text follows the file's name."""
+
+
+def _is_pem(content: bytes) -> bool:
+    """Whether a file is no keystore. What is neither is left to OpenSSL to refuse."""
+    return not content.startswith((*_JKS, b"\x30"))
+
+
+def _authorities_in(content: bytes, password: str | None) -> list[bytes]:
+    """The certificates of a truststore in DER form. Raises _KeystoreRefused."""
+    from cryptography.hazmat.primitives.serialization import Encoding
+
+    store = _pkcs12(content, password)
+    found = [entry.certificate for entry in store.additional_certs]
+    if not found:
+        raise _KeystoreRefused("contains no trusted certificate")
+    return [certificate.public_bytes(Encoding.DER) for certificate in found]
+
+
+def _pem_of(content: bytes, password: str | None) -> bytes:
+    """The key of a keystore and its certificate chain in PEM form, the key without a password. Raises _KeystoreRefused."""
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+    store = _pkcs12(content, password)
+    if store.key is None or store.cert is None:
+        raise _KeystoreRefused("contains no private key with its certificate")
+    key = store.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    chain = [store.cert, *store.additional_certs]
+    return key + b"".join(entry.certificate.public_bytes(Encoding.PEM) for entry in chain)
+
+
+@contextmanager
+def _in_memory(content: bytes) -> Iterator[str]:
+    """A path to bytes that are on no disk: OpenSSL takes keys from files only."""
+    descriptor = os.memfd_create("tiered-sidecar-key")
+    try:
+        os.write(descriptor, content)
+        yield f"/proc/self/fd/{descriptor}"
+    finally:
+        os.close(descriptor)
+
+
+def _pkcs12(content: bytes, password: str | None) -> PKCS12KeyAndCertificates:
+    if content.startswith(_JKS):
+        raise _KeystoreRefused(f"is a JKS store, which is not supported; {_CONVERT}")
+    from cryptography.hazmat.primitives.serialization.pkcs12 import load_pkcs12
+
+    try:
+        return load_pkcs12(content, None if password is None else password.encode())
+    except ValueError as error:
+        raise _KeystoreRefused("is not a PKCS12 store, or its password is wrong or missing") from error
