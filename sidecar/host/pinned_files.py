@@ -42,14 +42,12 @@ class PinnedFiles:
     def __init__(
         self,
         limit: int | None = None,
-        free: Callable[[int, FileIdentity, int], float] | None = None,
         emit: Emit = log_event,
         files: OpenFiles | None = None,
     ) -> None:
-        """Args: limit: pinned files at once. Default: `descriptors_to_hold`. free: default: `OpenFiles.free_share`."""
+        """Args: limit: pinned files at once. Default: `descriptors_to_hold`."""
         self.limit = descriptors_to_hold() if limit is None else limit
         self._files = files or BrokerFiles()
-        self._free = free or self._files.free_share
         self._emit = emit
         self._lock = threading.Lock()
         self._pinned: dict[FileIdentity, int] = {}
@@ -99,7 +97,7 @@ class PinnedFiles:
         freed_bytes = Counter[Path]()
         for file in [file for file in reversed(list(self._pinned)) if self._is_last(file)]:
             log_dir = file.directory.parent
-            free_share = self._asked(partial(self._free, freed_bytes[log_dir]), file)
+            free_share = self._asked(partial(self._files.free_share, freed_bytes[log_dir]), file)
             if free_share is not None and free_share < FREE_SHARE_MIN:
                 freed_bytes[log_dir] += file.size_bytes
                 self._close([file], "the broker deleted it before it was archived, and the disk is nearly full")

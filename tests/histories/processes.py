@@ -35,6 +35,7 @@ from sidecar.runner.context import RunContext
 from sidecar.store_settings import StoreSettings
 from sidecar.topic_policy import TopicPolicy
 from tests.compactor.before_upload_rig import before_upload
+from tests.fakes.disk_with_room import DiskWithRoom
 from tests.fakes.manual_clock import ManualClock
 from tests.histories.broker import CLUSTER_ID, PARTITION, BrokerPartition
 from tests.histories.faults import Link
@@ -172,7 +173,7 @@ class Sidecar:
                 record_lost=True,
             ),
             instance=f"sidecar-{self.number}",
-            pinned=PinnedFiles(free=lambda *_: 1.0),
+            pinned=PinnedFiles(files=DiskWithRoom()),
             memory=self.memory,
             randomness=self.randomness,
         )

@@ -21,6 +21,7 @@ from sidecar.http.pages import status_json
 from sidecar.partition.wait_reason import Wait, render
 from sidecar.runner.archive_loop import ArchiveLoop
 from sidecar.runner.configured_facts import open_facts
+from tests.fakes.disk_with_room import DiskWithRoom
 from tests.fakes.memory_store import MemoryStore
 from tests.real.daemon import eventually
 from tests.real.test_held_segments import produce
@@ -49,7 +50,7 @@ def test_idle_active_segments_go_in_one_step_and_what_was_held_open_is_archived_
         clock, store = SystemClock(), MemoryStore()
         facts = resources.enter_context(open_facts(load_settings(flags=flags).settings, clock))
         context = resources.enter_context(tools_for(log_dir, store, tmp_path / "state"))
-        held = PinnedFiles(limit=1, free=lambda *_: 1.0)
+        held = PinnedFiles(limit=1, files=DiskWithRoom())
         resources.callback(held.release)
         context = replace(context, facts=facts, clock=clock, pinned=held)
         rounds = ArchiveLoop(context, partial(scan_log_dirs, [log_dir], TopicFilter((FIRST, SECOND))))

@@ -15,6 +15,7 @@ from sidecar.errors import StoreUnavailable, TooManyOpenFiles
 from sidecar.host.listed_files import BrokerFiles, identity_of
 from sidecar.host.pinned_files import PinnedFiles
 from sidecar.topic_policy import TopicPolicy
+from tests.fakes.disk_with_room import DiskWithRoom
 from tests.fakes.memory_store import MemoryStore
 from tests.retention.pinned_rig import Outage
 from tests.runner.rig import copy_partitions, rolled_ranges, rounds_over, sample, tools_for
@@ -76,7 +77,7 @@ def test_a_backlog_behind_a_task_takes_no_pins_from_segments_that_go_sooner(tmp_
         for hours, log in enumerate(logs):
             os.utime(log, (began_s, began_s + hours * HOUR_MS / 1000))
         facts = retention(made.log_dir, orders=10**12)
-        few = PinnedFiles(3, free=lambda *_: 1.0)
+        few = PinnedFiles(3, files=DiskWithRoom())
         object.__setattr__(made.context, "facts", facts)
         object.__setattr__(made.context, "pinned", few)
         made.roll("append-time-0")
@@ -116,7 +117,7 @@ def test_a_file_that_was_deleted_since_it_was_listed_keeps_its_pin(tmp_path: Pat
     for path in paths:
         path.touch()
     first, second, *newer = (identity_of(path, path.stat()) for path in paths)
-    held = PinnedFiles(limit=2, free=lambda *_: 1.0)
+    held = PinnedFiles(limit=2, files=DiskWithRoom())
     assert held.keep([first, second]) == ()
     second.path.unlink()
     assert held.keep([*newer, second, first]) == (newer[1], first)

@@ -25,6 +25,7 @@ from sidecar.partition.wait_reason import BrokerAway, Wait, render
 from sidecar.retention.active_tail import HOLD_MS
 from sidecar.runner.partition_status import AT_RISK_MS
 from sidecar.topic_policy import TopicPolicy
+from tests.fakes.disk_with_room import DiskWithRoom
 from tests.fakes.manual_clock import ManualClock
 from tests.retention.pinned_rig import held_names
 from tests.retention.test_loss_tracker import NAME, Away, Site
@@ -122,7 +123,7 @@ def idle_log(tmp_path: Path, *others: str, limit: int = 100, only_tail: bool = F
     if only_tail:
         remove_offsets(directory, lambda offset: offset >= BASE)
     facts = Asked(FileBrokerFacts([log_dir], assume_leader=True), cluster_start_offset=BASE if only_tail else 0)
-    held = PinnedFiles(limit=limit, free=lambda *_: 1.0)
+    held = PinnedFiles(limit=limit, files=DiskWithRoom())
     with tools_for(log_dir, store, tmp_path / "state") as context:
         context.metrics._backlog._clock = context.clock
         context = replace(context, facts=facts, pinned=held)

@@ -28,6 +28,7 @@ from sidecar.retention.log_starts import LogStarts
 from sidecar.retention.loss_tracker import LossTracker
 from sidecar.runner.context import RunContext
 from sidecar.runner.partition_archiver import PartitionArchiver
+from tests.fakes.disk_with_room import DiskWithRoom
 from tests.fakes.memory_store import MemoryStore
 from tests.retention.pinned_rig import Outage, after_an_outage, held_names
 from tests.runner.one_partition import archived, planned
@@ -223,7 +224,7 @@ def test_a_disk_that_is_nearly_full_gets_its_deleted_bytes_back(tmp_path: Path) 
         path.write_bytes(b"0123456789")
     files = [identity_of(path, path.stat()) for path in paths]
     free = iter([0.01, 0.2, 0.2])
-    held = PinnedFiles(limit=4, free=lambda *_: next(free))
+    held = PinnedFiles(limit=4, files=DiskWithRoom(lambda _freed_bytes: next(free)))
     held.keep(files)
     for path in paths[:3]:
         path.unlink()

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from sidecar.host.listed_files import identity_of
 from sidecar.host.pinned_files import PinnedFiles
+from tests.fakes.disk_with_room import DiskWithRoom
 
 
 def test_no_more_is_given_up_than_needed_where_blocks_become_free_later(tmp_path: Path) -> None:
@@ -14,7 +15,7 @@ def test_no_more_is_given_up_than_needed_where_blocks_become_free_later(tmp_path
     for path in paths:
         path.write_bytes(b"0123456789")
     files = [identity_of(path, path.stat()) for path in paths]
-    held = PinnedFiles(limit=4, free=lambda freed_bytes, *_: (49 + freed_bytes) / 1000)
+    held = PinnedFiles(limit=4, files=DiskWithRoom(lambda freed_bytes: (49 + freed_bytes) / 1000))
     held.keep(files)
     for path in paths:
         path.unlink()

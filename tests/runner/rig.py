@@ -30,6 +30,7 @@ from sidecar.reporting.status_model import StatusModel
 from sidecar.runner.archive_loop import ArchiveLoop
 from sidecar.runner.checks import CycleReport
 from sidecar.runner.context import RunContext
+from tests.fakes.disk_with_room import DiskWithRoom
 from tests.fakes.manual_clock import ManualClock
 from tests.golden import golden, wall_clock_ms
 
@@ -70,7 +71,7 @@ def tools_for(
     journal, metrics = Journal(state_dir), Metrics(clock)
     memory = ArchiveCache()
     reported = Reported(clock, metrics, memory)
-    held = PinnedFiles(pins, free=lambda *_: 1.0, emit=reported)
+    held = PinnedFiles(pins, files=DiskWithRoom(), emit=reported)
     metrics.broker.pinned_deleted.set_function(held.unlinked_bytes)
     try:
         yield RunContext(

@@ -17,6 +17,7 @@ from sidecar.host.pinned_files import PinnedFiles
 from sidecar.model import PartitionFiles, TopicPartition
 from sidecar.partition.facts import PartitionFacts
 from sidecar.runner.partition_archiver import PartitionArchiver
+from tests.fakes.disk_with_room import DiskWithRoom
 from tests.runner.rig import archived_states, ranges, remove_offsets, status_of
 from tests.runner.test_asking_the_broker import Leadership
 from tests.runner.test_changes_during_tasks import LOOK_S, Site, site
@@ -106,7 +107,7 @@ def test_looks_are_no_sign_of_life_of_a_turn_that_never_ends(made: Site) -> None
 
 
 def test_where_descriptors_are_few_a_look_takes_none_from_the_turn_that_hangs(made: Site) -> None:
-    few = PinnedFiles(4, free=lambda *_: 1.0)
+    few = PinnedFiles(4, files=DiskWithRoom())
     object.__setattr__(made.context, "pinned", few)
     made.begin("upload")
     before = set(few._pinned)
