@@ -13,7 +13,7 @@ LEVELS = ("warning", "error", "critical")
 
 MEANINGS: dict[str, tuple[str, str]] = {
     "abort_marker_added": (
-        "The cleaner took a marker before it was archived. An abort marker hides aborted or superseded records (or tombstones).",
+        "The broker's cleaner took a transaction marker. An added abort marker hides aborted or superseded records, or tombstones.",
         "None. Archive compacted topics more often than `delete.retention.ms`.",
     ),
     "answer_damaged": (
@@ -70,7 +70,7 @@ MEANINGS: dict[str, tuple[str, str]] = {
     ),
     "compaction_changes_strategy": (
         "The next compaction of this partition uses another strategy.",
-        "None if it is intended. Otherwise correct the topic's entry before it commits, or undo the compaction.",
+        "None if it is intended. Otherwise correct the topic's entry before the compaction commits, or undo it.",
     ),
     "compaction_crashed": (
         "A fault of the program ended a compaction job. The archive stays as it was; uploads go on.",
@@ -80,7 +80,10 @@ MEANINGS: dict[str, tuple[str, str]] = {
         "A compaction job failed after it had committed some partitions. The others stay as they were.",
         "See the error that follows.",
     ),
-    "compaction_fenced": ("Another broker leads the partition now.", "None: its sidecar compacts it."),
+    "compaction_fenced": (
+        "Another broker leads the partition now. Nothing was committed.",
+        "None: the leader's sidecar compacts the partition.",
+    ),
     "compaction_header_not_named": (
         "The topic's config has the strategy `header` without the name of a header. Records are compared by offset.",
         "Set `header` in the topic's entry of `compaction.topics`.",
@@ -137,12 +140,12 @@ MEANINGS: dict[str, tuple[str, str]] = {
         "Report it with the stack trace.",
     ),
     "hanging_transaction": (
-        "A transaction is open for long. Nothing above it is archived.",
+        "A transaction has been open for a long time (`open_s`). Nothing above it is archived.",
         "`kafka-transactions.sh find-hanging`, then `abort`.",
     ),
     "hidden_transaction_may_be_committed": (
-        "As `abort_marker_added`, but the hidden records may be committed: retention took them from the broker's log.",
-        "Restore them with a reader of uncommitted records before a compaction removes them, if you know that they count.",
+        "As `abort_marker_added`, but the hidden records may be committed: retention deleted them from the broker's log.",
+        "If you need them, restore the topic and read it with `read_uncommitted`, before a compaction removes them.",
     ),
     "http_connections_refused": (
         "Too many connections to the HTTP port, or to the webhook.",
@@ -168,7 +171,7 @@ MEANINGS: dict[str, tuple[str, str]] = {
     "log_dirs_not_usable": ("No log directory is formatted or readable. Nothing is archived.", "See `error`."),
     "log_dirs_not_watched": ("File-system events are not available. Scans find everything.", "None."),
     "lost_offsets_on_disk": (
-        "The log was truncated into offsets with which the archive ends as LOST, and assigned them again.",
+        "The archive ends with LOST offsets. The log was truncated there, and has assigned the same offsets again.",
         "Archive this log under another prefix.",
     ),
     "memory_limit_too_low": (
@@ -218,14 +221,14 @@ MEANINGS: dict[str, tuple[str, str]] = {
     ),
     "scan_problem": (
         "A directory cannot be read. Its partitions are not archived.",
-        "Correct its permissions, or the disk.",
+        "Correct the permissions of the directory, or repair the disk.",
     ),
     "segments_delayed": (
         "Rolled segments have waited for five minutes for one reason.",
-        "See `reason`: an open transaction, the high watermark, no leader, or one that does not report offsets.",
+        "See `reason`: an open transaction, the high watermark, no leader, or a leader that does not report offsets.",
     ),
     "store_keys_not_read": (
-        "A file with an access key of the store cannot be read. Requests are signed with the keys of before.",
+        "A file with an access key of the store cannot be read. Requests are signed with the previous keys.",
         "See `error`. Correct the file: the next request reads it.",
     ),
     "segments_not_pinned": (
@@ -246,7 +249,7 @@ MEANINGS: dict[str, tuple[str, str]] = {
     ),
     "start_failed": (
         "A start failed. With `--retry-start` the process stays up and starts again. Nothing is archived or pinned.",
-        "See `error`. A changed settings file starts it at once.",
+        "See `error`. A change of the settings file triggers the next start at once.",
     ),
     "store_not_responding": (
         "A request to the store has no answer for 10 s. Segments stay pinned, unless `effect` says otherwise.",
@@ -260,7 +263,7 @@ MEANINGS: dict[str, tuple[str, str]] = {
         "A topic config has an unknown value, and is ignored.",
         "Correct the config on the broker.",
     ),
-    "topic_not_compacted": ("A named topic is not compacted.", "See `reason`."),
+    "topic_not_compacted": ("A topic that `compaction.topics` names is not compacted.", "See `reason`."),
     "unfinished_uploads_not_listed": (
         "The store does not list unfinished uploads, or refuses it.",
         "Let a lifecycle rule of the bucket abort them.",
@@ -305,7 +308,7 @@ BELOW_WARNING: dict[str, tuple[str, str]] = {
     ),
     "segments_wait_over": ("The wait that `segments_delayed` reported is over.", "None. `now` has what follows."),
     "store_keys_changed": (
-        "The files of the store's keys have new content. The next request is signed with it.",
+        "The files of the store's keys have new content. The next request is signed with the new keys.",
         "None.",
     ),
     "store_probe_limited": (
