@@ -186,7 +186,7 @@ def action_from_json(found: JsonObject) -> Action:
             return DeleteRecords(found.integer("before_offset"))
         case _:
             raise CorruptFile(
-                f"{found.path}type: the action {kind!r} is unknown: a newer release wrote it. Read it with that",
+                f"{found.path}type: the action {kind!r} is unknown: a newer version wrote it. Use that version",
                 file=found.file,
             )
 

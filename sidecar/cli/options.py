@@ -87,7 +87,7 @@ class GlobalOptions:
         given = {path: value for path, value in {**own, **(flags or {})}.items() if value is not None}
         doubly = sorted(assigned.keys() & given.keys())
         if doubly:
-            raise SettingsError(f"{doubly[0]} is set twice: by its own flag and by --set")
+            raise SettingsError(f"{doubly[0]} is set twice: by its own option and by --set")
         return load_settings(
             flags={**assigned, **given},
             config_file=self.config_file,

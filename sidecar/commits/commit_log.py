@@ -314,7 +314,7 @@ class CommitLog:
                 f"Commit {commit.number} of this writer was not made; the leader's sidecar archives the partition"
             )
         return CommitConflict(
-            f"{self._root}: another writer made commit {commit.number} first; this one was not made", now
+            f"{self._root}: another writer made commit {commit.number} first, so this writer did not", now
         )
 
     def _prepare(

@@ -73,7 +73,7 @@ class CommandRules(TopicRule):
     @property
     def objections(self) -> tuple[Objection, ...]:
         """Why the flags need --override; none if they do not."""
-        remedy = "Leave the flag out to compact the topic as declared, or give --override to compact it by the flag"
+        remedy = "Leave the option out to compact the topic as declared, or give --override to use the option"
         return tuple(Objection(f"topic {self.topic}", what, remedy) for what in self.contradictions)
 
     def change_of(self, state: PartitionState) -> Objection | None:

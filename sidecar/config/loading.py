@@ -110,7 +110,7 @@ def load_settings(
         _forget_identity(tree, sources)
         _merge(tree, sources, properties.values, dict.fromkeys(properties.values, str(client_properties)))
     given = {path: value for path, value in (flags or {}).items() if value is not None}
-    _merge(tree, sources, given, dict.fromkeys(given, "flag"))
+    _merge(tree, sources, given, dict.fromkeys(given, "option"))
     try:
         settings = Settings.model_validate(tree)
     except ValidationError as error:
@@ -171,7 +171,7 @@ def _problem(details: ErrorDetails, sources: Mapping[str, str]) -> str:
     if details["type"] == "missing":
         wanted = [name for name in all_settings() if name == path or name.startswith(f"{path}.")]
         needed = [name for name in wanted if all_settings()[name].field.is_required()]
-        ways = f"in the settings file, as environment {variable_of(needed[0])}, or by a flag"
+        ways = f"in the settings file, as environment {variable_of(needed[0])}, or by an option"
         return f"{' and '.join(needed)}: not set, and there is no default; set it {ways}"
     setting = all_settings().get(path)
     example, may_show = ("first, second", False) if setting is None else (setting.example, not setting.may_hold_secrets)

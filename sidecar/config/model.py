@@ -198,7 +198,7 @@ class LogSettings(Section):
 
 
 class Settings(Section):
-    """Everything an operator may set. A flag overrides the environment, which overrides the file, which overrides the
+    """Everything an operator may set. An option overrides the environment, which overrides the file, which overrides the
     default."""
 
     store: StoreSettings

@@ -42,7 +42,7 @@ class SparkSettings(Section):
     engine: EngineName = EngineName.AUTO
     """Where `backfill`, `run`, `compact`, `verify --deep` and `snapshots` process records. `local`: in processes of
     this program, without a JVM. `spark`: always on Spark. `auto`: on the cluster of `master` if it names one and the
-    records are in the archive; otherwise where the work is done sooner, as measured in docs/how-to/run-on-spark.md."""
+    records are in the archive; otherwise `local`, except for compactions above 16 GiB, in `run` above 64 MiB: `spark`."""
     master: str = "local[*]"
     """Where the work runs. `local[*]`: in this container, on all its cores; `local[2]`: on two. `spark://host:7077`,
     `k8s://https://host:443`, `yarn`: on a cluster, for archives; see docs/how-to/run-on-spark.md."""

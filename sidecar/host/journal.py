@@ -305,7 +305,7 @@ def sound_database(name: str, pragmas: Sequence[str], schema: str, version: int 
         (found,) = connection.execute("PRAGMA user_version").fetchone()
         (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
         if version is not None and tables and found != version:
-            raise sqlite3.DatabaseError(f"version {found}, this release keeps {version}")
+            raise sqlite3.DatabaseError(f"written in version {found}, this program uses version {version}")
         connection.executescript(schema)
         (finding,) = connection.execute("PRAGMA quick_check(1)").fetchone()
         if finding != "ok":

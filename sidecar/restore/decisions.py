@@ -267,9 +267,9 @@ def decided_before(
 
 def _refused(directory: Path, problem: str) -> LogDirRefused:
     return LogDirRefused(
-        f"{directory}: is not empty: an earlier run of restore made it, whole, and it {problem}. Nothing is ever overwritten. "
-        f"Nothing is left to do if you want that log; else move this directory out of the log dir, or name the others with "
-        f"--partition"
+        f"{directory}: is not empty: an earlier restore completed it, and it {problem}. Nothing is ever overwritten. "
+        f"If you want that log, nothing is left to do. Otherwise move this directory out of the log dir, or name the others "
+        f"with --partition"
     )
 
 

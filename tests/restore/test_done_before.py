@@ -163,7 +163,7 @@ def test_a_command_that_is_through_is_distinguished_from_a_foreign_directory(tmp
     assert (again.exit_code, {outcome.state for outcome in again.outcomes}) == (0, {"done before"})
     assert (files_of(log_dir / "orders-0"), store.calls["stream"]) == (before, streams)
     (log_dir / "orders-0" / f"{964:020d}.log").write_bytes(b"x")
-    with pytest.raises(LogDirRefused, match=r"made it, whole, and it was changed since.*Nothing is left to do if"):
+    with pytest.raises(LogDirRefused, match=r"completed it, and it was changed since.*nothing is left to do"):
         run(store, log_dir)
     (log_dir / ".restore-orders.json").unlink()
     with pytest.raises(LogDirRefused, match=r"is ever overwritten\. Restore into another directory"):

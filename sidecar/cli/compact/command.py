@@ -96,7 +96,7 @@ def compact(
         bool,
         typer.Option(
             "--override",
-            help="Use the flags even if they contradict the topic's entry in compaction.topics, or change the "
+            help="Use the options even if they contradict the topic's entry in compaction.topics, or change the "
             "strategy of an archive's earlier compactions. The log records this.",
         ),
     ] = False,

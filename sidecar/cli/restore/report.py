@@ -186,8 +186,8 @@ def _retention(report: RestoreReport) -> str:
         reason = f" ({policy.unanswered})" if policy.unanswered else ""
         return (
             f"retention of {topic} is not known here{reason}: a broker deletes restored records that are older than "
-            "its retention, within minutes of its start. Make sure before that retention.ms and retention.bytes "
-            f"are -1: `kafka-configs.sh --bootstrap-server HOST:PORT --describe --all {entity}`; or name a running "
+            "its retention, within minutes of its start. Before that, make sure that retention.ms and "
+            f"retention.bytes are -1: `kafka-configs.sh --bootstrap-server HOST:PORT --describe --all {entity}`; or name a running "
             "broker of the cluster, and restore shows it: --bootstrap-server HOST:PORT"
         )
     whole = [outcome for outcome in report.outcomes if not outcome.problem]

@@ -43,7 +43,7 @@ REMEDIES = {
     "StagingTooSmall": "Raise compaction.max_staging_bytes to the value in the message, and give compaction.staging_dir "
     "that space.",
     "StateDirUnusable": "Check the disk and the permissions of run.state_dir. Restart when no deleted segment is pinned.",
-    "StoreDenied": "Keys or permissions are wrong, or keys have expired: docs/reference/iam.md has the least rights.",
+    "StoreDenied": "Keys or permissions are wrong, or keys have expired: docs/reference/iam.md has the least permissions.",
     "StoreError": "The store refused the request; its own log has the reason. tiered-sidecar doctor --area store tests every call.",
     "StoreMissing": "Create the bucket or directory, or correct store.url.",
     "StoreUnavailable": "Check the network, the store's health and its limits. Uploads resume by themselves.",
