@@ -35,13 +35,13 @@ def gc(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Report what would be deleted; delete nothing.")] = False,
 ) -> int:
     """Delete objects of replaced segments, and of abandoned uploads, after their grace period. Objects that a live
-    segment names are never deleted: before it deletes anything of a partition, the command reads all its commits. It does
-    not read them all where there is nothing to delete: `verify` finds what is missing. After the bucket lost objects or
-    was rolled back, first
-    wait until `run` or `backfill`, with its old state directory, has finished without an error: newest commits can be
-    missing unnoticed. Ages are measured by the store's clock: the command puts a small object below _probe/ and deletes
-    it, also with --dry-run. Exit code 1 if nothing is committed there, 3 if a partition could not be read (nothing of it
-    is deleted), 6 if the store has no modification times, or refuses to list a partition.
+    segment names are never deleted: before it deletes anything of a partition, the command reads all its commits. Where
+    there is nothing to delete, it may not notice a missing commit: run `verify`. After the bucket lost objects or was
+    rolled back, first wait until `run` or `backfill`, with its old state directory, has finished without an error. The
+    newest commits may be missing, which this command cannot notice. Ages are measured by the store's clock: the command
+    puts a small object below _probe/ and deletes it, also with --dry-run. Exit code 1 if nothing is committed there, 3
+    if a partition could not be read (nothing of it is deleted), 6 if the store has no modification times, or refuses to
+    list a partition.
     """
     from sidecar.cli.options import is_chosen, require_commits, with_chosen
 

@@ -128,8 +128,8 @@ class CompactionSettings(CompactionPolicy):
     compacted copies in `staging_dir` for `before_upload`."""
     max_staging_bytes: Reloadable[Annotated[int, Field(ge=MIB)] | None] = None
     """Limit of an archive compaction's work files in `staging_dir`, or in the store if a cluster does the work. A job
-    writes in steps within this limit, and keeps copies of fetched segments in the rest. Winners of keys that wait in a
-    file there count, too. Default: `max_job_bytes`."""
+    writes in steps within this limit, and keeps copies of fetched segments in the rest. Files of data between two steps
+    count, too. Default: `max_job_bytes`."""
     retry_wait_s: Reloadable[Annotated[float, Field(gt=0, le=86_400)]] = 60.0
     """How long a partition backs off after a failed compaction. Each further failure doubles it."""
     retry_wait_max_s: Reloadable[Annotated[float, Field(gt=0, le=604_800)]] = 3600.0

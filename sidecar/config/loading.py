@@ -110,7 +110,7 @@ def load_settings(
         _forget_identity(tree, sources)
         _merge(tree, sources, properties.values, dict.fromkeys(properties.values, str(client_properties)))
     given = {path: value for path, value in (flags or {}).items() if value is not None}
-    _merge(tree, sources, given, dict.fromkeys(given, "option"))
+    _merge(tree, sources, given, dict.fromkeys(given, "flag"))
     try:
         settings = Settings.model_validate(tree)
     except ValidationError as error:

@@ -120,7 +120,7 @@ class Metrics(Declarations):
             stage=Stage,
             result=("ok", "failed"),
         )
-        self._bytes = self.counter("bytes_total", "Bytes of segments, with their indexes, that passed.", stage=Stage)
+        self._bytes = self.counter("bytes_total", "Bytes of segments and indexes that passed a stage.", stage=Stage)
         self._upload_duration = self.histogram(
             "upload_duration_seconds",
             "Seconds from the first byte sent of a segment until the sidecar has checked its objects.",
