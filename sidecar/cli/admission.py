@@ -25,8 +25,8 @@ _NO_PODS = "stdin: expected pods as kubectl get pods -o json prints them"
 
 def missing(options: GlobalOptions) -> int:
     """List pods that lack the sidecar. Injection changes no existing pod, and admits a pod without the sidecar if it
-    fails. Stdin takes the pods: kubectl get pods -A -l strimzi.io/broker-role=true -o json | tiered-sidecar k8s missing.
-    Exit code 1 if a pod lacks the sidecar, 2 if the input has no pods. Ended pods do not count.
+    fails. Reads the pods from stdin: kubectl get pods -A -l strimzi.io/broker-role=true -o json | tiered-sidecar k8s
+    missing. Exit code 1 if a pod lacks the sidecar, 2 if the input has no pods. Ended pods do not count.
     """
     pods = [pod for pod in _pods() if (pod.get("status") or {}).get("phase") not in _ENDED]
     if not pods:

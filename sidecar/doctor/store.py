@@ -233,7 +233,7 @@ class _Look:
         detail = f"put {put_ms} ms, read {read_ms} ms"
         if max(put_ms, read_ms) > _SLOW_MS:
             return warning(
-                detail, "each segment needs about eight requests: use a closer store, or raise run.uploads_ahead"
+                detail, "each segment needs about nine requests: use a closer store, or raise run.uploads_ahead"
             )
         return fine(detail)
 
