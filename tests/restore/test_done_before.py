@@ -68,7 +68,7 @@ def test_a_directory_that_a_broker_has_changed_is_not_done(change: Any, half: Pa
     change(half / "orders-0")
     before = files_of(half / "orders-0")
     with pytest.raises(
-        LogDirRefused, match=r"orders-0: is not empty: an earlier run.*was changed since.*when restored"
+        LogDirRefused, match=r"orders-0: is not empty: an earlier restore.*was changed since.*when restored"
     ):
         run(archived(), half)
     assert files_of(half / "orders-0") == before
