@@ -69,7 +69,7 @@ class BrokerMetrics:
         self._read = Since(clock)
         declarations.gauge(
             "broker_metadata_age_seconds",
-            "Seconds since the sidecar last read leadership and stable offsets; 0 before the first time.",
+            "Seconds since the sidecar last read leaders and last stable offsets; 0 before the first time.",
         ).set_function(self._read.seconds)
         self._away = declarations.gauge(
             "broker_unreachable",
