@@ -219,7 +219,7 @@ def _confirmed(task: CopyTask, event: events.LeadershipConfirmed, _now_s: float)
             require_none_deleted(planned, event.facts, task.archive, task.plan.segments[head.slots[0]].base_offset)
     except SidecarError as error:
         return _abandon(task, error)
-    append = effects.AppendCommit(head.slots, event.facts)
+    append = effects.AppendCommit(head.slots)
     return replace(task, committing=append), (append,)
 
 

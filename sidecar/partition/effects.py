@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 from sidecar.errors import SidecarError
 from sidecar.model import SegmentFiles
-from sidecar.partition.facts import PartitionFacts
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +86,9 @@ class ConfirmLeadership(Effect):
 
 @dataclass(frozen=True, slots=True)
 class AppendCommit(Effect):
-    """Commit these slots together. Answer: CommitWon, CommitLost, CommitRefused or CommitUnknown; StepFailed before the put.
-
-    `facts`: what the broker has just confirmed.
-    """
+    """Commit these slots together. Answer: CommitWon, CommitLost, CommitRefused or CommitUnknown; StepFailed before the put."""
 
     slots: tuple[int, ...]
-    facts: PartitionFacts
 
 
 @dataclass(frozen=True, slots=True)

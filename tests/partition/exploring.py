@@ -292,11 +292,12 @@ def _started(case: Case, world: World, effect: Effect, task: CopyTask) -> World:
 
 
 def _require_leads(facts: PartitionFacts | None, append: AppendCommit, copies: frozenset[int]) -> None:
-    _require(facts is not None and facts == append.facts, f"{append} by other facts than were confirmed")
+    if facts is None:
+        raise Broken(f"{append} without confirmed facts")
     end_offset = (append.slots[-1] + 1) * SIZE
-    is_ours = append.facts.leads and append.facts.leader_epoch == LEADS.leader_epoch
-    _require(is_ours and append.facts.stable_end_offset >= end_offset, f"{append} without leadership")
-    start_offset = append.facts.cluster_start_offset or 0
+    is_ours = facts.leads and facts.leader_epoch == LEADS.leader_epoch
+    _require(is_ours and facts.stable_end_offset >= end_offset, f"{append} without leadership")
+    start_offset = facts.cluster_start_offset or 0
     is_whole = copies.isdisjoint(append.slots) or start_offset <= append.slots[0] * SIZE
     _require(is_whole, f"{append} of copies from which records were deleted")
 

@@ -70,7 +70,7 @@ def test_a_commit_without_a_confirmed_leadership_is_found(monkeypatch: pytest.Mo
         task, effects = commit(task, 0.0)
         if task.committing is None or task.phase is not Phase.ARCHIVING or not effects:
             return task, effects
-        append = AppendCommit(task.window[0].slots, FACTS["leads"])
+        append = AppendCommit(task.window[0].slots)
         return replace(task, committing=append), (append,)
 
     commit = copy_task._start_commit
