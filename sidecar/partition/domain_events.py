@@ -63,9 +63,7 @@ class SnapshotMismatch(DomainEvent):
 
 @dataclass(frozen=True, slots=True)
 class CommitFailed(DomainEvent):
-    """A commit did not succeed, or its outcome is unknown. `PartitionFailed` carries the error."""
-
-    topic_partition: TopicPartition
+    """A commit did not succeed, or its outcome is unknown. `PartitionFailed` names the partition and carries the error."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,8 +133,6 @@ class StepFailed(Event):
 class NotBegun(Event):
     """An effect of the preparation was not begun, because the process is to end."""
 
-    effect: Effect
-
 
 @dataclass(frozen=True, slots=True)
 class StopRequested(Event):

@@ -173,7 +173,7 @@ class CopyExecutor:
             return
         self._later.popleft()
         if self._is_stopping and isinstance(effect, effects.FindGroup | effects.Prepare | effects.TakeCopies):
-            self._handle(events.NotBegun(effect))
+            self._handle(events.NotBegun())
             return
         self._running = effect
         step, event_of = self._step_of(effect)
@@ -418,7 +418,7 @@ class CopyExecutor:
         except CommitConflict as error:
             return _Committed(events.CommitLost(error), starts)
         except SidecarError as error:
-            self._context.emit(CommitFailed(self.plan.facts.topic_partition))
+            self._context.emit(CommitFailed())
             event = events.CommitRefused(error) if proves_not_committed(error) else events.CommitUnknown(error)
             return _Committed(event, starts)
         try:

@@ -427,7 +427,7 @@ def _answers(case: Case, effect: Effect, task: CopyTask) -> Iterator[Event]:
         case _:
             raise Broken(f"{effect} has no answer")
     if task.is_stopping and isinstance(effect, FindGroup | Prepare | TakeCopies):
-        yield NotBegun(effect)
+        yield NotBegun()
     yield from (StepFailed(effect, error) for error in case.errors)
 
 

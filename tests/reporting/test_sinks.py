@@ -86,7 +86,7 @@ NEVER_ARCHIVED = (
             {},
             [("SnapshotMismatch", "epoch 3, not 4")],
         ),
-        (events.CommitFailed(ORDERS), [], {"segments_total{stage=committed,result=failed}": 1}, []),
+        (events.CommitFailed(), [], {"segments_total{stage=committed,result=failed}": 1}, []),
         (
             events.OffsetsLost(ORDERS, 3, 8),
             [("error", "offsets_lost")],

@@ -97,7 +97,7 @@ def test_when_the_broker_deletes_is_shown_again_after_each_commit() -> None:
     version = model.version
     model.handle(BacklogChanged(ORDERS, 1, 100, None, 9_000, 7))
     model.handle(BacklogChanged(TopicPartition("gone", 0), 1, 100, None, 5, 0))
-    model.handle(CommitFailed(ORDERS))
+    model.handle(CommitFailed())
     assert model.version == version
     model.handle(BacklogChanged(ORDERS, 0, 0, None, None, 0))
     assert model.figures().partitions[0].status.deadline_ms is None
