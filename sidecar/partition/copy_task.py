@@ -13,12 +13,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from operator import itemgetter
 from typing import Any, Final, TypeAlias
 
 from sidecar.archive.state import PartitionState
 from sidecar.errors import BrokerUnavailable, Fenced, PartitionError, SidecarError
-from sidecar.model import ArchivedSegment, SegmentFiles
+from sidecar.model import SegmentFiles
 from sidecar.partition import effects, events
 from sidecar.partition.facts import require_leads, require_none_deleted, require_not_fenced
 from sidecar.partition.plan import PartitionPlan
@@ -49,22 +48,19 @@ class CopyLimits:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """What one commit adds: a segment, or a group. A slot is `queued`, then `uploading`, then it has an entry.
+    """What one commit adds: a segment, or a group. A slot is `queued`, then `uploading`, then `uploaded`.
 
-    `is_group`: none of it may be committed without the rest. `failed`: the first error of an upload.
+    `is_group`: none of it may be committed without the rest. `failed`: the first error of an upload. `end_offset`: where the
+    archive ends after the commit of what is uploaded.
     """
 
     slots: tuple[int, ...]
     is_group: bool = False
     queued: tuple[int, ...] = ()
     uploading: frozenset[int] = frozenset()
-    entries: tuple[tuple[int, ArchivedSegment], ...] = ()
+    uploaded: frozenset[int] = frozenset()
     failed: SidecarError | None = None
-
-    @property
-    def end_offset(self) -> int:
-        """Where the archive ends after its commit. Only where all of it is uploaded."""
-        return max(entry.end_offset for _, entry in self.entries)
+    end_offset: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +202,8 @@ def _upload_ended(task: CopyTask, event: events.UploadFinished | events.UploadFa
         unit = replace(unit, uploading=unit.uploading - {event.slot})
         if isinstance(event, events.UploadFailed):
             return replace(unit, failed=unit.failed or event.error)
-        return replace(unit, entries=tuple(sorted((*unit.entries, (event.slot, event.entry)), key=itemgetter(0))))
+        end_offset = max(unit.end_offset, event.end_offset)
+        return replace(unit, uploaded=unit.uploaded | {event.slot}, end_offset=end_offset)
 
     return _advance(replace(task, window=tuple(map(of, task.window))), now_s)
 
@@ -338,7 +335,7 @@ def _start_commit(task: CopyTask, _now_s: float) -> Step:
         return _abandon(task, head.failed)
     if task.is_stopping and head.queued:
         return _abandon(task, None)
-    if len(head.entries) < len(head.slots):
+    if len(head.uploaded) < len(head.slots):
         return task, ()
     confirm = effects.ConfirmLeadership(head.slots)
     return replace(task, committing=confirm), (confirm,)

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from sidecar.archive.state import PartitionState
 from sidecar.errors import SidecarError
-from sidecar.model import ArchivedSegment
 from sidecar.partition.effects import Effect
 from sidecar.partition.facts import PartitionFacts
 from sidecar.partition.wait_reason import WaitReason
@@ -69,10 +68,10 @@ class CopiesTaken(Event):
 
 @dataclass(frozen=True, slots=True)
 class UploadFinished(Event):
-    """Both objects of a slot are in the store and checked. `entry`: what its commit will say of it."""
+    """Both objects of a slot are in the store and checked. `end_offset`: what its commit will say of its end."""
 
     slot: int
-    entry: ArchivedSegment
+    end_offset: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -207,7 +207,7 @@ class CopyExecutor:
             self._handle(events.UploadFailed(slot, error))
         elif result is not None and piece is not None:
             piece.window, piece.entry = result
-            self._handle(events.UploadFinished(slot, piece.entry))
+            self._handle(events.UploadFinished(slot, piece.entry.end_offset))
         self._begin_next()
 
     def _end(self, task: CopyTask) -> None:

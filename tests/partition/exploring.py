@@ -19,13 +19,9 @@ from sidecar.errors import (
     StoreUnavailable,
 )
 from sidecar.model import (
-    ArchivedSegment,
     FileIdentity,
-    ObjectKey,
     PartitionFiles,
     SegmentFiles,
-    SnapshotOrigin,
-    SnapshotProvenance,
     TopicPartition,
 )
 from sidecar.partition.copy_task import CopyLimits, CopyTask, Phase, Step, begin, handle, key_of
@@ -98,15 +94,7 @@ def a_segment(slot: int) -> SegmentFiles:
     return SegmentFiles(PARTITION, DIRECTORY.parent, slot * SIZE, (slot + 1) * SIZE, log, None, None, None, None)
 
 
-def an_entry(slot: int) -> ArchivedSegment:
-    """What a commit says of it."""
-    key = ObjectKey(f"segments/{slot}")
-    provenance = SnapshotProvenance(SnapshotOrigin.REBUILT, exact=True)
-    return ArchivedSegment(str(slot), slot * SIZE, (slot + 1) * SIZE, key, key, (), (), 0, 0, 1, provenance)
-
-
 SEGMENTS = tuple(map(a_segment, range(6)))
-ENTRIES = tuple(map(an_entry, range(6)))
 LEADS = PartitionFacts(PARTITION, None, True, 5, 1000, 0)
 FACTS = {
     "leads": LEADS,
@@ -410,7 +398,7 @@ def _answers(case: Case, effect: Effect, task: CopyTask) -> Iterator[Event]:
             yield CopiesTaken(frozenset(slots))
             yield CopiesTaken(frozenset(slots[:1]))
         case Upload(slot):
-            yield UploadFinished(slot, ENTRIES[slot])
+            yield UploadFinished(slot, SEGMENTS[slot].end_offset)
             for error in case.errors:
                 yield UploadFailed(slot, error)
             return
@@ -439,7 +427,7 @@ def _key(node: Node) -> object:
             unit.is_group,
             unit.queued,
             unit.uploading,
-            tuple(slot for slot, _ in unit.entries),
+            unit.uploaded,
             id(unit.failed),
         )
         for unit in task.window
