@@ -5,7 +5,7 @@ The leader's log start shows it, where no retention can have moved it there.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -90,9 +90,9 @@ def record_lost(
     except SidecarError as error:
         if not proves_not_committed(error):
             # If it is stored, the next task finds no gap to record. Reporting twice is better than never.
-            _emit(context, plan.facts, said)
+            emit_committed(context, plan.facts, said)
         raise
-    _emit(context, plan.facts, said)
+    emit_committed(context, plan.facts, said)
     return known.recorded(after, plan.files), starts
 
 
@@ -103,7 +103,7 @@ def lost_below(gap: tuple[int, int], deleted_end: int) -> list[Lost]:
     return [found for found in said if found.base_offset < found.end_offset]
 
 
-def _emit(context: RecordingPorts, facts: PartitionFacts, said: list[Action]) -> None:
+def emit_committed(context: RecordingPorts, facts: PartitionFacts, said: Sequence[Action]) -> None:
     for event in committed_events(facts.topic_partition, said, facts.leader_epoch, facts.cluster_start_offset):
         context.emit(event)
 

@@ -35,13 +35,12 @@ from sidecar.partition.domain_events import (
     OffsetsLost,
     SegmentCommitted,
     SnapshotMismatch,
-    committed_events,
 )
 from sidecar.partition.facts import PartitionFacts
 from sidecar.partition.plan import PartitionPlan
 from sidecar.partition.retention import is_urgent
 from sidecar.partition.status import PartitionOutcome
-from sidecar.retention.deleted_records import deleted_on_purpose, lost_below, record_lost, writer_of
+from sidecar.retention.deleted_records import deleted_on_purpose, emit_committed, lost_below, record_lost, writer_of
 from sidecar.retention.log_starts import LogStarts
 from sidecar.runner.context import RunContext
 from sidecar.runner.partition_archiver import PartitionArchiver
@@ -464,7 +463,7 @@ class CopyExecutor:
         entries: Sequence[ArchivedSegment],
         actions: Sequence[Action],
     ) -> None:
-        context, last, facts = self._context, pieces[-1], self.plan.facts
+        context, last = self._context, pieces[-1]
         is_first = self._known.committed(after, self.plan.files, last.prepared.segment.log, last.position)
         for piece, entry in zip(pieces, entries, strict=True):
             segment, snapshot = piece.prepared.segment, piece.prepared.snapshot
@@ -474,8 +473,7 @@ class CopyExecutor:
                 context.emit(SnapshotMismatch(segment, entry, snapshot.note))
             context.journal.end(entry.segment_id)
         # Not before: what the journal still has is reported when it is settled.
-        for event in committed_events(facts.topic_partition, actions, facts.leader_epoch, facts.cluster_start_offset):
-            context.emit(event)
+        emit_committed(context, self.plan.facts, actions)
         if self._before_upload is not None:
             self._before_upload.archived([piece.prepared.segment for piece in pieces])
         if self._group is not None and self._group.segments[0] == pieces[0].prepared.segment:

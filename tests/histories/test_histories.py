@@ -17,7 +17,6 @@ from sidecar.compaction.rules import CompactionRules
 from sidecar.compactor.archive import finishing
 from sidecar.retention import deleted_records
 from sidecar.rewriting import run as run_compaction
-from sidecar.runner import copy_executor
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_store import MemoryStore
 from tests.histories.archive_view import ArchiveView
@@ -135,7 +134,7 @@ def test_the_rules_fire(
 )
 def test_a_silent_loss_is_found_whatever_follows(later: Step, monkeypatch: pytest.MonkeyPatch) -> None:
     """A loss that nobody logs stays one when a process dies or begins after it."""
-    for module in (copy_executor, deleted_records, attempts):
+    for module in (deleted_records, attempts):
         monkeypatch.setattr(module, "committed_events", lambda *_given: ())
     begun = (*(Append(seed, 1, rolls=True) for seed in range(1, 6)), LoseFile(1), Upload())
     found = finding_of(History(1, Settings(LogShape(transactions=False)), (*begun, later)))
