@@ -98,7 +98,6 @@ class PartitionArchiver:
         self._unread = Change.NONE
         self._first_seen_ms: dict[int, int] = {}
         self._asked_gap: tuple[int, int] | None = None
-        self._stable_end_offset: int | None = None
         self._last_failure: PartitionOutcome | None = None
         self._idle: IdlePlan | None = None
         self._newest_commit: tuple[ObjectKey, CommitId | None] | None = None
@@ -108,7 +107,6 @@ class PartitionArchiver:
     def see(self, files: PartitionFiles, facts: PartitionFacts, *, is_answer: bool = True) -> None:
         """A check has listed these files. `is_answer`: after the broker was asked."""
         self._seen, self.files = (files, facts), files
-        self._stable_end_offset = facts.stable_end_offset
         if facts.leads or facts.unanswered:
             self._begin_term(facts.term(files))
         policy = self._context.facts.policy(files.topic_partition.topic)
@@ -433,7 +431,8 @@ class PartitionArchiver:
             outcome = self._last_failure
         status = None if idle is None else idle.status
         if status is None:
-            gone, stable_end_offset = self.pinned.gone, self._stable_end_offset
+            stable_end_offset = None if self._seen is None else self._seen[1].stable_end_offset
+            gone = self.pinned.gone
             status = status_of(self._context, files, gone, self.end_offset, plan, outcome, stable_end_offset)
         if idle is not None:
             idle.status = status
