@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, wait
 from contextlib import ExitStack, contextmanager
 from dataclasses import KW_ONLY, InitVar, dataclass
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self
@@ -30,6 +32,7 @@ from sidecar.rewriting.work_files import cannot_be_written
 from sidecar.spark.scratch import Scratch, sweep
 from sidecar.storage.bandwidth import HasBudget
 from sidecar.storage.store_clock import CHECK_S, ClockWatch
+from sidecar.threads import begun
 
 if TYPE_CHECKING:
     from sidecar.compactor.archive.plan import PartitionCompaction
@@ -75,7 +78,7 @@ class BackgroundWorkers:
     waited for. `earlier`: threads of settings before. A worker begins when those of its name have ended.
     """
 
-    workers: InitVar[Mapping[str, Callable[[], bool]]]
+    workers: Mapping[str, Callable[[], bool]]
     clock: Clock
     _: KW_ONLY
     stop: threading.Event
@@ -87,19 +90,19 @@ class BackgroundWorkers:
     beat: Callable[[], None]
     earlier: InitVar[BackgroundWorkers | None] = None
 
-    def __post_init__(self, workers: Mapping[str, Callable[[], bool]], earlier: BackgroundWorkers | None) -> None:
+    def __post_init__(self, earlier: BackgroundWorkers | None) -> None:
         # Not the object: each would keep all that were there before it.
-        self._earlier = () if earlier is None else earlier.living()
-        self._failures: list[BaseException] = [] if earlier is None else earlier._failures  # noqa: SLF001 - of our own kind
-        # Daemon threads: where one cannot be ended the process ends all the same.
-        self._threads = [
-            threading.Thread(target=self._run, args=(worker,), name=name, daemon=True)
-            for name, worker in workers.items()
+        before = [] if earlier is None else earlier._work  # noqa: SLF001 - of our own kind
+        self._work: list[tuple[str, Future[None]]] = [
+            (name, work) for name, work in before if not work.done() or work.exception() is not None
         ]
 
     def __enter__(self) -> Self:
-        for thread in self._threads:
-            thread.start()
+        before = tuple(self._work)
+        for name, worker in self.workers.items():
+            # Waits only for its own kind: groups do not wait for a long compaction of the archive.
+            earlier = [work for its_name, work in before if its_name == name]
+            self._work.append((name, begun(name, partial(self._run, worker, earlier))))
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
@@ -128,32 +131,27 @@ class BackgroundWorkers:
         until_s = self.clock.monotonic_s() + seconds
         while (living := self.living()) and self.clock.monotonic_s() < until_s:
             self.beat()
-            living[0].join(JOIN_S)
+            wait(living, JOIN_S)
 
-    def living(self) -> tuple[threading.Thread, ...]:
-        """The threads that are at work still, also those of settings before."""
-        return tuple(thread for thread in (*self._earlier, *self._threads) if thread.is_alive())
+    def living(self) -> list[Future[None]]:
+        """What the threads do that are at work still, also those of settings before."""
+        return [work for _, work in self._work if not work.done()]
 
     def require_sound(self) -> None:
         """Raise what ended a thread, if anything did: a fault of our own ends the process, here as elsewhere.
 
         Also one of settings before.
         """
-        for failure in self._failures:
-            raise failure
+        for _, work in self._work:
+            if work.done():
+                work.result()
 
-    def _run(self, worker: Callable[[], bool]) -> None:
-        name = threading.current_thread().name
-        # Only for its own kind: groups do not wait for a long compaction of the archive.
-        earlier = [thread for thread in self._earlier if thread.name == name]
-        try:
-            while any(thread.is_alive() for thread in earlier) and not self._is_ending():
-                self._ending_within(JOIN_S)
-            while not self._is_ending():
-                if not worker() and not self._is_ending():
-                    self._ending_within(self.interval_s)
-        except BaseException as error:  # noqa: BLE001 - handed to the loop, which ends the process with it
-            self._failures.append(error)
+    def _run(self, worker: Callable[[], bool], earlier: Sequence[Future[None]]) -> None:
+        while not all(work.done() for work in earlier) and not self._is_ending():
+            self._ending_within(JOIN_S)
+        while not self._is_ending():
+            if not worker() and not self._is_ending():
+                self._ending_within(self.interval_s)
 
     def _is_ending(self) -> bool:
         return self.stop.is_set() or self.ending.is_set()
