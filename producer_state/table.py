@@ -144,5 +144,10 @@ class ProducerTable:
         offsets = offsets[offsets >= 0]
         return int(offsets.min()) if len(offsets) else None
 
+    def decided_below(self, end_offset: int) -> int:
+        """Up to where, `end_offset` at most, no transaction is open."""
+        open_offset = self.first_open_transaction_offset()
+        return end_offset if open_offset is None else min(open_offset, end_offset)
+
     def to_snapshot(self) -> bytes:
         return write_rows(self.rows)

@@ -37,6 +37,7 @@ from sidecar.rewriting.run import Scanned, required, rewritten, scanned
 from sidecar.rewriting.segment_files import checked_file, write_log
 from sidecar.rewriting.work_files import LocalParts, cannot_be_written
 from sidecar.segment.bundle import CompactedCopy
+from sidecar.segment.open_transactions import logs_behind
 from sidecar.segment.reading import replayed
 from sidecar.storage.bandwidth import HasBudget
 
@@ -196,11 +197,8 @@ class GroupCompactor:
     def _decided_below(self, group: RolledGroup, found: _LookedOver) -> int:
         """Up to where the end of every transaction is known, for which the log behind the group is read too."""
         table, end_offset = found.segments[-1].table, found.segments[-1].file.end_offset
-        behind = [(s.base_offset, s.log) for s in group.files.segments if s.base_offset >= end_offset]
-        if group.files.active_log is not None and group.files.active_base_offset is not None:
-            behind.append((group.files.active_base_offset, group.files.active_log))
-        for base_offset, log in behind:
-            if _first_open(table, end_offset) is None or base_offset >= group.stable_end_offset:
+        for base_offset, log in logs_behind(group.files, end_offset):
+            if table.decided_below(end_offset) == end_offset or base_offset >= group.stable_end_offset:
                 break
             self.context.beat()
             # The active segment's tail may be half written; batches below the stable end are whole.
@@ -209,10 +207,9 @@ class GroupCompactor:
                 stable = columns[: int(np.searchsorted(columns.base_offset, group.stable_end_offset))]
                 table, ended = replayed(table, stable, str(log.path))
                 found.completed += ended
-                if len(stable) < len(columns) or _first_open(table, end_offset) is None:
+                if len(stable) < len(columns) or table.decided_below(end_offset) == end_offset:
                     break
-        open_offset = _first_open(table, end_offset)
-        return end_offset if open_offset is None else open_offset
+        return table.decided_below(end_offset)
 
     def _compact(self, looked: Sequence[tuple[RolledGroup, _LookedOver]]) -> None:
         now_ms = self.context.clock.now_ms()
@@ -320,8 +317,3 @@ def _copy(
     return CompactedCopy(
         path, output.size_bytes, checked.crc32c, checked.built, str(job.rules.effective_strategy), parameters
     )
-
-
-def _first_open(table: ProducerTable, end_offset: int) -> int | None:
-    offset = table.first_open_transaction_offset()
-    return offset if offset is not None and offset < end_offset else None

@@ -144,13 +144,11 @@ class _Surveying:
         known = state_at_log_start(self.files, self.log_start_offset)
         self.table, self.exact = known.table, known.exact
         segments = tuple(self._segment(*scan) for scan in _read_ahead(logs))
-        open_offset = self.table.first_open_transaction_offset()
-        end_offset = segments[-1].file.end_offset
         return Survey(
             self.files,
             segments,
             tuple(self.completed),
-            end_offset if open_offset is None else min(open_offset, end_offset),
+            self.table.decided_below(segments[-1].file.end_offset),
             epochs_of(self.epochs),
             tuple(self.remarks),
         )
