@@ -112,7 +112,7 @@ class ProducerTable:
     def open_as_in(self, other: ProducerTable, base_offset: int) -> ProducerTable:
         """With only those transactions that are open there, too. Below an offset, they began where that says."""
         rows = self.rows.copy()
-        begun = {entry.producer_id: entry.current_txn_first_offset for entry in other.in_transaction().entries()}
+        begun = other.open_transactions()
         for number in np.flatnonzero(rows["current_txn_first_offset"] >= 0).tolist():
             first_offset = begun.get(int(rows["producer_id"][number]))
             if first_offset is None or rows["current_txn_first_offset"][number] < base_offset:
@@ -138,6 +138,11 @@ class ProducerTable:
         if last_expired_ms is not None:
             keep &= open_transaction | (rows["last_timestamp_ms"] > last_expired_ms)
         return ProducerTable(self.end_offset, rows[keep])
+
+    def open_transactions(self) -> dict[int, int]:
+        """By producer the first offset of its open transaction."""
+        rows = self.in_transaction().rows
+        return dict(zip(rows["producer_id"].tolist(), rows["current_txn_first_offset"].tolist(), strict=True))
 
     def first_open_transaction_offset(self) -> int | None:
         offsets = self.rows["current_txn_first_offset"]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from producer_state.snapshot import ProducerEntry, read_rows
+from producer_state.snapshot import ProducerEntry
 from producer_state.table import ProducerTable
 from producer_state.wire import ProducerStateError
 from sidecar.errors import PartitionError
@@ -92,9 +92,7 @@ def carried_over(below: ProducerTable, ended: Iterable[ProducerEntry], end_offse
 
 def _begun(snapshot: bytes, transaction_indexes: Iterable[bytes]) -> Iterator[tuple[int, int]]:
     """Producers and first offsets of transactions, of those that are open in a snapshot, and of those in indexes."""
-    rows = read_rows(snapshot)
-    rows = rows[rows["current_txn_first_offset"] >= 0]
-    yield from zip(rows["producer_id"].tolist(), rows["current_txn_first_offset"].tolist(), strict=True)
+    yield from ProducerTable.from_snapshot(0, snapshot).open_transactions().items()
     for content in transaction_indexes:
         index = read_transaction_index(content)
         yield from zip(index.producer_id.tolist(), index.first_offset.tolist(), strict=True)

@@ -73,12 +73,12 @@ def markers_may_be_gone(at_base: ProducerTable, archived: PartitionState, writte
     fetched them again, already cleaned.) Where the time of that file is not known, the marker may be of any age.
     """
     young: list[int] = []
-    for entry in at_base.in_transaction().entries():
-        number = bisect_right(archived.segments, _first_offset(entry), key=lambda segment: segment.end_offset)
+    for producer_id, first_offset in at_base.open_transactions().items():
+        number = bisect_right(archived.segments, first_offset, key=lambda segment: segment.end_offset)
         # The first batch may be in a segment that is not committed yet.
         mtime_ns = archived.segments[min(number, len(archived.segments) - 1)].source_mtime_ns
         if mtime_ns is not None and mtime_ns > written_by_ms * 1_000_000:
-            young.append(entry.producer_id)
+            young.append(producer_id)
     return at_base.without_transactions(np.array(young, np.int64))
 
 
@@ -94,7 +94,7 @@ def added_markers(
     Raises PartitionError where not all markers fit, SegmentChanged.
     """
     entries = {entry.producer_id: entry for entry in at_base.in_transaction().entries()}
-    first_offsets = {number: _first_offset(entry) for number, entry in entries.items()}
+    first_offsets = at_base.open_transactions()
     for producer_id in batches_left(files, first_offsets, segment.base_offset):
         del entries[producer_id]
     if not entries:
@@ -119,10 +119,6 @@ def added_markers(
         )
         added.append(AddedMarker(producer_id, first_offsets[producer_id], place, batch, producer_id in unknown))
     return tuple(sorted(added, key=lambda marker: marker.place.offset))
-
-
-def _first_offset(entry: ProducerEntry) -> int:
-    return entry.current_txn_first_offset or 0
 
 
 def _is_own(entry: ProducerEntry, marker: BatchColumns, data: BatchColumns) -> bool:

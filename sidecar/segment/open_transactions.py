@@ -46,8 +46,7 @@ def open_transactions(segment: SegmentFiles, at_end: ProducerTable) -> OpenTrans
 
     Source: RemoteLogManager.candidateLogSegments, UnifiedLog.lastStableOffset.
     """
-    found = ((entry.producer_id, entry.current_txn_first_offset) for entry in at_end.entries())
-    waiting = {producer_id: first_offset for producer_id, first_offset in found if first_offset is not None}
+    waiting = at_end.open_transactions()
     return OpenTransactions(segment, waiting) if waiting else None
 
 

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from producer_state.compare import Allowance, Comparison, Conformance, compare_snapshots
-from producer_state.snapshot import CorruptSnapshot, read_snapshot
+from producer_state.snapshot import CorruptSnapshot
 from producer_state.table import Expiration, ProducerTable
 from sidecar.engine_ports import TaskEngine
 from sidecar.errors import PartitionError, VerificationMismatch
@@ -53,7 +53,7 @@ def judge(log: PartitionLog, state: StateAt, forgetting: Forgetting) -> Verdict:
     """
     data, stored_ms = log.snapshot(state.table.end_offset)
     try:
-        theirs = read_snapshot(data)
+        theirs = ProducerTable.from_snapshot(state.table.end_offset, data)
     except CorruptSnapshot as error:
         return Verdict(None, problem=f"{error}; brokers skip such a file and load an older one")
     written_ms = max(state.log_time_ms, stored_ms) if forgetting.as_of_ms is None else forgetting.as_of_ms
@@ -65,12 +65,8 @@ def judge(log: PartitionLog, state: StateAt, forgetting: Forgetting) -> Verdict:
         log_start_offset=start_offset,
         deleted_below=log.log_start_offset,
     )
-    comparison = compare_snapshots(theirs, state.table.unexpired(Expiration(0, None)).entries(), allowance)
-    older = {
-        entry.producer_id: entry.current_txn_first_offset
-        for entry in theirs
-        if entry.current_txn_first_offset is not None and entry.current_txn_first_offset < start_offset
-    }
+    comparison = compare_snapshots(theirs.entries(), state.table.unexpired(Expiration(0, None)).entries(), allowance)
+    older = {producer_id: first for producer_id, first in theirs.open_transactions().items() if first < start_offset}
     return Verdict(comparison, len(theirs), older_transactions=lacking(state.table, older, log.first_offset))
 
 

@@ -148,7 +148,7 @@ def _write(directory: Path, state: StateAt, forgetting: Forgetting) -> RebuiltSn
         offset=table.end_offset,
         path=path,
         producers=len(table),
-        open_transactions=sum(entry.current_txn_first_offset is not None for entry in table.entries()),
+        open_transactions=len(table.in_transaction()),
         exact=state.exact,
         window_ms=forgetting.expiration(state.log_time_ms).window_ms,
         start_offset=state.start.offset,

@@ -218,9 +218,7 @@ class ArchivedSurvey:
         These batches are proven by their own checksums alone: of their offsets and epochs nothing here depends.
         """
         store = process_store.store_of(self.log.store)
-        rows = table_at_end(store, self.log.root, self.live[self.number]).rows
-        rows = rows[rows["current_txn_first_offset"] >= 0]
-        pending = set(zip(rows["producer_id"].tolist(), rows["current_txn_first_offset"].tolist(), strict=True))
+        pending = set(table_at_end(store, self.log.root, self.live[self.number]).open_transactions().items())
         for number in range(self.number + 1, len(self.live)):
             if not pending:
                 return
