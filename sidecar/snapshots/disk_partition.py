@@ -48,11 +48,9 @@ class DiskPartition:
 
     @property
     def first_offset(self) -> int:
-        files = self.files
-        start = files.segments[0].base_offset if files.segments else files.active_base_offset
-        if start is None:
-            raise PartitionError(f"{files.topic_partition}: no segments in {files.directory}")
-        return start
+        if self.files.first_offset is None:
+            raise PartitionError(f"{self.topic_partition}: no segments in {self.files.directory}")
+        return self.files.first_offset
 
     @property
     def log_start_offset(self) -> int:
