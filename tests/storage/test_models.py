@@ -8,8 +8,7 @@ import pytest
 from botocore.exceptions import MissingServiceIdError, UnknownServiceError
 from botocore.loaders import Loader
 
-from sidecar.storage.s3.models import ModelLoader
-from sidecar.storage.s3.requests import make_client
+from sidecar.storage.s3.requests import ModelLoader, make_client
 from sidecar.store_settings import S3Settings
 
 

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import gzip
+import json
+import os
 import ssl
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import botocore.session
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError
+from botocore.loaders import JSONFileLoader, Loader
 from botocore.utils import parse_timestamp
 
 from sidecar import __version__
@@ -23,7 +28,6 @@ from sidecar.storage.checksums import from_text, to_text
 from sidecar.storage.key_prefix import KeyPrefix
 from sidecar.storage.retry import Retrier, StoreLiveness
 from sidecar.storage.s3.errors import StoreRequest, translating
-from sidecar.storage.s3.models import ModelLoader
 from sidecar.storage.store_clock import milliseconds_of
 from sidecar.store_settings import ChecksumMode, S3Settings
 
@@ -105,6 +109,32 @@ def stored_crc32c(answer: Mapping[str, Any]) -> int | None:
     """The checksum of the whole object that an answer reports, None if it reports none, or one of parts."""
     is_whole = answer.get("ChecksumType", "FULL_OBJECT") != "COMPOSITE"
     return from_text(answer.get("ChecksumCRC32C")) if is_whole else None
+
+
+_OPENED: Final[dict[str, Callable[..., Any]]] = {".json": open, ".json.gz": gzip.open}
+
+
+class ModelFiles(JSONFileLoader):
+    """Reads service descriptions as plain dicts, which keep the order, too. botocore's `OrderedDict` takes three times as long."""
+
+    def load_file(self, file_path: str) -> Any:
+        """See botocore. None where there is no such file."""
+        for suffix, opened in _OPENED.items():
+            path = Path(file_path + suffix)
+            if path.is_file():
+                with opened(path, "rb") as file:
+                    return json.load(file)
+        return None
+
+
+class ModelLoader(Loader):
+    """Takes each folder for a service. botocore searches the folders of all 400 services, twice for each client."""
+
+    FILE_LOADER_CLASS = ModelFiles
+
+    def list_available_services(self, type_name: str) -> list[str]:
+        folders = [path for path in self.search_paths if Path(path).is_dir()]
+        return sorted({entry.name for path in folders for entry in os.scandir(path)})
 
 
 def make_client(settings: S3Settings) -> S3Client:
