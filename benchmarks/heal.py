@@ -24,7 +24,7 @@ from pathlib import Path
 
 from benchmarks.memory import peak_pss_mb
 from benchmarks.segments import MIB, write_log_dir
-from producer_state.snapshot import write_snapshot
+from sidecar.archive.bundle import EMPTY_SNAPSHOT
 from sidecar.logformat.bodies.building import build_batch
 from sidecar.logformat.bodies.record import Record
 
@@ -111,7 +111,7 @@ def newest_missing(scratch: Path, *, tiny: bool) -> list[Healing]:
     for path in snapshots[-2:]:
         path.unlink()
     for path in snapshots[:-2]:
-        path.write_bytes(write_snapshot([]))
+        path.write_bytes(EMPTY_SNAPSHOT)
     return [*runs, _healed("newest missing, after empty ones", log_dir, 1, "--replay", "window")]
 
 

@@ -112,16 +112,11 @@ def _normalised(rows: Rows) -> Rows:
     return rows
 
 
-def write_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
-    """The file's bytes, in ascending producer id so that equal states have equal bytes. Raises ValueError on doubles.
+def write_rows(rows: Rows) -> bytes:
+    """The file's bytes, from records of ENTRY_DTYPE in ascending producer id, so that equal states have equal bytes.
 
     A broker writes them in the order of a hash map, which no reader may rely on.
     """
-    return write_rows(rows_of(entries))
-
-
-def write_rows(rows: Rows) -> bytes:
-    """As `write_snapshot`, from records of ENTRY_DTYPE in ascending producer id."""
     counted = struct.pack(">i", len(rows)) + rows.astype(ENTRY.dtype(">")).tobytes()
     return HEADER.struct.pack(VERSION, crc32c.crc32c(counted), len(rows))[:CRC_COVERS_FROM] + counted
 

@@ -8,7 +8,7 @@ from hashlib import sha256
 
 from crc32c import crc32c
 
-from producer_state.snapshot import ProducerEntry, write_snapshot
+from producer_state.snapshot import ProducerEntry
 from sidecar.archive.actions import Action, Add, Lost
 from sidecar.archive.bundle import assemble_indexes, log_part
 from sidecar.archive.commit import Writer
@@ -22,6 +22,7 @@ from sidecar.ports import ObjectStore
 from tests.archive.builders import CLUSTER_ID, TOPIC_ID, an_id
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_store import MemoryStore
+from tests.snapshot_files import write_snapshot
 
 LINEAGE = Lineage(CLUSTER_ID, TopicPartition("orders", 3), TOPIC_ID)
 WRITER = Writer(broker_id=1, leader_epoch=5, instance="broker-1", program="tiered-sidecar 0.1.0")

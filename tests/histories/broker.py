@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 
-from producer_state.snapshot import ProducerEntry, write_snapshot
+from producer_state.snapshot import ProducerEntry
 from sidecar.logformat.bodies.building import build_batch, build_marker
 from sidecar.logformat.bodies.legacy import build_legacy_message, build_legacy_wrapper
 from sidecar.logformat.bodies.record import Record
@@ -17,6 +17,7 @@ from sidecar.logformat.metadata_files import write_partition_metadata
 from sidecar.model import TopicPartition
 from tests.fakes.manual_clock import ManualClock
 from tests.histories.plain_log import VERSION_HEADER, Appended, Batch, PlainLog
+from tests.snapshot_files import write_snapshot
 
 TOPIC = "t"
 PARTITION = TopicPartition(TOPIC, 0)

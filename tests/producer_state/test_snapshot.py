@@ -17,8 +17,8 @@ from producer_state.snapshot import (
     ProducerEntry,
     describe,
     read_snapshot,
-    write_snapshot,
 )
+from tests.snapshot_files import write_snapshot
 
 GOLDEN = {
     "empty": ("000148674bc700000000", ()),

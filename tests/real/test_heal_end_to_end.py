@@ -18,7 +18,6 @@ from typing import Any
 
 import pytest
 
-from producer_state.snapshot import write_snapshot
 from sidecar.host.log_dir_lock import LogDirLock
 from tests.real.product import json_lines, run_installed, run_program
 from tests.real.stored_batches import (
@@ -35,6 +34,7 @@ from tests.servers import ServerError
 from tests.servers.kafka import KafkaBroker
 from tests.servers.kafka_java import kafka_tool
 from tests.servers.zookeeper import ZooKeeper
+from tests.snapshot_files import write_snapshot
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 

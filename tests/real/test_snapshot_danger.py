@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from producer_state.snapshot import read_snapshot, write_snapshot
+from producer_state.snapshot import read_snapshot
 from tests.real.product import json_lines, run_installed, run_program
 from tests.real.stored_batches import (
     Produced,
@@ -25,6 +25,7 @@ from tests.real.stored_batches import (
 )
 from tests.real.topics import committed_offsets, create_topic, end_offset, write
 from tests.servers.kafka import KafkaBroker
+from tests.snapshot_files import write_snapshot
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 

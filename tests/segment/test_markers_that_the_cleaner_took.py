@@ -13,7 +13,7 @@ import structlog
 
 from producer_state.facts import MARKER_ABORT
 from producer_state.replay import CompletedTransaction, replay
-from producer_state.snapshot import ProducerEntry, write_snapshot
+from producer_state.snapshot import ProducerEntry
 from producer_state.table import ProducerTable
 from sidecar.archive.keys import below
 from sidecar.archive.state import empty_state
@@ -42,6 +42,7 @@ from tests.retention.test_pinned_logs import Answering
 from tests.runner.archives import compact_one, only_state, use
 from tests.runner.rig import archive, archived_states, copy_partitions, ranges, tools_for
 from tests.segment.made_logs import LEADER_EPOCH, NOW_MS, roll
+from tests.snapshot_files import write_snapshot
 from tests.verifying import verify_partition
 
 PRODUCER, OTHER, AT_MS = 7, 8, NOW_MS - 90_000

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from producer_state.snapshot import write_snapshot
 from sidecar.errors import StoreDenied, StoreUnavailable
 from sidecar.logformat import batches
 from sidecar.logformat.library import walk_file
@@ -19,6 +18,7 @@ from sidecar.model import PartName
 from tests.fakes.memory_store import Fault, FaultKind, MemoryStore
 from tests.golden import golden, golden_copy
 from tests.runner.rig import archive, archived_states, ranges, rolled_ranges, tools_for
+from tests.snapshot_files import write_snapshot
 
 
 @pytest.mark.parametrize("suffix", ["log", "index", "timeindex", "snapshot"])

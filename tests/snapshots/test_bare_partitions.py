@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from producer_state.snapshot import read_snapshot, write_snapshot
+from producer_state.snapshot import read_snapshot
 from sidecar.logformat.bodies.building import build_batch
 from sidecar.logformat.bodies.record import Record
 from tests.cli.running import in_this_process
+from tests.snapshot_files import write_snapshot
 from tests.snapshots.log_dirs import DAY_MS, NOW_MS, data, healed, log_dir_of, snapshots_in, tree
 
 

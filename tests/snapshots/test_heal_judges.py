@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 
 from producer_state.replay import replay
-from producer_state.snapshot import ProducerEntry, read_snapshot, write_snapshot
+from producer_state.snapshot import ProducerEntry, read_snapshot
 from producer_state.table import ProducerTable
 from sidecar.errors import PartitionError
 from sidecar.host import placing
 from sidecar.logformat.batches import scan_bytes
 from sidecar.snapshots import heal as healer
 from tests.cli.running import in_this_process
+from tests.snapshot_files import write_snapshot
 from tests.snapshots.log_dirs import DAY_MS, NOW_MS, data, healed, log_dir_of, snapshots_in, tree
 
 EMPTY = write_snapshot([])

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.segments import write_log_dir
-from producer_state.snapshot import ProducerEntry, write_snapshot
+from producer_state.snapshot import ProducerEntry
+from tests.snapshot_files import write_snapshot
 from tests.snapshots.log_dirs import DAY_MS, NOW_MS, log_dir_of
 
 MIB = 1024 * 1024

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from producer_state.snapshot import ProducerEntry, read_snapshot, write_snapshot
+from producer_state.snapshot import ProducerEntry, read_snapshot
 from sidecar.config.topic_filter import TopicFilter
 from sidecar.logformat.bodies.building import build_batch, build_marker
 from sidecar.logformat.bodies.record import Record
@@ -17,6 +17,7 @@ from sidecar.snapshots.local_engine import LocalEngine
 from sidecar.snapshots.rebuild import rebuild
 from sidecar.snapshots.resolve_paths import find_targets
 from tests.cli.running import in_this_process
+from tests.snapshot_files import write_snapshot
 from tests.snapshots.log_dirs import DAY_MS, NOW_MS, data, healed, snapshots_in
 from tests.snapshots.test_window_heal import EMPTY, SEGMENTS, daily_log, damage, drop, producers, size_of
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from producer_state.snapshot import read_snapshot, write_snapshot
+from producer_state.snapshot import read_snapshot
 from sidecar.config.topic_filter import TopicFilter
 from sidecar.errors import SettingsError
 from sidecar.snapshots.check import Checking, CheckReport, check
@@ -17,6 +17,7 @@ from sidecar.snapshots.local_engine import LocalEngine
 from sidecar.snapshots.rebuild import RebuildReport, rebuild
 from sidecar.snapshots.resolve_paths import find_targets
 from tests.golden import golden, wall_clock_ms
+from tests.snapshot_files import write_snapshot
 from tests.snapshots.log_dirs import DAY_MS, NOW_MS, data, healed, log_dir_of, snapshots_in, tree
 
 KEEP_ALL = Forgetting(NOW_MS, None)

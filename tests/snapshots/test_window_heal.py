@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from producer_state.snapshot import ProducerEntry, read_snapshot, write_snapshot
+from producer_state.snapshot import ProducerEntry, read_snapshot
 from sidecar.config.topic_filter import TopicFilter
 from sidecar.logformat.indexes.time_index import ENTRY
 from sidecar.segment.producer_snapshot import state_at_log_start
@@ -20,6 +20,7 @@ from sidecar.snapshots.rebuild import Rebuilding, rebuild
 from sidecar.snapshots.resolve_paths import find_targets
 from sidecar.snapshots.starts import StartKind
 from tests.cli.running import in_this_process
+from tests.snapshot_files import write_snapshot
 from tests.snapshots.log_dirs import DAY_MS, NOW_MS, data, healed, snapshots_in
 
 EMPTY = write_snapshot([])
