@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from itertools import takewhile
+from itertools import accumulate, takewhile
 
 from sidecar.archive.bundle import log_size_bytes
 from sidecar.model import TopicPartition
@@ -62,13 +62,8 @@ def _too_much(plan: PartitionPlan, limit_bytes: int | None) -> int:
     if limit_bytes is None or limit_bytes < 0:
         return 0
     sizes_bytes = [0 if found.is_cut else log_size_bytes(found.segment) for found in plan.segments]
-    over_bytes, count = sum(sizes_bytes) - limit_bytes, 0
-    for size_bytes in sizes_bytes:
-        if over_bytes < size_bytes:
-            break
-        over_bytes -= size_bytes
-        count += 1
-    return count
+    over_bytes = sum(sizes_bytes) - limit_bytes
+    return sum(end_bytes <= over_bytes for end_bytes in accumulate(sizes_bytes))
 
 
 def _is_too_old(found: SegmentPlan, limit_ms: int | None, now_ms: int) -> bool:
