@@ -77,31 +77,18 @@ class TopicCompaction(Section):
     pattern: Pattern
     """Regular expression that must match the whole name of a topic. The first entry that matches applies."""
     strategy: _Strategy | None = None
-    """See `compaction.strategy`."""
     header: str | None = None
-    """See `compaction.header`."""
     strict: bool | None = None
-    """See `compaction.strict`."""
     on_unkeyed: OnUnkeyed | None = None
-    """See `compaction.on_unkeyed`."""
     exact_keys: bool | None = None
-    """See `compaction.exact_keys`."""
     when: CompactionWhen | None = None
-    """See `compaction.when`."""
     min_cleanable_dirty_ratio: _Ratio | None = None
-    """See `compaction.min_cleanable_dirty_ratio`."""
     min_compaction_lag_ms: _Lag | None = None
-    """See `compaction.min_compaction_lag_ms`."""
     max_compaction_lag_ms: _MaxLag | None = None
-    """See `compaction.max_compaction_lag_ms`."""
     delete_retention_ms: _Lag | None = None
-    """See `compaction.delete_retention_ms`."""
     segment_bytes: _SegmentBytes | None = None
-    """See `compaction.segment_bytes`."""
     ignore_cleanup_policy: bool | None = None
-    """See `compaction.ignore_cleanup_policy`."""
     keep_raw_ms: _Lag | None = None
-    """See `compaction.keep_raw_ms`."""
 
     @model_validator(mode="before")
     @classmethod

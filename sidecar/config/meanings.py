@@ -13,6 +13,8 @@ from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core.core_schema import ModelSchema
 
+from sidecar.config.compaction import TopicCompaction
+
 
 class DescribedSchema(GenerateJsonSchema):
     """For pydantic's `model_json_schema`: with the meaning of each setting as its description."""
@@ -27,7 +29,8 @@ class DescribedSchema(GenerateJsonSchema):
 
 def meanings(section: type[BaseModel]) -> dict[str, str]:
     """By setting of a section, those that it inherits among them."""
-    found: dict[str, str] = {}
+    is_override = section is TopicCompaction
+    found = {name: f"See `compaction.{name}`." for name in section.model_fields} if is_override else {}
     for base in reversed(section.__mro__[: section.__mro__.index(BaseModel)]):
         body = ast.parse(inspect.getsource(base)).body[0]
         for setting, below in pairwise(body.body if isinstance(body, ast.ClassDef) else ()):
