@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 
 from producer_state.replay import CompletedTransaction, replay
@@ -113,18 +112,14 @@ def bridge_holes(
     Raises PartitionError, StagingFull, StoreError.
     """
     unsettled: list[UnsettledTransaction] = []
-    for number, (lower, upper) in enumerate(pairwise(found.segment for found in work.plan.segments)):
-        if lower.end_offset < upper.base_offset:
-            unsettled += _bridge(work, lower, upper, restored[number + 1 :], epochs)
+    for lower, upper, number in work.plan.gaps():
+        unsettled += _bridge(work, lower, upper, restored[number:], epochs)
     return tuple(unsettled)
 
 
 def bridged_offsets(plan: PartitionPlan) -> Iterator[int]:
     """Where the lost ranges end, ascending; also one at the log's end."""
-    ends = [(found.segment.end_offset, found.segment.base_offset) for found in plan.segments]
-    for (lower_end_offset, _), (_, upper_base_offset) in pairwise(ends):
-        if lower_end_offset < upper_base_offset:
-            yield upper_base_offset
+    yield from (upper.base_offset for _, upper, _ in plan.gaps())
     if plan.lost_to_offset > plan.segments[-1].segment.end_offset:
         yield plan.lost_to_offset
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from sidecar.archive.bundle import indexes_size_bytes, log_size_bytes
 from sidecar.archive.coverage import Hole
@@ -124,6 +125,12 @@ class PartitionPlan:
     @property
     def topic_partition(self) -> TopicPartition:
         return self.state.lineage.topic_partition
+
+    def gaps(self) -> Iterator[tuple[ArchivedSegment, ArchivedSegment, int]]:
+        """The segments below and above each lost range between two, and how many there are below it, ascending."""
+        for number, (lower, upper) in enumerate(pairwise(found.segment for found in self.segments), start=1):
+            if lower.end_offset < upper.base_offset:
+                yield lower, upper, number
 
     @property
     def highest_leader_epoch(self) -> int:

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
-from itertools import pairwise
 
 import numpy as np
 
@@ -188,12 +187,9 @@ def tell_narrow_holes(store: ObjectStore, outcomes: Sequence[PartitionOutcome]) 
 
 
 def _room_problem(store: ObjectStore, plan: PartitionPlan) -> str:
-    segments = [found.segment for found in plan.segments]
-    for number, (lower, upper) in enumerate(pairwise(segments)):
-        if lower.end_offset == upper.base_offset:
-            continue
+    for lower, upper, number in plan.gaps():
         try:
-            count = _marker_count(store, plan, lower, segments[number + 1 :])
+            count = _marker_count(store, plan, lower, [found.segment for found in plan.segments[number:]])
         except PartitionError:
             return ""  # A damaged object is reported when it is fetched.
         try:
