@@ -81,7 +81,8 @@ class Allowance:
     `producer.id.expiration.ms`, None for never. `exact`: False where the replayed log had been cleaned, so that replay may know
     less than the broker did. `log_start_offset`: where our replay began with nothing known; of what lies below, only the broker
     can know. `deleted_below`: the broker's log start offset; it may lie above that (DeleteRecords), and a broker that replayed
-    its log since then knows nothing of what lies below, though the batches are still on disk.
+    its log since then knows nothing of what lies below, though the batches are still on disk. `first_offset`: where the log that
+    we replayed begins. No batch of a transaction that only a snapshot there names need be in it.
     """
 
     now_ms: int
@@ -89,6 +90,7 @@ class Allowance:
     exact: bool
     log_start_offset: int = 0
     deleted_below: int = 0
+    first_offset: int = 0
 
     def may_lack(self, ours: ProducerEntry) -> str:
         if self._expired(ours):
@@ -145,9 +147,12 @@ class Allowance:
         if theirs is not None and theirs < self.log_start_offset and ours.coordinator_epoch < 0:
             return _BELOW_START  # A marker in the log would have ended it.
         first_offset = ours.current_txn_first_offset
-        # Markers stay as long as any batch of their transaction: a cleaned log can hide a transaction, not prolong one.
+        # Markers stay as long as any batch of their transaction: a cleaned log can hide a transaction. It prolongs one only where
+        # all its batches were deleted. Source: CleanedTransactionMetadata.onControlBatchRead.
         hidden = theirs is not None and (first_offset is None or first_offset > theirs)
-        return _CLEANED if hidden and not self.exact else ""
+        has_no_batch = theirs is not None or ours.last_offset < self.first_offset
+        prolonged = first_offset is not None and first_offset < self.first_offset and has_no_batch
+        return _CLEANED if (hidden or prolonged) and not self.exact else ""
 
     def _expired(self, entry: ProducerEntry) -> bool:
         """Source: ProducerStateManager.isProducerExpired."""

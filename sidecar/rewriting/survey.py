@@ -33,7 +33,7 @@ from sidecar.rewriting.job import Cutter, LogFile, Piece
 from sidecar.rewriting.work_files import write_file
 from sidecar.segment.producer_snapshot import state_at_log_start
 from sidecar.segment.reading import replayed, shows_cleaning
-from sidecar.snapshots.disk_partition import checkpointed
+from sidecar.snapshots.disk_partition import DiskPartition, checkpointed
 from sidecar.snapshots.jobs import Forgetting
 
 _Scan = tuple[LogFile, SegmentScanner, Iterable[BatchColumns]]
@@ -174,6 +174,7 @@ class _Surveying:
             raise CorruptFile(
                 f"holds offset {expected - 1}, but the next segment begins at {end_offset}", file=str(log.path)
             )
+        self.exact = self.exact and expected == end_offset
         if expected < end_offset and not looks_cleaned:
             self.remarks.append(
                 f"{log.path}: offsets [{expected}, {end_offset}) are missing, and nothing says that the log was ever "
@@ -196,7 +197,7 @@ class _Surveying:
         self.completed += ended
 
     def _settle_state(self, end_offset: int) -> None:
-        self.table = ProducerTable(end_offset, self.table.rows)
+        self._go_on_from(ProducerTable(end_offset, self.table.rows))
         ours = self.table.unexpired(self.forgetting.expiration(self.log_time_ms))
         name = file_name(end_offset, Suffix.SNAPSHOT)
         content, path = ours.to_snapshot(), self.files.directory / name
@@ -217,6 +218,7 @@ class _Surveying:
                 expiration_ms=self.forgetting.producer_id_expiration_ms,
                 exact=self.exact,
                 log_start_offset=self.log_start_offset,
+                first_offset=self.log_start_offset,
             )
             comparison = compare_snapshots(theirs, ours.entries(), allowance)
             if comparison.conformance is Conformance.WRONG:
@@ -224,9 +226,12 @@ class _Surveying:
             else:
                 content = found
                 if not self.exact:
-                    self.table = ProducerTable.from_entries(end_offset, theirs)
+                    self._go_on_from(ProducerTable.from_entries(end_offset, theirs))
         # Most of them are thrown away again: whoever keeps one has it on the disk.
         write_file(self.staging / name, [content], synced=False)
+
+    def _go_on_from(self, table: ProducerTable) -> None:
+        self.table = table if self.exact else DiskPartition(self.files).without_decided(table)
 
 
 def _read_ahead(logs: Sequence[LogFile]) -> Iterator[_Scan]:

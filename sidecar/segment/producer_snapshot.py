@@ -151,6 +151,8 @@ def choose_snapshot(
         exact=exact,
         log_start_offset=known.start_offset,
         deleted_below=log_start_offset,
+        # Behind a gap, and of a restored log, the archive may have the batches.
+        first_offset=known.start_offset if known.dropped == NOTHING_DROPPED else 0,
     )
     comparison = compare_snapshots(theirs, table.entries(), allowance)
     if comparison.conformance is Conformance.WRONG:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import ClassVar, Self
 
+from producer_state.table import ProducerTable
 from producer_state.window import Segment
 from sidecar.archive.bundle import log_size_bytes
 from sidecar.archive.keys import below
@@ -109,6 +110,10 @@ class ArchivedPartition:
             raise PartitionError(f"{key}: committed, but not in the store; verify the archive")
         # Without a time of the store the log's own decides: it is a lower bound.
         return read_part(store, self.root, segment, PartName.PRODUCER_SNAPSHOT), found.modified_ms or 0
+
+    def without_decided(self, table: ProducerTable) -> ProducerTable:
+        """See `PartitionLog`. An archive has the marker of each, see `added_markers`."""
+        return table
 
     def recorded_exact(self, offset: int) -> bool:
         """See `PartitionLog`: the commits record it."""

@@ -8,7 +8,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import ClassVar
 
+import numpy as np
+
 from producer_state.snapshot import stray_offsets
+from producer_state.table import ProducerTable
 from producer_state.window import Segment
 from sidecar.broker.log_dir_state import read_file
 from sidecar.errors import PartitionError, SegmentChanged
@@ -126,6 +129,19 @@ class DiskPartition:
         path = self.snapshot_path(offset)
         with reading(path):
             return read_regular(path), path.stat().st_mtime_ns // 1_000_000
+
+    def without_decided(self, table: ProducerTable) -> ProducerTable:
+        """See `PartitionLog`. The broker's cleaner works below the last stable offset: what began below its note has ended.
+
+        Source: LogCleanerManager.cleanableOffsets, UnifiedLog.firstUnstableOffset.
+        """
+        from sidecar.segment.open_transactions import batches_left  # loads numba
+
+        begun = table.begun(checkpointed(self.files.log_dir / CLEANER_CHECKPOINT).get(self.topic_partition, 0))
+        if not begun or table.end_offset not in self.bases:  # At the log's end, batches are in the active segment, too.
+            return table
+        left = batches_left(self.files, begun, table.end_offset)
+        return table.without_transactions(np.array(sorted(begun.keys() - left), np.int64))
 
     def recorded_exact(self, _offset: int) -> None:
         """See `PartitionLog`: a file does not say who wrote it."""

@@ -269,8 +269,9 @@ class Healer:
             # that the state lacks a transaction.
             self._healing.withheld.append(state.table.end_offset)
         elif self._writer is not None:
-            content = self._forgetting.snapshot_table(state).to_snapshot()
-            self._pinned.add(NewSnapshot(state.table.end_offset, content, aside_suffix))
+            with self._healing.noting_problem():
+                table = self._healing.plan.log.without_decided(self._forgetting.snapshot_table(state))
+                self._pinned.add(NewSnapshot(table.end_offset, table.to_snapshot(), aside_suffix))
 
     def _write(self) -> None:
         if self._writer is not None:

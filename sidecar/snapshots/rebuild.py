@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from producer_state.table import ProducerTable
 from sidecar.discovery.partition_directory import require_elsewhere
 from sidecar.engine_ports import TaskEngine
 from sidecar.errors import PartitionError, StagingFull
@@ -120,7 +121,12 @@ def rebuild(
                     rebuilding.add_problem(event.refused)
                     continue
                 directory = out if targets.single else out / str(rebuilding.log.topic_partition)
-                rebuilding.snapshots.append(_write(directory, event, forgetting))
+                try:
+                    table = rebuilding.log.without_decided(forgetting.snapshot_table(event))
+                except PartitionError as error:
+                    rebuilding.add_problem(advised(error))
+                    continue
+                rebuilding.snapshots.append(_write(directory, event, table, forgetting))
             case Misplaced(offset, reason):
                 rebuilding.add_problem(f"offset {offset}: {reason}")
             case Stopped():
@@ -130,8 +136,7 @@ def rebuild(
     return RebuildReport(tuple(rebuildings), targets.problems)
 
 
-def _write(directory: Path, state: StateAt, forgetting: Forgetting) -> RebuiltSnapshot:
-    table = forgetting.snapshot_table(state)
+def _write(directory: Path, state: StateAt, table: ProducerTable, forgetting: Forgetting) -> RebuiltSnapshot:
     path = directory / file_name(table.end_offset, Suffix.SNAPSHOT)
     temporary = path.with_suffix(".tmp")
     try:
@@ -148,7 +153,7 @@ def _write(directory: Path, state: StateAt, forgetting: Forgetting) -> RebuiltSn
         offset=table.end_offset,
         path=path,
         producers=len(table),
-        open_transactions=len(table.in_transaction()),
+        open_transactions=len(table.begun()),
         exact=state.exact,
         window_ms=forgetting.expiration(state.log_time_ms).window_ms,
         start_offset=state.start.offset,

@@ -13,6 +13,7 @@ import numpy as np
 
 from producer_state.digest import DigestBuilder, SegmentDigest
 from producer_state.facts import BatchFacts
+from producer_state.table import ProducerTable
 from producer_state.window import Segment
 from producer_state.wire import ProducerStateError
 from sidecar.errors import CorruptFile, SegmentChanged, SidecarError
@@ -135,6 +136,12 @@ class PartitionLog(Protocol):
         """A snapshot's bytes, and a time (ms) not before it was written and not later than now.
 
         Raises SegmentChanged if it is gone, PartitionError if it cannot be read.
+        """
+
+    def without_decided(self, table: ProducerTable) -> ProducerTable:
+        """A state without the transactions that have ended, and of which no batch is in the log below it: nothing depends on them.
+
+        A cleaner may have taken their markers, and a broker would wait for these for ever. Raises SegmentChanged, PartitionError.
         """
 
     def recorded_exact(self, offset: int) -> bool | None:

@@ -23,8 +23,9 @@ def compared(
     exact: bool = True,
     log_start_offset: int = 0,
     deleted_below: int = 0,
+    first_offset: int = 0,
 ) -> Comparison:
-    allowance = Allowance(NOW_MS, expiration_ms, exact, log_start_offset, deleted_below)
+    allowance = Allowance(NOW_MS, expiration_ms, exact, log_start_offset, deleted_below, first_offset)
     return compare_snapshots([theirs] if theirs else [], [ours] if ours else [], allowance)
 
 
@@ -165,6 +166,18 @@ def test_compaction_makes_the_log_say_less(theirs: ProducerEntry, ours: Producer
 )
 def test_compaction_does_not_make_the_log_say_more(theirs: ProducerEntry | None, ours: ProducerEntry) -> None:
     assert compared(theirs, ours, exact=False).conformance is Conformance.WRONG
+
+
+def test_compaction_takes_the_marker_of_a_transaction_without_a_batch_in_the_log() -> None:
+    """Only the snapshot at the log start, 201, has it: segments below were deleted."""
+    begun = replace(ENTRY, current_txn_first_offset=190)
+    allowed = {"exact": False, "first_offset": 201}
+    assert reason(compared(ENTRY, begun, **allowed)) == CLEANED
+    later = replace(begun, last_sequence=13, last_offset=250)
+    assert reason(compared(replace(later, current_txn_first_offset=250), later, **allowed)) == CLEANED
+    assert compared(ENTRY, begun, exact=False, first_offset=200).conformance is Conformance.WRONG
+    assert compared(ENTRY, begun, exact=True, first_offset=201).conformance is Conformance.WRONG
+    assert compared(replace(later, current_txn_first_offset=None), later, **allowed).conformance is Conformance.WRONG
 
 
 def test_a_producer_that_compaction_took_from_the_log_may_be_in_the_file() -> None:
