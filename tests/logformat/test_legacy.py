@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from sidecar.errors import CorruptFile
 from sidecar.logformat.batches import ScanEnd, scan_bytes
-from sidecar.logformat.bodies.codecs import compress
+from sidecar.logformat.bodies.codecs import compress, decompress
 from sidecar.logformat.bodies.legacy import build_legacy_message, build_legacy_wrapper
 from sidecar.logformat.bodies.record import Record
 from sidecar.logformat.bodies.records import read_records
@@ -89,10 +89,30 @@ def test_a_wrapper_at_offset_0_leaves_nested_offsets_alone() -> None:
 
 
 def test_an_append_time_wrapper_overrides_nested_timestamps() -> None:
-    wrapper = build_legacy_wrapper([Record(5, 1), Record(6, 2)], codec=Codec.LZ4, append_time_ms=777)
+    nested = build_legacy_message(0, b"a", b"1", timestamp_ms=1) + build_legacy_message(1, b"b", b"2", timestamp_ms=2)
+    stream = compress(Codec.LZ4, nested, 1)
+    wrapper = build_legacy_message(6, None, stream, timestamp_ms=777, append_time=True, codec=Codec.LZ4)
     assert [(record.timestamp_ms, record.timestamp_type) for record in read_records(wrapper)] == [(777, 1)] * 2
     mixed = build_legacy_wrapper([Record(5, 1)], codec=Codec.LZ4, append_time_ms=777, nested_magic=0)
     assert [(record.timestamp_ms, record.timestamp_type) for record in read_records(mixed)] == [(-1, -1)]
+
+
+@pytest.mark.parametrize("append_time_ms", [None, 900])
+def test_nested_messages_are_written_as_a_broker_does(append_time_ms: int | None) -> None:
+    """With relative offsets, and with the append time. Source: MemoryRecordsBuilder.appendLegacyRecord."""
+    records = [Record(100, 5, b"a", b"1"), Record(103, 6, b"b", b"2")]
+    wrapper = build_legacy_wrapper(records, codec=Codec.GZIP, append_time_ms=append_time_ms)
+    nested = [
+        build_legacy_message(
+            record.offset - 100,
+            record.key,
+            record.value,
+            timestamp_ms=append_time_ms or record.timestamp_ms,
+            append_time=append_time_ms is not None,
+        )
+        for record in records
+    ]
+    assert decompress(Codec.GZIP, wrapper[34:], magic=1) == b"".join(nested)
 
 
 def test_the_wrapper_has_the_newest_timestamp() -> None:

@@ -207,24 +207,19 @@ def build_legacy_wrapper(
 ) -> bytes:
     """A wrapper around at least one record: absolute nested offsets for magic 0, relative ones for magic 1.
 
-    `nested_magic` below `magic` gives what old cleaners wrote (KAFKA-4298), absolute offsets and all.
-    Source: MemoryRecordsBuilder.writeLegacyCompressedWrapperHeader.
+    `nested_magic` below `magic` gives what old cleaners wrote (KAFKA-4298), absolute offsets and all. `append_time_ms`: of the
+    nested messages, too. Source: MemoryRecordsBuilder.writeLegacyCompressedWrapperHeader, MemoryRecordsBuilder.appendLegacyRecord.
     """
-    inner = magic if nested_magic is None else nested_magic
+    inner, appended = magic if nested_magic is None else nested_magic, append_time_ms is not None
     base = records[0].offset if inner == 1 else 0
+    times_ms = [record.timestamp_ms if append_time_ms is None else append_time_ms for record in records]
     nested = b"".join(
         build_legacy_message(
-            record.offset - base, record.key, record.value, magic=inner, timestamp_ms=record.timestamp_ms
+            record.offset - base, record.key, record.value, magic=inner, timestamp_ms=time_ms, append_time=appended
         )
-        for record in records
+        for record, time_ms in zip(records, times_ms, strict=True)
     )
-    newest = max(record.timestamp_ms for record in records)
+    stream = compress(codec, nested, magic)
     return build_legacy_message(
-        records[-1].offset,
-        None,
-        compress(codec, nested, magic),
-        magic=magic,
-        timestamp_ms=newest if append_time_ms is None else append_time_ms,
-        append_time=append_time_ms is not None,
-        codec=codec,
+        records[-1].offset, None, stream, magic=magic, timestamp_ms=max(times_ms), append_time=appended, codec=codec
     )
