@@ -164,6 +164,9 @@ def test_unknown_control_types_are_numbers_and_short_keys_are_corrupt() -> None:
     assert record.control == 256
     (record,) = read_records(build_batch([Record(0, 0, b"\x00\x00\xff\xfe\x00", b"")], control=True))
     assert record.control == -2
+    # A newer version of the key is read as the one that is known.
+    (record,) = read_records(build_batch([Record(0, 0, b"\x00\x05\x00\x01", b"")], control=True))
+    assert record.control == "commit"
     with pytest.raises(CorruptFile, match="key of a control record"):
         list(read_records(build_batch([Record(0, 0, b"\x00", b"")], control=True)))
 
