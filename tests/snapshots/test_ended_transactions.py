@@ -27,6 +27,7 @@ from sidecar.snapshots import Replay
 from sidecar.snapshots.check import Result, check
 from sidecar.snapshots.jobs import Forgetting
 from sidecar.snapshots.local_engine import LocalEngine
+from sidecar.snapshots.rebuild import rebuild
 from sidecar.snapshots.resolve_paths import find_targets
 from tests.compaction.directories import compacted
 from tests.compaction.reference.batches import decode_segment
@@ -202,3 +203,11 @@ def test_a_new_archive_takes_the_brokers_word_for_it(tmp_path: Path) -> None:
     state = archived_states(store)["orders-0"]
     tables = [table_at_end(store, state.lineage.root, segment) for segment in state.segments]
     assert [(table.end_offset, len(table.in_transaction())) for table in tables] == [(200, 0), (201, 0)]
+
+
+def test_rebuild_writes_no_snapshot_with_it(log_dir: Path, tmp_path: Path) -> None:
+    (log_dir / "t-0" / f"{200:020d}.snapshot").unlink()
+    targets = find_targets([log_dir / "t-0"], TopicFilter())
+    report = rebuild(targets, tmp_path / "out", LocalEngine(1), Forgetting(NOW_MS, DAY_MS))
+    assert [found.open_transactions for found in report.partitions[0].snapshots] == [0, 0]
+    assert open_in(tmp_path / "out" / f"{200:020d}.snapshot") == [None]
