@@ -112,7 +112,7 @@ class ArchivedPartition:
         return read_part(store, self.root, segment, PartName.PRODUCER_SNAPSHOT), found.modified_ms or 0
 
     def without_decided(self, table: ProducerTable) -> ProducerTable:
-        """See `PartitionLog`. An archive has the marker of each, see `added_markers`."""
+        """See `PartitionLog`. Of an archive, that is not searched."""
         return table
 
     def recorded_exact(self, offset: int) -> bool:
