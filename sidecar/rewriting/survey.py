@@ -197,7 +197,9 @@ class _Surveying:
         self.completed += ended
 
     def _settle_state(self, end_offset: int) -> None:
-        self._go_on_from(ProducerTable(end_offset, self.table.rows))
+        self.table = ProducerTable(end_offset, self.table.rows)
+        if not self.exact:
+            self.table = DiskPartition(self.files).without_decided(self.table)
         ours = self.table.unexpired(self.forgetting.expiration(self.log_time_ms))
         name = file_name(end_offset, Suffix.SNAPSHOT)
         content, path = ours.to_snapshot(), self.files.directory / name
@@ -226,12 +228,9 @@ class _Surveying:
             else:
                 content = found
                 if not self.exact:
-                    self._go_on_from(ProducerTable.from_entries(end_offset, theirs))
+                    self.table = ProducerTable.from_entries(end_offset, theirs).open_as_in(self.table, 0)
         # Most of them are thrown away again: whoever keeps one has it on the disk.
         write_file(self.staging / name, [content], synced=False)
-
-    def _go_on_from(self, table: ProducerTable) -> None:
-        self.table = table if self.exact else DiskPartition(self.files).without_decided(table)
 
 
 def _read_ahead(logs: Sequence[LogFile]) -> Iterator[_Scan]:

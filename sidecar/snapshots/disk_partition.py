@@ -137,9 +137,10 @@ class DiskPartition:
         """
         from sidecar.segment.open_transactions import batches_left  # loads numba
 
-        begun = table.begun(checkpointed(self.files.log_dir / CLEANER_CHECKPOINT).get(self.topic_partition, 0))
-        if not begun or table.end_offset not in self.bases:  # At the log's end, batches are in the active segment, too.
-            return table
+        # Of what began in the last segment, the replay has just seen a batch. At the log's end, that is the active one.
+        base = next((each.base_offset for each in self.files.segments if each.end_offset == table.end_offset), 0)
+        cleaned_to = checkpointed(self.files.log_dir / CLEANER_CHECKPOINT).get(self.topic_partition, 0)
+        begun = table.begun(min(base, cleaned_to))
         left = batches_left(self.files, begun, table.end_offset)
         return table.without_transactions(np.array(sorted(begun.keys() - left), np.int64))
 
