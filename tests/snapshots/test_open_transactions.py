@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from producer_state.snapshot import ProducerEntry, read_snapshot
+from producer_state.table import ProducerTable
 from sidecar.config.topic_filter import TopicFilter
 from sidecar.logformat.bodies.building import build_batch, build_marker
 from sidecar.logformat.bodies.record import Record
@@ -16,6 +17,7 @@ from sidecar.snapshots.jobs import Forgetting
 from sidecar.snapshots.local_engine import LocalEngine
 from sidecar.snapshots.rebuild import rebuild
 from sidecar.snapshots.resolve_paths import find_targets
+from sidecar.snapshots.starts import open_below
 from tests.cli.running import in_this_process
 from tests.snapshot_files import write_snapshot
 from tests.snapshots.log_dirs import DAY_MS, NOW_MS, data, healed, snapshots_in
@@ -322,3 +324,23 @@ def test_where_a_window_contradicts_itself_the_snapshots_above_are_named_truly(l
     (healing,) = by_window(log_dir).healings
     assert "snapshots above offset 6 and below 24 cannot be created" in healing.problem
     assert sorted(healing.created) == [2, 4, 24]
+
+
+def test_a_batch_at_the_offset_itself_was_written_since() -> None:
+    witness = ProducerTable.from_entries(20, [ProducerEntry(UNDECIDED, 0, 5, 10, 0, NOW_MS, 2, 3)])
+    rows, late = open_below(witness, 10)
+    assert (late.tolist(), rows["last_offset"].tolist()) == ([UNDECIDED], [-1])
+    rows, late = open_below(witness, 11)
+    assert (late.tolist(), rows["last_offset"].tolist()) == ([], [10])
+
+
+@pytest.mark.parametrize(("last_offset", "is_trusted"), [(21, True), (22, False)])
+def test_no_replay_begins_at_a_snapshot_that_names_its_own_offset(
+    last_offset: int, is_trusted: bool, log_dir: Path
+) -> None:
+    healed(log_dir)
+    drop(log_dir, 24)
+    entry = ProducerEntry(1, 0, last_offset, last_offset, 0, time_of(20))
+    snapshot_of(log_dir, 22).write_bytes(write_snapshot([entry]))
+    (healing,) = by_window(log_dir).healings
+    assert (healing.starts[0].offset == 22) is is_trusted
