@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from sidecar.logformat.bodies.building import build_marker
 from tests.compaction.engine import compact
 from tests.compaction.reference.cleaning import clean
 from tests.compaction.story import END_OF_TIME_MS, Story
@@ -162,3 +163,17 @@ def test_cleaning_with_keys_conflicting_with_txn_marker_keys() -> None:
     story.put(b"\x00\x00\x00\x01", producer=1, transactional=True).commit(1).roll()
     story.clean()
     assert story.offsets() == [0, 1, 2, 3]
+
+
+def test_of_markers_only_those_of_the_last_epoch_keep_an_empty_batch() -> None:
+    """They fence what the producer was before; no batch of that epoch is known. Source: Cleaner.cleanInto."""
+    story = Story().txn(1, 1).commit(1)
+    # So early that the producer has not expired.
+    story.rules = replace(story.rules, now_ms=10_000, delete_retention_ms=1000)
+    fencing = build_marker(2, commit=False, producer_id=1, producer_epoch=1, coordinator_epoch=0, timestamp_ms=1002)
+    story.add(fencing, 3).put(1).roll()
+    story.clean()
+    assert story.base_offsets() == [1, 2, 3]
+    story.clean(now_ms=20_000)
+    story.clean(now_ms=30_000)
+    assert (story.base_offsets(), story.offsets()) == ([2, 3], [3])
