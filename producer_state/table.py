@@ -109,10 +109,10 @@ class ProducerTable:
         rows = self.rows[(first_offsets >= 0) & (first_offsets < below_offset)]
         return dict(zip(rows["producer_id"].tolist(), rows["current_txn_first_offset"].tolist(), strict=True))
 
-    def without_transactions(self, producer_ids: Int64Column) -> ProducerTable:
+    def without_transactions(self, producer_ids: Iterable[int]) -> ProducerTable:
         """With these producers in no transaction."""
         rows = self.rows.copy()
-        rows["current_txn_first_offset"][np.isin(rows["producer_id"], producer_ids)] = -1
+        rows["current_txn_first_offset"][np.isin(rows["producer_id"], list(producer_ids))] = -1
         return ProducerTable(self.end_offset, rows)
 
     def open_as_in(self, other: ProducerTable, base_offset: int) -> ProducerTable:

@@ -10,8 +10,6 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from producer_state.snapshot import ProducerEntry
 from producer_state.table import ProducerTable
 from producer_state.wire import ProducerStateError
@@ -86,7 +84,7 @@ def require_room(topic_partition: TopicPartition, marker_count: int, base_offset
 
 def carried_over(below: ProducerTable, ended: Iterable[ProducerEntry], end_offset: int) -> ProducerTable:
     """The state at a gap's end, as far as it is known: that at its beginning, without the transactions that ended."""
-    settled = below.without_transactions(np.array([entry.producer_id for entry in ended], np.int64))
+    settled = below.without_transactions(entry.producer_id for entry in ended)
     return replace(settled, end_offset=end_offset)
 
 

@@ -79,7 +79,7 @@ def markers_may_be_gone(at_base: ProducerTable, archived: PartitionState, writte
         mtime_ns = archived.segments[min(number, len(archived.segments) - 1)].source_mtime_ns
         if mtime_ns is not None and mtime_ns > written_by_ms * 1_000_000:
             young.append(producer_id)
-    return at_base.without_transactions(np.array(young, np.int64))
+    return at_base.without_transactions(young)
 
 
 def added_markers(

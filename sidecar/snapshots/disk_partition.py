@@ -8,8 +8,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import ClassVar
 
-import numpy as np
-
 from producer_state.snapshot import stray_offsets
 from producer_state.table import ProducerTable
 from producer_state.window import Segment
@@ -142,7 +140,7 @@ class DiskPartition:
         cleaned_to = checkpointed(self.files.log_dir / CLEANER_CHECKPOINT).get(self.topic_partition, 0)
         begun = table.begun(min(base, cleaned_to))
         left = batches_left(self.files, begun, table.end_offset)
-        return table.without_transactions(np.array(sorted(begun.keys() - left), np.int64))
+        return table.without_transactions(begun.keys() - left)
 
     def recorded_exact(self, _offset: int) -> None:
         """See `PartitionLog`: a file does not say who wrote it."""

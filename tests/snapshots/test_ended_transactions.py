@@ -211,3 +211,21 @@ def test_rebuild_writes_no_snapshot_with_it(log_dir: Path, tmp_path: Path) -> No
     report = rebuild(targets, tmp_path / "out", LocalEngine(1), Forgetting(NOW_MS, DAY_MS))
     assert [found.open_transactions for found in report.partitions[0].snapshots] == [0, 0]
     assert open_in(tmp_path / "out" / f"{200:020d}.snapshot") == [None]
+
+
+def test_heal_writes_it_where_its_batch_is_in_the_active_segment(tmp_path: Path) -> None:
+    directory = tmp_path / "logs" / "t-0"
+    directory.mkdir(parents=True)
+    begun = build_batch(
+        [Record(0, NOW_MS - 1000, b"k", b"v")],
+        producer_id=PRODUCER,
+        producer_epoch=0,
+        base_sequence=0,
+        transactional=True,
+    )
+    (directory / f"{0:020d}.log").write_bytes(begun)
+    (directory.parent / "cleaner-offset-checkpoint").write_text("0\n1\nt 0 1\n")
+    (directory.parent / ".lock").touch()
+    (directory.parent / ".kafka_cleanshutdown").touch()
+    healed(directory.parent)
+    assert open_in(directory / f"{1:020d}.snapshot") == [0]
