@@ -109,6 +109,19 @@ def test_compact_goes_on_above_it_and_writes_no_snapshot_with_it(log_dir: Path, 
     assert open_in(tmp_path / "out" / f"{300:020d}.snapshot") == [None]
 
 
+def test_compact_accepts_a_snapshot_with_it_where_the_cleaner_took_nothing(log_dir: Path, tmp_path: Path) -> None:
+    directory = log_dir / "t-0"
+    records = [Record(offset, NOW_MS - 1000, b"k", b"v") for offset in range(100, 299)]
+    marker = build_marker(
+        299, commit=True, producer_id=PRODUCER, producer_epoch=0, coordinator_epoch=2, timestamp_ms=NOW_MS - 4000
+    )
+    (directory / f"{100:020d}.log").write_bytes(build_batch(records[:100]))
+    (directory / f"{200:020d}.log").write_bytes(build_batch(records[100:]) + marker)
+    put_snapshot(directory, 200, AT_START)
+    put_snapshot(directory, 300, ENDED)
+    assert compacted(directory, tmp_path / "out", CompactionRules(NOW_MS)).survey.remarks == ()
+
+
 @pytest.mark.parametrize("replay", Replay)
 @pytest.mark.parametrize("missing", [200, 300])
 def test_heal_writes_no_snapshot_with_it(missing: int, replay: Replay, log_dir: Path) -> None:
