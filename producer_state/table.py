@@ -103,7 +103,7 @@ class ProducerTable:
     def in_transaction(self) -> ProducerTable:
         return ProducerTable(self.end_offset, self.rows[self.rows["current_txn_first_offset"] >= 0])
 
-    def begun(self, below_offset: int = 2**63 - 1) -> dict[int, int]:
+    def open_transactions(self, below_offset: int = 2**63 - 1) -> dict[int, int]:
         """Producers in a transaction that began below an offset, and its first offset."""
         first_offsets = self.rows["current_txn_first_offset"]
         rows = self.rows[(first_offsets >= 0) & (first_offsets < below_offset)]
@@ -118,7 +118,7 @@ class ProducerTable:
     def open_as_in(self, other: ProducerTable, base_offset: int) -> ProducerTable:
         """With only those transactions that are open there, too. Below an offset, they began where that says."""
         rows = self.rows.copy()
-        begun = other.begun()
+        begun = other.open_transactions()
         for number in np.flatnonzero(rows["current_txn_first_offset"] >= 0).tolist():
             first_offset = begun.get(int(rows["producer_id"][number]))
             if first_offset is None or rows["current_txn_first_offset"][number] < base_offset:
@@ -145,13 +145,8 @@ class ProducerTable:
             keep &= open_transaction | (rows["last_timestamp_ms"] > last_expired_ms)
         return ProducerTable(self.end_offset, rows[keep])
 
-    def open_transactions(self) -> dict[int, int]:
-        """By producer the first offset of its open transaction."""
-        rows = self.in_transaction().rows
-        return dict(zip(rows["producer_id"].tolist(), rows["current_txn_first_offset"].tolist(), strict=True))
-
     def first_open_transaction_offset(self) -> int | None:
-        return min(self.begun().values(), default=None)
+        return min(self.open_transactions().values(), default=None)
 
     def decided_below(self, end_offset: int) -> int:
         """Up to where, `end_offset` at most, no transaction is open."""

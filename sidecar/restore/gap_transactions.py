@@ -90,7 +90,7 @@ def carried_over(below: ProducerTable, ended: Iterable[ProducerEntry], end_offse
 
 def _begun(snapshot: bytes, transaction_indexes: Iterable[bytes]) -> Iterator[tuple[int, int]]:
     """Producers and first offsets of transactions, of those that are open in a snapshot, and of those in indexes."""
-    yield from ProducerTable.from_snapshot(0, snapshot).begun().items()
+    yield from ProducerTable.from_snapshot(0, snapshot).open_transactions().items()
     for content in transaction_indexes:
         index = read_transaction_index(content)
         yield from zip(index.producer_id.tolist(), index.first_offset.tolist(), strict=True)

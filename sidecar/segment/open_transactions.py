@@ -46,7 +46,7 @@ def open_transactions(segment: SegmentFiles, at_end: ProducerTable) -> OpenTrans
 
     Source: RemoteLogManager.candidateLogSegments, UnifiedLog.lastStableOffset.
     """
-    waiting = at_end.begun()
+    waiting = at_end.open_transactions()
     return OpenTransactions(segment, waiting) if waiting else None
 
 

@@ -69,7 +69,7 @@ def judge(log: PartitionLog, state: StateAt, forgetting: Forgetting) -> Verdict:
     )
     ours = state.table.unexpired(Expiration(0, None))
     comparison = compare_snapshots(theirs.entries(), ours.entries(), allowance)
-    return Verdict(comparison, len(theirs), "", lacking(state.table, theirs.begun(start_offset), first))
+    return Verdict(comparison, len(theirs), "", lacking(state.table, theirs.open_transactions(start_offset), first))
 
 
 def lacking(table: ProducerTable, open_since: Mapping[int, int], log_start: int) -> dict[int, int]:

@@ -153,7 +153,7 @@ def _write(directory: Path, state: StateAt, table: ProducerTable, forgetting: Fo
         offset=table.end_offset,
         path=path,
         producers=len(table),
-        open_transactions=len(table.begun()),
+        open_transactions=len(table.open_transactions()),
         exact=state.exact,
         window_ms=forgetting.expiration(state.log_time_ms).window_ms,
         start_offset=state.start.offset,

@@ -191,10 +191,10 @@ def test_no_broker_waits_for_a_transaction_that_has_ended(seed: int, tmp_path: P
             for segment in segments:
                 for columns in scan_bytes(segment.log if segment.base_offset >= offset else b""):
                     table, _ = replay_batches(table, columns.facts())
-            assert table.begun() == {}
+            assert table.open_transactions() == {}
             right, _ = replayed([found.log for found in whole if found.base_offset < offset])
-            for producer_id in right.begun().keys() - made.begun().keys():
-                assert not has_batch(segments, producer_id, right.begun()[producer_id], offset)
+            for producer_id in right.open_transactions().keys() - made.open_transactions().keys():
+                assert not has_batch(segments, producer_id, right.open_transactions()[producer_id], offset)
 
 
 def has_batch(segments: Sequence[ReferenceSegment], producer_id: int, from_offset: int, to_offset: int) -> bool:

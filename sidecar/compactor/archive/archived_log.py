@@ -218,7 +218,7 @@ class ArchivedSurvey:
         These batches are proven by their own checksums alone: of their offsets and epochs nothing here depends.
         """
         store = process_store.store_of(self.log.store)
-        pending = set(table_at_end(store, self.log.root, self.live[self.number]).begun().items())
+        pending = set(table_at_end(store, self.log.root, self.live[self.number]).open_transactions().items())
         for number in range(self.number + 1, len(self.live)):
             if not pending:
                 return
