@@ -123,7 +123,7 @@ def settle_attempts(
 
     Args:
         state: the archive as it is now, read after this process locked the journal, or the newest part of it: below that
-            part, only an attempt that its commit made live is ended.
+            part, only an attempt that its commit made live is ended. What was removed since, an undo may need.
 
     An attempt whose commit was sent without an answer is left alone until its commit number is taken, by it or by another.
     A delayed request may still arrive: without its objects, the commit would name nothing.
@@ -132,7 +132,7 @@ def settle_attempts(
     """
     segments = {segment.base_offset: segment for segment in planned}
     attempts = context.journal.attempts(state.lineage.root)
-    live = {segment.segment_id for segment in state.segments} if attempts else set()
+    added = {segment.segment_id for segment in state.segments} | {segment.segment_id for segment in state.removed}
     known_from = 0 if state.is_whole or not state.segments else state.segments[0].base_offset
     resumed: dict[int, Attempt] = {}
 
@@ -148,7 +148,7 @@ def settle_attempts(
             continue
         segment = segments.get(attempt.base_offset)
         landed = _landed(context, attempt)
-        if landed is not None or attempt.segment_id in live:
+        if landed is not None or attempt.segment_id in added:
             context.journal.end(attempt.segment_id)
             if landed is not None:
                 leader_epoch = landed.writer.leader_epoch

@@ -218,6 +218,19 @@ def test_what_landed_unheard_and_was_compacted_since_stays_for_its_readers(
     assert (keys <= set(store.objects)) is is_named
 
 
+def test_what_a_restored_journal_calls_an_upload_and_was_compacted_since_stays_for_an_undo(tmp_path: Path) -> None:
+    """The backup is from the moment between the upload and the commit: it has no number of a commit."""
+    uploaded, store = a_segment(0), MemoryStore()
+    removed = Remove(uploaded.segment_id, 0, 100, "compacted", keep_ms=60_000)
+    state = after(empty_state(LINEAGE), [Add(uploaded)], [removed, Add(a_compacted(0, 100))])
+    keys = stored(store, uploaded)
+    with tools_for(LOGS, store, tmp_path) as context:
+        context.journal.begin(an_attempt(uploaded))
+        settle_attempts(context, state, ())
+        assert context.journal.attempts(LINEAGE.root) == ()
+    assert keys <= set(store.objects)
+
+
 def test_a_checkpoint_that_the_store_refuses_for_its_settings_stops_nothing(tmp_path: Path) -> None:
     def refuse(operation: str, key: str) -> None:
         if operation == "put_if_absent" and "/checkpoints/" in key:
