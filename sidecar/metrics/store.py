@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
@@ -16,17 +15,13 @@ class StoreMetrics:
     """Thread-safe."""
 
     def __init__(self, declare: Declarations) -> None:
-        self._lock = threading.Lock()
-        self._in_progress = 0
         self._requests = declare.counter(
             "store_requests_total",
             "Calls to the object store; result is ok or the class of the error.",
             operation=(),
             result=(),
         )
-        declare.gauge("store_calls_in_progress", "Calls to the object store in progress.").set_function(
-            self.calls_in_progress
-        )
+        self._in_progress = declare.gauge("store_calls_in_progress", "Calls to the object store in progress.")
         self._limit = declare.gauge(
             "io_limit_bytes_per_second",
             "Configured limit of uploads (store.bandwidth_bytes_per_s) and of reads (store.read_bytes_per_s); 0: none.",
@@ -59,22 +54,19 @@ class StoreMetrics:
     def call(self, operation: str) -> Iterator[None]:
         """Count a call to the store, which is made within the block."""
         result = "ok"
-        with self._lock:
-            self._in_progress += 1
         try:
-            yield
+            with self._in_progress.track_inprogress():
+                yield
         except SidecarError as error:
             result = type(error).__name__
             raise
         finally:
-            with self._lock:
-                self._in_progress -= 1
             self._requests.labels(operation, result).inc()
 
     def calls_in_progress(self) -> int:
         """How many calls are with the store now. Each has time limits of its own."""
-        with self._lock:
-            return self._in_progress
+        (shown,) = self._in_progress.collect()
+        return int(shown.samples[0].value)
 
 
 class MeteredStore:
