@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from itertools import chain
 
 from sidecar.archive.keys import (
     CHECKPOINTS,
@@ -22,9 +22,6 @@ from sidecar.model import TopicPartition
 from sidecar.ports import ObjectStore
 
 WORKERS = 8
-
-Parent = TypeVar("Parent")
-Child = TypeVar("Child")
 
 
 def find_lineages(store: ObjectStore, cluster_id: str, topic_partition: TopicPartition) -> tuple[Lineage, ...]:
@@ -50,8 +47,9 @@ def find_all_lineages(store: ObjectStore, include: Callable[[str], bool] = lambd
 
     with ThreadPoolExecutor(WORKERS, thread_name_prefix="lineages") as pool:
         clusters = filter(is_cluster_id, store.list_folders(""))
-        all_partitions = _flat_map(pool, partitions, _flat_map(pool, topics, clusters))
-        return tuple(sorted(_flat_map(pool, lineages, all_partitions)))
+        all_topics = chain.from_iterable(pool.map(topics, clusters))
+        all_partitions = chain.from_iterable(pool.map(partitions, all_topics))
+        return tuple(sorted(chain.from_iterable(pool.map(lineages, all_partitions))))
 
 
 def has_commits(store: ObjectStore, lineages: Iterable[Lineage]) -> bool:
@@ -74,9 +72,3 @@ def no_archive(store: ObjectStore) -> SidecarError:
     return SidecarError(
         f"no archive at {store.url}: nothing is committed there; correct the URL, or wait for the first commit if it is new"
     )
-
-
-def _flat_map(
-    pool: ThreadPoolExecutor, children: Callable[[Parent], Iterable[Child]], parents: Iterable[Parent]
-) -> list[Child]:
-    return [child for found in pool.map(children, parents) for child in found]
