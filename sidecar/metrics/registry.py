@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-import os
 import platform
+import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -83,13 +84,9 @@ class ConfigMetrics:
 def free_ratio(path: Path) -> float:
     """Free fraction, 0 to 1, of the file system where `path` is, or will be."""
     for existing in (path, *path.absolute().parents):
-        try:
-            found = os.statvfs(existing)
-        except OSError:
-            continue
-        # What root alone may use counts as used.
-        used = found.f_blocks - found.f_bfree
-        return found.f_bavail / (used + found.f_bavail) if used + found.f_bavail else math.nan
+        with suppress(OSError):
+            found = shutil.disk_usage(existing)  # What root alone may use is neither free nor used.
+            return found.free / (found.used + found.free) if found.used + found.free else math.nan
     return math.nan
 
 
