@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import pairwise
+from itertools import groupby, pairwise
 
 from sidecar.model import ArchivedSegment, SnapshotOrigin
 
@@ -127,13 +127,8 @@ def _runs(segments: Iterable[ArchivedSegment], holes: Iterable[Hole]) -> list[Ru
 
 
 def _joined(runs: Iterable[Run]) -> list[Run]:
-    joined: list[Run] = []
-    for run in runs:
-        if joined and joined[-1].coverage is run.coverage:
-            joined[-1] = Run(joined[-1].base_offset, run.end_offset, run.coverage)
-        else:
-            joined.append(run)
-    return joined
+    alike = (list(some) for _, some in groupby(runs, key=lambda run: run.coverage))
+    return [Run(some[0].base_offset, some[-1].end_offset, some[0].coverage) for some in alike]
 
 
 def _bounded(runs: list[Run]) -> tuple[Run, ...]:
