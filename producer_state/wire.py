@@ -36,33 +36,26 @@ class Layout(Generic[Row]):
     def __init__(self, row_type: type[Row]) -> None:
         """Args: row_type: a dataclass whose every field is one of the annotated types of this module."""
         hints = get_type_hints(row_type, include_extras=True)
-        codes: list[str] = []
-        self._offsets: dict[str, int] = {}
+        codes: dict[str, str] = {}
         for field in fields(row_type):  # type: ignore[arg-type]  # that Row is a dataclass cannot be said
             annotation = hints[field.name]
             if get_origin(annotation) is not Annotated:
                 raise TypeError(f"{row_type.__name__}.{field.name} has no wire type")
-            self._offsets[field.name] = struct.calcsize(">" + "".join(codes))
-            codes.append(get_args(annotation)[1])
+            codes[field.name] = get_args(annotation)[1]
         self.row_type = row_type
-        self._codes = tuple(codes)
-        self.struct = struct.Struct(">" + "".join(codes))
+        self.struct = struct.Struct(">" + "".join(codes.values()))
         self.size_bytes = self.struct.size
-        self._dtypes = {order: self._dtype(order) for order in (">", "=")}
-        values = attrgetter(*self._offsets)  # dataclasses.astuple copies deeply
+        self._dtypes = {order: np.dtype([(name, order + code) for name, code in codes.items()]) for order in (">", "=")}
+        values = attrgetter(*codes)  # dataclasses.astuple copies deeply
         # Of one name it gives the value itself, not a tuple.
-        self._values = values if len(self._offsets) > 1 else lambda row: (values(row),)
+        self._values = values if len(codes) > 1 else lambda row: (values(row),)
 
     def offset_of(self, name: str) -> int:
-        return self._offsets[name]
+        return self._dtypes["="].fields[name][1]  # type: ignore[index]  # a record has fields
 
     def dtype(self, byte_order: Literal[">", "="] = ">") -> np.dtype[np.void]:
         """The row as a NumPy record without padding: ">" as it lies in files, "=" for arithmetic."""
         return self._dtypes[byte_order]
-
-    def _dtype(self, byte_order: str) -> np.dtype[np.void]:
-        columns = [(name, np.dtype(byte_order + code)) for name, code in zip(self._offsets, self._codes, strict=True)]
-        return np.dtype(columns)
 
     def read(self, buffer: bytes | bytearray | memoryview, position: int = 0) -> Row:
         """Decode the row at `position`; the caller has checked that `size_bytes` bytes are there."""
