@@ -181,7 +181,7 @@ class GroupCompactor:
             log.mtime_ns,
             read_bytes_per_s=self.context.budget.reads.bytes_per_s,
         )
-        scanner, cutter = scan_file(log.path, base_offset=segment.base_offset, file=str(log.path)), Cutter(SPLIT_BYTES)
+        scanner, cutter = scan_file(log.path, base_offset=segment.base_offset), Cutter(SPLIT_BYTES)
         largest_ms = -1
         for columns in self._in_turns(device, scanner):
             table, ended = replayed(table, columns, str(log.path))
@@ -202,7 +202,7 @@ class GroupCompactor:
                 break
             self.context.beat()
             # The active segment's tail may be half written; batches below the stable end are whole.
-            scanner = scan_file(log.path, base_offset=base_offset, file=str(log.path))
+            scanner = scan_file(log.path, base_offset=base_offset)
             for columns in self._in_turns(group.files.directory_id[0], scanner):
                 stable = columns[: int(np.searchsorted(columns.base_offset, group.stable_end_offset))]
                 table, ended = replayed(table, stable, str(log.path))

@@ -190,7 +190,7 @@ class _Surveying:
             self.table, ended = replayed(self.table, columns, str(log.path))
         except PartitionError:
             # Headers whose checksum was not checked: damage explains more than a producer out of order.
-            for _ in (scanner := scan_file(log.path, base_offset=log.base_offset, file=str(log.path))):
+            for _ in (scanner := scan_file(log.path, base_offset=log.base_offset)):
                 continue
             scanner.require_exact()
             raise
@@ -259,6 +259,4 @@ def _first(future: Future[BatchColumns | None]) -> Iterator[BatchColumns]:
 def _scanner(log: LogFile) -> SegmentScanner:
     # The stages check checksums of what they read; only the active segment is never read again.
     window_bytes = 2 * MIB if log.growing else HEADERS_WINDOW_BYTES
-    return scan_file(
-        log.path, base_offset=log.base_offset, check_crc=log.growing, file=str(log.path), window_bytes=window_bytes
-    )
+    return scan_file(log.path, base_offset=log.base_offset, check_crc=log.growing, window_bytes=window_bytes)
