@@ -46,12 +46,8 @@ class BandwidthLimit:
         """Called for all that is taken: bytes, and the seconds of their wait."""
 
     @property
-    def is_limited(self) -> bool:
-        return self._bytes_per_s is not None
-
-    @property
     def bytes_per_s(self) -> int | None:
-        """As configured, of all processes together."""
+        """As configured, of all processes together; None for no limit."""
         return self._bytes_per_s
 
     def change(self, bytes_per_s: int | None) -> None:

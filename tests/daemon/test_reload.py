@@ -55,7 +55,7 @@ def test_changed_settings_hold_from_the_next_check_on_and_no_upload_is_disturbed
         wanted = changed(settings, topics={"include": ["orders"]}, run={"scan_interval_s": 0.05})
         taken_over = loop.loop.adopt(changed(wanted, store={"bandwidth_bytes_per_s": 1 << 30}))
         assert taken_over.wait(WAIT_S)
-        assert loop.loop._changing.budget.uploads.is_limited
+        assert loop.loop._changing.budget.uploads.bytes_per_s is not None
         eventually(lambda: topics_shown(loop) == {"append-time", "orders"})
         assert committed(store, "append-time") == 0
         assert committed(store, "orders") == 0
@@ -190,11 +190,11 @@ def test_bandwidth_and_policies_change_in_place(tmp_path: Path, store: MemorySto
     with looping(settings) as loop:
         eventually(lambda: not loop.health.not_ready())
         changing = loop.loop._changing
-        assert not changing.budget.uploads.is_limited
+        assert changing.budget.uploads.bytes_per_s is None
         entry = {"pattern": ".*", "retention_ms": 3_600_000}
         faster = {"bandwidth_bytes_per_s": 1 << 20, "read_bytes_per_s": 1 << 21}
         loop.loop.adopt(changed(settings, store=faster, topics={"policies": [entry]}, run={"workers": 7}))
-        eventually(lambda: changing.budget.uploads.is_limited)
+        eventually(lambda: changing.budget.uploads.bytes_per_s is not None)
         assert changing.budget.reads.bytes_per_s == 1 << 21
         assert loop.labelled("io_limit_bytes_per_second", direction="upload") == 1 << 20
         assert loop.labelled("io_limit_bytes_per_second", direction="read") == 1 << 21
@@ -202,7 +202,7 @@ def test_bandwidth_and_policies_change_in_place(tmp_path: Path, store: MemorySto
         assert isinstance(process_store.store_of(settings.store), MeteredStore)
         assert [found.retention_ms for found in changing.policies] == [3_600_000]
         loop.loop.adopt(settings)
-        eventually(lambda: not changing.budget.uploads.is_limited and changing.policies == [])
+        eventually(lambda: changing.budget.uploads.bytes_per_s is None and changing.policies == [])
 
 
 def test_the_last_of_several_changes_counts(tmp_path: Path, store: MemoryStore) -> None:

@@ -68,7 +68,7 @@ class Upload:
 
         The stubs name fewer types than botocore takes: bytearray and whatever reads are fine with it.
         """
-        if self._limit.is_limited:
+        if self._limit.bytes_per_s is not None:
             return cast("bytes", PacedBody(body, self._limit))
         self._limit.take(len(body))
         return cast("bytes", body)
