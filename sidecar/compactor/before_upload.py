@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import accumulate
+from itertools import accumulate, chain
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -224,9 +224,7 @@ class BeforeUpload:
         with self._lock:
             self._groups.pop(topic_partition, None)
             self._changes.pop(topic_partition, None)
-            for group in {
-                blocked.group for blocked in self._blocked.get(topic_partition, {}).values() if blocked.group
-            }:
+            for group in _groups_of(self._blocked.get(topic_partition, {}).values()):
                 self.break_up(group, RawReason.RULE_CHANGED, NOT_COMPACTED)
             self._blocked.pop(topic_partition, None)
 
@@ -239,7 +237,7 @@ class BeforeUpload:
         self._blocked[plan.files.topic_partition] = blocked
         gone = "one of its segments was archived, deleted or changed"
         broken = {left.group: (RawReason.GROUP_CHANGED, gone) for left in before.values() if left.group}
-        for group in {found.group for found in blocked.values() if found.group}:
+        for group in _groups_of(blocked.values()):
             if group.base_offset < now.start_offset:
                 deleted = f"records below offset {now.start_offset} were deleted since it was compacted"
                 broken[group] = RawReason.GROUP_CHANGED, deleted
@@ -308,12 +306,7 @@ class BeforeUpload:
         taken: list[RolledGroup] = []
         with self._lock:
             groups, self._groups = tuple(self._groups.values()), {}
-            ready = {
-                blocked.group
-                for all_blocked in self._blocked.values()
-                for blocked in all_blocked.values()
-                if blocked.group
-            }
+            ready = _groups_of(chain.from_iterable(found.values() for found in self._blocked.values()))
             room = self.settings.max_job_bytes - sum(group.size_bytes for group in ready)
             for group in groups:
                 # It may have been offered again while it was compacted.
@@ -395,10 +388,14 @@ class BeforeUpload:
         """One commit has archived these: their copies can go."""
         with self._lock:
             blocked = [self._blocked.get(s.topic_partition, {}).pop(_name(s), None) for s in segments]
-        for group in {found.group for found in blocked if found is not None and found.group is not None}:
+        for group in _groups_of(filter(None, blocked)):
             group.discard()
             partition = group.segments[0].topic_partition
             self.invalid.note(partition, group.unkeyed, group.malformed_versions, OF_COPIES)
+
+
+def _groups_of(blocked: Iterable[_Blocked]) -> set[CopyGroup]:
+    return {found.group for found in blocked if found.group}
 
 
 def _change(group: CopyGroup, rule: TopicRule) -> tuple[RawReason, str] | None:
