@@ -129,11 +129,6 @@ class Checking:
     snapshots: list[CheckedSnapshot] = field(default_factory=list)
     problem: str = ""
 
-    @property
-    def is_wrong(self) -> bool:
-        """Whether a snapshot misleads a broker."""
-        return any(snapshot.result in MISLEADING for snapshot in self.snapshots)
-
     def to_json(self) -> dict[str, Any]:
         return {
             **asdict(self.log.topic_partition),
@@ -157,7 +152,7 @@ class CheckReport:
     @property
     def exit_code(self) -> int:
         """4 if a snapshot is wrong, else 3 if one is missing or something could not be checked, else 0."""
-        if any(partition.is_wrong for partition in self.partitions):
+        if any(found.result in MISLEADING for each in self.partitions for found in each.snapshots):
             return VerificationMismatch.exit_code
         if self.problems or self.missing or any(partition.problem for partition in self.partitions):
             return PartitionError.exit_code
