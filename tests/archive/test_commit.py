@@ -222,7 +222,7 @@ def compacted(content: Any) -> Any:
     [
         (lambda c: c.update(version=2), "release that knows version 2"),
         (lambda c: c.update(format="delta"), "format: expected 'tiered-sidecar-commit'"),
-        (lambda c: c["actions"][0].update(type="teleport"), "action 'teleport' is unknown: a newer release"),
+        (lambda c: c["actions"][0].update(type="teleport"), "action 'teleport' is unknown: a newer version"),
         (lambda c: c.update(number=True), "number: expected an integer"),
         (lambda c: c.update(number=-1), "number: expected an integer"),
         (lambda c: c.update(number=2**63), "number: expected an integer"),
