@@ -14,7 +14,7 @@ from random import Random
 import pytest
 
 from producer_state.replay import replay as replay_batches
-from producer_state.snapshot import ProducerEntry, read_snapshot, write_snapshot
+from producer_state.snapshot import ProducerEntry, read_snapshot
 from producer_state.table import ProducerTable
 from sidecar.broker.files import FileBrokerFacts
 from sidecar.compaction.rules import CompactionRules
@@ -39,6 +39,7 @@ from tests.segment.made_logs import NOW_MS as SEGMENTS_MS
 from tests.segment.made_logs import roll
 from tests.segment.test_cleaned_transactions import cleaned, random_log
 from tests.segment.test_markers_that_the_cleaner_took import data, replayed
+from tests.snapshot_files import write_snapshot
 from tests.snapshots.log_dirs import DAY_MS, NOW_MS, healed
 
 PRODUCER, BEGUN = 7, 50
