@@ -14,6 +14,7 @@ from sidecar.archive.keys import below, fresh_id
 from sidecar.archive.state import PartitionState
 from sidecar.clock import HasClock
 from sidecar.commits.checked_upload import require_same, send_bytes, send_checked
+from sidecar.commits.commit_log import CommitLog
 from sidecar.commits.commit_window import AgeCheck
 from sidecar.commits.stored_commits import StoredCommits
 from sidecar.errors import FROM_STORE, ObjectMissing, SidecarError
@@ -109,11 +110,10 @@ def discard_quietly(context: AttemptPorts, attempt: Attempt) -> None:
 
 
 def discard_uncommitted(context: AttemptPorts) -> None:
-    """Remove what no commit was ever sent for, of all lineages: for a store in which nothing may be committed."""
+    """Remove what is proven to be uncommitted, of all lineages: for a store in which nothing may be committed."""
     for root in context.journal.roots():
-        for attempt in context.journal.attempts(root):
-            if attempt.commit_number is None:
-                discard_quietly(context, attempt)
+        with suppress(SidecarError):  # A restored journal may lack the number of a commit: what cannot be read, stays.
+            settle_attempts(context, CommitLog(context.store, ObjectKey(root), context.clock).read(), ())
 
 
 def settle_attempts(

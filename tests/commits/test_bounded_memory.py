@@ -14,9 +14,9 @@ from sidecar.archive.actions import Add, Remove
 from sidecar.archive.checkpoint import encode_checkpoint
 from sidecar.archive.state import empty_state, newest_part
 from sidecar.commits.archive_view import ArchiveView
-from sidecar.commits.attempts import settle_attempts
+from sidecar.commits.attempts import discard_uncommitted, settle_attempts
 from sidecar.commits.commit_log import SPARED_MIN, CommitLog
-from sidecar.errors import SettingsError, StagingFull
+from sidecar.errors import SettingsError, StagingFull, StoreDenied
 from sidecar.host.archive_cache import SEGMENTS_KEPT
 from sidecar.host.journal import Attempt
 from sidecar.model import ArchivedSegment, FileIdentity, ObjectKey, SegmentFiles
@@ -229,6 +229,30 @@ def test_what_a_restored_journal_calls_an_upload_and_was_compacted_since_stays_f
         settle_attempts(context, state, ())
         assert context.journal.attempts(LINEAGE.root) == ()
     assert keys <= set(store.objects)
+
+
+@pytest.mark.parametrize("is_readable", [True, False])
+def test_where_the_store_is_unfit_what_a_restored_journal_calls_an_upload_stays_if_a_commit_names_it(
+    is_readable: bool, tmp_path: Path
+) -> None:
+    def denied(operation: str, _key: str) -> None:
+        if operation != "delete":
+            raise StoreDenied("403")
+
+    copy, store = copy_partitions(tmp_path, "orders-0"), MemoryStore()
+    with tools_for(copy, store, tmp_path / "state") as context:
+        rounds_over(context, copy).run_once()
+        state, left = archived_states(store)["orders-0"], a_segment(10**6)
+        for segment in (state.segments[0], left):
+            context.journal.begin(replace(an_attempt(segment), root=state.lineage.root))
+        begun = ObjectKey(f"{state.lineage.root}/{left.log_key}")
+        before = dict(store.objects)
+        store.put_if_absent(begun, b"bytes")
+        if not is_readable:
+            store.before = denied
+        discard_uncommitted(context)
+        store.before = lambda _operation, _key: None
+        assert store.objects == before | ({} if is_readable else {begun: b"bytes"})
 
 
 def test_a_checkpoint_that_the_store_refuses_for_its_settings_stops_nothing(tmp_path: Path) -> None:
