@@ -12,7 +12,7 @@ from typing import Final
 
 from producer_state.compare import Allowance, Conformance, compare_snapshots
 from producer_state.replay import CompletedTransaction
-from producer_state.snapshot import CorruptSnapshot, read_snapshot
+from producer_state.snapshot import CorruptSnapshot
 from producer_state.table import ProducerTable
 from sidecar.compaction.segments import MIB, SPLIT_BYTES
 from sidecar.errors import CorruptFile, PartitionError, SegmentChanged
@@ -81,8 +81,8 @@ class Survey:
 def survey(files: PartitionFiles, forgetting: Forgetting, staging: Path, *, split_bytes: int = SPLIT_BYTES) -> Survey:
     """Read all batch headers, and write `<E>.snapshot` into `staging` for the end of every segment.
 
-    A snapshot that exists in the directory and does not contradict the log is taken as it is: of a log that a cleaner has
-    been to it knows more than a replay. Raises CorruptFile, PartitionError, SegmentChanged, StagingFull.
+    A snapshot that exists in the directory and does not contradict the log is taken, without transactions that have ended: where
+    a cleaner has been, it knows more than a replay. Raises CorruptFile, PartitionError, SegmentChanged, StagingFull.
     """
     if files.unstable:
         raise SegmentChanged(f"{files.directory}: a compaction is in progress there; copy it when that has ended")
@@ -205,7 +205,7 @@ class _Surveying:
         content, path = ours.to_snapshot(), self.files.directory / name
         try:
             found = read_regular(path)
-            theirs = read_snapshot(found)
+            theirs = ProducerTable.from_snapshot(end_offset, found)
             written_ms = path.stat().st_mtime_ns // 1_000_000
         except FileNotFoundError:
             theirs = None
@@ -222,13 +222,14 @@ class _Surveying:
                 log_start_offset=self.log_start_offset,
                 first_offset=self.log_start_offset,
             )
-            comparison = compare_snapshots(theirs, ours.entries(), allowance)
+            comparison = compare_snapshots(theirs.entries(), ours.entries(), allowance)
             if comparison.conformance is Conformance.WRONG:
                 self.remarks.append(f"{path}: contradicts the log ({comparison.describe()}); rebuilt from the log")
-            else:
+            elif self.exact:
                 content = found
-                if not self.exact:
-                    self.table = ProducerTable.from_entries(end_offset, theirs).open_as_in(self.table, 0)
+            else:
+                self.table = theirs.open_as_in(self.table, 0)
+                content = found if self.table == theirs else self.table.to_snapshot()
         # Most of them are thrown away again: whoever keeps one has it on the disk.
         write_file(self.staging / name, [content], synced=False)
 

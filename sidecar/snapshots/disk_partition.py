@@ -144,7 +144,6 @@ class DiskPartition:
 
     def recorded_exact(self, _offset: int) -> None:
         """See `PartitionLog`: a file does not say who wrote it."""
-        return
 
     def spans(self) -> Sequence[Segment]:
         """See `PartitionLog`. Timestamps are those of the time indexes: files that a broker wrote, and seldom lacks."""

@@ -110,6 +110,19 @@ def test_compact_goes_on_above_it_and_writes_no_snapshot_with_it(log_dir: Path, 
     assert open_in(tmp_path / "out" / f"{300:020d}.snapshot") == [None]
 
 
+def test_compact_leaves_it_out_of_the_brokers_snapshots(log_dir: Path, tmp_path: Path) -> None:
+    """They were written before it ended; its marker was above them."""
+    directory = log_dir / "t-0"
+    (directory / f"{300:020d}.log").write_bytes(plain(301) + plain(399))
+    (directory / f"{400:020d}.log").write_bytes(plain(400))
+    for offset, entry in {200: AT_START, 300: AT_START, 400: ENDED}.items():
+        put_snapshot(directory, offset, entry)
+    (log_dir / "cleaner-offset-checkpoint").write_text("0\n1\nt 0 400\n")
+    found = compacted(directory, tmp_path / "out", CompactionRules(NOW_MS, segment_bytes=100))
+    assert found.survey.remarks == ()
+    assert [open_in(tmp_path / "out" / f"{offset:020d}.snapshot") for offset in (200, 300, 400)] == [[None]] * 3
+
+
 def test_compact_accepts_a_snapshot_with_it_where_the_cleaner_took_nothing(log_dir: Path, tmp_path: Path) -> None:
     directory = log_dir / "t-0"
     records = [Record(offset, NOW_MS - 1000, b"k", b"v") for offset in range(100, 299)]
