@@ -131,7 +131,7 @@ class DiskPartition:
     def without_decided(self, table: ProducerTable) -> ProducerTable:
         """See `PartitionLog`. The broker's cleaner works below the last stable offset: what began below its note has ended.
 
-        Source: LogCleanerManager.cleanableOffsets, UnifiedLog.firstUnstableOffset.
+        Or it began below the log start, to which a broker raises the note. Source: LogCleanerManager.cleanableOffsets.
         """
         from sidecar.segment.open_transactions import batches_left  # loads numba
 

@@ -256,3 +256,20 @@ def test_heal_writes_it_where_its_batch_is_in_the_active_segment(tmp_path: Path)
     (directory.parent / ".kafka_cleanshutdown").touch()
     healed(directory.parent)
     assert open_in(directory / f"{1:020d}.snapshot") == [0]
+
+
+def test_heal_writes_an_open_transaction_from_its_first_batch_in_the_log_on(log_dir: Path) -> None:
+    """Retention took what it wrote before, and the broker has raised the cleaner's note to the log start."""
+    directory = log_dir / "t-0"
+    (log_dir / "cleaner-offset-checkpoint").write_text("0\n1\nt 0 100\n")
+    batch = build_batch(
+        [Record(250, NOW_MS - 1000, b"k", b"v")],
+        producer_id=PRODUCER,
+        producer_epoch=0,
+        base_sequence=5,
+        transactional=True,
+    )
+    (directory / f"{200:020d}.log").write_bytes(batch + plain(299))
+    (directory / f"{200:020d}.snapshot").unlink()
+    assert healed(log_dir).exit_code == 0
+    assert [open_in(directory / f"{offset:020d}.snapshot") for offset in (200, 300)] == [[None], [BEGUN]]
