@@ -15,6 +15,7 @@ from sidecar.clock import Clock
 from sidecar.errors import PartitionError, StagingFull
 from sidecar.host.log_dir_lock import LogDirLock
 from sidecar.host.placing import sync_directory
+from sidecar.logformat.files import is_there
 from sidecar.logformat.names import LOCK
 from sidecar.ports import ObjectStore
 from sidecar.reporting.advice import advised
@@ -205,7 +206,7 @@ def restore(
     """
     # First, because a lock file is made only in what can be a log dir.
     read_target(request.log_dir, request.topic)
-    if not (request.log_dir / LOCK).exists():  # Where there is no room, neither is made.
+    if not is_there(request.log_dir / LOCK):  # Where there is no room, neither is made.
         _require_room(_planned(store, clock, request))
     if not request.log_dir.exists():
         with translating(request.log_dir):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import shutil
@@ -233,6 +234,23 @@ def test_a_lack_of_room_is_reported_before_anything_is_made(
     assert log_dir.exists() != is_new
     assert not list(tmp_path.rglob("orders*"))
     assert not (log_dir / ".lock").exists()
+
+
+def test_a_log_dir_that_may_be_listed_but_not_entered_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log_dir = own_log_dir(tmp_path)
+    (log_dir / ".lock").unlink(missing_ok=True)
+    stat = Path.stat
+
+    def refused(path: Path, **options: bool) -> os.stat_result:
+        if path == log_dir / ".lock":
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return stat(path, **options)
+
+    monkeypatch.setattr(Path, "stat", refused)  # A test may run as root, whom no mode keeps out.
+    with pytest.raises(PartitionError, match=r"\.lock: cannot be read: Permission denied"):
+        restored(archived(), log_dir, "orders")
 
 
 def test_a_disk_that_fills_up_says_what_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
