@@ -51,6 +51,17 @@ def plain(offset: int) -> bytes:
     return build_batch([Record(offset, NOW_MS - 1000, b"k%d" % offset, b"v")])
 
 
+def in_transaction(offset: int, *, sequence: int) -> bytes:
+    """A batch of one record, of a transaction of the producer."""
+    return build_batch(
+        [Record(offset, NOW_MS - 1000, b"k", b"v")],
+        producer_id=PRODUCER,
+        producer_epoch=0,
+        base_sequence=sequence,
+        transactional=True,
+    )
+
+
 def put_snapshot(directory: Path, offset: int, *entries: ProducerEntry) -> None:
     (directory / f"{offset:020d}.snapshot").write_bytes(write_snapshot(entries))
 
@@ -83,13 +94,7 @@ def test_the_snapshot_that_knows_its_end_is_right(log_dir: Path) -> None:
     assert verdict_at(log_dir, 200) is Result.PERMISSIBLE
     begun_again = ProducerEntry(PRODUCER, 0, 5, 150, 0, NOW_MS - 1000, 2, 150)
     put_snapshot(log_dir / "t-0", 200, begun_again)
-    batch = build_batch(
-        [Record(150, NOW_MS - 1000, b"k", b"v")],
-        producer_id=PRODUCER,
-        producer_epoch=0,
-        base_sequence=5,
-        transactional=True,
-    )
+    batch = in_transaction(150, sequence=5)
     (log_dir / "t-0" / f"{100:020d}.log").write_bytes(plain(101) + batch + plain(199))
     assert verdict_at(log_dir, 200) is Result.PERMISSIBLE
     # Its marker would be there.
@@ -243,13 +248,7 @@ def test_rebuild_writes_no_snapshot_with_it(log_dir: Path, tmp_path: Path) -> No
 def test_heal_writes_it_where_its_batch_is_in_the_active_segment(tmp_path: Path) -> None:
     directory = tmp_path / "logs" / "t-0"
     directory.mkdir(parents=True)
-    begun = build_batch(
-        [Record(0, NOW_MS - 1000, b"k", b"v")],
-        producer_id=PRODUCER,
-        producer_epoch=0,
-        base_sequence=0,
-        transactional=True,
-    )
+    begun = in_transaction(0, sequence=0)
     (directory / f"{0:020d}.log").write_bytes(begun)
     (directory.parent / "cleaner-offset-checkpoint").write_text("0\n1\nt 0 1\n")
     (directory.parent / ".lock").touch()
@@ -262,13 +261,7 @@ def test_heal_writes_an_open_transaction_from_its_first_batch_in_the_log_on(log_
     """Retention took what it wrote before, and the broker has raised the cleaner's note to the log start."""
     directory = log_dir / "t-0"
     (log_dir / "cleaner-offset-checkpoint").write_text("0\n1\nt 0 100\n")
-    batch = build_batch(
-        [Record(250, NOW_MS - 1000, b"k", b"v")],
-        producer_id=PRODUCER,
-        producer_epoch=0,
-        base_sequence=5,
-        transactional=True,
-    )
+    batch = in_transaction(250, sequence=5)
     (directory / f"{200:020d}.log").write_bytes(batch + plain(299))
     (directory / f"{200:020d}.snapshot").unlink()
     assert healed(log_dir).exit_code == 0
