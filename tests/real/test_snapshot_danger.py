@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from producer_state.snapshot import read_snapshot
+from producer_state.snapshot import ProducerEntry, read_snapshot
 from tests.real.product import json_lines, run_installed, run_program
 from tests.real.stored_batches import (
     Produced,
@@ -186,3 +186,30 @@ def checked(broker: KafkaBroker) -> tuple[int, list[str]]:
     done = run_program({}, "snapshots", "check", "--json", str(partition_of(broker)))
     (report,) = json_lines(done)
     return done.returncode, [snapshot["result"] for snapshot in report["snapshots"]]
+
+
+ENDED = ProducerEntry(4242, 0, 4, 8, 0, 1_000, 0, 5)
+"""In a transaction of offsets 5 to 8. It has ended: a cleaner took all batches and the marker, and the log begins above."""
+
+
+@pytest.mark.parametrize("is_healed", [True, False])
+def test_only_a_healed_broker_publishes_what_follows_a_transaction_without_marker(
+    written: Written, broker: KafkaBroker, is_healed: bool
+) -> None:
+    partition, log_dir = partition_of(broker), broker.log_dirs[0]
+    first, start, *above = segment_bases(partition)
+    for path in partition.glob(f"{first:020d}.*"):
+        path.unlink()
+    (log_dir / "log-start-offset-checkpoint").write_text(f"0\n1\n{TOPIC} 0 {start}\n")
+    (log_dir / "cleaner-offset-checkpoint").write_text(f"0\n1\n{TOPIC} 0 {above[-1]}\n")
+    (partition / f"{start:020d}.snapshot").write_bytes(write_snapshot([ENDED]))
+    if is_healed:
+        done = run_installed({}, "snapshots", "heal", str(log_dir))
+        assert done.returncode == 0, done.stderr
+    else:
+        for base in above:
+            (partition / f"{base:020d}.snapshot").write_bytes(write_snapshot([ENDED]))
+    broker.start()
+    last_stable_offset = written.end_offset if is_healed else start
+    assert end_offset(broker, TOPIC, committed=False) == written.end_offset
+    assert end_offset(broker, TOPIC, committed=True) == last_stable_offset
