@@ -135,14 +135,16 @@ def judge_continuity(
 
 
 def _may_be_rewritten(archived: PartitionState, local: LocalLog, batch: LocalBatch) -> bool:
-    """Whether a cleaner explains a batch with another checksum.
+    """Whether a cleaner explains a batch with another checksum: only where both logs are known to be the same up to this batch.
 
-    One of another broker does so only where both logs are known to be the same up to this batch. The batch itself says its
-    leader epoch: the checkpoint begins at the log start, and files begin below it. Source: LeaderEpochFileCache.truncateFromStart.
+    The batch itself says its leader epoch: the checkpoint begins at the log start, and files begin below it. Old formats have
+    none: there only the cleaner of this very log explains it. Source: LeaderEpochFileCache.truncateFromStart.
     """
+    if batch.leader_epoch < 0:
+        return local.may_be_cleaned
     theirs = [entry for segment in archived.segments for entry in segment.leader_epochs]
     is_same = _is_same_log(theirs, batch.last_offset, batch.leader_epoch)
-    return local.may_be_cleaned or (local.is_compacted and is_same)
+    return is_same and (local.may_be_cleaned or local.is_compacted)
 
 
 def _contradiction(archived: PartitionState, local: LocalLog) -> str:

@@ -111,22 +111,19 @@ def test_another_batch_in_its_place_contradicts_unless_a_cleaner_may_have_writte
 
 
 @pytest.mark.parametrize("epochs", [EPOCHS, (), (LeaderEpoch(2, 250),), (LeaderEpoch(3, 450),)])
-def test_another_brokers_cleaner_explains_a_batch_that_a_leader_of_the_archived_log_wrote(
+def test_a_cleaner_explains_a_batch_that_a_leader_of_the_archived_log_wrote(
     epochs: tuple[LeaderEpoch, ...],
 ) -> None:
     """The checkpoint begins at the log start, which DeleteRecords moves: the batch in the file says its epoch itself."""
     found: dict[Probe, int | None] = {probe: probe.crc ^ 1 for probe in probes(ARCHIVED, local())}
-    known = local(is_compacted=True, leader_epochs=epochs)
-    assert judged(ARCHIVED, known, found).verdict is Verdict.PLAUSIBLE
-    for leader_epoch in (
-        -1,
-        0,
-        1,
-        3,
-    ):  # None in old formats, of a leader below, of one that wrote nothing archived, of a later one.
-        verdict = judged(ARCHIVED, known, found, leader_epoch)
-        assert verdict.verdict is Verdict.CONTRADICTED
-        assert "CRC" in verdict.reason
+    known, cleaned = local(is_compacted=True, leader_epochs=epochs), local(may_be_cleaned=True, leader_epochs=epochs)
+    assert judged(ARCHIVED, known, found).verdict is judged(ARCHIVED, cleaned, found).verdict is Verdict.PLAUSIBLE
+    # Of a leader below, of one that wrote nothing archived, of a later one; old formats have none.
+    for log, others in ((known, (-1, 0, 1, 3)), (cleaned, (0, 1, 3))):
+        for verdict in (judged(ARCHIVED, log, found, leader_epoch) for leader_epoch in others):
+            assert verdict.verdict is Verdict.CONTRADICTED
+            assert "CRC" in verdict.reason
+    assert judged(ARCHIVED, cleaned, found, -1).verdict is Verdict.PLAUSIBLE
     bare = after(empty_state(LINEAGE), [Add(replace(A, leader_epochs=()))])
     found = {probe: probe.crc ^ 1 for probe in probes(bare, known)}
     assert judged(bare, known, found).verdict is Verdict.CONTRADICTED

@@ -96,15 +96,22 @@ def test_a_known_bug_is_found(name: str) -> None:
 
 
 @pytest.mark.parametrize("is_checked", [True, False])
+@pytest.mark.parametrize(("cleaned", "batches", "cleaned_later"), [(0, 14, ()), (1, 8, (Clean(1, 0, 9),))])
 def test_a_log_that_an_unclean_election_truncated_is_refused_where_cleaners_and_deletions_hide_it(
-    *, is_checked: bool, monkeypatch: pytest.MonkeyPatch
+    *, is_checked: bool, cleaned: int, batches: int, cleaned_later: tuple[Clean, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its leader epochs begin above the archive's end. Only the batches below the log start show another leader."""
+    """Its leader epochs begin above the archive's end. Only the batches below the log start show another leader.
+
+    The cleaner was on the broker that archived, or on the one that leads now.
+    """
     if not is_checked:
-        monkeypatch.setattr(continuity, "_may_be_rewritten", lambda _archived, local, _batch: local.is_compacted)
+        monkeypatch.setattr(
+            continuity, "_may_be_rewritten", lambda _archived, local, _batch: local.may_be_cleaned or local.is_compacted
+        )
     truncated = (
         *(Append(2, 4), Append(1002, 7, lags=True), Roll(0), Shrink(), Append(2002, 3, lags=True)),
-        *(Clean(0, 0, 9), Round(), UncleanLeader(), Append(3002, 14), DeleteRecords(0.9), Round()),
+        *(Clean(cleaned, 0, 9), Round(), UncleanLeader(), Append(3002, batches), DeleteRecords(0.9)),
+        *(*cleaned_later, Round()),
     )
     shape = LogShape(roll_batches=(3, 2), transactions=False, idempotent=False, is_cleaned=True)
     found = finding_of(Schedule(2, truncated, shape))
