@@ -27,7 +27,7 @@ from sidecar.broker.files import FileBrokerFacts
 from sidecar.broker.topic_configs import TopicConfigs
 from sidecar.broker.unseen_replicas import ADVICE, unseen_replicas
 from sidecar.clock import Clock
-from sidecar.errors import BrokerTrouble, BrokerUnavailable, SettingsError
+from sidecar.errors import BrokerTrouble, BrokerUnavailable, LogDirsUnformatted, SettingsError
 from sidecar.event_log import get_logger
 from sidecar.logformat.files import topics_of
 from sidecar.logformat.names import CLUSTER_METADATA_TOPIC
@@ -86,6 +86,7 @@ class LiveBrokerFacts:
         self._configs = configs
         self._broker_id = broker_id
         self._cluster_id = files.cluster_id_on_disk()
+        self._began_as = ""
         self._clock = clock
         self._look: _Look | None = None
         self._state = FactsState(None, Wait.BROKER_NOT_ASKED)
@@ -117,10 +118,11 @@ class LiveBrokerFacts:
     def refresh(self) -> None:
         """Read the files and query the broker again. An unreachable broker raises nothing: `state` and every reason report it.
 
-        Raises SettingsError if it is a broker of another cluster.
+        Raises SettingsError if it is a broker of another cluster, or if the log dirs are another broker's since the first refresh.
         """
         self._files.refresh()
         try:
+            self._require_same_broker()
             # No topic that anybody but the quorum knows.
             topics = topics_of(self._files.log_dirs) - {CLUSTER_METADATA_TOPIC}
             self._look = self._ask(topics)
@@ -169,6 +171,16 @@ class LiveBrokerFacts:
             stable=list_offsets(*ask),
             log_starts=list_offsets(*ask, timestamp=EARLIEST, isolation_level=READ_UNCOMMITTED),
         )
+
+    def _require_same_broker(self) -> None:
+        with suppress(LogDirsUnformatted):  # Not mounted now, which says nothing.
+            found = f"broker {self._files.broker_id()} of cluster {self._files.cluster_id()}"
+            self._began_as = self._began_as or found
+            if found != self._began_as:
+                raise SettingsError(
+                    f"the log dirs belong to {found}, and belonged to {self._began_as} when this process started. Nothing is "
+                    "archived: restart the sidecar"
+                )
 
     def _require_cluster(self, cluster: ClusterView) -> None:
         expected = self._cluster_id

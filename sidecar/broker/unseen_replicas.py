@@ -35,28 +35,23 @@ def unseen_replicas(
 
     Raises BrokerUnavailable.
     """
-    unseen: dict[str, frozenset[TopicPartition]] | None = None
     reported: Mapping[str, frozenset[TopicPartition]] = {}
+    unseen: dict[str, frozenset[TopicPartition]] = {}
+    seen = frozenset[TopicPartition]()
     for _ in range(_LOOKS):
         reported = replicas_by_log_dir(connection, node_id)
         try:
-            seen = _live_replicas(log_dirs)
+            seen |= _live_replicas(log_dirs)
         except OSError:
             return ""
-        missing = {
-            path: frozenset(replica for replica in replicas if is_chosen(replica.topic)) - seen
-            for path, replicas in reported.items()
-        }
-        unseen = (
-            missing if unseen is None else {path: unseen.get(path, frozenset()) & missing[path] for path in missing}
-        )
-        if not any(unseen.values()):
+        chosen = {path: filter(lambda found: is_chosen(found.topic), replicas) for path, replicas in reported.items()}
+        unseen = {path: found for path, replicas in chosen.items() if (found := frozenset(replicas) - seen)}
+        if not unseen:
             return ""
     return "; ".join(
         f"{len(replicas)} of {plural(len(reported[path]), 'replica')} that the broker reports in {path} cannot be found in "
         f"{', '.join(map(str, log_dirs))} as this process sees it, such as {min(replicas)}"
-        for path, replicas in sorted((unseen or {}).items())
-        if replicas
+        for path, replicas in sorted(unseen.items())
     )
 
 

@@ -16,10 +16,12 @@ from sidecar.broker.live_facts import LOG_DIRS_MAX_AGE_S, LiveBrokerFacts
 from sidecar.broker.unseen_replicas import unseen_replicas
 from sidecar.config import Settings
 from sidecar.config.broker_connection import BrokerConnectionSettings
+from sidecar.discovery.partition_directory import read_partition_directory
 from sidecar.doctor.doctor import doctor
 from sidecar.doctor.findings import Area
-from sidecar.errors import BrokerUnavailable, LogDirsUnformatted
+from sidecar.errors import BrokerUnavailable, LogDirsUnformatted, SettingsError
 from sidecar.model import TopicPartition
+from sidecar.partition.wait_reason import WrongCluster
 from sidecar.runner.configured_facts import open_facts
 from tests.doctor.examined import found_in, troubles
 from tests.fakes.manual_clock import ManualClock
@@ -187,6 +189,27 @@ def test_log_dirs_that_seem_unformatted_are_distinguished_from_another_volume(tm
     with pytest.raises(LogDirsUnformatted) as raised, open_facts(settings, ManualClock()):
         pass
     assert "reports" not in str(raised.value)
+
+
+def test_log_dirs_that_another_broker_has_taken_are_not_archived_as_the_one_before(
+    tmp_path: Path, kafka: FakeKafka
+) -> None:
+    """What the broker leads that they belonged to is not in them, or only as a follower has it."""
+    log_dir, topic = log_dir_with(tmp_path / "logs", kafka), min(kafka.topics)
+    directory = log_dir / f"{topic}-0"
+    files = read_partition_directory(TopicPartition(topic, 0), log_dir, directory)
+    with open_facts(settings_for(tmp_path, kafka, log_dir), ManualClock()) as facts:
+        facts.refresh()
+        assert facts.partition(files).leads
+        for other in (META.replace("node.id=1", "node.id=4"), META.replace("cluster.id=fake", "cluster.id=other")):
+            (log_dir / "meta.properties").write_text(other)
+            with pytest.raises(SettingsError, match="restart the sidecar"):
+                facts.refresh()
+            assert isinstance(facts.partition(files).reason, WrongCluster)
+        for same in ("", META):  # Not mounted for a while.
+            (log_dir / "meta.properties").write_text(same) if same else (log_dir / "meta.properties").unlink()
+            facts.refresh()
+            assert facts.partition(files).reason is None
 
 
 def test_doctor_fails_with_advice(tmp_path: Path, kafka: FakeKafka) -> None:
