@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
@@ -44,6 +44,11 @@ class _Listing:
     def bases(self) -> list[int]:
         """Base offsets of all `.log` files, ascending."""
         return sorted(self.files.get(Suffix.LOG, {}))
+
+    @property
+    def names(self) -> Mapping[Suffix, Set[int]]:
+        """Offsets by suffix."""
+        return {suffix: entries.keys() for suffix, entries in self.files.items()}
 
 
 def list_log_bases(directory: Path) -> tuple[tuple[int, int], list[int]]:
@@ -118,15 +123,15 @@ def require_elsewhere(out: Path, directories: Iterable[Path]) -> None:
 
 def _settled_listing(directory: Path) -> _Listing:
     # A listing during renames may miss a file under both names; a segment missed in the middle would stretch the range of
-    # the one before it. The directory's own mtime changes with every rename.
-    before = directory.stat()
-    for _ in range(_LISTINGS):
-        listing = _list(directory)
-        after = directory.stat()
+    # the one before it. A cleaner renames a file once, so the next listing has it. The directory's mtime may not show it: kernels
+    # before 6.13 count it in ticks of some milliseconds, and a cleaner needs no longer for all its renames.
+    before, listing = directory.stat(), _list(directory)
+    for _ in range(_LISTINGS - 1):
+        again, after = _list(directory), directory.stat()
         directory_id = (after.st_dev, after.st_ino)
-        if (before.st_mtime_ns, before.st_ino) == (after.st_mtime_ns, after.st_ino):
-            return replace(listing, directory_id=directory_id)
-        before = after
+        if again.names == listing.names and before.st_ino == after.st_ino:
+            return replace(again, directory_id=directory_id)
+        before, listing = after, again
     return replace(listing, unstable=True, directory_id=directory_id)
 
 
