@@ -19,6 +19,7 @@ from sidecar.logformat.names import (
     PARTITION_METADATA,
     DirectoryState,
     Suffix,
+    file_name,
     is_swap,
     parse_directory_name,
     parse_file_name,
@@ -33,9 +34,9 @@ LIST_EVERY_S: Final = 300.0
 
 @dataclass(frozen=True, slots=True)
 class _Listing:
-    """Entries by suffix and offset. `unstable`: segments are being replaced, or files came and went while listing."""
+    """Offsets by suffix. `unstable`: segments are being replaced, or files came and went while listing."""
 
-    files: Mapping[Suffix, Mapping[int, os.DirEntry[str]]] = field(default_factory=dict)
+    files: Mapping[Suffix, Set[int]] = field(default_factory=dict)
     has_metadata: bool = False
     unstable: bool = False
     directory_id: tuple[int, int] = (0, 0)
@@ -43,12 +44,7 @@ class _Listing:
     @property
     def bases(self) -> list[int]:
         """Base offsets of all `.log` files, ascending."""
-        return sorted(self.files.get(Suffix.LOG, {}))
-
-    @property
-    def names(self) -> Mapping[Suffix, Set[int]]:
-        """Offsets by suffix."""
-        return {suffix: entries.keys() for suffix, entries in self.files.items()}
+        return sorted(self.files.get(Suffix.LOG, ()))
 
 
 def list_log_bases(directory: Path) -> tuple[tuple[int, int], list[int]]:
@@ -71,8 +67,7 @@ def read_partition_directory(topic_partition: TopicPartition, log_dir: Path, dir
         listing = _settled_listing(directory)
         topic_id = _topic_id(directory / PARTITION_METADATA) if listing.has_metadata else None
         bases = listing.bases
-        active = listing.files[Suffix.LOG][bases[-1]] if bases else None
-        active_log = None if active is None else _identity(directory, active)
+        active_log = _identity(directory, bases[-1], Suffix.LOG) if bases else None
         segments = [_segment(topic_partition, log_dir, directory, listing, *span) for span in pairwise(bases)]
     except FileNotFoundError as error:
         raise SegmentChanged(f"{topic_partition}: {directory} vanished while it was listed") from error
@@ -87,7 +82,7 @@ def read_partition_directory(topic_partition: TopicPartition, log_dir: Path, dir
         topic_id=topic_id,
         segments=tuple(segment for segment in segments if segment is not None),
         active_base_offset=bases[-1] if bases else None,
-        snapshot_offsets=tuple(sorted(listing.files.get(Suffix.SNAPSHOT, {}))),
+        snapshot_offsets=tuple(sorted(listing.files.get(Suffix.SNAPSHOT, ()))),
         unstable=listing.unstable,
         directory_id=listing.directory_id,
         active_log=active_log,
@@ -129,20 +124,20 @@ def _settled_listing(directory: Path) -> _Listing:
     for _ in range(_LISTINGS - 1):
         again, after = _list(directory), directory.stat()
         directory_id = (after.st_dev, after.st_ino)
-        if again.names == listing.names and before.st_ino == after.st_ino:
+        if again == listing and before.st_ino == after.st_ino:
             return replace(again, directory_id=directory_id)
         before, listing = after, again
     return replace(listing, unstable=True, directory_id=directory_id)
 
 
 def _list(directory: Path) -> _Listing:
-    files: dict[Suffix, dict[int, os.DirEntry[str]]] = {}
+    files: dict[Suffix, set[int]] = {}
     has_metadata = unstable = False
     with os.scandir(directory) as entries:
         for entry in entries:
             found = parse_file_name(entry.name)
             if found is not None:
-                files.setdefault(found.suffix, {})[found.offset] = entry
+                files.setdefault(found.suffix, set()).add(found.offset)
             elif entry.name == PARTITION_METADATA:
                 has_metadata = True
             else:
@@ -159,8 +154,7 @@ def _segment(
     end_offset: int,
 ) -> SegmentFiles | None:
     def identity(suffix: Suffix, offset: int) -> FileIdentity | None:
-        entry = listing.files.get(suffix, {}).get(offset)
-        return None if entry is None else _identity(directory, entry)
+        return _identity(directory, offset, suffix) if offset in listing.files.get(suffix, ()) else None
 
     log = identity(Suffix.LOG, base_offset)
     if log is None:
@@ -179,14 +173,15 @@ def _segment(
     )
 
 
-def _identity(directory: Path, entry: os.DirEntry[str]) -> FileIdentity | None:
+def _identity(directory: Path, offset: int, suffix: Suffix) -> FileIdentity | None:
+    name = file_name(offset, suffix)
     try:
-        found = entry.stat()
+        found = os.stat(os.path.join(directory, name))  # noqa: PTH116, PTH118 - a Path for each costs more
     except FileNotFoundError:
         return None
     if not stat.S_ISREG(found.st_mode):
-        raise PartitionError(f"{entry.path} is not a regular file; move it out of the broker's directory")
-    return FileIdentity.of(directory, entry.name, found)
+        raise PartitionError(f"{directory / name} is not a regular file; move it out of the broker's directory")
+    return FileIdentity.of(directory, name, found)
 
 
 def _topic_id(path: Path) -> str | None:
