@@ -55,8 +55,8 @@ def why_released(
 
 
 def is_taken(segment: SegmentFiles, files: PartitionFiles) -> bool:
-    """Whether it lies below the log's beginning in its directory, and has no file there."""
-    return segment.end_offset <= (files.first_offset or 0) and not _stands(segment, files)
+    """Whether it lies below the log's beginning in its directory."""
+    return segment.end_offset <= (files.first_offset or 0)
 
 
 def _has_offsets(segment: SegmentFiles, files: PartitionFiles, facts: PartitionFacts) -> bool:

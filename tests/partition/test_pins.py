@@ -62,11 +62,25 @@ REPLACED = _files(_segment(0), _segment(10, inode=99), _segment(20))
         (LATER, {"change": Change.LOG}, OTHER_LOG),
         (_files(active_base_offset=0), {"change": Change.LOG}, NO_LOSS),
         (_files(active_base_offset=0), {"change": Change.LOG, "facts": replace(FACTS, stable_end_offset=5)}, OTHER_LOG),
+        (_files(_segment(10)), {"change": Change.LOG, "facts": replace(FACTS, stable_end_offset=20)}, NO_LOSS),
+        (
+            _files(active_base_offset=20),
+            {"change": Change.LOG, "facts": replace(FACTS, stable_end_offset=0)},
+            OTHER_LOG,
+        ),
+        (
+            _files(_segment(0), active_base_offset=20),
+            {"change": Change.LOG, "facts": replace(FACTS, stable_end_offset=0)},
+            NO_LOSS,
+        ),
         (LATER, {"kept_end_offset": 20}, None),
         (LATER, {"kept_end_offset": 19}, OTHER_EPOCH),
         (WHOLE, {"kept_end_offset": 19}, NO_LOSS),
         (_files(active_base_offset=10), {"tail": _log(10)}, None),
         (_files(active_base_offset=10), {}, NO_LOSS),
+        (replace(_files(active_base_offset=10), active_log=_log(10, inode=99)), {"tail": _log(10)}, NO_LOSS),
+        (replace(_files(active_base_offset=10), active_log=None), {"tail": _log(10)}, None),
+        (replace(_files(active_base_offset=5), active_log=None), {"tail": _log(10)}, NO_LOSS),
     ],
 )
 def test_the_pin_of_a_segment_stays_or_goes(files: PartitionFiles, given: dict[str, Any], why: str | None) -> None:
@@ -102,8 +116,22 @@ def test_what_the_archive_covers_has_no_offset_that_is_recorded_as_lost(
 
 @pytest.mark.parametrize(
     ("stable", "start", "is_decided", "expected"),
-    [(30, 0, True, 30), (30, 20, True, 30), (20, 20, True, 7), (20, 0, True, 7), (20, 20, False, 20)],
-    ids=["above all", "above the log start", "raised to it", "deleted since the answer", "no leader was asked"],
+    [
+        (30, 0, True, 30),
+        (30, 20, True, 30),
+        (20, 20, True, 7),
+        (25, 25, True, 7),
+        (20, 0, True, 7),
+        (20, 20, False, 20),
+    ],
+    ids=[
+        "above all",
+        "above the log start",
+        "raised to it",
+        "raised inside",
+        "deleted since the answer",
+        "no leader asked",
+    ],
 )
 def test_a_stable_offset_at_the_log_start_decides_nothing(
     stable: int, start: int, is_decided: bool, expected: int
