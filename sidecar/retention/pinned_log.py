@@ -108,7 +108,8 @@ class PinnedLog:
         self.losses.see(files, facts, change if is_led else Change.NONE)
         self._is_newly_seen |= is_answer
         self._leads = self._may_lead(facts)
-        if not (is_led or change is Change.TOPIC) or self._is_copied(facts, change):
+        # Of a directory without an id, a node that does not know the topic shows no other one.
+        if not (is_led or (change is Change.TOPIC and files.topic_id)) or self._is_copied(facts, change):
             change = Change.NONE
         if change >= Change.LOG or not self._leads:
             self._start, self.tail, self.decided_end_offset = None, None, 0

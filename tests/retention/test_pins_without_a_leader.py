@@ -51,6 +51,17 @@ def test_pins_outlive_a_broker_that_goes_away_after_such_an_answer(refused: Wait
         assert held_names(context)[:2] == [0, 140]
 
 
+def test_pins_outlive_a_node_that_does_not_know_the_topic_whose_id_no_file_has(tmp_path: Path) -> None:
+    """Before an upgrade wrote `partition.metadata`, only the cluster names the topic's id. Without it the log is no other one."""
+    with led(tmp_path, Refusing, epoch=7) as (log_dir, context, facts):
+        archiver, files = planned_and_held(context, log_dir)
+        assert files.topic_id is not None
+        remove_offsets(files.directory, lambda offset: offset >= 248)
+        facts.cluster_start_offset, facts.refused = 248, LeaderUnknown("UNKNOWN_TOPIC_OR_PARTITION")
+        archiver.see(replace(listed(log_dir), topic_id=None), facts.partition(files))
+        assert held_names(context)[:2] == [0, 140]
+
+
 def test_pins_outlive_a_log_dir_that_is_away_while_the_leader_is_not_asked_for(tmp_path: Path) -> None:
     """Leaders are asked for of the partitions that were found. What a task still has in hand may not be one of them then."""
     with led(tmp_path, Refusing, epoch=7) as (log_dir, context, facts):
