@@ -55,6 +55,10 @@ def test_the_newest_segment_inside_is_probed() -> None:
     assert [(p.base_offset, p.last) for p in probes(ARCHIVED, local(start_offset=250))] == [(200, True)]
     assert [(p.base_offset, p.last) for p in probes(ARCHIVED, local(end_offset=50))] == [(0, False)]
     assert probes(ARCHIVED, local(start_offset=300)) == ()
+    # What ends with the log ends inside of it; what begins there does not.
+    assert probes(ARCHIVED, local(end_offset=300)) == probes(ARCHIVED, local())
+    assert [(p.base_offset, p.last) for p in probes(ARCHIVED, local(250, 300))] == [(200, True)]
+    assert probes(ARCHIVED, local(end_offset=0)) == ()
 
 
 def test_compacted_segments_and_absent_checksums_are_not_probed() -> None:
@@ -137,7 +141,8 @@ def test_of_a_compacted_log_the_newest_batch_decides() -> None:
     (last, first) = probes(state, local())
     found = {last: LocalBatch(99, 99, last.crc ^ 1, 2), first: LocalBatch(0, 0, first.crc ^ 1, 0)}
     cut = local(leader_epochs=(LeaderEpoch(2, 150),))
-    assert judge_continuity(state, replace(cut, is_compacted=True), found).verdict is Verdict.PLAUSIBLE
+    for cleaned in (replace(cut, is_compacted=True), replace(cut, may_be_cleaned=True)):
+        assert judge_continuity(state, cleaned, found).verdict is Verdict.PLAUSIBLE
     assert judge_continuity(state, cut, found).verdict is Verdict.CONTRADICTED
 
 
