@@ -18,7 +18,7 @@ from sidecar.commits.continuity import (
     truncated_into_loss,
 )
 from sidecar.compaction_strategy import StrategyInUse
-from sidecar.errors import ObjectMissing
+from sidecar.errors import CorruptFile
 from sidecar.host.archive_cache import SEGMENTS_KEPT, Remembered, newest_segments
 from sidecar.model import FileIdentity, PartitionFiles
 from sidecar.partition.domain_events import ExtentChanged, LostOffsetsOnDisk
@@ -240,7 +240,7 @@ class ArchiveView:
         if self.position is None or self.position.known.table.end_offset != base_offset:
             try:
                 self.position = position_at(self._context, files, base_offset, state, self._largest_archived_ms)
-            except ObjectMissing:
+            except CorruptFile:
                 # Compacted since it was read, and deleted by gc: its replacement proves the same.
                 self.forget()
                 state = self.open(files)

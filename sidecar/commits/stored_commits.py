@@ -12,7 +12,15 @@ from sidecar.archive.commit import COMMIT_BYTES_MAX, Commit, decode_commit, dige
 from sidecar.archive.keys import CHECKPOINTS, COMMITS, below, checkpoint_key, commit_key, parse_number, parse_root
 from sidecar.archive.state import PartitionState
 from sidecar.clock import Clock
-from sidecar.errors import CorruptFile, ObjectExists, ObjectMissing, OutcomeUnknown, SidecarError, StoreUnsafe
+from sidecar.errors import (
+    CorruptFile,
+    ObjectDamaged,
+    ObjectExists,
+    ObjectMissing,
+    OutcomeUnknown,
+    SidecarError,
+    StoreUnsafe,
+)
 from sidecar.model import ObjectKey
 from sidecar.ports import LISTED_AT_FIRST, ObjectFacts, ObjectStore
 
@@ -122,7 +130,10 @@ class StoredCommits:
 
     def _read(self, key: ObjectKey, size_bytes_max: int) -> bytes:
         """All of a small object. No more is read than a writer of ours writes, whatever the object's size is."""
-        data = self._store.read(key, 0, size_bytes_max + 1, whole=True)
+        try:
+            data = self._store.read(key, 0, size_bytes_max + 1, whole=True)
+        except ObjectDamaged as error:
+            raise CorruptFile(str(error).removeprefix(f"{key}: "), file=key) from error
         _require_size(key, len(data), size_bytes_max)
         return data
 

@@ -82,12 +82,14 @@ def note_damaged_answer(key: str, problem: str) -> None:
 
 
 def read_part(store: ObjectStore, root: str, segment: ArchivedSegment, name: PartName) -> bytes:
-    """The bytes of one part. Raises PartitionError if the commit names no such part, CorruptFile if they differ, StoreError."""
+    """The bytes of one part. Raises PartitionError if the commit names no such part, CorruptFile if they are missing or differ,
+    StoreError.
+    """
     key = below(root, segment.indexes_key)
     part = segment.part(name)
     if part is None:
         raise PartitionError(f"{key}: the commit does not name a part {name}; verify the archive")
-    return cut_part(store.read(key, part.position, part.size_bytes), part, key, part.position)
+    return cut_part(_read(store, key, part.position, part.size_bytes), part, key, part.position)
 
 
 def table_at_end(store: ObjectStore, root: str, segment: ArchivedSegment) -> ProducerTable:
@@ -119,13 +121,17 @@ def read_parts(store: ObjectStore, root: str, segment: ArchivedSegment) -> Mappi
 def read_indexes(store: ObjectStore, root: str, segment: ArchivedSegment) -> bytes:
     """The whole object; `cut_parts` checks the content. Raises CorruptFile if it is missing or has another size, StoreError."""
     key, size_bytes = below(root, segment.indexes_key), indexes_size_bytes(segment)
-    try:
-        data = store.read(key, 0, size_bytes + 1)
-    except ObjectMissing as error:
-        raise CorruptFile("committed, but not in the store", file=key) from error
+    data = _read(store, key, 0, size_bytes + 1)
     if len(data) != size_bytes:
         found = "more" if len(data) > size_bytes else str(len(data))
         raise CorruptFile(
             f"has {found} bytes, but the commit says {size_bytes}", file=key, position=min(len(data), size_bytes)
         )
     return data
+
+
+def _read(store: ObjectStore, key: ObjectKey, position: int, size_bytes: int) -> bytes:
+    try:
+        return store.read(key, position, size_bytes)
+    except ObjectMissing as error:
+        raise CorruptFile("committed, but not in the store", file=key) from error

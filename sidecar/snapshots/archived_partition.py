@@ -13,7 +13,6 @@ from producer_state.window import Segment
 from sidecar.archive.bundle import log_size_bytes
 from sidecar.archive.keys import below
 from sidecar.archive.state import PartitionState
-from sidecar.errors import PartitionError
 from sidecar.host import process_store
 from sidecar.logformat.window import ReadAt
 from sidecar.model import ArchivedSegment, ObjectKey, PartName, TopicPartition
@@ -105,11 +104,9 @@ class ArchivedPartition:
         segment = self.by_end[offset]
         key = below(self.root, segment.indexes_key)
         store = process_store.store_of(self.settings)
-        found = store.head(key)
-        if found is None:
-            raise PartitionError(f"{key}: committed, but not in the store; verify the archive")
+        snapshot, facts = read_part(store, self.root, segment, PartName.PRODUCER_SNAPSHOT), store.head(key)
         # Without a time of the store the log's own decides: it is a lower bound.
-        return read_part(store, self.root, segment, PartName.PRODUCER_SNAPSHOT), found.modified_ms or 0
+        return snapshot, (facts and facts.modified_ms) or 0
 
     def without_decided(self, table: ProducerTable) -> ProducerTable:
         """See `PartitionLog`. Of an archive, that is not searched."""

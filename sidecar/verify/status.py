@@ -16,16 +16,7 @@ from sidecar.clock import Clock
 from sidecar.commits.commit_log import CommitLog
 from sidecar.commits.lineages import find_all_lineages
 from sidecar.commits.stored_commits import StoredCommits
-from sidecar.errors import (
-    FROM_STORE,
-    CorruptFile,
-    ObjectDamaged,
-    ObjectMissing,
-    PartitionError,
-    SettingsError,
-    SidecarError,
-    StoreError,
-)
+from sidecar.errors import FROM_STORE, CorruptFile, PartitionError, SettingsError, SidecarError, StoreError
 from sidecar.model import ObjectKey
 from sidecar.ports import ObjectStore
 from sidecar.reporting.advice import advised
@@ -168,9 +159,7 @@ def _generations(state: PartitionState) -> tuple[GenerationBytes, ...]:
 
 def unreadable_row(lineage: Lineage, problem: str, error: SidecarError) -> PartitionRow:
     """The row of a lineage whose commit log could not be read. `problem`: the error as people see it."""
-    # What is lost or damaged is the partition's own trouble: the store works.
-    store_failed = isinstance(error, FROM_STORE) and not isinstance(error, ObjectMissing | ObjectDamaged)
-    return replace(row_of(empty_state(lineage)), problem=problem, store_failed=store_failed)
+    return replace(row_of(empty_state(lineage)), problem=problem, store_failed=isinstance(error, FROM_STORE))
 
 
 def archive_status(

@@ -16,9 +16,7 @@ from sidecar.archive.strict_json import seal, unseal
 from sidecar.commits import stored_commits
 from sidecar.commits.lineages import find_all_lineages, find_lineages
 from sidecar.commits.stored_commits import StoredCommits
-from sidecar.errors import (
-    CorruptFile,
-)
+from sidecar.errors import CorruptFile, ObjectDamaged
 from sidecar.model import ObjectKey
 from tests.archive.builders import CLUSTER_ID, LINEAGE, NAMELESS, PARTITION, a_commit, a_segment, after
 from tests.commits.commit_logs import CHECKPOINT_9, CHECKPOINT_19, ROOT, a_log, filled, key_of
@@ -59,6 +57,23 @@ def test_every_damaged_checkpoint_is_passed_over_with_a_warning() -> None:
             assert a_log(store).read() == state
         assert {entry["event"] for entry in logs} == {"checkpoint_ignored"}
         assert store.calls["read"] == reads
+
+
+def test_an_object_that_the_store_calls_damaged_is_a_damaged_one() -> None:
+    store = MemoryStore()
+    state = filled(store, 25, checkpoint_every=10)
+
+    def damage(operation: str, key: str) -> None:
+        if operation == "read" and key in damaged:
+            raise ObjectDamaged(f"{key}: read with another CRC-32C")
+
+    store.before = damage
+    damaged = {CHECKPOINT_19}
+    assert a_log(store).read() == state
+    damaged = {key_of(22)}
+    with pytest.raises(CorruptFile) as caught:
+        a_log(store).read()
+    assert (caught.value.file, str(caught.value)) == (key_of(22), f"{key_of(22)}: read with another CRC-32C")
 
 
 @pytest.mark.parametrize("commits", [10, 12])

@@ -15,7 +15,7 @@ import structlog
 
 from sidecar import daemon
 from sidecar.config import Settings
-from sidecar.errors import SidecarError, StagingFull, StateDirUnusable, StoreDenied, StoreUnavailable
+from sidecar.errors import ObjectDamaged, SidecarError, StagingFull, StateDirUnusable, StoreDenied, StoreUnavailable
 from sidecar.host.journal import Attempt, Journal
 from sidecar.http.pages import status_json
 from sidecar.ports import FactsState
@@ -102,6 +102,41 @@ def test_a_partition_that_rests_after_a_fault_stays_visible_and_counts_as_pendin
         eventually(lambda: not loop.health.not_ready())
         assert loop.row()["error"] is None
         assert loop.sample("pending_segments") == 0
+
+
+def test_a_damaged_commit_stops_its_partition_and_leaves_the_process_ready(tmp_path: Path, store: MemoryStore) -> None:
+    log_dir = copy_partitions(tmp_path, "orders-0", "orders-1")
+    settings = over_log_dirs(settings_for(tmp_path, retry_wait_s=0.2), log_dir)
+    settings = settings.model_copy(update={"topics": settings.topics.model_copy(update={"include": ("orders",)})})
+    with looping(settings) as loop:
+        eventually(lambda: all(loop.row(number).get("state") == "archived" for number in (0, 1)))
+
+    def damage(operation: str, key: str) -> None:
+        if operation == "read" and "/orders/0/" in key and "/commits/" in key:
+            raise ObjectDamaged(f"{key}: read with CRC-32C 00000001, but the store has 00000002")
+
+    store.before = damage
+    restarted = settings.model_copy(update={"run": settings.run.model_copy(update={"state_dir": tmp_path / "new"})})
+    with looping(restarted) as loop:
+        eventually(lambda: loop.row().get("error") == "CorruptFile" and not loop.health.not_ready())
+        assert "read with CRC-32C" in loop.row()["reason"]
+        assert loop.row(1)["state"] == "archived"
+        assert loop.labelled("partitions", state="stopped") == 1
+
+
+def test_a_proxy_that_damages_uploads_keeps_the_process_from_being_ready(tmp_path: Path, store: MemoryStore) -> None:
+    is_repaired = threading.Event()
+
+    def damage(operation: str, key: str) -> None:
+        if operation == "upload" and "/segments/" in key and not is_repaired.is_set():
+            raise ObjectDamaged(f"{key}: other bytes arrived")
+
+    store.before = damage
+    with looping(settings_for(tmp_path, retry_wait_s=0.2)) as loop:
+        eventually(lambda: "other bytes arrived" in loop.health.not_ready().get("store", ""))
+        assert loop.labelled("partitions", state="stopped") == 1
+        is_repaired.set()
+        eventually(lambda: not loop.health.not_ready())
 
 
 @pytest.mark.parametrize("kind", [StagingFull, StateDirUnusable])

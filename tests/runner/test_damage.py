@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import structlog
 
+from sidecar.archive.keys import below
 from sidecar.broker.files import FileBrokerFacts
 from sidecar.config.topic_policy import TopicPolicySettings
 from sidecar.errors import CorruptFile, CoverageHole
@@ -59,6 +60,27 @@ def test_a_segment_that_does_not_end_exactly_is_not_archived(kind: str, tmp_path
     assert set(stopped) == {"orders-1"}
     assert str(first) in stopped["orders-1"]
     assert "orders-1" not in archived_states(store)
+
+
+@pytest.mark.leaves_damage("missing_object")
+def test_an_archived_object_that_is_missing_is_a_fault_of_its_partition(tmp_path: Path) -> None:
+    copy, store = golden_copy("4.3.0", tmp_path / "copy") / "logs", MemoryStore()
+    spans = rolled_ranges(copy, "orders-0")
+    rolled_later = [file for file in (copy / "orders-0").glob("0*.*") if int(file.name[:20]) > spans[2][0]]
+    (tmp_path / "later").mkdir()
+    for file in rolled_later:
+        shutil.move(file, tmp_path / "later")
+    with tools_for(copy, store, tmp_path / "state") as context:
+        archive(context, copy, "orders")
+    state = archived_states(store)["orders-0"]
+    key = below(state.lineage.root, state.segments[-1].indexes_key)
+    del store.objects[key]
+    for file in rolled_later:
+        shutil.move(tmp_path / "later" / file.name, file)
+    with tools_for(copy, store, tmp_path / "state") as context:
+        report = archive(context, copy, "orders")
+    assert [str(error) for error in report.errors] == [f"{key}: committed, but not in the store"]
+    assert isinstance(report.errors[0], CorruptFile)
 
 
 @pytest.mark.parametrize("suffix", ["index", "timeindex"])
