@@ -219,6 +219,11 @@ class StoreSettings(Section):
             raise ValueError(
                 f"{given} lacks the two slashes of a URL: {corrected}. A directory of this name is ./{given}"
             )
+        if parts.scheme in {"file", "local"} and parts.netloc not in {"", "localhost"}:
+            raise ValueError(
+                f"{value} names a host, {parts.netloc}, but the archive is opened on this machine. A file URL has three slashes: "
+                f"file:///archive"
+            )
         if value.startswith("s3//"):  # Else a directory, and `backfill` would begin an archive in it.
             raise ValueError(f"{value} lacks the colon of a URL: s3:{value[2:]}. A directory of this name is ./{value}")
         if parts.scheme == "s3" and (parts.query or parts.fragment):

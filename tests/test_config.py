@@ -91,8 +91,31 @@ def test_work_directories_may_not_lie_in_the_archive(setting: str, url: str, bel
     archive = url.format(tmp_path)
     message = refusal(flags={"store.url": archive, setting: f"{tmp_path}{below}"})
     assert message == f"{setting} {tmp_path}{below} is in the archive {archive}: set another directory"
-    beside = load_settings(flags={"store.url": archive, setting: f"{tmp_path}-state"})
-    assert load_settings(flags={"store.url": f"{tmp_path}/archive", setting: tmp_path}).settings != beside.settings
+    assert load_settings(flags={"store.url": archive, setting: f"{tmp_path}-state"})
+
+
+@pytest.mark.parametrize("url", ["{}/state/archive", "file://{}/state/archive", "{}/link/archive"])
+def test_the_archive_may_not_lie_in_the_state_directory(url: str, tmp_path: Path) -> None:
+    """Whoever deletes the state directory, which costs only time, would delete the archive."""
+    (tmp_path / "link").symlink_to(tmp_path / "state")
+    archive, state_dir = url.format(tmp_path), tmp_path / "state"
+    message = refusal(flags={"store.url": archive, "run.state_dir": state_dir})
+    assert message.startswith("store.url /")
+    assert f" is in the sidecar's own directory run.state_dir {state_dir}: set another directory" in message
+    # A directory for work files may lie around it, such as /data.
+    assert load_settings(flags={"store.url": archive, "compaction.staging_dir": state_dir})
+
+
+@pytest.mark.parametrize("url", ["file://nas/archive", "local://nas/archive", "file://archive"])
+def test_a_file_url_of_another_host_is_refused(url: str) -> None:
+    message = refusal(flags={"store.url": url})
+    assert "names a host" in message
+    assert "file:///archive" in message
+
+
+def test_a_file_url_may_name_this_host() -> None:
+    for url in ("file:///archive", "file://localhost/archive"):
+        assert load_settings(flags={"store.url": url}).settings.store.directory == Path("/archive")
 
 
 @pytest.mark.parametrize(

@@ -224,22 +224,26 @@ class Settings(Section):
     def _directories_do_not_lie_in_each_other(self) -> Self:
         staging_dir = self.compaction.staging_dir
         try:
-            ours = {"store.url": self.store.directory, "run.state_dir": self.run.state_path}
-            ours["compaction.staging_dir"] = staging_dir and staging_dir.expanduser()
+            archive, state_dir = self.store.directory, self.run.state_path
+            staging_dir = staging_dir and staging_dir.expanduser()
         except RuntimeError as error:
             raise ValueError(
                 f"store.url {self.store.url} or run.state_dir {self.run.state_dir}: the home directory for ~ is unknown"
             ) from error
-        taken = {path: f"broker's log dir {path}, to which the sidecar never writes" for path in self.broker.log_dirs}
-        for name, path in ours.items():
-            if path is None:
-                continue
-            for other, what in taken.items():
+        log_dirs = {
+            path: f"broker's log dir {path}, to which the sidecar never writes" for path in self.broker.log_dirs
+        }
+        archives = {archive: f"archive {self.store.url}"} if archive else {}
+        state = {state_dir: f"sidecar's own directory run.state_dir {state_dir}"}
+        for name, path, others in (
+            ("run.state_dir", state_dir, archives),
+            ("compaction.staging_dir", staging_dir, archives),
+            ("store.url", archive, state),
+        ):
+            for other, what in {**log_dirs, **others}.items():
                 # Unlike Path.resolve, realpath raises nothing for links in a circle and for directories without permission.
-                if Path(os.path.realpath(path)).is_relative_to(os.path.realpath(other)):
+                if path and Path(os.path.realpath(path)).is_relative_to(os.path.realpath(other)):
                     raise ValueError(f"{name} {path} is in the {what}: set another directory")
-            if name == "store.url":
-                taken[path] = f"archive {self.store.url}"
         return self
 
     @model_validator(mode="after")

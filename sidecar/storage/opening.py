@@ -49,8 +49,6 @@ def open_store(
 
         return S3Store(settings, clock, budget=budget, answers=answers)
     if (directory := settings.directory) is not None:
-        if parts.scheme and parts.netloc:
-            raise SettingsError(f"{settings.url}: a file url has three slashes: file:///directory")
         return DirectoryStore(directory, budget)
     if parts.scheme == "memory":
         raise SettingsError(f"{settings.url}: is lost when this process ends; use s3://bucket/prefix or a directory")

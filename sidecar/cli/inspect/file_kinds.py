@@ -175,7 +175,7 @@ def path_of_url(url: str) -> str | None:
     parts = urlsplit(url)
     if parts.scheme not in {"file", "local"} or "::" in url:
         return None
-    if parts.netloc:
+    if parts.netloc not in {"", "localhost"}:
         raise SettingsError(f"{url}: a file URL has three slashes: file:///directory/file")
     return unquote(parts.path)
 
