@@ -30,6 +30,7 @@ from tests.fakes.memory_store import MemoryStore
 from tests.reference_pages import declared_metrics
 
 NOW_MS = 1_700_000_000_000
+DAY_MS = 86_400_000
 ORDERS = TopicPartition("orders", 0)
 READY = PartitionCondition.READY
 SEGMENT = SegmentFiles(
@@ -120,6 +121,18 @@ def test_partitions_are_counted_by_what_they_do(metrics: Metrics) -> None:
     assert values(metrics)[f"{PREFIX}_last_success_timestamp_seconds"] == 0, "uploads may hang"
     metrics.handle(events.CycleEnded(0, 0))
     assert values(metrics)[f"{PREFIX}_last_success_timestamp_seconds"] == NOW_MS / 1000
+
+
+def test_no_success_is_in_the_future_after_the_clock_was_set_back(metrics: Metrics, clock: ManualClock) -> None:
+    names = [f"{PREFIX}_{kind}last_success_timestamp_seconds" for kind in ("", "compaction_", "gc_")]
+    clock.advance_ms(DAY_MS)
+    metrics.handle(events.CycleEnded(0, 0))
+    metrics.compaction.compacted(1, 1, 1, 1)
+    metrics.compaction.garbage_removed(1)
+    clock.advance_ms(-DAY_MS)
+    assert [values(metrics)[name] for name in names] == [NOW_MS / 1000] * 3
+    clock.advance_ms(60_000)
+    assert [values(metrics)[name] for name in names] == [NOW_MS / 1000] * 3, "their age grows from then on"
 
 
 def test_failures_are_counted_by_kind(metrics: Metrics) -> None:

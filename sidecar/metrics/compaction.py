@@ -27,7 +27,6 @@ class CompactionMetrics:
     """Fed by the compaction worker of `run`. Thread-safe; the age is computed when it is asked for."""
 
     def __init__(self, declare: Declarations, clock: Clock) -> None:
-        self._clock = clock
         self._oldest_due = Since(clock)
         self._due = declare.gauge(
             "compaction_due_partitions",
@@ -52,15 +51,17 @@ class CompactionMetrics:
             "compaction_max_dirty_ratio",
             "The largest dirty ratio, 0 to 1, of a leader partition whose topic is compacted.",
         )
-        self._last_check = declare.gauge(
+        self._last_check = declare.timestamp(
             "compaction_last_check_timestamp_seconds",
             "Unix time when the compaction thread last checked which partitions are due; 0 before the first "
             "time. A running job delays it.",
+            clock,
         )
         self._running = declare.gauge("compaction_running", "1 while partitions are being compacted.")
-        self._last_success = declare.gauge(
+        self._last_success = declare.timestamp(
             "compaction_last_success_timestamp_seconds",
             "Unix time when a partition was last compacted; 0 before the first.",
+            clock,
         )
         self._partitions = declare.counter(
             "compaction_partitions_total", "Compactions of partitions, by result.", result=("ok", "failed")
@@ -90,8 +91,10 @@ class CompactionMetrics:
         self._aborted = declare.counter(
             "gc_uploads_aborted_total", "Multipart uploads aborted after a day without completion."
         )
-        self._gc_success = declare.gauge(
-            "gc_last_success_timestamp_seconds", "Unix time when gc in `run` last ended without an error; 0 before."
+        self._gc_success = declare.timestamp(
+            "gc_last_success_timestamp_seconds",
+            "Unix time when gc in `run` last ended without an error; 0 before.",
+            clock,
         )
 
     def went_uncompacted(self, reason: str, segments: int) -> None:
@@ -99,7 +102,7 @@ class CompactionMetrics:
 
     def weighed(self, found: Weighed) -> None:
         self._show(found)
-        self._last_check.set(self._clock.now_ms() / 1000)
+        self._last_check.now()
 
     def restarted(self) -> None:
         """The settings have changed: what was found under the earlier ones counts no longer."""
@@ -122,7 +125,7 @@ class CompactionMetrics:
 
     def compacted(self, bytes_before: int, bytes_after: int, records_before: int, records_after: int) -> None:
         self._partitions.labels("ok").inc()
-        self._last_success.set(self._clock.now_ms() / 1000)
+        self._last_success.now()
         for side, size_bytes, records in (
             ("before", bytes_before, records_before),
             ("after", bytes_after, records_after),
@@ -142,4 +145,4 @@ class CompactionMetrics:
 
     def garbage_removed(self, objects: int) -> None:
         self._removed.inc(objects)
-        self._gc_success.set(self._clock.now_ms() / 1000)
+        self._gc_success.now()

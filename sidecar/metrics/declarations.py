@@ -27,6 +27,16 @@ class Since:
         at_ms = self.at_ms
         return 0.0 if at_ms is None else max(0.0, (self._clock.now_ms() - at_ms) / 1000)
 
+    def now(self) -> None:
+        """It is now."""
+        self.at_ms = self._clock.now_ms()
+
+    def timestamp_s(self) -> float:
+        """Unix time; 0 without a moment. After the clock was set back below it, the moment of this call."""
+        if self.seconds() == 0.0 and self.at_ms is not None:
+            self.now()
+        return (self.at_ms or 0) / 1000
+
 
 class Declarations:
     """A registry of its own, and what is declared in it.
@@ -44,6 +54,12 @@ class Declarations:
 
     def gauge(self, name: str, text: str, **labels: Iterable[str]) -> Gauge:
         return self._declared(Gauge, name, text, labels)
+
+    def timestamp(self, name: str, text: str, clock: Clock) -> Since:
+        """Declare a gauge of the Unix time of something; 0 before it has happened."""
+        since = Since(clock)
+        self.gauge(name, text).set_function(since.timestamp_s)
+        return since
 
     def histogram(self, name: str, text: str) -> Histogram:
         """Declare a histogram of seconds."""

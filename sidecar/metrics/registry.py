@@ -133,10 +133,11 @@ class Metrics(Declarations):
         self._partitions = self.gauge(
             "partitions", "Partitions by state, as of the last check.", state=PartitionCondition
         )
-        self._last_success = self.gauge(
+        self._last_success = self.timestamp(
             "last_success_timestamp_seconds",
             "Unix time of the last success: a check ended with no partition stopped and a store that responds, or "
             "a segment was archived while no partition was stopped. 0 before the first.",
+            self._clock,
         )
         self._errors = self.counter(
             "errors_total",
@@ -246,7 +247,7 @@ class Metrics(Declarations):
     def _show_stopped(self, count: int, *, archived: bool) -> None:
         self._partitions.labels(PartitionCondition.STOPPED).set(count)
         if archived and not count:
-            self._last_success.set(self._clock.now_ms() / 1000)
+            self._last_success.now()
 
     def exposition(self, accept: str = "") -> tuple[bytes, str]:
         """The page for Prometheus and its content type, in the format that the `Accept` header prefers."""
