@@ -30,6 +30,7 @@ from tests.helm.charts import (
 )
 from tests.helm.definitions import require_valid
 from tests.helm.tools import go_tool
+from tests.servers.dist import KAFKA_VERSIONS
 
 pytestmark = pytest.mark.real
 
@@ -41,6 +42,15 @@ def run(*command: str | Path) -> str:
     done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False, cwd=ROOT)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+def test_the_demo_and_the_pages_name_the_versions_that_are_tested() -> None:
+    demo = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))["demo"]
+    assert demo["kafkaImage"].rpartition(":")[2] in KAFKA_VERSIONS
+    listed = ", ".join(KAFKA_VERSIONS)
+    for page in ("README.md", "docs/contributing/testing.md"):
+        text = " ".join((ROOT / page).read_text(encoding="utf-8").split())
+        assert f"real Kafka brokers ({listed})" in text, page
 
 
 def test_generated_files_are_what_they_are_made_from() -> None:

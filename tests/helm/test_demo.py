@@ -122,7 +122,8 @@ def test_the_demo_archives_what_is_written_to_its_broker(tmp_path: Path) -> None
         demo = Demo(tmp_path, gateway)
         healed = demo.run("heal-producer-snapshots")
         assert healed.returncode == 0, healed.stderr
-        broker = KafkaBroker("4.3.0", tmp_path, properties=demo.broker_properties())
+        version = demo.containers["kafka"]["image"].rpartition(":")[2]
+        broker = KafkaBroker(version, tmp_path, properties=demo.broker_properties())
         assert broker.log_dirs == [demo.log_dir]
         sidecar = ServerProcess(
             "tiered-sidecar", demo.command("tiered-sidecar"), tmp_path / "run.log", demo.environment("tiered-sidecar")
