@@ -19,7 +19,7 @@ from sidecar.model import ArchivedSegment, ObjectKey, PartName
 from sidecar.ports import MIB, ObjectFacts, ObjectStore
 from sidecar.segment.archived_objects import CHUNK_BYTES, StreamedReads, note_damaged_answer, reader
 from sidecar.segment.log_check import ExpectedLog, check_log, unreadable_parts
-from sidecar.store_settings import StoreSettings
+from sidecar.store_settings import RetrySettings, StoreSettings
 
 PRELOADED: Final = ("sidecar.verify.segments", "sidecar.snapshots.preloaded")
 """What processes that check segments import before they are forked."""
@@ -198,14 +198,25 @@ def scrub_on_engine(
         yield from answer
 
 
+_silent: set[StoreSettings] = set()
+"""Stores that did not answer this process when it last asked."""
+_ONE_ATTEMPT: Final = RetrySettings(attempts=1)
+
+
 def scrub(settings: StoreSettings, checks: Sequence[Check]) -> list[Checked]:
-    """What an engine runs: read these segments to the last byte."""
-    store = store_of(settings)
+    """What an engine runs: read these segments to the last byte.
+
+    All attempts at a store that is gone take minutes. Once they have failed, the rest of the task is not read, and the next task
+    of the process makes one.
+    """
     found: list[Checked] = []
     for one in checks:
-        # Each attempt at a store that is gone takes minutes: the rest of the task would only repeat them.
-        silent = next((before for before in found if before.retryable), None)
-        found.append(silent or _checked(store, one, deep=True))
+        checked = next((before for before in found if before.retryable), None)
+        if checked is None:
+            retry = _ONE_ATTEMPT if settings in _silent else settings.retry
+            checked = _checked(store_of(settings.model_copy(update={"retry": retry})), one, deep=True)
+            (_silent.add if checked.retryable else _silent.discard)(settings)
+        found.append(checked)
     return found
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import SecretStr
 
 from sidecar.compactor.archive import finishing as archive_finishing
 from sidecar.compactor.archive.finishing import finish_all
@@ -23,17 +25,26 @@ from sidecar.snapshots.resolve_paths import find_targets
 from sidecar.spark.embedded import EmbeddedSpark
 from sidecar.spark.engine import SparkEngine, SparkStages
 from sidecar.spark.failures import SparkFailed
+from sidecar.store_settings import RetrySettings, S3Settings, StoreSettings
+from sidecar.verify.segments import Check, scrub
+from tests.archive.example import FIRST
 from tests.golden import VERSIONS, golden
 from tests.snapshots.log_dirs import tree
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
 SMALL = SparkSettings(master="local[2]", driver_memory_bytes=512 << 20)
+_KEYS = {"access_key_id": SecretStr("id"), "secret_access_key": SecretStr("secret")}
+GONE = StoreSettings(
+    url="s3://bucket",
+    s3=S3Settings(endpoint_url="http://127.0.0.1:1", **_KEYS),
+    retry=RetrySettings(attempts=2, wait_s_first=0.01),
+)
 
 
 @pytest.fixture(scope="module", name="spark")
 def _spark() -> Iterator[EmbeddedSpark]:
-    with EmbeddedSpark(SMALL, preload=[PRELOADED]) as spark:
+    with EmbeddedSpark(SMALL, preload=[PRELOADED], store=GONE) as spark:
         yield spark
 
 
@@ -77,6 +88,15 @@ def test_a_short_job_does_not_wait_for_all_tasks_of_a_long_one(spark: EmbeddedSp
     (tmp_path / "short").touch()
     long.join()
     assert begun <= 30, "first in, first out: 36 at least, as each partition has two or three tasks"
+
+
+def test_a_store_that_is_gone_is_waited_for_once_in_each_worker(spark: EmbeddedSpark) -> None:
+    tasks = [[Check("root", FIRST.segment)]] * 32
+    found = [one.unread for (one,) in SparkEngine(spark).run(partial(scrub, GONE), tasks)]
+    assert [unread for unread in found if "Could not connect" not in unread] == []
+    assert 1 <= sum("(2 attempts)" in unread for unread in found) <= 8, (
+        "local[2] has two workers, or a few more over time"
+    )
 
 
 def test_snapshots_are_the_same_as_those_made_here(spark: EmbeddedSpark, tmp_path: Path) -> None:

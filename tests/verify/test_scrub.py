@@ -17,7 +17,7 @@ from sidecar.ports import ObjectStore
 from sidecar.storage.opening import open_store
 from sidecar.store_settings import StoreSettings
 from sidecar.verify import segments, verify
-from sidecar.verify.segments import Check, scrub_on_engine
+from sidecar.verify.segments import Check, scrub, scrub_on_engine
 from sidecar.verify.verify import verify_archive
 from tests.archive.example import FIRST, LINEAGE, many_partitions
 from tests.fakes.memory_store import Fault, FaultKind, MemoryStore
@@ -102,6 +102,26 @@ def test_a_store_that_is_gone_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
     checks = partial(scrub_on_engine, in_memory(monkeypatch, gone), Recording())
     with pytest.raises(StoreUnavailable):
         list(verify_archive(store, store.clock, deep=True, checks=checks))
+
+
+def test_a_store_that_is_gone_is_waited_for_in_one_task_of_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    store, settings = many_partitions(2), StoreSettings(url="s3://gone")
+    attempts: list[int] = []
+
+    def opened(settings: StoreSettings) -> ObjectStore:
+        attempts.append(settings.retry.attempts)
+        return store
+
+    monkeypatch.setattr(segments, "store_of", opened)
+    planned = Recording()
+    list(verify_archive(store, store.clock, checks=partial(scrub_on_engine, StoreSettings(url="s3://other"), planned)))
+    (checks,) = planned.tasks
+    attempts.clear()
+    store.faults = [Fault("head", nth, FaultKind.UNAVAILABLE) for nth in (0, 1)]
+    unread = [[bool(one.unread) for one in scrub(settings, checks)] for _ in range(3)]
+    assert unread == [[True] * 4, [True] * 4, [False] * 4]
+    patient = settings.retry.attempts
+    assert attempts == [patient, 1, 1, patient, patient, patient], "until it answers"
 
 
 def test_a_task_opens_its_store_by_itself(tmp_path: Path) -> None:
