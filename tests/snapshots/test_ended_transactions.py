@@ -6,8 +6,13 @@ Source: CleanedTransactionMetadata.onControlBatchRead, UnifiedLog.deleteSegments
 
 from __future__ import annotations
 
+import shutil
+import signal
+import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from random import Random
 
@@ -19,6 +24,7 @@ from producer_state.table import ProducerTable
 from sidecar.broker.files import FileBrokerFacts
 from sidecar.compaction.rules import CompactionRules
 from sidecar.config.topic_filter import TopicFilter
+from sidecar.host.placing import TEMPORARY_SUFFIX
 from sidecar.logformat.batches import scan_bytes
 from sidecar.logformat.bodies.building import build_batch, build_marker
 from sidecar.logformat.bodies.record import Record
@@ -40,7 +46,7 @@ from tests.segment.made_logs import roll
 from tests.segment.test_cleaned_transactions import cleaned, random_log
 from tests.segment.test_markers_that_the_cleaner_took import data, replayed
 from tests.snapshot_files import write_snapshot
-from tests.snapshots.log_dirs import DAY_MS, NOW_MS, healed
+from tests.snapshots.log_dirs import DAY_MS, NOW_MS, healed, tree
 
 PRODUCER, BEGUN = 7, 50
 AT_START = ProducerEntry(PRODUCER, 0, 4, 60, 0, NOW_MS - 5000, 2, BEGUN)
@@ -255,6 +261,47 @@ def test_heal_writes_it_where_its_batch_is_in_the_active_segment(tmp_path: Path)
     (directory.parent / ".kafka_cleanshutdown").touch()
     healed(directory.parent)
     assert open_in(directory / f"{1:020d}.snapshot") == [0]
+
+
+KILLED = """
+import os, signal, sys
+from itertools import count
+from pathlib import Path
+from tests.snapshots.log_dirs import healed
+
+calls, last = count(1), int(sys.argv[2])
+
+def mortal(function):
+    def wrapper(*arguments):
+        call = next(calls)
+        if call == last:
+            os.kill(os.getpid(), signal.SIGKILL)
+        function(*arguments)
+    return wrapper
+
+os.fsync, os.link, os.unlink = mortal(os.fsync), mortal(os.link), mortal(os.unlink)
+sys.exit(healed(Path(sys.argv[1])).exit_code)
+"""
+"""Heals a log dir, and is killed right before so many system calls."""
+
+
+def test_heal_writes_no_snapshot_with_it_after_kill_9_either(log_dir: Path, tmp_path: Path) -> None:
+    (log_dir / "t-0" / f"{200:020d}.snapshot").unlink()
+    whole = Path(shutil.copytree(log_dir, tmp_path / "whole"))
+    assert healed(whole).exit_code == 0
+    expected = tree(whole)
+    for calls in count(1):
+        killed = Path(shutil.copytree(log_dir, tmp_path / str(calls)))
+        child = subprocess.run([sys.executable, "-c", KILLED, str(killed), str(calls)], check=False)
+        left = {name: content for name, content in tree(killed).items() if not name.endswith(TEMPORARY_SUFFIX)}
+        assert left.items() <= expected.items(), "each file is whole, or not there"
+        (healing,) = healed(killed).healings
+        assert (healing.problem, healing.mismatches, tree(killed)) == ("", [], expected)
+        assert [open_in(killed / "t-0" / f"{offset:020d}.snapshot") for offset in (200, 300)] == [[None]] * 2
+        if child.returncode == 0:
+            break
+        assert child.returncode == -signal.SIGKILL
+    assert calls > 5, "two files, each synchronised and linked, and their directory"
 
 
 def test_heal_writes_an_open_transaction_from_its_first_batch_in_the_log_on(log_dir: Path) -> None:
