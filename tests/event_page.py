@@ -178,6 +178,10 @@ MEANINGS: dict[str, tuple[str, str]] = {
         "The container's memory limit is too low for these settings. Compactions may be killed.",
         "Raise the limit; see `reason`.",
     ),
+    "meta_properties_without_ids": (
+        "A `meta.properties` has neither a cluster id nor a broker id, unlike that of another log dir. Archiving goes on.",
+        "Restore the file that `file` names from a backup, or from the pattern of the broker's other log dirs.",
+    ),
     "missing_offsets_accepted_as_compacted": (
         "Offsets are missing, and the topic is or was compacted: they do not count as a gap.",
         "None if the topic was ever compacted. Otherwise restore the missing `.log` files from a replica.",

@@ -102,6 +102,11 @@ class FileBrokerFacts:
             raise SettingsError(f"the log dirs belong to different brokers or clusters: {what} {found}")
         return distinct[0]
 
+    def files_without_ids(self) -> list[str]:
+        """Each `meta.properties` without an id, such as one with other content. A broker accepts it next to one that has them."""
+        found = ((state.log_dir / META_PROPERTIES, state.meta) for state in self._states.values())
+        return [str(file) for file, meta in found if meta and meta.cluster_id is None and meta.broker_id is None]
+
     def _unknown(self, what: str) -> str:
         problems = [state.problem for state in self._states.values() if state.problem]
         setting = f"broker.{what.replace(' ', '_')}"

@@ -21,6 +21,7 @@ from sidecar.logformat.files import open_regular
 from sidecar.logformat.names import META_PROPERTIES, DirectoryState, parse_directory_name
 from sidecar.partition.wait_reason import render
 from sidecar.plurals import plural
+from sidecar.reporting.advice import META_PROPERTIES_ADVICE
 from sidecar.retention.active_tail import ActiveTail
 from sidecar.runner.assembly import scanner
 from sidecar.runner.configured_facts import open_facts
@@ -82,7 +83,10 @@ class _Look:
                 f"broker.cluster_id is {broker.cluster_id}, {META_PROPERTIES} says {on_disk}",
                 "remove the setting, unless these directories continue an archive with that id",
             )
-        return fine(f"broker {facts.broker_id()} of cluster {facts.cluster_id()}")
+        identity = f"broker {facts.broker_id()} of cluster {facts.cluster_id()}"
+        if without := facts.files_without_ids():
+            return warning(f"{identity}; no id in {', '.join(without)}", META_PROPERTIES_ADVICE)
+        return fine(identity)
 
     def listing(self) -> Outcome:
         self.found = scanner(self.settings)()

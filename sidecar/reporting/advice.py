@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from sidecar.partition.domain_events import OffsetsLost
 
 _OBJECT = "restore the object from a replica of the bucket or an earlier version; then the partition continues"
+META_PROPERTIES_ADVICE = "restore it from a backup, or from the pattern of the broker's other log dirs"
 _BY_PART_OF_NAME = (
     (f"/{COMMITS}", _OBJECT),
     (
@@ -32,7 +33,7 @@ _BY_PART_OF_NAME = (
         "-offset-checkpoint",
         "a running broker rewrites it within a minute; for a stopped one restore it from a backup",
     ),
-    (META_PROPERTIES, "restore it from a backup, or from the pattern of the broker's other log dirs"),
+    (META_PROPERTIES, META_PROPERTIES_ADVICE),
     (PARTITION_METADATA, "restore it from a replica of the partition"),
 )
 _INDEXES = "stop the broker and delete it: at its start the broker rebuilds it from the log"

@@ -3,12 +3,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from sidecar.broker.files import FileBrokerFacts
+from sidecar.config import load_settings
 from sidecar.errors import CorruptFile, PartitionError, SettingsError
 from sidecar.model import PartitionFiles, TopicPartition
 from sidecar.partition.wait_reason import Wait, render
 from sidecar.ports import BrokerFacts
+from sidecar.runner.configured_facts import open_facts
+from tests.fakes.manual_clock import ManualClock
 
 ORDERS = TopicPartition("orders", 0)
 META_V1 = "#\nnode.id={id}\ndirectory.id=3zVd2U4lQ4eDYrzFqMWBbA\nversion=1\ncluster.id={cluster}\n"
@@ -82,6 +86,17 @@ def test_a_version_0_without_ids_leaves_them_unknown(tmp_path: Path) -> None:
     facts = FileBrokerFacts([a_log_dir(tmp_path, meta="version=0\n")])
     with pytest.raises(SettingsError, match="no cluster id"):
         facts.cluster_id()
+
+
+@pytest.mark.parametrize("meta", ["", "random", "version=0\n"])
+def test_a_log_dir_without_ids_is_reported_next_to_others(meta: str, tmp_path: Path) -> None:
+    log_dirs = [a_log_dir(tmp_path, "one"), a_log_dir(tmp_path, "two", meta=meta)]
+    flags = {"store.url": str(tmp_path / "archive"), "broker.log_dirs": log_dirs}
+    with capture_logs() as logs, open_facts(load_settings(flags=flags).settings, ManualClock(0)) as facts:
+        assert facts.cluster_id() == "abc"
+    (warning,) = logs
+    assert (warning["event"], warning["log_level"]) == ("meta_properties_without_ids", "warning")
+    assert warning["file"] == str(tmp_path / "two" / "meta.properties")
 
 
 def test_malformed_meta_properties_are_wrong_settings(tmp_path: Path) -> None:

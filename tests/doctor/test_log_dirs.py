@@ -79,6 +79,14 @@ def test_what_is_worth_knowing_of_log_dirs_is_a_warning(log_dir: Path) -> None:
     assert report.exit_code == 0
 
 
+def test_a_meta_properties_with_other_content_is_a_warning_that_names_it(log_dir: Path) -> None:
+    other = _empty_log_dir(log_dir, "other")
+    (other / "meta.properties").write_bytes(b"\x93\x00\xfe random")
+    report = doctor(settings_for(log_dir, broker={"log_dirs": [log_dir, other]}), areas=[Area.LOG_DIRS])
+    assert f"no id in {other / 'meta.properties'}" in troubles(report)["ids in meta.properties"]
+    assert report.exit_code == 0
+
+
 def test_a_copy_without_the_checkpoint_files_is_a_problem_unless_the_leader_is_asked(log_dir: Path) -> None:
     (log_dir / RECOVERY_POINT_CHECKPOINT).unlink()
     report = doctor(settings_for(log_dir), areas=[Area.LOG_DIRS])
