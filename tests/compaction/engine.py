@@ -157,8 +157,10 @@ def compact(
     return list(outputs), logs
 
 
-def compare(partition: Partition, rules: CompactionRules, *, active: bool = True, **options: Any) -> list[bytes]:
-    """Compact the rolled segments by both and compare; returns the outputs."""
+def compare(
+    partition: Partition, rules: CompactionRules, *, active: bool = True, **options: Any
+) -> list[ReferenceSegment]:
+    """Compact the rolled segments by both and compare; returns the outputs. `active`: the last segment is left out."""
     rolled = partition.segments[:-1] if active else partition.segments
     if not rolled:
         return []
@@ -175,4 +177,4 @@ def compare(partition: Partition, rules: CompactionRules, *, active: bool = True
         assert log == group.log, (result, [len(log), len(group.log)])
         assert result.transactions == group.transactions
         assert result.size_bytes == len(log)
-    return logs
+    return [group.segment for group in expected.groups]

@@ -5,20 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 
 from producer_state.table import ProducerTable
-from sidecar.compaction.last_batches import LastBatches
 from sidecar.compaction.rules import CompactionRules
 from sidecar.logformat.bodies.building import build_batch, build_marker
 from sidecar.logformat.bodies.record import Header, Record
-from tests.compaction.engine import compare
+from tests.compaction.engine import DAY_MS, compare
 from tests.compaction.partitions import Partition, partition_of
 from tests.compaction.reference.batches import decode_segment
 from tests.compaction.reference.cleaning import clean
 from tests.compaction.reference.values import CleanedRange, ReferenceSegment
 
-RETENTION_MS = 86_400_000
-LARGE_MS = 2**63 - 1 - RETENTION_MS - 1
-"""The clock of upstream's transaction tests."""
-END_OF_TIME_MS = 2**63 - 1
+FIRST_MS, NOW_MS = 1000, 10_000
+"""Of the first record, and of rounds: all producers are known to a broker."""
+RETENTION_MS = 3_600_000
+"""Less than `producer.id.expiration.ms`: markers go while their producers are known."""
 MAP_LOAD_FACTOR = 0.75
 """Of upstream's cleaner tests."""
 
@@ -31,7 +30,7 @@ class Story:
     """Batches go to the active segment until `roll`; `clean` runs a round over the rolled ones."""
 
     def __init__(self, rules: CompactionRules | None = None, *, codec: int = 0, append_time: bool = False) -> None:
-        self.rules = rules or CompactionRules(LARGE_MS, kafka_4_3=True, delete_retention_ms=RETENTION_MS)
+        self.rules = rules or CompactionRules(NOW_MS, kafka_4_3=True, delete_retention_ms=RETENTION_MS)
         self.codec, self.append_time = codec, append_time
         self.segments: list[ReferenceSegment] = []
         self.history: list[bytes] = []
@@ -52,7 +51,7 @@ class Story:
     ) -> Story:
         """One batch with a record for each key."""
         base = self.next_offset
-        times = timestamps_ms or (1000 + base,) * len(keys)
+        times = timestamps_ms or (FIRST_MS + base,) * len(keys)
         records = [
             Record(
                 base + index,
@@ -92,7 +91,7 @@ class Story:
             producer_id=producer,
             producer_epoch=0,
             coordinator_epoch=0,
-            timestamp_ms=1000 + self.next_offset,
+            timestamp_ms=FIRST_MS + self.next_offset,
         )
         return self.add(marker, self.next_offset + 1)
 
@@ -134,12 +133,14 @@ class Story:
         """One round; the log is what it left then. Returns what the reference says of it."""
         partition = self.partition()
         rules = replace(self.rules, now_ms=self.rules.now_ms if now_ms is None else now_ms)
-        # The engine covers everything and knows no rounds: same input, compared for itself.
-        compare(partition, replace(rules, kafka_4_3=False), slots=1024)
+        # The engine covers everything and knows no rounds: same input, compared for itself. A day later, half of the producers
+        # have expired.
+        for clock_ms in (rules.now_ms, DAY_MS + FIRST_MS + self.next_offset // 2):
+            compare(partition, replace(rules, now_ms=clock_ms, kafka_4_3=False), slots=1024)
         cleaned = clean(
             self.segments,
             rules,
-            last_batches=LastBatches.of(partition.table),
+            last_batches=partition.last_batches(rules.now_ms),
             aborted=partition.aborted,
             first_dirty_offset=first_dirty,
             first_uncleanable_offset=uncleanable,
@@ -153,7 +154,7 @@ class Story:
     def two_pass(self, first_dirty: int = 0) -> CleanedRange:
         """Rounds before and after the horizon."""
         self.clean(first_dirty)
-        return self.clean(first_dirty, now_ms=END_OF_TIME_MS)
+        return self.clean(first_dirty, now_ms=NOW_MS + RETENTION_MS)
 
     def records(self) -> list[Record]:
         """All records of the rolled segments, markers too."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 from sidecar.logformat.bodies.building import build_marker
 from tests.compaction.engine import compact
 from tests.compaction.reference.cleaning import clean
-from tests.compaction.story import END_OF_TIME_MS, Story
+from tests.compaction.story import NOW_MS, RETENTION_MS, Story
 
 
 def test_clean_segments_retaining_last_empty_batch() -> None:
@@ -81,7 +81,7 @@ def test_commit_marker_removal() -> None:
     assert story.offsets() == [3, 4, 5, 6, 7, 8]
     story.clean(dirty)
     assert story.offsets() == [3, 4, 5, 6, 7, 8]
-    story.clean(dirty, now_ms=END_OF_TIME_MS)
+    story.clean(dirty, now_ms=NOW_MS + RETENTION_MS)
     assert story.offsets() == [4, 5, 6, 7, 8]
 
 
@@ -125,7 +125,7 @@ def test_aborted_transaction_spanning_segments() -> None:
     dirty = story.two_pass().end_offset
     for _ in range(2):
         assert (story.offsets(), story.last_offsets()) == ([1], [0, 1])
-        story.clean(dirty, now_ms=END_OF_TIME_MS)
+        story.clean(dirty, now_ms=NOW_MS + RETENTION_MS)
 
 
 def test_abort_marker_removal() -> None:

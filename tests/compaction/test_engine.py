@@ -47,8 +47,8 @@ def test_parts_of_random_logs_that_spare_deletes_give_the_bytes_of_the_reference
     rules = replace(rules_for(seed, now_ms + 3 * DAY_MS), spares_deletes=True)
     for begin in range(len(segments)):
         held = replace(partition, segments=(*segments[begin:], partition.segments[-1]))
-        logs = compare(held, rules, split_bytes=(200, 1 << 26)[seed % 2], slots=1024, apart=seed % 4 > 1)
-        left = [batch for output in logs for batch in decode_segment(output)]
+        outputs = compare(held, rules, split_bytes=(200, 1 << 26)[seed % 2], slots=1024, apart=seed % 4 > 1)
+        left = [batch for output in outputs for batch in decode_segment(output.log)]
         markers = {
             batch.last_offset
             for segment in segments[begin:]
@@ -65,5 +65,5 @@ def test_random_logs_give_the_bytes_of_the_reference(seed: int) -> None:
     for later_ms in (0, 3 * DAY_MS):
         held = replace(partition, segments=(*segments, partition.segments[-1]))
         rules = rules_for(seed, now_ms + later_ms)
-        logs = compare(held, rules, split_bytes=(200, 1 << 26)[seed % 2], slots=1024, apart=seed % 4 > 1)
-        assert len(logs) <= len(segments)
+        outputs = compare(held, rules, split_bytes=(200, 1 << 26)[seed % 2], slots=1024, apart=seed % 4 > 1)
+        assert len(outputs) <= len(segments)

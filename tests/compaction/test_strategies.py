@@ -21,7 +21,9 @@ from tests.compaction.reference.values import ReferenceSegment
 from tests.compaction.story import RETENTION_MS, Story
 
 NOW_MS = 10 * RETENTION_MS
-HEADER = CompactionRules(NOW_MS, strategy=Strategy.HEADER, header=" v ", kafka_4_3=True)
+HEADER = CompactionRules(
+    NOW_MS, strategy=Strategy.HEADER, header=" v ", delete_retention_ms=RETENTION_MS, kafka_4_3=True
+)
 TIMESTAMP = replace(HEADER, strategy=Strategy.TIMESTAMP)
 
 Reported = tuple[str, bytes | None, tuple[Header, ...]]
