@@ -197,15 +197,13 @@ class _Surveying:
         self.completed += ended
 
     def _settle_state(self, end_offset: int) -> None:
-        self.table = ProducerTable(end_offset, self.table.rows)
-        if not self.exact:
-            self.table = DiskPartition(self.files).without_decided(self.table)
-        ours = self.table.unexpired(self.forgetting.expiration(self.log_time_ms))
+        disk = DiskPartition(self.files)
+        self.table = disk.without_decided(ProducerTable(end_offset, self.table.rows))
+        table = self.table.unexpired(self.forgetting.expiration(self.log_time_ms))
         name = file_name(end_offset, Suffix.SNAPSHOT)
-        content, path = ours.to_snapshot(), self.files.directory / name
+        path = self.files.directory / name
         try:
-            found = read_regular(path)
-            theirs = ProducerTable.from_snapshot(end_offset, found)
+            theirs = disk.without_decided(ProducerTable.from_snapshot(end_offset, read_regular(path)))
             written_ms = path.stat().st_mtime_ns // 1_000_000
         except FileNotFoundError:
             theirs = None
@@ -222,16 +220,15 @@ class _Surveying:
                 log_start_offset=self.log_start_offset,
                 first_offset=self.log_start_offset,
             )
-            comparison = compare_snapshots(theirs.entries(), ours.entries(), allowance)
+            comparison = compare_snapshots(theirs.entries(), table.entries(), allowance)
             if comparison.conformance is Conformance.WRONG:
                 self.remarks.append(f"{path}: contradicts the log ({comparison.describe()}); rebuilt from the log")
             elif self.exact:
-                content = found
+                table = theirs
             else:
-                self.table = theirs.open_as_in(self.table, 0)
-                content = found if self.table == theirs else self.table.to_snapshot()
+                table = self.table = theirs.open_as_in(self.table, 0)
         # Most of them are thrown away again: whoever keeps one has it on the disk.
-        write_file(self.staging / name, [content], synced=False)
+        write_file(self.staging / name, [table.to_snapshot()], synced=False)
 
 
 def _read_ahead(logs: Sequence[LogFile]) -> Iterator[_Scan]:

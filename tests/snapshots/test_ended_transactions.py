@@ -134,6 +134,23 @@ def test_compact_leaves_it_out_of_the_brokers_snapshots(log_dir: Path, tmp_path:
     assert [open_in(tmp_path / "out" / f"{offset:020d}.snapshot") for offset in (200, 300, 400)] == [[None]] * 3
 
 
+@pytest.mark.parametrize("has_snapshot", [True, False])
+def test_compact_leaves_it_out_at_the_end_of_a_segment_of_which_the_cleaner_took_nothing(
+    log_dir: Path, tmp_path: Path, has_snapshot: bool
+) -> None:
+    """Its marker was in the next segment."""
+    directory = log_dir / "t-0"
+    (directory / f"{100:020d}.log").write_bytes(b"".join(map(plain, range(100, 200))))
+    (directory / f"{200:020d}.log").write_bytes(plain(201) + plain(299))
+    (directory / f"{200:020d}.snapshot").unlink()
+    if has_snapshot:
+        put_snapshot(directory, 200, AT_START)
+    (log_dir / "cleaner-offset-checkpoint").write_text("0\n1\nt 0 300\n")
+    found = compacted(directory, tmp_path / "out", CompactionRules(NOW_MS, segment_bytes=100))
+    assert found.survey.remarks == ()
+    assert [open_in(tmp_path / "out" / f"{offset:020d}.snapshot") for offset in (200, 300)] == [[None]] * 2
+
+
 def test_compact_accepts_a_snapshot_with_it_where_the_cleaner_took_nothing(log_dir: Path, tmp_path: Path) -> None:
     directory = log_dir / "t-0"
     records = [Record(offset, NOW_MS - 1000, b"k", b"v") for offset in range(100, 299)]
