@@ -192,9 +192,9 @@ ENDED = ProducerEntry(4242, 0, 4, 8, 0, 1_000, 0, 5)
 """In a transaction of offsets 5 to 8. It has ended: a cleaner took all batches and the marker, and the log begins above."""
 
 
-@pytest.mark.parametrize("is_healed", [True, False])
-def test_only_a_healed_broker_publishes_what_follows_a_transaction_without_marker(
-    written: Written, broker: KafkaBroker, is_healed: bool
+@pytest.mark.parametrize("command", ["", "heal", "rebuild", "compact"])
+def test_a_broker_publishes_what_follows_a_transaction_without_marker_by_snapshots_of_ours(
+    written: Written, broker: KafkaBroker, tmp_path: Path, command: str
 ) -> None:
     partition, log_dir = partition_of(broker), broker.log_dirs[0]
     first, start, *above = segment_bases(partition)
@@ -202,14 +202,27 @@ def test_only_a_healed_broker_publishes_what_follows_a_transaction_without_marke
         path.unlink()
     (log_dir / "log-start-offset-checkpoint").write_text(f"0\n1\n{TOPIC} 0 {start}\n")
     (log_dir / "cleaner-offset-checkpoint").write_text(f"0\n1\n{TOPIC} 0 {above[-1]}\n")
-    (partition / f"{start:020d}.snapshot").write_bytes(write_snapshot([ENDED]))
-    if is_healed:
-        done = run_installed({}, "snapshots", "heal", str(log_dir))
-        assert done.returncode == 0, done.stderr
-    else:
-        for base in above:
-            (partition / f"{base:020d}.snapshot").write_bytes(write_snapshot([ENDED]))
+    # A broker wrote them before the transaction ended. `heal` creates missing ones, and replaces none.
+    for base in (start, *above) if command != "heal" else (start,):
+        (partition / f"{base:020d}.snapshot").write_bytes(write_snapshot([ENDED]))
+    write_with(command, partition, tmp_path / "out" / partition.name)
     broker.start()
-    last_stable_offset = written.end_offset if is_healed else start
+    last_stable_offset = written.end_offset if command else start
     assert end_offset(broker, TOPIC, committed=False) == written.end_offset
     assert end_offset(broker, TOPIC, committed=True) == last_stable_offset
+
+
+def write_with(command: str, partition: Path, out: Path) -> None:
+    """Have a command write the snapshots of a partition, or all of it; "" for none."""
+    commands = {
+        "heal": ("snapshots", "heal", str(partition.parent)),
+        "rebuild": ("snapshots", "rebuild", str(partition), "--out", str(out)),
+        "compact": ("compact", str(partition), "--out", str(out), "--engine", "local"),
+    }
+    if command:
+        done = run_installed({}, *commands[command])
+        assert done.returncode == 0, done.stderr
+    if command == "compact":
+        shutil.rmtree(partition)
+    if out.exists():
+        shutil.copytree(out, partition, dirs_exist_ok=True, copy_function=shutil.copy2)
