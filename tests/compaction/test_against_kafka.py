@@ -25,10 +25,12 @@ from tests.compaction.engine import compact
 from tests.compaction.partitions import Partition, partition_in
 from tests.compaction.reference.cleaning import clean
 from tests.compaction.reference.values import CleanedRange, ReferenceSegment
+from tests.compaction.test_engine import random_partition, rules_for
 from tests.golden import VERSIONS, partitions, wall_clock_ms
 from tests.oracle import CleanedLog, CleanedRound, CleanRound, Oracle, OracleRefused
 from tests.oracle.log_shape import CLEANER
 from tests.oracle.random_segments import random_log
+from tests.oracle.test_random_segments import decoded
 from tests.runner.archived import segment as an_archived_segment
 
 pytestmark = pytest.mark.real
@@ -228,6 +230,19 @@ def test_random_logs_are_cleaned_as_by_kafka(oracle: Oracle, tmp_path: Path, see
     )
     times_ms = [log.now_ms, log.now_ms + DAY_MS // 2, log.now_ms + DAY_MS, log.now_ms + 3 * DAY_MS]
     compare_rounds(oracle, log.write(tmp_path), rules, times_ms, slots, starts_over=seed % 4 == 1)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_kafka_reads_what_the_engine_writes(oracle: Oracle, tmp_path: Path, seed: int) -> None:
+    """By all strategies and in all formats; its own codecs decompress what was compressed again."""
+    partition, now_ms = random_partition(seed)
+    last_batches = partition.last_batches(now_ms)
+    _, logs = compact(partition.rolled, rules_for(seed, now_ms), partition, last_batches=last_batches)
+    for log in logs:
+        file = tmp_path / "0.log"
+        file.write_bytes(log)
+        assert all(batch.is_valid for batch in oracle.dump_batches(file))
+        assert oracle.dump_records(file) == decoded(log)
 
 
 @pytest.mark.parametrize("version", VERSIONS)

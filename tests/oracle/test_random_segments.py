@@ -13,7 +13,7 @@ from sidecar.logformat.headers import MAGIC_POSITION, PREFIX_BYTES, SIZE_POSITIO
 from tests.oracle import CleanRound, DumpedBatch, DumpedRecord, Oracle
 from tests.oracle.log_shape import CLEANER, REPLAY
 from tests.oracle.random_batches import DAY_MS, VERSION_HEADER
-from tests.oracle.random_segments import RandomLog, random_log
+from tests.oracle.random_segments import random_log
 
 LEGACY = replace(CLEANER, legacy=True)
 SHAPES = {"replay": REPLAY, "cleaner": CLEANER, "legacy": LEGACY}
@@ -81,21 +81,18 @@ def test_kafka_and_we_decode_the_same_records(oracle: Oracle, name: str, tmp_pat
         log = random_log(seed, SHAPES[name])
         directory = log.write(tmp_path / str(seed))
         theirs = [record for path in sorted(directory.iterdir()) for record in oracle.dump_records(path)]
-        assert theirs == list(decoded(log))
+        assert theirs == [record for segment in log.segments for record in decoded(segment.log)]
 
 
-def decoded(log: RandomLog) -> list[DumpedRecord]:
-    found = []
-    for segment in log.segments:
-        position = 0
-        for batch in batches_of(segment.log):
-            found += [
-                DumpedRecord(
-                    position, each.offset, each.timestamp_ms, each.sequence, each.key, each.value, each.headers
-                )
-                for each in read_records(batch, position)
-            ]
-            position += len(batch)
+def decoded(log: bytes) -> list[DumpedRecord]:
+    """The records of a segment, as the oracle gives them."""
+    found, position = list[DumpedRecord](), 0
+    for batch in batches_of(log):
+        found += [
+            DumpedRecord(position, each.offset, each.timestamp_ms, each.sequence, each.key, each.value, each.headers)
+            for each in read_records(batch, position)
+        ]
+        position += len(batch)
     return found
 
 
