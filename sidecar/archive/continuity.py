@@ -162,7 +162,7 @@ def _contradiction(archived: PartitionState, local: LocalLog) -> str:
             break
         for offset in (segment.end_offset - 1, segment.base_offset):
             theirs = epoch_at(segment.leader_epochs, offset)
-            ours = epoch_at(local.leader_epochs, offset) if local.start_offset <= offset < local.end_offset else None
+            ours = epoch_at(local.leader_epochs, offset)
             if theirs is None or ours is None:
                 continue
             if (local.may_be_cleaned or local.is_compacted) and _is_same_log(local.leader_epochs, offset, theirs):

@@ -15,7 +15,6 @@ from typing import Any, TypeAlias
 from sidecar.archive.state import CommitId, PartitionState
 from sidecar.commits.archive_view import ArchiveView
 from sidecar.commits.commit_log import CommitConflict
-from sidecar.commits.continuity import require_continuity
 from sidecar.compaction_strategy import StrategyInUse
 from sidecar.compactor.before_upload import BeforeUpload
 from sidecar.compactor.candidate_queue import LedPartition
@@ -314,11 +313,9 @@ class PartitionArchiver:
             self._asked_gap = plan.hole
             if now.leads and now.leader_epoch == facts.leader_epoch:
                 plan = plan_from(replace(facts, cluster_start_offset=now.cluster_start_offset))
-        if isinstance(plan.error, LineageUnknown):  # Logs that differ have other boundaries, too.
-            if gone and gone == plan.waiting[: len(gone)]:
-                self.pinned.failed(gone[0], plan.error)  # Read again at once, and given up if it is the same.
-                return None
-            yield partial(require_continuity, self._context, files, state)
+        if isinstance(plan.error, LineageUnknown) and gone and gone == plan.waiting[: len(gone)]:
+            self.pinned.failed(gone[0], plan.error)  # Read again at once, and given up if it is the same.
+            return None
         plan = replace(plan, files=files)
         if (look := self.blocked.look_ahead(plan)) is not None:
             self.blocked.hold((yield look))

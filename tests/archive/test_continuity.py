@@ -106,6 +106,14 @@ def test_a_log_truncated_inside_the_newest_segment_is_contradicted_though_it_beg
     assert judged(ARCHIVED, local(may_be_cleaned=True), found).verdict is Verdict.PROVEN
 
 
+def test_a_log_truncated_below_the_archive_is_contradicted_before_it_rolls() -> None:
+    """The active segment is not compared. Its leader epochs are known."""
+    for epoch, verdict in ((LeaderEpoch(3, 260), Verdict.CONTRADICTED), (LeaderEpoch(3, 300), Verdict.PROVEN)):
+        active = local(end_offset=250, leader_epochs=(*EPOCHS, epoch))
+        found = judged(ARCHIVED, active, {probe: probe.crc for probe in probes(ARCHIVED, active)})
+        assert found.verdict is verdict, found.reason
+
+
 def test_another_batch_in_its_place_contradicts_unless_a_cleaner_may_have_written_it() -> None:
     found: dict[Probe, int | None] = {probe: probe.crc ^ 1 for probe in probes(ARCHIVED, local())}
     verdict = judged(ARCHIVED, local(), found)
