@@ -110,8 +110,7 @@ def begin(plan: PartitionPlan, limits: CopyLimits) -> Step:
 def handle(task: CopyTask, event: events.Event, now_s: float) -> Step:
     """What an event makes of a task. `now_s`: on the monotonic clock. Raises KeyError for an event that the phase does not have."""
     if isinstance(event, events.StopRequested):
-        stopping = replace(task, is_stopping=True)
-        return _advance(stopping, now_s) if task.phase is Phase.ARCHIVING else (stopping, ())
+        return _advance(replace(task, is_stopping=True), now_s)
     return STEPS[key_of(task.phase, event)](task, event, now_s)
 
 

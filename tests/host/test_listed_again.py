@@ -1,0 +1,44 @@
+"""A partition is listed again as the same log, or not at all: its directory may be another topic's by then."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sidecar.discovery.partition_directory import read_partition_directory
+from sidecar.errors import SegmentChanged
+from sidecar.host.listed_files import listed_anew
+from sidecar.model import TopicPartition
+from tests.discovery.made_up import TOPIC_ID as ID
+from tests.discovery.made_up import a_partition
+
+OTHER_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
+
+
+def name_topic(directory: Path, topic_id: str) -> None:
+    (directory / "partition.metadata").write_text(f"version: 0\ntopic_id: {topic_id}\n")
+
+
+def test_a_partition_is_listed_again_under_the_id_that_it_had(tmp_path: Path) -> None:
+    directory = a_partition(tmp_path, "orders-0", 0, 10)
+    name_topic(directory, ID)
+    files = read_partition_directory(TopicPartition("orders", 0), tmp_path, directory)
+    (directory / f"{20:020d}.log").touch()
+    again = listed_anew(files)
+    assert ([segment.end_offset for segment in again.segments], again.topic_id) == ([10, 20], ID)
+    (directory / "partition.metadata").unlink()
+    assert listed_anew(files).topic_id == ID
+
+
+@pytest.mark.parametrize("topic_id", [ID, OTHER_ID])
+def test_another_directory_or_another_id_in_it_is_another_log(topic_id: str, tmp_path: Path) -> None:
+    directory = a_partition(tmp_path, "orders-0", 0, 10)
+    name_topic(directory, ID)
+    files = read_partition_directory(TopicPartition("orders", 0), tmp_path, directory)
+    if topic_id == ID:
+        directory.rename(tmp_path / "orders-0.deleted")
+        a_partition(tmp_path, "orders-0", 0, 10)
+    name_topic(directory, topic_id)
+    with pytest.raises(SegmentChanged, match="was replaced since it was listed"):
+        listed_anew(files)
