@@ -1,14 +1,15 @@
-"""A partition is listed again as the same log, or not at all: its directory may be another topic's by then."""
+"""A log is listed again as the same one, or not at all: its directory may be another topic's, and its segments others by then."""
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from sidecar.discovery.partition_directory import read_partition_directory
 from sidecar.errors import SegmentChanged
-from sidecar.host.listed_files import listed_anew
+from sidecar.host.listed_files import ensure_unchanged, listed_anew
 from sidecar.model import TopicPartition
 from tests.discovery.made_up import TOPIC_ID as ID
 from tests.discovery.made_up import a_partition
@@ -42,3 +43,30 @@ def test_another_directory_or_another_id_in_it_is_another_log(topic_id: str, tmp
     name_topic(directory, topic_id)
     with pytest.raises(SegmentChanged, match="was replaced since it was listed"):
         listed_anew(files)
+
+
+@pytest.mark.parametrize(
+    ("gone", "comes", "message"),
+    [
+        ((), None, None),
+        ((0,), None, None),
+        ((0, 10), None, None),
+        ((0, 10, 20), None, None),
+        ((10,), None, "is gone, but the log still begins at 0"),
+        ((20,), None, "no segment begins at its end any more"),
+        ((0, 20), None, "no segment begins at its end any more"),
+        ((), 15, "a segment now begins at 15, inside it"),
+        ((0, 10, 20, 30), None, "has no log any more"),
+    ],
+)
+def test_only_retention_may_take_files_of_a_log_while_a_segment_is_archived(
+    gone: tuple[int, ...], comes: int | None, message: str | None, tmp_path: Path
+) -> None:
+    directory = a_partition(tmp_path, "orders-0", 0, 10, 20, 30)
+    files = read_partition_directory(TopicPartition("orders", 0), tmp_path, directory)
+    for base_offset in gone:
+        (directory / f"{base_offset:020d}.log").unlink()
+    if comes is not None:
+        (directory / f"{comes:020d}.log").touch()
+    with nullcontext() if message is None else pytest.raises(SegmentChanged, match=message):
+        ensure_unchanged(files.segments[1], files)
