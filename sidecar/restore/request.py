@@ -94,7 +94,8 @@ class RestoreRequest:
     `partitions`: empty for all that are archived. `offset_range`: first offset, and exclusive end. `until_timestamp_ms`: the
     log ends before the first batch with a record later than that. `topic_id`: NO_TOPIC_ID_WANTED for none; None: to be
     found. The modes are None where the target is to decide. `cluster_id`, `incarnation`: which of several archived
-    histories. `cluster`: facts of the target's cluster, None if it was not queried.
+    histories. `cluster`: facts of the target's cluster, None if it was not queried. `other_log_dirs`: of the same broker, as far
+    as they are known.
     """
 
     topic: str
@@ -110,6 +111,7 @@ class RestoreRequest:
     cluster_id: str | None = None
     incarnation: str | None = None
     cluster: TargetCluster | None = None
+    other_log_dirs: tuple[Path, ...] = ()
 
     @property
     def wanted_topic_id(self) -> str | None:

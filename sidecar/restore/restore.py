@@ -288,7 +288,7 @@ def _require_room(report: RestoreReport) -> None:
 def _decided(
     plan: PartitionPlan, target: Target, request: RestoreRequest, empty_before_ms: int | None
 ) -> PartitionOutcome:
-    place = place_of(target, plan.topic_partition)
+    place = place_of(target, plan.topic_partition, request.other_log_dirs)
     if place.seal is None:
         return PartitionOutcome(plan, decide(plan, target, place, request), empty_before_ms=empty_before_ms)
     plan, decisions = decided_before(plan, target, place.seal, request)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -190,12 +190,18 @@ def within(target: Target, cluster: TargetCluster | None) -> Target:
     return replace(target, cluster_id=cluster.cluster_id)
 
 
-def place_of(target: Target, topic_partition: TopicPartition) -> Place:
+def place_of(target: Target, topic_partition: TopicPartition, other_log_dirs: Sequence[Path] = ()) -> Place:
     """Whether the partition's directory is free: absent, or as a new topic's, which no record was ever written to.
 
-    Raises LogDirRefused if it is not.
+    Raises LogDirRefused if it is not, or if another log dir of the broker has the partition.
     """
     directory = target.log_dir / directory_name(topic_partition)
+    for other in other_log_dirs:
+        if (other / directory.name).is_dir():
+            raise LogDirRefused(
+                f"{other / directory.name}: the partition is in this log dir of the broker, and a broker does not start with one "
+                f"in two log dirs. Restore it with --to {other}, or move that directory out of the log dir first"
+            )
     if not directory.exists():
         return Place()
     try:

@@ -38,6 +38,22 @@ def restoring(archive: Path, log_dir: Path, *arguments: str) -> Outcome:
     )
 
 
+def test_a_partition_in_another_log_dir_of_the_broker_is_refused(archive: Path, tmp_path: Path) -> None:
+    log_dir, other = own_log_dir(tmp_path), tmp_path / "other"
+    (other / "orders-1").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(log_dir)
+    log_dirs = f"broker.log_dirs={json.dumps([str(tmp_path / 'link'), str(other)])}"
+    refused = restoring(archive, log_dir, "--set", log_dirs)
+    assert refused.code == 1
+    assert f"{other / 'orders-1'}: the partition is in this log dir of the broker" in refused.err
+    assert f"--to {other}" in refused.err
+    assert [path.name for path in log_dir.iterdir()] == ["meta.properties"]
+    assert restoring(archive, log_dir, "--set", log_dirs, "--partition", "0").code == 0
+    # Settings of another broker say nothing of this one.
+    elsewhere = restoring(archive, log_dir, "--set", f'broker.log_dirs=["{other}"]', "--partition", "1")
+    assert elsewhere.code == 0, elsewhere.err
+
+
 def test_a_table_for_people_and_json_for_programs(archive: Path, tmp_path: Path) -> None:
     log_dir = own_log_dir(tmp_path)
     plan = restoring(archive, log_dir, "--dry-run")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from contextlib import closing
 from dataclasses import replace
@@ -153,6 +154,9 @@ def restore(
         command_config,
         calm=True,
     )
+    log_dirs = {os.path.realpath(path): path for path in settings.broker.log_dirs}
+    if log_dirs.pop(os.path.realpath(to), None):
+        request = replace(request, other_log_dirs=tuple(log_dirs.values()))
     asks_cluster = bool(bootstrap_server or command_config)
     if asks_cluster and not settings.broker.connection.is_configured:
         raise SettingsError(f"--command-config {command_config}: no broker is named; add --bootstrap-server HOST:PORT")
