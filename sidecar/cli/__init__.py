@@ -20,13 +20,14 @@ def main() -> None:
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     # numpy's linear algebra, which nothing here uses, would start a thread for each core, and those spin while they wait.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    from sidecar.cli.app import app
     from sidecar.cli.interrupts import ended_by_signals
     from sidecar.cli.streams import Streams
 
     streams = Streams()
     try:
         with ended_by_signals():
+            from sidecar.cli.app import app
+
             app(prog_name="tiered-sidecar")
     except SystemExit as end:
         raise streams.finish(end) from None
@@ -46,6 +47,3 @@ def collect_after_start() -> None:
 
     gc.callbacks.append(begin)
     gc.set_threshold(START_OBJECTS)
-
-
-__all__ = ["main"]

@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Final
 
-from sidecar.cli.output import remark
 from sidecar.clock import SystemClock
 
 SILENT_S: Final = 2.0
@@ -21,8 +20,7 @@ SILENT_S: Final = 2.0
 def ended_by_signals() -> Iterator[None]:
     """Raise SystemExit at the first signal. After that, or after the block, a signal ends the process at once.
 
-    Handles both signals until the process ends: the interpreter waits for threads. A signal that is ignored stays so, as Ctrl-C
-    in a shell's background jobs.
+    Handles both signals until the process ends: the interpreter waits for threads. An ignored signal (a background job) stays so.
     """
     is_ending = False
 
@@ -44,6 +42,8 @@ def ended_by_signals() -> Iterator[None]:
 
 
 def _explain() -> None:
+    from sidecar.cli.output import remark
+
     SystemClock().sleep_s(SILENT_S)
     remark(
         "interrupted: waiting for requests and tasks in progress. A store that does not answer delays the end by up to "

@@ -25,6 +25,15 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 main()
 """
 """A suite that a shell runs in the background passes on that SIGINT is ignored."""
+DURING_IMPORTS = f"""
+import os, sys
+class Finder:
+    def find_spec(self, name, path, target=None):
+        if name == "sidecar.cli.app":
+            os.kill(os.getpid(), int(sys.argv.pop()))
+sys.meta_path.insert(0, Finder())
+{PROGRAM}"""
+"""The signal comes while the program is imported."""
 ID = str(golden_topic_id("orders"))
 KEPT = ("--leader-epochs", "keep", "--producer-state", "keep")
 COMMANDS = {
@@ -83,6 +92,14 @@ def test_the_second_signal_ends_a_command_that_waits_for_the_store(
     assert process.returncode == 128 + number
     assert errors.read_text().count(EXPLANATION) == 1
     assert "Traceback" not in errors.read_text()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_during_the_imports_ends_the_program_without_a_traceback(number: signal.Signals) -> None:
+    command = [sys.executable, "-c", DURING_IMPORTS, "version", str(int(number))]
+    done = subprocess.run(command, env=environment({}), capture_output=True, text=True, check=False)
+    assert done.returncode == 128 + number
+    assert done.stderr == ""
 
 
 def test_an_ignored_signal_stays_ignored() -> None:
