@@ -24,7 +24,6 @@ from sidecar.config.paths import Setting, alternatives, section_of, walk
 from sidecar.metrics import Metrics
 from sidecar.metrics.registry import Stage
 from sidecar.partition.copy_task import Phase
-from sidecar.partition.effects import Effect
 from sidecar.partition.status import PartitionCondition
 from sidecar.reporting.health_reporter import ALL_CONDITIONS
 from tests.event_page import events_page
@@ -60,8 +59,7 @@ def with_diagram(page: str) -> str:
 def copy_task_diagram() -> str:
     """The states of a copy task, and which event leads from one to another."""
     events: dict[tuple[str, str], list[str]] = {}
-    for (before, what), phases in LEADS_TO.items():
-        name = f"{what.__name__} failed" if issubclass(what, Effect) else what.__name__
+    for (before, name), phases in LEADS_TO.items():
         for phase in phases:
             if phase is not before:
                 events.setdefault((before, phase), []).append(name)

@@ -13,13 +13,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, cast
 
 from sidecar.archive.state import PartitionState
 from sidecar.errors import BrokerUnavailable, Fenced, PartitionError, SidecarError
 from sidecar.model import SegmentFiles
 from sidecar.partition import effects, events
-from sidecar.partition.facts import require_leads, require_none_deleted, require_not_fenced
+from sidecar.partition.facts import PartitionFacts, require_leads, require_none_deleted, require_not_fenced
 from sidecar.partition.plan import PartitionPlan
 from sidecar.partition.wait_reason import Wait, WaitReason
 
@@ -48,7 +48,7 @@ class CopyLimits:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """What one commit adds: a segment, or a group. A slot is `queued`, then `uploading`, then `uploaded`.
+    """What one commit adds: a segment, or a group. A slot is `queued`, then `uploading`, then uploaded.
 
     `is_group`: none of it may be committed without the rest. `failed`: the first error of an upload. `end_offset`: where the
     archive ends after the commit of what is uploaded.
@@ -58,7 +58,6 @@ class Unit:
     is_group: bool = False
     queued: tuple[int, ...] = ()
     uploading: frozenset[int] = frozenset()
-    uploaded: frozenset[int] = frozenset()
     failed: SidecarError | None = None
     end_offset: int = 0
 
@@ -108,22 +107,33 @@ def begin(plan: PartitionPlan, limits: CopyLimits) -> Step:
 
 
 def handle(task: CopyTask, event: events.Event, now_s: float) -> Step:
-    """What an event makes of a task. `now_s`: on the monotonic clock. Raises KeyError for an event that the phase does not have."""
-    if isinstance(event, events.StopRequested):
-        return _advance(replace(task, is_stopping=True), now_s)
-    return STEPS[key_of(task.phase, event)](task, event, now_s)
+    """What an event makes of a task. `now_s`: on the monotonic clock. Raises KeyError for an answer that the phase does not have.
+
+    A stop keeps `Archiving` from beginning anything, and changes no other phase.
+    """
+    match event:
+        case events.Answered(effect):
+            return STEPS[task.phase, type(effect)][0](task, event, now_s)
+        case events.StepFailed(effect):
+            return STEPS[task.phase, type(effect)][1](task, event, now_s)
+        case events.StopRequested():
+            task = replace(task, is_stopping=True)
+            return _advance(task, now_s) if task.phase is Phase.ARCHIVING else (task, ())
+        case events.NotBegun():
+            task = replace(task, asking=None)
+            return _advance(task, now_s) if task.phase is Phase.ARCHIVING else _end_if_abandoned(task)
 
 
-def _opened(task: CopyTask, event: events.ArchiveOpened, _now_s: float) -> Step:
+def _opened(task: CopyTask, event: events.Answered[PartitionState], _now_s: float) -> Step:
     try:
-        require_not_fenced(task.plan.facts, event.archive)
+        require_not_fenced(task.plan.facts, event.result)
     except Fenced as error:
         return _ended(task, error)
-    task = replace(task, phase=Phase.SETTLING, archive=event.archive)
+    task = replace(task, phase=Phase.SETTLING, archive=event.result)
     return task, (effects.SettleAttempts(task.plan.segments),)
 
 
-def _settled(task: CopyTask, _event: events.AttemptsSettled, _now_s: float) -> Step:
+def _settled(task: CopyTask, _event: events.Answered[None], _now_s: float) -> Step:
     plan = task.plan
     if task.is_stopping and (plan.segments or plan.hole):
         task = replace(task, reason=Wait.DRAINING)
@@ -132,37 +142,38 @@ def _settled(task: CopyTask, _event: events.AttemptsSettled, _now_s: float) -> S
     return replace(task, phase=Phase.ENDED), ()
 
 
-def _continued(task: CopyTask, _event: events.ContinuityShown, now_s: float) -> Step:
+def _continued(task: CopyTask, _event: events.Answered[None], now_s: float) -> Step:
     if task.plan.hole is not None:
         return replace(task, phase=Phase.RECORDING_LOSS), (effects.RecordLoss(*task.plan.hole),)
     return _advance(replace(task, phase=Phase.ARCHIVING), now_s)
 
 
-def _loss_recorded(task: CopyTask, event: events.LossRecorded, now_s: float) -> Step:
-    task = replace(task, archive=event.archive, loss=None)
+def _loss_recorded(task: CopyTask, event: events.Answered[PartitionState], now_s: float) -> Step:
+    task = replace(task, archive=event.result, loss=None)
     if not task.plan.segments:
         return replace(task, phase=Phase.ENDED), ()
     return _advance(replace(task, phase=Phase.ARCHIVING), now_s)
 
 
-def _group_found(task: CopyTask, event: events.GroupFound, now_s: float) -> Step:
-    return _advance(replace(task, asking=None, group_size=event.segments), now_s)
+def _group_found(task: CopyTask, event: events.Answered[int], now_s: float) -> Step:
+    return _advance(replace(task, asking=None, group_size=event.result), now_s)
 
 
-def _prepared(task: CopyTask, event: events.SegmentPrepared, now_s: float) -> Step:
+def _prepared(task: CopyTask, event: events.Answered[effects.Prepared], now_s: float) -> Step:
     wanted: list[effects.Effect] = []
-    task = replace(task, asking=None, next_slot=event.slot + 1)
-    if event.lost is not None or event.blocked is not None:
+    slot, lost, blocked = task.next_slot, event.result.lost, event.result.blocked
+    task = replace(task, asking=None, next_slot=slot + 1)
+    if lost is not None or blocked is not None:
         task = _go_raw(task, wanted, "a segment of it cannot be archived as a whole")
-    segment = task.plan.segments[event.slot]
-    if event.lost is not None and event.lost[0] == segment.base_offset:
-        wanted.append(effects.Release((event.slot,)))
-        task = replace(task, loss=effects.RecordLoss(*event.lost, segment))
-    elif event.blocked is not None:
-        wanted.append(effects.Block(event.slot))
-        task = replace(task, is_closed=True, reason=event.blocked)
+    segment = task.plan.segments[slot]
+    if lost is not None and lost[0] == segment.base_offset:
+        wanted.append(effects.Release((slot,)))
+        task = replace(task, loss=effects.RecordLoss(*lost, segment))
+    elif blocked is not None:
+        wanted.append(effects.Block(slot))
+        task = replace(task, is_closed=True, reason=blocked)
     else:
-        task = replace(task, prepared=(*task.prepared, event.slot))
+        task = replace(task, prepared=(*task.prepared, slot))
     return _advance(task, now_s, wanted)
 
 
@@ -175,8 +186,8 @@ def _not_prepared(task: CopyTask, event: events.StepFailed, now_s: float) -> Ste
     return _advance(task, now_s, wanted)
 
 
-def _copies_taken(task: CopyTask, event: events.CopiesTaken, now_s: float) -> Step:
-    return _advance(replace(task, asking=None, copies=event.slots), now_s)
+def _copies_taken(task: CopyTask, event: events.Answered[frozenset[int]], now_s: float) -> Step:
+    return _advance(replace(task, asking=None, copies=event.result), now_s)
 
 
 def _copies_refused(task: CopyTask, event: events.StepFailed, now_s: float) -> Step:
@@ -190,29 +201,26 @@ def _not_asked(task: CopyTask, event: events.StepFailed, now_s: float) -> Step:
     return _advance(replace(task, asking=None, is_closed=True, error=event.error), now_s)
 
 
-def _not_begun(task: CopyTask, _event: events.NotBegun, now_s: float) -> Step:
-    return _advance(replace(task, asking=None), now_s)
+def _upload_ended(task: CopyTask, event: events.Answered[int] | events.StepFailed, now_s: float) -> Step:
+    slot = cast("effects.Upload", event.effect).slot
 
-
-def _upload_ended(task: CopyTask, event: events.UploadFinished | events.UploadFailed, now_s: float) -> Step:
     def of(unit: Unit) -> Unit:
-        if event.slot not in unit.slots:
+        if slot not in unit.slots:
             return unit
-        unit = replace(unit, uploading=unit.uploading - {event.slot})
-        if isinstance(event, events.UploadFailed):
+        unit = replace(unit, uploading=unit.uploading - {slot})
+        if isinstance(event, events.StepFailed):
             return replace(unit, failed=unit.failed or event.error)
-        end_offset = max(unit.end_offset, event.end_offset)
-        return replace(unit, uploaded=unit.uploaded | {event.slot}, end_offset=end_offset)
+        return replace(unit, end_offset=max(unit.end_offset, event.result))
 
     return _advance(replace(task, window=tuple(map(of, task.window))), now_s)
 
 
-def _confirmed(task: CopyTask, event: events.LeadershipConfirmed, _now_s: float) -> Step:
+def _confirmed(task: CopyTask, event: events.Answered[PartitionFacts], _now_s: float) -> Step:
     head, planned = task.window[0], task.plan.facts
     try:
-        require_leads(planned, event.facts, head.end_offset)
+        require_leads(planned, event.result, head.end_offset)
         if head.is_group and task.copies and task.archive is not None:
-            require_none_deleted(planned, event.facts, task.archive, task.plan.segments[head.slots[0]].base_offset)
+            require_none_deleted(planned, event.result, task.archive, task.plan.segments[head.slots[0]].base_offset)
     except SidecarError as error:
         return _abandon(task, error)
     append = effects.AppendCommit(head.slots)
@@ -223,33 +231,32 @@ def _not_confirmed(task: CopyTask, event: events.StepFailed, _now_s: float) -> S
     return _abandon(task, event.error)
 
 
-def _won(task: CopyTask, event: events.CommitWon, now_s: float) -> Step:
+def _won(task: CopyTask, event: events.Answered[PartitionState], now_s: float) -> Step:
     copies = None if task.window[0].is_group else task.copies
-    task = replace(task, archive=event.archive, window=task.window[1:], committing=None, copies=copies)
+    task = replace(task, archive=event.result, window=task.window[1:], committing=None, copies=copies)
     return _advance(task, now_s)
 
 
-def _refused(task: CopyTask, event: events.CommitRefused, _now_s: float) -> Step:
-    """Nothing may come back to what the rules of the archive refuse."""
-    return _abandon(task, event.error, effects.DiscardAttempt(task.window[0].slots))
+def _not_committed(task: CopyTask, event: events.StepFailed, _now_s: float) -> Step:
+    slots = task.window[0].slots
+    match event:
+        case events.CommitLost():
+            return _abandon(task, event.error, effects.Release(slots), breaks_up=False)
+        case events.CommitRefused():  # Nothing may come back to what the rules of the archive refuse.
+            return _abandon(task, event.error, effects.DiscardAttempt(slots))
+        case events.CommitUnknown():  # A commit may name the objects: whoever reads it next decides.
+            return _abandon(task, event.error, effects.Release(slots))
+    return _abandon(task, event.error)
 
 
-def _unknown(task: CopyTask, event: events.CommitUnknown, _now_s: float) -> Step:
-    """A commit may name the objects: whoever reads it next decides."""
-    return _abandon(task, event.error, effects.Release(task.window[0].slots))
-
-
-def _lost(task: CopyTask, event: events.CommitLost, _now_s: float) -> Step:
-    return _abandon(task, event.error, effects.Release(task.window[0].slots), breaks_up=False)
-
-
-def _abandoned(task: CopyTask, _event: events.Abandoned, _now_s: float) -> Step:
+def _abandoned(task: CopyTask, _event: events.Event, _now_s: float) -> Step:
     return _end_if_abandoned(replace(task, committing=None))
 
 
-def _too_late(task: CopyTask, event: events.Event, _now_s: float) -> Step:
+def _too_late(task: CopyTask, event: events.Answered[object] | events.StepFailed, _now_s: float) -> Step:
     """An answer of the preparation that is of no use any more."""
-    prepared = (*task.prepared, event.slot) if isinstance(event, events.SegmentPrepared) else task.prepared
+    is_open = isinstance(event.effect, effects.Prepare) and isinstance(event, events.Answered)
+    prepared = (*task.prepared, task.next_slot) if is_open else task.prepared
     return _end_if_abandoned(replace(task, asking=None, prepared=prepared))
 
 
@@ -261,7 +268,7 @@ def _failed(task: CopyTask, event: events.StepFailed, _now_s: float) -> Step:
     return _ended(task, event.error)
 
 
-def _cleared(task: CopyTask, _event: events.AttemptsSettled, _now_s: float) -> Step:
+def _cleared(task: CopyTask, _event: events.Answered[None], _now_s: float) -> Step:
     return replace(task, phase=Phase.ENDED), ()
 
 
@@ -334,7 +341,7 @@ def _start_commit(task: CopyTask, _now_s: float) -> Step:
         return _abandon(task, head.failed)
     if task.is_stopping and head.queued:
         return _abandon(task, None)
-    if len(head.uploaded) < len(head.slots):
+    if head.queued or head.uploading:
         return task, ()
     confirm = effects.ConfirmLeadership(head.slots)
     return replace(task, committing=confirm), (confirm,)
@@ -404,50 +411,22 @@ def _finished(task: CopyTask) -> Step:
 
 _Handler: TypeAlias = Callable[[CopyTask, Any, float], Step]
 
-STEPS: Final[Mapping[tuple[Phase, type[events.Event | effects.Effect]], _Handler]] = {
-    (Phase.OPENING, events.ArchiveOpened): _opened,
-    (Phase.OPENING, effects.OpenArchive): _failed,
-    (Phase.SETTLING, events.AttemptsSettled): _settled,
-    (Phase.SETTLING, effects.SettleAttempts): _failed,
-    (Phase.CHECKING, events.ContinuityShown): _continued,
-    (Phase.CHECKING, effects.CheckContinuity): _failed,
-    (Phase.RECORDING_LOSS, events.LossRecorded): _loss_recorded,
-    (Phase.RECORDING_LOSS, effects.RecordLoss): _failed,
-    (Phase.ARCHIVING, events.GroupFound): _group_found,
-    (Phase.ARCHIVING, events.SegmentPrepared): _prepared,
-    (Phase.ARCHIVING, effects.Prepare): _not_prepared,
-    (Phase.ARCHIVING, events.CopiesTaken): _copies_taken,
-    (Phase.ARCHIVING, effects.TakeCopies): _copies_refused,
-    (Phase.ARCHIVING, effects.FindGroup): _not_asked,
-    (Phase.ARCHIVING, events.NotBegun): _not_begun,
-    (Phase.ARCHIVING, effects.AppendCommit): _not_confirmed,
-    (Phase.ARCHIVING, events.UploadFinished): _upload_ended,
-    (Phase.ARCHIVING, events.UploadFailed): _upload_ended,
-    (Phase.ARCHIVING, events.LeadershipConfirmed): _confirmed,
-    (Phase.ARCHIVING, effects.ConfirmLeadership): _not_confirmed,
-    (Phase.ARCHIVING, events.CommitWon): _won,
-    (Phase.ARCHIVING, events.CommitLost): _lost,
-    (Phase.ARCHIVING, events.CommitRefused): _refused,
-    (Phase.ARCHIVING, events.CommitUnknown): _unknown,
-    (Phase.ABANDONING, events.Abandoned): _abandoned,
-    (Phase.ABANDONING, events.SegmentPrepared): _too_late,
-    (Phase.ABANDONING, effects.Prepare): _too_late,
-    (Phase.ABANDONING, events.GroupFound): _too_late,
-    (Phase.ABANDONING, events.CopiesTaken): _too_late,
-    (Phase.ABANDONING, effects.TakeCopies): _too_late,
-    (Phase.ABANDONING, effects.FindGroup): _too_late,
-    (Phase.ABANDONING, events.NotBegun): _too_late,
-    (Phase.ABANDONING, events.UploadFinished): _ignored,
-    (Phase.ABANDONING, events.UploadFailed): _ignored,
-    (Phase.CLEARING, events.AttemptsSettled): _cleared,
-    (Phase.CLEARING, effects.SettleAttempts): _failed,
+STEPS: Final[Mapping[tuple[Phase, type[effects.Effect]], tuple[_Handler, _Handler]]] = {
+    (Phase.OPENING, effects.OpenArchive): (_opened, _failed),
+    (Phase.SETTLING, effects.SettleAttempts): (_settled, _failed),
+    (Phase.CHECKING, effects.CheckContinuity): (_continued, _failed),
+    (Phase.RECORDING_LOSS, effects.RecordLoss): (_loss_recorded, _failed),
+    (Phase.ARCHIVING, effects.FindGroup): (_group_found, _not_asked),
+    (Phase.ARCHIVING, effects.Prepare): (_prepared, _not_prepared),
+    (Phase.ARCHIVING, effects.TakeCopies): (_copies_taken, _copies_refused),
+    (Phase.ARCHIVING, effects.Upload): (_upload_ended, _upload_ended),
+    (Phase.ARCHIVING, effects.ConfirmLeadership): (_confirmed, _not_confirmed),
+    (Phase.ARCHIVING, effects.AppendCommit): (_won, _not_committed),
+    (Phase.ABANDONING, effects.FindGroup): (_too_late, _too_late),
+    (Phase.ABANDONING, effects.Prepare): (_too_late, _too_late),
+    (Phase.ABANDONING, effects.TakeCopies): (_too_late, _too_late),
+    (Phase.ABANDONING, effects.Upload): (_ignored, _ignored),
+    (Phase.ABANDONING, effects.Abandon): (_abandoned, _abandoned),
+    (Phase.CLEARING, effects.SettleAttempts): (_cleared, _failed),
 }
-"""By phase, and by event; in the place of StepFailed, the effect that failed.
-
-StopRequested may come in any phase: it keeps `Archiving` from beginning anything, and changes no other phase.
-"""
-
-
-def key_of(phase: Phase, event: events.Event) -> tuple[Phase, type[events.Event | effects.Effect]]:
-    """The key of `STEPS` for an event in a phase."""
-    return phase, type(event.effect if isinstance(event, events.StepFailed) else event)
+"""By phase and effect: what its answer leads to, and what its failure."""

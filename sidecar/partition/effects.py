@@ -1,5 +1,7 @@
 """What a copy task asks for. The executor answers each effect with one event of `sidecar.partition.events`, but for the quiet ones.
 
+"Answer": the result of `Answered`, None where nothing is said.
+
 A slot is the number of a segment in the task's plan. The executor has the open files and uploads of each slot; the task has
 only the number.
 """
@@ -10,6 +12,7 @@ from dataclasses import dataclass
 
 from sidecar.errors import SidecarError
 from sidecar.model import SegmentFiles
+from sidecar.partition.wait_reason import WaitReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,12 +22,12 @@ class Effect:
 
 @dataclass(frozen=True, slots=True)
 class OpenArchive(Effect):
-    """Read what the archive has, as far as it is not known. Answer: ArchiveOpened."""
+    """Read what the archive has, as far as it is not known. Answer: the archive, or its newest part, as PartitionState."""
 
 
 @dataclass(frozen=True, slots=True)
 class SettleAttempts(Effect):
-    """End every upload of an earlier task, or keep it to go on with. Answer: AttemptsSettled.
+    """End every upload of an earlier task, or keep it to go on with.
 
     `segments`: those whose uploads may be gone on with.
     """
@@ -34,12 +37,12 @@ class SettleAttempts(Effect):
 
 @dataclass(frozen=True, slots=True)
 class CheckContinuity(Effect):
-    """Prove that the local log continues the archive, and that no other lineage claims the topic. Answer: ContinuityShown."""
+    """Prove that the local log continues the archive, and that no other lineage claims the topic."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordLoss(Effect):
-    """Commit that offsets `[from_offset, to_offset)` above the archive's end are lost. Answer: LossRecorded.
+    """Commit that offsets `[from_offset, to_offset)` above the archive's end are lost. Answer: the archive after that.
 
     `segment`: the one of which nothing is left, None for offsets of which no file is left either.
     """
@@ -51,49 +54,63 @@ class RecordLoss(Effect):
 
 @dataclass(frozen=True, slots=True)
 class FindGroup(Effect):
-    """Ask how many segments from this slot on are to be committed together. Answer: GroupFound."""
+    """Ask how many segments from this slot on are to be committed together. Answer: that number, 0 for one that goes by itself."""
 
     slot: int
 
 
 @dataclass(frozen=True, slots=True)
 class Prepare(Effect):
-    """Read and check a segment, and keep its file open. Answer: SegmentPrepared."""
+    """Read and check a segment, and keep its file open. Answer: `Prepared`."""
 
     slot: int
 
 
 @dataclass(frozen=True, slots=True)
+class Prepared:
+    """`lost`: offsets `[from, to)` at the segment's end that are nowhere on disk. `blocked`: the transaction that it waits for."""
+
+    lost: tuple[int, int] | None = None
+    blocked: WaitReason | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class TakeCopies(Effect):
-    """Put the compacted copies of a group in the place of its segments. Answer: CopiesTaken. If it fails, nothing is replaced."""
+    """Put the compacted copies of a group in the place of its segments. If it fails, nothing is replaced.
+
+    Answer: the slots that have a copy now. The others of the group go as they are, in the same commit.
+    """
 
     slots: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Upload(Effect):
-    """Send the two objects of a segment, and prove that the store has them. Answer: UploadFinished or UploadFailed."""
+    """Send the two objects of a segment, and prove that the store has them. Answer: its end offset, as the commit will say."""
 
     slot: int
 
 
 @dataclass(frozen=True, slots=True)
 class ConfirmLeadership(Effect):
-    """Check that the files of these slots are unchanged, and query the broker for the leader. Answer: LeadershipConfirmed."""
+    """Check that the files of these slots are unchanged, and query the broker for the leader. Answer: PartitionFacts."""
 
     slots: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class AppendCommit(Effect):
-    """Commit these slots together. Answer: CommitWon, CommitLost, CommitRefused or CommitUnknown; StepFailed before the put."""
+    """Commit these slots together, and read the commit back. Answer: the archive after it.
+
+    A failure is CommitLost, CommitRefused or CommitUnknown; StepFailed before the put.
+    """
 
     slots: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Abandon(Effect):
-    """Wait until the uploads of these slots have ended, and close their files. Answer: Abandoned.
+    """Wait until the uploads of these slots have ended, and close their files.
 
     `discards`: also remove what they left in the store. If not, the journal keeps it for a later task.
     """

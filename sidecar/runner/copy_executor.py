@@ -144,7 +144,7 @@ class CopyExecutor:
         match effect:
             case effects.Upload(slot):
                 piece = self._pieces[slot]
-                ended = partial(self._upload_ended, slot)
+                ended = partial(self._upload_ended, effect)
                 self._uploads[slot] = self._run(partial(self._upload, piece), ended, Pool.UPLOADS)
             case effects.Release(slots):
                 self._close(slots)
@@ -196,17 +196,17 @@ class CopyExecutor:
             self._go_on((self._task, ()))
 
     def _upload_ended(
-        self, slot: int, result: tuple[CommitWindow, ArchivedSegment] | None, error: SidecarError | None
+        self, effect: effects.Upload, result: tuple[CommitWindow, ArchivedSegment] | None, error: SidecarError | None
     ) -> None:
         if self._context.stop.is_set():
             self.stop()
-        self._uploads.pop(slot, None)
-        piece = self._pieces.get(slot)
+        self._uploads.pop(effect.slot, None)
+        piece = self._pieces.get(effect.slot)
         if error is not None:
-            self._handle(events.UploadFailed(slot, error))
+            self._handle(events.StepFailed(effect, error))
         elif result is not None and piece is not None:
             piece.window, piece.entry = result
-            self._handle(events.UploadFinished(slot, piece.entry.end_offset))
+            self._handle(events.Answered(effect, piece.entry.end_offset))
         self._begin_next()
 
     def _end(self, task: CopyTask) -> None:
@@ -229,36 +229,38 @@ class CopyExecutor:
 
     def _step_of(self, effect: effects.Effect) -> tuple[Step, Callable[[Any], events.Event | None]]:
         """What is to be done for an effect, on another thread, and what the task hears of its result; None for the quiet ones."""
-        known, starts = self._known, self._partition.starts
+        known, starts, answered = self._known, self._partition.starts, partial(events.Answered, effect)
 
         def pieces(slots: Sequence[int]) -> tuple[_Piece, ...]:
             return tuple(self._pieces[slot] for slot in slots)
 
         match effect:
             case effects.OpenArchive():
-                return partial(known.open, self.plan.files), events.ArchiveOpened
+                return partial(known.open, self.plan.files), answered
             case effects.SettleAttempts(segments):
-                return partial(self._settle, segments), lambda _: events.AttemptsSettled()
+                return partial(self._settle, segments), answered
             case effects.CheckContinuity():
-                return self._check_continuity, lambda _: events.ContinuityShown()
+                return self._check_continuity, answered
             case effects.RecordLoss():
-                return partial(self._record_loss, effect, starts), lambda found: self._loss_recorded(*found)
+                return partial(self._record_loss, effect, starts), lambda found: answered(self._loss_recorded(*found))
             case effects.FindGroup(slot):
-                return partial(self._find_group, slot), events.GroupFound
+                return partial(self._find_group, slot), answered
             case effects.Prepare(slot):
-                return partial(self._prepare, slot), partial(self._prepared, slot)
+                return partial(self._prepare, slot), lambda lost: answered(self._prepared(slot, lost))
             case effects.TakeCopies(slots):
-                return partial(self._take_copies, pieces(slots)), partial(self._copies_taken, slots)
+                return partial(self._take_copies, pieces(slots)), lambda taken: answered(
+                    self._copies_taken(slots, taken)
+                )
             case effects.ConfirmLeadership(slots):
-                return partial(self._confirm, pieces(slots)), events.LeadershipConfirmed
+                return partial(self._confirm, pieces(slots)), answered
             case effects.AppendCommit(slots):
-                return partial(self._commit, pieces(slots), starts), partial(self._committed, slots)
+                return partial(self._commit, effect, pieces(slots), starts), partial(self._committed, slots)
             case effects.DiscardAttempt(slots):
                 return partial(self._discard, pieces(slots)), lambda _: self._close(slots)
             case effects.Abandon(slots, discards):
                 # The process may stop while uploads are waited for.
                 is_kept = not discards or self._context.stop.is_set()
-                return partial(self._discard, () if is_kept else pieces(slots)), partial(self._abandoned, slots)
+                return partial(self._discard, () if is_kept else pieces(slots)), partial(self._abandoned, effect)
             case effects.BreakUpGroup():
                 return partial(self._break_up, effect), lambda _: None
             case _:
@@ -400,7 +402,7 @@ class CopyExecutor:
             unless_whole.pop_all()
         return taken
 
-    def _commit(self, pieces: tuple[_Piece, ...], starts: LogStarts) -> _Committed:
+    def _commit(self, effect: effects.AppendCommit, pieces: tuple[_Piece, ...], starts: LogStarts) -> _Committed:
         """The proof that `DiscardAttempt` needs is made here: after the put was sent, an error is unknown until it proves more.
 
         Raises what keeps the put from being sent.
@@ -411,21 +413,21 @@ class CopyExecutor:
             for entry in entries:
                 self._context.journal.committing(entry.segment_id, state.next_number)
         except CommitConflict as error:
-            return _Committed(events.CommitLost(error), starts)
+            return _Committed(events.CommitLost(effect, error), starts)
         try:
             after = commits.append(actions, writer_of(self._context, self.plan.facts), state)
         except CommitConflict as error:
-            return _Committed(events.CommitLost(error), starts)
+            return _Committed(events.CommitLost(effect, error), starts)
         except SidecarError as error:
             self._context.emit(CommitFailed())
-            event = events.CommitRefused(error) if proves_not_committed(error) else events.CommitUnknown(error)
-            return _Committed(event, starts)
+            kind = events.CommitRefused if proves_not_committed(error) else events.CommitUnknown
+            return _Committed(kind(effect, error), starts)
         try:
             self._note_commit(after, pieces, entries, actions)
         except SidecarError as error:
             # It is stored. The journal still has it, and settles it with the next task.
-            return _Committed(events.CommitUnknown(error), starts, after, entries)
-        return _Committed(events.CommitWon(after), starts, after, entries)
+            return _Committed(events.CommitUnknown(effect, error), starts, after, entries)
+        return _Committed(events.Answered(effect, after), starts, after, entries)
 
     def _what_is_said(
         self, pieces: Sequence[_Piece], entries: Sequence[ArchivedSegment], starts: LogStarts
@@ -486,21 +488,21 @@ class CopyExecutor:
 
     # What steps have found, on the loop's thread.
 
-    def _loss_recorded(self, archive: PartitionState, starts: LogStarts) -> events.Event:
+    def _loss_recorded(self, archive: PartitionState, starts: LogStarts) -> PartitionState:
         self._partition.learn(starts)
         self._partition.committed(archive, ())
-        return events.LossRecorded(archive)
+        return archive
 
-    def _prepared(self, slot: int, lost: tuple[int, int] | None) -> events.Event:
+    def _prepared(self, slot: int, lost: tuple[int, int] | None) -> effects.Prepared:
         blocker = self._pieces[slot].blocker
-        return events.SegmentPrepared(slot, lost, None if blocker is None else blocker.reason)
+        return effects.Prepared(lost, None if blocker is None else blocker.reason)
 
-    def _copies_taken(self, slots: Sequence[int], taken: Sequence[PreparedSegment | None]) -> events.Event:
+    def _copies_taken(self, slots: Sequence[int], taken: Sequence[PreparedSegment | None]) -> frozenset[int]:
         found = {slot: prepared for slot, prepared in zip(slots, taken, strict=True) if prepared is not None}
         for slot, prepared in found.items():
             self._pieces[slot].prepared.close()
             self._pieces[slot].prepared = prepared
-        return events.CopiesTaken(frozenset(found))
+        return frozenset(found)
 
     def _committed(self, slots: Sequence[int], done: _Committed) -> events.Event:
         self._partition.learn(done.starts)
@@ -512,13 +514,13 @@ class CopyExecutor:
         self._partition.committed(done.archive, done.entries)
         for entry in done.entries:
             self._when_committed(entry)
-        if isinstance(done.event, events.CommitWon):
+        if isinstance(done.event, events.Answered):
             self._close(slots)
         return done.event
 
-    def _abandoned(self, slots: Sequence[int], _result: None) -> events.Event:
-        self._close(slots)
-        return events.Abandoned()
+    def _abandoned(self, effect: effects.Abandon, _result: None) -> events.Event:
+        self._close(effect.slots)
+        return events.Answered(effect, None)
 
     def _close(self, slots: Sequence[int]) -> None:
         for slot in slots:

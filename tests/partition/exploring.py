@@ -24,7 +24,7 @@ from sidecar.model import (
     SegmentFiles,
     TopicPartition,
 )
-from sidecar.partition.copy_task import CopyLimits, CopyTask, Phase, Step, begin, handle, key_of
+from sidecar.partition.copy_task import CopyLimits, CopyTask, Phase, Step, begin, handle
 from sidecar.partition.effects import (
     Abandon,
     AppendCommit,
@@ -37,6 +37,7 @@ from sidecar.partition.effects import (
     FindGroup,
     OpenArchive,
     Prepare,
+    Prepared,
     RecordLoss,
     Release,
     SettleAttempts,
@@ -44,30 +45,19 @@ from sidecar.partition.effects import (
     Upload,
 )
 from sidecar.partition.events import (
-    Abandoned,
-    ArchiveOpened,
-    AttemptsSettled,
+    Answered,
     CommitLost,
     CommitRefused,
     CommitUnknown,
-    CommitWon,
-    ContinuityShown,
-    CopiesTaken,
     Event,
-    GroupFound,
-    LeadershipConfirmed,
-    LossRecorded,
     NotBegun,
-    SegmentPrepared,
     StepFailed,
     StopRequested,
-    UploadFailed,
-    UploadFinished,
 )
 from sidecar.partition.facts import PartitionFacts
 from sidecar.partition.plan import PartitionPlan
 from sidecar.partition.wait_reason import OpenTransaction
-from tests.partition.steps import LEADS_TO
+from tests.partition.steps import LEADS_TO, name_of
 
 PARTITION = TopicPartition("orders", 0)
 DIRECTORY = Path("logs/orders-0")
@@ -155,7 +145,7 @@ class Explored:
     states: int = 0
     steps: int = 0
     ends: Counter[str] = field(default_factory=Counter)
-    transitions: set[tuple[tuple[Phase, type[Event | Effect]], Phase]] = field(default_factory=set)
+    transitions: set[tuple[tuple[Phase, str], Phase]] = field(default_factory=set)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +175,7 @@ def explore(case: Case) -> Explored:
                 continue
             for answered, event, now_s in _possible(case, node):
                 found.steps += 1
-                world = _happened(node.world, event, answered)
+                world = _happened(node.world, event)
                 step = handle(node.task, event, now_s)
                 _note_transition(found, node.task.phase, event, step[0].phase)
                 left = list(node.waiting)
@@ -207,9 +197,9 @@ def _limits(case: Case) -> CopyLimits:
 def _note_transition(found: Explored, before: Phase, event: Event, after: Phase) -> None:
     if isinstance(event, StopRequested):
         return
-    key = key_of(before, event)
+    key = before, name_of(event)
     if after not in LEADS_TO[key]:
-        raise Broken(f"{before} leads to {after} on {type(event).__name__}, which the table does not have")
+        raise Broken(f"{before} leads to {after} on {key[1]}, which the table does not have")
     found.transitions.add((key, after))
 
 
@@ -296,34 +286,30 @@ def _require_discardable(world: World, slots: tuple[int, ...]) -> None:
         _require(slot not in slots or fate == "refused", f"slot {slot} is discarded, and its commit is {fate}")
 
 
-def _happened(world: World, event: Event, answered: Effect | None) -> World:
+def _happened(world: World, event: Event) -> World:
     match event:
-        case SegmentPrepared(slot, lost):
+        case Answered(Prepare(slot), Prepared(lost)):
             is_lost = lost is not None and lost[0] == SEGMENTS[slot].base_offset
             return replace(world, open=world.open | {slot}, lost=world.lost | ({slot} if is_lost else set()))
-        case CopiesTaken(slots):
+        case Answered(TakeCopies(), slots):
             return replace(world, copies=world.copies | slots)
-        case UploadFinished(slot) | UploadFailed(slot):
+        case Answered(Upload(slot)) | StepFailed(Upload(slot)):
             return replace(world, begun=world.begun - {slot})
-        case LeadershipConfirmed() if isinstance(answered, ConfirmLeadership):
-            return replace(world, confirmed=answered.slots, facts=event.facts)
-        case CommitWon() if isinstance(answered, AppendCommit):
-            world = replace(
-                world, committed=(*world.committed, answered.slots), open=world.open.difference(answered.slots)
-            )
-            return _with_fate(world, answered.slots, "stored")
-        case CommitLost() if isinstance(answered, AppendCommit):
-            return _with_fate(world, answered.slots, "another's")
-        case CommitUnknown() if isinstance(answered, AppendCommit):
-            return _with_fate(world, answered.slots, "unknown")
-        case CommitRefused() if isinstance(answered, AppendCommit):
-            return _with_fate(world, answered.slots, "refused")
-        case StepFailed() if isinstance(answered, AppendCommit):
-            return replace(world, fate=tuple(row for row in world.fate if row[0] not in answered.slots))
-        case Abandoned() if isinstance(answered, Abandon):
-            return replace(
-                world, open=world.open.difference(answered.slots), begun=world.begun.difference(answered.slots)
-            )
+        case Answered(ConfirmLeadership(slots), facts):
+            return replace(world, confirmed=slots, facts=facts)
+        case Answered(AppendCommit(slots)):
+            world = replace(world, committed=(*world.committed, slots), open=world.open.difference(slots))
+            return _with_fate(world, slots, "stored")
+        case CommitLost(AppendCommit(slots)):
+            return _with_fate(world, slots, "another's")
+        case CommitUnknown(AppendCommit(slots)):
+            return _with_fate(world, slots, "unknown")
+        case CommitRefused(AppendCommit(slots)):
+            return _with_fate(world, slots, "refused")
+        case StepFailed(AppendCommit(slots)):
+            return replace(world, fate=tuple(row for row in world.fate if row[0] not in slots))
+        case Answered(Abandon(slots)):
+            return replace(world, open=world.open.difference(slots), begun=world.begun.difference(slots))
         case _:
             return world
 
@@ -374,49 +360,44 @@ def _possible(case: Case, node: Node) -> Iterator[tuple[Effect | None, Event, fl
 
 
 def _answers(case: Case, effect: Effect, task: CopyTask) -> Iterator[Event]:
-    archive: PartitionState = task.archive or ARCHIVE
-    match effect:
-        case OpenArchive():
-            yield ArchiveOpened(ARCHIVE)
-            yield ArchiveOpened(replace(ARCHIVE, highest_leader_epoch=9))
-        case SettleAttempts():
-            yield AttemptsSettled()
-        case CheckContinuity():
-            yield ContinuityShown()
-        case RecordLoss():
-            yield LossRecorded(archive)
-        case FindGroup(slot):
-            yield GroupFound(dict(case.groups).get(slot, 0))
-        case Prepare(slot):
-            yield SegmentPrepared(slot)
-            if case.losses:
-                segment = SEGMENTS[slot]
-                yield SegmentPrepared(slot, lost=(segment.base_offset, segment.end_offset))
-                yield SegmentPrepared(slot, lost=(segment.base_offset + 1, segment.end_offset))
-                yield SegmentPrepared(slot, blocked=OpenTransaction(segment.base_offset, 1, segment.base_offset, 1000))
-        case TakeCopies(slots):
-            yield CopiesTaken(frozenset(slots))
-            yield CopiesTaken(frozenset(slots[:1]))
-        case Upload(slot):
-            yield UploadFinished(slot, SEGMENTS[slot].end_offset)
-            for error in case.errors:
-                yield UploadFailed(slot, error)
-            return
-        case ConfirmLeadership():
-            yield from (LeadershipConfirmed(FACTS[name]) for name in case.facts)
-        case AppendCommit():
-            yield CommitWon(archive)
-            for error in case.errors:
-                yield from (CommitLost(error), CommitRefused(error), CommitUnknown(error), StepFailed(effect, error))
-            return
-        case Abandon():
-            yield Abandoned()
-            return
-        case _:
-            raise Broken(f"{effect} has no answer")
+    yield from (Answered(effect, result) for result in _results(case, effect, task.archive or ARCHIVE))
+    if isinstance(effect, Abandon):
+        return
     if task.is_stopping and isinstance(effect, FindGroup | Prepare | TakeCopies):
         yield NotBegun()
-    yield from (StepFailed(effect, error) for error in case.errors)
+    for error in case.errors:
+        if isinstance(effect, AppendCommit):
+            yield from (CommitLost(effect, error), CommitRefused(effect, error), CommitUnknown(effect, error))
+        yield StepFailed(effect, error)
+
+
+def _results(case: Case, effect: Effect, archive: PartitionState) -> Iterator[object]:
+    match effect:
+        case OpenArchive():
+            yield ARCHIVE
+            yield replace(ARCHIVE, highest_leader_epoch=9)
+        case RecordLoss() | AppendCommit():
+            yield archive
+        case FindGroup(slot):
+            yield dict(case.groups).get(slot, 0)
+        case Prepare(slot):
+            yield Prepared()
+            if case.losses:
+                segment = SEGMENTS[slot]
+                yield Prepared(lost=(segment.base_offset, segment.end_offset))
+                yield Prepared(lost=(segment.base_offset + 1, segment.end_offset))
+                yield Prepared(blocked=OpenTransaction(segment.base_offset, 1, segment.base_offset, 1000))
+        case TakeCopies(slots):
+            yield frozenset(slots)
+            yield frozenset(slots[:1])
+        case Upload(slot):
+            yield SEGMENTS[slot].end_offset
+        case ConfirmLeadership():
+            yield from (FACTS[name] for name in case.facts)
+        case SettleAttempts() | CheckContinuity() | Abandon():
+            yield None
+        case _:
+            raise Broken(f"{effect} has no answer")
 
 
 def _key(node: Node) -> object:
@@ -427,7 +408,6 @@ def _key(node: Node) -> object:
             unit.is_group,
             unit.queued,
             unit.uploading,
-            unit.uploaded,
             id(unit.failed),
         )
         for unit in task.window

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from sidecar.partition import effects, events
+from sidecar.partition import events
 from sidecar.partition.copy_task import Phase
 
 MEANINGS: Final = {
@@ -19,47 +19,58 @@ MEANINGS: Final = {
 }
 
 LEADS_TO: Final = {
-    (Phase.OPENING, events.ArchiveOpened): (Phase.SETTLING, Phase.ENDED),
-    (Phase.OPENING, effects.OpenArchive): (Phase.ENDED,),
-    (Phase.SETTLING, events.AttemptsSettled): (Phase.CHECKING, Phase.ENDED),
-    (Phase.SETTLING, effects.SettleAttempts): (Phase.ENDED,),
-    (Phase.CHECKING, events.ContinuityShown): (Phase.RECORDING_LOSS, Phase.ARCHIVING, Phase.ENDED),
-    (Phase.CHECKING, effects.CheckContinuity): (Phase.ENDED,),
-    (Phase.RECORDING_LOSS, events.LossRecorded): (Phase.ARCHIVING, Phase.CLEARING, Phase.ENDED),
-    (Phase.RECORDING_LOSS, effects.RecordLoss): (Phase.ENDED,),
-    (Phase.ARCHIVING, events.GroupFound): (Phase.ARCHIVING, Phase.CLEARING, Phase.ENDED),
-    (Phase.ARCHIVING, events.SegmentPrepared): (Phase.ARCHIVING, Phase.RECORDING_LOSS, Phase.CLEARING, Phase.ENDED),
-    (Phase.ARCHIVING, effects.Prepare): (Phase.ARCHIVING, Phase.ENDED),
-    (Phase.ARCHIVING, events.CopiesTaken): (Phase.ARCHIVING, Phase.ENDED),
-    (Phase.ARCHIVING, effects.TakeCopies): (Phase.ARCHIVING, Phase.ENDED),
-    (Phase.ARCHIVING, effects.FindGroup): (Phase.ARCHIVING, Phase.ENDED),
-    (Phase.ARCHIVING, events.NotBegun): (Phase.ARCHIVING, Phase.ENDED),
-    (Phase.ARCHIVING, effects.AppendCommit): (Phase.ABANDONING,),
-    (Phase.ARCHIVING, events.UploadFinished): (Phase.ARCHIVING,),
-    (Phase.ARCHIVING, events.UploadFailed): (Phase.ARCHIVING, Phase.ABANDONING),
-    (Phase.ARCHIVING, events.LeadershipConfirmed): (Phase.ARCHIVING, Phase.ABANDONING),
-    (Phase.ARCHIVING, effects.ConfirmLeadership): (Phase.ABANDONING,),
-    (Phase.ARCHIVING, events.CommitWon): (
+    (Phase.OPENING, "OpenArchive"): (Phase.SETTLING, Phase.ENDED),
+    (Phase.OPENING, "OpenArchive failed"): (Phase.ENDED,),
+    (Phase.SETTLING, "SettleAttempts"): (Phase.CHECKING, Phase.ENDED),
+    (Phase.SETTLING, "SettleAttempts failed"): (Phase.ENDED,),
+    (Phase.CHECKING, "CheckContinuity"): (Phase.RECORDING_LOSS, Phase.ARCHIVING, Phase.ENDED),
+    (Phase.CHECKING, "CheckContinuity failed"): (Phase.ENDED,),
+    (Phase.RECORDING_LOSS, "RecordLoss"): (Phase.ARCHIVING, Phase.CLEARING, Phase.ENDED),
+    (Phase.RECORDING_LOSS, "RecordLoss failed"): (Phase.ENDED,),
+    (Phase.ARCHIVING, "FindGroup"): (Phase.ARCHIVING, Phase.CLEARING, Phase.ENDED),
+    (Phase.ARCHIVING, "FindGroup failed"): (Phase.ARCHIVING, Phase.ENDED),
+    (Phase.ARCHIVING, "Prepare"): (Phase.ARCHIVING, Phase.RECORDING_LOSS, Phase.CLEARING, Phase.ENDED),
+    (Phase.ARCHIVING, "Prepare failed"): (Phase.ARCHIVING, Phase.ENDED),
+    (Phase.ARCHIVING, "TakeCopies"): (Phase.ARCHIVING, Phase.ENDED),
+    (Phase.ARCHIVING, "TakeCopies failed"): (Phase.ARCHIVING, Phase.ENDED),
+    (Phase.ARCHIVING, "NotBegun"): (Phase.ARCHIVING, Phase.ENDED),
+    (Phase.ARCHIVING, "Upload"): (Phase.ARCHIVING,),
+    (Phase.ARCHIVING, "Upload failed"): (Phase.ARCHIVING, Phase.ABANDONING),
+    (Phase.ARCHIVING, "ConfirmLeadership"): (Phase.ARCHIVING, Phase.ABANDONING),
+    (Phase.ARCHIVING, "ConfirmLeadership failed"): (Phase.ABANDONING,),
+    (Phase.ARCHIVING, "AppendCommit"): (
         Phase.ARCHIVING,
         Phase.RECORDING_LOSS,
         Phase.ABANDONING,
         Phase.CLEARING,
         Phase.ENDED,
     ),
-    (Phase.ARCHIVING, events.CommitLost): (Phase.ABANDONING,),
-    (Phase.ARCHIVING, events.CommitRefused): (Phase.ABANDONING,),
-    (Phase.ARCHIVING, events.CommitUnknown): (Phase.ABANDONING,),
-    (Phase.ABANDONING, events.Abandoned): (Phase.ABANDONING, Phase.ENDED),
-    (Phase.ABANDONING, events.SegmentPrepared): (Phase.ABANDONING, Phase.ENDED),
-    (Phase.ABANDONING, effects.Prepare): (Phase.ABANDONING, Phase.ENDED),
-    (Phase.ABANDONING, events.GroupFound): (Phase.ABANDONING, Phase.ENDED),
-    (Phase.ABANDONING, events.CopiesTaken): (Phase.ABANDONING, Phase.ENDED),
-    (Phase.ABANDONING, effects.TakeCopies): (Phase.ABANDONING, Phase.ENDED),
-    (Phase.ABANDONING, effects.FindGroup): (Phase.ABANDONING, Phase.ENDED),
-    (Phase.ABANDONING, events.NotBegun): (Phase.ABANDONING, Phase.ENDED),
-    (Phase.ABANDONING, events.UploadFinished): (Phase.ABANDONING,),
-    (Phase.ABANDONING, events.UploadFailed): (Phase.ABANDONING,),
-    (Phase.CLEARING, events.AttemptsSettled): (Phase.ENDED,),
-    (Phase.CLEARING, effects.SettleAttempts): (Phase.ENDED,),
+    (Phase.ARCHIVING, "AppendCommit failed"): (Phase.ABANDONING,),
+    (Phase.ARCHIVING, "CommitLost"): (Phase.ABANDONING,),
+    (Phase.ARCHIVING, "CommitRefused"): (Phase.ABANDONING,),
+    (Phase.ARCHIVING, "CommitUnknown"): (Phase.ABANDONING,),
+    (Phase.ABANDONING, "FindGroup"): (Phase.ABANDONING, Phase.ENDED),
+    (Phase.ABANDONING, "FindGroup failed"): (Phase.ABANDONING, Phase.ENDED),
+    (Phase.ABANDONING, "Prepare"): (Phase.ABANDONING, Phase.ENDED),
+    (Phase.ABANDONING, "Prepare failed"): (Phase.ABANDONING, Phase.ENDED),
+    (Phase.ABANDONING, "TakeCopies"): (Phase.ABANDONING, Phase.ENDED),
+    (Phase.ABANDONING, "TakeCopies failed"): (Phase.ABANDONING, Phase.ENDED),
+    (Phase.ABANDONING, "NotBegun"): (Phase.ABANDONING, Phase.ENDED),
+    (Phase.ABANDONING, "Upload"): (Phase.ABANDONING,),
+    (Phase.ABANDONING, "Upload failed"): (Phase.ABANDONING,),
+    (Phase.ABANDONING, "Abandon"): (Phase.ABANDONING, Phase.ENDED),
+    (Phase.CLEARING, "SettleAttempts"): (Phase.ENDED,),
+    (Phase.CLEARING, "SettleAttempts failed"): (Phase.ENDED,),
 }
-"""By the keys of `STEPS`: the phases that the step leads to, in some case each."""
+"""By phase and `name_of` an event: the phases that the step leads to, in some case each."""
+
+
+def name_of(event: events.Event) -> str:
+    """What has happened, in the words of the page."""
+    match event:
+        case events.Answered(effect):
+            return type(effect).__name__
+        case events.StepFailed(effect) if type(event) is events.StepFailed:
+            return f"{type(effect).__name__} failed"
+        case _:
+            return type(event).__name__
