@@ -143,7 +143,8 @@ def waking_on_new_files(log_dirs: Sequence[Path], wake: threading.Event) -> Iter
 def _watch(names: NewNames, log_dirs: Sequence[Path], wake: threading.Event) -> None:
     try:
         while (found := names.wait()) is not None:
-            if any(_is_worth_waking(names, log_dirs, new) for new in found):
+            worth = [_is_worth_waking(names, log_dirs, new) for new in found]  # Each: it watches a new partition.
+            if any(worth):
                 SystemClock().sleep_s(GATHER_S)
                 wake.set()
     except (PartitionError, OSError) as error:

@@ -131,5 +131,19 @@ def test_events_that_the_kernel_lost_wake(tmp_path: Path, monkeypatch: pytest.Mo
         assert wake.wait(PATIENCE_S)
 
 
+def test_all_partitions_that_come_at_once_are_watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wait, wake, both = watch.NewNames.wait, threading.Event(), ("new-0", "new-1")
+    come = [[watch.NewName(tmp_path, name, is_directory=True) for name in both]]
+    monkeypatch.setattr(NewNames, "wait", lambda names: come.pop() if come else wait(names))
+    for name in both:
+        (tmp_path / name).mkdir()
+    monkeypatch.setattr(watch, "_present", lambda _log_dirs: [])
+    with waking_on_new_files([tmp_path], wake):
+        assert wake.wait(PATIENCE_S)
+        wake.clear()
+        _touch(tmp_path / "new-1", 7)
+        assert wake.wait(PATIENCE_S)
+
+
 def _touch(directory: Path, base_offset: int) -> None:
     (directory / f"{base_offset:020d}.log").touch()
