@@ -22,13 +22,13 @@ from sidecar.discovery.partition_directory import named_partition
 from sidecar.engine_ports import StageEngine
 from sidecar.model import EngineName
 from sidecar.rewriting.directory import compact_directory, compaction_job
-from sidecar.rewriting.local_stages import LocalStages
+from sidecar.rewriting.local_engine import LocalEngine
 from sidecar.rewriting.run import rewritten, scanned
 from sidecar.rewriting.survey import survey
 from sidecar.rewriting.work_files import LocalParts
 from sidecar.snapshots.jobs import Forgetting
 from sidecar.spark.embedded import EmbeddedSpark
-from sidecar.spark.engine import SparkStages
+from sidecar.spark.engine import SparkEngine
 
 PRELOADED = "sidecar.rewriting.preloaded"
 MIB = 1024 * 1024
@@ -137,7 +137,7 @@ def main() -> None:
     on_spark = sys.argv[2] == EngineName.SPARK
     settings = SparkSettings(master=f"local[{cores}]", driver_memory_bytes=1024 * MIB, idle_stop_s=86_400)
     with EmbeddedSpark(settings, preload=[PRELOADED]) as spark:
-        engine: StageEngine = SparkStages(spark) if on_spark else LocalStages(cores)
+        engine: StageEngine = SparkEngine(spark) if on_spark else LocalEngine(cores)
         for line in sys.stdin:
             what, source, out = json.loads(line)
             Path(out).mkdir(parents=True) if what == "all" else Path(out).parent.mkdir(parents=True, exist_ok=True)

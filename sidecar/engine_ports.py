@@ -1,4 +1,4 @@
-"""What a command asks of who runs its tasks, as protocols: this process, a pool of processes, or Spark."""
+"""What a command asks of who runs its tasks, as protocols: this process, or Spark."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ Task = TypeVar("Task")
 
 
 class TaskEngine(Protocol):
-    """Runs many tasks that know nothing of each other: in this process, in a pool of processes, or on Spark."""
+    """Runs many tasks that know nothing of each other: in this process, or on Spark."""
 
-    def run(self, function: Callable[[Task], Answer], tasks: Sequence[Task]) -> Generator[Answer]:
+    def run(
+        self, function: Callable[[Task], Answer], tasks: Sequence[Task], *, uploads: bool = False
+    ) -> Generator[Answer]:
         """The function's answers in the order of the tasks, as they come; memory does not grow with their number.
 
         `function` must be importable by name, tasks and answers must go through pickle. What it raises ends the run; a worker that
-        dies is a SidecarError.
+        dies is a SidecarError. `uploads`: the tasks also write to the store; all of them read.
         """
 
 
@@ -53,7 +55,7 @@ class Stages:
 
     `first(task)` yields rows numbered by bucket, in `[0, buckets)`; `second(bucket, values)` is called for each bucket that has
     some, with all its values in any order, and yields rows numbered by item. Both may yield rows `TO_DRIVER`. All rows of an
-    item meet in one of `third_tasks` tasks. `uploads`: these two also write to the store; all stages read.
+    item meet in one of `third_tasks` tasks.
     """
 
     first: Callable[[Any], Iterator[Row]]
@@ -61,7 +63,6 @@ class Stages:
     buckets: int
     second_tasks: int
     third_tasks: int
-    uploads: bool = False
 
     def second_task_of(self, bucket: int) -> int:
         """Adjacent buckets go to one task, which holds one bucket's values at a time; rows to the driver pass through the first."""
@@ -93,12 +94,12 @@ class StagedRun(Protocol):
     ) -> list[Any]:
         """What `function(rows, plan)` yields for each third task, given its rows and its plan. May be called again.
 
-        `uploads`: the tasks also write to the store; all stages read.
+        `uploads`: see `TaskEngine`.
         """
 
 
-class StageEngine(Protocol):
-    """Runs three stages with an exchange of rows between them: in this process, or on Spark."""
+class StageEngine(TaskEngine, Protocol):
+    """Also runs three stages with an exchange of rows between them."""
 
     @property
     def cores(self) -> int:

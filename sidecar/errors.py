@@ -23,7 +23,7 @@ class SidecarError(Exception):
         return self._system_call
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle drops the cause, a pool replaces it, and subclasses take other arguments than `args`."""
+        """Pickle drops the cause, and subclasses take other arguments than `args`."""
         return _unpickled, (type(self), self.args, {**self.__dict__, "_system_call": self.system_call})
 
 

@@ -30,6 +30,8 @@ MEMORY_BYTES_MAX: Final = 16 * 1024 * 1024 * 1024
 
 THREAD_BYTES: Final = 192 * 1024 * 1024
 """What a thread of a compaction adds to the memory of a command. Measured: benchmarks/compaction.md."""
+READER_BYTES: Final = 32 * 1024 * 1024
+"""What a thread that reads segments adds. Measured: docs/reference/sizing.md."""
 
 
 class WorkKind(StrEnum):
@@ -77,7 +79,7 @@ Master = Annotated[
 ]
 Workers = Annotated[
     int | None,
-    typer.Option(metavar="N", min=1, help="Number of reading processes. Default: one per core, if memory is enough."),
+    typer.Option(metavar="N", min=1, help="Number of reading threads. Default: one per core, if memory is enough."),
 ]
 
 
@@ -114,16 +116,13 @@ def require_local_spark(settings: Settings) -> None:
 def task_engine(
     settings: Settings, work: Work, workers: int | None, preload: Sequence[str] = ()
 ) -> Iterator[TaskEngine]:
-    """Processes of this machine, or Spark. Raises SettingsError.
+    """Threads of this process, or Spark. Raises SettingsError.
 
     Args:
         preload: modules that Spark's workers need, imported before they are forked.
     """
     if not takes_spark(settings, work):
-        # As many processes as Spark's, without a JVM between them.
-        from sidecar.snapshots.local_engine import LocalEngine
-
-        yield LocalEngine(workers)
+        yield _local_engine(settings, READER_BYTES, workers)
         return
     if workers is not None:
         raise SettingsError("--workers needs --engine local; with Spark, set the number in spark.master")
@@ -137,20 +136,24 @@ def task_engine(
 def stage_engine(settings: Settings, work: Work) -> Iterator[StageEngine]:
     """Threads of this process, or Spark, for work in three stages. Raises SettingsError."""
     if not takes_spark(settings, work):
-        from sidecar.host.limits import memory_limit_bytes, processors, workers_that_fit
-        from sidecar.rewriting.local_stages import LocalStages
-
-        threads = workers_that_fit(processors(), memory_limit_bytes(), THREAD_BYTES)
-        yield LocalStages(threads, settings.compaction.staging_path)
+        yield _local_engine(settings, THREAD_BYTES)
         return
-    from sidecar.spark.engine import SparkStages
+    from sidecar.spark.engine import SparkEngine
 
     with embedded_spark(settings, ["sidecar.rewriting.preloaded"]) as spark:
-        stages = SparkStages(spark)
+        engine = SparkEngine(spark)
         # The JVM starts while headers are read. Executors of a cluster are asked for when there is a task.
         if settings.spark.is_local:
-            stages.prepare()
-        yield stages
+            engine.prepare()
+        yield engine
+
+
+def _local_engine(settings: Settings, thread_bytes: int, threads: int | None = None) -> StageEngine:
+    from sidecar.host.limits import memory_limit_bytes, processors, workers_that_fit
+    from sidecar.rewriting.local_engine import LocalEngine
+
+    threads = threads or workers_that_fit(processors(), memory_limit_bytes(), thread_bytes)
+    return LocalEngine(threads, settings.compaction.staging_path)
 
 
 def embedded_spark(settings: Settings, preload: Sequence[str] = ()) -> EmbeddedSpark:
@@ -175,10 +178,10 @@ class RunEngines:
 
     def for_bytes(self, size_bytes: int, *, local_files: bool = False) -> StageEngine:
         """See `CompactionEngines`. A cluster does not see the files of this machine."""
-        from sidecar.rewriting.local_stages import LocalStages
+        from sidecar.rewriting.local_engine import LocalEngine
 
         has_cluster = not self._settings.spark.is_local
-        here = LocalStages(place=self._settings.compaction.staging_path)
+        here = LocalEngine(place=self._settings.compaction.staging_path)
         if has_cluster and local_files:
             return here
         work = Work(WorkKind.COMPACTION, size_bytes, on_this_machine=local_files)
@@ -187,9 +190,9 @@ class RunEngines:
         )
         if chosen is EngineName.LOCAL:
             return here
-        from sidecar.spark.engine import SparkStages
+        from sidecar.spark.engine import SparkEngine
 
-        return SparkStages(self._shared_spark())
+        return SparkEngine(self._shared_spark())
 
     def __enter__(self) -> Self:
         return self

@@ -76,7 +76,7 @@ def _train(options: GlobalOptions, archive: Path) -> None:
     from sidecar.rewriting.directory import compact_directory
     from sidecar.snapshots.jobs import Forgetting
     from sidecar.spark.embedded import EmbeddedSpark
-    from sidecar.spark.engine import SparkStages
+    from sidecar.spark.engine import SparkEngine
     from sidecar.spark.java import SparkUnavailable
     from sidecar.spark.scratch import Scratch
 
@@ -92,7 +92,7 @@ def _train(options: GlobalOptions, archive: Path) -> None:
                     named_partition(partition),
                     None,
                     CompactionRules(0),
-                    SparkStages(spark),
+                    SparkEngine(spark),
                     Forgetting(0, None),
                     hash_key=bytes(16),
                 )

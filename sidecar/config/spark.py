@@ -40,8 +40,8 @@ class SparkSettings(Section):
     """Apache Spark, for work on many segments at once. A JVM runs only while there is such work."""
 
     engine: EngineName = EngineName.AUTO
-    """Where `backfill`, `run`, `compact`, `verify --deep` and `snapshots` process records. `local`: in processes of
-    this program, without a JVM. `spark`: always on Spark. `auto`: on the cluster of `master` if it names one and the
+    """Where `backfill`, `run`, `compact`, `verify --deep` and `snapshots` process records. `local`: in this
+    process, without a JVM. `spark`: always on Spark. `auto`: on the cluster of `master` if it names one and the
     records are in the archive; otherwise `local`, except for compactions above 16 GiB, in `run` above 64 MiB: `spark`."""
     master: str = "local[*]"
     """Where the work runs. `local[*]`: in this container, on all its cores; `local[2]`: on two. `spark://host:7077`,

@@ -15,7 +15,7 @@ from sidecar.logformat.bodies.legacy import build_legacy_wrapper
 from sidecar.logformat.bodies.record import Record
 from sidecar.logformat.headers import Codec
 from sidecar.rewriting.job import CompactionJob, Cutter, LogFile
-from sidecar.rewriting.local_stages import LocalStages
+from sidecar.rewriting.local_engine import LocalEngine
 from sidecar.rewriting.run import required, rewritten, scanned
 
 
@@ -50,7 +50,7 @@ def warm_up() -> None:
         for strategy in Strategy:
             rules = CompactionRules(0, strategy=strategy, header="v")
             job = CompactionJob((source,), pieces, (aborted,), rules, LastBatches(), bytes(16))
-            with scanned([job], LocalStages()) as run:
+            with scanned([job], LocalEngine()) as run:
                 required(rewritten(run, None)[0])
 
 

@@ -17,7 +17,7 @@ from sidecar.errors import LogDirsUnformatted, SidecarError, StagingFull, StateD
 from sidecar.metrics import Metrics
 from sidecar.partition.wait_reason import Wait, render
 from sidecar.reporting.health_reporter import HealthReporter
-from sidecar.rewriting.local_stages import LocalEngines
+from sidecar.rewriting.local_engine import LocalEngines
 from sidecar.runner.archive_loop import ArchiveLoop
 from sidecar.runner.assembly import ChangingSettings, open_tools, policy_of, scanner
 from sidecar.runner.checks import CycleReport

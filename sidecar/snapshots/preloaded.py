@@ -1,4 +1,4 @@
-"""Imported by the server from which worker processes fork: each kernel is loaded once, not once per worker."""
+"""Imported by the process from which Spark forks its workers: each kernel is loaded once, not once per worker."""
 
 from __future__ import annotations
 

@@ -33,12 +33,17 @@ _POOL: Final = "spark.scheduler.pool"
 
 @dataclass(frozen=True)
 class SparkEngine:
-    """A `TaskEngine` on a Spark context. `moving`: which limits the tasks share with this process."""
+    """A `StageEngine` on a Spark context. What waits between the stages lies in Spark's local directory.
+
+    `moving`: which limits all tasks share with this process.
+    """
 
     spark: EmbeddedSpark
     moving: tuple[Moving, ...] = (Moving.READS,)
 
-    def run(self, function: Callable[[Task], Answer], tasks: Sequence[Task]) -> Generator[Answer]:
+    def run(
+        self, function: Callable[[Task], Answer], tasks: Sequence[Task], *, uploads: bool = False
+    ) -> Generator[Answer]:
         """See `TaskEngine`. One job computes all answers; they wait in Spark's local directory until they are asked for.
 
         Raises SparkUnavailable, SparkFailed.
@@ -50,7 +55,7 @@ class SparkEngine:
             self.spark.context() as context,
             failures(self.spark.death),
             cancelled_at_the_end(context) as group,
-            shared_with(context.defaultParallelism, *self.moving),
+            shared_with(context.defaultParallelism, *self.moving, *_also(uploads)),
         ):
             slices = min(len(tasks), _TASKS_PER_CORE * context.defaultParallelism)
             stretches = max(1, len(tasks) // _STRETCH_TASKS)
@@ -63,6 +68,38 @@ class SparkEngine:
                 )
                 fetched = answers.toLocalIterator(prefetchPartitions=True)
             yield from map(_checked, fetched)
+
+    def prepare(self) -> None:
+        """Begin to start the JVM and its workers while the caller does something else. Errors are raised at first use."""
+        threading.Thread(target=self._start_workers, name="spark-start", daemon=True).start()
+
+    def _start_workers(self) -> None:
+        with suppress(SidecarError), self.spark.context() as context, failures(self.spark.death):
+            context.parallelize(range(context.defaultParallelism), context.defaultParallelism).foreach(_nothing)
+
+    @property
+    def cores(self) -> int:
+        """See StageEngine. Raises SparkUnavailable."""
+        with self.spark.context() as context:
+            return int(context.defaultParallelism)
+
+    @contextmanager
+    def staged(self, stages: Stages, tasks: Sequence[Any]) -> Iterator[SparkRun]:
+        """See StageEngine. Raises SparkUnavailable, SparkFailed."""
+        with self.spark.context() as context, cancelled_at_the_end(context) as group:
+            with failures(self.spark.death), group(), shared_with(context.defaultParallelism, *self.moving):
+                shares = context.defaultParallelism + 1
+                rows = (
+                    context.parallelize([sealed(task) for task in tasks], max(len(tasks), 1))
+                    .flatMap(sealed(AsOneOf(stages.first, shares)))
+                    # Explicit numbers of partitions: the default of 200 costs seconds.
+                    .partitionBy(stages.second_tasks, stages.second_task_of)
+                    .mapPartitions(sealed(AsOneOf(partial(_second, stages.second), shares)), preservesPartitioning=True)
+                    # One partition more than third tasks: the driver fetches it alone, the others wait as shuffle files.
+                    .partitionBy(stages.third_tasks + 1, stages.third_task_of)
+                )
+                answers = list(context.runJob(rows, _values, [stages.third_tasks]))
+            yield SparkRun(self, context, group, rows, answers)
 
 
 Group = Callable[[], AbstractContextManager[None]]
@@ -121,49 +158,10 @@ def _in_order(rows: Iterable[tuple[int, bytes]]) -> Iterator[bytes]:
 
 
 @dataclass(frozen=True)
-class SparkStages:
-    """A `StageEngine` on a Spark context. What waits between the stages lies in Spark's local directory."""
-
-    spark: EmbeddedSpark
-
-    def prepare(self) -> None:
-        """Begin to start the JVM and its workers while the caller does something else. Errors are raised at first use."""
-        threading.Thread(target=self._start_workers, name="spark-start", daemon=True).start()
-
-    def _start_workers(self) -> None:
-        with suppress(SidecarError), self.spark.context() as context, failures(self.spark.death):
-            context.parallelize(range(context.defaultParallelism), context.defaultParallelism).foreach(_nothing)
-
-    @property
-    def cores(self) -> int:
-        """See StageEngine. Raises SparkUnavailable."""
-        with self.spark.context() as context:
-            return int(context.defaultParallelism)
-
-    @contextmanager
-    def staged(self, stages: Stages, tasks: Sequence[Any]) -> Iterator[SparkRun]:
-        """See StageEngine. Raises SparkUnavailable, SparkFailed."""
-        with self.spark.context() as context, cancelled_at_the_end(context) as group:
-            with failures(self.spark.death), group(), shared_with(context.defaultParallelism, *_moving(stages.uploads)):
-                shares = context.defaultParallelism + 1
-                rows = (
-                    context.parallelize([sealed(task) for task in tasks], max(len(tasks), 1))
-                    .flatMap(sealed(AsOneOf(stages.first, shares)))
-                    # Explicit numbers of partitions: the default of 200 costs seconds.
-                    .partitionBy(stages.second_tasks, stages.second_task_of)
-                    .mapPartitions(sealed(AsOneOf(partial(_second, stages.second), shares)), preservesPartitioning=True)
-                    # One partition more than third tasks: the driver fetches it alone, the others wait as shuffle files.
-                    .partitionBy(stages.third_tasks + 1, stages.third_task_of)
-                )
-                answers = list(context.runJob(rows, _values, [stages.third_tasks]))
-            yield SparkRun(self.spark, context, group, rows, answers)
-
-
-@dataclass(frozen=True)
 class SparkRun:
     """A `StagedRun`."""
 
-    spark: EmbeddedSpark
+    engine: SparkEngine
     context: Any
     group: Group
     rows: Any
@@ -175,15 +173,16 @@ class SparkRun:
         self, function: Callable[[Iterable[Row], Any], Iterator[Any]], plans: Sequence[Any], *, uploads: bool = False
     ) -> list[Any]:
         """See StagedRun. The first stages do not run again: Spark finds their shuffle files. Raises SparkFailed."""
-        with failures(self.spark.death), self.group(), shared_with(self.context.defaultParallelism, *_moving(uploads)):
+        workers, moving = self.context.defaultParallelism, (*self.engine.moving, *_also(uploads))
+        with failures(self.engine.spark.death), self.group(), shared_with(workers, *moving):
             pickled = [pickle.dumps(sealed(plan), pickle.HIGHEST_PROTOCOL) for plan in plans]
-            work = AsOneOf(partial(_third, function, pickled), self.context.defaultParallelism + 1)
+            work = AsOneOf(partial(_third, function, pickled), workers + 1)
             answers = self.rows.mapPartitionsWithIndex(sealed(work))
             return list(self.context.runJob(answers, iter, list(range(len(plans)))))
 
 
-def _moving(uploads: bool) -> tuple[Moving, ...]:
-    return (Moving.READS, Moving.UPLOADS) if uploads else (Moving.READS,)
+def _also(uploads: bool) -> tuple[Moving, ...]:
+    return (Moving.UPLOADS,) if uploads else ()
 
 
 def _nothing(_number: int) -> None:

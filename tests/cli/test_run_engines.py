@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from sidecar.cli.engines import LOCAL_BYTES_MAX, RunEngines
 from sidecar.config import Settings
 from sidecar.engine_ports import Row, Stages
-from sidecar.rewriting import local_stages
+from sidecar.rewriting import local_engine
 from sidecar.rewriting.work_files import WorkFile, nameless_file
 from sidecar.segment.reading import read_by_engine, read_segment
 
@@ -26,16 +26,16 @@ def engines(master: str, engine: str) -> RunEngines:
 @pytest.mark.parametrize(
     ("master", "engine", "size_bytes", "local_files", "expected"),
     [
-        ("local[*]", "auto", 1024, False, "LocalStages"),
-        ("local[*]", "auto", LOCAL_BYTES_MAX + 1, False, "SparkStages"),
-        ("local[*]", "auto", LOCAL_BYTES_MAX + 1, True, "SparkStages"),
-        ("local[*]", "local", LOCAL_BYTES_MAX + 1, False, "LocalStages"),
-        ("local[2]", "spark", 1, True, "SparkStages"),
-        ("spark://host:7077", "auto", 1, False, "SparkStages"),
-        ("spark://host:7077", "auto", LOCAL_BYTES_MAX + 1, True, "LocalStages"),
-        ("spark://host:7077", "spark", 1, True, "LocalStages"),
-        ("spark://host:7077", "spark", 1, False, "SparkStages"),
-        ("spark://host:7077", "local", 1, False, "LocalStages"),
+        ("local[*]", "auto", 1024, False, "LocalEngine"),
+        ("local[*]", "auto", LOCAL_BYTES_MAX + 1, False, "SparkEngine"),
+        ("local[*]", "auto", LOCAL_BYTES_MAX + 1, True, "SparkEngine"),
+        ("local[*]", "local", LOCAL_BYTES_MAX + 1, False, "LocalEngine"),
+        ("local[2]", "spark", 1, True, "SparkEngine"),
+        ("spark://host:7077", "auto", 1, False, "SparkEngine"),
+        ("spark://host:7077", "auto", LOCAL_BYTES_MAX + 1, True, "LocalEngine"),
+        ("spark://host:7077", "spark", 1, True, "LocalEngine"),
+        ("spark://host:7077", "spark", 1, False, "SparkEngine"),
+        ("spark://host:7077", "local", 1, False, "LocalEngine"),
     ],
 )
 def test_the_engine_suits_the_work(master: str, engine: str, size_bytes: int, local_files: bool, expected: str) -> None:
@@ -77,7 +77,7 @@ def test_files_that_a_cluster_does_not_see_are_reported(master: str, engine: str
 
 
 def _more_than_memory(_task: int) -> Iterator[Row]:
-    yield 0, bytes(local_stages._IN_MEMORY_BYTES + 1)
+    yield 0, bytes(local_engine._IN_MEMORY_BYTES + 1)
 
 
 def _nothing(_bucket: int, _values: Sequence[Any]) -> Iterator[Row]:
@@ -95,7 +95,7 @@ def test_what_waits_between_the_stages_waits_where_work_files_have_room(
         places.append(place)
         return nameless_file(place)
 
-    monkeypatch.setattr(local_stages, "nameless_file", recorded)
+    monkeypatch.setattr(local_engine, "nameless_file", recorded)
     sections = {
         "store": {"url": "/archive"},
         "spark": {"master": master, "engine": "local"},

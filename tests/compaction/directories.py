@@ -20,7 +20,7 @@ from sidecar.logformat.names import (
     parse_directory_name,
 )
 from sidecar.rewriting.directory import Compaction, compact_directory
-from sidecar.rewriting.local_stages import LocalStages
+from sidecar.rewriting.local_engine import LocalEngine
 from sidecar.snapshots.jobs import Forgetting
 from tests.compaction.partitions import partition_in
 from tests.compaction.reference.cleaning import clean
@@ -42,7 +42,7 @@ def compacted(
         named_partition(source),
         out,
         rules,
-        engine or LocalStages(),
+        engine or LocalEngine(),
         Forgetting(rules.now_ms, DAY_MS),
         hash_key=HASH_KEY,
         include_active=include_active,

@@ -16,7 +16,7 @@ from sidecar.engine_ports import Stages
 from sidecar.logformat.batches import SegmentScanner
 from sidecar.logformat.window import ReadAt
 from sidecar.rewriting.job import CompactedOutput, CompactionJob, Cutter, Piece, input_of
-from sidecar.rewriting.local_stages import LocalRun, LocalStages
+from sidecar.rewriting.local_engine import LocalEngine, LocalRun
 from sidecar.rewriting.run import required, rewritten, scanned
 from sidecar.rewriting.segment_files import checked_log, joined
 from sidecar.rewriting.stages import JobShare
@@ -91,7 +91,7 @@ def pieces_of(segment: ReferenceSegment, split_bytes: int) -> tuple[Piece, ...]:
     return cutter.finish()
 
 
-class LargeJobStages(LocalStages):
+class LargeJobStages(LocalEngine):
     """Treats a small job as a large one: a key table has `slots` slots; if `apart`, each split is a task's share of its own."""
 
     def __init__(self, slots: int | None, *, apart: bool, threads: int = 1, in_memory_bytes: int = 1 << 26) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -45,6 +45,10 @@ class LossyStages:
     @property
     def cores(self) -> int:
         return self.engine.cores
+
+    def run(self, function: Callable[[Any], Any], tasks: Sequence[Any], *, uploads: bool = False) -> Generator[Any]:
+        """See `TaskEngine`."""
+        return self.engine.run(function, tasks, uploads=uploads)
 
     def staged(self, stages: Stages, tasks: Sequence[Any]) -> AbstractContextManager[StagedRun]:
         lossy = Lossy(getattr(stages, self.stage), self.chosen, self.times)

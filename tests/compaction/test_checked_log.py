@@ -13,7 +13,7 @@ from sidecar.errors import CorruptFile, SegmentChanged
 from sidecar.logformat.bodies.building import build_batch
 from sidecar.logformat.bodies.record import Record
 from sidecar.rewriting.job import CompactedOutput, LogFile, RewrittenPiece
-from sidecar.rewriting.local_stages import LocalStages
+from sidecar.rewriting.local_engine import LocalEngine
 from sidecar.rewriting.run import required, rewritten, scanned
 from sidecar.rewriting.segment_files import checked_log, joined, write_log
 from sidecar.rewriting.work_files import LocalParts
@@ -41,7 +41,7 @@ def rewritten_in(directory: Path) -> tuple[CompactedOutput[Source], bytes]:
     """One output of two parts: the second half of the segment, and what the first half keeps."""
     job = job_of([SEGMENT], CompactionRules(10**12), split_bytes=len(SEGMENT.log) // 2)
     parts = LocalParts(directory)
-    with scanned([job], LocalStages()) as run:
+    with scanned([job], LocalEngine()) as run:
         (output,) = required(rewritten(run, parts)[0])
     assert [type(piece) for piece in output.pieces] == [RewrittenPiece, RewrittenPiece]
     return output, b"".join(map(bytes, joined(output, parts)))

@@ -20,7 +20,7 @@ from sidecar.engine_ports import Row
 from sidecar.errors import SegmentChanged
 from sidecar.logformat.bodies.building import build_batch
 from sidecar.logformat.bodies.record import Record
-from sidecar.rewriting.local_stages import LocalRun
+from sidecar.rewriting.local_engine import LocalRun
 from tests.compaction.directories import compacted, tree
 
 RULES = CompactionRules(0)

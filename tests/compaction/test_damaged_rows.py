@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +15,7 @@ from sidecar.compaction.rules import CompactionRules
 from sidecar.engine_ports import TO_DRIVER, Row, Stages
 from sidecar.errors import RowsLost
 from sidecar.exchange import packed, unpacked
-from sidecar.rewriting.local_stages import LocalRun, LocalStages
+from sidecar.rewriting.local_engine import LocalEngine, LocalRun
 from sidecar.rewriting.run import required, rewritten, scanned
 from sidecar.rewriting.work_files import LocalParts, WorkFile
 from tests.compaction.engine import LargeJobStages, job_of
@@ -54,7 +54,7 @@ class Damaging:
 class DamagingStages:
     """A `StageEngine`. `stage`: "first", "second", or "third", whose answers go to the driver."""
 
-    engine: LocalStages
+    engine: LocalEngine
     stage: str
     eighth: int
     to_driver: bool = False
@@ -62,6 +62,10 @@ class DamagingStages:
     @property
     def cores(self) -> int:
         return self.engine.cores
+
+    def run(self, function: Callable[[Any], Any], tasks: Sequence[Any], *, uploads: bool = False) -> Generator[Any]:
+        """See `TaskEngine`."""
+        return self.engine.run(function, tasks, uploads=uploads)
 
     @contextmanager
     def staged(self, stages: Stages, tasks: Sequence[Any]) -> Iterator[LocalRun]:
@@ -80,7 +84,7 @@ class DamagingStages:
             yield run
 
 
-def outcome(engine: LocalStages | DamagingStages, place: Path) -> None:
+def outcome(engine: LocalEngine | DamagingStages, place: Path) -> None:
     job = job_of(partition_in(golden("4.3.0") / "logs" / "compacted-0").segments, RULES, split_bytes=4096)
     with scanned([job], engine) as run:
         required(run.results[0])

@@ -24,7 +24,7 @@ from sidecar.errors import CorruptFile, SegmentChanged, SettingsError, SidecarEr
 from sidecar.logformat.bodies.building import build_batch, build_empty_batch
 from sidecar.logformat.bodies.record import Record
 from sidecar.logformat.headers import Codec
-from sidecar.rewriting.local_stages import LocalStages
+from sidecar.rewriting.local_engine import LocalEngine
 from sidecar.rewriting.packing import bucket_bits, table_slots
 from sidecar.rewriting.run import required, rewritten, scanned
 from tests.compaction.engine import HASH_KEY, Source, as_input, compact, job_of
@@ -195,7 +195,7 @@ def test_a_segment_that_changes_between_scan_and_rewriting(codec: int) -> None:
     before = ReferenceSegment(0, 4, logs[0])
     for changed in (shorter, bytes(damaged)):
         job = job_of([before], RULES)
-        with scanned([job], LocalStages()) as run:
+        with scanned([job], LocalEngine()) as run:
             (found,) = run.results
             assert not isinstance(found, SidecarError)
             now = replace(found, job=replace(job, files=(Source(before, changed),)))
@@ -208,7 +208,7 @@ def test_a_piece_that_ends_within_a_batch_is_reported() -> None:
     job = job_of([ReferenceSegment(0, 2, log)], RULES)
     ((piece,),) = job.pieces
     cut = replace(piece, end=len(log) // 2 + 5), replace(piece, begin=len(log) // 2 + 5)
-    with scanned([replace(job, pieces=(cut,))], LocalStages()) as run:
+    with scanned([replace(job, pieces=(cut,))], LocalEngine()) as run:
         (found,) = run.results
     assert isinstance(found, CorruptFile)
     assert "ended there when the segment was first read" in str(found)
@@ -281,7 +281,7 @@ def test_a_count_that_cannot_fit_the_records_is_corruption(kind: str, codec: Cod
     job = job_of([segment], RULES, start_offset=2**31 if kind == "deleted" else 0)
     if kind == "aborted":
         job = replace(job, completed=(CompletedTransaction(7, 1, 2**31 + 5, 0, aborted=True),))
-    with scanned([job], LocalStages()) as run:
+    with scanned([job], LocalEngine()) as run:
         (found,) = run.results
     assert isinstance(found, CorruptFile)
     assert f"{count} records claimed" in str(found) or "does not decode" in str(found)

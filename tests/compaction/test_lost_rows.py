@@ -10,7 +10,7 @@ import pytest
 from sidecar.compaction.rules import CompactionRules
 from sidecar.engine_ports import Row
 from sidecar.errors import RowsLost
-from sidecar.rewriting import local_stages
+from sidecar.rewriting import local_engine
 from sidecar.rewriting.run import required, rewritten, scanned
 from sidecar.rewriting.work_files import LocalParts
 from tests.compaction.engine import LargeJobStages, job_of
@@ -54,10 +54,10 @@ def test_an_archive_stays_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     store = archived(tmp_path, "orders-0")
     use(monkeypatch, store)
     before, objects = only_state(store), dict(store.objects)
-    rows_of = local_stages.LocalRun._rows
+    rows_of = local_engine.LocalRun._rows
     lost: list[Row] = []
 
-    def without_the_first(run: local_stages.LocalRun, task: int) -> Iterator[Row]:
+    def without_the_first(run: local_engine.LocalRun, task: int) -> Iterator[Row]:
         rows: Iterable[Row] = rows_of(run, task)
         for row in rows:
             if lost:
@@ -65,7 +65,7 @@ def test_an_archive_stays_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             else:
                 lost.append(row)
 
-    monkeypatch.setattr(local_stages.LocalRun, "_rows", without_the_first)
+    monkeypatch.setattr(local_engine.LocalRun, "_rows", without_the_first)
     found = compact_one(store, before, RULES, tmp_path)
     assert (len(lost), type(found.error), found.commit_number) == (1, RowsLost, None)
     assert (records_of(store, only_state(store)), store.objects) == (records_of(store, before), objects)

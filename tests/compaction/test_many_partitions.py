@@ -18,7 +18,7 @@ from sidecar.errors import CorruptFile, SidecarError, StagingFull, StoreUnavaila
 from sidecar.rewriting import packing
 from sidecar.rewriting.directory import compaction_job
 from sidecar.rewriting.job import CompactedOutput, CompactionJob, CompactionSource, LogFile
-from sidecar.rewriting.local_stages import LocalStages
+from sidecar.rewriting.local_engine import LocalEngine
 from sidecar.rewriting.packing import placed, rewriting_tasks, scan_tasks
 from sidecar.rewriting.run import rewritten, scanned
 from sidecar.rewriting.segment_files import joined
@@ -31,7 +31,7 @@ from tests.golden import VERSIONS, partitions, wall_clock_ms
 Result = tuple[CompactedOutput[LogFile], ...] | SidecarError
 
 
-class ThreeCores(LocalStages):
+class ThreeCores(LocalEngine):
     """One after the other all the same, but planned for three."""
 
     cores = 3
@@ -54,7 +54,7 @@ def jobs_of(directories: Iterable[Path], now_ms: int, staging: Path, split_bytes
 
 
 def ran(
-    jobs: Sequence[CompactionJob[LogFile]], parts: Path, cores: type[LocalStages] = LocalStages
+    jobs: Sequence[CompactionJob[LogFile]], parts: Path, cores: type[LocalEngine] = LocalEngine
 ) -> list[tuple[list[tuple[int, bool, bytes]], object] | SidecarError]:
     """By job, of each output its base offset, whether it is unchanged, and its bytes; and the other results."""
     parts.mkdir()
@@ -160,7 +160,7 @@ class FullDisk(LocalParts):
 def test_a_full_disk_is_reported_for_each_partition_that_met_it(tmp_path: Path) -> None:
     directory = next(path for path in partitions("4.3.0") if path.name == "compacted-0")
     jobs = jobs_of([directory, directory], wall_clock_ms("4.3.0"), tmp_path, 64 * MIB)
-    with scanned(jobs, LocalStages()) as run:
+    with scanned(jobs, LocalEngine()) as run:
         results: tuple[Result, ...] = rewritten(run, FullDisk(tmp_path))
     assert [type(result) for result in results] == [StagingFull, StagingFull]
     assert list(tmp_path.glob("tmp*")) == []
@@ -170,11 +170,11 @@ def test_nothing_to_do_is_done(tmp_path: Path) -> None:
     directory = next(path for path in partitions("4.3.0") if path.name == "compacted-0")
     (job,) = jobs_of([directory], wall_clock_ms("4.3.0"), tmp_path, 64 * MIB)
     nothing = replace(job, files=(), pieces=())
-    with scanned([nothing, job], LocalStages()) as run:
+    with scanned([nothing, job], LocalEngine()) as run:
         results = rewritten(run, None)
     assert results[0] == ()
     assert not isinstance(results[1], SidecarError)
-    with scanned(list[CompactionJob[CompactionSource]](), LocalStages()) as run:
+    with scanned(list[CompactionJob[CompactionSource]](), LocalEngine()) as run:
         assert rewritten(run, None) == ()
 
 

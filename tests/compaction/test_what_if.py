@@ -21,7 +21,7 @@ from sidecar.logformat.bodies.building import build_batch
 from sidecar.logformat.bodies.record import Record
 from sidecar.rewriting import work_files
 from sidecar.rewriting.directory import forecast
-from sidecar.rewriting.local_stages import LocalStages
+from sidecar.rewriting.local_engine import LocalEngine
 from sidecar.rewriting.what_if import KeptRecord, OtherWinners
 from sidecar.snapshots.jobs import Forgetting
 from tests.cli.running import in_this_process
@@ -65,7 +65,7 @@ def test_other_winners_are_those_of_a_dictionary(version: str, split_bytes: int)
             named_partition(path),
             [Strategy.TIMESTAMP],
             rules,
-            LocalStages(),
+            LocalEngine(),
             Forgetting(rules.now_ms, DAY_MS),
             hash_key=HASH_KEY,
             split_bytes=split_bytes,

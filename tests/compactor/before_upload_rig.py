@@ -17,7 +17,7 @@ from sidecar.compactor.topic_rule import topic_rule
 from sidecar.config import CompactionSettings
 from sidecar.config.topic_filter import TopicFilter
 from sidecar.discovery.scan import Scan, scan_log_dirs
-from sidecar.rewriting.local_stages import LocalEngines
+from sidecar.rewriting.local_engine import LocalEngines
 from sidecar.runner.archive_loop import ArchiveLoop
 from sidecar.runner.checks import CycleReport
 from sidecar.runner.context import RunContext

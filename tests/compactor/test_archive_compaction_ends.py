@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,9 @@ from sidecar.compaction.rules import CompactionRules
 from sidecar.compactor.archive import compactor as archive_compactor
 from sidecar.compactor.archive.compactor import ArchiveCompactor
 from sidecar.compactor.archive.plan import CompactionRequest, PartitionCompaction, PartitionInWork
+from sidecar.engine_ports import Answer, Task
 from sidecar.errors import CompactionCutOff, SidecarError, StoreUnavailable
-from sidecar.rewriting.local_stages import LocalStages
+from sidecar.rewriting.local_engine import LocalEngine
 from tests.fakes.manual_clock import ManualClock
 from tests.runner.archives import NOW_MS, SETTINGS, WRITER, archived, use
 from tests.runner.rig import archived_states
@@ -50,7 +52,7 @@ class Story:
     def compact(self, **parameters: Any) -> tuple[PartitionCompaction, ...]:
         compactor = ArchiveCompactor(
             SETTINGS,
-            LocalStages(),
+            LocalEngine(),
             self.store.clock,
             self.staging,
             split_bytes=4096,
@@ -208,3 +210,25 @@ def test_a_store_that_does_not_answer_before_a_commit_is_asked_for_a_minute(
     (found,) = story.compact()
     assert (found.error is None) is is_committed
     assert story.unnamed() == set()
+
+
+class Noting(LocalEngine):
+    """Notes which tasks also write to the store."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.uploads: list[bool] = []
+
+    def run(
+        self, function: Callable[[Task], Answer], tasks: Sequence[Task], *, uploads: bool = False
+    ) -> Generator[Answer]:
+        self.uploads.append(uploads)
+        yield from super().run(function, tasks, uploads=uploads)
+
+
+def test_tasks_that_upload_segments_say_so(story: Story) -> None:
+    """On a cluster they get a share of the limit for uploads."""
+    engine = Noting()
+    compactor = ArchiveCompactor(SETTINGS, engine, story.store.clock, story.staging, split_bytes=4096)
+    assert all(found.error is None for found in compactor.compact(story.requests))
+    assert any(engine.uploads)

@@ -23,7 +23,7 @@ from sidecar.compactor.archive.plan import ArchivePlan, CompactionRequest, Parti
 from sidecar.errors import Fenced
 from sidecar.model import ObjectKey
 from sidecar.rewriting.job import CompactedOutput
-from sidecar.rewriting.local_stages import LocalStages
+from sidecar.rewriting.local_engine import LocalEngine
 from sidecar.rewriting.packing import COPIES
 from tests.archive.builders import a_compacted, a_segment
 from tests.commits.commit_logs import ROOT, a_log
@@ -79,7 +79,7 @@ def test_death_at_any_call_leaves_the_old_archive_or_the_new_one(
     steps: list[str] = []
     bounded = ArchiveCompactor(
         SETTINGS,
-        LocalStages(),
+        LocalEngine(),
         store.clock,
         staging,
         split_bytes=4096,
@@ -161,7 +161,7 @@ def test_a_compaction_that_was_overtaken_gives_up_and_leaves_nothing(
             overtaken.append(True)
             assert compact_one(store, state, rules, tmp_path).error is None
 
-    slow = ArchiveCompactor(SETTINGS, LocalStages(), store.clock, tmp_path, confirm=other)
+    slow = ArchiveCompactor(SETTINGS, LocalEngine(), store.clock, tmp_path, confirm=other)
     (result,) = slow.compact([CompactionRequest(state.lineage.root, rules, WRITER)])
     assert isinstance(result.error, CommitConflict)
     assert "another compaction or an undo committed first" in str(result.error)
@@ -210,5 +210,5 @@ def test_what_is_being_deleted_can_no_longer_be_committed(tmp_path: Path, monkey
     use(monkeypatch, store)
     found = PartitionInWork(CompactionRequest(ROOT, CompactionRules(NOW_MS)), finished={0: a_segment(0, 10)})
     store.before = lambda _operation, _key: seen.append(len(found.finished))
-    ArchiveCompactor(SETTINGS, LocalStages(), store.clock, tmp_path)._discard(found)
+    ArchiveCompactor(SETTINGS, LocalEngine(), store.clock, tmp_path)._discard(found)
     assert seen == [0, 0]

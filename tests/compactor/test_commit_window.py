@@ -20,7 +20,7 @@ from sidecar.compactor.archive.plan import CompactionRequest, PartitionCompactio
 from sidecar.compactor.gc import collect_garbage
 from sidecar.errors import StoreUnavailable
 from sidecar.model import ObjectKey
-from sidecar.rewriting.local_stages import LocalStages
+from sidecar.rewriting.local_engine import LocalEngine
 from sidecar.runner.context import RunContext
 from sidecar.storage.store_clock import PROBE_FOLDER
 from sidecar.verify.verify import verify_archive
@@ -169,7 +169,7 @@ def compact_after(
     """A compaction on a host with a clock of its own; this happens before its commit."""
     clock = ManualClock(store.clock.now_ms())
     store.gives_times = gives_times
-    compactor = ArchiveCompactor(SETTINGS, LocalStages(), clock, tmp_path, confirm=lambda *_: confirm(clock))
+    compactor = ArchiveCompactor(SETTINGS, LocalEngine(), clock, tmp_path, confirm=lambda *_: confirm(clock))
     (result,) = compactor.compact([CompactionRequest(only_state(store).lineage.root, RULES, WRITER)])
     return result
 

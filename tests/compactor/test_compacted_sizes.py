@@ -22,7 +22,7 @@ from sidecar.logformat.indexes.rebuild import IndexBuilder
 from sidecar.logformat.names import Suffix, file_name
 from sidecar.model import ObjectKey
 from sidecar.ports import ObjectFacts
-from sidecar.rewriting.local_stages import LocalStages
+from sidecar.rewriting.local_engine import LocalEngine
 from sidecar.rewriting.what_if import what_if
 from sidecar.rewriting.work_files import LocalParts
 from tests.compaction.directories import compacted
@@ -103,7 +103,7 @@ def test_a_dry_run_says_the_sizes_that_come_of_it(tmp_path: Path, monkeypatch: p
     (dry,) = compactor(store).compact([request], dry_run=True)
     job = compactor(store).job_of(request)
     assert job is not None
-    (outlook,) = what_if(job, [Strategy.OFFSET], LocalStages())  # type: ignore[arg-type]
+    (outlook,) = what_if(job, [Strategy.OFFSET], LocalEngine())  # type: ignore[arg-type]
     (result,) = compactor(store, tmp_path).compact([request])
     for found in (dry, outlook):
         assert [output.size_bytes for output in found.outputs] == sizes(store)

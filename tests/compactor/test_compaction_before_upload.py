@@ -26,7 +26,7 @@ from sidecar.model import PartitionFiles, PartName, TopicPartition
 from sidecar.partition.wait_reason import AwaitingCompaction
 from sidecar.rewriting import stages
 from sidecar.rewriting.directory import compact_directory
-from sidecar.rewriting.local_stages import LocalEngines, LocalStages
+from sidecar.rewriting.local_engine import LocalEngine, LocalEngines
 from sidecar.runner.archive_loop import ArchiveLoop
 from sidecar.snapshots.jobs import Forgetting
 from sidecar.storage.bandwidth import BandwidthLimit, IoBudget
@@ -67,7 +67,7 @@ def test_copies_are_what_compaction_of_these_segments_gives_and_all_else_is_of_t
         rules = replace(rules_of(policy, NOW_MS, segment_bytes=ONE_BY_ONE), spares_deletes=True)
         out = tmp_path / "expected" / partition
         forgetting = Forgetting(NOW_MS, None)
-        compact_directory(files_of(site.log_dir, partition), out, rules, LocalStages(), forgetting, hash_key=bytes(16))
+        compact_directory(files_of(site.log_dir, partition), out, rules, LocalEngine(), forgetting, hash_key=bytes(16))
         expected = {
             segment.base_offset: (out / f"{segment.base_offset:020d}.log").read_bytes() for segment in state.segments
         }

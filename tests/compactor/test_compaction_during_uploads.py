@@ -29,7 +29,7 @@ from sidecar.config.topic_filter import TopicFilter
 from sidecar.discovery.scan import scan_log_dirs
 from sidecar.engine_ports import StageEngine
 from sidecar.errors import CompactionCutOff, Fenced, StoreUnavailable
-from sidecar.rewriting.local_stages import LocalEngines
+from sidecar.rewriting.local_engine import LocalEngines
 from sidecar.runner.archive_loop import ArchiveLoop
 from sidecar.spark.scratch import Scratch
 from tests.compactor.compaction_rig import ended

@@ -15,7 +15,7 @@ from sidecar.compactor.archive.plan import CompactionRequest, PartitionCompactio
 from sidecar.errors import CorruptFile, PartitionError
 from sidecar.logformat.batches import scan_bytes
 from sidecar.model import ObjectKey
-from sidecar.rewriting.local_stages import LocalStages
+from sidecar.rewriting.local_engine import LocalEngine
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_store import MemoryStore
 from tests.runner.archives import NOW_MS, SETTINGS, WRITER, archived, log_of, only_state, reference_logs, sound, use
@@ -61,7 +61,7 @@ def compact(store: MemoryStore, road: str, place: Path) -> tuple[PartitionCompac
     has_place, free_bytes = ROADS[road]
     compactor = ArchiveCompactor(
         SETTINGS,
-        LocalStages(),
+        LocalEngine(),
         store.clock,
         place if has_place else None,
         split_bytes=4096,

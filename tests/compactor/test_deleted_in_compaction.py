@@ -23,7 +23,7 @@ from sidecar.config.topic_filter import TopicFilter
 from sidecar.discovery.scan import scan_log_dirs
 from sidecar.engine_ports import StageEngine
 from sidecar.model import ObjectKey
-from sidecar.rewriting.local_stages import LocalEngines, LocalStages
+from sidecar.rewriting.local_engine import LocalEngine, LocalEngines
 from sidecar.rewriting.what_if import what_if
 from sidecar.runner.archive_loop import ArchiveLoop
 from tests.compaction.reference.batches import decode_segment
@@ -126,7 +126,7 @@ def test_the_report_counts_what_was_deleted(tmp_path: Path, monkeypatch: pytest.
     assert dry.figures_as_json()["deleted_records"] == gone
     job = compactor(store).job_of(request)
     assert job is not None
-    engine: StageEngine = LocalStages()
+    engine: StageEngine = LocalEngine()
     for outlook in what_if(job, list(Strategy), engine):  # type: ignore[arg-type]
         assert outlook.deleted == gone
         for other in outlook.others:
@@ -152,7 +152,7 @@ def test_a_deletion_that_is_noted_during_a_compaction_keeps_it_from_committing(
         if meanwhile:
             delete_before(store, meanwhile.pop())
 
-    slow = ArchiveCompactor(SETTINGS, LocalStages(), store.clock, tmp_path, confirm=confirm)
+    slow = ArchiveCompactor(SETTINGS, LocalEngine(), store.clock, tmp_path, confirm=confirm)
     (result,) = slow.compact([CompactionRequest(state.lineage.root, rules, WRITER)])
     assert isinstance(result.error, CommitConflict)
     assert "DeleteRecords" in str(result.error)

@@ -23,7 +23,7 @@ from sidecar.config.topic_filter import TopicFilter
 from sidecar.discovery.scan import scan_log_dirs
 from sidecar.logformat.bodies.building import build_batch
 from sidecar.logformat.bodies.record import Record
-from sidecar.rewriting.local_stages import LocalEngines
+from sidecar.rewriting.local_engine import LocalEngines
 from sidecar.runner.archive_loop import ArchiveLoop
 from tests.compactor.before_upload_rig import NOW_MS, Rig, rig, rounds_scan
 from tests.fakes.memory_store import MemoryStore

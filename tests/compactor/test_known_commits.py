@@ -27,7 +27,7 @@ from sidecar.config import CompactionPolicy, Settings
 from sidecar.errors import CorruptFile
 from sidecar.host.journal import Attempt
 from sidecar.model import ObjectKey
-from sidecar.rewriting.local_stages import LocalEngines, LocalStages
+from sidecar.rewriting.local_engine import LocalEngine, LocalEngines
 from sidecar.runner.archive_loop import ArchiveLoop
 from sidecar.runner.context import RunContext
 from tests.archive.builders import an_id
@@ -150,7 +150,7 @@ def test_a_compaction_does_not_commit_below_what_was_committed_and_lost_while_it
             lost.update(running.lose_newest())
 
         lost: dict[str, bytes] = {}
-        compacting = ArchiveCompactor(SETTINGS, LocalStages(), store.clock, tmp_path / "work", confirm=meanwhile)
+        compacting = ArchiveCompactor(SETTINGS, LocalEngine(), store.clock, tmp_path / "work", confirm=meanwhile)
         (result,) = compacting.compact([CompactionRequest(led.root, RULES, WRITER, newest_commit=led.newest_commit)])
     assert isinstance(result.error, CorruptFile)
     assert not result.is_unknown

@@ -25,7 +25,7 @@ from sidecar.engine_ports import StageEngine
 from sidecar.errors import SidecarError
 from sidecar.metrics import Metrics
 from sidecar.model import SegmentFiles
-from sidecar.rewriting.local_stages import LocalEngines
+from sidecar.rewriting.local_engine import LocalEngines
 from sidecar.runner.archive_loop import ArchiveLoop
 from sidecar.topic_policy import TopicPolicy
 from tests.compactor.before_upload_rig import DELAY_MS, HANGS, NOW_MS, Rig, rig, rounds_scan

@@ -27,7 +27,7 @@ from sidecar.discovery.scan import scan_log_dirs
 from sidecar.engine_ports import StageEngine
 from sidecar.logformat.bodies.building import build_batch
 from sidecar.logformat.bodies.record import Record
-from sidecar.rewriting.local_stages import LocalEngines, LocalStages
+from sidecar.rewriting.local_engine import LocalEngine, LocalEngines
 from sidecar.runner.archive_loop import ArchiveLoop
 from sidecar.topic_policy import NOT_REPORTED, TopicPolicy, Unanswered
 from tests.compactor.before_upload_rig import DELAY_MS, NOW_MS, Rig, before_upload, rig, rounds_scan
@@ -248,7 +248,7 @@ def test_an_archive_compaction_of_a_rule_that_does_not_hold_is_never_committed(
 
         def for_bytes(self, size_bytes: int, *, local_files: bool = False) -> StageEngine:
             reported[0] = changes
-            return LocalStages()
+            return LocalEngine()
 
     with tools_for(log_dir, store, tmp_path / "state") as context, structlog.testing.capture_logs():
         (led,) = ArchiveLoop(context, partial(scan_log_dirs, [log_dir], TopicFilter((".*",)))).run_once().led

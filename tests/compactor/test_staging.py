@@ -18,7 +18,7 @@ from sidecar.compactor.archive import finishing as archive_finishing
 from sidecar.compactor.archive.compactor import ArchiveCompactor
 from sidecar.compactor.archive.plan import CompactionRequest
 from sidecar.errors import StagingFull, StagingTooSmall
-from sidecar.rewriting.local_stages import LocalStages
+from sidecar.rewriting.local_engine import LocalEngine
 from sidecar.rewriting.packing import SegmentNeed, require_room, steps
 from sidecar.rewriting.work_files import WorkFile, cannot_be_written, nameless_file
 from tests.fakes.memory_store import MemoryStore
@@ -108,7 +108,7 @@ def test_a_partition_larger_than_the_bound_is_compacted_in_steps_and_committed_o
             waiting.append(staged_bytes(staging))
 
     compactor = ArchiveCompactor(
-        SETTINGS, LocalStages(), store.clock, staging, split_bytes=4096, max_staging_bytes=bound, tell=tell
+        SETTINGS, LocalEngine(), store.clock, staging, split_bytes=4096, max_staging_bytes=bound, tell=tell
     )
     (result,) = compactor.compact([CompactionRequest(before.lineage.root, rules, WRITER)])
     assert result.error is None
@@ -139,7 +139,7 @@ def test_what_waits_in_a_file_between_the_stages_counts_as_work_files(
 
     monkeypatch.setattr("sidecar.compactor.archive.compactor.steps", recorded)
     request = CompactionRequest(only_state(store).lineage.root, RULES, WRITER)
-    for engine in (LocalStages(), LocalStages(1, tmp_path, in_memory_bytes=0)):
+    for engine in (LocalEngine(), LocalEngine(1, tmp_path, in_memory_bytes=0)):
         compactor = ArchiveCompactor(SETTINGS, engine, store.clock, tmp_path, max_staging_bytes=10**9)
         (result,) = compactor.compact([request], dry_run=True)
         assert result.error is None
@@ -156,13 +156,13 @@ def test_a_refused_partition_stays_as_it_is_and_others_go_on(tmp_path: Path, mon
     requests = [CompactionRequest(state.lineage.root, RULES, WRITER) for state in archived_states(store).values()]
     needs = [
         (2 * max(source.size_bytes for output in found.outputs for source in output.sources), found.request)
-        for found in ArchiveCompactor(SETTINGS, LocalStages(), store.clock, tmp_path).compact(requests, dry_run=True)
+        for found in ArchiveCompactor(SETTINGS, LocalEngine(), store.clock, tmp_path).compact(requests, dry_run=True)
     ]
     (bound, small), (needed, large) = sorted(needs, key=lambda need: need[0])
     assert bound < needed
     before = next(state for state in archived_states(store).values() if state.lineage.root == large.root)
     compactor = ArchiveCompactor(
-        SETTINGS, LocalStages(), store.clock, tmp_path, split_bytes=4096, max_staging_bytes=bound
+        SETTINGS, LocalEngine(), store.clock, tmp_path, split_bytes=4096, max_staging_bytes=bound
     )
     refused, done = compactor.compact([large, small])
     assert isinstance(refused.error, StagingTooSmall)
@@ -196,7 +196,7 @@ def test_a_disk_that_is_full_while_segments_are_joined_loses_nothing(
     staging.mkdir()
     bound = largest_need(store) if in_steps else 2**62
     compactor = ArchiveCompactor(
-        SETTINGS, LocalStages(), store.clock, staging, split_bytes=4096, max_staging_bytes=bound
+        SETTINGS, LocalEngine(), store.clock, staging, split_bytes=4096, max_staging_bytes=bound
     )
     request = CompactionRequest(before.lineage.root, RULES, WRITER)
     if cause == "full":

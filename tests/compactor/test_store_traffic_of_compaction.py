@@ -22,7 +22,7 @@ from sidecar.errors import PartitionError
 from sidecar.logformat.bodies.building import build_batch, build_marker
 from sidecar.logformat.bodies.record import Record
 from sidecar.model import ObjectKey
-from sidecar.rewriting.local_stages import LocalStages
+from sidecar.rewriting.local_engine import LocalEngine
 from sidecar.rewriting.packing import CopyPlan, plan_copies
 from sidecar.rewriting.what_if import what_if
 from sidecar.rewriting.work_files import WorkFile, nameless_file
@@ -117,7 +117,7 @@ def test_each_segment_is_read_once_where_copies_fit_and_else_twice(
     rules = CompactionRules(NOW_MS, strategy=strategy)
     compactor = ArchiveCompactor(
         SETTINGS,
-        LocalStages(threads),
+        LocalEngine(threads),
         store.clock,
         tmp_path if has_work_dir else None,
         split_bytes=2 * MIB,
@@ -146,7 +146,7 @@ def test_a_segment_that_was_judged_otherwise_than_the_whole_log_replaces_nothing
     use(monkeypatch, store)
     monkeypatch.setattr(ArchivedSurvey, "_ended_later", lambda _survey: iter(()))
     request = CompactionRequest(only_state(store).lineage.root, CompactionRules(NOW_MS), WRITER)
-    (result,) = ArchiveCompactor(SETTINGS, LocalStages(), store.clock, tmp_path).compact([request])
+    (result,) = ArchiveCompactor(SETTINGS, LocalEngine(), store.clock, tmp_path).compact([request])
     assert isinstance(result.error, PartitionError)
     assert "differ on which records are aborted" in str(result.error)
     assert store.objects == archived.objects
@@ -168,7 +168,7 @@ def test_a_forecast_puts_copies_into_the_staging_directory_or_nowhere(
     staging = tmp_path / "staging"
     if is_there:
         staging.mkdir()
-    engine = LocalStages()
+    engine = LocalEngine()
     compactor = ArchiveCompactor(SETTINGS, engine, archived.clock, staging)
     job = compactor.job_of(CompactionRequest(only_state(archived).lineage.root, CompactionRules(NOW_MS), WRITER))
     assert job is not None
@@ -176,7 +176,7 @@ def test_a_forecast_puts_copies_into_the_staging_directory_or_nowhere(
     assert places == ({expected} if expected else set())
 
 
-class DriverTraffic(LocalStages):
+class DriverTraffic(LocalEngine):
     """Counts the bytes of what a driver of Spark would send to tasks and get from them."""
 
     size_bytes = 0

@@ -26,7 +26,7 @@ from sidecar.config import Settings
 from sidecar.config.topic_filter import TopicFilter
 from sidecar.discovery.scan import scan_log_dirs
 from sidecar.errors import PartitionError
-from sidecar.rewriting.local_stages import LocalEngines
+from sidecar.rewriting.local_engine import LocalEngines
 from sidecar.runner.archive_loop import ArchiveLoop
 from sidecar.runner.context import RunContext
 from sidecar.topic_policy import TopicPolicy

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from sidecar.host import process_store
 from sidecar.http.pages import status_json
 from sidecar.metrics import MeteredStore
 from sidecar.partition.run_limits import RunLimits
-from sidecar.rewriting.local_stages import LocalStages
+from sidecar.rewriting.local_engine import LocalEngine
 from sidecar.runner import run_loop
 from sidecar.runner.cleaner_watch import CleanerWatch
 from sidecar.runner.context import RunContext
@@ -114,7 +114,7 @@ class HangsOnce:
         return 1
 
     def for_bytes(self, _size_bytes: int, *, local_files: bool = False) -> StageEngine:
-        return LocalStages() if self.begun.is_set() else self
+        return LocalEngine() if self.begun.is_set() else self
 
     @contextmanager
     def staged(self, _stages: Stages, _tasks: Sequence[Any]) -> Iterator[StagedRun]:
@@ -122,6 +122,9 @@ class HangsOnce:
         self.stopped.wait(WAIT_S)
         raise SidecarError("the engine was stopped")
         yield
+
+    def run(self, function: Callable[[Any], Any], tasks: Sequence[Any], *, uploads: bool = False) -> Generator[Any]:
+        return LocalEngine().run(function, tasks, uploads=uploads)
 
     def stop(self) -> None:
         self.stopped.set()
@@ -160,7 +163,7 @@ class Unstoppable(HangsOnce):
     def staged(self, stages: Stages, tasks: Sequence[Any]) -> Iterator[StagedRun]:
         self.begun.set()
         assert self.stopped.wait(WAIT_S)
-        with LocalStages().staged(stages, tasks) as run:
+        with LocalEngine().staged(stages, tasks) as run:
             yield run
 
 

@@ -28,7 +28,7 @@ from sidecar.partition.run_limits import RunLimits
 from sidecar.partition.wait_reason import NotLeader
 from sidecar.ports import FactsState
 from sidecar.randomness import Randomness
-from sidecar.rewriting.local_stages import LocalEngines
+from sidecar.rewriting.local_engine import LocalEngines
 from sidecar.runner.archive_loop import ArchiveLoop
 from sidecar.runner.checks import CycleReport
 from sidecar.runner.context import RunContext

@@ -32,7 +32,7 @@ from sidecar.errors import SidecarError
 from sidecar.model import ObjectKey
 from sidecar.restore.request import LeaderEpochMode, RestoreRequest
 from sidecar.restore.restore import RestoreReport, restore
-from sidecar.rewriting.local_stages import LocalStages
+from sidecar.rewriting.local_engine import LocalEngine
 from sidecar.store_settings import StoreSettings
 from sidecar.verify.segments import ProblemKind
 from tests.fakes.manual_clock import ManualClock
@@ -325,7 +325,7 @@ class World:
                 )
                 compactor = ArchiveCompactor(
                     STORE,
-                    LocalStages(),
+                    LocalEngine(),
                     clock,
                     None if self.settings.staged_in_store else staging,
                     confirm=lambda _, decided: None if step.is_by_hand else sidecar.jobs._confirm(led, decided),

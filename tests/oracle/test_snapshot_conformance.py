@@ -15,9 +15,9 @@ import pytest
 
 from producer_state.snapshot import ProducerEntry, read_snapshot
 from sidecar.config.topic_filter import TopicFilter
+from sidecar.rewriting.local_engine import LocalEngine
 from sidecar.snapshots.check import Result, check
 from sidecar.snapshots.jobs import Forgetting
-from sidecar.snapshots.local_engine import LocalEngine
 from sidecar.snapshots.rebuild import rebuild
 from sidecar.snapshots.resolve_paths import find_targets
 from tests.golden import VERSIONS, partitions

@@ -23,7 +23,7 @@ from sidecar.discovery.partition_directory import named_partition
 from sidecar.logformat.batches import scan_file
 from sidecar.model import ObjectKey
 from sidecar.rewriting.directory import compact_directory
-from sidecar.rewriting.local_stages import LocalStages
+from sidecar.rewriting.local_engine import LocalEngine
 from sidecar.snapshots.jobs import Forgetting
 from sidecar.storage.source import FileSource
 from tests.real.product import s3_settings, store_of
@@ -73,7 +73,7 @@ def test_compaction_costs_some_checksums_of_its_input(tmp_path: Path) -> None:
     out = tmp_path / "out"
 
     def compact() -> None:
-        files, engine = named_partition(partition), LocalStages()
+        files, engine = named_partition(partition), LocalEngine()
         assert compact_directory(
             files, out / "measured-0", CompactionRules(0), engine, Forgetting(0, None), hash_key=bytes(16)
         ).records_after

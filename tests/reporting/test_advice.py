@@ -22,7 +22,6 @@ from sidecar.errors import (
     StoreUnavailable,
 )
 from sidecar.reporting.advice import advised, finding
-from sidecar.snapshots.local_engine import LocalEngine
 from tests.commits.commit_logs import ROOT
 
 KEY = "orders/0/x/commits/00000000000000000003.json"
@@ -68,19 +67,6 @@ def test_the_systems_own_words_are_followed_by_what_to_do(number: int, form: str
     assert added.startswith(ends)
     assert bool(added) == bool(ends)
     assert advised(pickle.loads(pickle.dumps(error))) == advised(error)  # noqa: S301
-
-
-def read_what_is_not_there(path: str) -> None:
-    try:
-        os.close(os.open(path, os.O_RDONLY))
-    except OSError as error:
-        raise PartitionError(f"{path}: cannot be read: {error.strerror}") from error
-
-
-def test_advice_comes_back_from_a_process_of_a_pool() -> None:
-    with pytest.raises(PartitionError) as caught:
-        list(LocalEngine(2, alone_s=0).run(read_what_is_not_there, ["/nowhere/a", "/nowhere/b"]))
-    assert advised(caught.value).endswith("No such file or directory; correct the path, or mount its disk")
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from sidecar.compactor.archive.plan import CompactionRequest, PartitionCompactio
 from sidecar.host import process_store
 from sidecar.model import ArchivedSegment, ObjectKey, PartName
 from sidecar.ports import ObjectStore
-from sidecar.rewriting.local_stages import LocalStages
+from sidecar.rewriting.local_engine import LocalEngine
 from sidecar.store_settings import StoreSettings
 from tests.compaction.partitions import partition_of
 from tests.compaction.reference.batches import decode_segment
@@ -53,7 +53,7 @@ def use(monkeypatch: pytest.MonkeyPatch, store: MemoryStore) -> None:
 
 def compactor(store: MemoryStore, staging: Path | None = None) -> ArchiveCompactor:
     """Small splits, so that there are several."""
-    return ArchiveCompactor(SETTINGS, LocalStages(), store.clock, staging, split_bytes=4096)
+    return ArchiveCompactor(SETTINGS, LocalEngine(), store.clock, staging, split_bytes=4096)
 
 
 def compact_one(

@@ -18,7 +18,7 @@ from sidecar.host.listed_files import open_listed
 from sidecar.logformat.files import LazyFile, open_regular, read_regular
 from sidecar.model import FileIdentity
 from sidecar.rewriting.directory import compact_directory
-from sidecar.rewriting.local_stages import LocalStages
+from sidecar.rewriting.local_engine import LocalEngine
 from sidecar.runner.archive_loop import ArchiveLoop
 from sidecar.snapshots.jobs import Forgetting
 from tests.descriptors import open_below
@@ -129,7 +129,7 @@ def test_a_pipe_in_a_directory_that_is_compacted_is_reported(name: str, tmp_path
                 named_partition(log_dir / "orders-0"),
                 tmp_path / "out",
                 CompactionRules(0),
-                LocalStages(),
+                LocalEngine(),
                 Forgetting(0, None),
                 hash_key=bytes(16),
             )

@@ -11,11 +11,11 @@ from pathlib import Path
 from sidecar.config.topic_filter import TopicFilter
 from sidecar.logformat.bodies.building import build_batch
 from sidecar.logformat.bodies.record import Record
+from sidecar.rewriting.local_engine import LocalEngine
 from sidecar.snapshots import Replay
 from sidecar.snapshots.heal import heal
 from sidecar.snapshots.heal_plan import HealReport
 from sidecar.snapshots.jobs import Forgetting
-from sidecar.snapshots.local_engine import LocalEngine
 from tests.golden import golden_copy, wall_clock_ms
 
 NOW_MS = 1_700_000_000_000

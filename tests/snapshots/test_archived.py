@@ -11,11 +11,11 @@ from sidecar.config import Settings
 from sidecar.config.loading import load_settings
 from sidecar.config.topic_filter import TopicFilter
 from sidecar.errors import SettingsError
+from sidecar.rewriting.local_engine import LocalEngine
 from sidecar.runner.backfill import backfill
 from sidecar.snapshots import Replay
 from sidecar.snapshots.check import Result, check
 from sidecar.snapshots.jobs import Forgetting
-from sidecar.snapshots.local_engine import LocalEngine
 from sidecar.snapshots.rebuild import rebuild
 from sidecar.snapshots.resolve_paths import Targets, archive_targets, find_targets
 from tests.golden import golden, golden_copy, wall_clock_ms

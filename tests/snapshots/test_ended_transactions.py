@@ -28,11 +28,11 @@ from sidecar.host.placing import TEMPORARY_SUFFIX
 from sidecar.logformat.batches import scan_bytes
 from sidecar.logformat.bodies.building import build_batch, build_marker
 from sidecar.logformat.bodies.record import Record
+from sidecar.rewriting.local_engine import LocalEngine
 from sidecar.segment.archived_objects import table_at_end
 from sidecar.snapshots import Replay
 from sidecar.snapshots.check import MISLEADING, Result, check
 from sidecar.snapshots.jobs import Forgetting
-from sidecar.snapshots.local_engine import LocalEngine
 from sidecar.snapshots.rebuild import rebuild
 from sidecar.snapshots.resolve_paths import find_targets
 from tests.compaction.directories import compacted

@@ -10,9 +10,9 @@ import pytest
 
 from sidecar.discovery.scan import TopicFilter
 from sidecar.reporting.progress import Progress
+from sidecar.rewriting.local_engine import LocalEngine
 from sidecar.snapshots import folding
 from sidecar.snapshots.jobs import Forgetting, StateAt
-from sidecar.snapshots.local_engine import LocalEngine
 from sidecar.snapshots.rebuild import rebuild
 from sidecar.snapshots.resolve_paths import Targets, find_targets
 from tests.snapshots.log_dirs import NOW_MS, log_dir_of

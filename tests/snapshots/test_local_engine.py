@@ -1,56 +1,42 @@
-"""Tasks in this process and in a pool of others."""
+"""Tasks on threads of this process, and how many threads a container gets."""
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
-import time
-from contextlib import suppress
+import threading
+from itertools import islice
 from pathlib import Path
 
 import pytest
 
+from sidecar.cli.engines import Work, WorkKind, task_engine
+from sidecar.config import Settings
 from sidecar.host import limits
 from sidecar.host.limits import workers_that_fit
 from sidecar.ports import MIB
-from sidecar.snapshots import local_engine
-from sidecar.snapshots.local_engine import LocalEngine, WorkerDied
+from sidecar.rewriting.local_engine import LocalEngine
 
 
-def dies(_task: int) -> bytes:
-    os.kill(os.getpid(), signal.SIGKILL)
-    return b""
+def doubled(task: int) -> int:
+    return 2 * task
 
 
-def doubled(task: int) -> bytes:
-    return bytes([2 * task])
+@pytest.mark.parametrize("threads", [1, 2, 200])
+def test_answers_come_in_the_order_of_the_tasks(threads: int) -> None:
+    assert list(LocalEngine(threads).run(doubled, range(100))) == [2 * task for task in range(100)]
 
 
-def test_a_worker_that_is_killed_is_an_error_that_says_why() -> None:
-    with pytest.raises(WorkerDied, match="lack of memory"):
-        list(LocalEngine(2, alone_s=0.0).run(dies, [1, 2, 3]))
+@pytest.mark.parametrize(("threads", "begun_at_most"), [(1, 3), (2, 3 + 2 * 4)])
+def test_tasks_wait_until_earlier_answers_were_taken(threads: int, begun_at_most: int) -> None:
+    begun: list[int] = []
 
+    def begins(task: int) -> int:
+        begun.append(task)
+        return task
 
-def test_answers_come_in_the_order_of_the_tasks() -> None:
-    for alone_s in (0.0, 60.0):
-        engine = LocalEngine(2, alone_s=alone_s)
-        assert list(engine.run(doubled, range(100))) == [bytes([2 * task]) for task in range(100)]
-
-
-def where(_task: int) -> bytes:
-    time.sleep(0.02)  # noqa: TID251 - work that takes its time
-    return str(os.getpid()).encode()
-
-
-def test_a_pool_is_started_only_for_work_that_lasts() -> None:
-    here = str(os.getpid()).encode()
-    alone = list(LocalEngine(2, alone_s=60.0).run(where, range(5)))
-    helped = list(LocalEngine(2, alone_s=0.05).run(where, range(20)))
-    assert set(alone) == {here}
-    assert helped[0] == here
-    assert here not in helped[-10:]
+    answers = LocalEngine(threads).run(begins, range(100))
+    assert list(islice(answers, 3)) == [0, 1, 2]
+    answers.close()
+    assert len(begun) <= begun_at_most
 
 
 @pytest.mark.parametrize(
@@ -62,36 +48,15 @@ def test_a_small_container_on_a_large_node_gets_no_more_workers_than_fit(
     assert workers_that_fit(cores, None if limit_mib is None else limit_mib * MIB, 32 * MIB) == workers
 
 
-def test_where_only_one_worker_fits_nothing_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def where(_task: int) -> int:
+    return threading.get_ident()
+
+
+def test_where_only_one_worker_fits_no_thread_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     limit = tmp_path / "memory.max"
     limit.write_text(f"{300 * MIB}\n")
     monkeypatch.setattr(limits, "MEMORY_FILES", (limit,))
-    monkeypatch.setattr(local_engine, "processors", lambda: 64)
-    assert set(LocalEngine(alone_s=0.0).run(where, range(5))) == {str(os.getpid()).encode()}
-
-
-PROGRAM = """
-from sidecar.snapshots.local_engine import LocalEngine
-from tests.snapshots.test_local_engine import waits
-list(LocalEngine(2, alone_s=0.0).run(waits, [1]))
-"""
-
-
-def waits(_task: int) -> bytes:
-    sys.stdout.write("started\n")
-    sys.stdout.flush()
-    signal.pause()
-    return b""
-
-
-def test_no_process_outlives_a_parent_that_is_killed() -> None:
-    with subprocess.Popen([sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, start_new_session=True) as process:
-        try:
-            assert process.stdout is not None
-            assert process.stdout.readline() == b"started\n"
-            process.kill()
-            # The pipe ends when the last process that has it is gone.
-            assert process.communicate(timeout=60)[0] == b""
-        finally:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+    monkeypatch.setattr(limits, "processors", lambda: 64)
+    settings = Settings.model_validate({"store": {"url": "/archive"}})
+    with task_engine(settings, Work(WorkKind.READING, 0, on_this_machine=True), None) as engine:
+        assert set(engine.run(where, range(5))) == {threading.get_ident()}

@@ -19,7 +19,7 @@ import resource, sys
 from pathlib import Path
 from sidecar.config.topic_filter import TopicFilter
 from sidecar.snapshots.jobs import Forgetting
-from sidecar.snapshots.local_engine import LocalEngine
+from sidecar.rewriting.local_engine import LocalEngine
 from sidecar.snapshots.rebuild import rebuild
 from sidecar.snapshots.resolve_paths import find_targets
 

@@ -11,10 +11,10 @@ from producer_state.table import ProducerTable
 from sidecar.config.topic_filter import TopicFilter
 from sidecar.logformat.bodies.building import build_batch, build_marker
 from sidecar.logformat.bodies.record import Record
+from sidecar.rewriting.local_engine import LocalEngine
 from sidecar.snapshots import Replay
 from sidecar.snapshots.heal_plan import HealReport
 from sidecar.snapshots.jobs import Forgetting
-from sidecar.snapshots.local_engine import LocalEngine
 from sidecar.snapshots.rebuild import rebuild
 from sidecar.snapshots.resolve_paths import find_targets
 from sidecar.snapshots.starts import open_below

@@ -11,9 +11,9 @@ import pytest
 from producer_state.snapshot import read_snapshot
 from sidecar.config.topic_filter import TopicFilter
 from sidecar.errors import SettingsError
+from sidecar.rewriting.local_engine import LocalEngine
 from sidecar.snapshots.check import Checking, CheckReport, check
 from sidecar.snapshots.jobs import Forgetting
-from sidecar.snapshots.local_engine import LocalEngine
 from sidecar.snapshots.rebuild import RebuildReport, rebuild
 from sidecar.snapshots.resolve_paths import find_targets
 from tests.golden import golden, wall_clock_ms
@@ -24,7 +24,7 @@ KEEP_ALL = Forgetting(NOW_MS, None)
 
 
 def rebuilt(*paths: Path, out: Path, forgetting: Forgetting = KEEP_ALL, workers: int = 1) -> RebuildReport:
-    return rebuild(find_targets(paths, TopicFilter()), out, LocalEngine(workers, alone_s=0.0), forgetting)
+    return rebuild(find_targets(paths, TopicFilter()), out, LocalEngine(workers), forgetting)
 
 
 def checked(*paths: Path, forgetting: Forgetting = KEEP_ALL, internal_topics: bool = False) -> CheckReport:

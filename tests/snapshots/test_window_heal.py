@@ -12,10 +12,10 @@ import pytest
 from producer_state.snapshot import ProducerEntry, read_snapshot
 from sidecar.config.topic_filter import TopicFilter
 from sidecar.logformat.indexes.time_index import ENTRY
+from sidecar.rewriting.local_engine import LocalEngine
 from sidecar.segment.producer_snapshot import state_at_log_start
 from sidecar.snapshots import Replay
 from sidecar.snapshots.jobs import Forgetting
-from sidecar.snapshots.local_engine import LocalEngine
 from sidecar.snapshots.rebuild import Rebuilding, rebuild
 from sidecar.snapshots.resolve_paths import find_targets
 from sidecar.snapshots.starts import StartKind

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -85,9 +85,9 @@ class GatedEngine:
     engine: TaskEngine
     gate: Gate
 
-    def run(self, function: Callable[[Any], Any], tasks: Sequence[Any]) -> Iterator[Any]:
+    def run(self, function: Callable[[Any], Any], tasks: Sequence[Any], *, uploads: bool = False) -> Generator[Any]:
         """See `TaskEngine`."""
-        return self.engine.run(Gated(function, self.gate), tasks)
+        return self.engine.run(Gated(function, self.gate), tasks, uploads=uploads)
 
 
 @dataclass(frozen=True)
@@ -124,6 +124,10 @@ class SlowStages:
     def cores(self) -> int:
         """See `StageEngine`."""
         return self.engine.cores
+
+    def run(self, function: Callable[[Any], Any], tasks: Sequence[Any], *, uploads: bool = False) -> Generator[Any]:
+        """See `TaskEngine`."""
+        return self.engine.run(function, tasks, uploads=uploads)
 
     @contextmanager
     def staged(self, stages: Stages, tasks: Sequence[Any]) -> Iterator[SlowRun]:

@@ -19,13 +19,12 @@ from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction_strategy import Strategy
 from sidecar.config.topic_filter import TopicFilter
 from sidecar.host.process_store import store_of
-from sidecar.rewriting.local_stages import LocalStages
+from sidecar.rewriting.local_engine import LocalEngine
 from sidecar.snapshots.jobs import Forgetting
-from sidecar.snapshots.local_engine import LocalEngine
 from sidecar.snapshots.rebuild import rebuild
 from sidecar.snapshots.resolve_paths import archive_targets
 from sidecar.spark.embedded import EmbeddedSpark
-from sidecar.spark.engine import SparkEngine, SparkStages
+from sidecar.spark.engine import SparkEngine
 from sidecar.storage.opening import open_store
 from sidecar.verify import segments
 from sidecar.verify.segments import PRELOADED, Checks, scrub_on_engine
@@ -150,7 +149,7 @@ def test_a_compaction_whose_executor_is_killed_between_its_stages(
     gate = Gate(tmp_path / "gate")
     gate.directory.mkdir()
     lost_before = site.cluster.lost_executors()
-    engine = SlowStages(SparkStages(spark), partial(Gated, gate=gate))
+    engine = SlowStages(SparkEngine(spark), partial(Gated, gate=gate))
     with ThreadPoolExecutor(1) as pool:
         there = tmp_path / "there" / path.name
         running = pool.submit(compacted, path, there, rules, engine, split_bytes=4096)
@@ -169,13 +168,13 @@ def test_an_archive_whose_compaction_loses_an_executor(site: Site, spark: Embedd
     urls = [f"s3://{site.gateway.bucket}/{name}" for name in ("here", "there")]
     here, there = [archived(site.flags, url, tmp_path / url[-4:]) for url in urls]
     raw = live(there)
-    commits = compact(here, LocalStages())
+    commits = compact(here, LocalEngine())
     assert commits > 1
     lost_before = site.cluster.lost_executors()
     gate = Gate(tmp_path / "gate")
     gate.directory.mkdir()
     with ThreadPoolExecutor(1) as pool:
-        running = pool.submit(compact, there, SlowStages(SparkStages(spark), partial(Gated, gate=gate)))
+        running = pool.submit(compact, there, SlowStages(SparkEngine(spark), partial(Gated, gate=gate)))
         try:
             wait_for(lambda: gate.waiting or running.done())
             assert live(there) == raw
@@ -194,10 +193,10 @@ def test_a_task_that_runs_twice_at_once_leaves_one_result(site: Site, spark: Emb
     """A straggler is begun again elsewhere while it still runs; both write their parts, and only one's are used."""
     urls = [f"s3://{site.gateway.bucket}/{name}" for name in ("once", "copy")]
     once, twice = [archived(site.flags, url, tmp_path / url[-4:]) for url in urls]
-    commits = compact(once, LocalStages())
+    commits = compact(once, LocalEngine())
     place = tmp_path / "straggler"
     place.mkdir()
-    assert compact(twice, SlowStages(SparkStages(spark), partial(Straggling, directory=place))) == commits
+    assert compact(twice, SlowStages(SparkEngine(spark), partial(Straggling, directory=place))) == commits
     assert len(list(place.glob("attempt-*"))) == 2
     assert live(twice) == live(once)
     assert not [facts.key for facts in store_of(twice.store).list("") if "/staging/" in f"/{facts.key}"]

@@ -18,7 +18,7 @@ from sidecar.config import SparkSettings
 from sidecar.errors import CorruptFile, RowsLost
 from sidecar.host.process_store import store_of
 from sidecar.spark.embedded import EmbeddedSpark
-from sidecar.spark.engine import SparkStages
+from sidecar.spark.engine import SparkEngine
 from tests.compaction.directories import check_against_reference, compacted, tree
 from tests.compaction.lossy_engine import LOSSES, LossyStages
 from tests.golden import golden, partitions, wall_clock_ms
@@ -50,7 +50,7 @@ def test_spark_writes_the_files_that_this_process_writes(spark: EmbeddedSpark, v
     for number, path in enumerate(paths_of(version)):
         strategy = list(Strategy)[number % 3]
         rules = CompactionRules(wall_clock_ms(version), strategy=strategy, header="h1", exact_keys=number == 1)
-        on_spark = compacted(path, tmp_path / "spark" / path.name, rules, SparkStages(spark), split_bytes=SPLIT_BYTES)
+        on_spark = compacted(path, tmp_path / "spark" / path.name, rules, SparkEngine(spark), split_bytes=SPLIT_BYTES)
         compacted(path, tmp_path / "local" / path.name, rules)
         assert tree(tmp_path / "spark" / path.name) == tree(tmp_path / "local" / path.name)
         check_against_reference(path, on_spark, rules)
@@ -64,7 +64,7 @@ def test_a_damaged_batch_is_reported_with_its_place_and_nothing_is_left(spark: E
     data[70] ^= 1
     log.write_bytes(data)
     with pytest.raises(CorruptFile, match="checksum") as caught:
-        compacted(path, tmp_path / "out" / path.name, CompactionRules(0), SparkStages(spark))
+        compacted(path, tmp_path / "out" / path.name, CompactionRules(0), SparkEngine(spark))
     assert (caught.value.file, caught.value.position) == (str(log), 0)
     assert list((tmp_path / "out").iterdir()) == []
 
@@ -75,7 +75,7 @@ def test_a_damaged_batch_is_reported_with_its_place_and_nothing_is_left(spark: E
 def test_rows_that_spark_loses_or_doubles_between_the_stages_are_noticed(
     spark: EmbeddedSpark, loss: str, tmp_path: Path
 ) -> None:
-    stages = LossyStages(SparkStages(spark), *LOSSES[loss])
+    stages = LossyStages(SparkEngine(spark), *LOSSES[loss])
     with pytest.raises(RowsLost, match="Nothing was replaced"):
         compacted(golden("4.3.0") / "logs" / "compacted-0", tmp_path / "out", CompactionRules(0), stages)
     assert list(tmp_path.iterdir()) == []
@@ -89,7 +89,7 @@ from sidecar.config import SparkSettings
 from sidecar.rewriting import run
 from sidecar.spark.embedded import EmbeddedSpark
 from sidecar.spark.failures import SparkFailed
-from sidecar.spark.engine import SparkStages
+from sidecar.spark.engine import SparkEngine
 from tests.compaction.directories import compacted
 from tests.golden import golden
 
@@ -107,7 +107,7 @@ def kill_jvm(answers):
 failures, run._failures = run._failures, kill_jvm
 with EmbeddedSpark(SparkSettings(master="local[1]", driver_memory_bytes=512 << 20)) as spark:
     try:
-        compacted(source, out, CompactionRules(0), SparkStages(spark))
+        compacted(source, out, CompactionRules(0), SparkEngine(spark))
     except SparkFailed as error:
         print("reported:", error)
 print(sorted(path.name for path in out.parent.iterdir()), children())
@@ -142,7 +142,7 @@ def test_a_damaged_source_in_an_archive_is_named_and_replaces_nothing(spark: Emb
     damaged.write_bytes(content)
     store = store_of(settings.store)
     requests = [CompactionRequest(found.root, CompactionRules(NOW_MS)) for found in find_all_lineages(store)]
-    done = ArchiveCompactor(settings.store, SparkStages(spark), SystemClock(), split_bytes=SPLIT_BYTES).compact(
+    done = ArchiveCompactor(settings.store, SparkEngine(spark), SystemClock(), split_bytes=SPLIT_BYTES).compact(
         requests
     )
     (error,) = [one.error for one in done if one.error]

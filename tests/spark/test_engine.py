@@ -7,23 +7,20 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pydantic import SecretStr
 
-from sidecar.compactor.archive import finishing as archive_finishing
-from sidecar.compactor.archive.finishing import finish_all
 from sidecar.config import SparkSettings
 from sidecar.config.topic_filter import TopicFilter
 from sidecar.engine_ports import TO_DRIVER, Row, Stages, TaskEngine
 from sidecar.io_share import Moving, io_shares
+from sidecar.rewriting.local_engine import LocalEngine
 from sidecar.snapshots.jobs import Forgetting
-from sidecar.snapshots.local_engine import PRELOADED, LocalEngine
 from sidecar.snapshots.rebuild import rebuild
 from sidecar.snapshots.resolve_paths import find_targets
 from sidecar.spark.embedded import EmbeddedSpark
-from sidecar.spark.engine import SparkEngine, SparkStages
+from sidecar.spark.engine import SparkEngine
 from sidecar.spark.failures import SparkFailed
 from sidecar.store_settings import RetrySettings, S3Settings, StoreSettings
 from sidecar.verify.segments import Check, scrub
@@ -44,7 +41,7 @@ GONE = StoreSettings(
 
 @pytest.fixture(scope="module", name="spark")
 def _spark() -> Iterator[EmbeddedSpark]:
-    with EmbeddedSpark(SMALL, preload=[PRELOADED], store=GONE) as spark:
+    with EmbeddedSpark(SMALL, preload=["sidecar.snapshots.preloaded"], store=GONE) as spark:
         yield spark
 
 
@@ -174,7 +171,7 @@ def test_tasks_and_this_process_divide_the_io_limits(spark: EmbeddedSpark) -> No
     answers = SparkEngine(spark, moving=()).run(shares_here, range(4))
     assert (next(answers), shares()) == (b"3", (1, 1))
     assert set(answers) == {b"3"}
-    with SparkStages(spark).staged(Stages(scanned_here, reduced_here, 1, 1, 1), [0]) as run:
+    with SparkEngine(spark).staged(Stages(scanned_here, reduced_here, 1, 1, 1), [0]) as run:
         assert (list(run.answers), shares()) == ([(3, 3)], (1, 1))
         assert run.third(rewritten_here, [None]) == [(3, 3)]
     assert shares() == (1, 1)
@@ -185,27 +182,20 @@ def test_uploads_of_this_process_are_limited_further_only_while_tasks_upload(
     spark: EmbeddedSpark, uploads: bool, expected: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[tuple[int, int]] = []
-    with SparkStages(spark).staged(Stages(scanned_here, reduced_here, 1, 1, 1), [0]) as run:
+    with SparkEngine(spark).staged(Stages(scanned_here, reduced_here, 1, 1, 1), [0]) as run:
         run_job = run.context.runJob
         monkeypatch.setattr(run.context, "runJob", lambda *args: (seen.append(shares()), run_job(*args))[1])
         run.third(rewritten_here, [None], uploads=uploads)
     assert seen == [expected]
 
 
-def uploaded_here(_task: object) -> Iterator[Row]:
-    yield TO_DRIVER, shares()
+def shares_of_both(_task: int) -> tuple[int, int]:
+    return shares()
 
 
-def test_a_finish_divides_the_limit_for_uploads_with_this_process(
-    spark: EmbeddedSpark, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its tasks upload compacted segments in the first stage, while the process uploads as ever."""
-    seen: list[tuple[int, int]] = []
-    with spark.context() as context:
-        run_job = context.runJob
-        monkeypatch.setattr(context, "runJob", lambda *args: (seen.append(shares()), run_job(*args))[1])
-        monkeypatch.setattr(archive_finishing, "finish", uploaded_here)
-        task: Any = 0
-        assert finish_all([task], SparkStages(spark)) == ((3, 3),)
-    assert seen == [(3, 3)]
+def test_tasks_that_upload_divide_the_limit_for_uploads_with_this_process(spark: EmbeddedSpark) -> None:
+    """As where compacted segments are finished while the process uploads as ever."""
+    answers = SparkEngine(spark).run(shares_of_both, range(4), uploads=True)
+    assert (next(answers), shares()) == ((3, 3), (3, 3))
+    assert set(answers) == {(3, 3)}
     assert shares() == (1, 1)

@@ -15,7 +15,6 @@ from sidecar.io_share import AsOneOf, Moving, be_one_of, io_shares, shared_with
 from sidecar.metrics import Metrics
 from sidecar.model import ObjectKey
 from sidecar.ports import MIB
-from sidecar.snapshots.local_engine import LocalEngine
 from sidecar.storage.bandwidth import SMALL_BYTES, BandwidthLimit, IoBudget
 from sidecar.storage.directory_store import DirectoryStore
 from sidecar.storage.opening import open_store
@@ -112,16 +111,6 @@ def _rate_of(bytes_per_s: int) -> float:
     limit.take(1000)
     limit.take(0)
     return 1000 / clock.monotonic_s()
-
-
-def shares_here(_task: int) -> bytes:
-    return bytes([io_shares(Moving.READS)])
-
-
-def test_processes_of_a_pool_divide_the_limits_and_one_alone_does_not() -> None:
-    assert set(LocalEngine(3, alone_s=0).run(shares_here, range(6))) == {bytes([3])}
-    assert set(LocalEngine(1).run(shares_here, range(2))) == {bytes([1])}
-    assert io_shares(Moving.READS) == 1
 
 
 def test_reads_of_stores_and_of_disks_share_one_limit_and_uploads_have_their_own(tmp_path: Path) -> None:

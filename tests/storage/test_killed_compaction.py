@@ -40,7 +40,7 @@ main()
 
 @pytest.mark.real
 @pytest.mark.parametrize(
-    ("step", "uploads"), [pytest.param("rewritten", False, marks=pytest.mark.apart), ("finish_all", True)]
+    ("step", "uploads"), [pytest.param("rewritten", False, marks=pytest.mark.apart), ("finish", True)]
 )
 def test_what_a_killed_compaction_left_in_staging_is_removed_by_the_next(
     step: str, uploads: bool, versitygw_endpoint: str, tmp_path: Path

@@ -141,12 +141,10 @@ def reading(
     options: GlobalOptions, settings: Settings, workers: int | None, *, on_this_machine: bool
 ) -> Iterator[tuple[TaskEngine, ProgressDisplay]]:
     """Who reads the segments, and who shows how far that is."""
-    from sidecar.snapshots.local_engine import PRELOADED
-
     # Only a name or a cluster takes reading to Spark, whatever its size.
     work = Work(WorkKind.READING, 0, on_this_machine=on_this_machine)
     with (
-        task_engine(settings, work, workers, [PRELOADED]) as engine,
+        task_engine(settings, work, workers, ["sidecar.snapshots.preloaded"]) as engine,
         ProgressDisplay(quiet=options.quiet, colors=options.colors) as progress,
     ):
         yield engine, progress

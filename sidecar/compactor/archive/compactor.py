@@ -19,7 +19,7 @@ from sidecar.commits.commit_window import CommitWindow
 from sidecar.commits.stored_commits import SETTLE_S_PATIENT, WAIT_S_FIRST, WAIT_S_MAX, proves_not_committed
 from sidecar.compaction.segments import SPLIT_BYTES
 from sidecar.compactor.archive.archived_log import ArchivedLog, ArchivedSurvey, Copy
-from sidecar.compactor.archive.finishing import FinishTask, commit, finish_all
+from sidecar.compactor.archive.finishing import FinishTask, commit, finish
 from sidecar.compactor.archive.plan import (
     CompactionRequest,
     Job,
@@ -246,21 +246,22 @@ class ArchiveCompactor:
         for found in (running[job] for job in step):
             # Before the first upload: gc deletes nothing that may be committed as long as this window is open.
             found.window = found.window or self._window()
-        tasks = [
-            FinishTask(job, number, output, found.request.rules, parts, place, self.randomness)
+        todo = [
+            (job, number, FinishTask(output, found.request.rules, parts, place, self.randomness))
             for job in step
             if (found := running[job]).result is None
             for number, output in enumerate(found.outputs)
             if not output.unchanged and number not in found.finished
         ]
-        if tasks:
+        if todo:
             self.tell("uploading")
         errors: dict[int, SidecarError] = {}
-        for answer in finish_all(tasks, self.engine):
-            if isinstance(answer.segment, SidecarError):
-                errors[answer.job] = answer.segment
+        answers = self.engine.run(finish, [task for *_, task in todo], uploads=True)
+        for (job, number, _), answer in zip(todo, answers, strict=True):
+            if isinstance(answer, SidecarError):
+                errors[job] = answer
             else:
-                running[answer.job].finished[answer.number] = answer.segment
+                running[job].finished[number] = answer
         for job, error in errors.items():
             self._give_up(running[job], error)
 

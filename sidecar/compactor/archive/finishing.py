@@ -7,7 +7,7 @@ as long as its sources are still live.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,9 +24,7 @@ from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction_strategy import StrategyInUse
 from sidecar.compactor.archive.archived_log import LAST_MODIFIED, ArchivedLog
 from sidecar.compactor.archive.plan import CompactionRequest, PartitionInWork
-from sidecar.engine_ports import TO_DRIVER, Row, StageEngine, Stages
 from sidecar.errors import PartitionError, SidecarError
-from sidecar.exchange import staged
 from sidecar.host import process_store
 from sidecar.logformat.files import PositionalFile
 from sidecar.logformat.leader_epochs import epochs_of
@@ -41,13 +39,8 @@ from sidecar.storage.source import FileSource
 
 @dataclass(frozen=True, slots=True)
 class FinishTask:
-    """Make a segment of an output. `staging`: where its log is put together; None: the machine's temporary directory.
+    """Make a segment of an output. `staging`: where its log is put together; None: the machine's temporary directory."""
 
-    `job` and `number` come back with the answer.
-    """
-
-    job: int
-    number: int
     output: CompactedOutput[ArchivedLog]
     rules: CompactionRules
     parts: Parts
@@ -55,34 +48,15 @@ class FinishTask:
     randomness: Randomness
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
-    """The segment, whose objects are in the store but in no commit; or the error for which there is none."""
+def finish(task: FinishTask) -> ArchivedSegment | SidecarError:
+    """What an engine runs: the segment, whose objects are in the store but in no commit; or the error for which there is none.
 
-    job: int
-    number: int
-    segment: ArchivedSegment | SidecarError
-
-
-def finish_all(tasks: Sequence[FinishTask], engine: StageEngine) -> tuple[Finished, ...]:
-    """All answers, in any order. Raises RowsLost for a damaged one, and what the engine raises."""
-    if not tasks:
-        return ()
-    # The one stage has no rows for the others.
-    with staged(engine, Stages(finish, _nothing, 1, 1, 1, uploads=True), tasks) as run:
-        return tuple(run.answers)
-
-
-def _nothing(_bucket: int, _values: Sequence[object]) -> Iterator[Row]:
-    return iter(())
-
-
-def finish(task: FinishTask) -> Iterator[Row]:
-    """What an engine runs: `Finished` to the driver. Each attempt has an id of its own, so that no two get in each other's way."""
+    Each attempt has an id of its own, so that no two get in each other's way.
+    """
     try:
-        yield TO_DRIVER, Finished(task.job, task.number, _finish(task))
+        return _finish(task)
     except SidecarError as error:
-        yield TO_DRIVER, Finished(task.job, task.number, error)
+        return error
 
 
 def _finish(task: FinishTask) -> ArchivedSegment:

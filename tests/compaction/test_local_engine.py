@@ -19,7 +19,7 @@ from sidecar.compaction_strategy import Strategy
 from sidecar.engine_ports import TO_DRIVER, Row, Stages
 from sidecar.errors import StagingFull
 from sidecar.exchange import staged
-from sidecar.rewriting.local_stages import LocalStages
+from sidecar.rewriting.local_engine import LocalEngine
 from tests.compaction.engine import compact
 from tests.compaction.partitions import partition_in
 from tests.golden import golden, wall_clock_ms
@@ -56,7 +56,7 @@ def _doubled(bucket: int, values: Sequence[Any]) -> Iterator[Row]:
 def test_what_a_task_raises_ends_the_run(threads: int) -> None:
     with (
         pytest.raises(KeyError),
-        LocalStages(threads).staged(Stages(_failing, _doubled, 1, 1, 1), [1, 2, 3]),
+        LocalEngine(threads).staged(Stages(_failing, _doubled, 1, 1, 1), [1, 2, 3]),
     ):
         pytest.fail("no stage ended")
 
@@ -80,7 +80,7 @@ def test_after_an_interruption_no_other_task_begins(monkeypatch: pytest.MonkeyPa
         running.wait()
         os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr("sidecar.rewriting.local_stages.ThreadPoolExecutor", Pool)
+    monkeypatch.setattr("sidecar.rewriting.local_engine.ThreadPoolExecutor", Pool)
     with pytest.raises(KeyboardInterrupt):
         _interrupted(waits, interrupts)
     assert len(begun) == 2
@@ -92,7 +92,7 @@ def _interrupted(first: Callable[[int], Iterator[Row]], interrupts: Callable[[],
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     thread.start()
     try:
-        with LocalStages(2).staged(Stages(first, _doubled, 1, 1, 1), range(9)):
+        with LocalEngine(2).staged(Stages(first, _doubled, 1, 1, 1), range(9)):
             pytest.fail("no stage ended")
     finally:
         thread.join()
@@ -106,7 +106,7 @@ def _large(task: int) -> Iterator[Row]:
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     place = tmp_path / "taken"
     place.touch()
-    stages = LocalStages(1, place, in_memory_bytes=0)
+    stages = LocalEngine(1, place, in_memory_bytes=0)
     with pytest.raises(StagingFull, match="taken"), stages.staged(Stages(_large, _doubled, 4, 1, 1), [1, 2]):
         pytest.fail("rows were written")
 
@@ -121,10 +121,10 @@ def test_the_file_of_the_first_exchange_is_gone_after_the_second_stage(tmp_path:
         yield from _doubled(bucket, values)
 
     during: list[int] = []
-    with LocalStages(1, tmp_path, in_memory_bytes=0).staged(Stages(_large, second, 4, 1, 1), [1, 2]) as run:
+    with LocalEngine(1, tmp_path, in_memory_bytes=0).staged(Stages(_large, second, 4, 1, 1), [1, 2]) as run:
         assert (max(during), open_files()) == (2, 1)
         assert run.waiting_bytes == 200
-    with LocalStages(1, tmp_path).staged(Stages(_large, second, 4, 1, 1), [1, 2]) as run:
+    with LocalEngine(1, tmp_path).staged(Stages(_large, second, 4, 1, 1), [1, 2]) as run:
         assert run.waiting_bytes == 0
 
 
@@ -147,7 +147,7 @@ def test_winners_of_small_partitions_wait_in_the_file_as_well(tmp_path: Path) ->
 
     tracemalloc.start()
     try:
-        engine = LocalStages(1, tmp_path, in_memory_bytes=0)
+        engine = LocalEngine(1, tmp_path, in_memory_bytes=0)
         with staged(engine, Stages(_decided, second, 20, 1, 1), range(20)) as run:
             found = run.third(lambda rows, _plan: iter([(item, bytes(value[:1])) for item, value in rows]), [None])
     finally:

@@ -1,32 +1,32 @@
-"""The stages of a compaction in this process, on one thread or several. What waits between them waits in a file if it is much."""
+"""Tasks and stages in this process, on one thread or several. What waits between stages waits in a file if it is much."""
 
 from __future__ import annotations
 
 import tempfile
 import threading
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections import defaultdict, deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
-from sidecar.engine_ports import TO_DRIVER, Row, StageEngine, Stages
+from sidecar.engine_ports import TO_DRIVER, Answer, Row, StageEngine, Stages, Task
 from sidecar.rewriting.work_files import WorkFile, cannot_be_written, nameless_file
 
-Task = TypeVar("Task")
-
+_AHEAD: Final = 4
+"""Tasks per thread that are given out before the first answer is taken: bounds memory, and no thread waits."""
 _IN_MEMORY_BYTES: Final = 64 * 1024 * 1024
 """Of the rows of one exchange."""
 
 
 @dataclass(eq=False)
-class LocalStages:
-    """A `StageEngine`: one stage after the other in this process. Kernels release the interpreter, so that threads use all cores.
+class LocalEngine:
+    """A `StageEngine` in this process, one stage after the other. Kernels release the interpreter, so that threads use all cores.
 
-    Memory: a key table or a bucket for each of `cores` threads, and a bound for what waits between the stages. `place`: where
-    rows wait that are more than `in_memory_bytes`, made if need be; None: where temporary files go.
+    Memory: a window or a key table or a bucket for each of `cores` threads, and a bound for what waits between the stages. `place`:
+    where rows wait that are more than `in_memory_bytes`, made if need be; None: where temporary files go.
     """
 
     cores: int = 1
@@ -47,17 +47,28 @@ class LocalStages:
                 )
             yield LocalRun(stages, items, answers, self._each)
 
-    def _each(self, function: Callable[[Task], None], tasks: Iterable[Task]) -> None:
-        """Call it for each task. One thread: in this very one, in order."""
+    def run(
+        self, function: Callable[[Task], Answer], tasks: Sequence[Task], *, uploads: bool = False
+    ) -> Generator[Answer]:
+        """See `TaskEngine`. One thread: in this very one, each task when its answer is asked for."""
         if self.cores == 1:
-            for task in tasks:
-                function(task)
+            yield from map(function, tasks)
             return
-        pool = ThreadPoolExecutor(self.cores, thread_name_prefix="stage")
+        pool = ThreadPoolExecutor(self.cores, thread_name_prefix="engine")
         try:
-            list(pool.map(function, tasks))
+            waiting: deque[Future[Answer]] = deque()
+            for task in tasks:
+                waiting.append(pool.submit(function, task))
+                if len(waiting) == self.cores * _AHEAD:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
         finally:
             pool.shutdown(cancel_futures=True)
+
+    def _each(self, function: Callable[[Task], None], tasks: Sequence[Task]) -> None:
+        for _ in self.run(function, tasks):
+            continue
 
 
 @dataclass(eq=False)
@@ -67,7 +78,7 @@ class LocalRun:
     stages: Stages
     items: _Rows
     answers: list[Any]
-    each: Callable[[Callable[[int], None], Iterable[int]], None]
+    each: Callable[[Callable[[int], None], Sequence[int]], None]
 
     @property
     def waiting_bytes(self) -> int:
@@ -154,7 +165,7 @@ class LocalEngines:
     """A `CompactionEngines`."""
 
     def for_bytes(self, size_bytes: int, *, local_files: bool = False) -> StageEngine:
-        return LocalStages()
+        return LocalEngine()
 
     def stop(self) -> None:
         """It holds no resources. Work of this process cannot be ended from outside: it must be small."""
