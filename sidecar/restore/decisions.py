@@ -27,7 +27,7 @@ from sidecar.restore.request import (
     TargetCluster,
     shown_range,
 )
-from sidecar.restore.staging import RECORD
+from sidecar.restore.staging import NOTE_SUFFIX
 from sidecar.restore.target import Place, Target
 
 
@@ -274,7 +274,7 @@ def _refused(directory: Path, problem: str) -> LogDirRefused:
 
 
 def _changed(directory: Path, earlier: Restored) -> str:
-    files = {path.name: path.stat().st_size for path in directory.iterdir() if path.name != RECORD}
+    files = {path.name: path.stat().st_size for path in directory.iterdir() if path.suffix != NOTE_SUFFIX}
     for name in sorted(files.keys() | earlier.files.keys()):
         before, now = earlier.files.get(name), files.get(name)
         if before != now:

@@ -25,7 +25,6 @@ from sidecar.restore.gap_transactions import (
     UnsettledTransaction,
     archived_state,
     ended_in_hole,
-    kept_producers,
     require_room,
 )
 from sidecar.restore.plan import PartitionPlan
@@ -187,11 +186,7 @@ def finish_partition(work: PartitionRestore, open_mode: OpenTransactionMode) -> 
     parts = fetch_parts(work.store, work.plan.state.lineage.root, last_plan.segment)
     # What is lost behind the last segment was given out: the broker goes on above it, with the producers known below.
     end_offset = max(restored[-1].end_offset, work.plan.lost_to_offset)
-    if last_plan.is_cut_at_end:
-        known = kept_producers(work.staged, last_plan, restored[-1].end_offset)
-    else:
-        known = ProducerTable.from_snapshot(last_plan.segment.end_offset, parts[PartName.PRODUCER_SNAPSHOT])
-    table = ProducerTable(end_offset, known.rows)
+    table = ProducerTable.from_snapshot(end_offset, restored[-1].producers or parts[PartName.PRODUCER_SNAPSHOT])
     waiting = sorted(table.in_transaction().entries(), key=lambda entry: entry.current_txn_first_offset or 0)
     aborts = bool(waiting) and open_mode is OpenTransactionMode.ABORT
     if waiting and work.drops_producers and not aborts:

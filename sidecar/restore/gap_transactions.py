@@ -12,14 +12,12 @@ from dataclasses import dataclass, replace
 
 from producer_state.snapshot import ProducerEntry
 from producer_state.table import ProducerTable
-from producer_state.wire import ProducerStateError
 from sidecar.errors import PartitionError
 from sidecar.logformat.indexes.transaction_index import read_transaction_index
 from sidecar.model import ArchivedSegment, PartName, TopicPartition
 from sidecar.plurals import plural
 from sidecar.ports import ObjectStore
-from sidecar.restore.plan import PartitionPlan, SegmentPlan
-from sidecar.restore.staging import StagedPartition, translating
+from sidecar.restore.plan import PartitionPlan
 from sidecar.segment.log_check import fetch_parts
 
 
@@ -118,13 +116,3 @@ def state_at_last_base(store: ObjectStore, partition: PartitionPlan, parts: Mapp
         return table
     indexes = [parts[PartName.TRANSACTION_INDEX]] if PartName.TRANSACTION_INDEX in parts else []
     return carried_over(table, ended_in_hole(table, parts[PartName.PRODUCER_SNAPSHOT], indexes), base_offset)
-
-
-def kept_producers(staged: StagedPartition, plan: SegmentPlan, end_offset: int) -> ProducerTable:
-    """The state that was kept while the segment was fetched, by this run or an earlier one. Raises PartitionError."""
-    path = staged.directory / plan.producers_name
-    try:
-        with translating(path):
-            return ProducerTable.from_snapshot(end_offset, path.read_bytes())
-    except ProducerStateError as error:
-        raise PartitionError(f"{path}: {error}; remove it, and run the same command again") from error

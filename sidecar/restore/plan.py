@@ -10,7 +10,7 @@ from sidecar.archive.bundle import indexes_size_bytes, log_size_bytes
 from sidecar.archive.coverage import Hole
 from sidecar.archive.state import PartitionState
 from sidecar.errors import LineageUnknown, SettingsError
-from sidecar.logformat.names import Suffix, file_name
+from sidecar.logformat.names import Suffix
 from sidecar.model import ArchivedSegment, PartName, TopicPartition
 from sidecar.restore.request import NO_TOPIC_ID_WANTED, OPEN_END, DeletedRecordsMode, RestoreRequest, shown_range
 from sidecar.restore.staging import NOTE_SUFFIX
@@ -57,16 +57,8 @@ class SegmentPlan:
 
     @property
     def note_name(self) -> str:
-        """The file that says, until all is done, where a cut segment begins and ends, and whether offsets are missing in it.
-
-        Only where it is cut, or some are.
-        """
+        """The file that says, until all is done, that the segment is complete, and what it is made of."""
         return f"{self.segment.segment_id}{NOTE_SUFFIX}"
-
-    @property
-    def producers_name(self) -> str:
-        """The file that has, until all is done, the producer state where a segment is cut at its end."""
-        return f"{self.segment.segment_id}.producers{NOTE_SUFFIX}"
 
     @property
     def identity(self) -> str:
@@ -75,16 +67,6 @@ class SegmentPlan:
     @property
     def size_bytes(self) -> int:
         return log_size_bytes(self.segment) + indexes_size_bytes(self.segment)
-
-    def expected_sizes(self) -> dict[str, int | None]:
-        """The files of a segment that is not cut, with their sizes in bytes; None where only the name is known."""
-        base = self.segment.base_offset
-        sizes: dict[str, int | None] = {file_name(base, Suffix.LOG): log_size_bytes(self.segment)}
-        for part in self.segment.parts:
-            if part.name in INDEX_SUFFIXES:
-                sizes[file_name(base, INDEX_SUFFIXES[part.name])] = part.size_bytes
-        sizes[file_name(self.segment.end_offset, Suffix.SNAPSHOT)] = None
-        return sizes
 
 
 @dataclass(frozen=True, slots=True)

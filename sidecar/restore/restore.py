@@ -138,10 +138,6 @@ class Run:
                 work.staged.swap_in()
             except PartitionError as error:
                 outcome.log, outcome.problem = None, advised(error)
-        if any(outcome.problem for outcome in self._outcomes):
-            return
-        if unfinished(self._request.log_dir, self._request.topic):
-            return
         for directory in self._note.finished():
             forget(directory)
 

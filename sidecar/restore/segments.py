@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
+from pathlib import Path
 from threading import Event
 
 import numpy as np
+from pydantic import BaseModel, ConfigDict
 
+from producer_state.snapshot import read_rows
 from producer_state.table import ProducerTable
+from producer_state.wire import ProducerStateError
 from sidecar.archive.bundle import EMPTY_SNAPSHOT, log_size_bytes
 from sidecar.archive.keys import below
 from sidecar.errors import CorruptFile, ObjectMissing, SegmentChanged, SidecarError
@@ -139,13 +142,24 @@ class RestoreStopped(SidecarError):
 class RestoredSegment:
     """The range of a restored file. `has_gaps`: offsets are missing.
 
-    `batches_end_offset`: behind its last batch, 0 where it has none.
+    `batches_end_offset`: behind its last batch, 0 where it has none. `producers`: the snapshot at its end where it is cut there.
     """
 
     base_offset: int
     end_offset: int
     batches_end_offset: int
-    has_gaps: bool = False
+    has_gaps: bool
+    producers: bytes | None
+
+
+class _Note(BaseModel):
+    """A complete segment: what it is made of, and how. `files`: sizes in bytes by name."""
+
+    model_config = ConfigDict(frozen=True, ser_json_bytes="base64", val_json_bytes="base64")
+
+    made_of: str
+    restored: RestoredSegment
+    files: dict[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,51 +187,42 @@ class PartitionRestore:
 
     def begin(self) -> list[SegmentPlan]:
         """Make the staging directory, or go on in it. Returns what is to be fetched. Raises StagingFull, PartitionError."""
-        self.staged.begin(self._segments(), self.decisions.topic_id)
-        present = self.staged.sizes()
+        self.staged.hold()
+        earlier = self._earlier(self.staged.sizes())
+        self.staged.begin(_files_of(earlier), self.decisions.topic_id)
         for plan in self.plan.segments:
-            if found := self._earlier(plan, present):
-                self.restored[plan.segment.base_offset] = found
-        return [plan for plan in self.plan.segments if plan.segment.base_offset not in self.restored]
+            if plan.note_name in earlier:
+                self.restored[plan.segment.base_offset] = earlier[plan.note_name].restored
+        return [plan for plan in self.plan.segments if plan.note_name not in earlier]
 
     def needed_bytes(self) -> int:
         """By how much the partition's directory grows, below 0 where more is cleared. Changes nothing. Raises PartitionError."""
         before = self.staged.sizes() if self.staged.directory.is_dir() else {}
-        resumable = self.staged.resumable(self._segments())
-        kept = {name: size_bytes for name, size_bytes in before.items() if name in resumable}
-        missing_bytes = sum(plan.size_bytes for plan in self.plan.segments if self._earlier(plan, kept) is None)
+        earlier = self._earlier(before)
+        kept = _files_of(earlier)
+        missing_bytes = sum(plan.size_bytes for plan in self.plan.segments if plan.note_name not in earlier)
         cleared_bytes = sum(size_bytes for name, size_bytes in before.items() if name not in kept and is_own_file(name))
         return missing_bytes - cleared_bytes
 
-    def _segments(self) -> dict[str, tuple[str, frozenset[str]]]:
-        mode = f"{self.decisions.leader_epochs} {self.decisions.producer_state}"
+    def made_of(self, plan: SegmentPlan) -> str:
+        """What a segment's files are made of, and by which decisions."""
+        return f"{plan.identity} {self.decisions.leader_epochs} {self.decisions.producer_state}"
+
+    def _earlier(self, present: Mapping[str, int]) -> dict[str, _Note]:
+        """The notes, by name, of segments that an earlier run completed in the same way. `present`: sizes by name."""
+        plans = {plan.note_name: plan for plan in self.plan.segments if plan.note_name in present}
+        notes = {name: _read_note(self.staged.directory / name) for name in plans}
         return {
-            str(plan.segment.base_offset): (f"{plan.identity} {mode}", self._files(plan)) for plan in self.plan.segments
+            name: note
+            for name, note in notes.items()
+            if note is not None
+            and note.made_of == self.made_of(plans[name])
+            and all(present.get(file) == size_bytes for file, size_bytes in note.files.items())
         }
 
-    def _files(self, plan: SegmentPlan) -> frozenset[str]:
-        if not plan.is_cut:
-            return frozenset({plan.note_name, *plan.expected_sizes()})
-        restored = _read_note(self.staged, plan)
-        if restored is None:
-            return frozenset()
-        names = {file_name(restored.base_offset, suffix) for suffix in (Suffix.LOG, *INDEX_SUFFIXES.values())}
-        names |= {plan.note_name, plan.producers_name}
-        return frozenset({*names, file_name(restored.end_offset, Suffix.SNAPSHOT)})
 
-    def _earlier(self, plan: SegmentPlan, present: Mapping[str, int]) -> RestoredSegment | None:
-        """The segment as an earlier run left it, None if it is to be fetched. `present`: sizes by name."""
-        if plan.is_cut:
-            found = _read_note(self.staged, plan)
-            is_known = not plan.is_cut_at_end or plan.producers_name in present
-            return found if found and is_known and file_name(found.base_offset, Suffix.LOG) in present else None
-        for name, size_bytes in plan.expected_sizes().items():
-            if name not in present or size_bytes not in {None, present[name]}:
-                return None
-        if plan.note_name in present:
-            return _read_note(self.staged, plan)
-        base_offset, end_offset = plan.segment.base_offset, plan.segment.end_offset
-        return RestoredSegment(base_offset, end_offset, end_offset)
+def _files_of(notes: Mapping[str, _Note]) -> frozenset[str]:
+    return frozenset(notes).union(*(note.files for note in notes.values()))
 
 
 def fetch_segment(work: PartitionRestore, plan: SegmentPlan) -> None:
@@ -237,18 +242,22 @@ def _fetch_segment(work: PartitionRestore, plan: SegmentPlan) -> None:
     parts = fetch_parts(work.store, work.plan.state.lineage.root, segment)
     work.beat(sum(map(len, parts.values())))
     with staged.incoming(file_name(segment.base_offset, Suffix.LOG)) as log, translating(log.path):
-        cut, producers_at_end, has_gaps = _fetch_log(work, plan, log, parts)
-        restored = RestoredSegment(cut.base_offset, cut.end_offset, cut.batches_end_offset, has_gaps)
-        for name, content in _indexes_of_cut(plan, cut, log, parts).items():
-            staged.place(file_name(restored.base_offset, INDEX_SUFFIXES[name]), content)
-        if producers_at_end is None:
+        cut, producers, has_gaps = _fetch_log(work, plan, log, parts)
+        base_offset, end_offset = cut.base_offset, cut.end_offset
+        indexes = _indexes_of_cut(plan, cut, log, parts)
+        contents = {file_name(base_offset, INDEX_SUFFIXES[name]): content for name, content in indexes.items()}
+        if producers is None:
             snapshot = EMPTY_SNAPSHOT if work.drops_producers else parts[PartName.PRODUCER_SNAPSHOT]
-            staged.place(file_name(restored.end_offset, Suffix.SNAPSHOT), snapshot)
-        else:
-            staged.place(plan.producers_name, producers_at_end.to_snapshot())
-        if plan.is_cut or has_gaps:
-            staged.place(plan.note_name, json.dumps(astuple(restored)).encode())
-        log.path = staged.directory / file_name(restored.base_offset, Suffix.LOG)
+            contents[file_name(end_offset, Suffix.SNAPSHOT)] = snapshot
+        for name, content in contents.items():
+            staged.place(name, content)
+        log.path = staged.directory / file_name(base_offset, Suffix.LOG)
+        sizes = {name: len(content) for name, content in contents.items()}
+        sizes[log.path.name] = os.fstat(log.descriptor).st_size
+        kept = None if producers is None else producers.to_snapshot()
+        restored = RestoredSegment(base_offset, end_offset, cut.batches_end_offset, has_gaps, kept)
+        note = _Note(made_of=work.made_of(plan), restored=restored, files=sizes)
+        staged.place(plan.note_name, note.model_dump_json().encode())
     work.restored[segment.base_offset] = restored
 
 
@@ -329,12 +338,10 @@ def _indexes_of_cut(
     return indexes
 
 
-def _read_note(staged: StagedPartition, plan: SegmentPlan) -> RestoredSegment | None:
+def _read_note(path: Path) -> _Note | None:
     try:
-        base_offset, end_offset, batches_end_offset, has_gaps = json.loads(
-            read_regular(staged.directory / plan.note_name)
-        )
-        base, end, batches_end = int(base_offset), int(end_offset), int(batches_end_offset)
-    except (OSError, ValueError, TypeError, OverflowError, RecursionError):
+        note = _Note.model_validate_json(read_regular(path))
+        read_rows(note.restored.producers or EMPTY_SNAPSHOT)
+    except (OSError, ValueError, ProducerStateError):
         return None  # It is fetched again.
-    return RestoredSegment(base, end, batches_end, has_gaps=bool(has_gaps))
+    return note

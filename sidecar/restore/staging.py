@@ -7,9 +7,8 @@ on where it was, and a broker cannot start from half a partition.
 from __future__ import annotations
 
 import errno
-import json
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,7 +19,7 @@ from typing import Final
 from sidecar.errors import PartitionError, StagingFull
 from sidecar.host.page_cache import begin_write_out
 from sidecar.host.placing import sync_directory
-from sidecar.logformat.files import PositionalFile, fill, read_regular, write_all
+from sidecar.logformat.files import PositionalFile, fill, write_all
 from sidecar.logformat.metadata_files import write_partition_metadata
 from sidecar.logformat.names import (
     LEADER_EPOCH_CHECKPOINT,
@@ -36,8 +35,6 @@ from sidecar.segment import dropped_producers
 
 TEMPORARY_SUFFIX: Final = ".part"
 NOTE_SUFFIX: Final = ".note"
-RECORD: Final = ".restore.json"
-RECORD_VERSION: Final = 1
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _NAME_MAX_BYTES: Final = 255
 _WRITE_OUT_BYTES: Final = 16 * MIB
@@ -173,39 +170,20 @@ class StagedPartition:
                 os.chown(self.directory, *self._owner)
             undoing.pop_all()
 
-    def begin(self, segments: Mapping[str, tuple[str, frozenset[str]]], topic_id: str | None) -> None:
-        """Make the directory, or go on in it: what an earlier run left is kept where it is of the same segments.
+    def begin(self, kept: frozenset[str], topic_id: str | None) -> None:
+        """Go on in the directory with those of its files that are kept.
 
         Args:
-            segments: by the archived base, what identifies each segment and its treatment, and its files.
             topic_id: for `partition.metadata`, None for none. It is written first: the empty log that may have named
                 the id is gone before this directory takes its place.
 
         Raises StagingFull, PartitionError.
         """
-        self.hold()
-        self._clear(self.resumable(segments) | ({PARTITION_METADATA} if topic_id is not None else set()))
+        self._clear(kept | ({PARTITION_METADATA} if topic_id is not None else set()))
         if topic_id is not None:
             self.place(PARTITION_METADATA, write_partition_metadata(topic_id))
-        identities = {base: identity for base, (identity, _) in segments.items()}
-        self.place(RECORD, json.dumps({"version": RECORD_VERSION, "segments": identities}).encode())
         sync_directory(self.directory)
         sync_directory(self.directory.parent)
-
-    def resumable(self, segments: Mapping[str, tuple[str, frozenset[str]]]) -> frozenset[str]:
-        """Which files of an earlier run `begin` keeps of these segments, if they are there."""
-        before = self._recorded()
-        return frozenset().union(
-            *(files for base, (identity, files) in segments.items() if before.get(base) == identity)
-        )
-
-    def _recorded(self) -> dict[str, str]:
-        try:
-            found = json.loads(read_regular(self.directory / RECORD))
-            segments = found["segments"] if found["version"] == RECORD_VERSION else {}
-            return {str(base): str(identity) for base, identity in segments.items()}
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            return {}  # Nothing is known of what lies there: it is fetched again.
 
     def _clear(self, kept: frozenset[str]) -> None:
         with translating(self.directory):
@@ -236,16 +214,11 @@ class StagedPartition:
                 (self.directory / name).unlink(missing_ok=True)
 
     def files(self) -> dict[str, int]:
-        """Sizes in bytes, by name, of what stays when the directory has its final name and the command is through."""
-        return {
-            name: size_bytes
-            for name, size_bytes in self.sizes().items()
-            if name != RECORD and not name.endswith(NOTE_SUFFIX)
-        }
+        """Sizes in bytes, by name, of what stays when the directory has its final name, without notes."""
+        return {name: size_bytes for name, size_bytes in self.sizes().items() if not name.endswith(NOTE_SUFFIX)}
 
     def swap_in(self) -> None:
         """Give the directory its final name, in place of the empty log that may be there. Raises PartitionError."""
-        self.remove(frozenset(name for name in self.sizes() if name.endswith(NOTE_SUFFIX)))
         sync_directory(self.directory)
         with translating(self.final):
             if self.final.exists():
@@ -262,9 +235,10 @@ class StagedPartition:
 
 
 def forget(directory: Path) -> None:
-    """Remove the record from a final directory. Raises PartitionError."""
+    """Remove the notes from a final directory. Raises PartitionError."""
     with translating(directory):
-        (directory / RECORD).unlink(missing_ok=True)
+        for path in directory.glob(f"*{NOTE_SUFFIX}"):
+            path.unlink()
     sync_directory(directory)
 
 
@@ -298,6 +272,6 @@ def is_own_file(name: str) -> bool:
     whole = name.removesuffix(TEMPORARY_SUFFIX)
     return (
         parse_file_name(whole) is not None
-        or whole in {RECORD, LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, dropped_producers.NAME}
+        or whole in {LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, dropped_producers.NAME}
         or whole.endswith(NOTE_SUFFIX)
     )

@@ -65,7 +65,7 @@ def test_killed_at_random_points_it_ends_with_what_was_archived(tmp_path: Path) 
     for path in (source / f"{TOPIC}-0").iterdir():
         if path.suffix != ".snapshot":
             assert cmp(path, target / f"{TOPIC}-0" / path.name, shallow=False), path.name
-    assert not list(target.rglob("*.part")) + list(target.rglob("*.note")) + list(target.rglob(".restore.json"))
+    assert not list(target.rglob("*.part")) + list(target.rglob("*.note"))
 
 
 def kill_somewhere(settings: dict[str, str], arguments: list[str], target: Path) -> None:

@@ -75,7 +75,7 @@ def test_damage_is_reported_and_the_other_partition_is_restored(
     assert [outcome.state for outcome in again.outcomes] == ["restored", "done before"]
     assert store.calls["stream"] == len(again.outcomes[0].plan.segments) - again.outcomes[0].segments_resumed
     assert sorted(path.name for path in log_dir.iterdir() if path.is_dir()) == ["orders-0", "orders-1"]
-    assert not list(log_dir.rglob(".restore.json"))
+    assert not list(log_dir.rglob("*.note"))
 
 
 @pytest.mark.parametrize(("operation", "suffix"), [("stream", ".log"), ("read", ".indexes")])

@@ -12,10 +12,10 @@ from sidecar.archive.bundle import EMPTY_SNAPSHOT
 from sidecar.clock import SystemClock
 from sidecar.config.topic_filter import TopicFilter
 from sidecar.restore.request import LeaderEpochMode, ProducerStateMode
+from sidecar.rewriting.local_engine import LocalEngine
 from sidecar.segment.dropped_producers import NAME
 from sidecar.snapshots.check import check
 from sidecar.snapshots.jobs import Forgetting
-from sidecar.snapshots.local_engine import LocalEngine
 from sidecar.snapshots.rebuild import rebuild
 from sidecar.snapshots.resolve_paths import Targets, archive_targets, find_targets
 from sidecar.storage.opening import open_store

@@ -126,7 +126,7 @@ def test_a_damaged_commit_stops_only_its_partition(tmp_path: Path, capsys: pytes
     store.objects[key] = good
     again = run(store, log_dir)
     assert [outcome.state for outcome in again.outcomes] == ["done before", "restored"]
-    assert not list(log_dir.rglob(".restore.json"))
+    assert not list(log_dir.rglob("*.note"))
 
 
 @pytest.mark.leaves_damage("commit_log")
