@@ -76,9 +76,8 @@ def describe_topics(
     leaders: dict[TopicPartition, LeaderView] = {}
     topic_ids: dict[str, str] = {}
     problems: dict[str, RequestProblem] = {}
-    for portion in portions(sorted(topics), TOPICS_PER_REQUEST) or [
-        []
-    ]:  # The response has the cluster's id even without topics.
+    # The response has the cluster's id even without topics.
+    for portion in portions(sorted(topics), TOPICS_PER_REQUEST) or [[]]:
         named = [MetadataRequest.MetadataRequestTopic(name=topic) for topic in portion]
         request = MetadataRequest(topics=named, allow_auto_topic_creation=False)
         answer = connection.send(request, node_id, spare=spare)

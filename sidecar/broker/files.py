@@ -74,15 +74,14 @@ class FileBrokerFacts:
     def cluster_id_on_disk(self) -> str | None:
         """The cluster id, None if no log dir has one. Raises SettingsError where they disagree."""
         with suppress(LogDirsUnformatted):
-            return self._agreed_cluster_id()
+            return self._agreed("cluster id", lambda meta: meta.cluster_id)
         return None
 
     def cluster_id(self) -> str:
         """The given one, or that on which all log dirs agree. Raises SettingsError, LogDirsUnformatted where none has one."""
-        return self._agreed_cluster_id() if self._cluster_id is None else self._cluster_id
-
-    def _agreed_cluster_id(self) -> str:
-        return self._agreed("cluster id", lambda meta: meta.cluster_id)
+        return (
+            self._agreed("cluster id", lambda meta: meta.cluster_id) if self._cluster_id is None else self._cluster_id
+        )
 
     def broker_id(self) -> int:
         """The given one, or that on which all log dirs agree. Raises SettingsError, LogDirsUnformatted where none has one."""

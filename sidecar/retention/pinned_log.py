@@ -118,7 +118,6 @@ class PinnedLog:
             # Not before it answers as leader: the checkpoint has the epoch's beginning only then. Source: Partition.makeLeader.
             self.tail, kept_end_offset = None, self._same_below(files, facts.leader_epoch)
             self.decided_end_offset = min(self.decided_end_offset, max(0, kept_end_offset))
-        tail = None if self.tail is None else self.tail[1]
         why_released = partial(
             pins.why_released,
             files=files,
@@ -126,7 +125,7 @@ class PinnedLog:
             change=change,
             leads=self._leads,
             kept_end_offset=kept_end_offset,
-            tail=tail,
+            tail=self.tail and self.tail[1],
         )
         self.archived(archived_end_offset)
         released = defaultdict[str, list[SegmentFiles]](list)
