@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from itertools import chain
 
 from sidecar.clock import Clock
-from sidecar.metrics.declarations import Declarations, Since
+from sidecar.metrics.declarations import Declarations
 from sidecar.model import TopicPartition
 from sidecar.partition.domain_events import BacklogChanged
 from sidecar.partition.status import PartitionStatus
@@ -64,13 +64,11 @@ class Backlog:
 class BrokerMetrics:
     """Thread-safe. Ages and deadlines are computed when they are asked for: they move while nothing else does."""
 
-    def __init__(self, declarations: Declarations, clock: Clock, backlog: Backlog) -> None:
-        self._clock = clock
-        self._read = Since(clock)
-        declarations.gauge(
+    def __init__(self, declarations: Declarations, backlog: Backlog) -> None:
+        self._read = declarations.age(
             "broker_metadata_age_seconds",
             "Seconds since the sidecar last read leaders and last stable offsets; 0 before the first time.",
-        ).set_function(self._read.seconds)
+        )
         self._away = declarations.gauge(
             "broker_unreachable",
             "1 while the broker does not respond: uploads in progress end, and nothing new is planned or committed.",
@@ -134,7 +132,7 @@ class BrokerMetrics:
             "Offsets missing in the log that only the topic's cleanup.policy or an earlier cleaning explains. Counted "
             "each time such a segment is prepared.",
         )
-        self._last_loss = declarations.gauge(
+        self._last_loss = declarations.timestamp(
             "last_loss_timestamp_seconds",
             "Unix time when this process, or an earlier one with the same `run.state_dir`, last recorded offsets "
             "as LOST; 0 if never. Alert on its age: a counter that rises before its first scrape shows no "
@@ -149,8 +147,8 @@ class BrokerMetrics:
 
     def offsets_lost(self, count: int) -> None:
         self._lost.inc(count)
-        self.last_loss(self._clock.now_ms())
+        self._last_loss.now()
 
     def last_loss(self, at_ms: int) -> None:
         """When offsets were last recorded as LOST, by this process or one before it."""
-        self._last_loss.set(at_ms / 1000)
+        self._last_loss.at_ms = at_ms

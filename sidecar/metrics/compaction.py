@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sidecar.clock import Clock
-from sidecar.metrics.declarations import Declarations, Since
+from sidecar.metrics.declarations import Declarations
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,17 +25,16 @@ class Weighed:
 class CompactionMetrics:
     """Fed by the compaction worker of `run`. Thread-safe; the age is computed when it is asked for."""
 
-    def __init__(self, declare: Declarations, clock: Clock) -> None:
-        self._oldest_due = Since(clock)
+    def __init__(self, declare: Declarations) -> None:
         self._due = declare.gauge(
             "compaction_due_partitions",
             "Partitions that are due for compaction and not compacted yet, quarantined ones included.",
         )
-        declare.gauge(
+        self._oldest_due = declare.age(
             "compaction_oldest_due_age_seconds",
             "Seconds since the longest-waiting partition became due; 0 if none waits. Alert on this. Counts from "
             "the start of this process at most.",
-        ).set_function(self._oldest_due.seconds)
+        )
         self._dirty_bytes = declare.gauge(
             "compaction_cleanable_bytes", "Dirty bytes of leader partitions: never compacted, and old enough to be."
         )
@@ -55,13 +53,11 @@ class CompactionMetrics:
             "compaction_last_check_timestamp_seconds",
             "Unix time when the compaction thread last checked which partitions are due; 0 before the first "
             "time. A running job delays it.",
-            clock,
         )
         self._running = declare.gauge("compaction_running", "1 while partitions are being compacted.")
         self._last_success = declare.timestamp(
             "compaction_last_success_timestamp_seconds",
             "Unix time when a partition was last compacted; 0 before the first.",
-            clock,
         )
         self._partitions = declare.counter(
             "compaction_partitions_total", "Compactions of partitions, by result.", result=("ok", "failed")
@@ -92,9 +88,7 @@ class CompactionMetrics:
             "gc_uploads_aborted_total", "Multipart uploads aborted after a day without completion."
         )
         self._gc_success = declare.timestamp(
-            "gc_last_success_timestamp_seconds",
-            "Unix time when gc in `run` last ended without an error; 0 before.",
-            clock,
+            "gc_last_success_timestamp_seconds", "Unix time when gc in `run` last ended without an error; 0 before."
         )
 
     def went_uncompacted(self, reason: str, segments: int) -> None:

@@ -44,7 +44,8 @@ class Declarations:
     Labels have their values that are known beforehand: a series that begins at its first event hides that event from `rate()`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
         disable_created_metrics()  # type: ignore[no-untyped-call]  # A second series per counter, unused and undocumented.
         self.registry = CollectorRegistry(auto_describe=True)
 
@@ -55,9 +56,15 @@ class Declarations:
     def gauge(self, name: str, text: str, **labels: Iterable[str]) -> Gauge:
         return self._declared(Gauge, name, text, labels)
 
-    def timestamp(self, name: str, text: str, clock: Clock) -> Since:
+    def age(self, name: str, text: str) -> Since:
+        """Declare a gauge of the seconds since something."""
+        since = Since(self._clock)
+        self.gauge(name, text).set_function(since.seconds)
+        return since
+
+    def timestamp(self, name: str, text: str) -> Since:
         """Declare a gauge of the Unix time of something; 0 before it has happened."""
-        since = Since(clock)
+        since = Since(self._clock)
         self.gauge(name, text).set_function(since.timestamp_s)
         return since
 

@@ -50,8 +50,7 @@ class ReloadResult(StrEnum):
 class ConfigMetrics:
     """Thread-safe."""
 
-    def __init__(self, declare: Declarations, clock: Clock) -> None:
-        self._clock = clock
+    def __init__(self, declare: Declarations) -> None:
         self._reloads = declare.counter(
             "config_reloads_total",
             "Attempts to apply changed settings, by result: applied, unchanged, refused (needs a restart), invalid.",
@@ -66,10 +65,10 @@ class ConfigMetrics:
             "config_pending",
             "1 while changed settings wait for the next check of the disks.",
         )
-        self._loaded = declare.gauge(
+        self._loaded = declare.timestamp(
             "config_loaded_timestamp_seconds", "Unix time when the settings in effect were applied."
         )
-        self._loaded.set(clock.now_ms() / 1000)
+        self._loaded.now()
 
     def shown(self, *, stale: bool, pending: bool) -> None:
         self._stale.set(stale)
@@ -78,7 +77,7 @@ class ConfigMetrics:
     def reloaded(self, result: ReloadResult) -> None:
         self._reloads.labels(result).inc()
         if result is ReloadResult.APPLIED:
-            self._loaded.set(self._clock.now_ms() / 1000)
+            self._loaded.now()
 
 
 def free_ratio(path: Path) -> float:
@@ -97,10 +96,10 @@ class Metrics(Declarations):
     """
 
     def __init__(self, clock: Clock | None = None) -> None:
-        self._clock = clock or SystemClock()
-        self._backlog = backlog = Backlog(self._clock)
+        clock = clock or SystemClock()
+        self._backlog = backlog = Backlog(clock)
         self._stopped = 0
-        super().__init__()
+        super().__init__(clock)
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
 
@@ -137,7 +136,6 @@ class Metrics(Declarations):
             "last_success_timestamp_seconds",
             "Unix time of the last success: a check ended with no partition stopped and a store that responds, or "
             "a segment was archived while no partition was stopped. 0 before the first.",
-            self._clock,
         )
         self._errors = self.counter(
             "errors_total",
@@ -166,8 +164,8 @@ class Metrics(Declarations):
             "nothing is archived meanwhile. /readyz, the status page and the log have the reason.",
             condition=(),
         )
-        self.broker = BrokerMetrics(self, self._clock, backlog)
-        self.compaction = CompactionMetrics(self, self._clock)
+        self.broker = BrokerMetrics(self, backlog)
+        self.compaction = CompactionMetrics(self)
         self.store = StoreMetrics(self)
         self._free_ratio = self.gauge(
             "work_dir_free_ratio",
@@ -175,7 +173,7 @@ class Metrics(Declarations):
             "(compaction). Does not include the sizeLimit of a Kubernetes emptyDir.",
             directory=(),
         )
-        self.config = ConfigMetrics(self, self._clock)
+        self.config = ConfigMetrics(self)
         self.http_refused_connections = self.counter(
             "http_refused_connections_total",
             "Clients of the HTTP port that got no answer, because `http.max_connections` were served and the queue "

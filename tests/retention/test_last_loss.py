@@ -38,5 +38,5 @@ def test_when_offsets_were_lost_last_outlives_the_process(tmp_path: Path) -> Non
     with open_tools(settings, clock=ManualClock(clock.now_ms() + 60_000)) as context:
         assert shown(context.metrics) == clock.now_ms() / 1000
         context.emit(OffsetsLost(NAME, 0, 3, is_recorded=False))
-    with open_tools(settings, clock=clock) as context:
+    with open_tools(settings, clock=ManualClock(clock.now_ms() + 90_000)) as context:
         assert shown(context.metrics) == clock.now_ms() / 1000 + 60
