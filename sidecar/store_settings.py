@@ -221,8 +221,8 @@ class StoreSettings(Section):
             )
         if parts.scheme in {"file", "local"} and parts.netloc not in {"", "localhost"}:
             raise ValueError(
-                f"{value} names a host, {parts.netloc}, but the archive is opened on this machine. A file URL has three slashes: "
-                f"file:///archive"
+                f"{value} names a host, {parts.netloc}, but only files of this machine can be opened. A file URL has three "
+                f"slashes: file:///archive"
             )
         if value.startswith("s3//"):  # Else a directory, and `backfill` would begin an archive in it.
             raise ValueError(f"{value} lacks the colon of a URL: s3:{value[2:]}. A directory of this name is ./{value}")

@@ -104,7 +104,7 @@ class FileBrokerFacts:
     def files_without_ids(self) -> list[str]:
         """Each `meta.properties` without an id, such as one with other content. A broker accepts it next to one that has them."""
         found = ((state.log_dir / META_PROPERTIES, state.meta) for state in self._states.values())
-        return [str(file) for file, meta in found if meta and meta.cluster_id is None and meta.broker_id is None]
+        return [str(file) for file, meta in found if meta and not meta.has_ids]
 
     def _unknown(self, what: str) -> str:
         problems = [state.problem for state in self._states.values() if state.problem]

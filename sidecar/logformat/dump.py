@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -13,12 +12,13 @@ from typing import Any, BinaryIO
 import crc32c
 
 from producer_state.facts import NO_MARKER
-from sidecar.errors import CorruptFile, PartitionError, SegmentChanged
+from sidecar.errors import CorruptFile, SegmentChanged
 from sidecar.logformat.batches import BatchColumns, SegmentScanner, scan_file
 from sidecar.logformat.bodies.codecs import DEFAULT_LIMIT_BYTES
 from sidecar.logformat.bodies.legacy import read_messages
 from sidecar.logformat.bodies.record import NO_TIMESTAMP_TYPE, Record
 from sidecar.logformat.bodies.records import CONTROL_NAMES, read_records
+from sidecar.logformat.files import reading
 from sidecar.logformat.headers import CODEC_MASK, CRC_FROM, CURRENT_MAGIC, BatchFlag, Codec
 from sidecar.logformat.indexes.offset_index import ENTRY as OFFSET_ENTRY
 from sidecar.logformat.indexes.offset_index import read_offset_index, without_zero_tail
@@ -43,7 +43,7 @@ def dump_batches(path: Path, *, base_offset: int | None = None) -> Iterator[dict
     """
     damaged: CorruptFile | None = None
     scanner = scan_file(path, base_offset=base_offset, check_crc=False)
-    with _opened(path) as file:
+    with reading(path), path.open("rb") as file:
         for row in _rows(scanner):
             computed = _checksum(file, row)
             if computed != row["crc"] and damaged is None:
@@ -64,7 +64,7 @@ def dump_records(path: Path, *, base_offset: int | None = None) -> Iterator[dict
     Raises CorruptFile where a batch does not decode, or behind the last good batch if the file does not end there.
     """
     scanner = scan_file(path, base_offset=base_offset, check_crc=False)
-    with _opened(path) as file:
+    with reading(path), path.open("rb") as file:
         for row in _rows(scanner):
             for record in _records(file, row, path):
                 yield _record(record)
@@ -163,15 +163,6 @@ def _pieces(file: BinaryIO, position: int, size_bytes: int) -> Iterator[bytes]:
             raise SegmentChanged(f"{file.name}: became shorter while it was read")
         yield piece
         size_bytes -= len(piece)
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[BinaryIO]:
-    try:
-        with path.open("rb") as file:
-            yield file
-    except OSError as error:
-        raise PartitionError(f"{path}: cannot be read: {error.strerror or error}") from error
 
 
 DUMPED_SUFFIXES = (Suffix.OFFSET_INDEX, Suffix.TIME_INDEX, Suffix.TRANSACTION_INDEX)

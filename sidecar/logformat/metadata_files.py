@@ -23,6 +23,11 @@ class MetaProperties:
     broker_id: int | None
     directory_id: str | None
 
+    @property
+    def has_ids(self) -> bool:
+        """False of any text that is not a broker's: it counts as one of version 0, which needs no key."""
+        return self.cluster_id is not None or self.broker_id is not None
+
 
 def read_meta_properties(data: bytes, file: str = "") -> MetaProperties:
     """Versions 0 and 1. Raises CorruptFile for another one, or where a required key is missing.

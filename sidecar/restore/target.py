@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from sidecar.errors import CorruptFile, SettingsError
+from sidecar.broker.log_dir_state import read_file
+from sidecar.errors import SettingsError
 from sidecar.host.log_dir_lock import LogDirRefused
 from sidecar.host.placing import sync_directory
 from sidecar.logformat.files import read_regular
@@ -122,7 +123,7 @@ class Place:
 
 
 def read_target(log_dir: Path, topic: str) -> Target:
-    """What a log dir says of itself; it need not exist. Raises LogDirRefused, CorruptFile."""
+    """What a log dir says of itself; it need not exist. Raises LogDirRefused, CorruptFile, PartitionError."""
     if not log_dir.exists():
         if not log_dir.parent.is_dir():
             raise LogDirRefused(
@@ -147,16 +148,16 @@ def read_target(log_dir: Path, topic: str) -> Target:
         if (parsed := staged_partition(name, topic) or _live(name)) and parsed.topic == topic
     }
     topic_ids = {
-        name: read_partition_metadata(_content(path), str(path))
+        name: topic_id
         for name in own
         if (path := log_dir / name / PARTITION_METADATA).is_file()
+        and (topic_id := read_file(path, read_partition_metadata))
     }
     partitions = frozenset(parsed.partition for parsed in own.values())
-    if META_PROPERTIES not in names:
+    meta = read_file(log_dir / META_PROPERTIES, read_meta_properties)
+    if meta is None:
         _require_own(log_dir, names)
         return Target(log_dir, None, None, topic_ids, partitions)
-    path = log_dir / META_PROPERTIES
-    meta = read_meta_properties(_content(path), str(path))
     return Target(log_dir, meta.cluster_id, meta.version == 1, topic_ids, partitions)
 
 
@@ -218,8 +219,7 @@ def place_of(target: Target, topic_partition: TopicPartition, other_log_dirs: Se
             f"{directory}: is not empty (it holds {held[0]}, {held[1]} bytes); nothing is ever overwritten. Restore into another "
             f"directory, or move this one out of the log dir first"
         )
-    path = directory / LEADER_EPOCH_CHECKPOINT
-    epochs = read_leader_epochs(_content(path), str(path)) if path.exists() else None
+    epochs = read_file(directory / LEADER_EPOCH_CHECKPOINT, read_leader_epochs)
     return Place(leader_epoch=epochs.latest_epoch if epochs else -1)
 
 
@@ -229,10 +229,3 @@ def _is_vacant(name: str, size_bytes: int) -> bool:
     found = parse_file_name(name)
     # The indexes of an active segment have their full size after a crash; without a record they say nothing.
     return found is not None and found.offset == 0 and (found.suffix is not Suffix.LOG or size_bytes == 0)
-
-
-def _content(path: Path) -> bytes:
-    try:
-        return read_regular(path)
-    except OSError as error:
-        raise CorruptFile(f"cannot be read: {error.strerror}", file=str(path)) from error

@@ -11,16 +11,14 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from producer_state.snapshot import CorruptSnapshot, describe
-from sidecar.errors import CorruptFile, PartitionError, SettingsError
+from sidecar.errors import CorruptFile, SettingsError
 from sidecar.logformat.checkpoints import read_offset_checkpoint
 from sidecar.logformat.dump import DUMPED_SUFFIXES, dump_index, dump_leader_epochs
-from sidecar.logformat.files import SMALL_FILE_BYTES_MAX
+from sidecar.logformat.files import SMALL_FILE_BYTES_MAX, reading
 from sidecar.logformat.indexes import offset_index, time_index, transaction_index
 from sidecar.logformat.metadata_files import (
-    MetaProperties,
     read_meta_properties,
     read_partition_metadata,
-    read_properties,
 )
 from sidecar.logformat.names import (
     CLEANER_CHECKPOINT,
@@ -115,14 +113,6 @@ def offset_rows(data: bytes, file: str) -> Iterator[Mapping[str, str | int]]:
         yield {"topic": found.topic, "partition": found.partition, "offset": offset}
 
 
-def checked_meta_properties(data: bytes, file: str) -> MetaProperties:
-    """As `read_meta_properties`, and something must be in it: of any text that would make a file without ids."""
-    found = read_meta_properties(data, file)
-    if "version" not in read_properties(data, file):
-        raise CorruptFile("the key 'version' is missing, which every broker since 0.8.2 writes", file=file)
-    return found
-
-
 def _require_content(data: bytes, file: str) -> None:
     # A broker reads an empty file as one without entries, but none writes it: it was cut off.
     if not data:
@@ -171,13 +161,10 @@ def place_in_archive(url: str) -> tuple[str, str] | None:
 
 
 def path_of_url(url: str) -> str | None:
-    """The local path that a `file:` URL names, None for other URLs. Raises SettingsError."""
+    """The local path that a `file:` URL names, None for other URLs."""
     parts = urlsplit(url)
-    if parts.scheme not in {"file", "local"} or "::" in url:
-        return None
-    if parts.netloc not in {"", "localhost"}:
-        raise SettingsError(f"{url}: a file URL has three slashes: file:///directory/file")
-    return unquote(parts.path)
+    is_here = parts.scheme in {"file", "local"} and parts.netloc in {"", "localhost"} and "::" not in url
+    return unquote(parts.path) if is_here else None
 
 
 def content_of(path: Path, *, records: bool = False, base_offset: int | None = None) -> Content:
@@ -288,7 +275,9 @@ def small_content(name: str, data: bytes, base_offset: int, file: str, *, may_en
     if name in OFFSET_CHECKPOINTS:
         return Content(rows=offset_rows(data, file))
     if name == META_PROPERTIES:
-        found = checked_meta_properties(data, file)
+        found = read_meta_properties(data, file)
+        if not found.has_ids:
+            raise CorruptFile("has no id of a cluster or a broker", file=file)
         ids = {"cluster_id": found.cluster_id, "broker_id": found.broker_id, "directory_id": found.directory_id}
         return Content(whole={"kind": "meta_properties", "version": found.version, **ids})
     topic_id = read_partition_metadata(data, file)
@@ -305,11 +294,8 @@ def read_snapshot_file(data: bytes, file: str) -> Mapping[str, Any]:
 
 def read_small(path: Path) -> bytes:
     """The bytes of a file that cannot be large. Raises PartitionError."""
-    try:
-        with path.open("rb") as file:
-            data = file.read(SMALL_FILE_BYTES_MAX + 1)
-    except OSError as error:
-        raise PartitionError(f"{path}: cannot be read: {error.strerror or error}") from error
+    with reading(path), path.open("rb") as file:
+        data = file.read(SMALL_FILE_BYTES_MAX + 1)
     return require_small(data, str(path))
 
 
