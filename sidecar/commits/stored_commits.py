@@ -73,10 +73,9 @@ class StoredCommits:
     def checkpoint(self, number: int, listed: ObjectFacts) -> PartitionState:
         key = below(self._root, checkpoint_key(number))
         _require_size(key, listed.size_bytes, CHECKPOINT_BYTES_MAX)
-        try:
-            data = self._read(key, CHECKPOINT_BYTES_MAX)
-        except ObjectMissing as error:
-            raise CorruptFile("was listed, but no longer exists", file=key) from error
+        data = self._read(key, CHECKPOINT_BYTES_MAX)
+        if data is None:
+            raise CorruptFile("was listed, but no longer exists", file=key)
         return decode_checkpoint(data, number, parse_root(self._root), key)
 
     def commits(self, first: int, listed: Mapping[int, ObjectFacts]) -> Iterator[tuple[Commit, str]]:
@@ -119,19 +118,20 @@ class StoredCommits:
     def commit(self, number: int) -> tuple[Commit, str] | None:
         """A commit and the SHA-256 of its exact bytes, None if the store has none of this number. Raises CorruptFile."""
         key = self.key(number)
-        try:
-            data = self._read(key, COMMIT_BYTES_MAX)
-        except ObjectMissing:
+        data = self._read(key, COMMIT_BYTES_MAX)
+        if data is None:
             return None
         commit = decode_commit(data, key)
         if commit.number != number:
             raise CorruptFile(f"holds commit {commit.number}", file=key)
         return commit, digest(data)
 
-    def _read(self, key: ObjectKey, size_bytes_max: int) -> bytes:
-        """All of a small object. No more is read than a writer of ours writes, whatever the object's size is."""
+    def _read(self, key: ObjectKey, size_bytes_max: int) -> bytes | None:
+        """All of a small object, None for none. No more is read than a writer of ours writes, whatever the object's size is."""
         try:
             data = self._store.read(key, 0, size_bytes_max + 1, whole=True)
+        except ObjectMissing:
+            return None
         except ObjectDamaged as error:
             raise CorruptFile(str(error).removeprefix(f"{key}: "), file=key) from error
         _require_size(key, len(data), size_bytes_max)

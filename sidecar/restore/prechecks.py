@@ -12,7 +12,7 @@ import numpy as np
 from sidecar.archive.bundle import log_size_bytes
 from sidecar.archive.keys import below
 from sidecar.archive.state import PartitionState
-from sidecar.errors import ObjectDamaged, ObjectMissing, PartitionError, SettingsError
+from sidecar.errors import PartitionError, SettingsError
 from sidecar.logformat.batches import BatchColumns, SegmentScanner
 from sidecar.logformat.indexes.offset_index import read_offset_index
 from sidecar.model import ArchivedSegment, ObjectKey, PartName
@@ -81,7 +81,7 @@ def _plan_in_time(store: ObjectStore, request: RestoreRequest, state: PartitionS
         ends_here = any(
             (found.max_timestamp_ms > until_ms).any() for found in _wanted(store, plan, _SEARCH_WINDOW_BYTES)
         )
-    except (ObjectMissing, ObjectDamaged, PartitionError):
+    except PartitionError:
         return plan  # Reported when it is fetched.
     return plan if ends_here else plan_partition(state, request, first_is_early=True)
 
@@ -92,7 +92,7 @@ def _first_timestamp_ms(store: ObjectStore, plan: PartitionPlan) -> int | None:
         return None
     try:
         return next((int(found.max_timestamp_ms[0]) for found in _wanted(store, plan, _WINDOW_BYTES)), None)
-    except (ObjectMissing, ObjectDamaged, PartitionError):
+    except PartitionError:
         return None  # Reported when it is fetched.
 
 

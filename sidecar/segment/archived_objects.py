@@ -27,7 +27,7 @@ CHUNK_BYTES: Final = MIB
 def read_committed(store: ObjectStore, key: ObjectKey, size_bytes: int, position: int, wanted_bytes: int) -> bytes:
     """A range of an object that has `size_bytes` by its commit. Raises CorruptFile where the object ends before, StoreError."""
     wanted_bytes = min(wanted_bytes, size_bytes - position)
-    content = store.read(key, position, wanted_bytes)
+    content = _read(store, key, position, wanted_bytes)
     if len(content) < wanted_bytes:
         facts = store.head(key)
         found = 0 if facts is None else facts.size_bytes

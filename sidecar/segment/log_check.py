@@ -11,7 +11,7 @@ from crc32c import crc32c
 from producer_state.snapshot import read_snapshot
 from producer_state.wire import ProducerStateError
 from sidecar.archive.keys import below
-from sidecar.errors import CorruptFile, ObjectDamaged
+from sidecar.errors import CorruptFile
 from sidecar.logformat.batches import BatchColumns, SegmentScanner
 from sidecar.logformat.headers import LARGEST_POSITION
 from sidecar.logformat.indexes import offset_index, time_index, transaction_index
@@ -179,10 +179,7 @@ def fetch_parts(store: ObjectStore, root: str, segment: ArchivedSegment) -> Mapp
     Raises CorruptFile, StoreError.
     """
     key = below(root, segment.indexes_key)
-    try:
-        parts = read_parts(store, root, segment)
-    except ObjectDamaged as error:
-        raise CorruptFile(str(error), file=key) from error
+    parts = read_parts(store, root, segment)
     for name, problem in unreadable_parts(parts, segment.base_offset):
         raise CorruptFile(f"part {name}: {problem}", file=key) from problem
     return parts

@@ -147,7 +147,7 @@ def test_a_vanished_object_stops_its_partition_alone_and_is_reported_with_what_t
     bad, fine = found.lines()
     assert (found.code, bad["commit"], fine["problem"]) == (3, None, None)
     assert vanished.name in bad["problem"]
-    assert "`tiered-sidecar verify` lists all" in bad["problem"]
+    assert "committed, but not in the store; restore the object from a replica of the bucket" in bad["problem"]
     foreseen = in_this_process(*arguments, "--what-if", "--quiet")
     assert foreseen.code == 3
     problems = {row["partition"]: row["problem"] for row in foreseen.lines()}

@@ -13,7 +13,7 @@ from sidecar.cli.options import GlobalOptions
 from sidecar.cli.output import print_answer, print_table, remark, size, utc
 from sidecar.clock import SystemClock
 from sidecar.compaction_strategy import Strategy
-from sidecar.errors import ObjectDamaged, ObjectMissing, PartitionError, SettingsError, SidecarError, StoreError
+from sidecar.errors import PartitionError, SettingsError, SidecarError, StoreError
 from sidecar.model import EngineName
 from sidecar.plurals import plural
 from sidecar.reporting.advice import advised
@@ -70,7 +70,7 @@ def compact_archive(
             results = compactor.compact(requests[first : first + _TOGETHER], dry_run=dry_run)
             _show(options, lineages[first : first + _TOGETHER], results, rules, dry_run=dry_run)
             failed += [result.error for result in results if result.error is not None]
-    return max(map(_exit_code, failed), default=0)
+    return max((error.exit_code for error in failed), default=0)
 
 
 def _requests(
@@ -172,7 +172,7 @@ def _show(
         if result.error is not None:
             state = "may have been compacted" if result.is_unknown else "was not compacted"
             see = ". `tiered-sidecar status` shows in `compacted` whether it was" if result.is_unknown else ""
-            remark(f"{lineage.topic_partition} {state}: {_text_of(result.error)}{see}")
+            remark(f"{lineage.topic_partition} {state}: {advised(result.error)}{see}")
             continue
         if result.strategy_before is not None:
             was = "would change" if dry_run else "changed"
@@ -188,20 +188,6 @@ def _show(
                 "DeleteRecords had removed on the "
                 f"broker; the replaced segments keep such records until gc deletes those segments"
             )
-
-
-def _exit_code(error: SidecarError) -> int:
-    """What is lost or damaged is its partition's own trouble: the store works."""
-    return PartitionError.exit_code if isinstance(error, ObjectMissing | ObjectDamaged) else error.exit_code
-
-
-def _text_of(error: SidecarError) -> str:
-    if isinstance(error, ObjectMissing | ObjectDamaged):
-        return (
-            f"{error}. `tiered-sidecar verify` lists all objects that are missing or damaged. Restore them from a "
-            "replica of the bucket or earlier versions, then compact again"
-        )
-    return advised(error)
 
 
 def as_json(lineage: Lineage, result: PartitionCompaction) -> dict[str, Any]:
@@ -221,7 +207,7 @@ def as_json(lineage: Lineage, result: PartitionCompaction) -> dict[str, Any]:
         "segments": [output.to_json() for output in result.outputs],
         "commit": result.commit_number,
         "would_commit": result.would_commit,
-        "problem": None if result.error is None else _text_of(result.error),
+        "problem": None if result.error is None else advised(result.error),
     }
 
 
@@ -246,10 +232,10 @@ def _forecast(
             job = compactor.job_of(request)
             outlooks = () if job is None else tuple(what_if(job, strategies, runner))
         except (PartitionError, StoreError) as error:
-            remark(f"{name}: {_text_of(error)}")
+            remark(f"{name}: {advised(error)}")
             if options.json:
-                print_answer("compaction_what_if", {**place, "problem": _text_of(error)})
-            code = max(code, _exit_code(error))
+                print_answer("compaction_what_if", {**place, "problem": advised(error)})
+            code = max(code, error.exit_code)
             continue
         write_others(keys, name, outlooks)
         if options.json:
