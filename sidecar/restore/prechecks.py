@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -15,11 +14,10 @@ from sidecar.archive.state import PartitionState
 from sidecar.errors import PartitionError, SettingsError
 from sidecar.logformat.batches import BatchColumns, SegmentScanner
 from sidecar.logformat.indexes.offset_index import read_offset_index
-from sidecar.model import ArchivedSegment, ObjectKey, PartName
+from sidecar.model import ArchivedSegment, ObjectKey, PartName, TopicPartition
 from sidecar.plurals import plural
 from sidecar.ports import MIB, ObjectStore
 from sidecar.restore.gap_transactions import archived_state, ended_in_hole, require_room
-from sidecar.restore.lineage_selection import READERS
 from sidecar.restore.outcome import PartitionOutcome
 from sidecar.restore.plan import PartitionPlan, plan_partition
 from sidecar.restore.request import OpenTransactionMode, ProducerStateMode, RestoreRequest
@@ -33,43 +31,28 @@ _SECONDS_BELOW = 100_000_000_000
 """As milliseconds the year 1973, as seconds the year 5138."""
 
 
-def refuse_time_before_all(
-    store: ObjectStore, request: RestoreRequest, plans: Sequence[PartitionPlan]
-) -> list[int | None]:
-    """Of each partition the time of its first batch, if nothing is left of it for being later than the wanted time; else None.
+def refuse_time_before_all(request: RestoreRequest, outcomes: Sequence[PartitionOutcome]) -> None:
+    """Raise SettingsError if nothing is left of any partition, because all is later than the wanted time.
 
-    Raises SettingsError if nothing is left of any, StoreError. Before anything is written: an empty log seems a success.
+    Before anything is written: an empty log seems a success.
     """
-    until_ms = request.until_timestamp_ms
-    if until_ms is None:
-        return [None] * len(plans)
-    with ThreadPoolExecutor(READERS, thread_name_prefix="restore-first") as pool:
-        first_ms_of = list(pool.map(lambda plan: _first_timestamp_ms(store, plan), plans))
-    later = {
-        found: plan for plan, found in zip(plans, first_ms_of, strict=True) if found is not None and found > until_ms
-    }
-    times = [found if found in later else None for found in first_ms_of]
-    if None in times:
-        return times
-    first_ms = min(later)
+    later = {found.empty_before_ms: found.plan.topic_partition for found in outcomes}
+    until_ms, first_ms = request.until_timestamp_ms, min((found for found in later if found is not None), default=None)
+    if until_ms is None or first_ms is None or None in later:
+        return
     hint = f". Milliseconds are expected: is it {until_ms * 1000}?" if until_ms < _SECONDS_BELOW <= first_ms else ""
     raise SettingsError(
         f"--until-timestamp {shown_time(until_ms)}: all archived records of {request.topic} are later; the first "
-        f"batch of {later[first_ms].topic_partition} has a record of {shown_time(first_ms)}{hint}"
+        f"batch of {later[first_ms]} has a record of {shown_time(first_ms)}{hint}"
     )
 
 
-def plan_in_time(store: ObjectStore, request: RestoreRequest, states: Sequence[PartitionState]) -> list[PartitionPlan]:
-    """Plan each partition; where a log begins inside a segment, by the times of what is wanted of it.
+def plan_in_time(store: ObjectStore, request: RestoreRequest, state: PartitionState) -> PartitionPlan:
+    """Plan a partition; where its log begins inside a segment, by the times of what is wanted of it.
 
     A segment's commit has the latest time of all of its batches, and one that was deleted may be later than all that follow.
     Raises SettingsError as `plan_partition` does, StoreError.
     """
-    with ThreadPoolExecutor(READERS, thread_name_prefix="restore-time") as pool:
-        return list(pool.map(lambda state: _plan_in_time(store, request, state), states))
-
-
-def _plan_in_time(store: ObjectStore, request: RestoreRequest, state: PartitionState) -> PartitionPlan:
     plan = plan_partition(state, request)
     first = plan.segments[0]
     if first.until_timestamp_ms is None or not first.is_cut_at_start:
@@ -86,14 +69,19 @@ def _plan_in_time(store: ObjectStore, request: RestoreRequest, state: PartitionS
     return plan if ends_here else plan_partition(state, request, first_is_early=True)
 
 
-def _first_timestamp_ms(store: ObjectStore, plan: PartitionPlan) -> int | None:
-    """The latest timestamp in the first batch that is wanted; None where all of the first segment is, or it cannot be read."""
-    if plan.segments[0].until_timestamp_ms is None:
+def empty_before_ms(store: ObjectStore, request: RestoreRequest, plan: PartitionPlan) -> int | None:
+    """The time of the first batch, if nothing is left of the partition for being later than the wanted time; else None.
+
+    Of a batch that is the latest one of its records. Raises StoreError.
+    """
+    until_ms = request.until_timestamp_ms
+    if until_ms is None or plan.segments[0].until_timestamp_ms is None:
         return None
     try:
-        return next((int(found.max_timestamp_ms[0]) for found in _wanted(store, plan, _WINDOW_BYTES)), None)
+        first_ms = next((int(found.max_timestamp_ms[0]) for found in _wanted(store, plan, _WINDOW_BYTES)), until_ms)
     except PartitionError:
         return None  # Reported when it is fetched.
+    return first_ms if first_ms > until_ms else None
 
 
 def _wanted(store: ObjectStore, plan: PartitionPlan, window_bytes: int) -> Iterator[BatchColumns]:
@@ -143,22 +131,9 @@ def shown_time(timestamp_ms: int) -> str:
 _NAMED_MAX = 5
 
 
-def refuse_open_transactions(store: ObjectStore, request: RestoreRequest, outcomes: Sequence[PartitionOutcome]) -> None:
-    """Raise SettingsError if transactions are open at an archived end that is restored without producer state.
-
-    Where a log ends inside a segment only that segment's batches tell, when it is fetched. Raises StoreError.
-    """
-    if request.open_transactions is OpenTransactionMode.ABORT:
-        return
-    asked = [
-        found
-        for found in outcomes
-        if not found.is_done and found.decisions.producer_state is ProducerStateMode.DROP
-        if not found.plan.segments[-1].is_cut_at_end
-    ]
-    with ThreadPoolExecutor(READERS, thread_name_prefix="restore-end") as pool:
-        counts = list(pool.map(lambda outcome: _open_count(store, outcome), asked))
-    found = [f"{outcome.plan.topic_partition}: {count}" for outcome, count in zip(asked, counts, strict=True) if count]
+def refuse_open_transactions(counts: Mapping[TopicPartition, int]) -> None:
+    """Raise SettingsError if transactions are open at an archived end, by `open_at_end` of each partition."""
+    found = [f"{partition}: {count}" for partition, count in counts.items() if count]
     if not found:
         return
     more = f" and {plural(len(found) - _NAMED_MAX, 'more partition')}" if len(found) > _NAMED_MAX else ""
@@ -169,24 +144,22 @@ def refuse_open_transactions(store: ObjectStore, request: RestoreRequest, outcom
     )
 
 
-def _open_count(store: ObjectStore, outcome: PartitionOutcome) -> int:
-    plan = outcome.plan
+def open_at_end(store: ObjectStore, request: RestoreRequest, outcome: PartitionOutcome) -> int:
+    """How many transactions are open at a partition's archived end, if they must not be: nothing is to abort them.
+
+    Where a log ends inside a segment only that segment's batches tell, when it is fetched. Raises StoreError.
+    """
+    plan, drops = outcome.plan, outcome.decisions.producer_state is ProducerStateMode.DROP
+    if not drops or plan.segments[-1].is_cut_at_end or request.open_transactions is OpenTransactionMode.ABORT:
+        return 0
     try:
         return len(archived_state(store, plan.state.lineage.root, plan.segments[-1].segment).in_transaction())
     except PartitionError:
         return 0  # Reported when it is fetched.
 
 
-def tell_narrow_holes(store: ObjectStore, outcomes: Sequence[PartitionOutcome]) -> None:
-    """Note the problem of each partition with lost offsets that are fewer than the markers that they need. Raises StoreError."""
-    asked = [outcome for outcome in outcomes if not outcome.is_done]
-    with ThreadPoolExecutor(READERS, thread_name_prefix="restore-holes") as pool:
-        problems = list(pool.map(lambda outcome: _room_problem(store, outcome.plan), asked))
-    for outcome, problem in zip(asked, problems, strict=True):
-        outcome.problem = outcome.problem or problem
-
-
-def _room_problem(store: ObjectStore, plan: PartitionPlan) -> str:
+def narrow_gap(store: ObjectStore, plan: PartitionPlan) -> str:
+    """The problem of lost offsets that are fewer than the markers that they need; "" for none. Raises StoreError."""
     for lower, upper, number in plan.gaps():
         try:
             count = _marker_count(store, plan, lower, [found.segment for found in plan.segments[number:]])

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from threading import Event
 
+from sidecar.archive.state import PartitionState
 from sidecar.clock import Clock
 from sidecar.errors import PartitionError, StagingFull
 from sidecar.host.log_dir_lock import LogDirLock
@@ -22,10 +23,17 @@ from sidecar.reporting.advice import advised
 from sidecar.reporting.progress import Progress, ProgressCounter
 from sidecar.restore.decisions import decide, decided_before, seal_of
 from sidecar.restore.finishing import enter_into_checkpoints, finish_partition, require_readable
-from sidecar.restore.lineage_selection import read_histories
+from sidecar.restore.lineage_selection import READERS, read_histories
 from sidecar.restore.outcome import PartitionOutcome, Unreadable, foretold
-from sidecar.restore.plan import PartitionPlan, SegmentPlan
-from sidecar.restore.prechecks import plan_in_time, refuse_open_transactions, refuse_time_before_all, tell_narrow_holes
+from sidecar.restore.plan import SegmentPlan
+from sidecar.restore.prechecks import (
+    empty_before_ms,
+    narrow_gap,
+    open_at_end,
+    plan_in_time,
+    refuse_open_transactions,
+    refuse_time_before_all,
+)
 from sidecar.restore.request import RestoreRequest
 from sidecar.restore.segments import PartitionRestore, fetch_segment
 from sidecar.restore.staging import StagedPartition, forget, translating, unfinished, what_stays
@@ -232,11 +240,11 @@ def _note_what_stays(request: RestoreRequest, _kind: object, error: BaseExceptio
 def _planned(store: ObjectStore, clock: Clock, request: RestoreRequest) -> RestoreReport:
     target = within(read_target(request.log_dir, request.topic), request.cluster)
     histories = read_histories(store, clock, request)
-    plans = plan_in_time(store, request, histories.states)
-    times = refuse_time_before_all(store, request, plans)
-    outcomes = [_decided(plan, target, request, time) for plan, time in zip(plans, times, strict=True)]
-    refuse_open_transactions(store, request, outcomes)
-    tell_narrow_holes(store, outcomes)
+    with ThreadPoolExecutor(READERS, thread_name_prefix="restore-check") as pool:
+        checked = list(pool.map(partial(_checked, store, target, request), histories.states))
+    outcomes = [outcome for outcome, _ in checked]
+    refuse_time_before_all(request, outcomes)
+    refuse_open_transactions({outcome.plan.topic_partition: count for outcome, count in checked})
     if not all(outcome.is_done for outcome in outcomes):
         require_readable(request.log_dir)  # They get their entries last, after hours maybe.
     disk = request.log_dir if request.log_dir.exists() else request.log_dir.parent
@@ -281,14 +289,19 @@ def _require_room(report: RestoreReport) -> None:
         raise StagingFull(report.no_room)
 
 
-def _decided(
-    plan: PartitionPlan, target: Target, request: RestoreRequest, empty_before_ms: int | None
-) -> PartitionOutcome:
+def _checked(
+    store: ObjectStore, target: Target, request: RestoreRequest, state: PartitionState
+) -> tuple[PartitionOutcome, int]:
+    """What is to become of a partition, by its plan and what is known before anything is fetched; and see `open_at_end`."""
+    plan = plan_in_time(store, request, state)
     place = place_of(target, plan.topic_partition, request.other_log_dirs)
-    if place.seal is None:
-        return PartitionOutcome(plan, decide(plan, target, place, request), empty_before_ms=empty_before_ms)
-    plan, decisions = decided_before(plan, target, place.seal, request)
-    return PartitionOutcome(plan, decisions, is_done=True, empty_before_ms=empty_before_ms)
+    empty_ms = empty_before_ms(store, request, plan)
+    if place.seal is not None:
+        plan, decisions = decided_before(plan, target, place.seal, request)
+        return PartitionOutcome(plan, decisions, is_done=True, empty_before_ms=empty_ms), 0
+    outcome = PartitionOutcome(plan, decide(plan, target, place, request), empty_before_ms=empty_ms)
+    outcome.problem = narrow_gap(store, plan)
+    return outcome, open_at_end(store, request, outcome)
 
 
 def _foretell(report: RestoreReport, clock: Clock) -> None:

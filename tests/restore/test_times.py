@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import takewhile
 from pathlib import Path
 from threading import Barrier
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from sidecar.archive.bundle import log_size_bytes
 from sidecar.cli.restore.report import show
 from sidecar.errors import SettingsError
 from sidecar.restore.plan import PartitionPlan, SegmentPlan
-from sidecar.restore.prechecks import refuse_time_before_all
+from sidecar.restore.prechecks import empty_before_ms
 from sidecar.restore.request import RestoreRequest
 from sidecar.restore.restore import plan_restore, restore
 from tests.golden import golden
@@ -63,7 +64,21 @@ def test_a_partition_that_begins_later_is_empty_beside_others(
     assert f"orders-{late}: all its archived records are later than" in capsys.readouterr().err
 
 
-def test_a_first_batch_inside_a_segment_is_found_by_its_index_and_those_of_all_partitions_at_once() -> None:
+def test_partitions_are_checked_at_once(tmp_path: Path) -> None:
+    store = archived()
+    both, read = Barrier(2, timeout=120), store.read
+
+    def waiting(key: str, *arguments: Any, **options: Any) -> bytes:
+        if key.endswith(".log"):
+            both.wait()
+        return read(key, *arguments, **options)
+
+    store.read = waiting  # type: ignore[method-assign]
+    with pytest.raises(SettingsError, match="all archived records of orders are later"):
+        plan_restore(store, CLOCK, request_for(own_log_dir(tmp_path), 1))
+
+
+def test_a_first_batch_inside_a_segment_is_found_by_its_index() -> None:
     """Where records were deleted a log begins anywhere in a large segment, which is not read from its beginning."""
     store = archived()
     states = [state for state in archived_states(store).values() if state.lineage.topic_partition.topic == "orders"]
@@ -74,27 +89,26 @@ def test_a_first_batch_inside_a_segment_is_found_by_its_index_and_those_of_all_p
         for state, found in zip(states, segments, strict=True)
         if (last := found.end_offset - 1)
     ]
-    both, sizes_bytes, read = Barrier(2, timeout=120), list[int](), store.read
+    sizes_bytes, read = list[int](), store.read
 
     def counted(key: str, position: int = 0, size_bytes: int | None = None) -> bytes:
-        if not sizes_bytes:
-            both.wait()
         data = read(key, position, size_bytes)
         sizes_bytes.append(len(data))
         return data
 
     store.read = counted  # type: ignore[method-assign]
-    with pytest.raises(SettingsError, match="all archived records of orders are later") as refused:
-        refuse_time_before_all(store, request_for(Path(), 1), plans)
+    early = request_for(Path(), 1)
+    found_ms = [empty_before_ms(store, early, plan) for plan in plans]
     assert sum(sizes_bytes) < sum(map(log_size_bytes, segments)) / 2
     logs, times = golden("4.3.0") / "logs", list[int]()
     for plan, found in zip(plans, segments, strict=True):
         batches = batches_of(logs / str(plan.topic_partition))
         last = [batch for batch in batches if batch.first_offset < found.end_offset][-1]
         times.append(last.max_timestamp_ms)
-    assert f"has a record of {min(times)}" in str(refused.value)
+    assert found_ms == times
     later = [time if time > min(times) else None for time in times]
-    assert refuse_time_before_all(store, request_for(Path(), min(times)), plans) == later
+    between = request_for(Path(), min(times))
+    assert [empty_before_ms(store, between, plan) for plan in plans] == later
 
 
 @pytest.mark.parametrize("is_deleted", [True, False], ids=["deleted", "outside of the range"])
