@@ -28,17 +28,22 @@ SECTIONS = "|".join(Settings.model_fields)
 KAFKAS_OPTIONS = {
     "--add",
     "--add-config",
+    "--all-groups",
+    "--all-topics",
     "--allow-principal",
     "--alter",
     "--config",
     "--create",
     "--entity-name",
     "--entity-type",
+    "--execute",
     "--from-beginning",
     "--isolation-level",
     "--operation",
     "--partitions",
     "--replication-factor",
+    "--reset-offsets",
+    "--shift-by",
     "--timeout-ms",
 }
 OTHERS_OPTIONS = {
