@@ -208,8 +208,8 @@ class StoreSettings(Section):
     @classmethod
     def _url_names_a_place(cls, value: str) -> str:
         parts = urlsplit(value)
-        if not value.strip():
-            raise ValueError("url must name a bucket or a directory")
+        if not value or value != value.strip():  # A space at the end would begin an archive under another prefix.
+            raise ValueError("url must name a bucket or a directory, without spaces around it")
         if parts.username or parts.password:
             raise ValueError("url must not carry credentials")
         if parts.scheme not in {"", "file", "local"} and "://" not in value:

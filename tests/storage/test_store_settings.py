@@ -42,6 +42,8 @@ from tests.storage.s3_servers import new_bucket, s3_store
         ({"url": "s3://bucket/../x"}, "'../x' is not a prefix"),
         ({"url": "s3://key:secret@bucket/p"}, "must not carry credentials"),
         ({"url": ""}, "must name"),
+        ({"url": "s3://bucket/p "}, "without spaces around it"),
+        ({"url": " s3//bucket/p"}, "without spaces around it"),
         ({"url": "/a", "s3": {"endpoint_url": "store.example"}}, "http://"),
         ({"url": "/a", "s3": {"endpoint_url": "https://u:p@store.example"}}, "must not carry credentials"),
         ({"url": "/a", "s3": {"access_key_id": "x"}}, "given together"),
