@@ -178,6 +178,9 @@ class Partition:
             elif batch.transaction >= 0:
                 begun[batch.transaction] = batch
         for transaction, batch in begun.items():
+            marker = self.truth.ends.get(transaction)
+            if marker is not None and marker.content in self.truth.cleaned:
+                continue  # This replica, or a copy of it, was made later.
             log.append(self._marker(log, batch, transaction, commits=True))
         self.replicate()
 
@@ -290,7 +293,8 @@ class Partition:
     def clean(self, broker: int, first: int, count: int) -> None:
         """A broker's cleaner begins to replace rolled segments by one. Source: Cleaner.cleanSegments, Cleaner.buildOffsetMap.
 
-        Of each key the last committed batch stays, and the last of each producer, for its sequence numbers; all markers do.
+        Of each key the last committed batch stays, and the last of each producer, for its sequence numbers. Markers go after all
+        batches of their transactions, when every replica has fetched them.
         """
         log = self.replicas[broker]
         end_offset = min(self.stable_end_offset, log.high_watermark)
@@ -304,6 +308,7 @@ class Partition:
         ended = {batch.transaction: batch.commits for batch in known if batch.is_marker}
         newest = {found.key: found.content for found in data if found.transaction < 0 or ended.get(found.transaction)}
         last = {found.producer_id: found.content for found in log.history if not found.is_marker}
+        left = {batch.transaction for batch in log.batches() if not batch.is_marker}
         kept, taken = list[Batch](), set[int]()
         for batch in (batch for file in files for batch in file.batches):
             is_open = batch.transaction >= 0 and batch.transaction not in ended
@@ -311,7 +316,10 @@ class Partition:
                 newest.get(batch.key),
                 last.get(batch.producer_id) if batch.producer_id >= 0 else -1,
             )
-            if batch.is_marker or is_open or is_last:
+            is_due = batch.transaction in left or any(
+                batch.content not in one.contents for one in self.replicas.values()
+            )
+            if (batch.is_marker and is_due) or is_open or (is_last and not batch.is_marker):
                 kept.append(batch)
             else:
                 taken.add(batch.content)

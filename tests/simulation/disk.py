@@ -14,11 +14,13 @@ from sidecar.errors import PartitionError, SegmentChanged
 from sidecar.host.log_dir_fingerprint import LogDirFingerprint
 from sidecar.logformat.leader_epochs import LeaderEpochs
 from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles, TopicPartition
+from sidecar.segment import added_markers, open_transactions
 from sidecar.segment.added_markers import AddedMarker
 from sidecar.segment.dropped_producers import NOTHING_DROPPED, Dropped
 from sidecar.segment.open_transactions import OpenTransactions
 from sidecar.segment.producer_snapshot import KnownState
 from tests.simulation.batches import BATCH_BYTES, Batch, encode
+from tests.simulation.headers import searching
 from tests.simulation.host import Host
 from tests.simulation.replica import NS_PER_MS, LogFile, Replica, identity_of
 
@@ -243,15 +245,24 @@ class SimDisk:
         at_base: ProducerTable,
         checkpoint: LeaderEpochs | None,
     ) -> tuple[AddedMarker, ...]:
-        """See `LogDisk`. The model's cleaner takes no markers."""
-        assert self.opened[descriptor][0] == segment.log
-        assert at_base.end_offset == segment.base_offset
-        return ()
+        """See `LogDisk`."""
+        begin = segment.start_position // BATCH_BYTES
+        batches = self.opened[descriptor][1].batches[begin : begin + segment.size_bytes // BATCH_BYTES]
+        open_at = set(at_base.open_transactions().items())
+        begun = (one for one in self._replica(files.directory).history if (one.producer_id, one.base_offset) in open_at)
+        with searching(self._batches_in, batches, {batch.producer_id: batch.transaction for batch in begun}):
+            return added_markers.added_markers(files, segment, descriptor, at_base, checkpoint)
 
     def undecided(self, files: PartitionFiles, waiting: OpenTransactions) -> OpenTransactions | None:
-        """See `LogDisk`. The model's cleaner takes no markers."""
-        assert files.directory == waiting.segment.directory
-        return waiting
+        """See `LogDisk`."""
+        with searching(self._batches_in, (), {}):
+            return open_transactions.undecided(files, waiting)
+
+    def _batches_in(self, path: Path) -> list[Batch]:
+        found = self._replica(path.parent).file_at(int(path.stem))
+        if found is None:
+            raise SegmentChanged(f"{path}: vanished")
+        return found.batches
 
     def look_ahead(
         self,

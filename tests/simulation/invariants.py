@@ -20,6 +20,7 @@ from tests.simulation.batches import Batch, decode, emptied, replayed
 from tests.simulation.cluster import Partition
 from tests.simulation.decision import HEADER
 from tests.simulation.findings import Finding
+from tests.simulation.headers import ADDED
 from tests.simulation.retained import compaction_of, is_record, retained
 from tests.simulation.store import SimStore
 
@@ -231,12 +232,13 @@ class Checker:
             self._check_transactions(segment)
             return
         if truth.cleaned:
-            others = iter(found)
+            added = {batch.base_offset for batch in found if batch.content & ADDED}
+            others = iter(batch for batch in found if batch.base_offset not in added)
             next_found = next(others, None)
             for batch in expected:
                 if batch == next_found:
                     next_found = next(others, None)
-                elif batch.content not in truth.cleaned:
+                elif batch.content not in truth.cleaned and batch.base_offset not in added:
                     raise Finding("other-content", f"{segment}: {found} lacks {batch}, which no cleaner took")
             if next_found is not None:
                 raise Finding("other-content", f"{segment}: {found}, should be some of {expected}")
@@ -368,6 +370,30 @@ class Checker:
         is_whole = not state.holes and state.start_offset == 0 and not self.cluster.truth.cleaned
         if is_whole and not self.is_forked and state.segments:
             self._check_producers(state.segments[-1])
+        if self.cluster.truth.cleaned and not self.is_forked and not self.cluster.truth.reopened:
+            self._check_readable(state)
+
+    def _check_readable(self, state: PartitionState) -> None:
+        """Readers of committed records see no aborted one, and all but those that a cleaner or retention took from the log."""
+        truth, begun, readable, hidden = self.cluster.truth, dict[int, list[Batch]](), list[Batch](), list[Batch]()
+        at = 0
+        for segment in state.segments:
+            if segment.base_offset != at:
+                begun.clear()  # A restore aborts what is open where offsets are lost.
+            at = segment.end_offset
+            for batch in decode(self.store.objects[below(self.root, segment.log_key)]):
+                if batch.is_marker:
+                    (readable if batch.commits else hidden).extend(begun.pop(batch.producer_id, ()))
+                elif batch.transaction >= 0:
+                    begun.setdefault(batch.producer_id, []).append(batch)
+        first_offset = max(log.segments[0].base_offset for log in self.cluster.replicas.values())
+        for batch in readable:
+            if batch.transaction in truth.ends and not truth.commits(batch.transaction):
+                raise Finding("aborted-readable", f"{batch}, ended by {truth.ends[batch.transaction]}")
+        for batch in hidden:
+            is_gone = batch.content in truth.cleaned or batch.base_offset < first_offset
+            if truth.commits(batch.transaction) and not is_gone:
+                raise Finding("committed-hidden", f"{batch}, ended by {truth.ends[batch.transaction]}")
 
     def _check_producers(self, segment: ArchivedSegment) -> None:
         """What is known of producers at the archive's end is what a replay of all of it gives."""

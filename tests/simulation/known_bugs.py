@@ -38,7 +38,7 @@ from sidecar.retention.log_starts import LogStarts
 from sidecar.retention.loss_tracker import LossTracker
 from sidecar.retention.pinned_log import PinnedLog
 from sidecar.runner import checks, copy_executor, partition_archiver
-from sidecar.segment import prepare
+from sidecar.segment import added_markers, prepare
 from sidecar.segment.bundle import PreparedSegment
 from sidecar.segment.reading import SegmentReading
 from sidecar.topic_policy import TopicPolicy
@@ -286,6 +286,8 @@ KNOWN_BUGS: Final[dict[str, Bug]] = {
     "swap-believed": Bug(
         "other-content", ((partition_archiver, "plan_partition", _plan_during_a_swap),), 1_000, 15000161
     ),
+    # Where a cleaner had taken a marker, its producer's next commit showed what was aborted.
+    "no-marker-added": Bug("aborted-readable", ((added_markers, "added_markers", lambda *_: ()),), 2_000, 1830),
     # A log was taken for another because a cleaner had changed the replica that was archived, and not this one.
     "cleaned-by-another-broker": Bug(
         "not-archived", ((continuity, "judge_local_log", _judged_without_policy),), 10_000, 14514

@@ -28,6 +28,7 @@ from tests.simulation.schedule import (
     Disk,
     GoOn,
     Hide,
+    Jump,
     Land,
     LoseFile,
     Meanwhile,
@@ -395,7 +396,7 @@ def _with_refused_gaps(random: Random, schedule: Schedule) -> Schedule:
 
 
 def _with_cleaners(random: Random, schedule: Schedule) -> Schedule:
-    """Brokers compact the log: segments are replaced, perhaps while they are archived."""
+    """Brokers compact the log: segments are replaced, perhaps while they are archived. All clocks agree."""
     if random.random() < 0.88 or schedule.compacts:
         return schedule
     has_others = False
@@ -421,7 +422,20 @@ def _with_cleaners(random: Random, schedule: Schedule) -> Schedule:
         return more, clean, Round(), Round()
 
     schedule = inserted(random, schedule, *(cleaning() for _ in range(random.randint(1, 4))))
-    return replace(schedule, shape=replace(schedule.shape, is_cleaned=True))
+    steps = mapped(schedule.steps, lambda step: Wait(MINUTE_MS) if isinstance(step, Jump) else step)
+    return replace(schedule, steps=steps, shape=replace(schedule.shape, is_cleaned=True))
+
+
+def _with_taken_markers(random: Random, schedule: Schedule) -> Schedule:
+    """The store is away for so long that cleaners take transactions, and then their markers."""
+    if not schedule.shape.is_cleaned or random.random() < 0.4:
+        return schedule
+    partition = random.randrange(schedule.partitions)
+    more = Append(random.randrange(2**32), random.randint(5, 9), partition=partition)
+    away = Fault("StoreUnavailable", "upload", "", random.choice((0, 2, 2)), 50)
+    cleans = [Clean(broker, 0, 9, partition=partition) for broker in (0, 1)] * random.randint(2, 3)
+    steps = (more, Round(faults=(away,)), replace(more, seed=more.seed ^ 1), *cleans, Round(), Round())
+    return inserted(random, schedule, steps)
 
 
 def _with_files_alone(random: Random, schedule: Schedule) -> Schedule:
@@ -577,6 +591,7 @@ MORE_FAULTS: Final[dict[str, Add]] = {
     "refused gaps": _with_refused_gaps,
     "truncated losses": _with_truncated_losses,
     "cleaners": _with_cleaners,
+    "taken markers": _with_taken_markers,
     "strategies": _with_strategies,
     "deletions": _with_deletions,
     "files alone": _with_files_alone,

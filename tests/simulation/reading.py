@@ -11,8 +11,9 @@ from producer_state.table import ProducerTable
 from sidecar.errors import CorruptFile, SegmentChanged
 from sidecar.logformat.indexes.rebuild import BuiltIndexes
 from sidecar.logformat.leader_epochs import complete, epochs_of
+from sidecar.segment.added_markers import stretches
 from sidecar.segment.reading import ChosenIndexes, ReadingTask, SegmentReading
-from tests.simulation.batches import BATCH_BYTES, Batch, apply, encode
+from tests.simulation.batches import BATCH_BYTES, Batch, apply, decode, encode
 from tests.simulation.disk import SimDisk
 
 
@@ -64,7 +65,12 @@ class SimReader:
         batches += file.batches[begin + count // 2 : begin + count]
         if len(batches) < count:
             raise SegmentChanged(f"{segment}: has become shorter")
-        expected_offset, looks_cleaned = segment.base_offset, False
+        log = encode(batches)
+        parts = (
+            part if isinstance(part, bytes) else log[part.start : part.stop] for part in stretches(task.added, len(log))
+        )
+        batches = list(decode(b"".join(parts)))
+        expected_offset, looks_cleaned = segment.base_offset, bool(task.added)
         for batch in batches:
             if batch.base_offset < expected_offset or batch.end_offset > segment.end_offset:
                 raise CorruptFile(f"{batch} at {expected_offset} of {segment}", file=segment.log_name)
