@@ -58,18 +58,20 @@ def judge(log: PartitionLog, state: StateAt, forgetting: Forgetting) -> Verdict:
         return Verdict(None, problem=f"{error}; brokers skip such a file and load an older one")
     written_ms = max(state.log_time_ms, stored_ms) if forgetting.as_of_ms is None else forgetting.as_of_ms
     start_offset = 0 if state.start.has_snapshot else state.start.offset
-    first = log.first_offset
     allowance = Allowance(
         now_ms=min(written_ms, forgetting.now_ms),
         expiration_ms=forgetting.producer_id_expiration_ms,
         exact=not state.cleaned,
         log_start_offset=start_offset,
         deleted_below=log.log_start_offset,
-        first_offset=first,
+        first_offset=log.first_offset,
     )
     ours = state.table.unexpired(Expiration(0, None))
     comparison = compare_snapshots(theirs.entries(), ours.entries(), allowance)
-    return Verdict(comparison, len(theirs), "", lacking(state.table, theirs.open_transactions(start_offset), first))
+    if comparison.conformance is Conformance.WRONG:  # It may lack what `heal` leaves out, too.
+        comparison = compare_snapshots(theirs.entries(), log.without_decided(ours).entries(), allowance)
+    older = lacking(state.table, theirs.open_transactions(start_offset), log.first_offset)
+    return Verdict(comparison, len(theirs), "", older)
 
 
 def lacking(table: ProducerTable, open_since: Mapping[int, int], log_start: int) -> dict[int, int]:

@@ -31,7 +31,7 @@ from sidecar.logformat.bodies.record import Record
 from sidecar.rewriting.local_engine import LocalEngine
 from sidecar.segment.archived_objects import table_at_end
 from sidecar.snapshots import Replay
-from sidecar.snapshots.check import MISLEADING, Result, check
+from sidecar.snapshots.check import MISLEADING, CheckedSnapshot, Result, check
 from sidecar.snapshots.jobs import Forgetting
 from sidecar.snapshots.rebuild import rebuild
 from sidecar.snapshots.resolve_paths import find_targets
@@ -109,6 +109,7 @@ def test_the_snapshot_that_knows_its_end_is_right(log_dir: Path) -> None:
 
 
 def test_without_a_sign_of_cleaning_it_is_wrong(log_dir: Path) -> None:
+    (log_dir / "cleaner-offset-checkpoint").write_text("0\n0\n")
     records = [Record(offset, NOW_MS - 1000, b"k", b"v") for offset in range(100, 200)]
     (log_dir / "t-0" / f"{100:020d}.log").write_bytes(build_batch(records))
     assert verdict_at(log_dir, 200) is Result.WRONG
@@ -175,6 +176,19 @@ def test_heal_writes_no_snapshot_with_it(missing: int, replay: Replay, log_dir: 
 
 
 @pytest.mark.parametrize("replay", Replay)
+def test_check_accepts_what_heal_writes_where_retention_took_its_batches(replay: Replay, log_dir: Path) -> None:
+    """Its marker is left in the log, which shows no cleaning."""
+    marker = build_marker(
+        200, commit=False, producer_id=PRODUCER, producer_epoch=0, coordinator_epoch=2, timestamp_ms=NOW_MS - 4000
+    )
+    (log_dir / "t-0" / f"{100:020d}.log").write_bytes(b"".join(map(plain, range(100, 200))))
+    (log_dir / "t-0" / f"{200:020d}.log").write_bytes(marker + b"".join(map(plain, range(201, 300))))
+    (log_dir / "t-0" / f"{200:020d}.snapshot").unlink()
+    assert healed(log_dir, replay=replay).healings[0].created == [200, 300]
+    assert verdict_at(log_dir, 200) is Result.EQUAL
+
+
+@pytest.mark.parametrize("replay", Replay)
 def test_heal_writes_it_where_no_cleaner_has_been(replay: Replay, log_dir: Path) -> None:
     """Its marker comes above."""
     directory = log_dir / "t-0"
@@ -210,19 +224,19 @@ def test_no_broker_waits_for_a_transaction_that_has_ended(seed: int, tmp_path: P
     directory.mkdir(parents=True)
     (directory.parent / ".lock").touch()
     (directory.parent / ".kafka_cleanshutdown").touch()
-    (directory.parent / "cleaner-offset-checkpoint").write_text(f"0\n1\nt 0 {bases[-1]}\n")
+    note, out = f"0\n1\nt 0 {bases[-1]}\n", tmp_path / "out" / "t-0"
+    (directory.parent / "cleaner-offset-checkpoint").write_text(note)
     for segment in segments:
         path = directory / f"{segment.base_offset:020d}.log"
         path.write_bytes(segment.log)
         if segment.base_offset and random.random() < 0.6:
             table, _ = replayed([found.log for found in whole if found.base_offset < segment.base_offset])
             path.with_suffix(".snapshot").write_bytes(table.to_snapshot())
-    (partition,) = check(
-        find_targets([directory], TopicFilter()), LocalEngine(1), Forgetting(SEGMENTS_MS, DAY_MS)
-    ).partitions
-    assert not [found for found in partition.snapshots if found.result in MISLEADING]
-    found = compacted(directory, tmp_path / "out", CompactionRules(SEGMENTS_MS))
+    assert not misleading_in(directory)
+    found = compacted(directory, out, CompactionRules(SEGMENTS_MS, segment_bytes=random.choice((200, 1 << 20))))
     assert (found.survey.remarks, found.survey.last_stable_offset) == ((), log.end_offset)
+    (out.parent / "cleaner-offset-checkpoint").write_text(note)
+    assert not misleading_in(out)
     for replay in Replay:
         (healing,) = healed(directory.parent, replay=replay, now_ms=SEGMENTS_MS).healings
         assert healing.mismatches == []
@@ -237,6 +251,12 @@ def test_no_broker_waits_for_a_transaction_that_has_ended(seed: int, tmp_path: P
             right, _ = replayed([found.log for found in whole if found.base_offset < offset])
             for producer_id in right.open_transactions().keys() - made.open_transactions().keys():
                 assert not has_batch(segments, producer_id, right.open_transactions()[producer_id], offset)
+
+
+def misleading_in(directory: Path) -> list[CheckedSnapshot]:
+    targets = find_targets([directory], TopicFilter())
+    (partition,) = check(targets, LocalEngine(1), Forgetting(SEGMENTS_MS, DAY_MS)).partitions
+    return [found for found in partition.snapshots if found.result in MISLEADING]
 
 
 def has_batch(segments: Sequence[ReferenceSegment], producer_id: int, from_offset: int, to_offset: int) -> bool:
