@@ -15,7 +15,7 @@ from sidecar.commits.continuity import named_by_cluster
 from sidecar.compactor.before_upload import BeforeUpload
 from sidecar.compactor.candidate_queue import LedPartition
 from sidecar.discovery.scan import Scan, ScanProblem, ScanResult
-from sidecar.errors import LineageUnknown, PartitionError, SegmentChanged, SidecarError
+from sidecar.errors import CorruptFile, LineageUnknown, PartitionError, SegmentChanged, SidecarError
 from sidecar.model import PartitionFiles, TopicPartition
 from sidecar.partition.domain_events import (
     BrokerFactsRead,
@@ -245,7 +245,7 @@ class Checks:
             files = present[tp] if is_listed else archiver.files
             if archiver not in self._tasks and archiver.skip(files, is_listed=is_listed):
                 check.statuses.append(archiver.status(files, None, outcome))
-                if is_listed and _is_outage(outcome.error):
+                if is_listed and _is_outage(outcome.error, files):
                     check.cut_off.add(archiver)
         return left_alone
 
@@ -308,7 +308,7 @@ class Checks:
             self._tasks.replan(archiver, plan)
         else:
             self._not_planned(check, archiver, archiver.files, plan)
-            if _is_outage(plan):
+            if _is_outage(plan, archiver.files):
                 check.cut_off.add(archiver)
         self._end_if_whole(check)
         return True
@@ -377,6 +377,7 @@ class Checks:
         context.emit(CycleEnded(self._outcomes.stopped, context.journal.count(), context.is_store_silent()))
 
 
-def _is_outage(error: SidecarError | None) -> bool:
-    """Whether an error says nothing of the partition itself: its segments can be archived as soon as it is over."""
-    return error is not None and not isinstance(error, PartitionError)
+def _is_outage(error: SidecarError | None, files: PartitionFiles) -> bool:
+    """Whether an error says nothing of the log, but of the store or the archive: its segments can be archived once that is over."""
+    is_of_archive = isinstance(error, CorruptFile) and not error.file.startswith(str(files.log_dir))
+    return is_of_archive or not isinstance(error, PartitionError | None)

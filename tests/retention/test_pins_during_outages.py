@@ -17,7 +17,7 @@ from sidecar.archive.state import Hole
 from sidecar.config.topic_filter import TopicFilter
 from sidecar.discovery.partition_directory import ListingCache
 from sidecar.discovery.scan import scan_log_dirs
-from sidecar.errors import CorruptFile, StoreUnavailable
+from sidecar.errors import CorruptFile, ObjectDamaged, SidecarError, StoreDenied, StoreUnavailable
 from sidecar.host.pinned_files import PinnedFiles
 from sidecar.http.pages import status_json
 from sidecar.model import PartName
@@ -298,3 +298,34 @@ def test_what_is_gone_does_not_wait_to_be_compacted(tmp_path: Path) -> None:
         remove_offsets(site.log_dir / "orders-0", lambda offset: offset >= expected[3][0])
         assert site.round().errors == []
         assert ranges(archived_states(site.store)["orders-0"]) == expected
+
+
+@pytest.mark.parametrize("kind", [StoreDenied, ObjectDamaged])
+def test_what_rolls_while_the_archive_of_its_partition_cannot_be_read_is_pinned(
+    kind: type[SidecarError], tmp_path: Path
+) -> None:
+    """A damaged commit may be restored from a replica of the bucket: the partition goes on then, if its segments are there."""
+    log_dir, store, aside = copy_partitions(tmp_path, "orders-0"), MemoryStore(), tmp_path / "aside"
+    spans = rolled_ranges(log_dir, "orders-0")
+    aside.mkdir()
+    for file in (log_dir / "orders-0").glob("0*.*"):
+        if int(file.stem) > spans[3][0]:
+            shutil.move(file, aside)
+
+    def fault(operation: str, key: str) -> None:
+        if operation == "read" and "/commits/" in key:
+            raise kind(f"{key}: read with another CRC-32C")
+
+    with tools_for(log_dir, store, tmp_path / "state", retry_wait_s=60.0) as context:
+        with rounds_over(context, log_dir) as rounds:
+            rounds.cycle()
+            assert rounds.finish().errors == []
+        store.before = fault
+        with rounds_over(context, log_dir) as rounds:
+            (outcome,) = rounds.cycle().outcomes
+            assert isinstance(outcome.error, StoreDenied | CorruptFile)
+            for file in aside.iterdir():
+                shutil.move(file, log_dir / "orders-0")
+            rounds.cycle()  # It backs off.
+        assert held_names(context) == [base_offset for base_offset, _ in spans]
+        context.pinned.release()
