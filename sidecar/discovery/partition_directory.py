@@ -118,13 +118,14 @@ def require_elsewhere(out: Path, directories: Iterable[Path]) -> None:
 
 def _settled_listing(directory: Path) -> _Listing:
     # A listing during renames may miss a file under both names; a segment missed in the middle would stretch the range of
-    # the one before it. A cleaner renames a file once, so the next listing has it. The directory's mtime may not show it: kernels
-    # before 6.13 count it in ticks of some milliseconds, and a cleaner needs no longer for all its renames.
+    # the one before it. The directory's mtime changes with every rename, but kernels before 6.13 count it in ticks of some
+    # milliseconds, and a cleaner needs no longer for all its renames: the next listing has what one has missed. Long listings may
+    # both miss a file, which a cleaner renames twice: then the mtime changes. Source: LocalLog.replaceSegments.
     before, listing = directory.stat(), _list(directory)
     for _ in range(_LISTINGS - 1):
         again, after = _list(directory), directory.stat()
         directory_id = (after.st_dev, after.st_ino)
-        if again == listing and before.st_ino == after.st_ino:
+        if again == listing and (before.st_mtime_ns, before.st_ino) == (after.st_mtime_ns, after.st_ino):
             return replace(again, directory_id=directory_id)
         before, listing = after, again
     return replace(listing, unstable=True, directory_id=directory_id)

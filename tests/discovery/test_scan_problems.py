@@ -178,6 +178,25 @@ def test_a_listing_during_renames_is_taken_again(tmp_path: Path, monkeypatch: py
     assert ([segment.end_offset for segment in found.segments], found.unstable) == ([10, 20], False)
 
 
+def test_two_equal_listings_are_not_believed_if_the_directory_has_changed_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a large directory, both may miss a file that a cleaner renames from `.cleaned` to `.swap`, and then to `.log`."""
+    directory = a_partition(tmp_path, "orders-0", 0, 10, 20)
+    real = partition_directory._list
+    listings: list[object] = []
+
+    def list_while_renaming(path: Path) -> object:
+        (directory / f"{10:020d}.log").rename(directory / "missed")
+        listings.append(real(path))
+        (directory / "missed").rename(directory / f"{10:020d}.log")
+        os.utime(directory, ns=(0, 12345 + len(listings)))
+        return listings[-1]
+
+    monkeypatch.setattr(partition_directory, "_list", list_while_renaming)
+    assert only(scan_log_dirs([tmp_path], ALL)).unstable
+
+
 def test_a_directory_that_never_rests_is_unstable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     directory = a_partition(tmp_path, "orders-0", 0, 20)
     real = partition_directory._list
