@@ -12,7 +12,7 @@ from sidecar.broker.log_dir_state import read_file
 from sidecar.errors import SettingsError
 from sidecar.host.log_dir_lock import LogDirRefused
 from sidecar.host.placing import sync_directory
-from sidecar.logformat.files import read_regular
+from sidecar.logformat.files import is_there, read_regular
 from sidecar.logformat.leader_epochs import read_leader_epochs
 from sidecar.logformat.metadata_files import read_meta_properties, read_partition_metadata
 from sidecar.logformat.names import (
@@ -194,11 +194,11 @@ def within(target: Target, cluster: TargetCluster | None) -> Target:
 def place_of(target: Target, topic_partition: TopicPartition, other_log_dirs: Sequence[Path] = ()) -> Place:
     """Whether the partition's directory is free: absent, or as a new topic's, which no record was ever written to.
 
-    Raises LogDirRefused if it is not, or if another log dir of the broker has the partition.
+    Raises LogDirRefused if it is not, or if another log dir of the broker has the partition; PartitionError if that cannot be seen.
     """
     directory = target.log_dir / directory_name(topic_partition)
     for other in other_log_dirs:
-        if (other / directory.name).is_dir():
+        if is_there(other / directory.name):
             raise LogDirRefused(
                 f"{other / directory.name}: the partition is in this log dir of the broker, and a broker does not start with one "
                 f"in two log dirs. Restore it with --to {other}, or move that directory out of the log dir first"

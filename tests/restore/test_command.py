@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -52,6 +53,25 @@ def test_a_partition_in_another_log_dir_of_the_broker_is_refused(archive: Path, 
     # Settings of another broker say nothing of this one.
     elsewhere = restoring(archive, log_dir, "--set", f'broker.log_dirs=["{other}"]', "--partition", "1")
     assert elsewhere.code == 0, elsewhere.err
+
+
+def test_another_log_dir_that_cannot_be_read_is_named(
+    archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its disk may have failed, and be why the partition is restored. What it has is unknown."""
+    log_dir, other, stat = own_log_dir(tmp_path), tmp_path / "other", Path.stat
+
+    def failing(path: Path, *, follow_symlinks: bool = True) -> os.stat_result:
+        if path == other / "orders-0":
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+        return stat(path, follow_symlinks=follow_symlinks)
+
+    monkeypatch.setattr(Path, "stat", failing)
+    log_dirs = f"broker.log_dirs={json.dumps([str(log_dir), str(other)])}"
+    refused = restoring(archive, log_dir, "--set", log_dirs)
+    assert refused.code == 3
+    assert f"{other / 'orders-0'}: cannot be read: Input/output error" in refused.err
+    assert [path.name for path in log_dir.iterdir()] == ["meta.properties"]
 
 
 def test_a_table_for_people_and_json_for_programs(archive: Path, tmp_path: Path) -> None:
