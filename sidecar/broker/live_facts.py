@@ -87,6 +87,7 @@ class LiveBrokerFacts:
         self._broker_id = broker_id
         self._cluster_id = files.cluster_id_on_disk()
         self._began_as = ""
+        self._require_same_broker()
         self._clock = clock
         self._look: _Look | None = None
         self._state = FactsState(None, Wait.BROKER_NOT_ASKED)

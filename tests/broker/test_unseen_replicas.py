@@ -212,6 +212,17 @@ def test_log_dirs_that_another_broker_has_taken_are_not_archived_as_the_one_befo
             assert facts.partition(files).reason is None
 
 
+def test_log_dirs_that_another_broker_takes_before_the_first_refresh_are_refused(
+    tmp_path: Path, kafka: FakeKafka
+) -> None:
+    """Everything is asked under the broker id of the start."""
+    log_dir = log_dir_with(tmp_path / "logs", kafka)
+    with open_facts(settings_for(tmp_path, kafka, log_dir), ManualClock()) as facts:
+        (log_dir / "meta.properties").write_text(META.replace("node.id=1", "node.id=4"))
+        with pytest.raises(SettingsError, match="belonged to broker 1 of cluster fake when this process started"):
+            facts.refresh()
+
+
 def test_doctor_fails_with_advice(tmp_path: Path, kafka: FakeKafka) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
