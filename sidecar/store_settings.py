@@ -219,10 +219,9 @@ class StoreSettings(Section):
             raise ValueError(
                 f"{given} lacks the two slashes of a URL: {corrected}. A directory of this name is ./{given}"
             )
-        if parts.scheme in {"file", "local"} and parts.netloc not in {"", "localhost"}:
+        if parts.scheme in {"file", "local"} and (parts.netloc not in {"", "localhost"} or not parts.path):
             raise ValueError(
-                f"{value} names a host, {parts.netloc}, but only files of this machine can be opened. A file URL has three "
-                f"slashes: file:///archive"
+                f"{value} names a host or no directory. A file URL names one of this machine, after three slashes: file:///archive"
             )
         if value.startswith("s3//"):  # Else a directory, and `backfill` would begin an archive in it.
             raise ValueError(f"{value} lacks the colon of a URL: s3:{value[2:]}. A directory of this name is ./{value}")

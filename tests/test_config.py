@@ -106,10 +106,12 @@ def test_the_archive_may_not_lie_in_the_state_directory(url: str, tmp_path: Path
     assert load_settings(flags={"store.url": archive, "compaction.staging_dir": state_dir})
 
 
-@pytest.mark.parametrize("url", ["file://nas/archive", "local://nas/archive", "file://archive"])
-def test_a_file_url_of_another_host_is_refused(url: str) -> None:
+@pytest.mark.parametrize(
+    "url", ["file://nas/archive", "local://nas/archive", "file://archive", "file://localhost", "file://"]
+)
+def test_a_file_url_of_another_host_or_of_no_directory_is_refused(url: str) -> None:
     message = refusal(flags={"store.url": url})
-    assert "names a host" in message
+    assert f"{url} names a host or no directory" in message
     assert "file:///archive" in message
 
 
