@@ -6,7 +6,7 @@ import os
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from functools import partial
 from threading import Event
@@ -184,11 +184,13 @@ def open_tools(
             directory = archive_state_directory(
                 settings.run.state_path, store_url=store.url, configured_url=settings.store.url
             )
+        # It locks the directory. After the probe, which may take long, a `backfill` that began later could have the lock.
+        journal = resources.enter_context(closing(Journal(directory)))
+        if not read_only:
             _note_slow_probe(uploads)
             single_writer = settings.store.single_writer
             if repeats:
-                # `run` reports what it waits for, and tries again itself. It may have nothing to do for hours: its first segment
-                # loads the kernels.
+                # `run` reports what it waits for, and tries again itself. Its first segment, maybe hours later, loads the kernels.
                 with metrics.store.call("probe"):
                     probe_store(unmetered, single_writer=single_writer, clock=clock)
             else:
@@ -198,8 +200,6 @@ def open_tools(
                 with _loading_kernels():
                     require_safe_store = resources.enter_context(probing)
         _note_if_new(store, facts.cluster_id())
-        journal = Journal(directory)
-        resources.callback(journal.close)
         memory = ArchiveCache(None if read_only else directory)
         emit = fan_out(metrics.handle, memory.noting_losses(clock), *sinks, log_event)
         pinned = PinnedFiles(emit=emit)

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from sidecar.config import load_settings
 from sidecar.errors import SettingsError
 from sidecar.host.journal import Journal, archive_state_directory
+from sidecar.runner import assembly
 from sidecar.storage.opening import open_store
 from sidecar.store_settings import StoreSettings
 from tests.cli.running import in_this_process
@@ -84,3 +86,21 @@ def test_another_spelling_notices_that_the_newest_commit_is_missing(tmp_path: Pa
     outcome = in_this_process(*backfill, f"{archive}/")
     assert outcome.code != 0
     assert "is missing, although this sidecar" in outcome.err
+
+
+def test_a_process_has_its_directory_before_it_probes_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The probe takes long. A `backfill` that begins meanwhile is refused, and does not end the `run` that was there first."""
+    url, state = (tmp_path / "archive").as_uri(), tmp_path / "state"
+    given = {"store.url": url, "broker.log_dirs": [golden("4.3.0") / "logs"], "run.state_dir": state}
+    probes: list[object] = []
+
+    def probe(*arguments: object, **_options: object) -> None:
+        with pytest.raises(SettingsError, match="another tiered-sidecar process uses this state directory"):
+            Journal(_directory(state, url))
+        probes.append(arguments)
+
+    monkeypatch.setattr(assembly, "probe_store", probe)
+    with assembly.open_tools(load_settings(flags=given).settings, repeats=True):
+        assert len(probes) == 1
