@@ -53,7 +53,7 @@ def decide(plan: PartitionPlan, target: Target, place: Place, request: RestoreRe
     _require_cluster_agrees(plan, request)
     danger = _epoch_danger(plan, target, place, topic_id, request.cluster)
     epochs = _leader_epochs(plan, target, place, request, topic_id, danger)
-    producers = _producer_state(plan, target, request, epochs)
+    producers = _producer_state(plan, target, request, topic_id, epochs)
     is_other = target.cluster_id not in {None, plan.state.lineage.cluster_id}
     return Decisions(
         topic_id,
@@ -144,8 +144,7 @@ def _epoch_danger(
             f"the target's topic has id {topic_id}, the archived one {plan.state.topic_id}: it was re-created, and "
             "its leader epochs began again at 0"
         )
-    led_under = _led_under(plan, cluster)
-    if 0 <= led_under < highest:
+    if 0 <= (led_under := _led_under(plan, cluster)) < highest:
         return f"the partition's leader epoch in the cluster is {led_under}, in the archive {highest}"
     if 0 <= place.leader_epoch < highest:
         return f"the empty log there has seen leader epoch {place.leader_epoch}, the archive {highest}"
@@ -172,8 +171,8 @@ def _leader_epochs(
             "otherwise --leader-epochs flatten"
         )
     knows_ids = topic_id is not None and plan.state.topic_id is not None
-    leads_under = max(_led_under(plan, request.cluster), place.leader_epoch)
-    if plan.highest_leader_epoch > 0 and not knows_ids and leads_under < 0:
+    led_under = max(_led_under(plan, request.cluster), place.leader_epoch)
+    if plan.highest_leader_epoch > 0 > led_under and not knows_ids:
         raise SettingsError(
             f"{plan.topic_partition}: without topic ids it is unknown whether the topic was re-created, whose "
             f"leader epochs begin at 0 (the archive has {plan.highest_leader_epoch}). Give --leader-epochs keep if "
@@ -188,13 +187,15 @@ def _led_under(plan: PartitionPlan, cluster: TargetCluster | None) -> int:
 
 
 def _producer_state(
-    plan: PartitionPlan, target: Target, request: RestoreRequest, epochs: LeaderEpochMode
+    plan: PartitionPlan, target: Target, request: RestoreRequest, topic_id: str | None, epochs: LeaderEpochMode
 ) -> ProducerStateMode:
     if request.producer_state is not None:
         return request.producer_state
+    # Of a topic with another id even the cluster may be another one: formatted again with the old cluster id.
+    created_again = len({topic_id, plan.state.topic_id} - {None}) > 1
     kept = epochs is LeaderEpochMode.KEEP  # Nothing else shows that it is the same cluster.
     same = kept if target.cluster_id is None else target.cluster_id == plan.state.lineage.cluster_id
-    return ProducerStateMode.KEEP if same else ProducerStateMode.DROP
+    return ProducerStateMode.KEEP if same and not created_again else ProducerStateMode.DROP
 
 
 class Restored(BaseModel):

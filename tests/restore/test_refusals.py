@@ -172,6 +172,13 @@ def test_the_dangerous_combination_is_refused(tmp_path: Path) -> None:
     assert outcome.decisions.producer_state is ProducerStateMode.KEEP
 
 
+def test_a_topic_that_was_created_again_gets_no_producers(tmp_path: Path) -> None:
+    """A cluster that was formatted again with its old id gives their ids to others, whose batches would seem to be duplicates."""
+    outcome = restored(archived(), own_log_dir(tmp_path), "orders", topic_id=OTHER_ID)
+    assert outcome.decisions is not None
+    assert outcome.decisions.producer_state is ProducerStateMode.DROP
+
+
 def test_without_a_cluster_the_operator_says_whose_epochs(tmp_path: Path) -> None:
     fresh = tmp_path / "fresh"
     fresh.mkdir()

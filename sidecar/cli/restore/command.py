@@ -94,7 +94,7 @@ def restore(
         ProducerStateMode | None,
         typer.Option(
             help="keep: brokers recognise retries of old batches. drop: for another cluster, where the same "
-            "producer ids belong to other producers. Default: keep in the archive's own cluster.",
+            "producer ids belong to other producers. Default: keep for the archived topic in its own cluster.",
         ),
     ] = None,
     open_transactions: Annotated[
