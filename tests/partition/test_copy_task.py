@@ -11,7 +11,7 @@ from sidecar.errors import PartitionError
 from sidecar.partition import copy_task, effects, events
 from sidecar.partition.copy_task import STEPS, CopyTask, Phase, Step
 from sidecar.partition.effects import Abandon, AppendCommit, DiscardAttempt, Effect, Upload
-from sidecar.partition.events import CommitUnknown, StepFailed
+from sidecar.partition.events import CommitLost, CommitRefused, CommitUnknown, StepFailed
 from tests.partition.exploring import ERRORS, FACTS, Broken, Case, Explored, explore
 from tests.partition.steps import LEADS_TO, MEANINGS
 
@@ -139,3 +139,15 @@ def test_an_answer_that_the_phase_does_not_have_is_an_error() -> None:
     with pytest.raises(KeyError):
         copy_task.handle(task, CommitUnknown(AppendCommit((0,)), PartitionError("odd")), 0.0)
     assert Upload(1) == Upload(1)
+
+
+def test_only_a_group_that_is_at_fault_goes_as_it_is_the_next_time() -> None:
+    """Another writer that was faster says nothing of the copies: a later plan goes on with their uploads."""
+    limits, unit = copy_task.CopyLimits(2, 1.0, has_groups=True), copy_task.Unit((0, 1), is_group=True)
+    append, conflict = AppendCommit((0, 1)), PartitionError("another writer made commit 7 first")
+    task = CopyTask(Case(2).plan, limits, phase=Phase.ARCHIVING, window=(unit,), committing=append)
+    broken_up = {
+        type(event): any(isinstance(effect, effects.BreakUpGroup) for effect in copy_task.handle(task, event, 0.0)[1])
+        for event in (kind(append, conflict) for kind in (CommitLost, CommitRefused, StepFailed))
+    }
+    assert broken_up == {CommitLost: False, CommitRefused: True, StepFailed: True}
