@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import shutil
 import signal
@@ -136,6 +137,44 @@ def test_another_wish_fetches_anew_what_differs(expected: dict[str, dict[str, by
 
 def _killed(*_: object) -> None:
     raise Killed
+
+
+@pytest.mark.parametrize("suffix", [".log", ".index", ".timeindex", ".snapshot"])
+def test_a_segment_is_complete_only_with_all_files_of_its_note(
+    suffix: str, expected: dict[str, dict[str, bytes]], tmp_path: Path
+) -> None:
+    """The `.log` gets its name after the note, and the process may die in between. The others may be lost with the machine."""
+    log_dir = own_log_dir(tmp_path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sidecar.restore.restore.Run.finish", _killed)
+        with pytest.raises(Killed):
+            restore(archived(), CLOCK, request_for(log_dir))
+    gone, *_ = sorted(log_dir.glob(f"*.restoring/*{suffix}"))
+    gone.unlink()
+    cut = max(log_dir.glob(f"*.restoring/*{suffix}"))
+    cut.write_bytes(b"cut")
+    store = archived()
+    assert restore(store, CLOCK, request_for(log_dir)).exit_code == 0
+    assert content(log_dir) == expected
+    assert store.calls["stream"] == 2
+
+
+def test_a_note_with_damaged_producers_is_not_believed(tmp_path: Path) -> None:
+    options, undisturbed = {"partitions": (0,), "offset_range": (0, 300)}, own_log_dir(tmp_path)
+    assert restore(archived(), CLOCK, request_for(undisturbed, **options)).exit_code == 0
+    (tmp_path / "again").mkdir()
+    log_dir = own_log_dir(tmp_path / "again")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sidecar.restore.restore.Run.finish", _killed)
+        with pytest.raises(Killed):
+            restore(archived(), CLOCK, request_for(log_dir, **options))
+    notes = {path: json.loads(path.read_text()) for path in log_dir.glob("*.restoring/*.note")}
+    ((path, note),) = ((path, note) for path, note in notes.items() if note["restored"]["producers"])
+    path.write_text(json.dumps({**note, "restored": {**note["restored"], "producers": "AAAA"}}))
+    store = archived()
+    assert restore(store, CLOCK, request_for(log_dir, **options)).exit_code == 0
+    assert store.calls["stream"] == 1
+    assert files_of(log_dir / NAMES[0]) == files_of(undisturbed / NAMES[0])
 
 
 @pytest.mark.parametrize("end_offset", [116, 220])
