@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
@@ -25,18 +26,19 @@ def test_answers_come_in_the_order_of_the_tasks(threads: int) -> None:
     assert list(LocalEngine(threads).run(doubled, range(100))) == [2 * task for task in range(100)]
 
 
-@pytest.mark.parametrize(("threads", "begun_at_most"), [(1, 3), (2, 3 + 2 * 4)])
-def test_tasks_wait_until_earlier_answers_were_taken(threads: int, begun_at_most: int) -> None:
-    begun: list[int] = []
+@pytest.mark.parametrize(("threads", "given_out"), [(1, 3), (2, 2 + 2 * 4)])
+def test_tasks_wait_until_earlier_answers_were_taken(threads: int, given_out: int) -> None:
+    given: list[int] = []
 
-    def begins(task: int) -> int:
-        begun.append(task)
-        return task
+    def tasks() -> Iterator[int]:
+        for task in range(100):
+            given.append(task)
+            yield task
 
-    answers = LocalEngine(threads).run(begins, range(100))
-    assert list(islice(answers, 3)) == [0, 1, 2]
+    answers = LocalEngine(threads).run(doubled, tasks())  # type: ignore[arg-type]  # it only goes through them
+    assert list(islice(answers, 3)) == [0, 2, 4]
     answers.close()
-    assert len(begun) <= begun_at_most
+    assert len(given) == given_out
 
 
 @pytest.mark.parametrize(
