@@ -12,8 +12,11 @@ import structlog
 from sidecar.archive.keys import below
 from sidecar.broker.files import FileBrokerFacts
 from sidecar.config.topic_policy import TopicPolicySettings
-from sidecar.errors import CorruptFile, CoverageHole
-from sidecar.model import PartName
+from sidecar.discovery.partition_directory import read_partition_directory
+from sidecar.errors import CorruptFile, CoverageHole, PartitionError, SidecarError, StoreDenied
+from sidecar.model import PartName, TopicPartition
+from sidecar.runner import checks
+from tests.discovery.made_up import a_partition
 from tests.fakes.memory_store import MemoryStore
 from tests.golden import golden_copy
 from tests.runner.archives import parts_of
@@ -60,6 +63,26 @@ def test_a_segment_that_does_not_end_exactly_is_not_archived(kind: str, tmp_path
     assert set(stopped) == {"orders-1"}
     assert str(first) in stopped["orders-1"]
     assert "orders-1" not in archived_states(store)
+
+
+@pytest.mark.parametrize(
+    ("error", "is_outage"),
+    [
+        (None, False),
+        (StoreDenied("no"), True),
+        (PartitionError("no"), False),
+        (CorruptFile("no", file="{log_dir}/orders-0/00000000000000000000.log"), False),
+        (CorruptFile("no", file="cluster/orders/0/id/commits/00000000000000000000.json"), True),
+    ],
+)
+def test_segments_are_pinned_during_an_outage_of_the_store_or_of_the_archive_but_not_of_their_own_log(
+    error: SidecarError | None, is_outage: bool, tmp_path: Path
+) -> None:
+    directory = a_partition(tmp_path, "orders-0", 0, 10)
+    files = read_partition_directory(TopicPartition("orders", 0), tmp_path, directory)
+    if isinstance(error, CorruptFile):
+        error = error.within(error.file.format(log_dir=tmp_path))
+    assert checks._is_outage(error, files) is is_outage
 
 
 @pytest.mark.leaves_damage("missing_object")
