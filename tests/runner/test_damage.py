@@ -13,14 +13,14 @@ from sidecar.archive.keys import below
 from sidecar.broker.files import FileBrokerFacts
 from sidecar.config.topic_policy import TopicPolicySettings
 from sidecar.discovery.partition_directory import read_partition_directory
-from sidecar.errors import CorruptFile, CoverageHole, PartitionError, SidecarError, StoreDenied
+from sidecar.errors import CorruptFile, CoverageHole, ObjectMissing, PartitionError, SidecarError, StoreDenied
 from sidecar.model import PartName, TopicPartition
 from sidecar.runner import checks
 from tests.discovery.made_up import a_partition
 from tests.fakes.memory_store import MemoryStore
 from tests.golden import golden_copy
 from tests.runner.archives import parts_of
-from tests.runner.rig import archive, archived_states, ranges, rolled_ranges, tools_for
+from tests.runner.rig import archive, archived_states, copy_partitions, ranges, remove_offsets, rolled_ranges, tools_for
 
 
 def test_a_damaged_segment_stops_its_partition_there_and_no_other(tmp_path: Path) -> None:
@@ -83,6 +83,28 @@ def test_segments_are_pinned_during_an_outage_of_the_store_or_of_the_archive_but
     if isinstance(error, CorruptFile):
         error = error.within(error.file.format(log_dir=tmp_path))
     assert checks._is_outage(error, files) is is_outage
+
+
+def test_an_archive_is_read_again_if_a_segment_of_it_was_compacted_and_deleted_since(tmp_path: Path) -> None:
+    """Its replacement has the producers at the same offset."""
+    copy, store, missed = copy_partitions(tmp_path, "orders-0"), MemoryStore(), list[str]()
+    spans = rolled_ranges(copy, "orders-0")
+    shutil.copytree(copy, tmp_path / "later")
+    remove_offsets(copy / "orders-0", lambda offset: offset <= spans[3][0])
+    with tools_for(copy, store, tmp_path / "state") as context:
+        assert archive(context, copy, "orders").errors == []
+    shutil.copytree(tmp_path / "later", copy, dirs_exist_ok=True)
+
+    def missing(operation: str, key: str) -> None:
+        if operation == "read" and key.endswith(".indexes") and not missed:
+            missed.append(key)
+            raise ObjectMissing(f"{key}: no such object")
+
+    store.before = missing
+    with tools_for(copy, store, tmp_path / "state") as context:
+        assert archive(context, copy, "orders").errors == []
+    assert len(missed) == 1
+    assert ranges(archived_states(store)["orders-0"]) == spans
 
 
 @pytest.mark.leaves_damage("missing_object")
