@@ -245,7 +245,7 @@ KNOWN_BUGS: Final[dict[str, Bug]] = {
     # A commit was sent while it was not known whether the store lets two writers win.
     "commit-before-proof": Bug("commit-unproven", ((SimLink, "require_safe_store", _nothing),), 5),
     # What rolled while the store refused was not pinned.
-    "not-pinned-in-an-outage": Bug("not-pinned", ((checks, "_is_outage", lambda _error: False),), 20, 5),
+    "not-pinned-in-an-outage": Bug("not-pinned", ((checks, "_is_outage", lambda _error, _files: False),), 20, 5),
     # Pins were released before anything of them was archived.
     "pins-released": Bug("pin-released", ((pins, "is_taken", lambda _segment, _files: False),), 500, 329),
     # What waited for a transaction was not pinned, though retention deletes up to the high watermark.
