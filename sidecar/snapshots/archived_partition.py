@@ -30,16 +30,16 @@ class ArchivedLog:
     size_bytes: int
 
     remedy: ClassVar = "restore the object from a replica of the bucket or an earlier version"
-    """See `SegmentSource`."""
+    """See `LocalSegment`."""
 
     def opened(self) -> AbstractContextManager[ReadAt]:
-        """See `SegmentSource`. Reading raises StoreError."""
+        """See `LocalSegment`. Reading raises StoreError."""
         return nullcontext(reader(process_store.store_of(self.store), self.name, self.size_bytes))
 
 
 @dataclass(frozen=True, slots=True)
 class ArchivedPartition:
-    """A `PartitionLog`: a range of live segments without a gap in it."""
+    """A range of live segments without a gap in it, as a `PartitionLog`: what its attributes mean, see `DiskPartition`."""
 
     settings: StoreSettings
     root: str
@@ -48,11 +48,10 @@ class ArchivedPartition:
     by_end: dict[int, ArchivedSegment] = field(default_factory=dict)
 
     compacted: ClassVar = True
-    """See `PartitionLog`. The commits tell of every segment, so that none can be missing unnoticed."""
+    """The commits tell of every segment, so that none can be missing unnoticed."""
     strays: ClassVar[frozenset[int]] = frozenset()
-    """See `PartitionLog`."""
     keeps_undecided: ClassVar = True
-    """See `PartitionLog`: compaction goes by them."""
+    """Compaction goes by them."""
 
     @classmethod
     def stretches(cls, settings: StoreSettings, state: PartitionState) -> list[Self]:
@@ -77,7 +76,7 @@ class ArchivedPartition:
         return self.segments[0].base_offset
 
     log_start_offset = first_offset
-    """See `PartitionLog`. An archive keeps no other."""
+    """An archive keeps no other."""
 
     @property
     def bases(self) -> tuple[int, ...]:
@@ -87,12 +86,12 @@ class ArchivedPartition:
 
     @property
     def dropped_below(self) -> int:
-        """See `PartitionLog`: such a snapshot begins at its own offset."""
+        """Such a snapshot begins at its own offset."""
         return max((end for end, segment in self.by_end.items() if segment.snapshot.start_offset == end), default=0)
 
     @property
     def begins_anew(self) -> frozenset[int]:
-        """See `PartitionLog`: an archive that goes on with a log that was restored from it without producers has them below."""
+        """An archive that goes on with a log that was restored from it without producers has them below."""
         return frozenset(
             upper.base_offset
             for lower, upper in pairwise(self.segments)
@@ -100,7 +99,7 @@ class ArchivedPartition:
         )
 
     def snapshot(self, offset: int) -> tuple[bytes, int]:
-        """See `PartitionLog`. The time is that of the upload. Raises StoreError besides."""
+        """The time is that of the upload. Raises StoreError besides."""
         segment = self.by_end[offset]
         key = below(self.root, segment.indexes_key)
         store = process_store.store_of(self.settings)
@@ -109,15 +108,15 @@ class ArchivedPartition:
         return snapshot, (facts and facts.modified_ms) or 0
 
     def without_decided(self, table: ProducerTable) -> ProducerTable:
-        """See `PartitionLog`. Of an archive, that is not searched."""
+        """Of an archive, that is not searched."""
         return table
 
     def recorded_exact(self, offset: int) -> bool:
-        """See `PartitionLog`: the commits record it."""
+        """The commits record it."""
         return self.by_end[offset].snapshot.exact
 
     def spans(self) -> Sequence[Segment]:
-        """See `PartitionLog`: the commits name the newest timestamps."""
+        """The commits name the newest timestamps."""
         return [Segment(each.base_offset, each.max_timestamp_ms) for each in self.segments]
 
     def tasks(self, last_offset: int, cuts: Sequence[int]) -> tuple[SegmentTask, ...]:

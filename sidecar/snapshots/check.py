@@ -17,8 +17,7 @@ from sidecar.reporting.progress import Watcher
 from sidecar.snapshots.folding import fold
 from sidecar.snapshots.jobs import Forgetting, Misplaced, PartitionJob, StateAt, Stopped
 from sidecar.snapshots.planning import plan_full
-from sidecar.snapshots.resolve_paths import Targets
-from sidecar.snapshots.tasks import PartitionLog
+from sidecar.snapshots.resolve_paths import PartitionLog, Targets
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,15 +29,19 @@ def checkpointed(path: Path) -> Mapping[TopicPartition, int]:
 
 @dataclass(frozen=True, slots=True)
 class DiskPartition:
-    """A `PartitionLog` as it was listed. `compacted_elsewhere`: whoever asks knows that, as this directory cannot tell."""
+    """A partition directory as it was listed, as a `PartitionLog`. `compacted_elsewhere`: whoever asks knows that."""
 
     files: PartitionFiles
     compacted_elsewhere: bool = False
 
     keeps_undecided: ClassVar = False
-    """See `PartitionLog`: a restore leaves empty snapshots, and the broker starts above all of those transactions."""
+    """Whether a restore without producers kept those in the middle of a transaction. On disk it leaves empty snapshots, and the
+    broker starts above all of those transactions.
+    """
     begins_anew: ClassVar[frozenset[int]] = frozenset()
-    """See `PartitionLog`: on disk no producer is named either."""
+    """Ends of segments above which no producer from below is known, though snapshots there name them; but for those undecided.
+    On disk no producer is named either.
+    """
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -45,24 +49,28 @@ class DiskPartition:
 
     @property
     def place(self) -> str:
+        """For people."""
         return str(self.files.directory)
 
     @property
     def first_offset(self) -> int:
+        """Base of the first segment. Raises PartitionError where there is none."""
         if self.files.first_offset is None:
             raise PartitionError(f"{self.topic_partition}: no segments in {self.files.directory}")
         return self.files.first_offset
 
     @property
     def log_start_offset(self) -> int:
-        """The checkpointed one where there is one, else the first segment's base."""
+        """What a broker replays from; DeleteRecords may have moved it above `first_offset`. Raises PartitionError."""
         return max(
             self.first_offset, checkpointed(self.files.log_dir / LOG_START_CHECKPOINT).get(self.topic_partition, 0)
         )
 
     @property
     def compacted(self) -> bool:
-        """See `PartitionLog`: the broker notes how far its cleaner has come; a copy without that note shows nothing.
+        """Whether a log cleaner is said to have cleaned it, or this is unknown: offsets may be missing then.
+
+        The broker notes how far its cleaner has come; a copy without that note shows nothing.
 
         Trap: it notes its own cleaner only. A log that it fetched from a leader which had compacted it is not noted.
         """
@@ -105,6 +113,7 @@ class DiskPartition:
 
     @property
     def bases(self) -> tuple[int, ...]:
+        """Bases of all segments above the first, and the end of the last rolled one: where tiering asks for a snapshot."""
         return tuple(segment.end_offset for segment in self.files.segments)
 
     @property
@@ -113,25 +122,32 @@ class DiskPartition:
 
     @property
     def strays(self) -> frozenset[int]:
+        """Offsets of snapshots that a broker deletes unread when it starts. Raises as `first_offset`."""
         return stray_offsets(self.snapshot_offsets, (self.first_offset, *self.bases))
 
     @property
     def dropped_below(self) -> int:
+        """Up to which offset producers were left out by a restore; 0 where none were. See `dropped_producers`."""
         return dropped_producers(self.files.directory).below_offset
 
     def snapshot_path(self, offset: int) -> Path:
         return self.files.directory / file_name(offset, Suffix.SNAPSHOT)
 
     def snapshot(self, offset: int) -> tuple[bytes, int]:
-        """See `PartitionLog`. The time is the file's modification time."""
+        """A snapshot's bytes, and a time (ms) not before it was written and not later than now.
+
+        Raises SegmentChanged if it is gone, PartitionError if it cannot be read.
+        """
         path = self.snapshot_path(offset)
         with reading(path):
             return read_regular(path), path.stat().st_mtime_ns // 1_000_000
 
     def without_decided(self, table: ProducerTable) -> ProducerTable:
-        """See `PartitionLog`. The broker's cleaner works below the last stable offset: what began below its note has ended.
+        """A state without the transactions that have ended, and of which no batch is in the log below it: nothing depends on them.
 
-        Or it began below the log start, to which a broker raises the note. Source: LogCleanerManager.cleanableOffsets.
+        A cleaner may have taken their markers, and a broker would wait for these for ever. The cleaner works below the last stable
+        offset: what began below its note has ended. Or it began below the log start, to which a broker raises the note.
+        Raises SegmentChanged, PartitionError. Source: LogCleanerManager.cleanableOffsets.
         """
         from sidecar.segment.open_transactions import batches_left  # loads numba
 
@@ -145,15 +161,22 @@ class DiskPartition:
         return table.without_transactions(begun.keys() - left)
 
     def recorded_exact(self, _offset: int) -> None:
-        """See `PartitionLog`: a file does not say who wrote it."""
+        """Whether a snapshot is exact by the record of whoever stored it. A file does not say who wrote it."""
 
     def spans(self) -> Sequence[Segment]:
-        """See `PartitionLog`. Timestamps are those of the time indexes: files that a broker wrote, and seldom lacks."""
+        """All segments with their newest timestamps, ascending; the active one last, and its is not known.
+
+        Timestamps are those of the time indexes: files that a broker wrote, and seldom lacks.
+        """
         rolled = [Segment(each.base_offset, _newest_timestamp_ms(each)) for each in self.files.segments]
         active = self.files.active_base_offset
         return rolled if active is None else [*rolled, Segment(active)]
 
     def tasks(self, last_offset: int, cuts: Sequence[int]) -> tuple[SegmentTask, ...]:
+        """One per segment that begins below an offset, adjacent, with the cuts inside of it.
+
+        Raises SegmentChanged if segments have vanished.
+        """
         files = self.files
         tasks = [
             SegmentTask(

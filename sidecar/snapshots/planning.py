@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from itertools import accumulate
+from typing import TYPE_CHECKING
 
 from producer_state.exactness import knows_below
 from producer_state.snapshot import CorruptSnapshot, read_rows
@@ -15,7 +16,9 @@ from sidecar.errors import SegmentChanged
 from sidecar.snapshots import Replay
 from sidecar.snapshots.jobs import Forgetting, PartitionJob
 from sidecar.snapshots.starts import Start, StartKind, TrustedSnapshots, open_below
-from sidecar.snapshots.tasks import PartitionLog
+
+if TYPE_CHECKING:
+    from sidecar.snapshots.resolve_paths import PartitionLog
 
 
 def plan_full(log: PartitionLog, boundaries: Collection[int]) -> PartitionJob:

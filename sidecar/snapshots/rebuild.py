@@ -18,9 +18,8 @@ from sidecar.snapshots import Replay
 from sidecar.snapshots.folding import fold
 from sidecar.snapshots.jobs import Ended, Forgetting, Misplaced, PartitionJob, StateAt, Stopped, also_said
 from sidecar.snapshots.planning import plan_job
-from sidecar.snapshots.resolve_paths import Targets
+from sidecar.snapshots.resolve_paths import PartitionLog, Targets
 from sidecar.snapshots.starts import StartKind
-from sidecar.snapshots.tasks import PartitionLog
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, TypeAlias, TypeVar
 
 from sidecar.clock import Clock
 from sidecar.commits.commit_log import CommitLog
@@ -21,10 +21,11 @@ from sidecar.model import PartitionFiles
 from sidecar.reporting.advice import advised
 from sidecar.snapshots.archived_partition import ArchivedPartition
 from sidecar.snapshots.disk_partition import DiskPartition
-from sidecar.snapshots.tasks import PartitionLog
 from sidecar.store_settings import StoreSettings
 
 NO_TOPIC: Final = TopicFilter(include=())
+PartitionLog: TypeAlias = DiskPartition | ArchivedPartition
+"""A partition's segments and snapshots, wherever they lie."""
 LogT = TypeVar("LogT", bound=PartitionLog, covariant=True)
 
 

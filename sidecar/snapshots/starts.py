@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, StrEnum, auto
 from functools import cache, lru_cache
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -16,7 +16,9 @@ from producer_state.facts import Int64Column
 from producer_state.snapshot import CorruptSnapshot, ProducerEntry, Rows, rows_of
 from producer_state.table import ProducerTable
 from sidecar.errors import PartitionError
-from sidecar.snapshots.tasks import PartitionLog
+
+if TYPE_CHECKING:
+    from sidecar.snapshots.resolve_paths import PartitionLog
 
 TABLES_KEPT: Final = 2
 """A snapshot may name many thousands of producers: what is planned are offsets, and a table is read when it is used."""

@@ -1,26 +1,26 @@
-"""The digest of one segment: the task that every engine runs; and the partitions that have them."""
+"""The digest of one segment: the task that every engine runs."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from producer_state.digest import DigestBuilder, SegmentDigest
 from producer_state.facts import BatchFacts
-from producer_state.table import ProducerTable
-from producer_state.window import Segment
 from producer_state.wire import ProducerStateError
 from sidecar.errors import CorruptFile, SegmentChanged, SidecarError
 from sidecar.logformat.files import PositionalFile, open_regular, reading
 from sidecar.logformat.window import ReadAt
-from sidecar.model import TopicPartition
 from sidecar.reporting.advice import advised
+
+if TYPE_CHECKING:
+    from sidecar.snapshots.archived_partition import ArchivedLog
 
 _WINDOW_BYTES: Final = 2 * 1024 * 1024
 _CHUNK_BATCHES: Final = 16_384
@@ -29,28 +29,11 @@ _CHUNK_BATCHES: Final = 16_384
 FETCH_AGAIN: Final = "stop the broker and move the partition's directory away: the broker fetches it when it starts"
 
 
-class SegmentSource(Protocol):
-    """Where a segment's bytes are; goes to other processes by pickle."""
-
-    @property
-    def name(self) -> str:
-        """For messages: a path or a key."""
-
-    @property
-    def size_bytes(self) -> int:
-        """As listed or committed."""
-
-    @property
-    def remedy(self) -> str:
-        """For people: what to do about damage in it."""
-
-    def opened(self) -> AbstractContextManager[ReadAt]:
-        """A positional reader, as long as the block lasts."""
-
-
 @dataclass(frozen=True, slots=True)
 class LocalSegment:
-    """A `.log` file. `growing`: the active segment, which may have become longer since it was listed."""
+    """A `.log` file; goes to other processes by pickle. `growing`: the active segment, which may have become longer since it was
+    listed.
+    """
 
     name: str
     size_bytes: int
@@ -58,11 +41,12 @@ class LocalSegment:
 
     @property
     def remedy(self) -> str:
+        """For people: what to do about damage in it."""
         return f"if another replica is whole, {FETCH_AGAIN}"
 
     @contextmanager
     def opened(self) -> Iterator[ReadAt]:
-        """See `SegmentSource`. Raises SegmentChanged, PartitionError."""
+        """A positional reader, as long as the block lasts. Raises SegmentChanged, PartitionError."""
         with reading(self.name), os.fdopen(open_regular(Path(self.name)), "rb", buffering=0) as file:
             size_bytes = os.fstat(file.fileno()).st_size
             if size_bytes != self.size_bytes and not self.growing:
@@ -80,81 +64,10 @@ class SegmentTask:
     `cuts`: offsets inside the segment, ascending, at which a piece ends.
     """
 
-    source: SegmentSource
+    source: LocalSegment | ArchivedLog
     base_offset: int
     end_offset: int | None
     cuts: tuple[int, ...] = ()
-
-
-class PartitionLog(Protocol):
-    """A partition's segments and snapshots, wherever they lie."""
-
-    @property
-    def topic_partition(self) -> TopicPartition: ...
-
-    @property
-    def place(self) -> str:
-        """For people: a directory, or a place in an archive."""
-
-    @property
-    def first_offset(self) -> int:
-        """Base of the first segment. Raises PartitionError where there is none."""
-
-    @property
-    def log_start_offset(self) -> int:
-        """What a broker replays from; DeleteRecords may have moved it above `first_offset`. Raises PartitionError."""
-
-    @property
-    def compacted(self) -> bool:
-        """Whether a log cleaner is said to have cleaned it, or this is unknown: offsets may be missing then."""
-
-    @property
-    def bases(self) -> tuple[int, ...]:
-        """Bases of all segments above the first, and the end of the last rolled one: where tiering asks for a snapshot."""
-
-    @property
-    def snapshot_offsets(self) -> Collection[int]: ...
-
-    @property
-    def strays(self) -> frozenset[int]:
-        """Offsets of snapshots that a broker deletes unread when it starts. Raises as `first_offset`."""
-
-    @property
-    def dropped_below(self) -> int:
-        """Up to which offset producers were left out by a restore; 0 where none were. See `dropped_producers`."""
-
-    @property
-    def keeps_undecided(self) -> bool:
-        """Whether those were kept who were in the middle of a transaction."""
-
-    @property
-    def begins_anew(self) -> frozenset[int]:
-        """Ends of segments above which no producer from below is known, though snapshots there name them; but for those
-        undecided."""
-
-    def snapshot(self, offset: int) -> tuple[bytes, int]:
-        """A snapshot's bytes, and a time (ms) not before it was written and not later than now.
-
-        Raises SegmentChanged if it is gone, PartitionError if it cannot be read.
-        """
-
-    def without_decided(self, table: ProducerTable) -> ProducerTable:
-        """A state without the transactions that have ended, and of which no batch is in the log below it: nothing depends on them.
-
-        A cleaner may have taken their markers, and a broker would wait for these for ever. Raises SegmentChanged, PartitionError.
-        """
-
-    def recorded_exact(self, offset: int) -> bool | None:
-        """Whether a snapshot is exact by the record of whoever stored it, None where nothing records it."""
-
-    def spans(self) -> Sequence[Segment]:
-        """All segments with their newest timestamps, ascending; the active one last, if there is one, and its is not known."""
-
-    def tasks(self, last_offset: int, cuts: Sequence[int]) -> tuple[SegmentTask, ...]:
-        """One per segment that begins below an offset, adjacent, with the cuts inside of it.
-
-        Raises SegmentChanged if segments have vanished.
-        """
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from sidecar.snapshots.check import CheckReport
     from sidecar.snapshots.jobs import Forgetting
     from sidecar.snapshots.rebuild import RebuildReport
-    from sidecar.snapshots.resolve_paths import Targets
-    from sidecar.snapshots.tasks import PartitionLog
+    from sidecar.snapshots.resolve_paths import PartitionLog, Targets
 
 NEVER = "never"
 
