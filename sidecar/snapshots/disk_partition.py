@@ -153,10 +153,9 @@ class DiskPartition:
 
         # Of what began in the last segment, the replay has just seen a batch. At the log's end, that is the active one.
         base = next((each.base_offset for each in self.files.segments if each.end_offset == table.end_offset), 0)
-        if not table.open_transactions(base):
-            return table
-        cleaned_to = checkpointed(self.files.log_dir / CLEANER_CHECKPOINT).get(self.topic_partition, 0)
-        begun = table.open_transactions(min(base, cleaned_to))
+        if begun := table.open_transactions(base):
+            cleaned_to = checkpointed(self.files.log_dir / CLEANER_CHECKPOINT).get(self.topic_partition, 0)
+            begun = table.open_transactions(min(base, cleaned_to))
         left = batches_left(self.files, begun, table.end_offset)
         return table.without_transactions(begun.keys() - left)
 
