@@ -173,12 +173,8 @@ class SparkRun:
         self, function: Callable[[Iterable[Row], Any], Iterator[Any]], plans: Sequence[Any], *, uploads: bool = False
     ) -> list[Any]:
         """See StagedRun. The first stages do not run again: Spark finds their shuffle files. Raises SparkFailed."""
-        moving = (*self.engine.moving, *_also(uploads))
-        with (
-            failures(self.engine.spark.death),
-            self.group(),
-            shared_with(self.context.defaultParallelism, *moving),
-        ):
+        spark, moving = self.engine.spark, (*self.engine.moving, *_also(uploads))
+        with failures(spark.death), self.group(), shared_with(self.context.defaultParallelism, *moving):
             pickled = [pickle.dumps(sealed(plan), pickle.HIGHEST_PROTOCOL) for plan in plans]
             work = AsOneOf(partial(_third, function, pickled), self.context.defaultParallelism + 1)
             answers = self.rows.mapPartitionsWithIndex(sealed(work))
