@@ -35,8 +35,8 @@ from sidecar.restore.target import Place, Target
 class Decisions:
     """How one partition is restored. `topic_id` None: no `partition.metadata` is written. `reason` is for people.
 
-    `keeps_foreign_producers`: of another cluster than the target's, because that was asked for. `is_archived_topic`: as far as
-    anything shows, a sidecar next to the target takes this archive for that of the restored log.
+    `keeps_foreign_producers`: the topic is another one than the archived one, or of another cluster, and that was asked for.
+    `is_archived_topic`: as far as anything shows, a sidecar next to the target takes this archive for that of the restored log.
     """
 
     topic_id: str | None
@@ -53,14 +53,16 @@ def decide(plan: PartitionPlan, target: Target, place: Place, request: RestoreRe
     _require_cluster_agrees(plan, request)
     danger = _epoch_danger(plan, target, place, topic_id, request.cluster)
     epochs = _leader_epochs(plan, target, place, request, topic_id, danger)
-    producers = _producer_state(plan, target, request, topic_id, epochs)
+    # Of a topic with another id even the cluster may be another one: formatted again with the old cluster id.
+    created_again = len({topic_id, plan.state.topic_id} - {None}) > 1
+    producers = _producer_state(plan, target, request, epochs, created_again=created_again)
     is_other = target.cluster_id not in {None, plan.state.lineage.cluster_id}
     return Decisions(
         topic_id,
         epochs,
         producers,
         danger,
-        keeps_foreign_producers=is_other and producers is ProducerStateMode.KEEP,
+        keeps_foreign_producers=(is_other or created_again) and producers is ProducerStateMode.KEEP,
         is_archived_topic=not is_other and topic_id == plan.state.topic_id,
     )
 
@@ -187,12 +189,10 @@ def _led_under(plan: PartitionPlan, cluster: TargetCluster | None) -> int:
 
 
 def _producer_state(
-    plan: PartitionPlan, target: Target, request: RestoreRequest, topic_id: str | None, epochs: LeaderEpochMode
+    plan: PartitionPlan, target: Target, request: RestoreRequest, epochs: LeaderEpochMode, *, created_again: bool
 ) -> ProducerStateMode:
     if request.producer_state is not None:
         return request.producer_state
-    # Of a topic with another id even the cluster may be another one: formatted again with the old cluster id.
-    created_again = len({topic_id, plan.state.topic_id} - {None}) > 1
     kept = epochs is LeaderEpochMode.KEEP  # Nothing else shows that it is the same cluster.
     same = kept if target.cluster_id is None else target.cluster_id == plan.state.lineage.cluster_id
     return ProducerStateMode.KEEP if same and not created_again else ProducerStateMode.DROP

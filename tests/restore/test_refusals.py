@@ -177,6 +177,12 @@ def test_a_topic_that_was_created_again_gets_no_producers(tmp_path: Path) -> Non
     outcome = restored(archived(), own_log_dir(tmp_path), "orders", topic_id=OTHER_ID)
     assert outcome.decisions is not None
     assert outcome.decisions.producer_state is ProducerStateMode.DROP
+    assert not outcome.decisions.keeps_foreign_producers
+    (tmp_path / "kept").mkdir()
+    kept = ProducerStateMode.KEEP
+    outcome = restored(archived(), own_log_dir(tmp_path / "kept"), "orders", topic_id=OTHER_ID, producer_state=kept)
+    assert outcome.decisions is not None
+    assert outcome.decisions.keeps_foreign_producers
 
 
 def test_without_a_cluster_the_operator_says_whose_epochs(tmp_path: Path) -> None:

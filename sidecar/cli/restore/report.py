@@ -126,9 +126,9 @@ def _of_partition(outcome: PartitionOutcome, log_dir: Path, *, dry_run: bool) ->
         )
     if outcome.decisions.keeps_foreign_producers:
         texts.append(
-            f"{name}: producer state is kept, but {log_dir} belongs to another cluster, where the same producer ids "
-            "belong to other producers. Their first batches may fail with OUT_OF_ORDER_SEQUENCE, or be acknowledged as "
-            "duplicates and lost; --producer-state drop avoids this"
+            f"{name}: producer state is kept, but the topic in {log_dir} is another one or of another cluster, where the same "
+            "producer ids may belong to other producers. Their first batches may fail with OUT_OF_ORDER_SEQUENCE, or be "
+            "acknowledged as duplicates and lost; --producer-state drop avoids this"
         )
     if outcome.archive_goes_on_from is not None and not outcome.problem:
         texts.append(
