@@ -30,7 +30,7 @@ from sidecar.model import ObjectKey, PartitionFiles, TopicPartition
 from sidecar.partition.facts import PartitionFacts
 from sidecar.ports import ObjectStore
 from sidecar.reporting.advice import advised
-from sidecar.segment.archived_objects import first_undecided
+from sidecar.segment.archived_objects import first_undecided, read_committed
 from sidecar.topic_policy import TopicPolicy
 
 UnnotedAt = Callable[[PartitionState, PartitionFiles, PartitionFacts, TopicPolicy], int | None]
@@ -260,9 +260,9 @@ class CandidateAssessor:
         clean_end_offset, undecided = state.clean_end_offset, first_undecided(self._store, state)
         dirty = dirty_segments(state.segments, clean_end_offset) if needs_first_batches(policy) else ()
         timestamps_ms = {
-            segment.base_offset: self._timestamp_of(below(led.root, segment.log_key))
+            segment.base_offset: self._timestamp_of(below(led.root, segment.log_key), size_bytes)
             for segment in dirty
-            if log_size_bytes(segment)
+            if (size_bytes := log_size_bytes(segment))
         }
         assessment = assess(
             state.segments,
@@ -274,9 +274,9 @@ class CandidateAssessor:
         )
         return replace(assessment, undone_by_commit=undone_by_commit(state))
 
-    def _first_batch_timestamp_ms(self, key: ObjectKey) -> int:
+    def _first_batch_timestamp_ms(self, key: ObjectKey, size_bytes: int) -> int:
         """Of an object that never changes; -1 for none. Source: RecordBatch.maxTimestamp."""
-        head = self._store.read(key, 0, BATCH_HEADER.size_bytes)
+        head = read_committed(self._store, key, size_bytes, 0, BATCH_HEADER.size_bytes)
         magic = head[MAGIC_POSITION] if len(head) > MAGIC_POSITION else None
         header = _HEADERS.get(magic) if magic is not None else None
         if header is None or len(head) < header.size_bytes:

@@ -18,6 +18,7 @@ from sidecar.config import CompactionPolicy
 from sidecar.errors import CorruptFile
 from sidecar.logformat.batches import scan_bytes
 from sidecar.logformat.bodies.legacy import build_legacy_message
+from sidecar.logformat.headers import BATCH_HEADER
 from sidecar.model import ObjectKey
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_store import MemoryStore
@@ -106,16 +107,28 @@ def test_legacy_messages_have_timestamps_from_magic_1_on(
     message = build_legacy_message(0, b"k", b"v", magic=magic, timestamp_ms=77)
     partition, state = led(store)
     for found in state.segments:
-        store.objects[below(state.lineage.root, found.log_key)] = message
+        store.objects[below(state.lineage.root, found.log_key)] = message.ljust(BATCH_HEADER.size_bytes, b"\0")
     policy = CompactionPolicy(max_compaction_lag_ms=lag_ms, min_cleanable_dirty_ratio=1)
     expected = None if expected_ms is None else expected_ms + lag_ms + 1
     assert CandidateAssessor(store, ManualClock(0))(partition, policy).recheck_at_ms == expected
 
 
-@pytest.mark.parametrize("body", [b"short", bytes(16) + b"\x07" + bytes(60), bytes(16) + b"\x02" + bytes(10)])
+@pytest.mark.parametrize(
+    ("body", "problem"),
+    [(b"short", "has 5 bytes in the store"), (bytes(16) + b"\x07" + bytes(60), "expected a batch")],
+)
 @pytest.mark.leaves_damage("size_mismatch")
-def test_what_is_no_batch_is_reported_with_its_key(store: MemoryStore, body: bytes) -> None:
+def test_what_is_no_batch_is_reported_with_its_key(store: MemoryStore, body: bytes, problem: str) -> None:
     partition, key = one_segment(store, body)
-    with pytest.raises(CorruptFile, match="expected a batch") as refused:
+    with pytest.raises(CorruptFile, match=problem) as refused:
+        CandidateAssessor(store, ManualClock(0))(partition, CompactionPolicy(max_compaction_lag_ms=1))
+    assert refused.value.file == key
+
+
+@pytest.mark.leaves_damage("missing_object")
+def test_a_missing_object_is_a_fault_of_its_partition(store: MemoryStore) -> None:
+    partition, key = one_segment(store, b"")
+    del store.objects[key]
+    with pytest.raises(CorruptFile, match="committed, but not in the store") as refused:
         CandidateAssessor(store, ManualClock(0))(partition, CompactionPolicy(max_compaction_lag_ms=1))
     assert refused.value.file == key
