@@ -68,6 +68,7 @@ def test_all_records_are_written_in_a_cluster_that_was_formatted_again_with_its_
         assert end_offset(broker, TOPIC) == restored + COUNT
 
 
+@pytest.mark.apart
 def test_all_records_are_written_whichever_restored_replica_leads(tmp_path: Path) -> None:
     settings = archive(tmp_path)
     with KafkaCluster(VERSION, tmp_path / "new", 2) as cluster:
