@@ -32,8 +32,8 @@ def why_released(
 ) -> str | None:
     """Why a pin goes at a check, None where it stays.
 
-    Wanted are the unchanged files of the directory, and those below the log's beginning there. Retention takes a log
-    from its beginning; what is gone from above it was truncated or compacted.
+    Wanted are the unchanged files of the directory, those below the log's beginning there, and those that the cleaner has
+    replaced, until `replacement` is pinned. Retention takes a log from its beginning; what else is gone was truncated.
 
     Args:
         change: of the term, `LOG` only for another copy of the log.
@@ -91,10 +91,25 @@ def decided_end_offset(files: PartitionFiles, facts: PartitionFacts, known: int)
     return known if facts.transactions_decided and is_raised else facts.stable_end_offset
 
 
+def replacement(segment: SegmentFiles, files: PartitionFiles) -> FileIdentity | None:
+    """What the cleaner, or a move to another log dir, has put in its place; None for nothing, or if it is not known yet.
+
+    While the cleaner replaces segments, a listing gives the offsets of those without a name to the segment before.
+    """
+    found = files.first_above(segment.end_offset - 1)
+    if files.unstable or found is None or found.base_offset >= segment.end_offset:
+        return None
+    # A file that has changed in place was truncated.
+    is_one = (found.log.directory, found.log.inode) == (segment.log.directory, segment.log.inode)
+    return None if is_one else found.log
+
+
 def _stands(segment: SegmentFiles, files: PartitionFiles) -> bool:
-    """Whether its file lies in the directory as it was planned."""
+    """Whether its file lies in the directory as it was planned, or the cleaner has replaced it, or does so just now."""
     found = files.first_above(segment.base_offset)
-    return found is not None and found.log == segment.log
+    if (found is not None and found.log == segment.log) or replacement(segment, files) is not None:
+        return True
+    return files.unstable and segment.end_offset <= (files.active_base_offset or 0)
 
 
 def _is_active(segment: SegmentFiles, files: PartitionFiles) -> bool:

@@ -77,9 +77,11 @@ class PinnedLog:
             self._epochs = self._epochs or self._epochs_of(plan.files)
         by_log = {segment.log: segment for segment in (*self._segments, *plan.segments)}
         self._segments = tuple(sorted(by_log.values(), key=lambda segment: segment.base_offset))
-        unpinned = [segment for segment in self._segments if not self._pinned.has(segment.log)]
+        pinned = {segment.log for segment in self._segments if self._pinned.has(segment.log)}
+        unpinned = [segment for segment in self._segments if segment.log not in pinned]
         self.is_outdated = any(segment.log not in beyond_limit for segment in unpinned)
-        self._release(unpinned)
+        replaced = [segment for segment in self._segments if pins.replacement(segment, plan.files) in pinned]
+        self._release([*unpinned, *replaced])
 
     def expect(self, plan: PartitionPlan, tail: tuple[int, SegmentFiles] | None) -> None:
         """Pin the active segment, too, from the next `planned` on; see `tail`. None: it is not deleted soon, or may grow.

@@ -20,6 +20,7 @@ from sidecar.partition.pins import (
     decided_end_offset,
     is_covered,
     reaches_above,
+    replacement,
     why_released,
 )
 from sidecar.partition.wait_reason import StrayDirectory
@@ -44,6 +45,9 @@ def _files(*segments: SegmentFiles, active_base_offset: int = 30) -> PartitionFi
 
 WHOLE, LATER = _files(*map(_segment, (0, 10, 20))), _files(_segment(20))
 REPLACED = _files(_segment(0), _segment(10, inode=99), _segment(20))
+MERGED = _files(replace(_segment(0, inode=99), end_offset=20), _segment(20))
+UNNAMED = replace(_files(replace(_segment(0), end_offset=20), _segment(20)), unstable=True)
+CHANGED = _files(_segment(0), replace(_segment(10), log=replace(_log(10), size_bytes=50)), _segment(20))
 
 
 @pytest.mark.parametrize(
@@ -51,7 +55,11 @@ REPLACED = _files(_segment(0), _segment(10, inode=99), _segment(20))
     [
         (WHOLE, {}, None),
         (LATER, {}, None),
-        (REPLACED, {}, NO_LOSS),
+        (REPLACED, {}, None),
+        (MERGED, {}, None),
+        (UNNAMED, {}, None),
+        (replace(_files(_segment(0), active_base_offset=10), unstable=True), {}, NO_LOSS),
+        (CHANGED, {}, NO_LOSS),
         (_files(_segment(0), _segment(20)), {}, NO_LOSS),
         (WHOLE, {"leads": False}, NO_LOSS),
         (LATER, {"leads": False}, NO_LOSS),
@@ -86,6 +94,23 @@ REPLACED = _files(_segment(0), _segment(10, inode=99), _segment(20))
 def test_the_pin_of_a_segment_stays_or_goes(files: PartitionFiles, given: dict[str, Any], why: str | None) -> None:
     values = {"facts": FACTS, "change": Change.NONE, "leads": True} | given
     assert why_released(_segment(10), files, **values) == why
+
+
+@pytest.mark.parametrize(
+    ("files", "inode"),
+    [
+        *((found, None) for found in (WHOLE, LATER, CHANGED, UNNAMED, _files(_segment(0)))),
+        *((found, 99) for found in (REPLACED, MERGED)),
+    ],
+)
+def test_what_the_cleaner_has_put_in_the_place_of_a_segment(files: PartitionFiles, inode: int | None) -> None:
+    found = replacement(_segment(10), files)
+    assert (None if found is None else found.inode) == inode
+
+
+def test_a_copy_in_another_log_dir_replaces_a_file_with_the_same_inode() -> None:
+    copied = replace(_segment(10), log=replace(_log(10), directory=Path("/e/t-0")))
+    assert replacement(_segment(10), _files(copied, _segment(20))) == copied.log
 
 
 @pytest.mark.parametrize(("archived_to", "is_above"), [(None, True), (0, True), (19, True), (20, False)])

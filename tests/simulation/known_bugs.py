@@ -127,6 +127,12 @@ def _plannable_below_the_log_start(
     return tuple(segment for segment in found if segment.end_offset <= start_offset)
 
 
+def _stands_unless_replaced(segment: SegmentFiles, files: PartitionFiles) -> bool:
+    """What the cleaner replaces is released before the new file is pinned."""
+    found = files.first_above(segment.base_offset)
+    return found is not None and found.log == segment.log
+
+
 def _all_that_is_stable(_files: PartitionFiles, facts: PartitionFacts, _known: int) -> int:
     """Whatever the log start is."""
     return facts.stable_end_offset
@@ -248,6 +254,8 @@ KNOWN_BUGS: Final[dict[str, Bug]] = {
     "not-pinned-in-an-outage": Bug("not-pinned", ((checks, "_is_outage", lambda _error, _files: False),), 20, 5),
     # Pins were released before anything of them was archived.
     "pins-released": Bug("pin-released", ((pins, "is_taken", lambda _segment, _files: False),), 500, 329),
+    # Pins of files that the cleaner replaced were released before the new files were pinned.
+    "cleaned-pin-released": Bug("pin-released", ((pins, "_stands", _stands_unless_replaced),), 1_000, 614),
     # What waited for a transaction was not pinned, though retention deletes up to the high watermark.
     "not-pinned-above-the-stable-offset": Bug("not-pinned", ((partition_archiver, "NotStable", NotContiguous),), 20),
     # The last stable offset was believed of deleted segments, though the leader had only raised it to its log start.

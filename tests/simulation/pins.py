@@ -63,18 +63,16 @@ class PinWatch:
             for segment in _missing(pinned, checker.state, held, checker.lost_by.get(sidecar.number, ())):
                 if _is_replaced(segment.log.inode, cluster.led.replaced, held):
                     continue
-                # What is gone from above the log's beginning was truncated.
-                if segment.log in {listed.log for listed in files.segments} or segment.end_offset <= (
-                    files.first_offset or 0
-                ):
-                    raise Finding("pin-released", f"sidecar {sidecar.number}: {segment}, {_ended(outcomes.get(name))}")
+                raise Finding("pin-released", f"sidecar {sidecar.number}: {segment}, {_ended(outcomes.get(name))}")
             # Retention deletes up to the high watermark, whatever transactions are open.
             ready = [found for found in files.segments if found.end_offset <= cluster.led.high_watermark]
             missing = list(_missing(ready, checker.state, held))
-            is_first, self._touched[key] = self._touched.get(key) != now, now
-            if not (is_touched := cluster.led.is_touched):
-                del self._touched[key]
+            is_touched, is_first = cluster.led.is_touched, self._touched.get(key) != now
             is_plannable = _is_plannable(outcomes.get(name), also=SegmentChanged if is_touched else ())
+            if not is_touched:
+                self._touched.pop(key, None)
+            elif is_plannable:  # Else no file was opened that could show it.
+                self._touched[key] = now
             if missing and not files.unstable and is_plannable and not (is_touched and is_first):
                 raise Finding("not-pinned", f"sidecar {sidecar.number}: {missing[0]}, {_ended(outcomes.get(name))}")
             found = {segment.log: segment for segment in (*pinned, *ready) if segment.log in held}
@@ -151,7 +149,8 @@ def require_none_pinned(sidecar: Sidecar, checker: Checker, lost: Sequence[Lost]
 def require_no_stale_pin(sidecar: Sidecar, cluster: Partition, outcome: PartitionOutcome | None) -> None:
     """After a round in which no log and no leader changed, each pin of a led log is of a file that is or was its own.
 
-    Of a file in the directory as it is, or of one that retention took from below it. Raises Finding.
+    Of a file in the directory as it is, of one that retention took from below it, or of one that the cleaner replaced by a file
+    that is not pinned. Raises Finding.
     """
     log = cluster.led
     if cluster.leader != sidecar.number or log.swap is not None or outcome is None or outcome.error is not None:
@@ -165,7 +164,8 @@ def require_no_stale_pin(sidecar: Sidecar, cluster: Partition, outcome: Partitio
         # The log may have moved to another log dir since; a file of another topic has batches that this log never had.
         is_own = identity.directory == log.directory or all(batch.content in log.contents for batch in file.batches)
         is_taken = is_own and file.removed_ms is not None and pinned_to <= log.segments[0].base_offset
-        if not (is_there or is_taken):
+        is_replaced = file.inode in log.replaced and not _is_replaced(file.inode, log.replaced, sidecar.pinned._pinned)
+        if not (is_there or is_taken or is_replaced):
             raise Finding("stale-pin", f"sidecar {sidecar.number}: {identity.path}, {_ended(outcome)}")
 
 

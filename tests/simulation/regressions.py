@@ -27,6 +27,7 @@ from tests.simulation.schedule import (
     Round,
     Schedule,
     Shrink,
+    Touch,
     UncleanLeader,
     Undo,
     Wait,
@@ -665,5 +666,67 @@ REGRESSIONS: Final[dict[str, Schedule]] = {
             Round(),
         ),
         has_connection=False,
+    ),
+    # Of the product: a pin was released when the cleaner replaced its file, before the new file was pinned.
+    "the cleaner replaces a pinned segment while another of its files waits for its name": Schedule(
+        seed=101225,
+        steps=(
+            Append(seed=587736274, batches=3),
+            Round(faults=(Fault(error="StoreUnavailable", operation="upload"),)),
+            Clean(broker=0, first=0, count=9),
+            Round(meanwhile=Meanwhile(call=0, steps=(Clean(broker=0, first=7, count=3, is_cut_off=True),))),
+            Round(),
+        ),
+        shape=LogShape(roll_batches=(2, 3), transactions=False, idempotent=False, is_cleaned=True),
+        partitions=3,
+        workers=2,
+    ),
+    # The same, where retention takes the new file.
+    "retention takes what the cleaner has put in the place of a pinned segment": Schedule(
+        seed=22,
+        steps=(
+            Append(seed=1042032339, batches=4),
+            Round(is_late=True),
+            Append(seed=3014869100, batches=3),
+            Round(faults=(Fault(error="StoreUnavailable", operation="upload"),)),
+            Clean(broker=0, first=0, count=9),
+            Round(meanwhile=Meanwhile(call=1, steps=(Clean(broker=0, first=5, is_cut_off=True),))),
+            Retention(broker=0, segments=9),
+            Round(),
+        ),
+        shape=LogShape(transactions=False, idempotent=False, is_cleaned=True),
+        partitions=3,
+        workers=2,
+    ),
+    # The same, where a listing gives the offsets of a file without a name to the segment before it, which is pinned.
+    "the cleaner replaces the last pinned segment, and the new file has no name yet": Schedule(
+        seed=52,
+        steps=(
+            Append(seed=4044670547, batches=4),
+            Round(faults=(Fault(error="StoreUnavailable", operation="upload"),)),
+            Round(
+                meanwhile=Meanwhile(
+                    call=0, steps=(Clean(broker=0, first=8, count=3, is_cut_off=True),), operation="scan"
+                )
+            ),
+            Round(),
+        ),
+        shape=LogShape(roll_batches=(1, 1), transactions=False, idempotent=False, is_cleaned=True),
+    ),
+    # Of the model: while a person has to decide, no file is opened that could show that the listing does not hold.
+    "a file is touched while its partition needs a person, and then the store fails": Schedule(
+        seed=505379,
+        steps=(
+            Append(seed=2542080333, batches=4),
+            Round(faults=(Fault(error="Crash", first=6, after=True),)),
+            Retention(broker=0, segments=2),
+            Append(seed=3707567944, batches=4),
+            Round(),
+            Touch(broker=0, number=5),
+            Round(),
+            Round(faults=(Fault(error="OutcomeUnknown", operation="list", after=True),)),
+        ),
+        shape=LogShape(transactions=False, idempotent=False),
+        has_topic_id=False,
     ),
 }
