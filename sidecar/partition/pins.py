@@ -96,20 +96,25 @@ def replacement(segment: SegmentFiles, files: PartitionFiles) -> FileIdentity | 
 
     While the cleaner replaces segments, a listing gives the offsets of those without a name to the segment before.
     """
-    found = files.first_above(segment.end_offset - 1)
-    if files.unstable or found is None or found.base_offset >= segment.end_offset:
-        return None
-    # A file that has changed in place was truncated.
-    is_one = (found.log.directory, found.log.inode) == (segment.log.directory, segment.log.inode)
-    return None if is_one else found.log
+    found = _listed_for(segment, files)
+    return None if files.unstable or found is None or _is_one(found, segment.log) else found
 
 
 def _stands(segment: SegmentFiles, files: PartitionFiles) -> bool:
-    """Whether its file lies in the directory as it was planned, or the cleaner has replaced it, or does so just now."""
-    found = files.first_above(segment.base_offset)
-    if (found is not None and found.log == segment.log) or replacement(segment, files) is not None:
-        return True
-    return files.unstable and segment.end_offset <= (files.active_base_offset or 0)
+    """Whether its file lies in the directory as it was planned, or another one in its place. One that changed was truncated."""
+    found = _listed_for(segment, files)
+    return found is not None and (found == segment.log or not _is_one(found, segment.log))
+
+
+def _listed_for(segment: SegmentFiles, files: PartitionFiles) -> FileIdentity | None:
+    """The file of the rolled segment that has its last offset; None if none has."""
+    found = files.first_above(segment.end_offset - 1)
+    return None if found is None or found.base_offset >= segment.end_offset else found.log
+
+
+def _is_one(file: FileIdentity, other: FileIdentity) -> bool:
+    """Whether both are one file, which may have changed in between."""
+    return (file.directory, file.inode) == (other.directory, other.inode)
 
 
 def _is_active(segment: SegmentFiles, files: PartitionFiles) -> bool:

@@ -136,10 +136,11 @@ class PinnedLog:
                 released[why].append(segment)
         for why, segments in released.items():
             self._release(segments, why)
-        with_snapshot = self._context.disk.with_snapshot
-        gone = {s.log: with_snapshot(s, files) for s in self._segments if pins.is_taken(s, files)}
-        self._segments = tuple(gone.get(segment.log, segment) for segment in self._segments)
-        self._gone = tuple(gone.values())
+        if not files.unstable:  # Else what has no name may get one yet.
+            with_snapshot = self._context.disk.with_snapshot
+            gone = {s.log: with_snapshot(s, files) for s in self._segments if pins.is_taken(s, files)}
+            self._segments = tuple(gone.get(segment.log, segment) for segment in self._segments)
+            self._gone = tuple(gone.values())
         if facts.leads:
             self.decided_end_offset = pins.decided_end_offset(files, facts, self.decided_end_offset)
         if is_led:

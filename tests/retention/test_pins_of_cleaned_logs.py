@@ -32,6 +32,7 @@ def test_a_pinned_segment_that_the_cleaner_replaced_is_archived_when_retention_t
         _replace_first(files.directory, suffix)
         archiver.see(listed(log_dir), facts.partition(files))
         assert held_names(context)[:2] == [0, 140]
+        assert archiver.pinned.gone == ()
         (files.directory / f"{FIRST}{suffix}").unlink()
         remove_offsets(files.directory, lambda offset: offset >= 248)
         facts.cluster_start_offset = 248
