@@ -44,7 +44,7 @@ def grouped(segments: Sequence[SegmentSize], rules: CompactionRules) -> tuple[in
     while begin < len(segments):
         first, end = segments[begin], begin + 1
         size_bytes, index_bytes, ending_bytes = first.size_bytes, first.index_bytes, first.ending_bytes
-        while end < len(segments) and _may_join(segments[end - 1], segments[end]):
+        while rules.joins_segments and end < len(segments) and _may_join(segments[end - 1], segments[end]):
             following = segments[end]
             size_bytes += following.size_bytes
             index_bytes += following.index_bytes

@@ -37,6 +37,7 @@ class CompactionRules:
     and legacy messages become magic 2.
     `exact_keys`: keys are compared byte by byte. Otherwise their 128-bit hashes are, under a secret key: that any two of n
     keys have the same has a probability of n^2 / 2^129, of a billion keys 1.5e-21.
+    `joins_segments`: small results become one segment. Otherwise each output covers what its source does.
     `spares_deletes`: tombstones and markers neither go nor age, for what they delete may lie where this compaction does not
     read: below its range, or in a source that stays as it is. A later compaction of all removes them.
     """
@@ -52,6 +53,7 @@ class CompactionRules:
     legacy_format: LegacyFormat = LegacyFormat.KEEP
     kafka_4_3: bool = False
     exact_keys: bool = False
+    joins_segments: bool = True
     spares_deletes: bool = False
 
     def __post_init__(self) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -42,9 +42,6 @@ from sidecar.segment.reading import replayed
 from sidecar.storage.bandwidth import HasBudget
 
 _log = get_logger(__name__)
-
-ONE_BY_ONE: Final = 1
-"""As `segment_bytes`: no two segments are joined, so that each copy covers what its segment does."""
 
 
 class GroupPorts(HasBudget, HasClock, HasMetrics, HasLimits, HasRandomness, HasDiskReaders, HasBeat, Protocol):
@@ -219,7 +216,7 @@ class GroupCompactor:
                 tuple(one.pieces for one in found.segments),
                 tuple(found.completed),
                 # What a tombstone or a marker deletes may be archived already, or go raw after all.
-                replace(rules_of(group.policy, now_ms, segment_bytes=ONE_BY_ONE), spares_deletes=True),
+                replace(rules_of(group.policy, now_ms), joins_segments=False, spares_deletes=True),
                 LastBatches.of(found.segments[-1].table),
                 self.context.randomness.random_bytes(HASH_KEY_BYTES),
             )

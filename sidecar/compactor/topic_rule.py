@@ -192,8 +192,8 @@ class TopicRules:
         return rule
 
 
-def rules_of(policy: CompactionPolicy, now_ms: int, *, segment_bytes: int | None = None) -> CompactionRules:
-    """The rules at a time. `segment_bytes`: instead of the topic's."""
+def rules_of(policy: CompactionPolicy, now_ms: int) -> CompactionRules:
+    """The rules at a time."""
     return CompactionRules(
         now_ms,
         strategy=policy.strategy,
@@ -201,7 +201,7 @@ def rules_of(policy: CompactionPolicy, now_ms: int, *, segment_bytes: int | None
         strict_headers=policy.strict,
         refuses_unkeyed=policy.on_unkeyed is OnUnkeyed.REFUSE,
         delete_retention_ms=policy.delete_retention_ms,
-        segment_bytes=segment_bytes or policy.segment_bytes,
+        segment_bytes=policy.segment_bytes,
         exact_keys=policy.exact_keys,
     )
 

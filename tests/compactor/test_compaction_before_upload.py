@@ -16,7 +16,6 @@ import structlog
 from sidecar.archive.keys import below
 from sidecar.broker.files import FileBrokerFacts
 from sidecar.compactor import group_compactor
-from sidecar.compactor.group_compactor import ONE_BY_ONE
 from sidecar.compactor.topic_rule import rules_of
 from sidecar.discovery.partition_directory import read_partition_directory
 from sidecar.engine_ports import StageEngine
@@ -64,7 +63,7 @@ def test_copies_are_what_compaction_of_these_segments_gives_and_all_else_is_of_t
         assert 1 in site.generations(partition)
         policy = site.waiting.settings.of_topic("x")
         assert policy is not None
-        rules = replace(rules_of(policy, NOW_MS, segment_bytes=ONE_BY_ONE), spares_deletes=True)
+        rules = replace(rules_of(policy, NOW_MS), joins_segments=False, spares_deletes=True)
         out = tmp_path / "expected" / partition
         forgetting = Forgetting(NOW_MS, None)
         compact_directory(files_of(site.log_dir, partition), out, rules, LocalEngine(), forgetting, hash_key=bytes(16))

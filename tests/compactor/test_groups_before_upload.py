@@ -19,7 +19,9 @@ from sidecar.commits import commit_log
 from sidecar.compaction_strategy import Strategy
 from sidecar.compactor import before_upload
 from sidecar.logformat.bodies.record import Record
-from sidecar.model import PartitionFiles
+from sidecar.logformat.checkpoints import write_offset_checkpoint
+from sidecar.logformat.names import CLEANER_CHECKPOINT
+from sidecar.model import PartitionFiles, TopicPartition
 from sidecar.partition.facts import PartitionFacts
 from sidecar.runner.archive_loop import ArchiveLoop
 from sidecar.verify.verify import verify_archive
@@ -196,6 +198,21 @@ def test_a_group_that_one_commit_cannot_hold_goes_as_it_is(tmp_path: Path, monke
         reported.finish()
         assert reported.generations() == {0}
         assert list(reported.site.copies.iterdir()) == []
+
+
+def test_segments_that_the_broker_has_emptied_are_not_joined(tmp_path: Path) -> None:
+    """Before KAFKA-17076 a cleaner left segments without a batch, also next to one another."""
+    with rig(tmp_path, "orders-0") as site:
+        made = random_segments(Random(1), 4)
+        _, *emptied, _, end_offset = made
+        roll(site.log_dir, {**made, **dict.fromkeys(emptied, ())}, end_offset)
+        cleaned = {TopicPartition("orders", 0): end_offset}
+        (site.log_dir / CLEANER_CHECKPOINT).write_bytes(write_offset_checkpoint(cleaned))
+        assert site.round().errors == []
+        assert site.compactor.cycle()
+        assert site.round().errors == []
+        assert [base for base, _ in ranges(only_state(site.store))] == sorted(made)[:-1]
+        assert 1 in site.generations("orders-0")
 
 
 def test_a_group_is_no_larger_than_one_commit_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
