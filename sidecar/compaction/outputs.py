@@ -21,7 +21,7 @@ class SegmentSize:
 
     `ending_bytes`: so many more if it is the last of the output. `index_bytes`: at most so many in the larger index.
     `is_empty`: it had no batch before compaction either, so it neither ends an output nor takes a place in an index.
-    `is_settled`: it stays as it is, alone.
+    `is_settled`: it stays as it is, alone. `forgets_below`: see `SegmentInput`.
     """
 
     base_offset: int
@@ -31,6 +31,7 @@ class SegmentSize:
     index_bytes: int = 0
     is_empty: bool = False
     is_settled: bool = False
+    forgets_below: bool = False
 
 
 def grouped(segments: Sequence[SegmentSize], rules: CompactionRules) -> tuple[int, ...]:
@@ -61,7 +62,8 @@ def grouped(segments: Sequence[SegmentSize], rules: CompactionRules) -> tuple[in
 
 
 def _may_join(before: SegmentSize, following: SegmentSize) -> bool:
-    return not (before.is_settled or following.is_settled) and following.base_offset == before.end_offset
+    stays_apart = before.is_settled or following.is_settled or following.forgets_below
+    return not stays_apart and following.base_offset == before.end_offset
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +182,7 @@ class DecidedSplits:
             index_bytes,
             is_empty=source.size_bytes == 0,
             is_settled=settled,
+            forgets_below=source.forgets_below,
         )
 
     def _output(self, begin: int, found: Sequence[_RewrittenSegment]) -> PlannedOutput:

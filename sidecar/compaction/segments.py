@@ -31,7 +31,8 @@ _RELEASE_GIL: Final = 1
 class SegmentInput:
     """A segment to be compacted, `[base_offset, end_offset)`; `end_offset` is the base of the next one.
 
-    `file` is for messages. `last_modified_ms` decides on legacy tombstones.
+    `file` is for messages. `last_modified_ms` decides on legacy tombstones. `forgets_below`: its producer snapshot leaves out on
+    purpose who wrote below its base, so that it is joined to nothing below.
     """
 
     base_offset: int
@@ -41,6 +42,7 @@ class SegmentInput:
     file: str = ""
     last_modified_ms: int = 0
     index_bytes: int = 0
+    forgets_below: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -48,6 +48,10 @@ class CompactionSource(Protocol):
     def last_modified_ms(self) -> int:
         """The time of the broker's file, -1 if unknown."""
 
+    @property
+    def forgets_below(self) -> bool:
+        """See `SegmentInput`."""
+
     def opened(self) -> AbstractContextManager[SegmentInput]:
         """The segment as the stages read it. Raises SegmentChanged if it is not the listed one, PartitionError, StoreError."""
 
@@ -62,6 +66,7 @@ def input_of(source: CompactionSource, read_at: ReadAt = lambda _position, _buff
         file=source.name,
         last_modified_ms=source.last_modified_ms,
         index_bytes=largest_index_bytes(source.size_bytes),
+        forgets_below=source.forgets_below,
     )
 
 
@@ -76,6 +81,7 @@ class LogFile:
     processes that read now, None for none; where `run` reads itself, its own limit counts.
     """
 
+    forgets_below: ClassVar = False
     path: Path
     base_offset: int
     end_offset: int

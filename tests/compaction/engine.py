@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, ClassVar
 
 from sidecar.compaction.last_batches import LastBatches
 from sidecar.compaction.rules import CompactionRules
@@ -48,6 +48,7 @@ class Source:
 
     segment: ReferenceSegment
     held: bytes | None = None
+    forgets_below: ClassVar = False
 
     @property
     def name(self) -> str:

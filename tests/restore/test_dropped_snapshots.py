@@ -7,13 +7,22 @@ from pathlib import Path
 
 import pytest
 
+from producer_state.replay import replay
 from producer_state.snapshot import read_snapshot
+from producer_state.table import ProducerTable
 from sidecar.archive.bundle import EMPTY_SNAPSHOT
 from sidecar.clock import SystemClock
+from sidecar.commits.lineages import find_all_lineages
+from sidecar.compaction.rules import CompactionRules
+from sidecar.compactor.archive.compactor import ArchiveCompactor
+from sidecar.compactor.archive.plan import CompactionRequest
 from sidecar.config.topic_filter import TopicFilter
+from sidecar.logformat.batches import scan_bytes
+from sidecar.logformat.bodies.building import build_batch
+from sidecar.logformat.bodies.record import Record
 from sidecar.restore.request import LeaderEpochMode, ProducerStateMode
 from sidecar.rewriting.local_engine import LocalEngine
-from sidecar.segment.dropped_producers import NAME
+from sidecar.segment.dropped_producers import NAME, dropped_note
 from sidecar.snapshots.check import check
 from sidecar.snapshots.jobs import Forgetting
 from sidecar.snapshots.rebuild import rebuild
@@ -26,6 +35,7 @@ from tests.restore.archives import archived, own_log_dir, restored
 from tests.restore.dropped_log import log_written_on
 from tests.restore.hole_log import TOPIC_ID, archived_with_hole
 from tests.runner.rig import archive, archived_states, copy_partitions, remove_offsets, tools_for
+from tests.segment.made_logs import LEADER_EPOCH, roll
 from tests.snapshots.log_dirs import DAY_MS, healed, snapshots_in
 
 NOW_MS = wall_clock_ms("4.3.0")
@@ -106,6 +116,44 @@ def test_so_is_an_archive_that_goes_on_with_the_log_that_was_restored_from_it(tm
     for offset in [offset for offset in snapshots_in(found) if offset > end_offset]:
         (path,) = (tmp_path / "out").rglob(f"{offset:020d}.snapshot")
         assert read_snapshot(path.read_bytes()) == read_snapshot((found / path.name).read_bytes())
+
+
+def test_so_is_an_archive_of_it_that_was_compacted(tmp_path: Path) -> None:
+    """No segment is joined over the restored end: its snapshot would not name who wrote its first records."""
+    log_dir, settings = copy_partitions(tmp_path, "orders-0"), StoreSettings(url=str(tmp_path / "archive"))
+    batches = {
+        base: build_batch(
+            [Record(base, FORGETTING.now_ms - 60_000, b"%d" % base, b"v")],
+            leader_epoch=LEADER_EPOCH,
+            producer_id=1000 + base,
+            producer_epoch=0,
+            base_sequence=0,
+        )
+        for base in range(4)
+    }
+    roll(log_dir, {base: (batch,) for base, batch in batches.items()} | {4: ()}, 4)
+    (log_dir / "orders-0" / NAME).write_bytes(dropped_note(2))
+    table = ProducerTable.blank(2)
+    for end_offset in range(1, 5):
+        if end_offset > 2:
+            (columns,) = scan_bytes(batches[end_offset - 1])
+            table, _ = replay(table, columns.facts())
+        (log_dir / "orders-0" / f"{end_offset:020d}.snapshot").write_bytes(table.to_snapshot())
+    store = open_store(settings)
+    with tools_for(log_dir, store, tmp_path / "state") as context:
+        assert archive(context, log_dir, "orders").exit_code == 0
+    targets = archive_targets(settings, SystemClock(), TopicFilter())
+    assert results(targets) == ["equal"] * 4
+    (lineage,) = find_all_lineages(store)
+    (result,) = ArchiveCompactor(settings, LocalEngine(), SystemClock(), tmp_path).compact(
+        [CompactionRequest(lineage.root, CompactionRules(FORGETTING.now_ms))]
+    )
+    assert [(output.base_offset, output.end_offset) for output in result.outputs] == [(0, 2), (2, 4)]
+    targets = archive_targets(settings, SystemClock(), TopicFilter())
+    assert results(targets) == ["equal"] * 2
+    assert rebuild(targets, tmp_path / "out", LocalEngine(1), FORGETTING).exit_code == 0
+    (path,) = (tmp_path / "out").rglob("*4.snapshot")
+    assert [entry.producer_id for entry in read_snapshot(path.read_bytes())] == [1002, 1003]
 
 
 def test_rebuild_gives_what_the_broker_wrote(directory: Path, tmp_path: Path) -> None:

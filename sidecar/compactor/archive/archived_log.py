@@ -89,6 +89,11 @@ class ArchivedLog:
         text = self.segment.strategy_parameters.get(LAST_MODIFIED, "")
         return int(text) if text.isdecimal() and len(text) <= _TIME_DIGITS_MAX else -1
 
+    @property
+    def forgets_below(self) -> bool:
+        """So it is where a log goes on that was restored without producers: the replay that gave its snapshot began there."""
+        return self.segment.snapshot.start_offset == self.base_offset
+
     @contextmanager
     def opened(self) -> Iterator[SegmentInput]:
         """See CompactionSource. From the copy, if there is one. Reading raises StoreError."""
