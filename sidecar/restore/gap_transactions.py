@@ -18,6 +18,7 @@ from sidecar.model import ArchivedSegment, PartName, TopicPartition
 from sidecar.plurals import plural
 from sidecar.ports import ObjectStore
 from sidecar.restore.plan import PartitionPlan
+from sidecar.segment.dropped_producers import begins_anew
 from sidecar.segment.log_check import fetch_parts
 
 
@@ -108,11 +109,12 @@ def state_at_last_base(store: ObjectStore, partition: PartitionPlan, parts: Mapp
 
     Raises CorruptFile, StoreError.
     """
-    base_offset = partition.segments[-1].segment.base_offset
-    if partition.before is None:
+    last, before = partition.segments[-1].segment, partition.before
+    base_offset = last.base_offset
+    if before is None:
         return ProducerTable.blank(base_offset)
-    table = archived_state(store, partition.state.lineage.root, partition.before)
+    table = archived_state(store, partition.state.lineage.root, before)
     if table.end_offset == base_offset:
-        return table
+        return table.in_transaction() if begins_anew(before, last) else table
     indexes = [parts[PartName.TRANSACTION_INDEX]] if PartName.TRANSACTION_INDEX in parts else []
     return carried_over(table, ended_in_hole(table, parts[PartName.PRODUCER_SNAPSHOT], indexes), base_offset)

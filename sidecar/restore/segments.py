@@ -32,6 +32,7 @@ from sidecar.restore.plan import INDEX_SUFFIXES, PartitionPlan, SegmentPlan
 from sidecar.restore.request import LeaderEpochMode, ProducerStateMode
 from sidecar.restore.staging import NewFile, StagedPartition, is_own_file, translating
 from sidecar.segment.archived_objects import CHUNK_BYTES, StreamedReads, note_damaged_answer
+from sidecar.segment.dropped_producers import leaves_all_out
 from sidecar.segment.log_check import WINDOW_BYTES, ExpectedLog, LogCheck, fetch_parts
 from sidecar.segment.reading import replayed
 from sidecar.snapshots.gaps import rows_with_gaps
@@ -298,6 +299,8 @@ def _fetch_log(
             f"{what}: the batches' own checksums are right: a leader epoch or an offset was changed", file=key
         )
     check.finish(scanner)
+    if producers is not None and leaves_all_out(segment):
+        producers = producers.in_transaction()
     return cut, producers, has_gaps or check.last_offset + 1 < segment.end_offset
 
 

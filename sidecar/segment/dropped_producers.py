@@ -16,6 +16,7 @@ from typing import Final
 from sidecar.archive.keys import OFFSET_MAX
 from sidecar.event_log import get_logger
 from sidecar.logformat.files import read_regular
+from sidecar.model import ArchivedSegment
 
 _log = get_logger(__name__)
 
@@ -37,6 +38,16 @@ class Dropped:
 
 
 NOTHING_DROPPED: Final = Dropped()
+
+
+def begins_anew(lower: ArchivedSegment, upper: ArchivedSegment) -> bool:
+    """Whether the log of `upper` was restored, up to its base, without the producers that the archive has below."""
+    return upper.snapshot.start_offset == upper.base_offset and lower.snapshot.start_offset is not None
+
+
+def leaves_all_out(segment: ArchivedSegment) -> bool:
+    """Whether the log of this segment was restored without producers, up to the segment's end at least."""
+    return segment.snapshot.start_offset == segment.end_offset
 
 
 def dropped_note(below_offset: int, bridged_offsets: Iterable[int] = ()) -> bytes:

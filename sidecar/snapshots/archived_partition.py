@@ -17,6 +17,7 @@ from sidecar.host import process_store
 from sidecar.logformat.window import ReadAt
 from sidecar.model import ArchivedSegment, ObjectKey, PartName, TopicPartition
 from sidecar.segment.archived_objects import read_part, reader
+from sidecar.segment.dropped_producers import begins_anew, leaves_all_out
 from sidecar.snapshots.tasks import SegmentTask
 from sidecar.store_settings import StoreSettings
 
@@ -87,16 +88,12 @@ class ArchivedPartition:
     @property
     def dropped_below(self) -> int:
         """Such a snapshot begins at its own offset."""
-        return max((end for end, segment in self.by_end.items() if segment.snapshot.start_offset == end), default=0)
+        return max((end for end, segment in self.by_end.items() if leaves_all_out(segment)), default=0)
 
     @property
     def begins_anew(self) -> frozenset[int]:
         """An archive that goes on with a log that was restored from it without producers has them below."""
-        return frozenset(
-            upper.base_offset
-            for lower, upper in pairwise(self.segments)
-            if upper.snapshot.start_offset == upper.base_offset and lower.snapshot.start_offset is not None
-        )
+        return frozenset(upper.base_offset for lower, upper in pairwise(self.segments) if begins_anew(lower, upper))
 
     def snapshot(self, offset: int) -> tuple[bytes, int]:
         """The time is that of the upload. Raises StoreError besides."""

@@ -103,11 +103,8 @@ def test_a_snapshot_that_names_somebody_is_compared_as_ever(tmp_path: Path) -> N
     assert report.outcomes[0].conformance == {"equal": len(snapshots)}
 
 
-@pytest.mark.parametrize(("rounds", "policy"), [(1, {}), (4, {"max_queue": 1})])
-def test_an_archive_that_goes_on_with_such_a_log_knows_nobody_of_old_above_its_end(
-    tmp_path: Path, rounds: int, policy: dict[str, int]
-) -> None:
-    """Restored in its own cluster: below, the archive has them yet."""
+def gone_on(tmp_path: Path, rounds: int = 1, **policy: Any) -> tuple[MemoryStore, list[int], list[CycleReport]]:
+    """An archive of two segments that goes on with the log that was restored from it; where segments end, and what is reported."""
     ends = [found.end_offset for found in archived_states(archived())["orders-0"].segments]
     store, before = MemoryStore(), copy_partitions(tmp_path / "before", "orders-0")
     remove_offsets(before / "orders-0", lambda offset: offset <= ends[1])
@@ -117,9 +114,43 @@ def test_an_archive_that_goes_on_with_such_a_log_knows_nobody_of_old_above_its_e
     archived_anew(before, tmp_path / "before" / "state", store, "orders")
     assert archived_states(store)["orders-0"].end_offset == ends[1]
     log_dir = log_written_on(tmp_path, store).parent
-    reports = archived_anew(log_dir, tmp_path / "state", store, "orders", rounds, **policy)
+    return store, ends, archived_anew(log_dir, tmp_path / "state", store, "orders", rounds, **policy)
+
+
+@pytest.mark.parametrize(("rounds", "policy"), [(1, {}), (4, {"max_queue": 1})])
+def test_an_archive_that_goes_on_with_such_a_log_knows_nobody_of_old_above_its_end(
+    tmp_path: Path, rounds: int, policy: dict[str, int]
+) -> None:
+    """Restored in its own cluster: below, the archive has them yet."""
+    store, ends, reports = gone_on(tmp_path, rounds, **policy)
     assert sum(report.outcomes[0].conformance["equal"] for report in reports) == 2
     after = archived_states(store)["orders-0"]
     assert [found.end_offset for found in after.segments] == ends[:4]
     assert [found.snapshot.origin for found in after.segments] == [SnapshotOrigin.BROKER] * 4
     sound(store)
+
+
+def snapshot_at(store: MemoryStore, directory: Path, end_offset: int) -> bytes:
+    """What a restore up to an offset, with producers, says of them there."""
+    directory.mkdir()
+    log_dir = own_log_dir(directory)
+    keep = ProducerStateMode.KEEP
+    outcome = restored(store, log_dir, "orders", offset_range=(0, end_offset), producer_state=keep)
+    assert outcome.log is not None
+    return (log_dir / "orders-0" / f"{outcome.log.added_from_offset:020d}.snapshot").read_bytes()
+
+
+def test_a_restore_that_ends_inside_of_its_archive_brings_nobody_back(tmp_path: Path) -> None:
+    store, log_dir = MemoryStore(), log_written_on(tmp_path).parent
+    archived_anew(log_dir, tmp_path / "state", store, "orders")
+    _, second, third, _ = archived_states(store)["orders-0"].segments
+    assert snapshot_at(store, tmp_path / "below", second.end_offset - 1) == EMPTY_SNAPSHOT
+    assert read_snapshot(snapshot_at(store, tmp_path / "above", third.base_offset + 1)) != ()
+
+
+def test_nor_does_one_that_ends_behind_the_end_of_what_was_restored_before(tmp_path: Path) -> None:
+    store, ends, _ = gone_on(tmp_path)
+    known = read_snapshot(snapshot_at(store, tmp_path / "again", ends[1] + 1))
+    assert known
+    assert all(entry.last_offset >= ends[1] for entry in known)
+    assert any(entry.last_offset < ends[1] for entry in read_snapshot(snapshot_at(store, tmp_path / "below", ends[1])))
