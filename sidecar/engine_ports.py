@@ -78,24 +78,22 @@ class Stages:
         return (item + item // self.third_tasks) % self.third_tasks
 
 
-class StagedRun(Protocol):
-    """Two stages that have run, and whose rows wait for the third."""
+ThirdStage = Callable[[Iterable[Row], Any], Iterator[Any]]
+"""By the rows of a third task and its plan, what it yields; importable by name."""
 
-    @property
-    def answers(self) -> Sequence[Any]:
-        """The values of the rows to the driver, in any order."""
 
-    @property
-    def waiting_bytes(self) -> int:
-        """What waits for the third stage in a file in the directory for work files."""
+@dataclass(frozen=True)
+class StagedRun:
+    """Two stages that have run, and whose rows wait for the third.
 
-    def third(
-        self, function: Callable[[Iterable[Row], Any], Iterator[Any]], plans: Sequence[Any], *, uploads: bool = False
-    ) -> list[Any]:
-        """What `function(rows, plan)` yields for each third task, given its rows and its plan. May be called again.
+    `answers`: the values of the rows to the driver, in any order. `third(function, plans, uploads)`: what the function yields for
+    all third tasks, each with its plan; may be called again. `uploads`: see `TaskEngine`. `waiting_bytes`: what waits for the
+    third stage in a file in the directory for work files.
+    """
 
-        `uploads`: see `TaskEngine`.
-        """
+    answers: Sequence[Any]
+    third: Callable[[ThirdStage, Sequence[Any], bool], list[Any]]
+    waiting_bytes: int = 0
 
 
 class StageEngine(TaskEngine, Protocol):

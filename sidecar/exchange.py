@@ -10,13 +10,13 @@ import pickle
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
 from crc32c import crc32c
 
-from sidecar.engine_ports import TO_DRIVER, Row, StagedRun, StageEngine, Stages
+from sidecar.engine_ports import TO_DRIVER, Row, StagedRun, StageEngine, Stages, ThirdStage
 from sidecar.errors import RowsLost
 
 _KIND: Final = struct.Struct("<?q")
@@ -45,31 +45,19 @@ def _checksum(number: int, content: bytes | memoryview, *, is_pickled: bool) -> 
 
 
 @contextmanager
-def staged(engine: StageEngine, stages: Stages, tasks: Sequence[Any]) -> Iterator[CheckedRun]:
-    """`engine.staged`, whose rows and answers are checked. Raises RowsLost, and what the engine raises."""
+def staged(engine: StageEngine, stages: Stages, tasks: Sequence[Any]) -> Iterator[StagedRun]:
+    """`engine.staged`, whose rows and answers are checked. Raises RowsLost, and what the engine raises; so does the third stage."""
     checked = replace(stages, first=partial(_first, stages.first), second=partial(_second, stages.second))
     with engine.staged(checked, tasks) as run:
-        yield CheckedRun(run, [unpacked(TO_DRIVER, answer) for answer in run.answers])
+
+        def third(function: ThirdStage, plans: Sequence[Any], uploads: bool) -> list[Any]:
+            return _opened(run.third(partial(_third, function), plans, uploads))
+
+        yield StagedRun(_opened(run.answers), third, run.waiting_bytes)
 
 
-@dataclass(frozen=True)
-class CheckedRun:
-    """A `StagedRun`."""
-
-    run: StagedRun
-    answers: Sequence[Any]
-
-    @property
-    def waiting_bytes(self) -> int:
-        return self.run.waiting_bytes
-
-    def third(
-        self, function: Callable[[Iterable[Row], Any], Iterator[Any]], plans: Sequence[Any], *, uploads: bool = False
-    ) -> list[Any]:
-        """See StagedRun. Raises RowsLost, and what the engine raises."""
-        return [
-            unpacked(TO_DRIVER, found) for found in self.run.third(partial(_third, function), plans, uploads=uploads)
-        ]
+def _opened(answers: Sequence[bytes]) -> list[Any]:
+    return [unpacked(TO_DRIVER, answer) for answer in answers]
 
 
 def _first(stage: Callable[[Any], Iterator[Row]], task: Any) -> Iterator[Row]:
@@ -82,7 +70,7 @@ def _second(
     return _packed_rows(stage(bucket, [unpacked(bucket, value) for value in values]))
 
 
-def _third(function: Callable[[Iterable[Row], Any], Iterator[Any]], rows: Iterable[Row], plan: Any) -> Iterator[bytes]:
+def _third(function: ThirdStage, rows: Iterable[Row], plan: Any) -> Iterator[bytes]:
     received = ((number, unpacked(number, value)) for number, value in rows)
     return (packed(TO_DRIVER, answer) for answer in function(received, plan))
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from sidecar.engine_ports import TO_DRIVER, Answer, Row, StageEngine, Stages, Task
+from sidecar.engine_ports import TO_DRIVER, Answer, Row, StagedRun, StageEngine, Stages, Task, ThirdStage
 from sidecar.rewriting.work_files import WorkFile, cannot_be_written, nameless_file
 
 _AHEAD: Final = 4
@@ -34,7 +34,7 @@ class LocalEngine:
     in_memory_bytes: int = field(default=_IN_MEMORY_BYTES, kw_only=True)
 
     @contextmanager
-    def staged(self, stages: Stages, tasks: Sequence[Any]) -> Iterator[LocalRun]:
+    def staged(self, stages: Stages, tasks: Sequence[Any]) -> Iterator[StagedRun]:
         answers: list[Any] = []
         place = self.place or Path(tempfile.gettempdir())
         with ExitStack() as files:
@@ -45,7 +45,16 @@ class LocalEngine:
                 self._each(
                     lambda bucket: items.add_all(stages.second(bucket, buckets.pop(bucket))), sorted(buckets.numbers())
                 )
-            yield LocalRun(stages, items, answers, self._each)
+
+            def third(function: ThirdStage, plans: Sequence[Any], _uploads: bool) -> list[Any]:
+                found: list[list[Any]] = [[] for _ in plans]
+                self._each(
+                    lambda task: found[task].extend(function(_rows_of(task, stages, items), plans[task])),
+                    range(len(plans)),
+                )
+                return [answer for answers in found for answer in answers]
+
+            yield StagedRun(answers, third, items.file_bytes)
 
     def run(
         self, function: Callable[[Task], Answer], tasks: Sequence[Task], *, uploads: bool = False
@@ -71,30 +80,10 @@ class LocalEngine:
             continue
 
 
-@dataclass(eq=False)
-class LocalRun:
-    """A `StagedRun`."""
-
-    stages: Stages
-    items: _Rows
-    answers: list[Any]
-    each: Callable[[Callable[[int], None], Sequence[int]], None]
-
-    @property
-    def waiting_bytes(self) -> int:
-        return self.items.file_bytes
-
-    def third(
-        self, function: Callable[[Iterable[Row], Any], Iterator[Any]], plans: Sequence[Any], *, uploads: bool = False
-    ) -> list[Any]:
-        found: list[list[Any]] = [[] for _ in plans]
-        self.each(lambda task: found[task].extend(function(self._rows(task), plans[task])), range(len(plans)))
-        return [answer for answers in found for answer in answers]
-
-    def _rows(self, task: int) -> Iterator[Row]:
-        for item in self.items.numbers():
-            if self.stages.third_task_of(item) == task:
-                yield from ((item, value) for value in self.items.values(item))
+def _rows_of(task: int, stages: Stages, items: _Rows) -> Iterator[Row]:
+    for item in items.numbers():
+        if stages.third_task_of(item) == task:
+            yield from ((item, value) for value in items.values(item))
 
 
 class _InFile(NamedTuple):

@@ -154,7 +154,7 @@ def rewritten(
             chosen[number] = range(len(result.job.files)) if step is None else step[number]
             _assign(found.stages, number, result, tasks, chosen[number])
     plans: list[RewriteTask] = [tuple(task) for task in tasks]
-    answers = found.run.third(partial(rewrite, parts), plans, uploads=parts is not None and parts.in_store)
+    answers = found.run.third(partial(rewrite, parts), plans, parts is not None and parts.in_store)
     failures = _failures(answers)
     written = {answer.number: answer for answer in answers if isinstance(answer, WrittenPart)}
     ended: list[tuple[CompactedOutput[SourceT], ...] | SidecarError] = []

@@ -77,7 +77,7 @@ def what_if(
         with scanned([planned], engine) as run:
             found = required(run.results[0])
             counts = {found.first_split + scan.split.number: scan.record_count for scan in found.scans}
-            winners: dict[int, Bits] = dict(run.run.third(winner_bits, [counts] * run.stages.third_tasks))
+            winners: dict[int, Bits] = dict(run.run.third(winner_bits, [counts] * run.stages.third_tasks, False))
             outputs = required(rewritten(run, None)[0])
         by_offset = by_offset or winners
         yield Outlook(

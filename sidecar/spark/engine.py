@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from sidecar.engine_ports import TO_DRIVER, Answer, Row, Stages, Task
+from sidecar.engine_ports import TO_DRIVER, Answer, Row, StagedRun, Stages, Task, ThirdStage
 from sidecar.errors import RowsLost, SidecarError
 from sidecar.exchange import packed, unpacked
 from sidecar.io_share import AsOneOf, Moving, shared_with
@@ -84,7 +84,7 @@ class SparkEngine:
             return int(context.defaultParallelism)
 
     @contextmanager
-    def staged(self, stages: Stages, tasks: Sequence[Any]) -> Iterator[SparkRun]:
+    def staged(self, stages: Stages, tasks: Sequence[Any]) -> Iterator[StagedRun]:
         """See StageEngine. Raises SparkUnavailable, SparkFailed."""
         with self.spark.context() as context, cancelled_at_the_end(context) as group:
             with failures(self.spark.death), group(), shared_with(context.defaultParallelism, *self.moving):
@@ -99,7 +99,19 @@ class SparkEngine:
                     .partitionBy(stages.third_tasks + 1, stages.third_task_of)
                 )
                 answers = list(context.runJob(rows, _values, [stages.third_tasks]))
-            yield SparkRun(self, context, group, rows, answers)
+            # Shuffle files are Spark's own, in its directories: nothing waits in ours.
+            yield StagedRun(answers, partial(self._third, context, group, rows))
+
+    def _third(
+        self, context: Any, group: Group, rows: Any, function: ThirdStage, plans: Sequence[Any], uploads: bool
+    ) -> list[Any]:
+        """The first stages do not run again: Spark finds their shuffle files. Raises SparkFailed."""
+        shares = context.defaultParallelism
+        with failures(self.spark.death), group(), shared_with(shares, *self.moving, *_also(uploads)):
+            pickled = [pickle.dumps(sealed(plan), pickle.HIGHEST_PROTOCOL) for plan in plans]
+            work = AsOneOf(partial(_third, function, pickled), shares + 1)
+            answers = rows.mapPartitionsWithIndex(sealed(work))
+            return list(context.runJob(answers, iter, list(range(len(plans)))))
 
 
 Group = Callable[[], AbstractContextManager[None]]
@@ -157,30 +169,6 @@ def _in_order(rows: Iterable[tuple[int, bytes]]) -> Iterator[bytes]:
         yield answer
 
 
-@dataclass(frozen=True)
-class SparkRun:
-    """A `StagedRun`."""
-
-    engine: SparkEngine
-    context: Any
-    group: Group
-    rows: Any
-    answers: list[Any]
-    waiting_bytes: int = 0
-    """Shuffle files are Spark's own, in its directories."""
-
-    def third(
-        self, function: Callable[[Iterable[Row], Any], Iterator[Any]], plans: Sequence[Any], *, uploads: bool = False
-    ) -> list[Any]:
-        """See StagedRun. The first stages do not run again: Spark finds their shuffle files. Raises SparkFailed."""
-        spark, moving = self.engine.spark, (*self.engine.moving, *_also(uploads))
-        with failures(spark.death), self.group(), shared_with(self.context.defaultParallelism, *moving):
-            pickled = [pickle.dumps(sealed(plan), pickle.HIGHEST_PROTOCOL) for plan in plans]
-            work = AsOneOf(partial(_third, function, pickled), self.context.defaultParallelism + 1)
-            answers = self.rows.mapPartitionsWithIndex(sealed(work))
-            return list(self.context.runJob(answers, iter, list(range(len(plans)))))
-
-
 def _also(uploads: bool) -> tuple[Moving, ...]:
     return (Moving.UPLOADS,) if uploads else ()
 
@@ -204,8 +192,6 @@ def _second(function: Callable[[int, Sequence[Any]], Iterator[Row]], rows: Itera
         yield from function(bucket, buckets.pop(bucket))
 
 
-def _third(
-    function: Callable[[Iterable[Row], Any], Iterator[Any]], plans: Sequence[bytes], task: int, rows: Iterable[Row]
-) -> Iterator[Any]:
+def _third(function: ThirdStage, plans: Sequence[bytes], task: int, rows: Iterable[Row]) -> Iterator[Any]:
     """Plans are pickled one by one: each task gets all of them, and uses its own."""
     return function(rows, pickle.loads(plans[task]))  # noqa: S301  made by the driver

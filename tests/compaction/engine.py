@@ -12,11 +12,11 @@ from typing import Any, ClassVar
 from sidecar.compaction.last_batches import LastBatches
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction.segments import SPLIT_BYTES, SegmentInput
-from sidecar.engine_ports import Stages
+from sidecar.engine_ports import StagedRun, Stages
 from sidecar.logformat.batches import SegmentScanner
 from sidecar.logformat.window import ReadAt
 from sidecar.rewriting.job import CompactedOutput, CompactionJob, Cutter, Piece, input_of
-from sidecar.rewriting.local_engine import LocalEngine, LocalRun
+from sidecar.rewriting.local_engine import LocalEngine
 from sidecar.rewriting.run import required, rewritten, scanned
 from sidecar.rewriting.segment_files import checked_log, joined
 from sidecar.rewriting.stages import JobShare
@@ -99,7 +99,7 @@ class LargeJobStages(LocalEngine):
         super().__init__(threads, in_memory_bytes=in_memory_bytes)
         self._slots, self._apart = slots, apart
 
-    def staged(self, stages: Stages, tasks: Sequence[Any]) -> AbstractContextManager[LocalRun]:
+    def staged(self, stages: Stages, tasks: Sequence[Any]) -> AbstractContextManager[StagedRun]:
         return super().staged(stages, [tuple(self._shares(task)) for task in tasks])
 
     def _shares(self, task: Sequence[JobShare]) -> Iterator[JobShare]:

@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sidecar.compaction.rules import CompactionRules
-from sidecar.engine_ports import Row
 from sidecar.errors import SegmentChanged
 from sidecar.logformat.bodies.building import build_batch
 from sidecar.logformat.bodies.record import Record
-from sidecar.rewriting.local_engine import LocalRun
+from sidecar.rewriting import run
 from tests.compaction.directories import compacted, tree
 
 RULES = CompactionRules(0)
@@ -53,16 +53,12 @@ def test_clean_segments_with_abort(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     """A stop while the third stage writes."""
     path = partition(tmp_path)
     before = tree(path)
-    third = LocalRun.third
 
-    def interrupted(run: LocalRun, function: Any, plans: Sequence[Any], *, uploads: bool = False) -> list[Any]:
-        def writes_one(rows: Iterable[Row], plan: Any) -> Iterator[Any]:
-            yield next(function(rows, plan))
-            raise KeyboardInterrupt
+    def interrupted(rewrite: Any, *arguments: Any) -> Iterator[Any]:
+        yield next(rewrite(*arguments))
+        raise KeyboardInterrupt
 
-        return third(run, writes_one, plans, uploads=uploads)
-
-    monkeypatch.setattr(LocalRun, "third", interrupted)
+    monkeypatch.setattr(run, "rewrite", partial(interrupted, run.rewrite))
     with pytest.raises(KeyboardInterrupt):
         compacted(path, tmp_path / "out" / "t-0", RULES)
     assert tree(path) == before
@@ -75,17 +71,17 @@ def test_clean_segments_with_concurrent_segment_deletion(
 ) -> None:
     """Retention deletes a source while it is compacted: found out, and nothing is left; the next run does without it."""
     path = partition(tmp_path)
-    third = LocalRun.third
+    rewrite = run.rewrite
 
-    def after_deletion(run: LocalRun, function: Any, plans: Sequence[Any], *, uploads: bool = False) -> list[Any]:
+    def after_deletion(*arguments: Any) -> Iterator[Any]:
         (path / f"{gone:020d}.log").unlink(missing_ok=True)
-        return third(run, function, plans, uploads=uploads)
+        return rewrite(*arguments)
 
-    monkeypatch.setattr(LocalRun, "third", after_deletion)
+    monkeypatch.setattr(run, "rewrite", after_deletion)
     with pytest.raises(SegmentChanged, match=rf"{gone:020d}\.log: vanished"):
         compacted(path, tmp_path / "out" / "t-0", RULES)
     assert list((tmp_path / "out").iterdir()) == []
-    monkeypatch.setattr(LocalRun, "third", third)
+    monkeypatch.setattr(run, "rewrite", rewrite)
     assert compacted(path, tmp_path / "again" / "t-0", RULES).records_after in (0, 3)
 
 

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from sidecar.compaction.rules import CompactionRules
-from sidecar.engine_ports import TO_DRIVER, Row, Stages
+from sidecar.engine_ports import TO_DRIVER, Row, StagedRun, Stages
 from sidecar.errors import RowsLost
 from sidecar.exchange import packed, unpacked
-from sidecar.rewriting.local_engine import LocalEngine, LocalRun
+from sidecar.rewriting.local_engine import LocalEngine
 from sidecar.rewriting.run import required, rewritten, scanned
 from sidecar.rewriting.work_files import LocalParts, WorkFile
 from tests.compaction.engine import LargeJobStages, job_of
@@ -68,20 +68,20 @@ class DamagingStages:
         return self.engine.run(function, tasks, uploads=uploads)
 
     @contextmanager
-    def staged(self, stages: Stages, tasks: Sequence[Any]) -> Iterator[LocalRun]:
+    def staged(self, stages: Stages, tasks: Sequence[Any]) -> Iterator[StagedRun]:
         if self.stage != "third":
             stage = Damaging(getattr(stages, self.stage), self.eighth, self.to_driver)
             stages = replace(stages, **{self.stage: stage})
         with self.engine.staged(stages, tasks) as run:
             if self.stage == "third":
-                third = run.third
 
-                def damaged(function: Any, plans: Sequence[Any], *, uploads: bool = False) -> list[Any]:
-                    first, *rest = third(function, plans, uploads=uploads)
+                def damaged(*arguments: Any) -> list[Any]:
+                    first, *rest = run.third(*arguments)
                     return [flipped(first, self.eighth), *rest]
 
-                run.third = damaged  # type: ignore[method-assign]
-            yield run
+                yield replace(run, third=damaged)
+            else:
+                yield run
 
 
 def outcome(engine: LocalEngine | DamagingStages, place: Path) -> None:

@@ -149,7 +149,9 @@ def test_winners_of_small_partitions_wait_in_the_file_as_well(tmp_path: Path) ->
     try:
         engine = LocalEngine(1, tmp_path, in_memory_bytes=0)
         with staged(engine, Stages(_decided, second, 20, 1, 1), range(20)) as run:
-            found = run.third(lambda rows, _plan: iter([(item, bytes(value[:1])) for item, value in rows]), [None])
+            found = run.third(
+                lambda rows, _plan: iter([(item, bytes(value[:1])) for item, value in rows]), [None], False
+            )
     finally:
         tracemalloc.stop()
     assert sorted(found) == [(task, task.to_bytes(1)) for task in range(20)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -54,18 +55,18 @@ def test_an_archive_stays_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     store = archived(tmp_path, "orders-0")
     use(monkeypatch, store)
     before, objects = only_state(store), dict(store.objects)
-    rows_of = local_engine.LocalRun._rows
+    rows_of = local_engine._rows_of
     lost: list[Row] = []
 
-    def without_the_first(run: local_engine.LocalRun, task: int) -> Iterator[Row]:
-        rows: Iterable[Row] = rows_of(run, task)
+    def without_the_first(*arguments: Any) -> Iterator[Row]:
+        rows: Iterable[Row] = rows_of(*arguments)
         for row in rows:
             if lost:
                 yield row
             else:
                 lost.append(row)
 
-    monkeypatch.setattr(local_engine.LocalRun, "_rows", without_the_first)
+    monkeypatch.setattr(local_engine, "_rows_of", without_the_first)
     found = compact_one(store, before, RULES, tmp_path)
     assert (len(lost), type(found.error), found.commit_number) == (1, RowsLost, None)
     assert (records_of(store, only_state(store)), store.objects) == (records_of(store, before), objects)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -17,7 +18,7 @@ from sidecar.compactor.archive import archived_log
 from sidecar.compactor.archive.archived_log import RANGE_BYTES, ArchivedSurvey
 from sidecar.compactor.archive.compactor import ArchiveCompactor
 from sidecar.compactor.archive.plan import CompactionRequest
-from sidecar.engine_ports import Stages
+from sidecar.engine_ports import StagedRun, Stages
 from sidecar.errors import PartitionError
 from sidecar.logformat.bodies.building import build_batch, build_marker
 from sidecar.logformat.bodies.record import Record
@@ -190,16 +191,14 @@ class DriverTraffic(LocalEngine):
             self.count(task)
         with super().staged(stages, tasks) as run:
             self.count(run.answers)
-            third = run.third
 
-            def counted(function: Any, plans: Sequence[Any], *, uploads: bool = False) -> list[Any]:
+            def counted(function: Any, plans: Sequence[Any], uploads: bool) -> list[Any]:
                 self.count(plans)
-                answers = third(function, plans, uploads=uploads)
+                answers = run.third(function, plans, uploads)
                 self.count(answers)
                 return answers
 
-            run.third = counted  # type: ignore[method-assign]
-            yield run
+            yield replace(run, third=counted)
 
 
 def test_next_to_nothing_goes_through_the_driver(

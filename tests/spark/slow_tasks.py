@@ -7,7 +7,7 @@ import signal
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -130,31 +130,7 @@ class SlowStages:
         return self.engine.run(function, tasks, uploads=uploads)
 
     @contextmanager
-    def staged(self, stages: Stages, tasks: Sequence[Any]) -> Iterator[SlowRun]:
+    def staged(self, stages: Stages, tasks: Sequence[Any]) -> Iterator[StagedRun]:
         """See `StageEngine`."""
         with self.engine.staged(stages, tasks) as run:
-            yield SlowRun(run, self.around)
-
-
-@dataclass(frozen=True)
-class SlowRun:
-    """A `StagedRun`."""
-
-    run: StagedRun
-    around: Callable[[Callable[..., Any]], Callable[..., Any]]
-
-    @property
-    def answers(self) -> Sequence[Any]:
-        """See `StagedRun`."""
-        return self.run.answers
-
-    @property
-    def waiting_bytes(self) -> int:
-        """See `StagedRun`."""
-        return self.run.waiting_bytes
-
-    def third(
-        self, function: Callable[[Iterable[Row], Any], Iterator[Any]], plans: Sequence[Any], *, uploads: bool = False
-    ) -> list[Any]:
-        """See `StagedRun`."""
-        return self.run.third(self.around(function), plans, uploads=uploads)
+            yield replace(run, third=lambda function, *others: run.third(self.around(function), *others))

@@ -173,7 +173,7 @@ def test_tasks_and_this_process_divide_the_io_limits(spark: EmbeddedSpark) -> No
     assert set(answers) == {b"3"}
     with SparkEngine(spark).staged(Stages(scanned_here, reduced_here, 1, 1, 1), [0]) as run:
         assert (list(run.answers), shares()) == ([(3, 3)], (1, 1))
-        assert run.third(rewritten_here, [None]) == [(3, 3)]
+        assert run.third(rewritten_here, [None], False) == [(3, 3)]
     assert shares() == (1, 1)
 
 
@@ -185,7 +185,7 @@ def test_uploads_of_this_process_are_limited_further_only_while_tasks_upload(
     with SparkEngine(spark).staged(Stages(scanned_here, reduced_here, 1, 1, 1), [0]) as run:
         run_job = run.context.runJob
         monkeypatch.setattr(run.context, "runJob", lambda *args: (seen.append(shares()), run_job(*args))[1])
-        run.third(rewritten_here, [None], uploads=uploads)
+        run.third(rewritten_here, [None], uploads)
     assert seen == [expected]
 
 

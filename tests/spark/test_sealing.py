@@ -17,7 +17,7 @@ from sidecar.config.loading import load_settings
 from sidecar.engine_ports import Row
 from sidecar.errors import SettingsError
 from sidecar.snapshots.archived_partition import ArchivedLog
-from sidecar.spark.engine import SparkEngine, SparkRun
+from sidecar.spark.engine import SparkEngine
 from sidecar.spark.properties import environment_of, spark_properties
 from sidecar.spark.sealing import sealed, secret_variables
 from sidecar.store_settings import StoreSettings
@@ -60,7 +60,7 @@ def test_plans_of_a_third_stage_have_no_keys_in_them() -> None:
     rows = SimpleNamespace(mapPartitionsWithIndex=lambda work: sent.append(pickle.dumps(work)))
     context, spark = SimpleNamespace(defaultParallelism=1, runJob=lambda *_: []), SimpleNamespace(death=lambda: None)
     engine = SparkEngine(spark)  # type: ignore[arg-type]
-    SparkRun(engine, context, nullcontext, rows, []).third(no_answer, [a_task(**KEYS)])
+    engine._third(context, nullcontext, rows, no_answer, [a_task(**KEYS)], False)
     assert b"bucket" in sent[0]
     assert not [value for value in KEYS.values() if value.encode() in sent[0]]
 
