@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -48,23 +48,6 @@ class GroupPorts(HasBudget, HasClock, HasMetrics, HasLimits, HasRandomness, HasD
     """What this takes of the world."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Surveyed:
-    """A segment whose headers have been read, and the producers at its end."""
-
-    file: LogFile
-    pieces: tuple[Piece, ...]
-    table: ProducerTable
-
-
-@dataclass(slots=True)
-class _LookedOver:
-    """What the headers of a group's segments say, as far as all is decided there."""
-
-    segments: list[_Surveyed] = field(default_factory=list)
-    completed: list[CompletedTransaction] = field(default_factory=list)
-
-
 @dataclass(eq=False)
 class GroupCompactor:
     """One task takes what waits, and hands copies back. Segments that cannot be compacted go as they are, and at once.
@@ -95,7 +78,8 @@ class GroupCompactor:
         return True
 
     def _compact_all(self, groups: Sequence[RolledGroup]) -> None:
-        jobs = [(group, found) for group in groups if (found := self._look_over(group)).segments]
+        now_ms = self.context.clock.now_ms()
+        jobs = [(group, job) for group in groups if (job := self._job_of(group, now_ms)) is not None]
         try:
             if jobs:
                 self._compact(jobs)
@@ -143,32 +127,43 @@ class GroupCompactor:
         with process_store.taking_turns(lambda path: self._turn(devices[path], goes_on=True)):
             yield
 
-    def _look_over(self, group: RolledGroup) -> _LookedOver:
-        """What is to be compacted of the group; the rest goes as it is, after an error all of it."""
-        found = _LookedOver()
-        table = group.known.table
-        lag_ms = group.policy.min_compaction_lag_ms
+    def _job_of(self, group: RolledGroup, now_ms: int) -> CompactionJob[LogFile] | None:
+        """What is to be compacted of the group, by its headers; the rest goes as it is, after an error all of it."""
+        files, pieces, completed = list[LogFile](), list[tuple[Piece, ...]](), list[CompletedTransaction]()
+        tables, lag_ms = [group.known.table], group.policy.min_compaction_lag_ms
         try:
             for segment in group.segments:
-                surveyed, largest_ms = self._look_at(group.files.directory_id[0], segment, table, found.completed)
+                file, found, table, largest_ms = self._look_at(
+                    group.files.directory_id[0], segment, tables[-1], completed
+                )
                 if lag_ms and largest_ms > self.context.clock.now_ms() - lag_ms:
                     break
-                found.segments.append(surveyed)
-                table = surveyed.table
-            count = len(found.segments)
-            if found.segments:
-                end_offset = self._decided_below(group, found)
-                found.segments = [one for one in found.segments if one.file.end_offset <= end_offset]
-            self.waiting.goes_raw(group.segments[count:], RawReason.TOO_YOUNG)
-            self.waiting.goes_raw(group.segments[len(found.segments) : count], RawReason.OPEN_TRANSACTION)
+                files.append(file)
+                pieces.append(found)
+                tables.append(table)
+            decided_below = self._decided_below(group, tables[-1], completed) if files else 0
+            count = sum(file.end_offset <= decided_below for file in files)
+            self.waiting.goes_raw(group.segments[len(files) :], RawReason.TOO_YOUNG)
+            self.waiting.goes_raw(group.segments[count : len(files)], RawReason.OPEN_TRANSACTION)
         except SidecarError as error:
             self._give_up([group], error)
-            return _LookedOver()
-        return found
+            return None
+        if not count:
+            return None
+        return CompactionJob(
+            tuple(files[:count]),
+            tuple(pieces[:count]),
+            tuple(completed),
+            # What a tombstone or a marker deletes may be archived already, or go raw after all.
+            replace(rules_of(group.policy, now_ms), joins_segments=False, spares_deletes=True),
+            LastBatches.of(tables[count]),
+            self.context.randomness.random_bytes(HASH_KEY_BYTES),
+        )
 
     def _look_at(
         self, device: int, segment: SegmentFiles, table: ProducerTable, completed: list[CompletedTransaction]
-    ) -> tuple[_Surveyed, int]:
+    ) -> tuple[LogFile, tuple[Piece, ...], ProducerTable, int]:
+        """A segment with its pieces, the producers at its end, and its largest timestamp; to `completed` what ended in it."""
         log = segment.log
         file = LogFile(
             log.path,
@@ -189,11 +184,11 @@ class GroupCompactor:
         self.context.beat()
         # Where no record has a timestamp, the file's own counts. Source: LogSegment.largestTimestamp.
         largest_ms = log.mtime_ms if largest_ms < 0 else largest_ms
-        return _Surveyed(file, cutter.finish(), ProducerTable(segment.end_offset, table.rows)), largest_ms
+        return file, cutter.finish(), ProducerTable(segment.end_offset, table.rows), largest_ms
 
-    def _decided_below(self, group: RolledGroup, found: _LookedOver) -> int:
-        """Up to where the end of every transaction is known, for which the log behind the group is read too."""
-        table, end_offset = found.segments[-1].table, found.segments[-1].file.end_offset
+    def _decided_below(self, group: RolledGroup, table: ProducerTable, completed: list[CompletedTransaction]) -> int:
+        """Up to where the end of every transaction is known, for which the log behind the table's end is read too."""
+        end_offset = table.end_offset
         for base_offset, log in logs_behind(group.files, end_offset):
             if table.decided_below(end_offset) == end_offset or base_offset >= group.stable_end_offset:
                 break
@@ -203,64 +198,52 @@ class GroupCompactor:
             for columns in self._in_turns(group.files.directory_id[0], scanner):
                 stable = columns[: int(np.searchsorted(columns.base_offset, group.stable_end_offset))]
                 table, ended = replayed(table, stable, str(log.path))
-                found.completed += ended
+                completed += ended
                 if len(stable) < len(columns) or table.decided_below(end_offset) == end_offset:
                     break
         return table.decided_below(end_offset)
 
-    def _compact(self, looked: Sequence[tuple[RolledGroup, _LookedOver]]) -> None:
-        now_ms = self.context.clock.now_ms()
-        jobs = [
-            CompactionJob(
-                tuple(one.file for one in found.segments),
-                tuple(one.pieces for one in found.segments),
-                tuple(found.completed),
-                # What a tombstone or a marker deletes may be archived already, or go raw after all.
-                replace(rules_of(group.policy, now_ms), joins_segments=False, spares_deletes=True),
-                LastBatches.of(found.segments[-1].table),
-                self.context.randomness.random_bytes(HASH_KEY_BYTES),
-            )
-            for group, found in looked
-        ]
+    def _compact(self, jobs: Sequence[tuple[RolledGroup, CompactionJob[LogFile]]]) -> None:
         self._number += 1
         parts = LocalParts(self.staging() / f"{self._number:08d}")
         with cannot_be_written(parts.directory):
             parts.directory.mkdir()
         try:
-            engine = self.engines.for_bytes(sum(job.size_bytes for job in jobs), local_files=True)
+            engine = self.engines.for_bytes(sum(job.size_bytes for _, job in jobs), local_files=True)
             self._require_going_on()  # A JVM that was ended must not start again.
             _ = engine.cores  # A JVM starts before the wait for the disks, not after it.
-            with self._taking_turns([group for group, _ in looked]):
+            groups = [group for group, _ in jobs]
+            with self._taking_turns(groups):
                 self._require_going_on()
-                with scanned(jobs, engine) as run:
+                with scanned([job for _, job in jobs], engine) as run:
                     results = rewritten(run, parts)
-                self._take(looked, run.results, results, parts)
+                for group, scan, result in zip(groups, run.results, results, strict=True):
+                    self._take(group, scan, result, parts)
         finally:
             parts.forget_all()
             remove_if_empty(parts.directory)
 
     def _take(
         self,
-        looked: Sequence[tuple[RolledGroup, _LookedOver]],
-        scans: Sequence[Scanned[LogFile] | SidecarError],
-        results: Sequence[tuple[CompactedOutput[LogFile], ...] | SidecarError],
+        group: RolledGroup,
+        scan: Scanned[LogFile] | SidecarError,
+        result: tuple[CompactedOutput[LogFile], ...] | SidecarError,
         parts: LocalParts,
     ) -> None:
-        for (group, _), scan, result in zip(looked, scans, results, strict=True):
-            try:
-                self._require_going_on()
-                found, outputs = required(scan), required(result)
-                self._stage(group, found, outputs, parts)
-            except SidecarError as error:
-                self._give_up([group], error)
-                continue
-            _log.info(
-                "group_compacted",
-                partition=str(group.topic_partition),
-                segments=len(outputs),
-                bytes_before=found.job.size_bytes,
-                bytes_after=sum(output.size_bytes for output in outputs),
-            )
+        try:
+            self._require_going_on()
+            found, outputs = required(scan), required(result)
+            self._stage(group, found, outputs, parts)
+        except SidecarError as error:
+            self._give_up([group], error)
+            return
+        _log.info(
+            "group_compacted",
+            partition=str(group.topic_partition),
+            segments=len(outputs),
+            bytes_before=found.job.size_bytes,
+            bytes_after=sum(output.size_bytes for output in outputs),
+        )
 
     def _stage(
         self,

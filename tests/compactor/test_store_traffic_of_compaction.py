@@ -18,7 +18,7 @@ from sidecar.compactor.archive import archived_log
 from sidecar.compactor.archive.archived_log import RANGE_BYTES, ArchivedSurvey
 from sidecar.compactor.archive.compactor import ArchiveCompactor
 from sidecar.compactor.archive.plan import CompactionRequest
-from sidecar.engine_ports import StagedRun, Stages
+from sidecar.engine_ports import Stages
 from sidecar.errors import PartitionError
 from sidecar.logformat.bodies.building import build_batch, build_marker
 from sidecar.logformat.bodies.record import Record
