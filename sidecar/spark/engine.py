@@ -18,7 +18,7 @@ from sidecar.io_share import AsOneOf, Moving, shared_with
 from sidecar.randomness import SystemRandomness
 from sidecar.spark.embedded import EmbeddedSpark
 from sidecar.spark.failures import SparkFailed, failures
-from sidecar.spark.sealing import sealed
+from sidecar.spark.sealing import keep_keys_here
 
 _STRETCH_TASKS: Final = 64
 """Answers are fetched a stretch at a time: the driver never holds more than one and the next. Each costs a small job."""
@@ -41,6 +41,9 @@ class SparkEngine:
     spark: EmbeddedSpark
     moving: tuple[Moving, ...] = (Moving.READS,)
 
+    def __post_init__(self) -> None:
+        keep_keys_here()
+
     def run(
         self, function: Callable[[Task], Answer], tasks: Sequence[Task], *, uploads: bool = False
     ) -> Generator[Answer]:
@@ -61,8 +64,8 @@ class SparkEngine:
             stretches = max(1, len(tasks) // _STRETCH_TASKS)
             with group():
                 answers = (
-                    context.parallelize([(number, sealed(task)) for number, task in enumerate(tasks)], slices)
-                    .map(sealed(AsOneOf(partial(_answer, function), context.defaultParallelism + 1)))
+                    context.parallelize([(number, task) for number, task in enumerate(tasks)], slices)
+                    .map(AsOneOf(partial(_answer, function), context.defaultParallelism + 1))
                     .partitionBy(stretches, partial(_stretch, len(tasks), stretches))
                     .mapPartitions(_in_order, preservesPartitioning=True)
                 )
@@ -90,11 +93,11 @@ class SparkEngine:
             with failures(self.spark.death), group(), shared_with(context.defaultParallelism, *self.moving):
                 shares = context.defaultParallelism + 1
                 rows = (
-                    context.parallelize([sealed(task) for task in tasks], max(len(tasks), 1))
-                    .flatMap(sealed(AsOneOf(stages.first, shares)))
+                    context.parallelize(tasks, max(len(tasks), 1))
+                    .flatMap(AsOneOf(stages.first, shares))
                     # Explicit numbers of partitions: the default of 200 costs seconds.
                     .partitionBy(stages.second_tasks, stages.second_task_of)
-                    .mapPartitions(sealed(AsOneOf(partial(_second, stages.second), shares)), preservesPartitioning=True)
+                    .mapPartitions(AsOneOf(partial(_second, stages.second), shares), preservesPartitioning=True)
                     # One partition more than third tasks: the driver fetches it alone, the others wait as shuffle files.
                     .partitionBy(stages.third_tasks + 1, stages.third_task_of)
                 )
@@ -108,9 +111,9 @@ class SparkEngine:
         """The first stages do not run again: Spark finds their shuffle files. Raises SparkFailed."""
         shares = context.defaultParallelism
         with failures(self.spark.death), group(), shared_with(shares, *self.moving, *_also(uploads)):
-            pickled = [pickle.dumps(sealed(plan), pickle.HIGHEST_PROTOCOL) for plan in plans]
+            pickled = [pickle.dumps(plan, pickle.HIGHEST_PROTOCOL) for plan in plans]
             work = AsOneOf(partial(_third, function, pickled), shares + 1)
-            answers = rows.mapPartitionsWithIndex(sealed(work))
+            answers = rows.mapPartitionsWithIndex(work)
             return list(context.runJob(answers, iter, list(range(len(plans)))))
 
 

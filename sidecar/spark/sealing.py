@@ -7,12 +7,10 @@ wherever a task has to open one.
 from __future__ import annotations
 
 import copyreg
-import io
 import os
-import pickle
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final
 
 from pydantic import SecretStr
 
@@ -22,31 +20,9 @@ from sidecar.store_settings import S3Settings
 _KEYS: Final = ("access_key_id", "secret_access_key", "session_token")
 _VARIABLES: Final = {name: variable_of(f"store.s3.{name}") for key in _KEYS for name in (key, f"{key}_file")}
 
-T = TypeVar("T")
-
-
-def sealed(value: T) -> T:
-    """Goes through pickle like the value, and comes out as the value; keys of the store stay here."""
-    return cast("T", _Sealed(value))
-
-
-class _Sealed:
-    def __init__(self, value: Any) -> None:
-        self._value = value
-
-    def __reduce__(self) -> tuple[Callable[[bytes], Any], tuple[bytes]]:
-        buffer = io.BytesIO()
-        _Sealer(buffer, pickle.HIGHEST_PROTOCOL).dump(self._value)
-        return pickle.loads, (buffer.getvalue(),)
-
-
-class _Sealer(pickle.Pickler):
-    def reducer_override(self, value: Any) -> Any:
-        return _reduced(value) if isinstance(value, S3Settings) else NotImplemented
-
 
 def keep_keys_here() -> None:
-    """In a worker: nothing that this process pickles has keys in it, neither answers nor what waits between steps."""
+    """From now on nothing that this process pickles has keys in it: tasks, answers, and what waits between steps."""
     copyreg.pickle(S3Settings, _reduced)
 
 
