@@ -26,16 +26,8 @@ class SegmentNeed:
     """What the work files of a segment may take. `is_rewritten`: else its bytes are at most joined to its neighbours'."""
 
     base_offset: int
-    size_bytes: int
+    staging_bytes: int
     is_rewritten: bool
-    is_joinable: bool = True
-
-    @property
-    def staging_bytes(self) -> int:
-        """By the size that it has; only a conversion of legacy formats can make it larger."""
-        if self.is_rewritten:
-            return COPIES * self.size_bytes
-        return self.size_bytes if self.is_joinable else 0
 
 
 def steps(jobs: Mapping[int, Sequence[SegmentNeed]], max_bytes: int) -> tuple[Step, ...]:
@@ -57,18 +49,12 @@ def steps(jobs: Mapping[int, Sequence[SegmentNeed]], max_bytes: int) -> tuple[St
     return tuple(found)
 
 
-@dataclass(frozen=True, slots=True)
-class CopyPlan:
-    """Of the first `kept` segments a copy stays, so that their objects are fetched once. `others`: of those behind them a copy is
-    there while they are scanned, so that they are fetched twice; else three times."""
+def plan_copies(sizes: Sequence[int], cores: int, free_bytes: int, max_bytes: int) -> tuple[int, bool]:
+    """Which copies fit: of how many segments, from the first one on, a copy stays, so that their objects are fetched once; and
+    whether there is one of the others while they are scanned, so that they are fetched twice, else three times.
 
-    kept: int
-    others: bool
-
-
-def plan_copies(sizes: Sequence[int], cores: int, free_bytes: int, max_bytes: int) -> CopyPlan:
-    """Which copies fit. Those that stay take nothing that results may need: half of `max_bytes`, what the largest segment needs,
-    and on the disk all that results may take at once.
+    Those that stay take nothing that results may need: half of `max_bytes`, what the largest segment needs, and on the disk all
+    that results may take at once.
 
     Args:
         sizes: of the segments, in bytes.
@@ -81,7 +67,7 @@ def plan_copies(sizes: Sequence[int], cores: int, free_bytes: int, max_bytes: in
     kept = sum(end <= room for end in accumulate(sizes))
     others = sizes[kept:]
     scanned_bytes = min(cores, len(others)) * max(others, default=0)
-    return CopyPlan(kept, sum(sizes[:kept]) + scanned_bytes <= min(max_bytes, free_bytes))
+    return kept, sum(sizes[:kept]) + scanned_bytes <= min(max_bytes, free_bytes)
 
 
 def require_room(name: str, needs: Sequence[SegmentNeed], max_bytes: int) -> None:

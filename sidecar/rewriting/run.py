@@ -19,7 +19,7 @@ from sidecar.engine_ports import StagedRun, StageEngine, Stages
 from sidecar.errors import PartitionError, RowsLost, SidecarError
 from sidecar.exchange import staged
 from sidecar.rewriting.job import CompactedOutput, CompactionJob, RewrittenPiece, SourceT, SurveyAnswer, input_of
-from sidecar.rewriting.packing import SegmentNeed, Step, placed, rewriting_tasks, scan_tasks
+from sidecar.rewriting.packing import COPIES, SegmentNeed, Step, placed, rewriting_tasks, scan_tasks
 from sidecar.rewriting.stages import (
     JobFailure,
     JobRewriting,
@@ -64,14 +64,14 @@ class Scanned(Generic[SourceT]):
         segments = [input_of(file) for file in self.job.files]
         return DecidedSplits(segments, self.scans, self.verdicts, self.winner_counts, self.job.rules)
 
-    def needs(self) -> tuple[SegmentNeed, ...]:
-        scans = self.scans
-        rewritten = {scans[local].split.segment for local in self.decided.endings()}
-        half = self.job.rules.segment_bytes / 2
-        return tuple(
-            SegmentNeed(file.base_offset, file.size_bytes, number in rewritten, file.size_bytes < half)
-            for number, file in enumerate(self.job.files)
-        )
+    def needs(self) -> Iterator[SegmentNeed]:
+        """By the sizes that they have; only a conversion of legacy formats can make one larger."""
+        rewritten = {self.scans[local].split.segment for local in self.decided.endings()}
+        for number, file in enumerate(self.job.files):
+            joined_bytes = file.size_bytes if file.size_bytes < self.job.rules.segment_bytes / 2 else 0
+            is_rewritten = number in rewritten
+            staging_bytes = COPIES * file.size_bytes if is_rewritten else joined_bytes
+            yield SegmentNeed(file.base_offset, staging_bytes, is_rewritten)
 
     def figures(self) -> dict[str, int]:
         """Those of `CompactionFigures` that a scan knows."""

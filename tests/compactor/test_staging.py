@@ -40,7 +40,7 @@ PARTITIONS = ["compacted-0", "transactions-0", "orders-0"]
 
 
 def rewritten(*sizes: int) -> tuple[SegmentNeed, ...]:
-    return tuple(SegmentNeed(number, size, True) for number, size in enumerate(sizes))
+    return tuple(SegmentNeed(number, 2 * size, True) for number, size in enumerate(sizes))
 
 
 def test_steps_hold_as_much_as_fits_in_order() -> None:
@@ -52,8 +52,7 @@ def test_steps_hold_as_much_as_fits_in_order() -> None:
 
 
 def test_what_is_not_rewritten_takes_no_more_than_it_is_joined_for() -> None:
-    stays, joined = SegmentNeed(0, 100, False, False), SegmentNeed(1, 10, False)
-    assert (stays.staging_bytes, joined.staging_bytes) == (0, 10)
+    stays, joined = SegmentNeed(0, 0, False), SegmentNeed(1, 10, False)
     assert steps({0: [stays, joined, *rewritten(5)]}, 20) == ({0: range(3)},)
 
 

@@ -24,7 +24,7 @@ from sidecar.logformat.bodies.building import build_batch, build_marker
 from sidecar.logformat.bodies.record import Record
 from sidecar.model import ObjectKey
 from sidecar.rewriting.local_engine import LocalEngine
-from sidecar.rewriting.packing import CopyPlan, plan_copies
+from sidecar.rewriting.packing import plan_copies
 from sidecar.rewriting.what_if import what_if
 from sidecar.rewriting.work_files import WorkFile, nameless_file
 from tests.fakes.manual_clock import ManualClock
@@ -218,18 +218,18 @@ def test_next_to_nothing_goes_through_the_driver(
 @pytest.mark.parametrize(
     ("sizes", "cores", "free_bytes", "max_bytes", "expected"),
     [
-        ([], 2, 0, MIB, CopyPlan(0, others=True)),
-        ([10, 10, 10], 2, 1 << 40, 1 << 40, CopyPlan(3, others=True)),
-        ([10, 10, 10], 2, 60 + 29, 1 << 40, CopyPlan(2, others=True)),  # results may take 60 bytes
-        ([10, 10, 10], 2, 59, 1 << 40, CopyPlan(0, others=True)),
-        ([10, 10, 10], 2, 19, 1 << 40, CopyPlan(0, others=False)),  # two are scanned at once
-        ([10, 10, 10], 4, 29, 1 << 40, CopyPlan(0, others=False)),
-        ([10, 10, 10], 2, 1 << 40, 40, CopyPlan(2, others=True)),  # half of what may wait
-        ([10, 10, 10], 2, 1 << 40, 29, CopyPlan(0, others=True)),  # the largest one's results need 20
-        ([10, 10, 10], 2, 1 << 40, 19, CopyPlan(0, others=False)),
+        ([], 2, 0, MIB, (0, True)),
+        ([10, 10, 10], 2, 1 << 40, 1 << 40, (3, True)),
+        ([10, 10, 10], 2, 60 + 29, 1 << 40, (2, True)),  # results may take 60 bytes
+        ([10, 10, 10], 2, 59, 1 << 40, (0, True)),
+        ([10, 10, 10], 2, 19, 1 << 40, (0, False)),  # two are scanned at once
+        ([10, 10, 10], 4, 29, 1 << 40, (0, False)),
+        ([10, 10, 10], 2, 1 << 40, 40, (2, True)),  # half of what may wait
+        ([10, 10, 10], 2, 1 << 40, 29, (0, True)),  # the largest one's results need 20
+        ([10, 10, 10], 2, 1 << 40, 19, (0, False)),
     ],
 )
 def test_copies_take_nothing_that_results_may_need(
-    sizes: list[int], cores: int, free_bytes: int, max_bytes: int, expected: CopyPlan
+    sizes: list[int], cores: int, free_bytes: int, max_bytes: int, expected: tuple[int, bool]
 ) -> None:
     assert plan_copies(sizes, cores, free_bytes, max_bytes) == expected

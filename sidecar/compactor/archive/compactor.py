@@ -189,11 +189,11 @@ class ArchiveCompactor:
         if work_dir is None:
             return {segment.segment_id: Copy.SCANNED for segment in segments}, 0
         sizes = [log_size_bytes(segment) for segment in segments]
-        plan = plan_copies(sizes, self.engine.cores, self.free_bytes(work_dir), self.max_staging_bytes)
-        copies = {segment.segment_id: Copy.KEPT for segment in segments[: plan.kept]}
-        if plan.others:
-            copies |= {segment.segment_id: Copy.SCANNED for segment in segments[plan.kept :]}
-        return copies, sum(sizes[: plan.kept])
+        kept, others = plan_copies(sizes, self.engine.cores, self.free_bytes(work_dir), self.max_staging_bytes)
+        copies = {segment.segment_id: Copy.KEPT for segment in segments[:kept]}
+        if others:
+            copies |= {segment.segment_id: Copy.SCANNED for segment in segments[kept:]}
+        return copies, sum(sizes[:kept])
 
     def _planned(self, partitions: Sequence[PartitionInWork]) -> list[PartitionInWork]:
         store = self._store
@@ -219,7 +219,7 @@ class ArchiveCompactor:
             if isinstance(scan, SidecarError):
                 found.fail(scan)
                 continue
-            found.scanned, of_job = scan, scan.needs()
+            found.scanned, of_job = scan, tuple(scan.needs())
             try:
                 require_room(found.request.root, of_job, max_bytes)
             except StagingTooSmall as error:
