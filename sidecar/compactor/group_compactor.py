@@ -292,8 +292,7 @@ def _copy(
     if (output.base_offset, output.end_offset) != (segment.base_offset, segment.end_offset):
         raise PartitionError(f"{segment}: its copy would cover [{output.base_offset}, {output.end_offset})")
     write_log(path, parts, output)
-    checked = checked_file(path, output)
+    built = checked_file(path, output)
     parameters = {**job.rules.parameters, LAST_MODIFIED: str(segment.log.mtime_ns // 1_000_000)}
-    return CompactedCopy(
-        path, output.size_bytes, checked.crc32c, checked.built, str(job.rules.effective_strategy), parameters
-    )
+    strategy = str(job.rules.effective_strategy)
+    return CompactedCopy(path, output.size_bytes, output.crc32c, built, strategy, parameters)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -50,7 +49,7 @@ def write_segment(directory: Path, parts: LocalParts, output: CompactedOutput[Lo
     last = output.sources[-1]
     log = directory / file_name(output.base_offset, Suffix.LOG)
     write_log(log, parts, output)
-    built = checked_file(log, output).built
+    built = checked_file(log, output)
     contents = {
         Suffix.OFFSET_INDEX: built.offset_index,
         Suffix.TIME_INDEX: built.time_index,
@@ -77,21 +76,13 @@ def write_log(log: Path, parts: LocalParts, output: CompactedOutput[LogFile]) ->
     write_file(log, pieces(), mtime_ns=output.sources[-1].mtime_ns)
 
 
-def checked_file(log: Path, output: CompactedOutput[LogFile]) -> CheckedLog:
+def checked_file(log: Path, output: CompactedOutput[LogFile]) -> BuiltIndexes:
     """`checked_log` of a `.log` that was written. Raises CorruptFile, SegmentChanged."""
     with closing(LazyFile(log)) as source:
         return checked_log(source, source.size_bytes, output, str(log))
 
 
-@dataclass(frozen=True, slots=True)
-class CheckedLog:
-    """`crc32c`: of the whole `.log`, as it was read back."""
-
-    built: BuiltIndexes
-    crc32c: int
-
-
-def checked_log(read_at: ReadAt, size_bytes: int, output: CompactedOutput[CompactionSource], file: str) -> CheckedLog:
+def checked_log(read_at: ReadAt, size_bytes: int, output: CompactedOutput[CompactionSource], file: str) -> BuiltIndexes:
     """Build the indexes of what was joined to `file`, and check both as `verify --deep` does.
 
     Raises CorruptFile for a log that a broker or `verify --deep` would refuse. Raises SegmentChanged if its bytes,
@@ -138,4 +129,4 @@ def checked_log(read_at: ReadAt, size_bytes: int, output: CompactedOutput[Compac
             f"{file}: CRC-32C {checksum:08x} of what was joined, expected {output.crc32c:08x} of what was read and "
             "rewritten. Nothing was replaced: compact again"
         )
-    return CheckedLog(built, checksum)
+    return built

@@ -50,7 +50,7 @@ def rewritten_in(directory: Path) -> tuple[CompactedOutput[Source], bytes]:
 def test_an_output_as_it_was_rewritten_is_right(tmp_path: Path) -> None:
     output, log = rewritten_in(tmp_path)
     checked = checked_log(reader(log), len(log), output, "out")
-    assert (checked.built.batch_count, output.counts.kept_records) == (3, 3)
+    assert (checked.batch_count, output.counts.kept_records) == (3, 3)
 
 
 @pytest.mark.parametrize(

@@ -84,10 +84,9 @@ def _segment(task: FinishTask, log: WorkFile) -> tuple[ArchivedSegment, bytes]:
     """What is to be committed of the joined log, which has been checked; and its `.indexes`."""
     output, sources = task.output, [source.segment for source in task.output.sources]
     root = output.sources[-1].root
-    checked = checked_log(
+    built = checked_log(
         PositionalFile(log.file.fileno()), log.size_bytes, output, f"{root}: compacted segment at {output.base_offset}"
     )
-    built = checked.built
     old = fetch_parts(process_store.store_of(output.sources[-1].store), root, sources[-1])
     indexes, parts = assemble_indexes(
         built.offset_index,
@@ -110,7 +109,7 @@ def _segment(task: FinishTask, log: WorkFile) -> tuple[ArchivedSegment, bytes]:
         end_offset=output.end_offset,
         log_key=log_key(output.base_offset, segment_id),
         indexes_key=indexes_key(output.base_offset, segment_id),
-        parts=(log_part(log.size_bytes, checked.crc32c), *parts),
+        parts=(log_part(log.size_bytes, output.crc32c), *parts),
         # An epoch that goes on over a border begins once.
         leader_epochs=epochs_of(
             (entry.epoch, entry.start_offset) for source in sources for entry in source.leader_epochs
