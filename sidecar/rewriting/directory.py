@@ -89,7 +89,7 @@ def compact_directory(
             directory.mkdir()
         surveyed = survey(files, forgetting, directory, split_bytes=split_bytes)
         count = surveyed.compactable(include_active=include_active)
-        left_alone = tuple(segment.file for segment in surveyed.segments[count:])
+        left_alone = surveyed.segments[count:]
         compaction = Compaction(surveyed, left_alone, out)
         copies = [writers.submit(_copy_segment, files, file, directory) for file in left_alone if out is not None]
         if count:
@@ -135,14 +135,13 @@ def compaction_job(
     surveyed: Survey, count: int, rules: CompactionRules, hash_key: bytes, staging: Path
 ) -> CompactionJob[LogFile]:
     """The job for the first `count` segments; `staging` is where the survey left the snapshots."""
-    end_offset = surveyed.segments[count - 1].file.end_offset
+    end_offset = surveyed.segments[count - 1].end_offset
     snapshot = (staging / file_name(end_offset, Suffix.SNAPSHOT)).read_bytes()
     producers = LastBatches.of(ProducerTable.from_snapshot(end_offset, snapshot))
-    held = surveyed.segments[:count]
     log_dir, topic_partition = surveyed.files.log_dir, surveyed.files.topic_partition
     return CompactionJob(
-        tuple(segment.file for segment in held),
-        tuple(segment.pieces for segment in held),
+        surveyed.segments[:count],
+        surveyed.pieces[:count],
         surveyed.completed,
         rules,
         producers,
@@ -168,11 +167,11 @@ def _write_small_files(compaction: Compaction, directory: Path) -> None:
     source = compaction.survey.files.directory
     ends = {output.end_offset for output in compaction.outputs} | {file.end_offset for file in compaction.left_alone}
     for segment in compaction.survey.segments:
-        if segment.file.end_offset not in ends:
-            (directory / file_name(segment.file.end_offset, Suffix.SNAPSHOT)).unlink()
+        if segment.end_offset not in ends:
+            (directory / file_name(segment.end_offset, Suffix.SNAPSHOT)).unlink()
         else:
-            sync_file(directory / file_name(segment.file.end_offset, Suffix.SNAPSHOT))
-    first = compaction.survey.segments[0].file.base_offset
+            sync_file(directory / file_name(segment.end_offset, Suffix.SNAPSHOT))
+    first = compaction.survey.segments[0].base_offset
     if first not in ends:
         _copy_if_there(source / file_name(first, Suffix.SNAPSHOT), directory)
     _copy_if_there(source / PARTITION_METADATA, directory)

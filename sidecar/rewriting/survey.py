@@ -43,21 +43,16 @@ _THREADS: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
-class SegmentPieces:
-    file: LogFile
-    pieces: tuple[Piece, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Survey:
     """All segments ascending, the last one active; `completed` are the transactions of the whole log.
 
-    `last_stable_offset`: the first open transaction, or the log's end. `batch_epochs`: what the batches show.
+    `pieces`: by segment. `last_stable_offset`: the first open transaction, or the log's end. `batch_epochs`: what the batches show.
     `remarks`: what an operator should know of the directory.
     """
 
     files: PartitionFiles
-    segments: tuple[SegmentPieces, ...]
+    segments: tuple[LogFile, ...]
+    pieces: tuple[tuple[Piece, ...], ...]
     completed: tuple[CompletedTransaction, ...]
     last_stable_offset: int
     batch_epochs: LeaderEpochs
@@ -65,7 +60,7 @@ class Survey:
 
     @property
     def log_end_offset(self) -> int:
-        return self.segments[-1].file.end_offset
+        return self.segments[-1].end_offset
 
     def compactable(self, *, include_active: bool) -> int:
         """How many of the segments, from the first one on, may be compacted.
@@ -73,9 +68,9 @@ class Survey:
         Source: LogCleanerManager.cleanableOffsets, without lags.
         """
         # An empty active segment stays in any case: where the last batches are gone, its name alone says where the log ends.
-        takes_active = include_active and self.segments[-1].file.size_bytes > 0
+        takes_active = include_active and self.segments[-1].size_bytes > 0
         candidates = self.segments if takes_active else self.segments[:-1]
-        return sum(segment.file.end_offset <= self.last_stable_offset for segment in candidates)
+        return sum(segment.end_offset <= self.last_stable_offset for segment in candidates)
 
 
 def survey(files: PartitionFiles, forgetting: Forgetting, staging: Path, *, split_bytes: int = SPLIT_BYTES) -> Survey:
@@ -143,17 +138,20 @@ class _Surveying:
         self.flushed_offset = _flushed_offset(self.files)
         known = state_at_log_start(self.files, self.log_start_offset)
         self.table, self.exact = known.table, known.exact
-        segments = tuple(self._segment(*scan) for scan in _read_ahead(logs))
+        segments, pieces = zip(*(self._segment(*scan) for scan in _read_ahead(logs)), strict=True)
         return Survey(
             self.files,
             segments,
+            pieces,
             tuple(self.completed),
-            self.table.decided_below(segments[-1].file.end_offset),
+            self.table.decided_below(segments[-1].end_offset),
             epochs_of(self.epochs),
             tuple(self.remarks),
         )
 
-    def _segment(self, log: LogFile, scanner: SegmentScanner, batches: Iterable[BatchColumns]) -> SegmentPieces:
+    def _segment(
+        self, log: LogFile, scanner: SegmentScanner, batches: Iterable[BatchColumns]
+    ) -> tuple[LogFile, tuple[Piece, ...]]:
         builder, cutter, expected = IndexBuilder(log.base_offset), Cutter(self.split_bytes), log.base_offset
         looks_cleaned = self.was_cleaned
         for columns in batches:
@@ -183,7 +181,7 @@ class _Surveying:
         self.epochs += [(entry.epoch, entry.start_offset) for entry in builder.finish().leader_epochs.entries]
         self._settle_state(end_offset)
         found = LogFile(log.path, log.base_offset, end_offset, scanner.valid_bytes, log.mtime_ns, log.growing)
-        return SegmentPieces(found, cutter.finish())
+        return found, cutter.finish()
 
     def _follow(self, log: LogFile, columns: BatchColumns) -> None:
         try:

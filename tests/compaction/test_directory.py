@@ -98,7 +98,7 @@ def test_records_below_the_log_start_neither_compete_nor_stay(
     path = shutil.copytree(source, tmp_path / "logs" / source.name, copy_function=shutil.copy2)
     topic_name, _, number = path.name.rpartition("-")
     whole = compacted(path, None, rules_of(strategy, "2.7.2"))
-    end = whole.survey.segments[0].file.end_offset
+    end = whole.survey.segments[0].end_offset
     for turn, start in enumerate((1, end // 2, end // 2 + 1, end - 1)):
         (path.parent / "log-start-offset-checkpoint").write_text(f"0\n1\n{topic_name} {number} {start}\n")
         rules = rules_of(strategy, "2.7.2")

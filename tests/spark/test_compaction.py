@@ -54,7 +54,7 @@ def test_spark_writes_the_files_that_this_process_writes(spark: EmbeddedSpark, v
         compacted(path, tmp_path / "local" / path.name, rules)
         assert tree(tmp_path / "spark" / path.name) == tree(tmp_path / "local" / path.name)
         check_against_reference(path, on_spark, rules)
-        assert any(len(segment.pieces) > 1 for segment in on_spark.survey.segments)
+        assert any(len(pieces) > 1 for pieces in on_spark.survey.pieces)
 
 
 def test_a_damaged_batch_is_reported_with_its_place_and_nothing_is_left(spark: EmbeddedSpark, tmp_path: Path) -> None:
