@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
@@ -30,7 +29,7 @@ RENDERED_MAX = 16
 UPLOADS_SHOWN_MAX = 8
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Moment:
     """Everything that is shown, as of one moment. `number` identifies the moment within this process."""
 
@@ -54,21 +53,19 @@ class StatusPage:
         self._heartbeat_timeout_s = heartbeat_timeout_s
         self._lock = threading.Lock()
         self._moment: _Moment | None = None
-        self._rendered: OrderedDict[Query, bytes] = OrderedDict()
+        self._rendered = lru_cache(RENDERED_MAX)(self._rendering)
         self._nonce = f"{clock.now_ms():x}"
 
     def render(self, query: str) -> tuple[str, bytes]:
         """The page for the query of an address, and its entity tag. All who ask at once share one rendering."""
         wanted = parse(query)
         with self._lock:
-            moment = self._now()
-            body = self._rendered.get(wanted)
-            if body is None:
-                body = self._rendered[wanted] = self._template.render(_variables(moment, wanted)).encode()
-                if len(self._rendered) > RENDERED_MAX:
-                    self._rendered.popitem(last=False)
-            address = wanted.address(page=wanted.page)
-            return f'"{self._nonce}-{moment.number}-{crc32(address.encode()):08x}"', body
+            moment, address = self._now(), wanted.address(page=wanted.page)
+            tag = f'"{self._nonce}-{moment.number}-{crc32(address.encode()):08x}"'
+            return tag, self._rendered(moment, wanted)
+
+    def _rendering(self, moment: _Moment, wanted: Query) -> bytes:
+        return self._template.render(_variables(moment, wanted)).encode()
 
     def _now(self) -> _Moment:
         """What is shown now: what was last gathered, if it is fresh."""
@@ -93,7 +90,7 @@ class StatusPage:
         )
         number = 0 if last is None else last.number + 1
         self._moment = _Moment(number, version, now_s, self._clock.now_ms(), figures, rows, status, summary)
-        self._rendered.clear()
+        self._rendered.cache_clear()
         return self._moment
 
     @cached_property
