@@ -223,8 +223,10 @@ class CompactionJob(Generic[SourceT]):
     first_dirty_offset: int | None = None
     surveys: tuple[SegmentSurvey, ...] = ()
 
-    def as_surveyed(self, scans: Sequence[SplitScan], answers: Iterable[SurveyAnswer]) -> CompactionJob[SourceT]:
-        """The job with what its scans found. `scans`: of all splits, in order. Raises PartitionError.
+    def as_surveyed(
+        self, scans: Sequence[SplitScan], answers: Iterable[SurveyAnswer]
+    ) -> tuple[CompactionJob[SourceT], tuple[SplitVerdicts, ...]]:
+        """The job with what its scans found, and its verdicts. `scans`: of all splits, in order. Raises PartitionError.
 
         Each segment was judged with the transactions that it can see; all of them together must come to the same.
         """
@@ -236,16 +238,17 @@ class CompactionJob(Generic[SourceT]):
         completed = dict.fromkeys(transaction for answer in answers for transaction in answer.completed)
         job = replace(self, pieces=tuple(map(tuple, pieces)), completed=tuple(completed), surveys=())
         judged = {number: found for answer in answers for number, found in answer.judged.items()}
-        for scan, verdicts in zip(scans, job.verdicts(), strict=True):
+        verdicts = job.verdicts()
+        for scan, now in zip(scans, verdicts, strict=True):
             data = scan.events.batch[scan.events.kind == DATA]
-            before, now = judged.get(scan.split.number), verdicts.by_batch
-            if not np.array_equal(_chosen(before, data), _chosen(now, data)):
+            before = judged.get(scan.split.number)
+            if not np.array_equal(_chosen(before, data), _chosen(now.by_batch, data)):
                 raise PartitionError(
                     f"{self.files[scan.split.segment].name}: the segment's own transactions and those of the whole "
                     "log differ on which records are aborted. Nothing was replaced. Run verify --deep to see "
                     "whether the archive is damaged"
                 )
-        return job
+        return job, verdicts
 
     @property
     def size_bytes(self) -> int:

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, Generic, TypeVar
 
-import numpy as np
-
 from sidecar.compaction.outputs import DecidedSplits, OutputPart, legacy_tombstones_kept
 from sidecar.compaction.rewrite import RewrittenSplit
 from sidecar.compaction.scan import SplitScan
@@ -18,7 +16,7 @@ from sidecar.compaction.verdicts import SplitVerdicts
 from sidecar.engine_ports import StagedRun, StageEngine, Stages
 from sidecar.errors import PartitionError, RowsLost, SidecarError
 from sidecar.exchange import staged
-from sidecar.rewriting.job import CompactedOutput, CompactionJob, RewrittenPiece, SourceT, SurveyAnswer, input_of
+from sidecar.rewriting.job import CompactedOutput, CompactionJob, RewrittenPiece, SourceT, input_of
 from sidecar.rewriting.packing import COPIES, SegmentNeed, Step, placed, rewriting_tasks, scan_tasks
 from sidecar.rewriting.stages import (
     JobFailure,
@@ -107,34 +105,31 @@ def scanned(jobs: Sequence[CompactionJob[SourceT]], engine: StageEngine) -> Iter
     stages = Stages(scan, second, buckets, second_tasks, rewriting_tasks(found, cores))
     with staged(engine, stages, tasks) as run:
         failures = _failures(run.answers)
-        winners = np.zeros(sum(len(job.splits) for job in found), dtype=np.int64)
-        decided_from = Counter[int]()
-        for counts in (answer for answer in run.answers if isinstance(answer, WinnerCounts)):
-            decided_from[counts.bucket] += counts.entries
-            for split, count in counts.by_split.items():
-                winners[split] += count
-        scans: list[list[SplitScan]] = [[] for _ in jobs]
-        sent = [Counter[int]() for _ in jobs]
-        surveyed: list[list[SurveyAnswer]] = [[] for _ in jobs]
-        for share in (answer for answer in run.answers if isinstance(answer, ScannedShare)):
-            scans[share.job] += share.scans
-            sent[share.job].update(share.entries)
-            surveyed[share.job] += share.surveyed
+        winners, decided_from = Counter[int](), Counter[int]()
+        shares: list[list[ScannedShare]] = [[] for _ in jobs]
+        for answer in run.answers:
+            if isinstance(answer, WinnerCounts):
+                decided_from[answer.bucket] += answer.entries
+                winners.update(answer.by_split)
+            elif isinstance(answer, ScannedShare):
+                shares[answer.job].append(answer)
         results: list[Scanned[SourceT] | SidecarError] = []
         for number, (job, place) in enumerate(zip(jobs, found, strict=True)):
-            first, count = place.places.first_split, place.places.split_count
-            in_order = tuple(sorted(scans[number], key=lambda scan_: scan_.split.number))
-            error = failures.get(number) or _lost(place.places, in_order, sent[number], decided_from)
+            first, of_job = place.places.first_split, shares[number]
+            scans = sorted((one for share in of_job for one in share.scans), key=lambda scan_: scan_.split.number)
+            error = failures.get(number) or _lost(place.places, scans, of_job, decided_from)
             if error is not None:
                 results.append(error)
                 continue
-            try:
-                known = job.as_surveyed(in_order, surveyed[number]) if job.surveys else job
-            except PartitionError as differs:
-                results.append(differs)
-                continue
-            judged = tuple(verdicts[number]) if known is job else known.verdicts()
-            results.append(Scanned(known, first, in_order, judged, tuple(winners[first : first + count].tolist())))
+            known, judged = job, verdicts[number]
+            if job.surveys:
+                try:
+                    known, judged = job.as_surveyed(scans, (one for share in of_job for one in share.surveyed))
+                except PartitionError as differs:
+                    results.append(differs)
+                    continue
+            counts = tuple(winners[first + split] for split in range(len(scans)))
+            results.append(Scanned(known, first, tuple(scans), judged, counts))
         yield ScannedRun(tuple(results), stages, run)
 
 
@@ -206,9 +201,12 @@ def _assign(
 
 
 def _lost(
-    places: Places, scans: Sequence[SplitScan], sent: Counter[int], decided_from: Counter[int]
+    places: Places, scans: Sequence[SplitScan], shares: Sequence[ScannedShare], decided_from: Counter[int]
 ) -> RowsLost | None:
     """The error if the winners were decided from other keys than the scans sent, or the scans are not one for each split."""
+    sent = Counter[int]()
+    for share in shares:
+        sent.update(share.entries)
     buckets = range(places.first_bucket, places.first_bucket + (1 << places.bucket_bits))
     received = sum(decided_from[bucket] for bucket in buckets)
     numbers = [scan_.split.number for scan_ in scans]
