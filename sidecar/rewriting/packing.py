@@ -50,8 +50,8 @@ def steps(jobs: Mapping[int, Sequence[SegmentNeed]], max_bytes: int) -> tuple[St
 
 
 def plan_copies(sizes: Sequence[int], cores: int, free_bytes: int, max_bytes: int) -> tuple[int, bool]:
-    """Which copies fit: of how many segments, from the first one on, a copy stays, so that their objects are fetched once; and
-    whether there is one of the others while they are scanned, so that they are fetched twice, else three times.
+    """Which copies fit: of how many segments a copy stays, from the first one on, and whether the others have one while they are
+    scanned. Objects are fetched once, twice, or without a copy three times.
 
     Those that stay take nothing that results may need: half of `max_bytes`, what the largest segment needs, and on the disk all
     that results may take at once.
