@@ -10,7 +10,7 @@ import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
@@ -96,9 +96,9 @@ class ArchivedLog:
 
     @contextmanager
     def opened(self) -> Iterator[SegmentInput]:
-        """See CompactionSource. From the copy, if there is one. Reading raises StoreError."""
-        with self._copy() as read_at:
-            yield input_of(self, read_at or reader(process_store.store_of(self.store), self.name, self.size_bytes))
+        """See CompactionSource."""
+        with self._read() as read_at:
+            yield input_of(self, read_at)
 
     @contextmanager
     def fetched(self) -> Iterator[ReadAt]:
@@ -106,12 +106,12 @@ class ArchivedLog:
 
         Raises StagingFull, and reading StoreError.
         """
-        store, copy = process_store.store_of(self.store), self._copy_path
-        with self._copy() as read_at:
-            if read_at is not None or self.copy is Copy.NONE:
-                yield read_at or reader(store, self.name, self.size_bytes)
-                return
-        place = self.work_dir or Path(tempfile.gettempdir())
+        copy = self._copy_path
+        if self.copy is Copy.NONE or (copy is not None and copy.exists()):
+            with self._read() as read_at:
+                yield read_at
+            return
+        place, store = self.work_dir or Path(tempfile.gettempdir()), process_store.store_of(self.store)
         with (
             nameless_file(place) if copy is None else named_when_whole(copy) as file,
             fetched_into(file, store, self.name, self.size_bytes) as read_at,
@@ -130,14 +130,12 @@ class ArchivedLog:
             return None
         return self.work_dir / f"{self.base_offset:020d}-{self.segment.segment_id}.copy"
 
-    @contextmanager
-    def _copy(self) -> Iterator[ReadAt | None]:
+    def _read(self) -> AbstractContextManager[ReadAt]:
+        """From the copy, if there is one. Reading raises StoreError."""
         copy = self._copy_path
-        if copy is None or not copy.exists():
-            yield None
-            return
-        with LocalSegment(str(copy), self.size_bytes).opened() as read_at:
-            yield read_at
+        if copy is not None and copy.exists():
+            return LocalSegment(str(copy), self.size_bytes).opened()
+        return nullcontext(reader(process_store.store_of(self.store), self.name, self.size_bytes))
 
 
 RANGE_BYTES: Final = 8 * 1024 * 1024
