@@ -116,10 +116,9 @@ def spark_packages(
     """
     from sidecar.spark.packages import pack_packages
 
-    packed = pack_packages(out)
+    packed, size_bytes = pack_packages(out), out.stat().st_size
     if options.json:
-        facts = {"path": str(packed.path), "size_bytes": packed.size_bytes, "distributions": packed.distributions}
-        print_answer("spark_packages", facts)
+        print_answer("spark_packages", {"path": str(out), "size_bytes": size_bytes, "distributions": packed})
     else:
-        remark(f"wrote {packed.path}, {size(packed.size_bytes)}: {len(packed.distributions)} distributions")
+        remark(f"wrote {out}, {size(size_bytes)}: {len(packed)} distributions")
     return 0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import tarfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any, Final
@@ -25,15 +24,10 @@ _OF_AN_EXTRA: Final = re.compile(r";.*\bextra\s*==")
 _ENDING: Final = ".tar.gz"
 
 
-@dataclass(frozen=True, slots=True)
-class PackedPackages:
-    path: Path
-    size_bytes: int
-    distributions: tuple[str, ...]
+def pack_packages(out: Path) -> tuple[str, ...]:
+    """Write a `.tar.gz` that Spark unpacks (`spark.worker_packages`), and say which distributions are in it.
 
-
-def pack_packages(out: Path) -> PackedPackages:
-    """Write a `.tar.gz` that Spark unpacks (`spark.worker_packages`). An existing file is replaced when all is written.
+    An existing file is replaced when all is written.
 
     Good for machines with this machine's kind of processor, C library and minor version of Python.
     Raises SettingsError for another name, StagingFull if it cannot be written.
@@ -48,7 +42,7 @@ def pack_packages(out: Path) -> PackedPackages:
             for name, path in _files(found):
                 archive.add(path, name, recursive=False)
         temporary.replace(out)
-        return PackedPackages(out, out.stat().st_size, tuple(sorted(found)))
+        return tuple(sorted(found))
     except OSError as error:
         temporary.unlink(missing_ok=True)
         raise StagingFull(f"{out}: cannot be written: {error.strerror or error}") from error
