@@ -6,6 +6,7 @@ import base64
 import binascii
 import hmac
 import json
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import cache
 from hashlib import sha256
@@ -45,25 +46,6 @@ CHALLENGES = ('Basic realm="tiered-sidecar", charset="UTF-8"', 'Bearer realm="ti
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    """A GET or HEAD: path and query of its target, and the headers that matter ("" for one that is not there)."""
-
-    path: str
-    query: str = ""
-    accept: str = ""
-    authorization: str = ""
-    if_none_match: str = ""
-
-    def knows(self, entity_tag: str) -> bool:
-        """Whether the client has the content of this tag: by its list of tags, weak ones too, or by `*`.
-
-        Source: RFC 9110, 13.1.2.
-        """
-        tags = (tag.strip().removeprefix("W/") for tag in self.if_none_match.split(","))
-        return any(tag in ("*", entity_tag) for tag in tags)
-
-
-@dataclass(frozen=True, slots=True)
 class Answer:
     """An HTTP answer. `content_policy`: what a browser may load for it. `headers`: besides those that every answer has."""
 
@@ -94,19 +76,22 @@ class Pages:
         self.page = StatusPage(model, health, clock, settings.heartbeat_timeout_s)
         self.access = Access(settings.token_file, requires_token=requires_token)
 
-    def answer(self, request: Request) -> Answer:
-        """The answer to a GET. Without the token, if one is set, only `/healthz` is answered."""
-        if request.path != HEALTH_PATH and (refusal := self.access.refusal(request.authorization)) is not None:
+    def answer(self, path: str, query: str, header: Callable[[str, str], str]) -> Answer:
+        """The answer to a GET. Without the token, if one is set, only `/healthz` is answered.
+
+        `header`: gives what the client sent under a name, the second argument if it sent nothing.
+        """
+        if path != HEALTH_PATH and (refusal := self.access.refusal(header("Authorization", ""))) is not None:
             return refusal
-        match request.path:
+        match path:
             case "/":
-                tag, body = self.page.render(request.query)
-                return _tagged(request, tag, HTML, body)
+                tag, body = self.page.render(query)
+                return _tagged(header("If-None-Match", ""), tag, HTML, body)
             case "/page.css" | "/page.js":
-                tag, body = _tagged_asset(request.path)
-                return _tagged(request, tag, ASSETS[request.path], body)
+                tag, body = _tagged_asset(path)
+                return _tagged(header("If-None-Match", ""), tag, ASSETS[path], body)
             case "/metrics":
-                body, content_type = self.metrics.exposition(request.accept)
+                body, content_type = self.metrics.exposition(header("Accept", ""))
                 return Answer(HTTPStatus.OK, content_type, body)
             case "/healthz":
                 return self._health()
@@ -150,9 +135,9 @@ def plain(status: HTTPStatus, text: str, headers: tuple[tuple[str, str], ...] = 
     return Answer(status, TEXT, f"{text}\n".encode(), headers)
 
 
-def _tagged(request: Request, tag: str, content_type: str, body: bytes) -> Answer:
-    """The body, or that the client has it already."""
-    is_known = request.knows(tag)
+def _tagged(known_tags: str, tag: str, content_type: str, body: bytes) -> Answer:
+    """The body, or that the client has it already: by its list of tags, weak ones too, or by `*`. Source: RFC 9110, 13.1.2."""
+    is_known = any(known.strip().removeprefix("W/") in ("*", tag) for known in known_tags.split(","))
     status = HTTPStatus.NOT_MODIFIED if is_known else HTTPStatus.OK
     return Answer(status, content_type, b"" if is_known else body, entity_tag=tag, content_policy=PAGE_POLICY)
 

@@ -13,7 +13,7 @@ from sidecar.config import HttpSettings
 from sidecar.errors import SettingsError
 from sidecar.event_log import get_logger
 from sidecar.http.bounded_server import BoundedServer, Clients, Discreet
-from sidecar.http.pages import HEALTH_PATH, Answer, Pages, Request, plain
+from sidecar.http.pages import HEALTH_PATH, Answer, Pages, plain
 from sidecar.metrics import Metrics
 from sidecar.reporting.health_reporter import Health
 from sidecar.reporting.status_model import StatusModel
@@ -80,8 +80,7 @@ class _Handler(Discreet, BaseHTTPRequestHandler):
             return plain(HTTPStatus.BAD_REQUEST, "no request target")
         if target.path != HEALTH_PATH and not self.server.clients.has_turn(self.request):
             return plain(HTTPStatus.SERVICE_UNAVAILABLE, "too many concurrent requests", (("Retry-After", "1"),))
-        names = ("Accept", "Authorization", "If-None-Match")
-        return self.server.pages.answer(Request(target.path, target.query, *(self.headers.get(n, "") for n in names)))
+        return self.server.pages.answer(target.path, target.query, self.headers.get)
 
     def _send(self, answer: Answer, *, with_body: bool = True) -> None:
         self.send_response(answer.status)

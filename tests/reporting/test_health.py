@@ -5,7 +5,7 @@ from __future__ import annotations
 from http import HTTPStatus
 
 from sidecar.config import HttpSettings
-from sidecar.http.pages import Pages, Request
+from sidecar.http.pages import Pages
 from sidecar.metrics import Metrics
 from sidecar.reporting.health_reporter import Health
 from sidecar.reporting.status_model import StatusModel
@@ -32,5 +32,5 @@ def test_an_unready_process_is_healthy() -> None:
     clock = ManualClock()
     health = Health(clock, conditions={"archive": "not known yet"})
     pages = Pages(HttpSettings(), health, Metrics(clock), clock, StatusModel(clock))
-    assert pages.answer(Request("/healthz")).status is HTTPStatus.OK
-    assert pages.answer(Request("/readyz")).status is HTTPStatus.SERVICE_UNAVAILABLE
+    assert pages.answer("/healthz", "", {}.get).status is HTTPStatus.OK
+    assert pages.answer("/readyz", "", {}.get).status is HTTPStatus.SERVICE_UNAVAILABLE
