@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -185,17 +185,6 @@ SegmentSurvey = Callable[[], AbstractContextManager[SurveyedSegment]]
 pickle. Raises PartitionError, StoreError, StagingFull."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SurveyAnswer:
-    """What the driver must know of a surveyed segment besides its scans.
-
-    `judged`: by number of a split, the verdicts by which it was scanned, where any is not 0.
-    """
-
-    completed: tuple[CompletedTransaction, ...]
-    judged: dict[int, Verdicts]
-
-
 HASH_KEY_BYTES: Final = 16
 """Of SipHash, by which keys are compared: so that no outsider can choose keys that collide."""
 
@@ -224,20 +213,18 @@ class CompactionJob(Generic[SourceT]):
     surveys: tuple[SegmentSurvey, ...] = ()
 
     def as_surveyed(
-        self, scans: Sequence[SplitScan], answers: Iterable[SurveyAnswer]
+        self, scans: Sequence[SplitScan], completed: Iterable[CompletedTransaction], judged: Mapping[int, Verdicts]
     ) -> tuple[CompactionJob[SourceT], tuple[SplitVerdicts, ...]]:
         """The job with what its scans found, and its verdicts. `scans`: of all splits, in order. Raises PartitionError.
 
+        `completed`: of the segments. `judged`: by number of a split, the verdicts by which it was scanned, where any is not 0.
         Each segment was judged with the transactions that it can see; all of them together must come to the same.
         """
-        answers = list(answers)
         pieces: list[list[Piece]] = [[] for _ in self.files]
         for scan in scans:
             split = scan.split
             pieces[split.segment].append(Piece(split.begin, split.end, scan.batch_count, scan.events))
-        completed = dict.fromkeys(transaction for answer in answers for transaction in answer.completed)
-        job = replace(self, pieces=tuple(map(tuple, pieces)), completed=tuple(completed), surveys=())
-        judged = {number: found for answer in answers for number, found in answer.judged.items()}
+        job = replace(self, pieces=tuple(map(tuple, pieces)), completed=tuple(dict.fromkeys(completed)), surveys=())
         verdicts = job.verdicts()
         for scan, now in zip(scans, verdicts, strict=True):
             data = scan.events.batch[scan.events.kind == DATA]

@@ -124,7 +124,9 @@ def scanned(jobs: Sequence[CompactionJob[SourceT]], engine: StageEngine) -> Iter
             known, judged = job, verdicts[number]
             if job.surveys:
                 try:
-                    known, judged = job.as_surveyed(scans, (one for share in of_job for one in share.surveyed))
+                    completed = (one for share in of_job for one in share.completed)
+                    by_split = {split: found for share in of_job for split, found in share.judged.items()}
+                    known, judged = job.as_surveyed(scans, completed, by_split)
                 except PartitionError as differs:
                     results.append(differs)
                     continue

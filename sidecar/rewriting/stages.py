@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
+from producer_state.replay import CompletedTransaction
 from sidecar.compaction.inflating import Inflater
 from sidecar.compaction.key_table import ORDINAL_BYTES, Blob, KeyTable, Winners, entries_of, reduce_blobs
 from sidecar.compaction.last_batches import LastBatches
@@ -18,7 +19,7 @@ from sidecar.compaction.scan import SplitScan, scan_split
 from sidecar.compaction.segments import Split
 from sidecar.engine_ports import TO_DRIVER, Row
 from sidecar.errors import CorruptFile, SidecarError
-from sidecar.rewriting.job import CompactionSource, SegmentSurvey, SurveyAnswer, SurveyedSegment, Verdicts
+from sidecar.rewriting.job import CompactionSource, SegmentSurvey, SurveyedSegment, Verdicts
 from sidecar.rewriting.work_files import Parts, WorkFile
 from sidecar.storage.checksums import combine_parts
 
@@ -64,12 +65,16 @@ class JobFailure:
 
 @dataclass(frozen=True, slots=True)
 class ScannedShare:
-    """An answer of stage one. `entries`: by bucket of the run, how many keys it goes with to the reduction."""
+    """An answer of stage one. `entries`: by bucket of the run, how many keys it goes with to the reduction.
+
+    Of segments whose headers were read here: see `CompactionJob.as_surveyed`.
+    """
 
     job: int
     scans: tuple[SplitScan, ...]
     entries: dict[int, int]
-    surveyed: tuple[SurveyAnswer, ...] = ()
+    completed: tuple[CompletedTransaction, ...]
+    judged: dict[int, Verdicts]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +112,7 @@ def _scan_share(share: JobShare, inflater: Inflater) -> Iterator[Row]:
         with source.opened() as segment:
             scans.append(scan_split(segment, split, table, inflater, verdicts, start_offset=share.start_offset))
         yield from _handed_out(waiting)
-    surveyed = list[SurveyAnswer]()
+    completed, all_judged = list[CompletedTransaction](), dict[int, Verdicts]()
     # The newest first: where it keeps a copy, the one before it finds there how its open transactions ended.
     for number, first_split, survey in reversed(share.surveys):
         with survey() as held:
@@ -119,7 +124,8 @@ def _scan_share(share: JobShare, inflater: Inflater) -> Iterator[Row]:
                 scans.append(scan_)
                 yield from _handed_out(waiting)
             _require_committed(held, scans[before:])
-            surveyed.append(SurveyAnswer(held.completed, {at: found for at, found in judged.items() if len(found)}))
+            completed += held.completed
+            all_judged |= {at: found for at, found in judged.items() if len(found)}
     if share.is_whole and not entries:
         # All keys of the job are still in this table: it decides, and nothing is left to reduce.
         found = table.winners(places.split_count)
@@ -128,7 +134,7 @@ def _scan_share(share: JobShare, inflater: Inflater) -> Iterator[Row]:
         yield places.first_bucket, tuple(found)
     else:
         table.emit()
-    yield TO_DRIVER, ScannedShare(places.job, tuple(scans), dict(entries), tuple(surveyed))
+    yield TO_DRIVER, ScannedShare(places.job, tuple(scans), dict(entries), tuple(completed), all_judged)
     yield from _handed_out(waiting)
 
 
