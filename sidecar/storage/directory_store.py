@@ -19,7 +19,7 @@ from sidecar.model import ObjectKey
 from sidecar.ports import MIB, ObjectFacts, UnfinishedUpload, UploadReceipt, UploadSource
 from sidecar.randomness import Randomness, SystemRandomness
 from sidecar.storage.bandwidth import IoBudget, PacedChunks
-from sidecar.storage.key_prefix import check_key
+from sidecar.storage.object_keys import check_key
 from sidecar.storage.os_errors import os_error, translating_os_errors
 from sidecar.storage.store_clock import known_ms
 

@@ -33,7 +33,7 @@ from sidecar.errors import (
 from sidecar.model import ObjectKey
 from sidecar.ports import MIB, ObjectFacts, UnfinishedUpload, UploadReceipt, UploadSource
 from sidecar.storage.bandwidth import IoBudget, PacedChunks
-from sidecar.storage.key_prefix import check_key
+from sidecar.storage.object_keys import check_key
 from sidecar.storage.os_errors import os_error
 from sidecar.storage.store_clock import milliseconds_of
 

@@ -10,7 +10,6 @@ import pytest
 from botocore.exceptions import ClientError
 
 from sidecar.errors import StoreUnavailable
-from sidecar.storage.key_prefix import KeyPrefix
 from sidecar.storage.s3.bucket_rules import read_bucket_rules
 from sidecar.storage.s3.errors import StoreRequest, translating
 from sidecar.storage.s3.requests import S3Requests
@@ -27,7 +26,7 @@ def bucket(lifecycle: Callable[..., Any]) -> S3Requests:
 
     nothing = {"get_bucket_versioning": lambda **_: {}, "get_bucket_encryption": lambda **_: {}}
     client = SimpleNamespace(**nothing, get_bucket_lifecycle_configuration=lifecycle)
-    return cast("S3Requests", SimpleNamespace(client=client, bucket="b", prefix=KeyPrefix(""), repeat=repeat))
+    return cast("S3Requests", SimpleNamespace(client=client, bucket="b", prefix="", repeat=repeat))
 
 
 def refusing(code: str, message: str, status: int) -> Callable[..., Any]:

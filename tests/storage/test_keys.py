@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from sidecar.clock import SystemClock
 from sidecar.errors import StoreError
 from sidecar.model import ObjectKey
 from sidecar.ports import ObjectStore
 from sidecar.randomness import SystemRandomness
 from sidecar.storage.fsspec_store import FsspecStore
-from sidecar.storage.key_prefix import KeyPrefix, check_key
+from sidecar.storage.object_keys import check_key
 from sidecar.storage.opening import open_store
+from sidecar.storage.s3.store import S3Store
 from sidecar.storage.source import BytesSource
 from sidecar.store_settings import StoreSettings
 from tests.storage.s3_servers import s3_store
@@ -52,10 +55,11 @@ def test_plain_names_are_keys(name: str) -> None:
     assert check_key(name) == name
 
 
-def test_a_prefix_goes_both_ways() -> None:
-    prefix = KeyPrefix("/deep/prefix/")
-    assert prefix.name("a/b") == "deep/prefix/a/b"
-    assert prefix.key("deep/prefix/a/b") == "a/b"
-    assert prefix.listing("") == "deep/prefix/"
-    assert KeyPrefix("").name("a/b") == "a/b"
-    assert KeyPrefix("/").listing("a/") == "a/"
+@pytest.mark.parametrize(("path", "beginning"), [("/deep/prefix/", "deep/prefix/"), ("", ""), ("/", "")])
+def test_a_prefix_goes_both_ways(path: str, beginning: str) -> None:
+    settings = StoreSettings(url=f"s3://bucket{path}")
+    with closing(S3Store(settings, SystemClock())) as store:
+        requests = store._s3
+        assert requests.address(ObjectKey("a/b")) == {"Bucket": "bucket", "Key": f"{beginning}a/b"}
+        assert requests.key(f"{beginning}a/b") == "a/b"
+        assert store.url == f"s3://bucket/{beginning}".rstrip("/")

@@ -59,7 +59,7 @@ def read_bucket_rules(s3: S3Requests) -> BucketRules:
     return BucketRules(
         versioning=str(versioning.get("Status", "")),
         encryption=", ".join(filter(None, algorithms)),
-        lifecycle=tuple(_rules(lifecycle.get("Rules", []), s3.prefix.listing(""))),
+        lifecycle=tuple(_rules(lifecycle.get("Rules", []), s3.prefix)),
         unknown=unknown,
     )
 

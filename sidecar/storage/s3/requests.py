@@ -25,7 +25,7 @@ from sidecar.errors import SettingsError
 from sidecar.model import ObjectKey
 from sidecar.ports import ObjectFacts
 from sidecar.storage.checksums import from_text, to_text
-from sidecar.storage.key_prefix import KeyPrefix
+from sidecar.storage.object_keys import check_key
 from sidecar.storage.retry import Retrier, StoreLiveness
 from sidecar.storage.s3.errors import StoreRequest, translating
 from sidecar.storage.store_clock import milliseconds_of
@@ -43,11 +43,11 @@ what comes back beyond its size, with a warning for each."""
 
 @dataclass(frozen=True, slots=True)
 class S3Requests:
-    """What all parts of the S3 adapter share."""
+    """What all parts of the S3 adapter share. `prefix`: before each key; "" or ending with '/'."""
 
     client: S3Client
     bucket: str
-    prefix: KeyPrefix
+    prefix: str
     settings: S3Settings
     retrier: Retrier
     answers: StoreLiveness
@@ -58,7 +58,7 @@ class S3Requests:
 
     def send(self, operation: str, key: str, call: Callable[[], Answer], *, creates: bool = False) -> Answer:
         """One attempt. Raises our errors."""
-        where = f"{self.client.meta.endpoint_url}/{self.bucket}/{self.prefix.path}".rstrip("/")
+        where = f"{self.client.meta.endpoint_url}/{self.bucket}/{self.prefix}".rstrip("/")
         with self.answers.asked(), translating(StoreRequest(operation, key, where, creates)):
             return call()
 
@@ -67,7 +67,11 @@ class S3Requests:
         return self.retrier.run(lambda: self.send(operation, key, call))
 
     def address(self, key: ObjectKey) -> dict[str, Any]:
-        return {"Bucket": self.bucket, "Key": self.prefix.name(key)}
+        return {"Bucket": self.bucket, "Key": self.prefix + check_key(key)}
+
+    def key(self, name: str) -> ObjectKey:
+        """The key of what has this name in the bucket."""
+        return ObjectKey(name[len(self.prefix) :])
 
     def creation(self) -> dict[str, Any]:
         """Parameters of every new object: encryption and storage class."""

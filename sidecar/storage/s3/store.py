@@ -28,14 +28,14 @@ from sidecar.ports import LISTED_AT_FIRST, MIB, ObjectFacts, UnfinishedUpload, U
 from sidecar.randomness import Randomness, SystemRandomness
 from sidecar.storage.bandwidth import IoBudget
 from sidecar.storage.checksums import crc32c_of
-from sidecar.storage.key_prefix import KeyPrefix
+from sidecar.storage.object_keys import check_key
 from sidecar.storage.retry import Retrier, StoreLiveness
 from sidecar.storage.s3.bucket_rules import BucketRules, read_bucket_rules
 from sidecar.storage.s3.errors import NO_SUCH_KEY
 from sidecar.storage.s3.read import read_range, stream
 from sidecar.storage.s3.request_body import HeldBody, note_sending
 from sidecar.storage.s3.requests import S3Requests, make_client
-from sidecar.storage.s3.upload import PartBuffers, Upload, begin_multipart
+from sidecar.storage.s3.upload import PartBuffers, Upload
 from sidecar.storage.store_clock import milliseconds_of
 from sidecar.store_settings import ChecksumMode, StoreSettings
 
@@ -69,8 +69,9 @@ class S3Store:
     ) -> None:
         """Makes a client, sends nothing. Raises SettingsError. `answers`: called with whether there are any."""
         parts = urlsplit(settings.url)
-        prefix = KeyPrefix(parts.path)
-        self.url = f"s3://{parts.netloc}/{prefix.path}".rstrip("/")
+        path = parts.path.strip("/")
+        prefix = f"{check_key(path)}/" if path else ""
+        self.url = f"s3://{parts.netloc}/{prefix}".rstrip("/")
         retrier = Retrier(settings.retry, clock, randomness or SystemRandomness())
         client = make_client(settings.s3)
         client.meta.events.register("before-send.s3", note_sending)
@@ -131,7 +132,7 @@ class S3Store:
         if source.size_bytes <= part_bytes:
             # In a worker, so that small objects too count against the bound of buffers in memory.
             return self._pool.submit(upload.put_whole).result()
-        return begin_multipart(upload, part_bytes, self._buffers).run(self._pool)
+        return upload.put_parts(self._pool, part_bytes, self._buffers)
 
     def read(self, key: ObjectKey, position: int = 0, size_bytes: int | None = None, *, whole: bool = False) -> bytes:
         return self._budget.reads.take_read(read_range(self._s3, key, position, size_bytes, whole=whole))
@@ -150,11 +151,11 @@ class S3Store:
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectFacts]:
         """See `ObjectStore`. Raises StoreUnsafe if the store lists in another order: readers of commits rely on it."""
         last = start_after
-        after: dict[str, Any] = {"StartAfter": self._s3.prefix.listing(start_after)} if start_after else {}
+        after: dict[str, Any] = {"StartAfter": self._s3.prefix + start_after} if start_after else {}
         call = partial(self._s3.client.list_objects_v2, **after)
         for page in self._pages("ListObjectsV2", prefix, call, _OBJECT_MARKERS, MaxKeys=LISTED_AT_FIRST):
             for entry in page.get("Contents", []):
-                key = self._s3.prefix.key(entry["Key"])
+                key = self._s3.key(entry["Key"])
                 # A folder marker of somebody's console, or a store that ignores StartAfter.
                 if key.endswith("/") or not key or key <= start_after:
                     continue
@@ -177,7 +178,7 @@ class S3Store:
         call = partial(self._s3.client.list_objects_v2, Delimiter="/")
         for page in self._pages("ListObjectsV2", prefix, call, _OBJECT_MARKERS):
             for entry in page.get("CommonPrefixes", []):
-                name = entry["Prefix"][len(self._s3.prefix.listing(prefix)) :].rstrip("/")
+                name = self._s3.key(entry["Prefix"])[len(prefix) :].rstrip("/")
                 if name and name != last:
                     last = name
                     yield name
@@ -193,7 +194,7 @@ class S3Store:
         """
         s3, marked = self._s3, dict[str, Any](first)
         while True:
-            request = {"Bucket": s3.bucket, "Prefix": s3.prefix.listing(prefix), **marked}
+            request = {"Bucket": s3.bucket, "Prefix": s3.prefix + prefix, **marked}
             page = s3.repeat(operation, prefix, lambda: call(**request))  # noqa: B023 - called at once
             yield page
             if not page.get("IsTruncated"):
@@ -221,7 +222,7 @@ class S3Store:
         for page in self._pages("ListMultipartUploads", prefix, self._uploads_page, _UPLOAD_MARKERS):
             for entry in page.get("Uploads", []):
                 started_ms = milliseconds_of(entry.get("Initiated"))
-                yield UnfinishedUpload(self._s3.prefix.key(entry["Key"]), entry["UploadId"], started_ms)
+                yield UnfinishedUpload(self._s3.key(entry["Key"]), entry["UploadId"], started_ms)
 
     def _uploads_page(self, **parameters: Any) -> ListMultipartUploadsOutputTypeDef | dict[str, Any]:
         """rclone and gofakes3 answer NoSuchUpload until a bucket has had its first multipart upload: there are none."""
@@ -250,7 +251,7 @@ class S3Store:
 
     def _delete_batch(self, batch: Sequence[ObjectKey]) -> None:
         s3 = self._s3
-        names: Any = [{"Key": s3.prefix.name(key)} for key in batch]
+        names: Any = [{"Key": s3.prefix + check_key(key)} for key in batch]
 
         def delete() -> None:
             answer: Any = s3.client.delete_objects(Bucket=s3.bucket, Delete={"Objects": names, "Quiet": True})
