@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import ParamSpec, TypeVar
 
 from sidecar.errors import SidecarError
 from sidecar.metrics.declarations import Declarations
-from sidecar.model import ObjectKey
-from sidecar.ports import MIB, ObjectFacts, ObjectStore, UnfinishedUpload, UploadReceipt, UploadSource
+from sidecar.ports import ObjectStore
+
+Given = ParamSpec("Given")
+Answer = TypeVar("Answer")
 
 
 class StoreMetrics:
@@ -63,6 +66,22 @@ class StoreMetrics:
         finally:
             self._requests.labels(operation, result).inc()
 
+    def counted(self, operation: str, function: Callable[Given, Answer]) -> Callable[Given, Answer]:
+        def counting(*args: Given.args, **kwargs: Given.kwargs) -> Answer:
+            with self.call(operation):
+                return function(*args, **kwargs)
+
+        return counting
+
+    def counted_to_end(
+        self, operation: str, function: Callable[Given, Iterator[Answer]]
+    ) -> Callable[Given, Iterator[Answer]]:
+        def counting(*args: Given.args, **kwargs: Given.kwargs) -> Iterator[Answer]:
+            with self.call(operation):
+                yield from function(*args, **kwargs)
+
+        return counting
+
     def calls_in_progress(self) -> int:
         """How many calls are with the store now. Each has time limits of its own."""
         (shown,) = self._in_progress.collect()
@@ -73,50 +92,14 @@ class MeteredStore:
     """An `ObjectStore` around another one. Listings and streams count once, when they end."""
 
     def __init__(self, store: ObjectStore, metrics: StoreMetrics) -> None:
-        self._store = store
-        self._counted = metrics.call
-        self.url = store.url
-        self.lists_by_page = store.lists_by_page
-
-    def put_if_absent(self, key: ObjectKey, body: bytes) -> None:
-        with self._counted("put_if_absent"):
-            self._store.put_if_absent(key, body)
-
-    def upload(self, key: ObjectKey, source: UploadSource) -> UploadReceipt:
-        with self._counted("upload"):
-            return self._store.upload(key, source)
-
-    def read(self, key: ObjectKey, position: int = 0, size_bytes: int | None = None, *, whole: bool = False) -> bytes:
-        with self._counted("read"):
-            return self._store.read(key, position, size_bytes, whole=whole)
-
-    def stream(self, key: ObjectKey, chunk_bytes: int = 4 * MIB, *, checked: bool = True) -> Iterator[bytes]:
-        with self._counted("stream"):
-            yield from self._store.stream(key, chunk_bytes, checked=checked)
-
-    def head(self, key: ObjectKey) -> ObjectFacts | None:
-        with self._counted("head"):
-            return self._store.head(key)
-
-    def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectFacts]:
-        with self._counted("list"):
-            yield from self._store.list(prefix, start_after)
-
-    def list_folders(self, prefix: str) -> Iterator[str]:
-        with self._counted("list_folders"):
-            yield from self._store.list_folders(prefix)
-
-    def delete(self, keys: Iterable[ObjectKey]) -> None:
-        with self._counted("delete"):
-            self._store.delete(keys)
-
-    def unfinished_uploads(self, prefix: str) -> Iterator[UnfinishedUpload]:
-        with self._counted("unfinished_uploads"):
-            yield from self._store.unfinished_uploads(prefix)
-
-    def abort_upload(self, upload: UnfinishedUpload) -> None:
-        with self._counted("abort_upload"):
-            self._store.abort_upload(upload)
-
-    def close(self) -> None:
-        self._store.close()
+        self.url, self.lists_by_page, self.close = store.url, store.lists_by_page, store.close
+        self.put_if_absent = metrics.counted("put_if_absent", store.put_if_absent)
+        self.upload = metrics.counted("upload", store.upload)
+        self.read = metrics.counted("read", store.read)
+        self.stream = metrics.counted_to_end("stream", store.stream)
+        self.head = metrics.counted("head", store.head)
+        self.list = metrics.counted_to_end("list", store.list)
+        self.list_folders = metrics.counted_to_end("list_folders", store.list_folders)
+        self.delete = metrics.counted("delete", store.delete)
+        self.unfinished_uploads = metrics.counted_to_end("unfinished_uploads", store.unfinished_uploads)
+        self.abort_upload = metrics.counted("abort_upload", store.abort_upload)
