@@ -11,8 +11,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
-
 from sidecar.archive.keys import is_id
 from sidecar.errors import LineageUnknown, SettingsError
 from sidecar.host.log_dir_lock import LogDirRefused
@@ -28,7 +26,7 @@ from sidecar.restore.request import (
     shown_range,
 )
 from sidecar.restore.staging import NOTE_SUFFIX
-from sidecar.restore.target import Place, Target
+from sidecar.restore.target import Place, Restored, Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,23 +196,6 @@ def _producer_state(
     return ProducerStateMode.KEEP if same and not created_again else ProducerStateMode.DROP
 
 
-class Restored(BaseModel):
-    """A directory that a run finished.
-
-    `asked`: as `asked_for`; `identities`: of its segments; `end_offset`: as planned; `files`: sizes in bytes by name.
-    """
-
-    model_config = ConfigDict(frozen=True)
-
-    topic_id: str | None
-    leader_epochs: LeaderEpochMode
-    producer_state: ProducerStateMode
-    asked: dict[str, Any]
-    identities: tuple[str, ...]
-    end_offset: int
-    files: dict[str, int]
-
-
 def asked_for(request: RestoreRequest) -> dict[str, Any]:
     """What of the wish decides the bytes, besides segments and modes."""
     return {
@@ -225,10 +206,8 @@ def asked_for(request: RestoreRequest) -> dict[str, Any]:
     }
 
 
-def seal_of(
-    decisions: Decisions, request: RestoreRequest, plan: PartitionPlan, files: Mapping[str, int]
-) -> dict[str, Any]:
-    """For the note, in JSON's types. `files`: sizes in bytes by name."""
+def seal_of(decisions: Decisions, request: RestoreRequest, plan: PartitionPlan, files: Mapping[str, int]) -> Restored:
+    """For the note. `files`: sizes in bytes by name."""
     return Restored(
         topic_id=decisions.topic_id,
         leader_epochs=decisions.leader_epochs,
@@ -237,11 +216,11 @@ def seal_of(
         identities=tuple(found.identity for found in plan.segments),
         end_offset=plan.end_offset,
         files=dict(files),
-    ).model_dump(mode="json")
+    )
 
 
 def decided_before(
-    plan: PartitionPlan, target: Target, seal: Mapping[str, Any], request: RestoreRequest
+    plan: PartitionPlan, target: Target, earlier: Restored, request: RestoreRequest
 ) -> tuple[PartitionPlan, Decisions]:
     """The plan and the decisions of the run that finished this directory, if it was of the same wish and nothing has changed.
 
@@ -250,10 +229,6 @@ def decided_before(
     Raises LogDirRefused if they differ, and as `decide` does.
     """
     directory = target.log_dir / directory_name(plan.topic_partition)
-    try:
-        earlier = Restored.model_validate(seal)
-    except ValidationError as error:
-        raise _refused(directory, "left a seal file that cannot be read") from error
     if problem := _changed(directory, earlier) or _unlike(plan, request, earlier):
         raise _refused(directory, problem)
     # The empty log that was asked for its epochs is gone: what it led to stays decided, and is refused where it is dangerous.

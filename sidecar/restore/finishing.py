@@ -21,18 +21,14 @@ from sidecar.logformat.names import LEADER_EPOCH_CHECKPOINT, Suffix, file_name
 from sidecar.model import ArchivedSegment, LeaderEpoch, PartName, TopicPartition
 from sidecar.plurals import plural
 from sidecar.ports import ObjectStore
-from sidecar.restore.gap_transactions import (
-    UnsettledTransaction,
-    archived_state,
-    ended_in_hole,
-    require_room,
-)
+from sidecar.restore.gap_transactions import UnsettledTransaction, ended_in_hole, require_room
 from sidecar.restore.plan import PartitionPlan
 from sidecar.restore.request import OpenTransactionMode
 from sidecar.restore.segments import FLAT_EPOCH, PartitionRestore, RestoredSegment
 from sidecar.restore.staging import new_file, owner_for, translating
 from sidecar.restore.target import CHECKPOINTS
 from sidecar.segment import dropped_producers
+from sidecar.segment.archived_objects import table_at_end
 from sidecar.segment.log_check import fetch_parts
 from sidecar.snapshots.disk_partition import checkpointed
 
@@ -131,7 +127,7 @@ def _bridge(
     epochs: LeaderEpochs,
 ) -> Iterator[UnsettledTransaction]:
     root = work.plan.state.lineage.root
-    table = archived_state(work.store, root, lower)
+    table = table_at_end(work.store, root, lower)
     above = fetch_parts(work.store, root, upper)
     ended = ended_in_hole(table, above[PartName.PRODUCER_SNAPSHOT], _indexes(work, above, restored_above))
     require_room(work.plan.topic_partition, len(ended), lower.end_offset, upper.base_offset)

@@ -14,12 +14,12 @@ from producer_state.snapshot import ProducerEntry
 from producer_state.table import ProducerTable
 from sidecar.errors import PartitionError
 from sidecar.logformat.indexes.transaction_index import read_transaction_index
-from sidecar.model import ArchivedSegment, PartName, TopicPartition
+from sidecar.model import PartName, TopicPartition
 from sidecar.plurals import plural
 from sidecar.ports import ObjectStore
 from sidecar.restore.plan import PartitionPlan
+from sidecar.segment.archived_objects import table_at_end
 from sidecar.segment.dropped_producers import begins_anew
-from sidecar.segment.log_check import fetch_parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,24 +81,12 @@ def require_room(topic_partition: TopicPartition, marker_count: int, base_offset
         )
 
 
-def carried_over(below: ProducerTable, ended: Iterable[ProducerEntry], end_offset: int) -> ProducerTable:
-    """The state at a gap's end, as far as it is known: that at its beginning, without the transactions that ended."""
-    settled = below.without_transactions(entry.producer_id for entry in ended)
-    return replace(settled, end_offset=end_offset)
-
-
 def _begun(snapshot: bytes, transaction_indexes: Iterable[bytes]) -> Iterator[tuple[int, int]]:
     """Producers and first offsets of transactions, of those that are open in a snapshot, and of those in indexes."""
     yield from ProducerTable.from_snapshot(0, snapshot).open_transactions().items()
     for content in transaction_indexes:
         index = read_transaction_index(content)
         yield from zip(index.producer_id.tolist(), index.first_offset.tolist(), strict=True)
-
-
-def archived_state(store: ObjectStore, root: str, segment: ArchivedSegment) -> ProducerTable:
-    """The producers at a segment's end, as they were archived. Raises CorruptFile, StoreError."""
-    content = fetch_parts(store, root, segment)[PartName.PRODUCER_SNAPSHOT]
-    return ProducerTable.from_snapshot(segment.end_offset, content)
 
 
 def state_at_last_base(store: ObjectStore, partition: PartitionPlan, parts: Mapping[PartName, bytes]) -> ProducerTable:
@@ -113,8 +101,9 @@ def state_at_last_base(store: ObjectStore, partition: PartitionPlan, parts: Mapp
     base_offset = last.base_offset
     if before is None:
         return ProducerTable.blank(base_offset)
-    table = archived_state(store, partition.state.lineage.root, before)
+    table = table_at_end(store, partition.state.lineage.root, before)
     if table.end_offset == base_offset:
         return table.in_transaction() if begins_anew(before, last) else table
     indexes = [parts[PartName.TRANSACTION_INDEX]] if PartName.TRANSACTION_INDEX in parts else []
-    return carried_over(table, ended_in_hole(table, parts[PartName.PRODUCER_SNAPSHOT], indexes), base_offset)
+    ended = ended_in_hole(table, parts[PartName.PRODUCER_SNAPSHOT], indexes)
+    return replace(table.without_transactions(entry.producer_id for entry in ended), end_offset=base_offset)

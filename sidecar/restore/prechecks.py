@@ -17,11 +17,11 @@ from sidecar.logformat.indexes.offset_index import read_offset_index
 from sidecar.model import ArchivedSegment, ObjectKey, PartName, TopicPartition
 from sidecar.plurals import plural
 from sidecar.ports import MIB, ObjectStore
-from sidecar.restore.gap_transactions import archived_state, ended_in_hole, require_room
+from sidecar.restore.gap_transactions import ended_in_hole, require_room
 from sidecar.restore.outcome import PartitionOutcome
 from sidecar.restore.plan import PartitionPlan, plan_partition
 from sidecar.restore.request import OpenTransactionMode, ProducerStateMode, RestoreRequest
-from sidecar.segment.archived_objects import read_part, reader
+from sidecar.segment.archived_objects import read_part, reader, table_at_end
 from sidecar.segment.log_check import fetch_parts
 
 _WINDOW_BYTES = 64 * 1024
@@ -153,7 +153,7 @@ def open_at_end(store: ObjectStore, request: RestoreRequest, outcome: PartitionO
     if not drops or plan.segments[-1].is_cut_at_end or request.open_transactions is OpenTransactionMode.ABORT:
         return 0
     try:
-        return len(archived_state(store, plan.state.lineage.root, plan.segments[-1].segment).in_transaction())
+        return len(table_at_end(store, plan.state.lineage.root, plan.segments[-1].segment).in_transaction())
     except PartitionError:
         return 0  # Reported when it is fetched.
 
@@ -177,7 +177,7 @@ def _marker_count(
 ) -> int:
     """How many a gap needs, at most; what lies above it is only read where they might not fit."""
     root = plan.state.lineage.root
-    known = archived_state(store, root, lower)
+    known = table_at_end(store, root, lower)
     open_count = len(known.in_transaction())
     if open_count <= above[0].base_offset - lower.end_offset:
         return open_count

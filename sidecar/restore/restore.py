@@ -56,7 +56,6 @@ class Run:
         progress: Callable[[Progress], None],
     ) -> None:
         self._request = request
-        self._outcomes = outcomes
         self._note = CommandNote(request.log_dir, request.topic)
         self._workers = workers
         self._progress = progress

@@ -152,7 +152,6 @@ class StagedPartition:
     """One partition's staging directory. `directory` while it is made, `final` when it is done."""
 
     def __init__(self, log_dir: Path, topic_partition: TopicPartition) -> None:
-        self.topic_partition = topic_partition
         self.final = log_dir / directory_name(topic_partition)
         self.directory = log_dir / staging_name(topic_partition)
 

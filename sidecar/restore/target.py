@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict
 
 from sidecar.broker.log_dir_state import read_file
 from sidecar.errors import SettingsError
@@ -33,7 +34,7 @@ from sidecar.logformat.names import (
     parse_file_name,
 )
 from sidecar.model import TopicPartition
-from sidecar.restore.request import TargetCluster
+from sidecar.restore.request import LeaderEpochMode, ProducerStateMode, TargetCluster
 from sidecar.restore.staging import (
     TEMPORARY_SUFFIX,
     name_with_topic,
@@ -43,7 +44,35 @@ from sidecar.restore.staging import (
 )
 
 PREFIX: Final = ".restore-"
-_VERSION: Final = 2
+
+
+class Restored(BaseModel):
+    """A directory that a run finished.
+
+    `asked`: as `decisions.asked_for`; `identities`: of its segments; `end_offset`: as planned; `files`: sizes in bytes by name.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    topic_id: str | None
+    leader_epochs: LeaderEpochMode
+    producer_state: ProducerStateMode
+    asked: dict[str, Any]
+    identities: tuple[str, ...]
+    end_offset: int
+    files: dict[str, int]
+
+
+class _Finished(BaseModel):
+    """A directory by its inode, and what it was made from."""
+
+    inode: int
+    seal: Restored
+
+
+class _Notes(BaseModel):
+    version: Literal[2] = 2
+    finished: dict[str, _Finished]
 
 
 class CommandNote:
@@ -51,37 +80,32 @@ class CommandNote:
 
     It stays when all are finished, so that the same command can tell. A broker takes no notice of the file: in a log dir it reads
     directories only, and files that it knows.
-    `seal`: of each, what it was made from and its files, in JSON's types; see `Restored`.
     """
 
     def __init__(self, log_dir: Path, topic: str) -> None:
         # Under the temporary suffix, too, the name must not be too long.
         self._path = log_dir / name_with_topic(PREFIX, topic, f".json{TEMPORARY_SUFFIX}").removesuffix(TEMPORARY_SUFFIX)
 
-    def finished(self) -> dict[Path, Mapping[str, Any]]:
-        """The directories that are finished, of whichever run, with their seals."""
+    def finished(self) -> dict[Path, Restored]:
+        """The directories that are finished, of whichever run, with what they were made from."""
         found = {self._path.parent / name: entry for name, entry in self._read().items()}
         return {
-            directory: entry["seal"]
+            directory: entry.seal
             for directory, entry in found.items()
-            if directory.is_dir() and directory.stat().st_ino == entry["inode"]
+            if directory.is_dir() and directory.stat().st_ino == entry.inode
         }
 
-    def add(self, directories: Mapping[TopicPartition, tuple[int, Mapping[str, Any]]]) -> None:
+    def add(self, directories: Mapping[TopicPartition, tuple[int, Restored]]) -> None:
         """Note these too, by inode and seal, before they get their names. Raises StagingFull, PartitionError."""
-        new = {directory_name(found): {"inode": inode, "seal": seal} for found, (inode, seal) in directories.items()}
+        new = {directory_name(found): _Finished(inode=inode, seal=seal) for found, (inode, seal) in directories.items()}
         with new_file(self._path, owner_for(self._path.parent)) as file:
-            file.write(json.dumps({"version": _VERSION, "finished": {**self._read(), **new}}).encode())
+            file.write(_Notes(finished={**self._read(), **new}).model_dump_json().encode())
         sync_directory(self._path.parent)
 
-    def _read(self) -> dict[str, dict[str, Any]]:
+    def _read(self) -> dict[str, _Finished]:
         try:
-            found = json.loads(read_regular(self._path))
-            names = found["finished"] if found["version"] == _VERSION else {}
-            return {
-                str(name): {"inode": int(entry["inode"]), "seal": dict(entry["seal"])} for name, entry in names.items()
-            }
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            return _Notes.model_validate_json(read_regular(self._path)).finished
+        except (OSError, ValueError):
             return {}  # Then nothing is taken for finished, and existing files stay.
 
 
@@ -118,7 +142,7 @@ class Place:
     `leader_epoch`: the highest that the empty log there has seen, -1 where nothing says so.
     """
 
-    seal: Mapping[str, Any] | None = None
+    seal: Restored | None = None
     leader_epoch: int = -1
 
 

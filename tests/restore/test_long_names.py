@@ -13,7 +13,7 @@ from sidecar.model import TopicPartition
 from sidecar.restore.request import LeaderEpochMode, ProducerStateMode, RestoreRequest
 from sidecar.restore.restore import plan_restore, restore
 from sidecar.restore.staging import staging_name, unfinished
-from sidecar.restore.target import CommandNote
+from sidecar.restore.target import CommandNote, Restored
 from tests.fakes.memory_store import MemoryStore
 from tests.restore.archives import CLOCK, files_of, golden_topic_id, own_log_dir
 from tests.runner.rig import archive, copy_partitions, tools_for
@@ -98,6 +98,15 @@ def test_names_with_a_common_beginning_stay_apart() -> None:
 def test_a_note_under_a_long_name_is_read_again(tmp_path: Path) -> None:
     (tmp_path / f"{LONGEST}-0").mkdir()
     inode = (tmp_path / f"{LONGEST}-0").stat().st_ino
-    CommandNote(tmp_path, LONGEST).add({TopicPartition(LONGEST, 0): (inode, {"a": 1})})
-    assert CommandNote(tmp_path, LONGEST).finished() == {tmp_path / f"{LONGEST}-0": {"a": 1}}
+    seal = Restored(
+        topic_id=None,
+        leader_epochs=LeaderEpochMode.KEEP,
+        producer_state=ProducerStateMode.DROP,
+        asked={"offset_range": [1, 2]},
+        identities=("one",),
+        end_offset=2,
+        files={"a": 1},
+    )
+    CommandNote(tmp_path, LONGEST).add({TopicPartition(LONGEST, 0): (inode, seal)})
+    assert CommandNote(tmp_path, LONGEST).finished() == {tmp_path / f"{LONGEST}-0": seal}
     assert CommandNote(tmp_path, LONGEST[:-1]).finished() == {}

@@ -73,7 +73,7 @@ def test_a_name_that_cannot_be_given_at_the_end_stops_only_that_one(
     swap_in = StagedPartition.swap_in
 
     def refusing(staged: StagedPartition) -> None:
-        if staged.topic_partition.partition == 0:
+        if staged.final.name.endswith("-0"):
             (staged.final / "in-the-way").mkdir(parents=True)
         swap_in(staged)
 
