@@ -86,10 +86,7 @@ class BrokerConnection:
                 raise
         finally:
             self._give_back(found)
-        return self._send_alone(request, node_id)
-
-    def _send_alone(self, request: Any, node_id: int | str | None) -> Any:
-        """Over a new client, which serves the others too once it has proved good."""
+        # Over a new client, which serves the others too once it has proved good.
         found = self._taken(alone=True)
         try:
             answer = self._answer(found, request, node_id)
@@ -134,12 +131,19 @@ class BrokerConnection:
             self._openings += 1
             closings = self._closings
             try:
-                client, secrets = self._new_client()
+                opened = self._new_client()
             except BrokerUnavailable as error:
                 self._refused = copy(error)
                 raise
             self._refused = None
-            return self._registered(_Opened(client, secrets, requests=1), closings, alone=alone)
+            with self._lock:
+                if closings == self._closings:
+                    self._open.add(opened)
+                    if not alone:
+                        self._shared = opened
+                    return opened
+            opened.client.close()
+            raise BrokerUnavailable(f"{self.servers}: the connection was closed while it was opened")
 
     def _usable(self) -> _Opened | None:
         """The shared client, one request more on it, unless the secrets have changed."""
@@ -153,28 +157,16 @@ class BrokerConnection:
             self._set_aside(found)
         return None
 
-    def _new_client(self) -> tuple[Client, list[FileStamp | None]]:
+    def _new_client(self) -> _Opened:
         settings = self._settings
         secrets = list(map(stamp_of, settings.secret_files))
         try:
             context = tls_context(settings) if settings.uses_tls else None
             arguments = {**_arguments(settings), "ssl_context": context}
             require_contact(settings, context)
-            return Client(arguments, self._clock), secrets
+            return _Opened(Client(arguments, self._clock), secrets, requests=1)
         except failures() as error:
             raise unavailable(error, settings) from error
-
-    def _registered(self, opened: _Opened, closings: int, *, alone: bool) -> _Opened:
-        with self._lock:
-            is_late = closings != self._closings
-            if not is_late:
-                self._open.add(opened)
-                if not alone:
-                    self._shared = opened
-        if is_late:
-            opened.client.close()
-            raise BrokerUnavailable(f"{self.servers}: the connection was closed while it was opened")
-        return opened
 
     def _set_aside(self, failed: _Opened) -> None:
         """Give a client to no further request."""
