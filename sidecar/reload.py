@@ -113,23 +113,23 @@ class SettingsReload:
             self._refuse(ReloadResult.INVALID, str(error), remedy)
             return
         wanted = self._running if self._pending is None else self._pending.loaded
-        changes = changes_between(wanted, loaded)
+        reloadable, fixed = changes_between(wanted, loaded)
         cores = processors()
         needs_more = memory_needed_bytes(loaded.settings, cores) > memory_needed_bytes(wanted.settings, cores)
         lacking = lacks_memory(loaded.settings) if needs_more else ""
-        if changes.fixed and self._may_restart():
-            _log.info("config_restart", why=why, settings=changes.fixed)
+        if fixed and self._may_restart():
+            _log.info("config_restart", why=why, settings=fixed)
             self.restart_due = True
-        elif changes.fixed:
+        elif fixed:
             remedy = "restart to apply; the old settings stay in effect"
-            self._refuse(ReloadResult.REFUSED, "these need a restart", remedy, changes.fixed)
+            self._refuse(ReloadResult.REFUSED, "these need a restart", remedy, fixed)
         elif lacking:
-            self._refuse(ReloadResult.REFUSED, lacking, "the old settings stay in effect", changes.reloadable)
-        elif changes.reloadable:
-            _log.info("config_reload_pending", why=why, settings=changes.reloadable)
+            self._refuse(ReloadResult.REFUSED, lacking, "the old settings stay in effect", reloadable)
+        elif reloadable:
+            _log.info("config_reload_pending", why=why, settings=reloadable)
             self._source.set_up_logs(loaded)
             taken_over = self._adopt(loaded.settings)
-            self._pending = _Pending(loaded, changes.reloadable, self._clock.now_ms(), taken_over)
+            self._pending = _Pending(loaded, reloadable, self._clock.now_ms(), taken_over)
             self._refused = None
             self._publish()
         else:

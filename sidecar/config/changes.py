@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from sidecar.config.loading import LoadedSettings
@@ -37,16 +36,8 @@ class SettingsSource:
         return None if self._file is None else stamp_of(self._file)
 
 
-@dataclass(frozen=True, slots=True)
-class Changes:
-    """Paths of settings with other values than before: those that may change at run time, and those that need a restart."""
-
-    reloadable: tuple[str, ...]
-    fixed: tuple[str, ...]
-
-
-def changes_between(old: LoadedSettings, new: LoadedSettings) -> Changes:
-    """Compare value by value.
+def changes_between(old: LoadedSettings, new: LoadedSettings) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Paths of settings with other values than before: those that may change at run time, and those that need a restart.
 
     A reloadable one also counts as changed if it is set now, and was not: an operator's value overrides the broker's.
     """
@@ -57,7 +48,7 @@ def changes_between(old: LoadedSettings, new: LoadedSettings) -> Changes:
             reloadable.append(path)
         elif is_another:
             fixed.append(path)
-    return Changes(tuple(reloadable), tuple(fixed))
+    return tuple(reloadable), tuple(fixed)
 
 
 def fingerprint(loaded: LoadedSettings) -> str:
