@@ -10,9 +10,9 @@ import fcntl
 import os
 import sqlite3
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import astuple, dataclass, fields, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -80,6 +80,9 @@ class Attempt:
         return mine == (segment.base_offset, segment.end_offset, log.inode, segment.size_bytes, log.mtime_ns)
 
 
+_FIELDS: Final = ", ".join(field.name for field in fields(Attempt))
+
+
 class Journal:
     """Attempts that have not ended in a commit. Thread-safe; every change is on disk when the call returns."""
 
@@ -112,7 +115,7 @@ class Journal:
                 self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
             return sound_database(str(self._path), _PRAGMAS, _SCHEMA)
 
-    def _run(self, statement: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> list[Any]:
+    def _run(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
         """Rows of a statement. Raises StagingFull, StateDirUnusable."""
         try:
             with self._guard:
@@ -122,11 +125,8 @@ class Journal:
 
     def begin(self, attempt: Attempt) -> None:
         """Record an attempt before its first byte is sent."""
-        self._run(
-            "INSERT INTO attempts VALUES (:segment_id, :root, :base_offset, :end_offset, :log_key, :indexes_key, :inode, "
-            ":size_bytes, :mtime_ns, :log_crc32c, :commit_number, :begun_ms)",
-            asdict(attempt) | {"inode": _signed(attempt.inode)},
-        )
+        values = astuple(replace(attempt, inode=_signed(attempt.inode)))
+        self._run(f"INSERT INTO attempts ({_FIELDS}) VALUES ({', '.join('?' * len(values))})", values)  # noqa: S608 - no value
 
     def log_uploaded(self, segment_id: str, log_crc32c: int) -> None:
         """Note that the `.log` object of an attempt is complete, with this CRC-32C."""
@@ -146,12 +146,8 @@ class Journal:
 
     def attempts(self, root: str) -> tuple[Attempt, ...]:
         """Attempts of a partition's lineage that have not ended, oldest first."""
-        rows = self._run(
-            "SELECT segment_id, root, base_offset, end_offset, log_key, indexes_key, inode, size_bytes, mtime_ns, "
-            "begun_ms, log_crc32c, commit_number FROM attempts WHERE root = ? ORDER BY begun_ms, base_offset",
-            (root,),
-        )
-        found = (Attempt(*row) for row in rows)
+        query = f"SELECT {_FIELDS} FROM attempts WHERE root = ? ORDER BY begun_ms, base_offset"  # noqa: S608 - no value
+        found = (Attempt(*row) for row in self._run(query, (root,)))
         return tuple(replace(attempt, inode=_unsigned(attempt.inode)) for attempt in found)
 
     def roots(self) -> frozenset[str]:
