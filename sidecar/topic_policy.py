@@ -7,19 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-
-@dataclass(frozen=True, slots=True)
-class Unanswered:
-    """Why a broker has not returned the configs of a topic. `is_awaited`: only its response is missing."""
-
-    problem: str
-    is_awaited: bool = False
-
-    def __str__(self) -> str:
-        return self.problem
-
-
-NOT_REPORTED: Final = Unanswered("the broker has not reported it yet", is_awaited=True)
+NOT_REPORTED: Final = "the broker has not reported it yet"
+"""Only its response is missing."""
 
 
 class OnUnkeyed(StrEnum):
@@ -35,7 +24,7 @@ class TopicPolicy:
 
     `producer_id_expiration_ms` is the broker's. `compaction_strategy*` are KIP-280's, which no release of Apache Kafka has.
     `origins`: where each value comes from, by the name it has here. `overridden`: names of the values that the settings give.
-    `unanswered`: why a queried broker has not returned them, None if it has, or if none is queried.
+    `unanswered`: why a queried broker has not returned them, "" if it has, or if none is queried.
     """
 
     cleanup_policy: frozenset[str] | None = None
@@ -56,7 +45,7 @@ class TopicPolicy:
     producer_id_expiration_ms: int | None = None
     origins: Mapping[str, str] = field(default_factory=dict)
     overridden: frozenset[str] = frozenset()
-    unanswered: Unanswered | None = None
+    unanswered: str = ""
 
     @property
     def is_compacted(self) -> bool:

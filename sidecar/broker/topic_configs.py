@@ -19,7 +19,7 @@ from sidecar.broker.connection import BrokerConnection
 from sidecar.clock import Clock
 from sidecar.config.topic_policy import TopicPolicySettings
 from sidecar.event_log import get_logger
-from sidecar.topic_policy import NOT_REPORTED, TopicPolicy, Unanswered
+from sidecar.topic_policy import NOT_REPORTED, TopicPolicy
 
 _log = get_logger(__name__)
 NOT_KNOWN = "not known"
@@ -121,7 +121,7 @@ class TopicConfigs:
         found = policies.get(topic)
         if found is None:
             of_topic = self._of_topics.get(topic, {})
-            unanswered = None if of_topic else why_unanswered(self._problems.get(topic))
+            unanswered = "" if of_topic else why_unanswered(self._problems.get(topic))
             found = policies[topic] = resolve_policy(topic, of_topic, self._of_broker, overrides, unanswered=unanswered)
         return found
 
@@ -135,9 +135,9 @@ class TopicConfigs:
         return (*of_topics, *of_broker)
 
 
-def why_unanswered(problem: RequestProblem | None) -> Unanswered:
+def why_unanswered(problem: RequestProblem | None) -> str:
     """Why the configuration of a topic is not known. `problem`: the answer for it, None where there is none yet."""
-    return NOT_REPORTED if problem is None else Unanswered(str(problem))
+    return NOT_REPORTED if problem is None else str(problem)
 
 
 def ask_topics(connection: BrokerConnection, topics: Sequence[str], node_id: int | None = None) -> DescribedConfigs:
@@ -156,7 +156,7 @@ def resolve_policy(
     of_broker: Mapping[str, ConfigValue],
     overrides: Sequence[TopicPolicySettings],
     *,
-    unanswered: Unanswered | None = None,
+    unanswered: str = "",
 ) -> TopicPolicy:
     """The effective values for a topic, each with its origin.
 
@@ -166,8 +166,7 @@ def resolve_policy(
         unanswered: why the topic's are empty although a broker is asked.
     """
     values: dict[str, Any] = {}
-    not_reported = str(unanswered or NOT_KNOWN)
-    origins = {name: NOT_KNOWN if name in BROKER_CONFIGS else not_reported for name in POLICY_NAMES}
+    origins = {name: NOT_KNOWN if name in BROKER_CONFIGS else unanswered or NOT_KNOWN for name in POLICY_NAMES}
     for reported, names in ((of_topic, TOPIC_CONFIGS), (of_broker, BROKER_CONFIGS)):
         for name, (kafka_name, read) in names.items():
             found = reported.get(kafka_name)

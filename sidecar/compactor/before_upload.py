@@ -35,6 +35,7 @@ from sidecar.partition.plan import PartitionPlan, newest_change_ms
 from sidecar.partition.wait_reason import AwaitingCompaction
 from sidecar.segment.bundle import CompactedCopy
 from sidecar.segment.producer_snapshot import KnownState
+from sidecar.topic_policy import NOT_REPORTED
 
 GROUP_SEGMENTS_MAX: Final = 32
 """Segments of one group: all of their files are open at once, and one commit names them."""
@@ -195,7 +196,7 @@ class BeforeUpload:
                 if group is not None:
                     self._groups[topic_partition] = group
                 waits_ms = [self._left_ms(blocked) for blocked in self._blocked.get(topic_partition, {}).values()]
-            reason = AwaitingCompaction(base_offset, is_next=True, rule_unknown=str(rule.unknown or ""))
+            reason = AwaitingCompaction(base_offset, is_next=True, rule_unknown=rule.unknown)
             recheck_in_ms = max(1, min((until_risk_ms, *waits_ms)))
         return replace(
             plan,
@@ -259,7 +260,7 @@ class BeforeUpload:
         if reason is None:
             return False
         blocked.is_raw = True
-        details = {RawReason.RULE_UNKNOWN: str(now.rule.unknown), RawReason.STRATEGY_DIFFERS: now.refusal}
+        details = {RawReason.RULE_UNKNOWN: now.rule.unknown, RawReason.STRATEGY_DIFFERS: now.refusal}
         self.raw.note([segment], reason, details.get(reason, ""))
         return True
 
@@ -275,7 +276,7 @@ class BeforeUpload:
         if segment.size_bytes > self.settings.max_job_bytes:
             return RawReason.TOO_LARGE
         is_over, unknown = self._left_ms(blocked) <= 0, now.rule.unknown
-        if unknown and (not unknown.is_awaited or is_over):
+        if unknown and (unknown != NOT_REPORTED or is_over):
             return RawReason.RULE_UNKNOWN
         return RawReason.DELAY_OVER if is_over else None
 
@@ -401,7 +402,7 @@ def _groups_of(blocked: Iterable[_Blocked]) -> set[CopyGroup]:
 def _change(group: CopyGroup, rule: TopicRule) -> tuple[RawReason, str] | None:
     """Why a group's copies must not be committed under the rule that holds now, None if they may."""
     if rule.unknown:
-        return RawReason.RULE_UNKNOWN, str(rule.unknown)
+        return RawReason.RULE_UNKNOWN, rule.unknown
     change = rule_change(group.policy, rule.policy)
     return (RawReason.RULE_CHANGED, change) if change else None
 

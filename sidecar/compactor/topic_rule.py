@@ -13,7 +13,7 @@ from sidecar.config import CompactionPolicy, CompactionSettings, CompactionWhen
 from sidecar.errors import PartitionError
 from sidecar.event_log import get_logger
 from sidecar.model import TopicPartition
-from sidecar.topic_policy import OnUnkeyed, TopicPolicy, Unanswered
+from sidecar.topic_policy import OnUnkeyed, TopicPolicy
 
 _log = get_logger(__name__)
 
@@ -44,7 +44,7 @@ class TopicRule:
 
     `policy`: None if it is not compacted, and `why_not` says why; its strategy and header are those in use. `sources`: by name of
     a setting. `strategy` and `header`: as they are configured. `unknown`: why it is not known whether and how a topic with
-    `before_upload` is compacted, if there is no policy for that reason.
+    `before_upload` is compacted, if there is no policy for that reason; else "".
     """
 
     policy: CompactionPolicy | None
@@ -52,7 +52,7 @@ class TopicRule:
     sources: Mapping[str, str] = field(default_factory=dict)
     strategy: Strategy = Strategy.OFFSET
     header: str = ""
-    unknown: Unanswered | None = None
+    unknown: str = ""
 
     @property
     def remark(self) -> str:
@@ -93,7 +93,7 @@ def topic_rule(settings: CompactionSettings, topic: str, reported: TopicPolicy) 
         return rule
     waits = policy.when is CompactionWhen.BEFORE_UPLOAD
     return TopicRule(
-        None, why_not, rule.sources, rule.strategy, rule.header, unknown=reported.unanswered if waits else None
+        None, why_not, rule.sources, rule.strategy, rule.header, unknown=reported.unanswered if waits else ""
     )
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sidecar.errors import SettingsError
-from sidecar.topic_policy import TopicPolicy, Unanswered
+from sidecar.topic_policy import TopicPolicy
 
 if TYPE_CHECKING:
     from sidecar.broker.connection import BrokerConnection
@@ -42,7 +42,7 @@ def ask_cluster(connection: BrokerConnection, topic: str) -> TargetCluster:
         )
     epochs = {found.partition: leader.leader_epoch for found, leader in view.leaders.items()}
     reported = ask_topics(connection, [topic])
-    unanswered = Unanswered(str(problem)) if (problem := reported.problems.get(topic)) else None
+    unanswered = str(reported.problems.get(topic, ""))
     policy = resolve_policy(topic, reported.values.get(topic, {}), {}, (), unanswered=unanswered)
     return TargetCluster(connection.servers, view.cluster_id, view.topic_ids.get(topic), epochs, policy)
 

@@ -79,7 +79,7 @@ def test_backfill_names_topics_of_which_the_rule_is_not_known(tmp_path: Path, mo
     done = in_this_process("backfill", *arguments, *topics, "--json", "--dry-run")
     assert json.loads(done.out)["without_compaction"] == ["orders"]
     (line,) = [line for line in map(json.loads, done.err.splitlines()) if line["event"] == "before_upload_not_applied"]
-    assert str(NOT_REPORTED) in line["reason"]
+    assert NOT_REPORTED in line["reason"]
 
 
 @pytest.mark.parametrize("by_file", [True, False])

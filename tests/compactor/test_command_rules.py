@@ -15,7 +15,7 @@ from sidecar.compactor.command_rules import CommandRules, GivenRules, command_ru
 from sidecar.config import CompactionSettings
 from sidecar.errors import SettingsError
 from sidecar.model import TopicPartition
-from sidecar.topic_policy import TopicPolicy, Unanswered
+from sidecar.topic_policy import TopicPolicy
 
 OF_HDR = "compaction.topics, entry hdr"
 HDR = {"pattern": "hdr", "strategy": "header", "header": "v"}
@@ -195,7 +195,7 @@ def test_what_declares_a_strategy_may_change_it_and_a_default_may_not(
 
 
 def test_what_a_broker_has_not_reported_must_be_given() -> None:
-    reported = TopicPolicy(unanswered=Unanswered("no right"))
+    reported = TopicPolicy(unanswered="no right")
     ignoring = {"ignore_cleanup_policy": True, "min_compaction_lag_ms": 0}
     alone = resolved(GivenRules(), reported=reported, **ignoring)
     assert alone.policy is None

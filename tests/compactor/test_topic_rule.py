@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 from sidecar.compactor.topic_rule import NOT_NAMED, TopicRules, topic_rule
 from sidecar.config.compaction import NEVER_MS, CompactionSettings
 from sidecar.partition.run_limits import RunLimits
-from sidecar.topic_policy import NOT_REPORTED, TopicPolicy, Unanswered
+from sidecar.topic_policy import NOT_REPORTED, TopicPolicy
 
 DAY_MS = 86_400_000
 COMPACTED = TopicPolicy(
@@ -77,7 +77,7 @@ def test_a_topic_that_is_named_and_left_alone_is_reported_once_until_the_reason_
         assert rules.policy_of("orders") is None
         reported["orders"] = COMPACTED
         assert rules.policy_of("orders") is not None
-        reported["orders"] = TopicPolicy(unanswered=Unanswered("no right"))
+        reported["orders"] = TopicPolicy(unanswered="no right")
         assert rules.policy_of("orders") is None
     assert [log["event"] for log in logs] == ["topic_not_compacted"] * 2
 
@@ -142,7 +142,7 @@ ANYWAY = {"ignore_cleanup_policy": True}
 SAFE = {**ANYWAY, **TIMES, "strategy": "offset"}
 
 
-@pytest.mark.parametrize("unanswered", [NOT_REPORTED, Unanswered("TOPIC_AUTHORIZATION_FAILED")])
+@pytest.mark.parametrize("unanswered", [NOT_REPORTED, "TOPIC_AUTHORIZATION_FAILED"])
 @pytest.mark.parametrize(
     ("entry", "missing"),
     [
@@ -178,7 +178,7 @@ def test_what_topics_policies_gives_counts_although_the_broker_has_not_reported_
         delete_retention_ms=5,
         min_compaction_lag_ms=6,
         origins=dict.fromkeys(("delete_retention_ms", "min_compaction_lag_ms"), "topics.policies, entry .*"),
-        unanswered=Unanswered("no right"),
+        unanswered="no right",
     )
     alone = topic_rule(settings({"pattern": "orders"}), "orders", reported)
     assert alone.why_not == (

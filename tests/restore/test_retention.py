@@ -14,7 +14,7 @@ from sidecar.restore.outcome import Foretold, deleted_at_start, foretold
 from sidecar.restore.plan import PartitionPlan, SegmentPlan, plan_partition
 from sidecar.restore.request import RestoreRequest, TargetCluster
 from sidecar.restore.restore import RestoreReport, plan_restore, restore
-from sidecar.topic_policy import TopicPolicy, Unanswered
+from sidecar.topic_policy import TopicPolicy
 from tests.fakes.manual_clock import ManualClock
 from tests.golden import manifest
 from tests.restore.archives import CLOCK, archived, golden_topic_id, own_log_dir
@@ -149,7 +149,7 @@ def test_nothing_is_said_where_nothing_will_be_deleted(tmp_path: Path, capsys: p
     ("policy", "why"),
     [
         (None, "not known here: "),
-        (TopicPolicy(unanswered=Unanswered("no right to ask")), "not known here (no right to ask): "),
+        (TopicPolicy(unanswered="no right to ask"), "not known here (no right to ask): "),
     ],
 )
 def test_where_nobody_tells_it_is_said_how_to_look(

@@ -23,7 +23,7 @@ from sidecar.partition.facts import PartitionFacts
 from sidecar.retention.deleted_records import deleted_on_purpose
 from sidecar.retention.log_starts import LogStarts
 from sidecar.segment.local_disk import LocalDisk
-from sidecar.topic_policy import TopicPolicy, Unanswered
+from sidecar.topic_policy import TopicPolicy
 from tests.fakes.memory_store import MemoryStore
 from tests.runner.events import ignored
 from tests.runner.rig import archive, archived_states, copy_partitions, remove_offsets, set_aside_last, tools_for
@@ -141,12 +141,7 @@ def test_a_start_that_moved_under_this_leadership_counts(seen: tuple[PartitionFi
         assert recorded(seen, reported(border + 5), replace(reported(0), leads=False)) == []
         # Segments that earlier leaders uploaded have borders of their own.
         assert recorded(seen, reported(border + 5), reported(0), policy=TIERED) == []
-        assert (
-            recorded(
-                seen, reported(border + 5), reported(0), policy=TopicPolicy(unanswered=Unanswered("not authorized"))
-            )
-            == []
-        )
+        assert recorded(seen, reported(border + 5), reported(0), policy=TopicPolicy(unanswered="not authorized")) == []
 
 
 def test_without_a_leader_that_is_asked_nothing_is_said(seen: tuple[PartitionFiles, PartitionState]) -> None:

@@ -89,7 +89,7 @@ def policies_of(settings: Settings, lineages: Sequence[Lineage]) -> dict[str, To
 
     def resolved(topic: str) -> TopicPolicy:
         of_topic = reported.values.get(topic, {})
-        unanswered = None if of_topic else why_unanswered(reported.problems.get(topic))
+        unanswered = "" if of_topic else why_unanswered(reported.problems.get(topic))
         return resolve_policy(topic, of_topic, {}, overrides, unanswered=unanswered)
 
     return {topic: resolved(topic) for topic in topics}
