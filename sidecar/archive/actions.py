@@ -21,37 +21,18 @@ class Add:
 
 
 _COMPACTED_BY: Final = "compacted by "
-_UNDONE: Final = "compaction undone"
-"""Stored: these texts must not change."""
+UNDONE: Final = "compaction undone"
+"""Why an undo removed a segment, which a compaction had written. Stored: these texts must not change."""
 
 
-@dataclass(frozen=True, slots=True)
-class CompactedBy:
-    """A compaction by this strategy replaced the segment."""
-
-    strategy: str
-
-    def __str__(self) -> str:
-        return f"{_COMPACTED_BY}{self.strategy}"
+def compacted_by(strategy: str) -> str:
+    """Why a compaction by this strategy removed a segment."""
+    return f"{_COMPACTED_BY}{strategy}"
 
 
-@dataclass(frozen=True, slots=True)
-class CompactionUndone:
-    """An undo removed the segment, which a compaction had written."""
-
-    def __str__(self) -> str:
-        return _UNDONE
-
-
-RemovalReason: TypeAlias = CompactedBy | CompactionUndone | str
-"""Why a segment was removed. `str`: in the words of another release."""
-
-
-def read_removal_reason(text: str) -> RemovalReason:
-    """The reason that a commit or a checkpoint records as this text. `str` is the inverse."""
-    if text == _UNDONE:
-        return CompactionUndone()
-    return CompactedBy(text.removeprefix(_COMPACTED_BY)) if text.startswith(_COMPACTED_BY) else text
+def is_compacted(reason: str) -> bool:
+    """Whether a segment was removed because a compaction replaced it. Other releases may have other reasons."""
+    return reason.startswith(_COMPACTED_BY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +42,7 @@ class Remove:
     segment_id: str
     base_offset: int
     end_offset: int
-    reason: RemovalReason
+    reason: str
     keep_ms: int = 0
 
 
@@ -90,12 +71,12 @@ class LossReason(StrEnum):
 class Lost:
     """The offsets `[base_offset, end_offset)` are not in the archive, and readers report it.
 
-    `reason`: in a commit of another release it may be in other words.
+    `reason`: a `LossReason`; in a commit of another release it may be in other words.
     """
 
     base_offset: int
     end_offset: int
-    reason: LossReason | str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +120,7 @@ def action_to_json(action: Action) -> Json:
         case Remove(segment_id, base_offset, end_offset, reason, keep_ms):
             span: dict[str, Json] = {"base_offset": base_offset, "end_offset": end_offset}
             kept: dict[str, Json] = {"keep_ms": keep_ms} if keep_ms else {}
-            return {"type": "remove", "segment_id": segment_id, "reason": str(reason), **span, **kept}
+            return {"type": "remove", "segment_id": segment_id, "reason": reason, **span, **kept}
         case Reinstate(segment):
             return {"type": "reinstate", "segment": segment_to_json(segment)}
         case AdoptTopicId(topic_id):
@@ -166,15 +147,13 @@ def action_from_json(found: JsonObject) -> Action:
         case "add":
             return Add(segment_from_json(found.nested("segment")))
         case "remove":
-            reason = read_removal_reason(found.text("reason"))
-            return Remove(read_id(found, "segment_id"), *read_span(found), reason, read_keep_ms(found))
+            return Remove(read_id(found, "segment_id"), *read_span(found), found.text("reason"), read_keep_ms(found))
         case "reinstate":
             return Reinstate(segment_from_json(found.nested("segment")))
         case "adopt_topic_id":
             return AdoptTopicId(read_id(found, "topic_id"))
         case "lost":
-            text = found.text("reason")
-            return Lost(*read_span(found), next((known for known in LossReason if known == text), text))
+            return Lost(*read_span(found), found.text("reason"))
         case "purge":
             ids = found.items("segment_ids")
             if not all(type(name) is str and is_id(name) for name in ids):

@@ -12,7 +12,6 @@ from sidecar.archive.actions import (
     read_id,
     read_keep_ms,
     read_optional_id,
-    read_removal_reason,
     read_span,
 )
 from sidecar.archive.commit import SHA256_DIGITS
@@ -98,7 +97,7 @@ def decode_checkpoint(data: bytes, number: int, lineage: Lineage, file: str = ""
 
 
 def _removed_to_json(removed: RemovedSegment) -> Json:
-    found = {**asdict(removed), "reason": str(removed.reason)}
+    found = asdict(removed)
     if not removed.keep_ms:
         del found["keep_ms"]
     return found
@@ -110,7 +109,7 @@ def _removed_from_json(found: JsonObject, number: int) -> RemovedSegment:
         read_id(found, "segment_id"),
         *read_span(found),
         found.integer("removed_at_ms"),
-        read_removal_reason(found.text("reason")),
+        found.text("reason"),
         read_keep_ms(found),
         # Earlier releases do not say. None of these commits is later than the checkpoint's own: that errs on the safe side.
         number if removed_by_commit is None else removed_by_commit,

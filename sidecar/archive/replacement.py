@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from sidecar.archive.actions import Add, CompactedBy, CompactionUndone, Remove
+from sidecar.archive.actions import UNDONE, Add, Remove, is_compacted
 from sidecar.archive.commit import Commit
 from sidecar.archive.state import PartitionState, RemovedSegment
 from sidecar.model import ArchivedSegment
@@ -60,7 +60,7 @@ def newest_replacement(state: PartitionState) -> Replacement | None:
     """The newest compaction, if it can be undone as far as the commits tell; None if it is purged, undone, or there is none."""
     number = max((found.removed_by_commit for found in state.removed), default=-1)
     replaced = tuple(sorted(_of(state, number), key=lambda found: found.base_offset))
-    if not replaced or not all(isinstance(found.reason, CompactedBy) for found in replaced):
+    if not replaced or not all(is_compacted(found.reason) for found in replaced):
         return None
     compacted = tuple(
         live
@@ -78,7 +78,7 @@ def obstacle_to_undo(state: PartitionState) -> Obstacle | None:
         return None
     undo = undone_by_commit(state)
     if undo >= 0 and undo == max(found.removed_by_commit for found in state.removed):
-        compaction = _newest_removal(state, CompactedBy)
+        compaction = max((old.removed_by_commit for old in state.removed if is_compacted(old.reason)), default=-1)
         return Obstacle(NoUndo.UNDONE, undo, tuple(_of(state, compaction)))
     # What `before_upload` compacted has generation 1, too, but only a compaction of the archive says what is clean.
     if state.removed or state.clean is not None or any(live.generation > 1 for live in state.segments):
@@ -106,11 +106,7 @@ def obstacle_in_commit(found: Replacement, commit: Commit, state: PartitionState
 
 def undone_by_commit(state: PartitionState) -> int:
     """The number of the newest commit that undid a compaction, -1 if none is known."""
-    return _newest_removal(state, CompactionUndone)
-
-
-def _newest_removal(state: PartitionState, by: type[CompactedBy | CompactionUndone]) -> int:
-    return max((found.removed_by_commit for found in state.removed if isinstance(found.reason, by)), default=-1)
+    return max((old.removed_by_commit for old in state.removed if old.reason == UNDONE), default=-1)
 
 
 def _kept_until_ms(segments: tuple[RemovedSegment, ...], grace_period_ms: int) -> int:

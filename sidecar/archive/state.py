@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from dataclasses import dataclass, field, replace
 
-from sidecar.archive.actions import Clean, RemovalReason
+from sidecar.archive.actions import Clean
 from sidecar.archive.coverage import Hole
 from sidecar.archive.keys import NO_TOPIC_ID, Lineage
 from sidecar.compaction_strategy import StrategyInUse
@@ -25,7 +25,7 @@ class RemovedSegment:
     base_offset: int
     end_offset: int
     removed_at_ms: int
-    reason: RemovalReason
+    reason: str
     keep_ms: int = 0
     removed_by_commit: int = field(default=0, compare=False)
 

@@ -284,7 +284,7 @@ def committed_events(
             yield RecordsDeleted(topic_partition, action.before_offset, leader_epoch, log_start_offset)
         elif isinstance(action, Lost):
             span = action.base_offset, action.end_offset
-            if action.reason is LossReason.DELETED_FIRST:
+            if action.reason == LossReason.DELETED_FIRST:
                 yield DeletedBeforeArchived(topic_partition, *span, log_start_offset)
             else:
                 yield OffsetsLost(topic_partition, *span, log_start_offset)

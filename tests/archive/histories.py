@@ -5,16 +5,15 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from sidecar.archive.actions import (
+    UNDONE,
     Action,
     Add,
-    CompactedBy,
-    CompactionUndone,
     DeleteRecords,
     Lost,
     Purge,
     Reinstate,
-    RemovalReason,
     Remove,
+    compacted_by,
 )
 from sidecar.archive.state import PartitionState, empty_state
 from sidecar.model import ArchivedSegment
@@ -29,7 +28,7 @@ A, B, C = a_segment(0), a_segment(100), a_segment(200)
 THREE = after(empty_state(LINEAGE), [Add(A)], [Add(B)], [Add(C)])
 
 
-def removal(segment: ArchivedSegment, reason: RemovalReason = "replaced") -> Remove:
+def removal(segment: ArchivedSegment, reason: str = "replaced") -> Remove:
     """The action that takes a segment out."""
     return Remove(segment.segment_id, segment.base_offset, segment.end_offset, reason)
 
@@ -55,7 +54,7 @@ def histories(draw: st.DrawFn) -> PartitionState:
                 group.append(live[first + 1])
             generation = 1 + max(segment.generation for segment in group)
             merged = a_compacted(group[0].base_offset, group[-1].end_offset, generation, step)
-            actions = [*(removal(segment, CompactedBy("offset")) for segment in group), Add(merged)]
+            actions = [*(removal(segment, compacted_by("offset")) for segment in group), Add(merged)]
             merges.append((group, merged))
         elif kind == "expire" and live:
             actions = [removal(live[0], "expired")]
@@ -65,7 +64,7 @@ def histories(draw: st.DrawFn) -> PartitionState:
             group, merged = merges.pop()
             if not {segment.segment_id for segment in group} <= {found.segment_id for found in state.removed}:
                 continue
-            actions = [removal(merged, CompactionUndone()), *map(Reinstate, group)]
+            actions = [removal(merged, UNDONE), *map(Reinstate, group)]
         elif kind == "delete" and state.deleted_before_offset < (state.end_offset or 0):
             actions = [DeleteRecords(draw(st.integers(state.deleted_before_offset, state.end_offset)))]
         else:

@@ -7,15 +7,15 @@ from dataclasses import replace
 import pytest
 
 from sidecar.archive.actions import (
+    UNDONE,
     Action,
     Add,
     Clean,
-    CompactedBy,
-    CompactionUndone,
     Purge,
     Reinstate,
     action_from_json,
     action_to_json,
+    compacted_by,
 )
 from sidecar.archive.checkpoint import decode_checkpoint, encode_checkpoint
 from sidecar.archive.replacement import newest_replacement
@@ -26,7 +26,7 @@ from tests.archive.builders import LINEAGE, a_compacted, a_segment, after
 from tests.archive.histories import THREE, A, B, C, removal
 
 AB = a_compacted(0, 200, 1, "AB")
-REASON = CompactedBy("offset")
+REASON = compacted_by("offset")
 COMPACTED = after(THREE, [removal(A, REASON), removal(B, REASON), Add(AB), Clean(0, 300, "offset")])
 
 
@@ -77,7 +77,7 @@ def test_only_the_newest_compaction_counts_and_only_whole() -> None:
     assert (found.number, found.compacted) == (COMPACTED.next_number - 1, (AB,))
     assert [old.segment_id for old in found.replaced] == [A.segment_id, B.segment_id]
     assert newest_replacement(after(COMPACTED, [Purge((B.segment_id,))])) is None
-    assert newest_replacement(after(COMPACTED, [removal(AB, CompactionUndone()), Reinstate(A), Reinstate(B)])) is None
+    assert newest_replacement(after(COMPACTED, [removal(AB, UNDONE), Reinstate(A), Reinstate(B)])) is None
     top = a_compacted(200, 300, 1, "C")
     later = after(COMPACTED, [removal(C, REASON), Add(top)])
     newest = newest_replacement(later)

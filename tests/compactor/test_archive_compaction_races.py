@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.archive.actions import Add, CompactedBy, CompactionUndone, Lost, Reinstate, Remove
+from sidecar.archive.actions import UNDONE, Add, Lost, Reinstate, Remove, compacted_by
 from sidecar.archive.state import PartitionState
 from sidecar.commits.commit_log import CommitConflict, CommitLog
 from sidecar.commits.commit_window import CommitWindow
@@ -191,14 +191,14 @@ def test_a_source_that_stays_must_still_be_live_too() -> None:
     raw, first, second = a_segment(0), a_compacted(0, 100), a_segment(100)
     log, rules = a_log(store), CompactionRules(NOW_MS)
     state = log.append([Add(raw), Add(second)], WRITER, log.read())
-    state = log.append([Remove(raw.segment_id, 0, 100, CompactedBy(Strategy.OFFSET)), Add(first)], WRITER, state)
+    state = log.append([Remove(raw.segment_id, 0, 100, compacted_by(Strategy.OFFSET)), Add(first)], WRITER, state)
     found = PartitionInWork(CompactionRequest(ROOT, rules), ArchivePlan(state, WRITER, 2, LastBatches()))
     found.outputs = tuple(
         CompactedOutput((ArchivedLog(SETTINGS, ROOT, source),), (), stays, 1, 0, RewriteCounts(), ())
         for source, stays in ((first, True), (second, False))
     )
     found.finished = {1: a_compacted(100, 200)}
-    state = log.append([Remove(first.segment_id, 0, 100, CompactionUndone()), Reinstate(raw)], WRITER, state)
+    state = log.append([Remove(first.segment_id, 0, 100, UNDONE), Reinstate(raw)], WRITER, state)
     with pytest.raises(CommitConflict, match="live segments below offset 200 are no longer those that were compacted"):
         commit(log, found, CommitWindow.begin(store, store.clock), lambda: None)
     assert log.read() == state

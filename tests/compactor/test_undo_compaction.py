@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 from sidecar.archive.actions import (
+    UNDONE,
     Add,
     Clean,
-    CompactedBy,
-    CompactionUndone,
     DeleteRecords,
     Lost,
     Purge,
     Reinstate,
     Remove,
+    compacted_by,
 )
 from sidecar.archive.commit import decode_commit
 from sidecar.archive.keys import below, commit_key
@@ -110,7 +110,7 @@ def test_an_undo_makes_the_segments_live_again_that_were_replaced(
     assert {key for key in store.objects if "/segments/" in key} == {key for key in objects if "/segments/" in key}
     gone = {segment.segment_id for segment in after.segments} - {segment.segment_id for segment in before.segments}
     assert {removed.segment_id for removed in state.removed} == gone
-    assert {removed.reason for removed in state.removed} == {CompactionUndone()}
+    assert {removed.reason for removed in state.removed} == {UNDONE}
     assert is_sound(store)
     assert collect(store).removed == len(gone)
     assert is_sound(store)
@@ -506,7 +506,7 @@ def made_of(base_offset: int, end_offset: int, name: str, *, generation: int) ->
 
 
 def removal(old: ArchivedSegment) -> Remove:
-    return Remove(old.segment_id, old.base_offset, old.end_offset, CompactedBy("offset"))
+    return Remove(old.segment_id, old.base_offset, old.end_offset, compacted_by("offset"))
 
 
 def test_an_undo_does_not_call_clean_what_was_archived_since(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from sidecar.archive.actions import Action, Add, Clean, CompactedBy, Remove
+from sidecar.archive.actions import Action, Add, Clean, Remove, compacted_by
 from sidecar.archive.bundle import INDEXES_BYTES_MAX, assemble_indexes, log_part
 from sidecar.archive.keys import below, fresh_id, indexes_key, log_key
 from sidecar.archive.state import PartitionState, newest_strategy
@@ -185,7 +185,7 @@ def _actions(
     added: Sequence[ArchivedSegment],
 ) -> list[Action]:
     strategy = request.rules.effective_strategy
-    reason = CompactedBy(strategy)
+    reason = compacted_by(strategy)
     removes = [
         Remove(
             old.segment_id,

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from sidecar.archive.actions import Action, Clean, CompactionUndone, Reinstate, Remove
+from sidecar.archive.actions import UNDONE, Action, Clean, Reinstate, Remove
 from sidecar.archive.keys import below
 from sidecar.archive.replacement import (
     NoUndo,
@@ -160,9 +160,7 @@ def _actions(
 ) -> list[Action]:
     gone = {segment.segment_id for segment in found.compacted}
     after = [*live_again, *(segment for segment in state.segments if segment.segment_id not in gone)]
-    actions: list[Action] = [
-        Remove(s.segment_id, s.base_offset, s.end_offset, CompactionUndone()) for s in found.compacted
-    ]
+    actions: list[Action] = [Remove(s.segment_id, s.base_offset, s.end_offset, UNDONE) for s in found.compacted]
     actions += map(Reinstate, live_again)
     clean = _still_clean(before, after)
     return actions if clean is None else [*actions, clean]
