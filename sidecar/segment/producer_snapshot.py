@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from producer_state.compare import Allowance, Comparison, Conformance, compare_snapshots
+from producer_state.compare import Allowance, Conformance, compare_snapshots
 from producer_state.exactness import is_exact, knows_beginning
 from producer_state.snapshot import CorruptSnapshot, read_snapshot
 from producer_state.table import Expiration, ProducerTable
@@ -34,20 +34,15 @@ class KnownState:
 
 @dataclass(frozen=True, slots=True)
 class ChosenSnapshot:
-    """Bytes for the bundle and how they came to be. `comparison` is None where the broker left no readable snapshot."""
+    """Bytes for the bundle and how they came to be.
+
+    `result`: what was found on disk, for metrics and reports: a `Conformance`, or "corrupt", or "absent". `note`: why.
+    """
 
     content: bytes
     provenance: SnapshotProvenance
-    comparison: Comparison | None
-    note: str = ""
-    unreadable: bool = False
-
-    @property
-    def result(self) -> str:
-        """What was found on disk, for metrics and reports: a `Conformance`, or "corrupt", or "absent"."""
-        if self.comparison is not None:
-            return str(self.comparison.conformance)
-        return "corrupt" if self.unreadable else "absent"
+    result: str
+    note: str
 
 
 def state_at_archive_end(store: ObjectStore, archived: PartitionState, dropped: Dropped) -> KnownState | None:
@@ -135,15 +130,15 @@ def choose_snapshot(
         end_offset = segment.end_offset if cut_offset is None else cut_offset
         return _without_producers(segment, found, table, replace(rebuilt, start_offset=end_offset), after)
     if is_cut:
-        return ChosenSnapshot(table.to_snapshot(), rebuilt, None, "the next offsets are lost"), after
+        return ChosenSnapshot(table.to_snapshot(), rebuilt, "absent", "the next offsets are lost"), after
     found = read_unless_deleted(segment.snapshot)  # Brokers up to 2.7 keep the newest few only.
     if found is None or segment.snapshot is None:
-        return ChosenSnapshot(table.to_snapshot(), rebuilt, None, "the broker left none"), after
+        return ChosenSnapshot(table.to_snapshot(), rebuilt, "absent", "the broker left none"), after
     try:
         theirs = read_snapshot(found)
     except CorruptSnapshot as error:
         note = f"the broker's snapshot cannot be read: {error}"
-        return ChosenSnapshot(table.to_snapshot(), rebuilt, None, note, unreadable=True), after
+        return ChosenSnapshot(table.to_snapshot(), rebuilt, "corrupt", note), after
     allowance = Allowance(
         # The broker forgot producers by its own clock when it wrote the file, perhaps long after the last batch.
         now_ms=max(log_time_ms, min(now_ms, segment.snapshot.mtime_ms)),
@@ -155,8 +150,9 @@ def choose_snapshot(
         first_offset=known.start_offset if known.dropped == NOTHING_DROPPED else 0,
     )
     comparison = compare_snapshots(theirs, table.entries(), allowance)
+    found_there = str(comparison.conformance), comparison.describe()
     if comparison.conformance is Conformance.WRONG:
-        return ChosenSnapshot(table.to_snapshot(), rebuilt, comparison, comparison.describe()), after
+        return ChosenSnapshot(table.to_snapshot(), rebuilt, *found_there), after
     known_there = ProducerTable.from_entries(segment.end_offset, theirs)
     # Of a transaction without a batch there is nothing to decide. Its marker may be gone, so that it would never end. And below
     # the segment, the archive may have a marker in its place: what the transaction wrote above it began there.
@@ -165,9 +161,9 @@ def choose_snapshot(
         # Replay of a cleaned log knows less than the broker did when it wrote the log: go on from what the broker knew.
         after = replace(after, table=settled)
     if settled.entries() != theirs:
-        return ChosenSnapshot(settled.to_snapshot(), rebuilt, comparison, comparison.describe()), after
+        return ChosenSnapshot(settled.to_snapshot(), rebuilt, *found_there), after
     broker = SnapshotProvenance(SnapshotOrigin.BROKER, exact, known.start_offset, expiration.window_ms)
-    return ChosenSnapshot(found, broker, comparison, comparison.describe()), after
+    return ChosenSnapshot(found, broker, *found_there), after
 
 
 def _without_producers(
@@ -187,7 +183,6 @@ def _without_producers(
         after = replace(after, table=after.table.in_transaction(), start_offset=segment.end_offset, exact=True)
     is_theirs = found is not None and not len(undecided)
     origin = SnapshotOrigin.BROKER if is_theirs else SnapshotOrigin.REBUILT
-    provenance = replace(rebuilt, origin=origin)
     conformance = Conformance.EQUAL if is_theirs else Conformance.PERMISSIBLE
-    comparison = None if found is None else Comparison(conformance)
-    return ChosenSnapshot(undecided.to_snapshot(), provenance, comparison, "restored without producers"), after
+    result, note = "absent" if found is None else str(conformance), "restored without producers"
+    return ChosenSnapshot(undecided.to_snapshot(), replace(rebuilt, origin=origin), result, note), after

@@ -49,16 +49,15 @@ class IndexChoice:
         limit_bytes = max(SMALL_FILE_BYTES_MAX, segment.log.size_bytes // 4)
         base_offset = segment.base_offset
         self._segment = segment
-        self._offsets = OffsetIndexCheck(
-            read_unless_deleted(segment.offset_index, segment.log, limit_bytes), base_offset
+        self._checks: tuple[OffsetIndexCheck | TimeIndexCheck | TransactionIndexCheck, ...] = (
+            OffsetIndexCheck(read_unless_deleted(segment.offset_index, segment.log, limit_bytes), base_offset),
+            TimeIndexCheck(read_unless_deleted(segment.time_index, segment.log, limit_bytes), base_offset),
+            TransactionIndexCheck(read_unless_deleted(segment.transaction_index, segment.log), base_offset),
         )
-        self._times = TimeIndexCheck(read_unless_deleted(segment.time_index, segment.log, limit_bytes), base_offset)
-        self._aborted = TransactionIndexCheck(read_unless_deleted(segment.transaction_index, segment.log), base_offset)
 
     def add(self, columns: BatchColumns) -> None:
-        self._offsets.add(columns)
-        self._times.add(columns)
-        self._aborted.add(columns)
+        for check in self._checks:
+            check.add(columns)
 
     def finish(self, built: BuiltIndexes, tail: tuple[int, int] | None) -> ChosenIndexes:
         """After the last batch. `tail`: offsets between it and the next segment.
@@ -67,10 +66,9 @@ class IndexChoice:
         log is missing, it says that records were there. A transaction index may know more than a replay.
         Raises CorruptFile for an index that contradicts the log in one of these cases.
         """
-        segment, offsets, times, aborted = self._segment, self._offsets, self._times, self._aborted
-        of_offsets, of_times = offsets.finish(built.offset_index), times.finish(built.time_index)
-        verdict = aborted.finish(built.transaction_index)
-        wrong = next((found for found in (of_offsets, of_times, verdict) if found.state is IndexState.DISAGREES), None)
+        segment, of_log = self._segment, (built.offset_index, built.time_index, built.transaction_index)
+        verdicts = [check.finish(content) for check, content in zip(self._checks, of_log, strict=True)]
+        wrong = next((found for found in verdicts if found.state is IndexState.DISAGREES), None)
         if wrong and tail:
             raise CorruptFile(
                 f"has no batch from offset {tail[0]} on, the next segment begins at {tail[1]}, and an index contradicts it "
@@ -78,27 +76,24 @@ class IndexChoice:
                 file=str(segment.log.path),
                 advice="restore it from a replica",
             )
-        if verdict.state is IndexState.DISAGREES:
+        if (aborted := verdicts[-1]).state is IndexState.DISAGREES:
             raise CorruptFile(
-                f"{verdict.reason}: the index disagrees with its log",
+                f"{aborted.reason}: the index disagrees with its log",
                 file=str(segment.transaction_index.path) if segment.transaction_index else "",
-                position=verdict.position,
+                position=aborted.position,
                 advice="compare with a replica, or stop the broker and delete the segment's .index file: at its start the "
                 "broker then rebuilds all three indexes",
             )
-        chosen = (
-            (of_offsets, offsets.data, built.offset_index),
-            (of_times, times.data, built.time_index),
-            (verdict, aborted.data, _merged(aborted.data, built)),
-        )
+        rebuilt = (built.offset_index, built.time_index, _merged(self._checks[-1].data, built))
         offset_index, time_index, transaction_index = (
-            found if verdict.state is IndexState.FINE else rebuilt for verdict, found, rebuilt in chosen
+            check.data if verdict.state is IndexState.FINE else content
+            for check, verdict, content in zip(self._checks, verdicts, rebuilt, strict=True)
         )
         return ChosenIndexes(
             bytes(offset_index or b""),
             bytes(time_index or b""),
             None if transaction_index is None else bytes(transaction_index),
-            tuple(verdict.reason for verdict, _, _ in chosen if verdict.state is not IndexState.FINE),
+            tuple(verdict.reason for verdict in verdicts if verdict.state is not IndexState.FINE),
         )
 
 
