@@ -6,7 +6,6 @@ Sources: CommonClientConfigs, SslConfigs, SaslConfigs and JaasContext of Kafka's
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -53,16 +52,8 @@ _OPTION: Final = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ClientProperties:
-    """What a file says of the connection. `values`: settings by path; `unused`: keys that have no effect here."""
-
-    values: Mapping[str, Any]
-    unused: tuple[str, ...]
-
-
-def read_client_properties(file: Path) -> ClientProperties:
-    """Read the file once.
+def read_client_properties(file: Path) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """What a file says of the connection: settings by path, and keys that have no effect here.
 
     Raises SettingsError, one line for each key that cannot be followed. Its texts hold no value of a secret.
     """
@@ -88,7 +79,7 @@ def read_client_properties(file: Path) -> ClientProperties:
         )
     if reader.problems:
         raise SettingsError("\n".join(f"--command-config {file}: {problem}" for problem in reader.problems))
-    return ClientProperties({f"{CONNECTION}.{name}": value for name, value in values.items()}, reader.unused)
+    return {f"{CONNECTION}.{name}": value for name, value in values.items()}, reader.unused
 
 
 @dataclass(slots=True)

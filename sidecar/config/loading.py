@@ -105,10 +105,9 @@ def load_settings(
     if client_properties is not None:
         from sidecar.config.client_properties import read_client_properties
 
-        properties = read_client_properties(client_properties)
-        unused = properties.unused
+        values, unused = read_client_properties(client_properties)
         _forget_identity(tree, sources)
-        _merge(tree, sources, properties.values, dict.fromkeys(properties.values, str(client_properties)))
+        _merge(tree, sources, values, dict.fromkeys(values, str(client_properties)))
     given = {path: value for path, value in (flags or {}).items() if value is not None}
     _merge(tree, sources, given, dict.fromkeys(given, "flag"))
     try:
