@@ -32,27 +32,17 @@ def walk(root: Path, prefix: str, start_after: str) -> Iterator[tuple[ObjectKey,
 
     One directory's names at a time in memory.
     """
-    for key, entry in _files(root, "", prefix, start_after):
-        if not is_temporary(entry.name):
-            try:
-                status = entry.stat()
-            except FileNotFoundError:
-                continue  # deleted since its directory was read
+    for key, name, status in _files(root, "", prefix, start_after):
+        if not is_temporary(name):
             yield ObjectKey(key), status
 
 
 def temporaries(root: Path, prefix: str) -> Iterator[tuple[ObjectKey, str, os.stat_result]]:
     """Temporary files of unfinished uploads: the key each was meant for, its own name, its status."""
-    for key, entry in _files(root, "", prefix.rpartition("/")[0], ""):
-        if is_temporary(entry.name):
-            folder = key[: -len(entry.name)]
-            target = folder + entry.name[1 : -len(TEMPORARY_SUFFIX) - _RANDOM_LENGTH - 1]
-            try:
-                status = entry.stat()
-            except FileNotFoundError:
-                continue
-            if target.startswith(prefix):
-                yield ObjectKey(target), entry.name, status
+    for key, name, status in _files(root, "", prefix.rpartition("/")[0], ""):
+        target = key[: -len(name)] + name[1 : -len(TEMPORARY_SUFFIX) - _RANDOM_LENGTH - 1]
+        if is_temporary(name) and target.startswith(prefix):
+            yield ObjectKey(target), name, status
 
 
 def folders(root: Path, prefix: str) -> Iterator[str]:
@@ -75,12 +65,14 @@ def is_temporary(name: str) -> bool:
     return name.startswith(".") and name.endswith(TEMPORARY_SUFFIX)
 
 
-def _files(root: Path, folder: str, prefix: str, start_after: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
+def _files(root: Path, folder: str, prefix: str, start_after: str) -> Iterator[tuple[str, str, os.stat_result]]:
+    """Key, name and status of each file."""
     for entry, is_directory in _entries(root / folder):
         key = folder + entry.name
         if not is_directory:
             if key.startswith(prefix) and key > start_after:
-                yield key, entry
+                with suppress(FileNotFoundError):  # deleted since its directory was read
+                    yield key, entry.name, entry.stat()
             continue
         below = key + "/"
         may_match = below.startswith(prefix) or prefix.startswith(below)
