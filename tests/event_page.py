@@ -164,6 +164,10 @@ MEANINGS: dict[str, tuple[str, str]] = {
         "The webhook could not read a review or what it injects. The pod is created without the sidecar.",
         "Correct what `error` says, and roll the pod. `k8s missing` lists such pods.",
     ),
+    "journal_copied": (
+        "`run.state_dir` is a copy. Its unfinished uploads are left alone: a sidecar with the original may commit them.",
+        "None if you moved it: `gc` deletes these uploads after a day. Otherwise give each sidecar its own directory.",
+    ),
     "journal_recreated": (
         "The journal was damaged, and a new one was created. Unfinished uploads become orphans.",
         "None: `gc` deletes them after a day. Check the disk.",

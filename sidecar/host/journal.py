@@ -20,7 +20,7 @@ from urllib.parse import unquote, urlsplit
 
 from sidecar.errors import SettingsError, StagingFull, StateDirUnusable
 from sidecar.event_log import get_logger
-from sidecar.host.log_dir_fingerprint import LogDirFingerprint
+from sidecar.host.log_dir_fingerprint import LogDirFingerprint, birth_ns
 from sidecar.model import ObjectKey, SegmentFiles
 
 _log = get_logger(__name__)
@@ -48,6 +48,7 @@ CREATE TABLE IF NOT EXISTS sources (
     root TEXT PRIMARY KEY, directory BLOB NOT NULL, inode INTEGER NOT NULL, birth_ns INTEGER,
     active_name TEXT NOT NULL, active_inode INTEGER NOT NULL
 ) STRICT;
+CREATE TABLE IF NOT EXISTS file (identity INTEGER NOT NULL) STRICT;
 """
 
 
@@ -96,6 +97,8 @@ class Journal:
             unless_open.callback(os.close, self._lock_fd)
             try:
                 self._connection = self._open()
+                unless_open.callback(self._connection.close)
+                self._forget_copied()
             except (sqlite3.Error, OSError) as error:
                 raise _refusal(self._path, error) from error
             unless_open.pop_all()
@@ -114,6 +117,18 @@ class Journal:
                 # SQLite would play the damaged journal's log back into the new one.
                 self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
             return sound_database(str(self._path), _PRAGMAS, _SCHEMA)
+
+    def _forget_copied(self) -> None:
+        """In a copy of a journal, forget the attempts: the process with the original may still commit their objects."""
+        inode = self._path.stat().st_ino
+        identity = _signed(birth_ns(self._path, inode) or inode)
+        known = self._run("SELECT identity FROM file")
+        if known == [(identity,)]:
+            return
+        if known:
+            _log.warning("journal_copied", path=str(self._path), unfinished_uploads=self.count())
+            self._run("DELETE FROM attempts")
+        self._run("INSERT OR REPLACE INTO file (rowid, identity) VALUES (0, ?)", (identity,))
 
     def _run(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
         """Rows of a statement. Raises StagingFull, StateDirUnusable."""

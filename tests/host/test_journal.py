@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import sqlite3
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from sidecar.archive.keys import below
 from sidecar.doctor.findings import Verdict
@@ -131,6 +133,61 @@ def test_what_an_upload_left_is_removed_though_retention_took_the_segment(tmp_pa
         assert known is not None
         assert not known.is_whole, "nothing needs all of it any more"
     assert below(root, left.log_key) not in store.objects
+
+
+def test_a_copy_of_a_state_directory_leaves_the_uploads_of_the_original_alone(tmp_path: Path) -> None:
+    """A process with the original may be about to commit them: the commit would name objects that are gone."""
+    log_dir, state_dir, is_dead = copy_partitions(tmp_path, "orders-0"), tmp_path / "state", False
+
+    def before(operation: str, key: str) -> None:
+        nonlocal is_dead
+        is_dead |= operation == "upload" and key.endswith(".indexes") and not tmp_path.joinpath("copied").exists()
+        if is_dead:
+            raise StoreUnavailable("no answer")
+
+    store = MemoryStore(before=before)
+    with tools_for(log_dir, store, state_dir) as context:
+        rounds_over(context, log_dir).run_once()
+        (root,) = context.journal.roots()
+        left = context.journal.attempts(root)
+    uploaded = {below(root, attempt.log_key) for attempt in left} & store.objects.keys()
+    assert uploaded
+    state_dir.rename(tmp_path / "renamed")
+    with closing(Journal(tmp_path / "renamed")) as journal:
+        assert journal.attempts(root) == left, "only its name is new"
+    shutil.copytree(tmp_path / "renamed", tmp_path / "copied")
+    shutil.copytree(log_dir, tmp_path / "copied logs")
+    is_dead = False
+    with tools_for(tmp_path / "copied logs", store, tmp_path / "copied") as context:
+        assert archive(context, tmp_path / "copied logs").errors == []
+        assert context.journal.count() == 0
+    assert uploaded <= store.objects.keys()
+
+
+def test_a_copied_journal_is_reported_once(tmp_path: Path) -> None:
+    attempt = Attempt("A" * 22, "c/t/0/0", 0, 10, ObjectKey("l"), ObjectKey("i"), 1, 5, 7, 9)
+    with closing(Journal(tmp_path / "original")) as journal:
+        journal.begin(attempt)
+    shutil.copytree(tmp_path / "original", tmp_path / "copied")
+    with capture_logs() as logs:
+        for _ in range(2):
+            Journal(tmp_path / "copied").close()
+    copied = tmp_path / "copied" / "journal.sqlite"
+    assert logs == [{"event": "journal_copied", "log_level": "warning", "path": str(copied), "unfinished_uploads": 1}]
+
+
+def test_inodes_tell_copies_where_the_file_system_has_no_birth_times(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sidecar.host.journal.birth_ns", lambda _path, _inode: None)
+    attempt = Attempt("A" * 22, "c/t/0/0", 0, 10, ObjectKey("l"), ObjectKey("i"), 1, 5, 7, 9)
+    with closing(Journal(tmp_path / "original")) as journal:
+        journal.begin(attempt)
+    with closing(Journal(tmp_path / "original")) as journal:
+        assert journal.count() == 1
+    shutil.copytree(tmp_path / "original", tmp_path / "copied")
+    with closing(Journal(tmp_path / "copied")) as journal:
+        assert journal.count() == 0
 
 
 def test_a_state_directory_that_cannot_be_read_now_is_not_called_deleted(
