@@ -36,8 +36,9 @@ def status_of(
         outcome: how its task or its planning ended; None before its task.
         stable_end_offset: exclusive end of the stable offsets, None if it was never known.
     """
-    leads = plan is None or plan.facts.leads
-    gone = above(gone, archived_end_offset) if leads else ()
+    gone = above(gone, archived_end_offset)
+    # Pins outlive an answer that names no leader, such as that of a broker that denies Describe.
+    leads = plan is None or plan.facts.leads or bool(gone)
     listed = above(files.segments, archived_end_offset) if leads else ()
     at_risk_end_offset = _at_risk_end_offset(context, files, listed) or (gone[-1].end_offset if gone else None)
     policy = context.facts.policy(files.topic_partition.topic)

@@ -9,9 +9,11 @@ import pytest
 
 from sidecar.model import PartitionFiles
 from sidecar.partition.facts import PartitionFacts
+from sidecar.partition.status import PartitionCondition
 from sidecar.partition.wait_reason import BrokerAway, LeaderUnknown, Wait, WaitReason
 from tests.retention.pinned_rig import held_names
 from tests.retention.test_pinned_logs import Answering, led, listed, planned_and_held
+from tests.runner.one_partition import planned
 from tests.runner.rig import remove_offsets
 
 
@@ -49,6 +51,20 @@ def test_pins_outlive_a_broker_that_goes_away_after_such_an_answer(refused: Wait
         for facts.refused in (refused, BrokerAway("connection refused"), None):
             archiver.see(listed(log_dir), facts.partition(files))
         assert held_names(context)[:2] == [0, 140]
+
+
+def test_what_only_pins_have_is_at_risk_while_no_leader_is_named(tmp_path: Path) -> None:
+    """An operator who sees none would restart the process, and with it lose them."""
+    with led(tmp_path, Refusing, epoch=7) as (log_dir, context, facts):
+        archiver, files = planned_and_held(context, log_dir)
+        remove_offsets(files.directory, lambda offset: offset >= 248)
+        facts.cluster_start_offset, facts.refused = 248, LeaderUnknown("TOPIC_AUTHORIZATION_FAILED")
+        files = listed(log_dir)
+        plan = planned(context, archiver, files)
+        status = archiver.status(files, plan, None)
+        assert (status.pinned_deleted_bytes, status.pending_segments) == (30_802, 8)
+        assert (status.leads, status.deadline_ms) == (True, context.clock.now_ms())
+        assert (status.reason, status.condition) == (facts.refused, PartitionCondition.NOT_LED)
 
 
 def test_pins_outlive_a_node_that_does_not_know_the_topic_whose_id_no_file_has(tmp_path: Path) -> None:
