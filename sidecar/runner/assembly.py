@@ -22,7 +22,7 @@ from sidecar.errors import SidecarError, StoreUnsafe
 from sidecar.event_log import get_logger
 from sidecar.host import process_store
 from sidecar.host.archive_cache import ArchiveCache
-from sidecar.host.journal import Journal, archive_state_directory
+from sidecar.host.journal import Journal, state_directory
 from sidecar.host.pinned_files import PinnedFiles
 from sidecar.logformat.batches import scan_bytes
 from sidecar.metrics import MeteredStore, Metrics
@@ -181,9 +181,7 @@ def open_tools(
             directory = resources.enter_context(work_directory("dry-run")) / "journal"
         else:
             # One state directory may serve several archives, one after the other.
-            directory = archive_state_directory(
-                settings.run.state_path, store_url=store.url, configured_url=settings.store.url
-            )
+            directory = state_directory(settings.run.state_path, store.url)
         # It locks the directory. After the probe, which may take long, a `backfill` that began later could have the lock.
         journal = resources.enter_context(closing(Journal(directory)))
         if not read_only:

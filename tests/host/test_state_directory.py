@@ -9,7 +9,7 @@ import pytest
 
 from sidecar.config import load_settings
 from sidecar.errors import SettingsError
-from sidecar.host.journal import Journal, archive_state_directory
+from sidecar.host.journal import Journal, state_directory
 from sidecar.runner import assembly
 from sidecar.storage.opening import open_store
 from sidecar.store_settings import StoreSettings
@@ -19,11 +19,11 @@ from tests.golden import golden
 
 def _directory(state: Path, url: str) -> Path:
     store = open_store(StoreSettings.model_validate({"url": url, "s3": {"region": "eu-central-1"}}))
-    return archive_state_directory(state, store_url=store.url, configured_url=url)
+    return state_directory(state, store.url)
 
 
 def _literal(state: Path, url: str) -> Path:
-    """As versions before named it."""
+    """Named by this spelling."""
     return state / sha256(url.encode()).hexdigest()[:16]
 
 
@@ -48,30 +48,6 @@ def test_slashes_around_a_prefix_do_not_change_the_state(tmp_path: Path, url: st
 def test_other_buckets_and_prefixes_have_other_states(tmp_path: Path) -> None:
     urls = ["s3://archive", "s3://archive/p", "s3://archive/P", "s3://archive/p/q", "s3://archive2/p"]
     assert len({_directory(tmp_path, url) for url in urls}) == len(urls)
-
-
-def test_the_state_of_an_older_version_is_found(tmp_path: Path) -> None:
-    before = _literal(tmp_path, "s3://archive/p/")
-    before.mkdir()
-    (before / "archives.sqlite").write_bytes(b"memory")
-    directory = _directory(tmp_path, "s3://archive/p/")
-    assert (directory / "archives.sqlite").read_bytes() == b"memory"
-    assert list(tmp_path.iterdir()) == [directory]
-    assert _directory(tmp_path, "s3://archive/p/") == directory
-
-
-def test_the_lock_of_a_running_older_version_counts_under_the_new_name(tmp_path: Path) -> None:
-    journal = Journal(_literal(tmp_path, "s3://archive/p/"))
-    with pytest.raises(SettingsError, match="another tiered-sidecar process"):
-        Journal(_directory(tmp_path, "s3://archive/p/"))
-    journal.close()
-
-
-def test_two_states_of_one_archive_are_refused(tmp_path: Path) -> None:
-    for url in ("s3://archive/p/", "s3://archive/p"):
-        _literal(tmp_path, url).mkdir()
-    with pytest.raises(SettingsError, match="both state directories of s3://archive/p,"):
-        _directory(tmp_path, "s3://archive/p/")
 
 
 def test_another_spelling_notices_that_the_newest_commit_is_missing(tmp_path: Path) -> None:
