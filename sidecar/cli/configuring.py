@@ -87,8 +87,10 @@ def validate(options: GlobalOptions, log_dir: LogDirs = None, archive: Archive =
         tombstone_expiry_risk,
         unnamed_header,
     )
+    from sidecar.storage.opening import require_fit
 
     settings = options.load({"broker.log_dirs": log_dir or None, "store.url": archive}).settings
+    require_fit(settings.store)
     warnings, unchecked = [], []
     for pattern, found in settings.compaction.policies.items():
         where, times = f"compaction.topics {pattern!r}", list(_segment_ms(settings, pattern))

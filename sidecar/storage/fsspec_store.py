@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from http import HTTPStatus
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
 from fsspec.core import url_to_fs
 from fsspec.implementations.memory import MemoryFileSystem
@@ -34,6 +33,7 @@ from sidecar.model import ObjectKey
 from sidecar.ports import MIB, ObjectFacts, UnfinishedUpload, UploadReceipt, UploadSource
 from sidecar.storage.bandwidth import IoBudget, PacedChunks
 from sidecar.storage.object_keys import check_key
+from sidecar.storage.opening import INSTEAD
 from sidecar.storage.os_errors import os_error
 from sidecar.storage.store_clock import milliseconds_of
 
@@ -45,15 +45,6 @@ _RANGE_BYTES = 4 * MIB
 """Read at once, for a stream of smaller chunks: each range takes two requests."""
 _MEMORY_LOCK = threading.Lock()
 """fsspec's memory file system tests and sets in two steps; within one process this makes them one."""
-
-_UNFIT = {
-    "http": "can only be read",
-    "https": "can only be read",
-    **dict.fromkeys(("git", "github", "gist", "data", "libarchive", "tar", "zip", "reference"), "can only be read"),
-    **dict.fromkeys(("dask", "dir", "generic", "jupyter", "jlab", "s3a"), "is not supported"),
-    **dict.fromkeys(("blockcache", "cached", "filecache", "simplecache"), "is a cache, not a store"),
-}
-_INSTEAD = "use s3://bucket/prefix, a directory, or another fsspec protocol that can be written to"
 
 
 def file_system(url: str, instead: str, options: dict[str, Any] | None = None) -> tuple[AbstractFileSystem, str]:
@@ -269,13 +260,8 @@ class FsspecStore(FsspecReader):
     """Objects of an fsspec file system below one path."""
 
     def __init__(self, url: str, budget: IoBudget | None = None) -> None:
-        """Raises SettingsError for a protocol that is unknown, unfit, or not installed; StoreError if it cannot be reached."""
-        scheme = urlsplit(url).scheme
-        if scheme in _UNFIT or "::" in url:
-            raise SettingsError(
-                f"{url}: {scheme}:// {_UNFIT.get(scheme, 'with :: in it is not supported')}; {_INSTEAD}"
-            )
-        files, root = file_system(url, _INSTEAD)
+        """Raises SettingsError for a protocol that is unknown or not installed; StoreError if it cannot be reached."""
+        files, root = file_system(url, INSTEAD)
         super().__init__(files, root, files.unstrip_protocol(root.rstrip("/")))
         self._budget = budget or IoBudget.unlimited(SystemClock())
 

@@ -21,6 +21,28 @@ from sidecar.storage.retry import StoreLiveness
 from sidecar.store_settings import StoreSettings
 
 
+INSTEAD: Final = "use s3://bucket/prefix, a directory, or another fsspec protocol that can be written to"
+_ONLY_READ = ("http", "https", "git", "github", "gist", "data", "libarchive", "tar", "zip", "reference")
+_UNFIT: Final = {
+    **dict.fromkeys(_ONLY_READ, f"can only be read; {INSTEAD}"),
+    **dict.fromkeys(("dask", "dir", "generic", "jupyter", "jlab"), f"is not supported; {INSTEAD}"),
+    **dict.fromkeys(("blockcache", "cached", "filecache", "simplecache"), f"is a cache, not a store; {INSTEAD}"),
+    **dict.fromkeys(("s3a", "s3n"), "is a scheme of Hadoop; write s3{rest}"),
+    "memory": "is lost when this process ends; use s3://bucket/prefix or a directory",
+}
+
+
+def require_fit(settings: StoreSettings) -> None:
+    """Raise SettingsError where no archive can be written to a URL of this kind. Sends nothing, and loads nothing."""
+    scheme = _scheme(settings.url)
+    if scheme == "s3" or settings.directory is not None:
+        return
+    why = f"with :: in it is not supported; {INSTEAD}" if "::" in settings.url else _UNFIT.get(scheme, "")
+    if why:
+        rest = settings.url.removeprefix(scheme)
+        raise SettingsError(f"{settings.url}: {scheme}:// {why.format(rest=rest)}")
+
+
 def open_existing(settings: StoreSettings) -> ObjectStore:
     """As `open_store`, for commands that only read. Raises StoreMissing besides."""
     store = open_store(settings)
@@ -43,15 +65,13 @@ def open_store(
     """
     clock = clock or SystemClock()
     budget = budget or IoBudget.of(settings, clock)
-    parts = urlsplit(settings.url)
-    if parts.scheme == "s3":
+    require_fit(settings)
+    if _scheme(settings.url) == "s3":
         from sidecar.storage.s3.store import S3Store  # botocore is some 25 MB of memory
 
         return S3Store(settings, clock, budget=budget, answers=answers)
     if (directory := settings.directory) is not None:
         return DirectoryStore(directory, budget)
-    if parts.scheme == "memory":
-        raise SettingsError(f"{settings.url}: is lost when this process ends; use s3://bucket/prefix or a directory")
     from sidecar.storage.fsspec_store import FsspecStore
 
     return FsspecStore(settings.url, budget)

@@ -237,6 +237,23 @@ def test_protocols_that_can_only_be_read_are_refused_where_objects_may_be_delete
     assert in_this_process("status", "--archive", url).code == 6
 
 
+@pytest.mark.parametrize(
+    ("url", "instead"),
+    [
+        ("http://store.example/b", "http:// can only be read; use s3://bucket/prefix, a directory"),
+        ("s3a://bucket/p", "s3a:// is a scheme of Hadoop; write s3://bucket/p"),
+        ("memory://b", "is lost when this process ends; use s3://"),
+    ],
+)
+def test_settings_with_a_url_that_no_archive_can_have_are_not_valid(url: str, instead: str) -> None:
+    for command in (["config", "validate"], ["gc"]):
+        outcome = in_this_process(*command, "--archive", url)
+        assert outcome.code == 2
+        (line,) = errors(outcome.err)
+        assert instead in line
+    assert in_this_process("config", "validate", "--archive", "gs://bucket/p").code == 0
+
+
 def test_other_stores_that_do_not_answer_are_exit_code_6() -> None:
     for url in ("ftp://127.0.0.1:1/x", "webhdfs://127.0.0.1:1/x"):
         outcome = in_this_process("status", "--archive", url)
