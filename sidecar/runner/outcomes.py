@@ -6,6 +6,7 @@ import math
 from collections.abc import Container
 from dataclasses import dataclass, replace
 
+from sidecar.errors import SegmentChanged
 from sidecar.event_log import get_logger
 from sidecar.model import TopicPartition
 from sidecar.partition.domain_events import CycleProgressed, PartitionFailed
@@ -70,14 +71,21 @@ class Outcomes:
         self.backoffs.pop(outcome.files.topic_partition, None)
 
     def note(self, outcome: PartitionOutcome) -> None:
-        """What came of a partition; after an error it backs off."""
-        tp = outcome.files.topic_partition
+        """What came of a partition; after an error it backs off.
+
+        Not after the first file that changed since the listing, such as by the cleaner: the next check lists it again.
+        """
+        tp, wait_s = outcome.files.topic_partition, self._context.policy.retry_wait_s
+        before, now_s = self.backoffs.get(tp), self._context.clock.monotonic_s()
         self.settle(outcome)
         self.due_in(outcome.recheck_in_ms)
-        if outcome.error is not None:
-            until_s = self._context.clock.monotonic_s() + self._context.policy.retry_wait_s
-            self.backoffs[tp] = Backoff(until_s, self._found[tp])
-            self.due(until_s)
+        has_changed_before = before is not None and isinstance(before.outcome.error, SegmentChanged)
+        if isinstance(outcome.error, SegmentChanged) and wait_s and not has_changed_before:
+            self.backoffs[tp] = Backoff(now_s, self._found[tp])
+            _log.debug("partition_retried", partition=str(tp), error=str(outcome.error))
+        elif outcome.error is not None:
+            self.backoffs[tp] = Backoff(now_s + wait_s, self._found[tp])
+            self.due(now_s + wait_s)
             self._context.emit(PartitionFailed(tp, outcome.error))
         elif outcome.reason is not None:
             _log.debug("partition_waits", partition=str(tp), reason=render(outcome.reason))

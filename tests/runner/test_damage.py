@@ -20,7 +20,16 @@ from tests.discovery.made_up import a_partition
 from tests.fakes.memory_store import MemoryStore
 from tests.golden import golden_copy
 from tests.runner.archives import parts_of
-from tests.runner.rig import archive, archived_states, copy_partitions, ranges, remove_offsets, rolled_ranges, tools_for
+from tests.runner.rig import (
+    archive,
+    archived_states,
+    copy_partitions,
+    ranges,
+    remove_offsets,
+    rolled_ranges,
+    rounds_over,
+    tools_for,
+)
 
 
 def test_a_damaged_segment_stops_its_partition_there_and_no_other(tmp_path: Path) -> None:
@@ -190,6 +199,36 @@ def test_a_log_that_is_replaced_during_the_upload_is_not_committed(tmp_path: Pat
     assert [type(outcome.error).__name__ for outcome in report.outcomes if outcome.error] == ["SegmentChanged"]
     assert "orders-1" not in archived_states(store)
     assert not [key for key in store.objects if "/orders/1/" in key]
+
+
+@pytest.mark.parametrize(("changes", "errors"), [(1, 0), (2, 1)])
+def test_a_file_that_changes_once_after_its_listing_is_retried_at_the_next_check_and_is_no_error(
+    changes: int, errors: int, tmp_path: Path
+) -> None:
+    copy, left = copy_partitions(tmp_path, "orders-1"), list(range(changes))
+    victim = copy / "orders-1" / f"{0:020d}.log"
+
+    def replace_it(operation: str, key: str) -> None:
+        if operation == "upload" and key.endswith(".indexes") and left:
+            left.pop()
+            content = victim.read_bytes()
+            victim.unlink()
+            victim.write_bytes(content)
+
+    store = MemoryStore(before=replace_it)
+    with (
+        tools_for(copy, store, tmp_path / "state", retry_wait_s=60, uploads_ahead=1) as context,
+        structlog.testing.capture_logs() as logs,
+    ):
+        rounds = rounds_over(context, copy)
+        for _ in range(changes + 1 - errors):
+            rounds.run_once()
+        stopped = [line["event"] for line in logs if line["log_level"] == "error"]
+        assert stopped == ["partition_stopped"] * errors
+        assert ("orders-1" in archived_states(store)) is not bool(errors)
+        context.clock.advance_ms(60_000)  # type: ignore[attr-defined]
+        assert rounds.run_once().errors == []
+    assert ranges(archived_states(store)["orders-1"]) == rolled_ranges(copy, "orders-1")
 
 
 def test_a_log_that_retention_deletes_during_the_upload_is_archived_all_the_same(tmp_path: Path) -> None:
