@@ -47,7 +47,7 @@ class LedPartition:
     `unnoted_at`: by all that is seen of its log start, also after this; None with `files`. `unnoted_before_offset`: records below
     it were probably deleted on purpose, and no commit says so yet; None where all is noted. `is_deletion_unknown`: the
     archive could not be read to tell whether they were. `newest_commit`: the newest one that this process knows, also after
-    this.
+    this. `doubt`: to be called where the archive could not be read, so that the next check reads it, too.
     """
 
     topic_partition: TopicPartition
@@ -59,6 +59,7 @@ class LedPartition:
     unnoted_before_offset: int | None = None
     is_deletion_unknown: bool = False
     newest_commit: Callable[[], CommitId | None] = field(default=lambda: None, compare=False)
+    doubt: Callable[[], None] = field(default=lambda: None, compare=False)
 
     @property
     def waits_because(self) -> str:

@@ -287,6 +287,7 @@ class GcTask:
             except CompactionCutOff:
                 return
             except (PartitionError, Fenced) as error:
+                led.doubt()
                 context.metrics.failed(type(error).__name__)
                 _log.error("unused_objects_not_deleted", partition=str(led.topic_partition), error=advised(error))
         context.metrics.compaction.garbage_removed(objects)

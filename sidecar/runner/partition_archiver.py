@@ -96,6 +96,7 @@ class PartitionArchiver:
         self._seen: tuple[PartitionFiles, PartitionFacts] | None = None
         self._term: Term | None = None
         self._unread = Change.NONE
+        self._is_archive_doubted = False
         self._first_seen_ms: dict[int, int] = {}
         self._asked_gap: tuple[int, int] | None = None
         self._last_failure: PartitionOutcome | None = None
@@ -151,12 +152,16 @@ class PartitionArchiver:
         newest = self._newest_commit
         return newest[1] if newest is not None and newest[0] == root else None
 
+    def doubt_archive(self) -> None:
+        """It could not be read: the next plan is of what the store has then. For any thread."""
+        self._is_archive_doubted = True
+
     # Plans.
 
     def stays_idle(self, files: PartitionFiles, facts: PartitionFacts) -> bool:
         """Whether the last plan was to do nothing, and would be the same now. Cheap."""
         known = self._idle
-        if known is None or not known.holds(files, facts, self.known.state):
+        if known is None or self._is_archive_doubted or not known.holds(files, facts, self.known.state):
             return False
         self.plan = known.plan
         return True
@@ -264,9 +269,9 @@ class PartitionArchiver:
     def _planned(self, files: PartitionFiles, facts: PartitionFacts) -> Generator[Step, Any, PartitionPlan | None]:
         """The plan, None where another check came while the archive was read."""
         known, seen = self.known, self._seen
-        if self._unread or not facts.leads:
+        if self._unread or self._is_archive_doubted or not facts.leads:
             known.reset(self._unread)
-            self._unread = Change.NONE
+            self._unread, self._is_archive_doubted = Change.NONE, False
         if not facts.leads or facts.reason:
             return PartitionPlan(files, facts, (), self.pending(files), facts.reason or NotLeader())
         state = known.as_known(files)
@@ -453,4 +458,5 @@ class PartitionArchiver:
             self.starts.unnoted_in(state),
             self.starts.is_unknown,
             partial(self.newest_commit, state.lineage.root),
+            self.doubt_archive,
         )

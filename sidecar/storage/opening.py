@@ -20,7 +20,6 @@ from sidecar.storage.directory_store import DirectoryStore
 from sidecar.storage.retry import StoreLiveness
 from sidecar.store_settings import StoreSettings
 
-
 INSTEAD: Final = "use s3://bucket/prefix, a directory, or another fsspec protocol that can be written to"
 _ONLY_READ = ("http", "https", "git", "github", "gist", "data", "libarchive", "tar", "zip", "reference")
 _UNFIT: Final = {

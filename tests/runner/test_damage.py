@@ -11,6 +11,8 @@ import structlog
 
 from sidecar.archive.keys import below
 from sidecar.broker.files import FileBrokerFacts
+from sidecar.compaction.rules import DAY_MS
+from sidecar.compactor.gc import GcTask
 from sidecar.config.topic_policy import TopicPolicySettings
 from sidecar.discovery.partition_directory import read_partition_directory
 from sidecar.errors import CorruptFile, CoverageHole, ObjectMissing, PartitionError, SidecarError, StoreDenied
@@ -135,6 +137,25 @@ def test_an_archived_object_that_is_missing_is_a_fault_of_its_partition(tmp_path
         report = archive(context, copy, "orders")
     assert [str(error) for error in report.errors] == [f"{key}: committed, but not in the store"]
     assert isinstance(report.errors[0], CorruptFile)
+
+
+def test_an_idle_partition_is_reported_when_gc_finds_that_its_archive_is_gone(tmp_path: Path) -> None:
+    copy, store = copy_partitions(tmp_path, "orders-0", "orders-1"), MemoryStore()
+    with tools_for(copy, store, tmp_path / "state") as context:
+        rounds = rounds_over(context, copy)
+        assert rounds.run_once().errors == []
+        clearing = GcTask(context, DAY_MS)
+        clearing.offer(rounds.checks.led())
+        emptied, store.objects = store.objects, {}
+        assert rounds.run_once().errors == []  # An idle partition costs no request.
+        clearing()
+        for _ in range(2):
+            errors = rounds.run_once().errors
+            assert [type(error) for error in errors] == [CorruptFile, CorruptFile]
+            assert all("is missing, although this sidecar" in str(error) for error in errors)
+        assert store.objects == {}
+        store.objects = emptied
+        assert rounds.run_once().errors == []
 
 
 @pytest.mark.parametrize("suffix", ["index", "timeindex"])
