@@ -18,7 +18,7 @@ from sidecar.commits.commit_log import CommitLog
 from sidecar.commits.commit_window import AgeCheck
 from sidecar.commits.stored_commits import StoredCommits
 from sidecar.errors import FROM_STORE, ObjectMissing, SidecarError
-from sidecar.host.journal import Attempt, HasJournal
+from sidecar.host.journal import NO_LIMIT_MS, Attempt, HasJournal
 from sidecar.model import ArchivedSegment, ObjectKey, SegmentFiles
 from sidecar.partition.domain_events import SegmentUploaded, SegmentUploadFailed, SegmentUploadStarted, committed_events
 from sidecar.ports import HasEmit, HasStore
@@ -109,9 +109,9 @@ def discard_quietly(context: AttemptPorts, attempt: Attempt) -> None:
         context.journal.end(attempt.segment_id)
 
 
-def discard_uncommitted(context: AttemptPorts) -> None:
-    """Remove what is proven to be uncommitted, of all lineages: for a store in which nothing may be committed."""
-    for root in context.journal.roots():
+def discard_uncommitted(context: AttemptPorts, *, begun_until_ms: int = NO_LIMIT_MS) -> None:
+    """Remove what is proven to be uncommitted, of lineages to which nothing was uploaded later. No task may be under way."""
+    for root in context.journal.roots(begun_until_ms=begun_until_ms):
         with suppress(SidecarError):  # A restored journal may lack the number of a commit: what cannot be read, stays.
             settle_attempts(context, CommitLog(context.store, ObjectKey(root), context.clock).read(), ())
 

@@ -35,6 +35,7 @@ _FULL = {
 """SQLite's codes on a full disk. A quota gives IOERR_WRITE or IOERR_FSYNC, a `-shm` file that cannot grow IOERR_SHMSIZE."""
 _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 _LOCK: Final = "lock"
+NO_LIMIT_MS: Final = (1 << 63) - 1
 _PRAGMAS = ("journal_mode=WAL", "synchronous=FULL")
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS attempts (
@@ -165,8 +166,10 @@ class Journal:
         found = (Attempt(*row) for row in self._run(query, (root,)))
         return tuple(replace(attempt, inode=_unsigned(attempt.inode)) for attempt in found)
 
-    def roots(self) -> frozenset[str]:
-        return frozenset(root for (root,) in self._run("SELECT DISTINCT root FROM attempts"))
+    def roots(self, *, begun_until_ms: int = NO_LIMIT_MS) -> frozenset[str]:
+        """Lineages with attempts, but for those with one that was begun later."""
+        rows = self._run("SELECT root FROM attempts GROUP BY root HAVING max(begun_ms) <= ?", (begun_until_ms,))
+        return frozenset(root for (root,) in rows)
 
     def archived_from(self, root: str, mark: LogDirFingerprint) -> None:
         """Note from which partition directory segments of a lineage came last."""

@@ -15,6 +15,7 @@ from producer_state.replay import replay
 from producer_state.table import ProducerTable
 from sidecar.clock import Clock, SystemClock
 from sidecar.commits.attempts import discard_uncommitted
+from sidecar.commits.commit_window import ORPHAN_MS
 from sidecar.config import Settings
 from sidecar.discovery.partition_directory import ListingCache
 from sidecar.discovery.scan import Scan, scan_log_dirs
@@ -224,6 +225,9 @@ def open_tools(
             read_segment=reader,
             require_safe_store=require_safe_store or (lambda: None),
         )
+        if repeats:
+            # What is so old is never resumed. Where the topic was deleted, or another broker leads, no task would end it.
+            discard_uncommitted(context, begun_until_ms=clock.now_ms() - ORPHAN_MS)
         try:
             yield context
         except SidecarError:

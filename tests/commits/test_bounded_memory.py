@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -13,13 +14,17 @@ import structlog
 from sidecar.archive.actions import Add, Remove
 from sidecar.archive.checkpoint import encode_checkpoint
 from sidecar.archive.state import empty_state, newest_part
+from sidecar.clock import SystemClock
 from sidecar.commits.archive_view import ArchiveView
 from sidecar.commits.attempts import discard_uncommitted, settle_attempts
 from sidecar.commits.commit_log import SPARED_MIN, CommitLog
+from sidecar.commits.commit_window import ORPHAN_MS
+from sidecar.config import load_settings
 from sidecar.errors import SettingsError, StagingFull, StoreDenied
 from sidecar.host.archive_cache import SEGMENTS_KEPT
-from sidecar.host.journal import Attempt
+from sidecar.host.journal import Attempt, Journal, state_directory
 from sidecar.model import ArchivedSegment, FileIdentity, ObjectKey, SegmentFiles
+from sidecar.runner import assembly
 from sidecar.storage.store_clock import PROBE_FOLDER
 from tests.archive.builders import LINEAGE, WRITER, a_compacted, a_segment, after
 from tests.fakes.manual_clock import ManualClock
@@ -253,6 +258,23 @@ def test_where_the_store_is_unfit_what_a_restored_journal_calls_an_upload_stays_
         discard_uncommitted(context)
         store.before = lambda _operation, _key: None
         assert store.objects == before | ({} if is_readable else {begun: b"bytes"})
+
+
+@pytest.mark.parametrize(("age_ms", "is_left"), [(ORPHAN_MS - 60_000, True), (ORPHAN_MS + 60_000, False)])
+def test_a_start_ends_old_attempts_of_topics_that_were_deleted(
+    age_ms: int, is_left: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No task will: nothing of the topic is in the log directories, and no broker leads it."""
+    uploaded, store, clock = a_segment(0), MemoryStore(), SystemClock()
+    keys = stored(store, uploaded)
+    given = {"store.url": "s3://bucket/archive", "broker.log_dirs": [LOGS], "run.state_dir": tmp_path}
+    monkeypatch.setattr(assembly, "open_store", lambda *_: store)
+    settings = load_settings(flags=given).settings
+    with closing(Journal(state_directory(tmp_path, store.url))) as journal:
+        journal.begin(replace(an_attempt(uploaded), begun_ms=clock.now_ms() - age_ms))
+    with assembly.open_tools(settings, repeats=True) as context:
+        assert context.journal.count() == int(is_left)
+    assert bool(keys & store.objects.keys()) is is_left
 
 
 def test_a_checkpoint_that_the_store_refuses_for_its_settings_stops_nothing(tmp_path: Path) -> None:
