@@ -114,6 +114,21 @@ def test_an_upload_that_cannot_be_confirmed_is_kept_and_used_when_the_broker_is_
     assert sum(key.endswith(".log") for key in store.objects) == len(live)
 
 
+def test_an_answer_of_an_earlier_leadership_costs_no_upload(tmp_path: Path) -> None:
+    """Another broker is asked, and may learn later than this one who leads."""
+    log_dir, store = golden("4.3.0") / "logs", MemoryStore()
+    facts = Leadership(FileBrokerFacts([log_dir], assume_leader=True), epoch=2000, epoch_at_commit=1999)
+    with tools_for(log_dir, store, tmp_path) as context:
+        rounds = rounds_of(replace(context, facts=facts), log_dir)
+        assert {type(error) for error in rounds.run_once().errors} == {BrokerUnavailable}
+        kept = {key for key in store.objects if key.endswith(".log")}
+        assert kept
+        facts.epoch_at_commit = None
+        assert rounds.run_once().errors == []
+    live = {below(s.lineage.root, segment.log_key) for s in archived_states(store).values() for segment in s.segments}
+    assert kept <= live == {key for key in store.objects if key.endswith(".log")}
+
+
 def test_rights_that_are_missing_are_in_the_report(tmp_path: Path) -> None:
     log_dir = golden("4.3.0") / "logs"
     facts = Leadership(FileBrokerFacts([log_dir], assume_leader=True), missing_rights=("Describe on topic a",))
