@@ -40,6 +40,15 @@ def refusing(error: BaseException, times: int = 1_000_000, operation: str = "") 
     return refuse
 
 
+def test_each_object_is_deleted_once() -> None:
+    """In a versioned bucket each delete leaves a marker."""
+    store, deleted = MemoryStore(), list[str]()
+    store.before = lambda operation, key: deleted.append(key) if operation == "delete" else None
+    probe_store(store, clock=ManualClock())
+    assert len(deleted) == len(set(deleted)) > 0
+    assert store.objects == {}
+
+
 @pytest.mark.parametrize("kind", [StoreUnavailable, StoreDenied])
 def test_each_try_fails_in_the_same_words(kind: type[SidecarError]) -> None:
     def refuse(operation: str, key: str) -> None:
