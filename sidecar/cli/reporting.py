@@ -19,12 +19,13 @@ from sidecar.model import EngineName
 from sidecar.plurals import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from rich.text import Text
 
     from sidecar.config import Settings
     from sidecar.verify.segments import Checks
+    from sidecar.verify.status import PartitionRow
     from sidecar.verify.verify import PartitionVerification
 
 
@@ -47,9 +48,10 @@ def status(options: GlobalOptions, archive: Archive = None, topic: Topics = None
         for row in rows:
             print_answer("partition_status", row.to_json())
     elif rows:
+        name = _names(rows)
         shown = [
             (
-                f"{row.topic}-{row.partition}",
+                name(row),
                 row.topic_id,
                 row.start_offset,
                 row.end_offset,
@@ -65,10 +67,8 @@ def status(options: GlobalOptions, archive: Archive = None, topic: Topics = None
         columns += ["undo until", "leader epoch#", "gaps"]
         print_table(f"Archive {store.url}", columns, shown, colors=options.colors)
         for row in rows:
-            if row.problem:
-                remark(f"{row.topic}-{row.partition}: {row.problem}")
-            if row.remark:
-                remark(row.remark)
+            for text in filter(None, (row.problem, row.remark)):
+                remark(f"{name(row)}: {text}")
     if settings.broker.log_dirs:
         _show_cleaner(options, settings)
     if not rows:
@@ -169,6 +169,14 @@ def _settings(
     return with_chosen(options.settings({"store.url": archive, **(spark or {})}), topics, excluded)
 
 
+def _names(rows: Iterable[PartitionRow]) -> Callable[[PartitionRow], str]:
+    """What partitions are called: with the cluster where there are several, of which each may have a topic of that name."""
+    has_several = len({row.cluster_id for row in rows}) > 1
+    return lambda row: (
+        f"{row.cluster_id}/{row.topic}-{row.partition}" if has_several else f"{row.topic}-{row.partition}"
+    )
+
+
 def _holes(holes: tuple[Any, ...]) -> str:
     return " ".join(f"[{hole.base_offset}, {hole.end_offset})" for hole in holes)
 
@@ -176,14 +184,18 @@ def _holes(holes: tuple[Any, ...]) -> str:
 _OF_OBJECTS: Final = {"missing_object", "size_mismatch", "checksum_mismatch", "corrupt_content"}
 
 
+_UNCOMMITTED: Final = (
+    "segments were uploaded, and nothing is committed. If the partition was archived before, its commits are missing: run no gc, "
+    "and restore them from a replica of the bucket or earlier versions of the objects"
+)
+
+
 class VerificationTable:
     """Takes one verification after the other."""
 
     def __init__(self) -> None:
-        self._rows: list[tuple[Any, ...]] = []
+        self._rows: list[tuple[PartitionRow, tuple[Any, ...], str]] = []
         self._problems: list[str] = []
-        self._remarks: list[str] = []
-        self._holes: list[str] = []
         self._of_objects = False
         self._size_only_objects = 0
         self.topics: set[str] = set()
@@ -200,25 +212,16 @@ class VerificationTable:
         row = found.row
         states = [str(segment.state) for segment in found.segments]
         counts = " ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
-        offsets = (row.start_offset, row.end_offset)
-        name = f"{row.topic}-{row.partition}"
         self.topics.add(row.topic)
         seen = (None, None) if row.problem else (counts, len(found.orphans))
-        self._rows.append((name, row.topic_id, *offsets, *seen, _verdict(found)))
-        self._holes += [f"{name} {hole}" for hole in row.holes]
         self._size_only_objects += found.size_only_objects
-        if row.remark:
-            self._remarks.append(row.remark)
         for problem in found.problems:
             self._of_objects |= str(problem.kind) in _OF_OBJECTS
             self._problems.append(problem.what if problem.key in problem.what else f"{problem.key}: {problem.what}")
         is_uncommitted = row.end_offset is None and found.is_sound
-        if is_uncommitted and "DELAYED" in states:
-            self.has_uncommitted = True
-            self._remarks.append(
-                f"{name}: segments were uploaded, and nothing is committed. If the partition was archived before, its commits "
-                "are missing: run no gc, and restore them from a replica of the bucket or earlier versions of the objects"
-            )
+        is_delayed = is_uncommitted and "DELAYED" in states
+        self._rows.append((row, (*seen, _verdict(found)), _UNCOMMITTED if is_delayed else row.remark))
+        self.has_uncommitted |= is_delayed
         self.is_empty &= is_uncommitted
         self.has_unread |= found.is_unread
         self.store_failed &= row.store_failed
@@ -227,18 +230,26 @@ class VerificationTable:
     def show(self, url: str, *, colors: bool) -> None:
         """On stdout the table, on stderr the problems and what to do about them."""
         columns = ["partition", "from#", "to#", "segments", "orphaned objects#", "verdict"]
-        lineages = Counter(name for name, *_ in self._rows)
+        name = _names(row for row, *_ in self._rows)
+        lineages = Counter(name(row) for row, *_ in self._rows)
         rows = [
-            (f"{name} {topic_id}" if topic_id and lineages[name] > 1 else name, *shown)
-            for name, topic_id, *shown in self._rows
+            (
+                f"{name(row)} {row.topic_id}" if row.topic_id and lineages[name(row)] > 1 else name(row),
+                row.start_offset,
+                row.end_offset,
+                *shown,
+            )
+            for row, shown, _ in self._rows
         ]
         print_table(f"Verification of {url}", columns, rows, colors=colors)
         for problem in self._problems:
             remark(f"problem: {problem}")
-        for hole in self._holes:
-            remark(f"recorded as lost: {hole}")
-        for text in self._remarks:
-            remark(text)
+        for row, *_ in self._rows:
+            for hole in row.holes:
+                remark(f"recorded as lost: {name(row)} {hole}")
+        for row, _, text in self._rows:
+            if text:
+                remark(f"{name(row)}: {text}")
         if self._size_only_objects:
             remark(
                 f"{plural(self._size_only_objects, '.log object')}: only the size was compared, because the store has no CRC-32C; "

@@ -101,7 +101,7 @@ class PartitionRow:
         if self.deleted_before_offset is None or self.deleted_before_offset <= (self.start_offset or 0):
             return ""
         return (
-            f"{self.topic}-{self.partition}: records below offset {self.deleted_before_offset} were deleted on purpose on the "
+            f"records below offset {self.deleted_before_offset} were deleted on purpose on the "
             f"broker; restore leaves them out, unless --deleted-records restore is given"
         )
 
