@@ -23,7 +23,8 @@ from sidecar.host.archive_cache import SEGMENTS_KEPT, Remembered, newest_segment
 from sidecar.model import FileIdentity, PartitionFiles
 from sidecar.partition.domain_events import ExtentChanged, LostOffsetsOnDisk
 from sidecar.partition.facts import Change
-from sidecar.segment.prepare import LogPosition, position_at
+from sidecar.segment.prepare import LogPosition
+from sidecar.segment.producer_snapshot import state_at_archive_end
 
 
 class ArchiveView:
@@ -239,13 +240,23 @@ class ArchiveView:
         """
         if self.position is None or self.position.known.table.end_offset != base_offset:
             try:
-                self.position = position_at(self._context, files, base_offset, state, self._largest_archived_ms)
+                self.position = self._position_at(files, base_offset, state)
             except CorruptFile:
                 # Compacted since it was read, and deleted by gc: its replacement proves the same.
                 self.forget()
                 state = self.open(files)
-                self.position = position_at(self._context, files, base_offset, state, self._largest_archived_ms)
+                self.position = self._position_at(files, base_offset, state)
         return self.position
+
+    def _position_at(self, files: PartitionFiles, base_offset: int, state: PartitionState) -> LogPosition:
+        """From what is archived below the offset, else from the local log."""
+        store, disk = self._context.store, self._context.disk
+        known = (
+            state_at_archive_end(store, state, disk.dropped_producers(files.directory))
+            if state.end_offset == base_offset
+            else None
+        )
+        return LogPosition(known or disk.producers_at(files, base_offset), self._largest_archived_ms)
 
     def _grow(self, extent: ArchiveExtent, state: PartitionState) -> None:
         """The archive covers this extent and what the state has above it."""

@@ -18,21 +18,17 @@ from sidecar.logformat.leader_epochs import LeaderEpochs
 from sidecar.model import PartitionFiles, SegmentFiles
 from sidecar.partition.domain_events import MarkerAdded, OffsetsTakenAsCompacted
 from sidecar.partition.run_limits import HasLimits
-from sidecar.ports import HasEmit, HasFacts, HasStore
+from sidecar.ports import HasEmit, HasFacts
 from sidecar.randomness import HasRandomness
 from sidecar.segment.added_markers import AddedMarker, markers_may_be_gone
 from sidecar.segment.bundle import PreparedSegment, check_size, fresh_attempt
 from sidecar.segment.log_disk import HasDisk
-from sidecar.segment.producer_snapshot import KnownState, choose_snapshot, state_at_archive_end
+from sidecar.segment.producer_snapshot import KnownState, choose_snapshot
 from sidecar.segment.reading import ReadingTask, ReadSegment, SegmentReading
 from sidecar.storage.bandwidth import HasBudget
 
 
-class PositionPorts(HasStore, HasDisk, Protocol):
-    """What finds where a segment begins."""
-
-
-class PreparePorts(PositionPorts, HasClock, HasFacts, HasEmit, HasLimits, HasPins, HasBudget, HasRandomness, Protocol):
+class PreparePorts(HasDisk, HasClock, HasFacts, HasEmit, HasLimits, HasPins, HasBudget, HasRandomness, Protocol):
     """What this takes of the world."""
 
     @property
@@ -93,22 +89,6 @@ class LogPosition:
 
     known: KnownState
     largest_timestamp_ms: int
-
-
-def position_at(
-    context: PositionPorts, files: PartitionFiles, base_offset: int, state: PartitionState, largest_ms: int
-) -> LogPosition:
-    """The position at the first segment to be archived, from what is archived below it, else from the local log.
-
-    Args:
-        largest_ms: the largest timestamp that is archived, -1 for none.
-    """
-    known = (
-        state_at_archive_end(context.store, state, context.disk.dropped_producers(files.directory))
-        if state.end_offset == base_offset
-        else None
-    )
-    return LogPosition(known or context.disk.producers_at(files, base_offset), largest_ms)
 
 
 def prepare_segment(
