@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -47,14 +46,7 @@ def shared_with(workers: int, *moving: Moving) -> Iterator[None]:
                 _shares[each].remove(workers + 1)
 
 
-@dataclass(frozen=True, slots=True)
-class AsOneOf:
-    """A function for workers, which limits the worker's I/O to one share first; goes through pickle."""
-
-    function: Callable[..., Any]
-    processes: int
-
-    def __call__(self, *arguments: Any) -> Any:
-        """What the function returns."""
-        be_one_of(self.processes)
-        return self.function(*arguments)
+def as_one_of(processes: int, function: Callable[..., Any], *arguments: Any) -> Any:
+    """What the function returns; before it, `be_one_of`."""
+    be_one_of(processes)
+    return function(*arguments)

@@ -14,7 +14,7 @@ from typing import Any, Final
 from sidecar.engine_ports import TO_DRIVER, Answer, Row, StagedRun, Stages, Task, ThirdStage
 from sidecar.errors import RowsLost, SidecarError
 from sidecar.exchange import packed, unpacked
-from sidecar.io_share import AsOneOf, Moving, shared_with
+from sidecar.io_share import Moving, as_one_of, shared_with
 from sidecar.randomness import SystemRandomness
 from sidecar.spark.embedded import EmbeddedSpark
 from sidecar.spark.failures import SparkFailed, failures
@@ -65,7 +65,7 @@ class SparkEngine:
             with group():
                 answers = (
                     context.parallelize([(number, task) for number, task in enumerate(tasks)], slices)
-                    .map(AsOneOf(partial(_answer, function), context.defaultParallelism + 1))
+                    .map(partial(as_one_of, context.defaultParallelism + 1, _answer, function))
                     .partitionBy(stretches, partial(_stretch, len(tasks), stretches))
                     .mapPartitions(_in_order, preservesPartitioning=True)
                 )
@@ -94,10 +94,10 @@ class SparkEngine:
                 shares = context.defaultParallelism + 1
                 rows = (
                     context.parallelize(tasks, max(len(tasks), 1))
-                    .flatMap(AsOneOf(stages.first, shares))
+                    .flatMap(partial(as_one_of, shares, stages.first))
                     # Explicit numbers of partitions: the default of 200 costs seconds.
                     .partitionBy(stages.second_tasks, stages.second_task_of)
-                    .mapPartitions(AsOneOf(partial(_second, stages.second), shares), preservesPartitioning=True)
+                    .mapPartitions(partial(as_one_of, shares, _second, stages.second), preservesPartitioning=True)
                     # One partition more than third tasks: the driver fetches it alone, the others wait as shuffle files.
                     .partitionBy(stages.third_tasks + 1, stages.third_task_of)
                 )
@@ -112,7 +112,7 @@ class SparkEngine:
         shares = context.defaultParallelism
         with failures(self.spark.death), group(), shared_with(shares, *self.moving, *_also(uploads)):
             pickled = [pickle.dumps(plan, pickle.HIGHEST_PROTOCOL) for plan in plans]
-            work = AsOneOf(partial(_third, function, pickled), shares + 1)
+            work = partial(as_one_of, shares + 1, _third, function, pickled)
             answers = rows.mapPartitionsWithIndex(work)
             return list(context.runJob(answers, iter, list(range(len(plans)))))
 

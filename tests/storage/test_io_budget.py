@@ -11,7 +11,7 @@ import pytest
 
 from sidecar.clock import SystemClock
 from sidecar.host import process_store
-from sidecar.io_share import AsOneOf, Moving, be_one_of, io_shares, shared_with
+from sidecar.io_share import Moving, as_one_of, be_one_of, io_shares, shared_with
 from sidecar.metrics import Metrics
 from sidecar.model import ObjectKey
 from sidecar.ports import MIB
@@ -100,7 +100,7 @@ def test_a_lower_limit_counts_for_what_waits_already() -> None:
 
 def test_a_worker_moves_one_share_of_the_limit() -> None:
     try:
-        assert AsOneOf(_rate_of, 4)(1000) == pytest.approx(250)
+        assert as_one_of(4, _rate_of, 1000) == pytest.approx(250)
     finally:
         be_one_of(1)
 
