@@ -34,10 +34,8 @@ def test_a_survey_is_the_same(version: str, tmp_path: Path, monkeypatch: pytest.
             staging = tmp_path / path.name / read.__name__
             staging.mkdir(parents=True)
             surveyed = survey(named_partition(path), Forgetting(0, None), staging, split_bytes=2000)
-            pieces = [
-                [(piece.begin, piece.end, piece.batch_count) for piece in held.pieces] for held in surveyed.segments
-            ]
-            files = [segment.file for segment in surveyed.segments]
+            pieces = [[(piece.begin, piece.end, piece.batch_count) for piece in held] for held in surveyed.pieces]
+            files = surveyed.segments
             snapshots = {name: content for name, (_, content) in tree(staging).items()}
             found.append((files, pieces, surveyed.completed, surveyed.last_stable_offset, surveyed.remarks, snapshots))
         assert found[0] == found[1]

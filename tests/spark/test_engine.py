@@ -182,9 +182,10 @@ def test_uploads_of_this_process_are_limited_further_only_while_tasks_upload(
     spark: EmbeddedSpark, uploads: bool, expected: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[tuple[int, int]] = []
-    with SparkEngine(spark).staged(Stages(scanned_here, reduced_here, 1, 1, 1), [0]) as run:
-        run_job = run.context.runJob
-        monkeypatch.setattr(run.context, "runJob", lambda *args: (seen.append(shares()), run_job(*args))[1])
+    staged = SparkEngine(spark).staged(Stages(scanned_here, reduced_here, 1, 1, 1), [0])
+    with staged as run, spark.context() as context:
+        run_job = context.runJob
+        monkeypatch.setattr(context, "runJob", lambda *args: (seen.append(shares()), run_job(*args))[1])
         run.third(rewritten_here, [None], uploads)
     assert seen == [expected]
 
