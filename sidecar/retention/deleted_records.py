@@ -59,6 +59,9 @@ def deleted_on_purpose(
     Source: UnifiedLog.deleteOldSegments, UnifiedLog.maybeIncrementLogStartOffset, ReplicaFetcherThread.processPartitionData,
     ReplicaAlterLogDirsThread.processPartitionData.
     """
+    start_offset = starts.below_files or 0
+    if max(starts.inside or 0, state.deleted_before_offset) < start_offset < end_offset:
+        starts = _with_start_below_files(facts, state, starts, start_offset, read_whole, emit)
     inside = starts.inside
     if inside is None or min(inside, end_offset) <= state.deleted_before_offset:
         return [], starts
@@ -135,6 +138,29 @@ def _deleted_in_hole(
         return hole[0], starts
     before_offset, starts = _deleted_before(facts, state, starts, start_offset, read_whole, context.emit)
     return hole[0] if before_offset is None else min(before_offset, hole[1]), starts
+
+
+def _with_start_below_files(
+    facts: PartitionFacts,
+    state: PartitionState,
+    starts: LogStarts,
+    start_offset: int,
+    read_whole: Callable[[], PartitionState],
+    emit: Emit,
+) -> LogStarts:
+    """Knowing whether DeleteRecords has moved the log start to where only the broker's own tier has the segments.
+
+    Remote retention moves it to the end of a segment, which under this leader epoch is a border of the archive, too.
+    Source: RemoteLogManager.cleanupExpiredRemoteLogSegments.
+    """
+    before_offset, starts = _deleted_before(facts, state, starts, start_offset, read_whole, emit)
+    if before_offset is None or (starts.read is not None and starts.read[0] == start_offset):
+        return starts
+    try:
+        starts = starts.with_archived(state if state.is_whole else read_whole(), facts, start_offset)
+    except PartitionError as error:
+        return starts.with_unknown(facts, start_offset, error, emit)
+    return replace(starts, inside=start_offset) if starts.is_in_ours(start_offset) else starts
 
 
 def _deleted_before(

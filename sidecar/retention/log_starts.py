@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from sidecar.archive.keys import Lineage
 from sidecar.archive.state import PartitionState
 from sidecar.errors import PartitionError
+from sidecar.logformat.leader_epochs import LeaderEpochs
 from sidecar.model import PartitionFiles, SegmentFiles
 from sidecar.partition.domain_events import DeletedRecordsUnknown, Emit
 from sidecar.partition.facts import Change, PartitionFacts, Term
@@ -77,7 +78,8 @@ class LogStarts:
     shows; retention may have moved it on since. `border`: a log start of that time that is one of the archive's borders.
     `borders`: those of the whole archive that a log start may still meet under this leadership, once they had to be read.
     `read`: a log start, and whether the batch below it was written under the present leader epoch. `unknown`: a log start for
-    which the archive or the log could not be read.
+    which the archive or the log could not be read. `below_files`: the newest log start below all local files, where only
+    the broker's own tier has the segments: the archive shows what it is.
     """
 
     term: Term | None = None
@@ -87,6 +89,7 @@ class LogStarts:
     borders: Borders | None = None
     read: tuple[int, bool] | None = None
     unknown: int | None = None
+    below_files: int | None = None
 
     def in_term(self, term: Term, change: Change) -> LogStarts:
         return replace(self, term=term) if change <= Change.TOPIC_ID else LogStarts(term, unknown=self.unknown)
@@ -104,6 +107,8 @@ class LogStarts:
         found = self if self.first_start_offset is not None else replace(self, first_start_offset=start_offset)
         if start_offset <= (found.inside or 0) or start_offset == found.border or facts.leader_epoch < 0:
             return found
+        if start_offset < (files.first_offset or 0):
+            return replace(found, below_files=start_offset)
         rolled = _rolled_around(files, start_offset)
         if rolled is None and active_below(files, start_offset) is None:
             return found
@@ -123,6 +128,7 @@ class LogStarts:
             border=other.border,
             borders=other.borders or self.borders,
             read=other.read or self.read,
+            inside=max(self.inside or 0, other.inside or 0) or None,
             unknown=self.unknown if other.unknown is None else other.unknown,
         )
 
@@ -182,6 +188,13 @@ class LogStarts:
             is_ours = disk.leader_epoch_below(segment, start_offset) == facts.leader_epoch
         except PartitionError as error:
             return self.with_unknown(facts, start_offset, error, emit)
+        return replace(self, read=(start_offset, is_ours))
+
+    def with_archived(self, archive: PartitionState, facts: PartitionFacts, start_offset: int) -> LogStarts:
+        """As `with_read`, by the archive."""
+        below = start_offset - 1
+        epochs = [found.leader_epochs for found in archive.segments if found.base_offset <= below < found.end_offset]
+        is_ours = any(LeaderEpochs(found).epoch_for_offset(below) == facts.leader_epoch for found in epochs)
         return replace(self, read=(start_offset, is_ours))
 
     def is_in_ours(self, start_offset: int) -> bool:

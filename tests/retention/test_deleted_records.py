@@ -126,6 +126,49 @@ def test_a_start_inside_a_segment_counts_above_what_this_leadership_has_written(
     )  # in the active segment: reported when that is archived
 
 
+def test_of_a_start_that_only_the_brokers_tier_has_the_archive_shows_what_it_is(
+    seen: tuple[PartitionFiles, PartitionState],
+) -> None:
+    """Local retention took these segments once the broker had uploaded them: no file has the batch below the start."""
+    files, state = seen
+    local = replace(files, segments=())
+    starts = [segment.base_offset for segment in files.segments]
+    assert starts[-2] > EPOCH_START_OFFSET > starts[0]
+    for border in starts:
+        ours = border + 1 > EPOCH_START_OFFSET
+        assert recorded((local, state), reported(border), policy=TIERED) == []
+        for looks in ((), (reported(0),), (reported(border + 1), reported(border + 1))):
+            found = recorded((local, state), reported(border + 1), *looks, policy=TIERED)
+            assert found == ([DeleteRecords(border + 1)] if ours else [])
+    assert recorded((local, state), reported(starts[-1] + 1, EPOCH + 1), policy=TIERED) == []
+    known = replace(state, deleted_before_offset=starts[-1] + 1)
+    assert recorded((local, known), reported(starts[-1] + 1), policy=TIERED) == []
+
+
+def test_an_archive_is_read_once_for_a_start_that_only_the_brokers_tier_has(
+    seen: tuple[PartitionFiles, PartitionState],
+) -> None:
+    """With each commit of a tiered topic, remote retention may have moved the start by another segment."""
+    files, state = seen
+    local = replace(files, segments=files.segments[-1:])
+    newest = replace(state, segments=state.segments[-1:], is_whole=False)
+    starts, readings = LogStarts(), 0
+
+    def read_whole() -> PartitionState:
+        nonlocal readings
+        readings += 1
+        return state
+
+    for border in (segment.base_offset for segment in files.segments[1:-1]):
+        starts = seen_at(starts, local, reported(border), TIERED)
+        for _ in range(2):
+            said, starts = deleted_on_purpose(
+                reported(border), newest, starts, state.end_offset or 0, read_whole, ignored
+            )
+            assert said == []
+    assert readings == 1
+
+
 def test_a_start_that_moved_under_this_leadership_counts(seen: tuple[PartitionFiles, PartitionState]) -> None:
     for border in (segment.base_offset for segment in seen[0].segments[1:4]):
         moved = [DeleteRecords(border + 5)]
