@@ -12,7 +12,14 @@ from sidecar.archive.state import PartitionState
 from sidecar.errors import LineageUnknown, SettingsError
 from sidecar.logformat.names import Suffix
 from sidecar.model import ArchivedSegment, PartName, TopicPartition
-from sidecar.restore.request import NO_TOPIC_ID_WANTED, OPEN_END, DeletedRecordsMode, RestoreRequest, shown_range
+from sidecar.restore.request import (
+    NO_TOPIC_ID_WANTED,
+    OPEN_END,
+    DeletedRecordsMode,
+    RestoreRequest,
+    shown_range,
+    shown_time,
+)
 from sidecar.restore.staging import NOTE_SUFFIX
 
 INDEX_SUFFIXES = {
@@ -202,7 +209,9 @@ def choose_lineage(states: Sequence[PartitionState], request: RestoreRequest) ->
     if len(fitting) == 1:
         return fitting[0]
     names = ", ".join(
-        f"{state.lineage} with the offsets [{state.start_offset}, {state.end_offset})" for state in fitting
+        f"{state.lineage} with the offsets [{state.start_offset}, {state.end_offset}), last committed to at "
+        f"{shown_time(state.last_committed_at_ms)}"
+        for state in sorted(fitting, key=lambda state: -state.last_committed_at_ms)
     )
     raise LineageUnknown(
         f"{fitting[0].lineage.topic_partition}: several histories are archived under this name: {names}. Choose "

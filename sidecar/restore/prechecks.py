@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 
 import numpy as np
 
@@ -20,7 +19,7 @@ from sidecar.ports import MIB, ObjectStore
 from sidecar.restore.gap_transactions import ended_in_hole, require_room
 from sidecar.restore.outcome import PartitionOutcome
 from sidecar.restore.plan import PartitionPlan, plan_partition
-from sidecar.restore.request import OpenTransactionMode, ProducerStateMode, RestoreRequest
+from sidecar.restore.request import OpenTransactionMode, ProducerStateMode, RestoreRequest, shown_time
 from sidecar.segment.archived_objects import read_part, reader, table_at_end
 from sidecar.segment.log_check import fetch_parts
 
@@ -117,15 +116,6 @@ def _indexed_position(store: ObjectStore, root: ObjectKey, segment: ArchivedSegm
         return 0
     cut = read_part(store, root, segment, PartName.OFFSET_INDEX)
     return read_offset_index(cut, segment.base_offset, below(root, segment.indexes_key)).lookup(offset)[1]
-
-
-def shown_time(timestamp_ms: int) -> str:
-    """In milliseconds and, where a calendar has it, in UTC."""
-    try:
-        iso = datetime.fromtimestamp(timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds")
-    except (OverflowError, ValueError, OSError):
-        return str(timestamp_ms)
-    return f"{timestamp_ms} ({iso.removesuffix('+00:00')}Z)"
 
 
 _NAMED_MAX = 5

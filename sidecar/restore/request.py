@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -119,3 +120,12 @@ class RestoreRequest:
         if self.topic_id is not None or self.cluster is None:
             return self.topic_id
         return self.cluster.topic_id or NO_TOPIC_ID_WANTED
+
+
+def shown_time(timestamp_ms: int) -> str:
+    """In milliseconds and, where a calendar has it, in UTC."""
+    try:
+        iso = datetime.fromtimestamp(timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    except (OverflowError, ValueError, OSError):
+        return str(timestamp_ms)
+    return f"{timestamp_ms} ({iso.removesuffix('+00:00')}Z)"

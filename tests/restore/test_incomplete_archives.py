@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +11,14 @@ import pytest
 
 from sidecar.cli.restore.report import as_json, show
 from sidecar.errors import LineageUnknown, PartitionError, SettingsError
+from sidecar.restore.plan import choose_lineage
 from sidecar.restore.request import LeaderEpochMode, ProducerStateMode, RestoreRequest, TargetCluster
 from sidecar.restore.restore import RestoreReport, plan_restore, restore
 from tests.fakes.memory_store import MemoryStore
 from tests.golden import manifest
 from tests.restore.archives import CLOCK, archived, golden_topic_id, other_log_dir, own_log_dir, restored
 from tests.restore.test_refusals import OTHER_ID, new_topic
+from tests.runner.rig import archived_states
 
 ID = str(golden_topic_id("orders"))
 OTHER_CLUSTER = "3OtherClusterId0000000"
@@ -76,11 +80,24 @@ def test_a_partition_of_which_two_histories_may_be_meant_stops_alone(
     show(report, colors=False, dry_run=False)
     reported = capsys.readouterr().err
     assert "orders-0: several histories are archived" in reported
+    assert reported.count(", last committed to at ") == 2
     assert "--cluster-id ID, --incarnation ID, with --partition 0" in reported
     # As it was reported.
     report = run(store, log_dir, partitions=(0,), cluster_id=str(manifest("4.3.0")["cluster_id"]))
     assert (report.exit_code, report.unfinished) == (0, [])
     assert sorted(path.name for path in log_dir.glob("orders*")) == ["orders-0", "orders-1"]
+
+
+def test_of_several_histories_the_newest_is_named_first(tmp_path: Path) -> None:
+    """A topic that was deleted and created again: which of its ids was the last one is in no other place."""
+    state = archived_states(archived())["orders-0"]
+    later = replace(state, last_committed_at_ms=state.last_committed_at_ms + 1, topic_id=OTHER_ID)
+    request = RestoreRequest("orders", tmp_path)
+    for states in ((state, later), (later, state)):
+        with pytest.raises(LineageUnknown) as refused:
+            choose_lineage(states, request)
+        times = [found.last_committed_at_ms for found in (later, state)]
+        assert [int(found) for found in re.findall(r"last committed to at (\d+)", str(refused.value))] == times
 
 
 def test_the_only_history_of_a_partition_is_not_for_that_the_one_that_is_meant(tmp_path: Path) -> None:

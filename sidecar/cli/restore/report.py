@@ -178,7 +178,7 @@ def _unsettled(name: TopicPartition, found: tuple[UnsettledTransaction, ...]) ->
 
 def _retention(report: RestoreReport) -> str:
     """What the broker is going to delete again, or how to see that it is not; "" for nothing."""
-    from sidecar.restore.prechecks import shown_time
+    from sidecar.restore.request import shown_time
 
     topic, policy = report.outcomes[0].plan.topic_partition.topic, report.policy
     entity = f"--entity-type topics --entity-name {topic}"
