@@ -149,8 +149,8 @@ def require_none_pinned(sidecar: Sidecar, checker: Checker, lost: Sequence[Lost]
 def require_no_stale_pin(sidecar: Sidecar, cluster: Partition, outcome: PartitionOutcome | None) -> None:
     """After a round in which no log and no leader changed, each pin of a led log is of a file that is or was its own.
 
-    Of a file in the directory as it is, of one that retention took from below it, or of one that the cleaner replaced by a file
-    that is not pinned. Raises Finding.
+    Of a file in the directory as it is, of one that retention took from below it, or of one in whose place the cleaner, or a move
+    to another log dir, has put a file that is not pinned. Raises Finding.
     """
     log = cluster.led
     if cluster.leader != sidecar.number or log.swap is not None or outcome is None or outcome.error is not None:
@@ -162,9 +162,13 @@ def require_no_stale_pin(sidecar: Sidecar, cluster: Partition, outcome: Partitio
         pinned_to = file.batches[-1].end_offset if file.batches else file.base_offset
         is_there = file in log.segments and identity == identity_of(log.directory, file)
         # The log may have moved to another log dir since; a file of another topic has batches that this log never had.
-        is_own = identity.directory == log.directory or all(batch.content in log.contents for batch in file.batches)
+        is_moved = identity.directory != log.directory and all(batch.content in log.contents for batch in file.batches)
+        is_own = identity.directory == log.directory or is_moved
         is_taken = is_own and file.removed_ms is not None and pinned_to <= log.segments[0].base_offset
-        is_replaced = file.inode in log.replaced and not _is_replaced(file.inode, log.replaced, sidecar.pinned._pinned)
+        by = next(
+            (found.log for found in log.files().segments if found.base_offset < pinned_to <= found.end_offset), None
+        )
+        is_replaced = (is_moved or file.inode in log.replaced) and by is not None and by not in sidecar.pinned._pinned
         if not (is_there or is_taken or is_replaced):
             raise Finding("stale-pin", f"sidecar {sidecar.number}: {identity.path}, {_ended(outcome)}")
 

@@ -729,4 +729,29 @@ REGRESSIONS: Final[dict[str, Schedule]] = {
         shape=LogShape(transactions=False, idempotent=False),
         has_topic_id=False,
     ),
+    # Of the model: what waits for its compaction is not pinned, so the pins of what it replaces stay.
+    "a replica moves while its pinned segments wait to be compacted": Schedule(
+        seed=2200866,
+        steps=(
+            Append(seed=1964718758, batches=3),
+            Round(),
+            Compact(),
+            Round(),
+            Move(broker=0, number=1),
+        ),
+        shape=LogShape(roll_batches=(1, 1), transactions=False, idempotent=False),
+        compacts=True,
+        max_queue=1,
+    ),
+    "the cleaner replaces pinned segments that wait to be compacted": Schedule(
+        seed=2000103,
+        steps=(
+            Append(seed=3262215513),
+            Append(seed=1811614077, batches=2),
+            Round(faults=(Fault(error="ObjectMissing", first=2),), is_late=True),
+            Round(meanwhile=Meanwhile(call=2, steps=(Reload(broker=0, uploads_ahead=3, task_s=0.0, compacts=True),))),
+            Clean(broker=0, first=0, count=3, is_cut_off=True),
+        ),
+        shape=LogShape(roll_batches=(2, 2), transactions=False, idempotent=False, is_cleaned=True),
+    ),
 }
