@@ -275,6 +275,7 @@ KNOWN_BUGS: Final[dict[str, Bug]] = {
         "passed-over",
         ((partition_archiver, "plan_partition", _plan_over_any_gap),),
         100,
+        25,
     ),
     # The same of offsets at the end of a segment, behind which a file is gone.
     "lost-file-recorded-unasked": Bug("passed-over", ((prepare, "lost_tail", _lost_tail_in_any_case),), 50),
@@ -286,10 +287,10 @@ KNOWN_BUGS: Final[dict[str, Bug]] = {
     "loss-below-the-archive": Bug("loss-not-reported", ((LossTracker, "report", _nothing),), 1_000, 684),
     # Without a connection, a segment was archived while its transaction was open.
     "open-transaction-archived": Bug(
-        "undecided", ((copy_executor, "open_transactions", lambda _segment, _at_end: None),), 1_000
+        "undecided", ((copy_executor, "open_transactions", lambda _segment, _at_end: None),), 1_000, 116
     ),
     # What a cleaner had taken from the end of a segment was recorded as lost.
-    "cleaned-tail-lost": Bug("false-loss", ((prepare, "lost_tail", _lost_tail_in_any_case),), 500, 254),
+    "cleaned-tail-lost": Bug("false-loss", ((prepare, "lost_tail", _lost_tail_in_any_case),), 500, 367),
     # A directory was believed while a cleaner replaced segments in it: what had no name then was passed over.
     "swap-believed": Bug(
         "other-content", ((partition_archiver, "plan_partition", _plan_during_a_swap),), 1_000, 15000161
@@ -309,7 +310,7 @@ KNOWN_BUGS: Final[dict[str, Bug]] = {
         "truncation-passed-over", ((archive_view, "truncated_into_loss", _nothing),), 1_000, 589
     ),
     # A segment that a cleaner had emptied stopped its partition, where DeleteRecords had moved the log start into it.
-    "emptied-around-the-log-start": Bug("not-archived", ((reading, "complete", _complete_or_refused),), 10_000, 3599),
+    "emptied-around-the-log-start": Bug("not-archived", ((reading, "complete", _complete_or_refused),), 10_000, 3808),
     # Whatever the strategy, the highest offset won.
     "always-by-offset": Bug(
         "record-lost", ((key_table, "slot_words", lambda _rules: key_table.WITHOUT_SORT_KEY),), 100
@@ -323,6 +324,7 @@ KNOWN_BUGS: Final[dict[str, Bug]] = {
         "other-strategy",
         ((before_upload, "_change", lambda _group, _rule: None), (BeforeUpload, "require_rule", _nothing)),
         200,
+        22,
     ),
     # A strategy that nothing declares, offset by default, followed on another one.
     "default-after-another-strategy": Bug(
