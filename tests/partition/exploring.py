@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 
 from sidecar.archive.keys import Lineage
@@ -429,5 +430,6 @@ def _key(node: Node) -> object:
     )
 
 
+@cache
 def _name(effect: Effect | None) -> str:
     return "" if effect is None else str(effect)
