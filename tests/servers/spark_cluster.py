@@ -13,6 +13,8 @@ from typing import Final
 import psutil
 import pyspark
 
+from sidecar.spark.launcher import _jars, archive_path
+from tests.servers import class_archives
 from tests.servers.dist import tool
 from tests.servers.process import Server, ServerProcess, free_port
 
@@ -22,6 +24,8 @@ _JAVA: Final = ("-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xsh
 _DEPLOY: Final = "org.apache.spark.deploy"
 EXECUTOR_MIB: Final = 480
 """The smallest that Spark accepts, and a little more."""
+CLASS_PATH: Final = ":".join(map(str, _jars()))
+"""All jars in the product's order: its class archive is for this class path, and for those that begin with it."""
 ONE_EACH: Final = ("spark.executor.cores=1", "spark.cores.max=2", "spark.executor.instances=2")
 """Properties of an application on two workers: Spark spreads its executors over them."""
 
@@ -41,9 +45,10 @@ class SparkCluster(Server):
             "SPARK_SCALA_VERSION": "2.13",
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_LOCAL_DIRS": str(directory / "local"),
+            **_shared_classes(),
             **(environment or {}),
         }
-        java = [tool("java"), *_JAVA, "-cp", f"{_HOME / 'jars'}/*"]
+        java = [tool("java"), *_JAVA, "-cp", CLASS_PATH]
         local = ["--host", "127.0.0.1", "--webui-port", "0"]
         (directory / "local").mkdir(parents=True)
         self.master = ServerProcess(
@@ -111,3 +116,11 @@ class SparkCluster(Server):
         for process in (*self.workers, self.master):
             process.end(10.0)
         shutil.rmtree(self.directory / "local", ignore_errors=True)
+
+
+def _shared_classes() -> dict[str, str]:
+    """The variable that has JVMs of tests, executors too, map the archive that `prepare` has written: two thirds of a start."""
+    archive = archive_path(None, os.environ)
+    if not class_archives.in_use() or not archive.exists():
+        return {}
+    return {"JDK_JAVA_OPTIONS": f"-Xlog:disable -Xlog:all=error:stderr -XX:SharedArchiveFile={archive}"}

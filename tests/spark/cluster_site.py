@@ -12,7 +12,7 @@ from sidecar.config.loading import load_settings
 from sidecar.runner.backfill import backfill
 from tests.golden import golden
 from tests.real.product import PREFIX, s3_settings
-from tests.servers.spark_cluster import EXECUTOR_MIB, ONE_EACH, SparkCluster
+from tests.servers.spark_cluster import CLASS_PATH, EXECUTOR_MIB, ONE_EACH, SparkCluster
 from tests.servers.versitygw import VersityGateway
 
 ROOT = Path(__file__).parents[2]
@@ -41,7 +41,7 @@ class Site:
             master=self.cluster.url,
             driver_memory_bytes=512 << 20,
             executor_memory_bytes=EXECUTOR_MIB << 20,
-            options=(*DRIVER, *SPECULATIVE),
+            options=(*DRIVER, *SPECULATIVE, f"spark.executor.extraClassPath={CLASS_PATH}"),
         )
 
 
