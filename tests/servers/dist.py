@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
 from tests.servers.process import ServerError
@@ -183,8 +184,12 @@ def python_program(name: str) -> Path:
     with locked(directory.name):
         if not marker.exists():
             shutil.rmtree(directory, ignore_errors=True)
-            bring(package, [sys.executable, "-m", "venv", str(directory)])
-            bring(package, [str(directory / "bin" / "pip"), "install", "--quiet", package])
+            # A pip of its own takes longer than most packages, as does bytecode of what is never imported.
+            has_pip = find_spec("pip") is not None
+            python = str(directory / "bin" / "python")
+            bring(package, [sys.executable, "-m", "venv", *(["--without-pip"] if has_pip else []), str(directory)])
+            pip = [sys.executable, "-m", "pip", "--python", python] if has_pip else [python, "-m", "pip"]
+            bring(package, [*pip, "install", "--quiet", "--no-compile", package])
             marker.touch()
     return directory / "bin" / name
 
