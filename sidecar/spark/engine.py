@@ -109,10 +109,10 @@ class SparkEngine:
         self, context: Any, group: Group, rows: Any, function: ThirdStage, plans: Sequence[Any], uploads: bool
     ) -> list[Any]:
         """The first stages do not run again: Spark finds their shuffle files. Raises SparkFailed."""
-        shares = context.defaultParallelism
-        with failures(self.spark.death), group(), shared_with(shares, *self.moving, *_also(uploads)):
+        moving = (*self.moving, *_also(uploads))
+        with failures(self.spark.death), group(), shared_with(context.defaultParallelism, *moving):
             pickled = [pickle.dumps(plan, pickle.HIGHEST_PROTOCOL) for plan in plans]
-            work = partial(as_one_of, shares + 1, _third, function, pickled)
+            work = partial(as_one_of, context.defaultParallelism + 1, _third, function, pickled)
             answers = rows.mapPartitionsWithIndex(work)
             return list(context.runJob(answers, iter, list(range(len(plans)))))
 

@@ -28,9 +28,7 @@ class Rows:
         self.rows, self.fetch = list(rows), fetch
 
     def map(self, function: Any) -> Rows:
-        function = function.__reduce__()[0](*function.__reduce__()[1])
-        tasks = [(number, task.__reduce__()[0](*task.__reduce__()[1])) for number, task in self.rows]
-        return Rows(map(function, tasks), self.fetch)
+        return Rows(map(function, self.rows), self.fetch)
 
     def partitionBy(self, *_: Any) -> Rows:  # noqa: N802 - as pyspark has it
         return self
