@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,8 @@ from producer_state.table import ProducerTable
 from sidecar.cli.restore.report import show
 from sidecar.errors import SettingsError
 from sidecar.logformat.batches import scan_bytes, scan_file
+from sidecar.logformat.bodies.building import build_batch, build_marker
+from sidecar.logformat.bodies.record import Record
 from sidecar.logformat.bodies.records import read_records
 from sidecar.logformat.checkpoints import read_offset_checkpoint
 from sidecar.logformat.indexes import offset_index, time_index, transaction_index
@@ -23,9 +26,11 @@ from sidecar.logformat.names import LOG_START_CHECKPOINT
 from sidecar.model import TopicPartition
 from sidecar.restore.request import OPEN_END
 from sidecar.restore.restore import RestoreReport, Run
+from tests.fakes.memory_store import MemoryStore
 from tests.golden import golden
 from tests.restore.archives import archived, batches_of, files_of, lose, other_log_dir, own_log_dir, restored
-from tests.runner.rig import archived_states
+from tests.runner.rig import archive, archived_states, copy_partitions, tools_for
+from tests.segment.made_logs import LEADER_EPOCH, NOW_MS, roll
 
 END = 964
 """Of what is archived of orders-0, whose log goes on."""
@@ -251,3 +256,22 @@ def test_producers_below_the_archive_are_not_known_and_that_is_reported(
         assert outcome.to_json()["producers_blank_below"] == blank_below
         show(RestoreReport(log_dir, 0, [outcome]), colors=False, dry_run=False)
         assert ("is unknown" in capsys.readouterr().err) == (blank_below is not None)
+
+
+def test_what_began_below_the_first_offset_stays_aborted(tmp_path: Path) -> None:
+    """The transaction index is all that tells a consumer: the batch with which the transaction began is left out."""
+    produced: dict[str, Any] = {"leader_epoch": LEADER_EPOCH, "producer_id": 7, "producer_epoch": 0}
+    data = [
+        build_batch([Record(offset, NOW_MS - 60_000, b"k", b"v")], base_sequence=offset, transactional=True, **produced)
+        for offset in range(2)
+    ]
+    marker = build_marker(2, commit=False, coordinator_epoch=0, timestamp_ms=NOW_MS - 60_000, **produced)
+    source, store = copy_partitions(tmp_path, "orders-0"), MemoryStore()
+    roll(source, {0: (*data, marker), 3: ()}, 3)
+    with tools_for(source, store, tmp_path / "state") as context:
+        assert archive(context, source, "orders").errors == []
+    (tmp_path / "restored").mkdir()
+    log_dir = own_log_dir(tmp_path / "restored")
+    restored(store, log_dir, "orders", offset_range=(1, 3))
+    found = transaction_index.read_transaction_index((log_dir / "orders-0" / f"{1:020d}.txnindex").read_bytes())
+    assert (found.first_offset.tolist(), found.last_offset.tolist()) == ([0], [2])
