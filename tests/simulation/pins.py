@@ -117,8 +117,9 @@ class OrphanedPins:
 
 
 def _is_replaced(inode: int, replaced: Mapping[int, int], held: Iterable[FileIdentity]) -> bool:
-    """Whether what the cleaner has left of a file is pinned in its place."""
-    pinned, found = {file.inode for file in held}, replaced.get(inode)
+    """Whether the file is pinned as it is now, or what the cleaner has left of it."""
+    pinned = {file.inode for file in held}
+    found: int | None = inode
     while found is not None and found not in pinned:
         found = replaced.get(found)
     return found is not None

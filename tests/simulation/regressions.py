@@ -754,4 +754,19 @@ REGRESSIONS: Final[dict[str, Schedule]] = {
         ),
         shape=LogShape(roll_batches=(2, 2), transactions=False, idempotent=False, is_cleaned=True),
     ),
+    # Of the model: a pinned file was touched, and is pinned as it is now.
+    "a pinned file that the cleaner wrote is touched": Schedule(
+        seed=2501108,
+        steps=(
+            NewLeader(),
+            Append(seed=145103007, batches=5),
+            Round(faults=(Fault(error="StoreUnavailable", operation="upload", first=2),)),
+            Clean(broker=1, first=0, count=9),
+            Round(faults=(Fault(error="StoreUnavailable", operation="upload"),)),
+            Touch(broker=1),
+            Round(),
+            Round(faults=(Fault(error="StoreUnavailable", operation="upload"),)),
+        ),
+        shape=LogShape(roll_batches=(3, 2, 3), transactions=False, idempotent=False, is_cleaned=True),
+    ),
 }
