@@ -409,7 +409,7 @@ def _key(node: Node) -> object:
             unit.is_group,
             unit.queued,
             unit.uploading,
-            id(unit.failed),
+            _said(unit.failed),
         )
         for unit in task.window
     )
@@ -424,10 +424,15 @@ def _key(node: Node) -> object:
         _name(task.committing),
         task.loss,
         (task.is_closed, task.is_stopping, len(task.left), task.recheck_in_ms),
-        (task.reason, id(task.error), id(task.unprepared)),
+        (task.reason, _said(task.error), task.unprepared),
         tuple(sorted(map(_name, node.waiting))),
         world,
     )
+
+
+def _said(error: SidecarError | None) -> tuple[type, str] | None:
+    """Not the object: where one was freed, another one may have its id."""
+    return None if error is None else (type(error), str(error))
 
 
 @cache
