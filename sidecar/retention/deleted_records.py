@@ -60,7 +60,7 @@ def deleted_on_purpose(
     ReplicaAlterLogDirsThread.processPartitionData.
     """
     start_offset = starts.below_files or 0
-    if max(starts.inside or 0, state.deleted_before_offset) < start_offset < end_offset:
+    if max(starts.inside or 0, state.deleted_before_offset) < start_offset <= (state.end_offset or 0):
         starts = _with_start_below_files(facts, state, starts, start_offset, read_whole, emit)
     inside = starts.inside
     if inside is None or min(inside, end_offset) <= state.deleted_before_offset:

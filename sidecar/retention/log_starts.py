@@ -108,7 +108,8 @@ class LogStarts:
         if start_offset <= (found.inside or 0) or start_offset == found.border or facts.leader_epoch < 0:
             return found
         if start_offset < (files.first_offset or 0):
-            return replace(found, below_files=start_offset)
+            # Of another topic, retention came between the two, and a log that was moved has borders that the archive lacks.
+            return replace(found, below_files=start_offset) if policy.remote_storage_enable else found
         rolled = _rolled_around(files, start_offset)
         if rolled is None and active_below(files, start_offset) is None:
             return found

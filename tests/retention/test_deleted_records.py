@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -143,6 +144,33 @@ def test_of_a_start_that_only_the_brokers_tier_has_the_archive_shows_what_it_is(
     assert recorded((local, state), reported(starts[-1] + 1, EPOCH + 1), policy=TIERED) == []
     known = replace(state, deleted_before_offset=starts[-1] + 1)
     assert recorded((local, known), reported(starts[-1] + 1), policy=TIERED) == []
+
+
+def test_a_start_below_all_files_does_not_count_where_the_broker_tiers_nothing(
+    seen: tuple[PartitionFiles, PartitionState],
+) -> None:
+    """Retention deletes between the leader's answer and the listing. After a move to another log dir, under the same leader
+    epoch, the log has other borders than the segments that were archived before: the start is a border of the new log."""
+    files, state = seen
+    deleted, start_offset = replace(files, segments=files.segments[-1:]), files.segments[-2].base_offset + 1
+    assert recorded((deleted, state), reported(start_offset), policy=TIERED) == [DeleteRecords(start_offset)]
+    for policy in (TopicPolicy(), TopicPolicy(remote_storage_enable=False), TopicPolicy(unanswered="denied")):
+        assert recorded((deleted, state), reported(start_offset), policy=policy) == []
+
+
+def test_a_start_that_only_the_brokers_tier_has_counts_once_the_archive_reaches_it(
+    seen: tuple[PartitionFiles, PartitionState],
+) -> None:
+    """The segment that has it may be archived from its pin, by the very commit that asks."""
+    files, state = seen
+    start_offset, end_offset = state.segments[-1].base_offset + 1, state.end_offset or 0
+    before = replace(state, segments=state.segments[:-1], end_offset=start_offset - 1)
+    starts = seen_at(LogStarts(), replace(files, segments=()), reported(start_offset), TIERED)
+    for known, expected in ((before, []), (state, [DeleteRecords(start_offset)])):
+        said, starts = deleted_on_purpose(
+            reported(start_offset), known, starts, end_offset, partial(replace, known), ignored
+        )
+        assert said == expected
 
 
 def test_an_archive_is_read_once_for_a_start_that_only_the_brokers_tier_has(
