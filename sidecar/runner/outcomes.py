@@ -73,7 +73,7 @@ class Outcomes:
     def note(self, outcome: PartitionOutcome) -> None:
         """What came of a partition; after an error it backs off.
 
-        Not after the first file that changed since the listing, such as by the cleaner: the next check lists it again.
+        Not after the first file that changed since the listing, such as by the cleaner: the next check lists it again, at once.
         """
         tp, wait_s = outcome.files.topic_partition, self._context.policy.retry_wait_s
         before, now_s = self.backoffs.get(tp), self._context.clock.monotonic_s()
@@ -82,6 +82,7 @@ class Outcomes:
         has_changed_before = before is not None and isinstance(before.outcome.error, SegmentChanged)
         if isinstance(outcome.error, SegmentChanged) and wait_s and not has_changed_before:
             self.backoffs[tp] = Backoff(now_s, self._found[tp])
+            self.due(now_s)
             _log.debug("partition_retried", partition=str(tp), error=str(outcome.error))
         elif outcome.error is not None:
             self.backoffs[tp] = Backoff(now_s + wait_s, self._found[tp])

@@ -242,8 +242,10 @@ def test_a_file_that_changes_once_after_its_listing_is_retried_at_the_next_check
         structlog.testing.capture_logs() as logs,
     ):
         rounds = rounds_over(context, copy)
-        for _ in range(changes + 1 - errors):
+        for number in range(changes + 1 - errors):
             rounds.run_once()
+            is_retried = number + 1 < changes + 1 - errors
+            assert (rounds.due_in_s() == 0) is is_retried
         stopped = [line["event"] for line in logs if line["log_level"] == "error"]
         assert stopped == ["partition_stopped"] * errors
         assert ("orders-1" in archived_states(store)) is not bool(errors)
