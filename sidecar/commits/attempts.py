@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
@@ -17,7 +18,7 @@ from sidecar.commits.checked_upload import require_same, send_bytes, send_checke
 from sidecar.commits.commit_log import CommitLog
 from sidecar.commits.commit_window import AgeCheck
 from sidecar.commits.stored_commits import StoredCommits
-from sidecar.errors import FROM_STORE, ObjectMissing, SidecarError
+from sidecar.errors import FROM_STORE, ObjectMissing, SidecarError, StoreUnavailable
 from sidecar.host.journal import NO_LIMIT_MS, Attempt, HasJournal
 from sidecar.model import ArchivedSegment, ObjectKey, SegmentFiles
 from sidecar.partition.domain_events import SegmentUploaded, SegmentUploadFailed, SegmentUploadStarted, committed_events
@@ -109,11 +110,23 @@ def discard_quietly(context: AttemptPorts, attempt: Attempt) -> None:
         context.journal.end(attempt.segment_id)
 
 
-def discard_uncommitted(context: AttemptPorts, *, begun_until_ms: int = NO_LIMIT_MS) -> None:
-    """Remove what is proven to be uncommitted, of lineages to which nothing was uploaded later. No task may be under way."""
+def discard_uncommitted(
+    context: AttemptPorts, *, begun_until_ms: int = NO_LIMIT_MS, within_s: float = math.inf
+) -> None:
+    """Remove what is proven to be uncommitted, of lineages to which nothing was uploaded later. No task may be under way.
+
+    What is left after `within_s`, or where the store does not answer, is for the next start.
+    """
+    until_s = context.clock.monotonic_s() + within_s
     for root in context.journal.roots(begun_until_ms=begun_until_ms):
-        with suppress(SidecarError):  # A restored journal may lack the number of a commit: what cannot be read, stays.
+        if context.clock.monotonic_s() >= until_s:
+            return
+        try:
             settle_attempts(context, CommitLog(context.store, ObjectKey(root), context.clock).read(), ())
+        except StoreUnavailable:
+            return
+        except SidecarError:
+            continue  # A restored journal may lack the number of a commit: what cannot be read, stays.
 
 
 def settle_attempts(

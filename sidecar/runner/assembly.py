@@ -47,6 +47,8 @@ PATIENCE_S = 30.0
 """A command asks a store that does not answer for so long, besides what store.retry allows for each request."""
 TASK_S = 120.0
 """A task begins no segment after that: partitions with a backlog take turns, as retention may be faster than one is archived."""
+OLD_ATTEMPTS_S = 10.0
+"""So long a start ends attempts of before: nothing is pinned yet. The next start goes on."""
 
 
 def scanner(settings: Settings, clock: Clock | None = None) -> Scan:
@@ -227,7 +229,7 @@ def open_tools(
         )
         if repeats:
             # What is so old is never resumed. Where the topic was deleted, or another broker leads, no task would end it.
-            discard_uncommitted(context, begun_until_ms=clock.now_ms() - ORPHAN_MS)
+            discard_uncommitted(context, begun_until_ms=clock.now_ms() - ORPHAN_MS, within_s=OLD_ATTEMPTS_S)
         try:
             yield context
         except SidecarError:

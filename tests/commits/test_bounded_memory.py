@@ -20,7 +20,7 @@ from sidecar.commits.attempts import discard_uncommitted, settle_attempts
 from sidecar.commits.commit_log import SPARED_MIN, CommitLog
 from sidecar.commits.commit_window import ORPHAN_MS
 from sidecar.config import load_settings
-from sidecar.errors import SettingsError, StagingFull, StoreDenied
+from sidecar.errors import SettingsError, StagingFull, StoreDenied, StoreUnavailable
 from sidecar.host.archive_cache import SEGMENTS_KEPT
 from sidecar.host.journal import Attempt, Journal, state_directory
 from sidecar.model import ArchivedSegment, FileIdentity, ObjectKey, SegmentFiles
@@ -275,6 +275,31 @@ def test_a_start_ends_old_attempts_of_topics_that_were_deleted(
     with assembly.open_tools(settings, repeats=True) as context:
         assert context.journal.count() == int(is_left)
     assert bool(keys & store.objects.keys()) is is_left
+
+
+@pytest.mark.parametrize("is_slow", [True, False])
+def test_a_start_does_not_wait_for_long_to_end_old_attempts(is_slow: bool, tmp_path: Path) -> None:
+    """Nothing is pinned meanwhile. Each read of an archive may take minutes, until its tries are used up."""
+    store, roots, asked = MemoryStore(), {f"cluster/deleted/{number}/0" for number in range(9)}, set[str]()
+    with tools_for(LOGS, store, tmp_path) as context:
+
+        def answer(operation: str, key: str) -> None:
+            if operation == "list":
+                asked.update(root for root in roots if key.startswith(f"{root}/"))
+                context.clock.advance_ms(5_000)  # type: ignore[attr-defined]
+                if not is_slow:
+                    raise StoreUnavailable("no answer")
+
+        for root in roots:
+            uploaded = a_segment(0, name=root)
+            context.journal.begin(replace(an_attempt(uploaded), root=root))
+        store.before = answer
+        discard_uncommitted(context, within_s=5.0)
+        assert len(asked) == 1
+        assert context.journal.count() == len(roots) - is_slow
+        store.before = lambda _operation, _key: None
+        discard_uncommitted(context, within_s=5.0)
+        assert context.journal.count() == 0
 
 
 def test_a_checkpoint_that_the_store_refuses_for_its_settings_stops_nothing(tmp_path: Path) -> None:
