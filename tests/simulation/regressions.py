@@ -769,4 +769,15 @@ REGRESSIONS: Final[dict[str, Schedule]] = {
         ),
         shape=LogShape(roll_batches=(3, 2, 3), transactions=False, idempotent=False, is_cleaned=True),
     ),
+    # Of the model: DeleteRecords has passed a file that is lost from between others while it is pinned.
+    "a pinned file below the log start is lost from between others": Schedule(
+        seed=5267,
+        steps=(
+            Append(seed=2370030653, batches=7),
+            DeleteRecords(share=0.6),
+            Round(meanwhile=Meanwhile(call=19, steps=(LoseFile(broker=0, number=6),))),
+        ),
+        shape=LogShape(roll_batches=(1, 3), transactions=False),
+        task_s=0.0,
+    ),
 }
