@@ -259,7 +259,7 @@ def test_producers_below_the_archive_are_not_known_and_that_is_reported(
 
 
 def test_what_began_below_the_first_offset_stays_aborted(tmp_path: Path) -> None:
-    """The transaction index is all that tells a consumer: the batch with which the transaction began is left out."""
+    """Only the transaction index shows a consumer the abort: the batch with which the transaction began is left out."""
     produced: dict[str, Any] = {"leader_epoch": LEADER_EPOCH, "producer_id": 7, "producer_epoch": 0}
     data = [
         build_batch([Record(offset, NOW_MS - 60_000, b"k", b"v")], base_sequence=offset, transactional=True, **produced)
