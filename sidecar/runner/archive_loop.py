@@ -22,7 +22,7 @@ from sidecar.runner.context import RunContext
 from sidecar.runner.copy_tasks import CopyTasks, Done, Work
 from sidecar.runner.outcomes import Outcomes
 from sidecar.runner.partition_archiver import PartitionArchiver
-from sidecar.runner.step_threads import Pool, Step, StepExecutor, StepThreads, Then, event_of
+from sidecar.runner.step_threads import Event, Pool, Step, StepExecutor, StepThreads, Then, event_of
 
 TICK_S: Final = 0.5
 """So often a waiting loop sees whether it is to stop."""
@@ -49,7 +49,7 @@ class ArchiveLoop:
         self.tasks = CopyTasks(
             context, self._run, self._outcomes, self._planned, lambda found: self.checks.plan_again(found), done
         )
-        self.checks = Checks(context, self._run, self.tasks, self._outcomes, scan, before_upload)
+        self.checks = Checks(context, self._run, self.tasks, self._outcomes, scan, before_upload, self._post)
         self._new_executor = executor
         self._executor: StepExecutor | None = None
 
@@ -106,6 +106,10 @@ class ArchiveLoop:
 
     def _run(self, step: Step, then: Then, pool: Pool) -> Future[None]:
         return self._open().submit(pool, partial(event_of, step, then))
+
+    def _post(self, event: Event) -> None:
+        if (executor := self._executor) is not None:
+            executor.post(event)
 
     @property
     def is_busy(self) -> bool:

@@ -34,7 +34,7 @@ from sidecar.runner.long_waits import LongWaits
 from sidecar.runner.outcomes import Outcomes
 from sidecar.runner.partition_archiver import PartitionArchiver
 from sidecar.runner.partition_status import status_of_unreadable
-from sidecar.runner.step_threads import Pool, Run
+from sidecar.runner.step_threads import Pool, Post, Run
 
 LATE_S: Final = 10.0
 """A check ends without the plans that take longer: they follow when they are made."""
@@ -118,9 +118,10 @@ class Checks:
         outcomes: Outcomes,
         scan: Scan,
         before_upload: BeforeUpload | None,
+        post: Post,
     ) -> None:
         self._context, self._run, self._tasks, self._outcomes = context, run, tasks, outcomes
-        self.scan, self._before_upload = scan, before_upload
+        self.scan, self._before_upload, self._post = scan, before_upload, post
         self._archivers: dict[TopicPartition, PartitionArchiver] = {}
         self._present: Set[TopicPartition] = frozenset()
         self._check: Check | None = None
@@ -207,7 +208,7 @@ class Checks:
             tp = files.topic_partition
             if tp not in resting:
                 if tp not in self._archivers:
-                    self._archivers[tp] = PartitionArchiver(self._context, files, self._before_upload)
+                    self._archivers[tp] = PartitionArchiver(self._context, files, self._before_upload, self._post)
                 self._see(check, self._archivers[tp], files, facts)
         check.is_listed = True
         self._end_if_whole(check)

@@ -31,7 +31,7 @@ from sidecar.retention.pinned_log import PinnedLog
 from sidecar.runner.blocked import BlockedSegment
 from sidecar.runner.context import RunContext
 from sidecar.runner.partition_status import above, backlog_of, first_deadline_ms, segment_deadline_ms, status_of
-from sidecar.runner.step_threads import Step
+from sidecar.runner.step_threads import Post, Step
 from sidecar.scheduler.admission import NEVER
 from sidecar.segment.open_transactions import OpenTransactions
 from sidecar.segment.producer_snapshot import KnownState
@@ -78,9 +78,18 @@ class PartitionArchiver:
     `led`: the partition as others may work on its archive too; None unless this broker leads it and all was well.
     """
 
-    def __init__(self, context: RunContext, files: PartitionFiles, before_upload: BeforeUpload | None = None) -> None:
-        """Args: before_upload: holds segments back that are to be compacted first. Default: nothing is."""
-        self._context, self.before_upload = context, before_upload
+    def __init__(
+        self,
+        context: RunContext,
+        files: PartitionFiles,
+        before_upload: BeforeUpload | None = None,
+        post: Post = lambda _event: None,
+    ) -> None:
+        """Args:
+        before_upload: holds segments back that are to be compacted first. Default: nothing is.
+        post: how other threads reach the loop's. Default: they do not.
+        """
+        self._context, self.before_upload, self._post = context, before_upload, post
         self.topic_partition, self.files = files.topic_partition, files
         self.known = ArchiveView(context, files)
         self.blocked = BlockedSegment(context)
@@ -96,7 +105,6 @@ class PartitionArchiver:
         self._seen: tuple[PartitionFiles, PartitionFacts] | None = None
         self._term: Term | None = None
         self._unread = Change.NONE
-        self._is_archive_doubted = False
         self._first_seen_ms: dict[int, int] = {}
         self._asked_gap: tuple[int, int] | None = None
         self._last_failure: PartitionOutcome | None = None
@@ -153,15 +161,15 @@ class PartitionArchiver:
         return newest[1] if newest is not None and newest[0] == root else None
 
     def doubt_archive(self) -> None:
-        """It could not be read: the next plan is of what the store has then. For any thread."""
-        self._is_archive_doubted = True
+        """Another thread could not read it: the next check reads it again, as after another leader."""
+        self._unread = max(self._unread, Change.LEADER_EPOCH)
 
     # Plans.
 
     def stays_idle(self, files: PartitionFiles, facts: PartitionFacts) -> bool:
         """Whether the last plan was to do nothing, and would be the same now. Cheap."""
         known = self._idle
-        if known is None or self._is_archive_doubted or not known.holds(files, facts, self.known.state):
+        if known is None or self._unread or not known.holds(files, facts, self.known.state):
             return False
         self.plan = known.plan
         return True
@@ -269,9 +277,9 @@ class PartitionArchiver:
     def _planned(self, files: PartitionFiles, facts: PartitionFacts) -> Generator[Step, Any, PartitionPlan | None]:
         """The plan, None where another check came while the archive was read."""
         known, seen = self.known, self._seen
-        if self._unread or self._is_archive_doubted or not facts.leads:
+        if self._unread or not facts.leads:
             known.reset(self._unread)
-            self._unread, self._is_archive_doubted = Change.NONE, False
+            self._unread = Change.NONE
         if not facts.leads or facts.reason:
             return PartitionPlan(files, facts, (), self.pending(files), facts.reason or NotLeader())
         state = known.as_known(files)
@@ -458,5 +466,5 @@ class PartitionArchiver:
             self.starts.unnoted_in(state),
             self.starts.is_unknown,
             partial(self.newest_commit, state.lineage.root),
-            self.doubt_archive,
+            partial(self._post, self.doubt_archive),
         )

@@ -18,6 +18,8 @@ PLANNED_PER_WORKER: Final = 4
 
 Event: TypeAlias = Callable[[], None]
 """To be called on the loop's thread."""
+Post: TypeAlias = Callable[[Event], None]
+"""Has the loop's thread call an event. For any thread."""
 Step: TypeAlias = Callable[[], Any]
 Then: TypeAlias = Callable[[Any, SidecarError | None], None]
 """Takes the result of a step, or the error that it raised, on the loop's thread."""
@@ -55,6 +57,9 @@ class StepExecutor(Protocol):
     def submit(self, pool: Pool, step: Callable[[], Event]) -> Future[None]:
         """Run a step, whose result is an event. It may be cancelled until it begins."""
 
+    def post(self, event: Event) -> None:
+        """Keep an event of another thread. After `close`, nothing comes of it."""
+
     def next_event(self, timeout_s: float) -> Event | None:
         """The next event; None if none comes within that time."""
 
@@ -77,6 +82,9 @@ class StepThreads:
 
     def submit(self, pool: Pool, step: Callable[[], Event]) -> Future[None]:
         return self._pools[pool].submit(lambda: self._events.put(step()))
+
+    def post(self, event: Event) -> None:
+        self._events.put(event)
 
     def next_event(self, timeout_s: float) -> Event | None:
         try:

@@ -141,8 +141,7 @@ def test_an_archived_object_that_is_missing_is_a_fault_of_its_partition(tmp_path
 
 def test_an_idle_partition_is_reported_when_gc_finds_that_its_archive_is_gone(tmp_path: Path) -> None:
     copy, store = copy_partitions(tmp_path, "orders-0", "orders-1"), MemoryStore()
-    with tools_for(copy, store, tmp_path / "state") as context:
-        rounds = rounds_over(context, copy)
+    with tools_for(copy, store, tmp_path / "state") as context, rounds_over(context, copy) as rounds:
         assert rounds.run_once().errors == []
         clearing = GcTask(context, DAY_MS)
         clearing.offer(rounds.checks.led())

@@ -16,6 +16,7 @@ from sidecar.partition.facts import Change, PartitionFacts, Term
 from sidecar.retention.log_starts import LogStarts
 from sidecar.runner.context import RunContext
 from sidecar.runner.partition_archiver import PartitionArchiver
+from sidecar.runner.step_threads import Event
 from tests.fakes.memory_store import MemoryStore
 from tests.runner.rig import archive, copy_partitions, tools_for
 from tests.segment.starting_logs import seen_at
@@ -50,6 +51,58 @@ def test_the_archive_is_read_again_in_another_term(archived: tuple[RunContext, P
     assert archiver.known.state is not opened
     is_reported = other.since(NOW) is Change.LEADER_EPOCH
     assert archiver.known.reported_lost_below == (7 if is_reported else 0), "a loss is reported once for each log"
+
+
+def test_a_doubt_of_another_thread_changes_nothing_until_the_loop_takes_its_event(
+    archived: tuple[RunContext, PartitionFiles],
+) -> None:
+    archiver, files, facts, posted = _idle(archived)
+    opened = archiver.known.state
+    doubt(archiver)
+    assert archiver.stays_idle(files, facts), "no other thread changes what the loop has"
+    posted.pop()()
+    assert not archiver.stays_idle(files, facts)
+    plan(archiver)
+    assert archiver.known.state is not opened, "the archive was read again"
+    assert archiver.stays_idle(files, facts), "once"
+
+
+def test_a_doubt_that_comes_while_the_archive_is_read_has_it_read_again(
+    archived: tuple[RunContext, PartitionFiles],
+) -> None:
+    archiver, files, facts, posted = _idle(archived)
+    doubt(archiver)
+    posted.pop()()
+    planning = archiver.planning()
+    result = next(planning)()
+    doubt(archiver)  # It may be of what was damaged right after the read.
+    posted.pop()()
+    with pytest.raises(StopIteration):
+        planning.send(result)
+    opened = archiver.known.state
+    assert opened is not None
+    assert not archiver.stays_idle(files, facts)
+    plan(archiver)
+    assert archiver.known.state is not opened
+
+
+def _idle(
+    archived: tuple[RunContext, PartitionFiles],
+) -> tuple[PartitionArchiver, PartitionFiles, PartitionFacts, list[Event]]:
+    """An archiver with nothing to do, what it was planned of, and what other threads have posted."""
+    (context, files), posted = archived, list[Event]()
+    archiver = PartitionArchiver(context, files, post=posted.append)
+    facts = PartitionFacts(TopicPartition("orders", 0), files.topic_id, True, 0, files.segments[-1].end_offset, 0)
+    archiver.see(files, facts)
+    plan(archiver)
+    assert archiver.stays_idle(files, facts)
+    return archiver, files, facts, posted
+
+
+def doubt(archiver: PartitionArchiver) -> None:
+    """As gc does where it cannot read the archive."""
+    assert archiver.led is not None
+    archiver.led.doubt()
 
 
 def _planned(archived: tuple[RunContext, PartitionFiles]) -> tuple[PartitionArchiver, PartitionFiles]:

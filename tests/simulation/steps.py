@@ -46,6 +46,10 @@ class SimSteps:
         self._waiting.append((step, future))
         return future
 
+    def post(self, event: Event) -> None:
+        """See `StepExecutor`."""
+        self._events.append(event)
+
     def next_event(self, timeout_s: float) -> Event | None:
         """See `StepExecutor`. Raises Finding where a loop waits for something that never comes."""
         while True:

@@ -559,8 +559,11 @@ class World:
         context = replace(sidecar.context, store=link)
         if step.is_by_hand:
             context = replace(context, journal=MemoryJournal(), instance="by-hand")
-        collector = GcTask(context, self.schedule.grace_period_ms)
-        collector.offer([LedPartition(cluster.topic_partition, root, known.leader_epoch, 0)])
+        collector, led = GcTask(context, self.schedule.grace_period_ms), sidecar.led(cluster.topic_partition)
+        found = LedPartition(cluster.topic_partition, root, known.leader_epoch, 0)
+        if led is not None and not step.is_by_hand:
+            found = replace(found, doubt=led.doubt)
+        collector.offer([found])
         self._run_beside(step, link, collector)
 
     def _compact_archive(self, step: CompactArchive) -> None:
