@@ -191,6 +191,10 @@ class BrokerUnavailable(SidecarError):
         self.trouble = trouble
 
 
+class StaleLeadership(BrokerUnavailable):
+    """A broker answered, and has not learned of the newest leader election yet."""
+
+
 class Fenced(SidecarError):
     """A writer with a higher leader epoch has committed to this partition."""
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from sidecar.archive.state import PartitionState
-from sidecar.errors import BrokerUnavailable, Fenced, SegmentChanged
+from sidecar.errors import Fenced, SegmentChanged, StaleLeadership
 from sidecar.model import PartitionFiles, TopicPartition
 from sidecar.partition.wait_reason import LeaderUnknown, Wait, WaitReason
 
@@ -114,7 +114,7 @@ def require_not_fenced(facts: PartitionFacts, archive: PartitionState) -> None:
 
 
 def require_leads(planned: PartitionFacts, now: PartitionFacts, end_offset: int = 0) -> None:
-    """Raise Fenced unless this broker still leads under the leader epoch of the plan. BrokerUnavailable for an older answer.
+    """Raise Fenced unless this broker still leads under the leader epoch of the plan. StaleLeadership for an older answer.
 
     SegmentChanged if the stable offsets end below `end_offset` now. Under one leader epoch it never falls while the leader runs:
     the topic was created again, its epochs too, or the leader restarted with a shorter log, which with ZooKeeper needs
@@ -122,7 +122,7 @@ def require_leads(planned: PartitionFacts, now: PartitionFacts, end_offset: int 
     """
     partition = planned.topic_partition
     if 0 <= now.leader_epoch < planned.leader_epoch:
-        raise BrokerUnavailable(
+        raise StaleLeadership(
             f"{partition}: led under leader epoch {planned.leader_epoch}, and the broker that was asked before the commit still "
             f"knows {now.leader_epoch}; nothing was committed. The sidecar retries with what is uploaded"
         )

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from sidecar import errors
-from sidecar.errors import SidecarError
+from sidecar.errors import SidecarError, StaleLeadership
 from sidecar.http.page.charts import backlog, throughput
 from sidecar.http.page.rows import row_of
 from sidecar.http.page.summary import Summary, summary_of
@@ -134,6 +134,7 @@ def test_refused_settings_and_missing_rights_are_reported() -> None:
         (waiting(at_risk_end_offset=90, error="StoreUnavailable"), REMEDIES["StoreUnavailable"]),
         (waiting(at_risk_end_offset=90), "retention.ms"),
         (waiting(error="PartitionError"), REMEDIES["PartitionError"]),
+        (waiting(error=StaleLeadership.__name__), "None if it passes: another broker has not learned of the election"),
     ],
 )
 def test_a_row_in_trouble_says_what_to_do(look: PartitionStatus, advice: str) -> None:

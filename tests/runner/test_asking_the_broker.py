@@ -16,7 +16,7 @@ from sidecar.archive.keys import COMMITS, below
 from sidecar.broker.files import FileBrokerFacts
 from sidecar.config.topic_filter import TopicFilter
 from sidecar.discovery.scan import scan_log_dirs
-from sidecar.errors import BrokerUnavailable, Fenced, SegmentChanged
+from sidecar.errors import BrokerUnavailable, Fenced, SegmentChanged, StaleLeadership
 from sidecar.logformat.metadata_files import read_partition_metadata
 from sidecar.model import ObjectKey, PartitionFiles
 from sidecar.partition.facts import PartitionFacts
@@ -120,7 +120,7 @@ def test_an_answer_of_an_earlier_leadership_costs_no_upload(tmp_path: Path) -> N
     facts = Leadership(FileBrokerFacts([log_dir], assume_leader=True), epoch=2000, epoch_at_commit=1999)
     with tools_for(log_dir, store, tmp_path) as context:
         rounds = rounds_of(replace(context, facts=facts), log_dir)
-        assert {type(error) for error in rounds.run_once().errors} == {BrokerUnavailable}
+        assert {type(error) for error in rounds.run_once().errors} == {StaleLeadership}
         kept = {key for key in store.objects if key.endswith(".log")}
         assert kept
         facts.epoch_at_commit = None

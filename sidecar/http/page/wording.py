@@ -39,6 +39,7 @@ REMEDIES = {
     "SnapshotMismatch": "None for the archive: it has a correct one. tiered-sidecar snapshots check LOG_DIR names the producers.",
     "StartFailed": "Follow the message. The start is tried again by itself, at once when the settings file changes.",
     "TooManyOpenFiles": "Raise the open-file limit of the process. Restart it when pinned_deleted_bytes in /status is 0.",
+    "StaleLeadership": "None if it passes: another broker has not learned of the election yet. The retry commits the upload.",
     "StagingFull": "Enlarge the volume of run.state_dir and compaction.staging_dir.",
     "StagingTooSmall": "Raise compaction.max_staging_bytes to the value in the message, and give compaction.staging_dir "
     "that space.",
