@@ -27,7 +27,7 @@ from sidecar.model import PartitionFiles
 from sidecar.runner.archive_loop import ArchiveLoop
 from sidecar.topic_policy import TopicPolicy
 from tests.compactor.before_upload_rig import NOW_MS, Rig, rig, rounds_scan
-from tests.runner.archives import compactor, only_state, sound, use
+from tests.runner.archives import compactor, log_of, only_state, sound, use
 from tests.segment.made_logs import LEADER_EPOCH, VERSION, records_in, roll
 
 UNDECLARED = TopicPolicy(cleanup_policy=frozenset({"compact"}))
@@ -281,3 +281,31 @@ def test_only_a_declared_strategy_may_differ_from_that_of_the_newest_compaction(
     assert strategy_refusal(rule(BY_OFFSET), HEADER) == ""
     assert strategy_refusal(rule(UNDECLARED, strategy="offset"), HEADER) == ""
     assert strategy_refusal(rule(BY_HEADER), StrategyInUse("header", "other")) == ""
+
+
+def test_a_group_that_meets_a_missing_commit_is_archived_as_it_is_and_compacted_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once the commit is back. Its copies do not wait for that on the disk of the sidecar."""
+    with story(tmp_path, BY_HEADER) as reported:
+        store = reported.site.store
+        assert reported.wave() == {0}
+        missing: dict[str, tuple[bytes, object]] = {}
+
+        def lose(now: str) -> None:
+            if now == "before the commit":
+                newest = max(key for key in store.objects if "/commits/" in key)
+                missing[newest] = store.objects.pop(newest)
+                (error,) = reported.site.round().errors
+                assert "is missing, although this sidecar" in str(error)
+                assert list(reported.site.copies.iterdir()) == []
+                store.objects |= missing
+
+        assert reported.wave(lose) == {2, 3}, "nothing is lost"
+        assert set(reported.reasons()) == {"group_refused"}
+        use(monkeypatch, store)
+        reported.compact_archive()
+        state = only_state(store)
+        kept = records_in(log_of(store, state, segment) for segment in state.segments)
+        assert {found.offset for found in kept} == {2}, "the newest of those with version 9"
+    sound(reported.site.store)
