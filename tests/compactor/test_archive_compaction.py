@@ -14,7 +14,10 @@ from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction_strategy import Strategy, StrategyInUse
 from sidecar.compactor.archive.plan import CompactionRequest
 from sidecar.errors import PartitionError
+from sidecar.logformat.bodies.building import build_batch
+from sidecar.logformat.bodies.record import Record
 from sidecar.model import ObjectKey, PartName
+from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_store import MemoryStore
 from tests.runner.archives import (
     NOW_MS,
@@ -29,6 +32,8 @@ from tests.runner.archives import (
     sound,
     use,
 )
+from tests.runner.rig import archive, copy_partitions, tools_for
+from tests.segment.made_logs import records_in, roll
 
 PARTITIONS = ("orders-0", "append-time-0", "transactions-0", "compacted-0", "codecs-java-0")
 
@@ -128,6 +133,34 @@ def test_raw_segments_that_follow_are_compacted_with_all_that_lies_below(
     assert second.error is None
     assert [log_of(store, after, segment) for segment in after.segments] == reference_logs(store, half, rules, groups)
     assert max(segment.generation for segment in after.segments) == 2
+    sound(store)
+
+
+def test_joined_segments_have_the_leader_epochs_of_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a cleaner leaves the checkpoint: also of an epoch without a record that is left (3). Nothing from above the end (7)."""
+    spans = {0: (1, 1, 2, 2), 4: (2, 3), 6: (5, 5), 8: (5, 7), 10: ()}
+    segments = {
+        base_offset: [
+            build_batch([Record(offset, NOW_MS - 5_000_000, b"%d" % min(offset, 5), b"")], leader_epoch=epoch)
+            for offset, epoch in enumerate(epochs, base_offset)
+        ]
+        for base_offset, epochs in spans.items()
+    }
+    log_dir, store = copy_partitions(tmp_path, "orders-0"), MemoryStore(ManualClock(NOW_MS))
+    roll(log_dir, segments, 10)
+    (log_dir / "orders-0" / "leader-epoch-checkpoint").write_text("0\n5\n1 0\n2 2\n3 5\n5 6\n7 9\n")
+    with tools_for(log_dir, store, tmp_path / "state") as context:
+        assert archive(context, log_dir).errors == []
+    use(monkeypatch, store)
+    request = CompactionRequest(only_state(store).lineage.root, CompactionRules(NOW_MS), WRITER, 8)
+    (result,) = compactor(store, tmp_path).compact([request])
+    assert result.error is None
+    state = only_state(store)
+    joined = state.segments[0]
+    assert (joined.base_offset, joined.end_offset) == (0, 8)
+    assert [found.offset for found in records_in([log_of(store, state, joined)])] == [0, 1, 2, 3, 4, 7]
+    assert [(entry.epoch, entry.start_offset) for entry in joined.leader_epochs] == [(1, 0), (2, 2), (3, 5), (5, 6)]
+    assert parts_of(store, state, joined)[PartName.LEADER_EPOCHS] == b"0\n4\n1 0\n2 2\n3 5\n5 6\n"
     sound(store)
 
 
