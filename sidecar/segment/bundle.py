@@ -85,8 +85,7 @@ class PreparedSegment:
             indexes_key=self.attempt.indexes_key,
             parts=(log_part(self.log_source.size_bytes, self.log_crc32c), *self.index_parts),
             leader_epochs=epochs.in_range(segment.base_offset, end_offset).entries,
-            # Of the log as it was: compaction may have taken all batches of an epoch.
-            highest_batch_leader_epoch=self.reading.built.leader_epochs.latest_epoch,
+            highest_batch_leader_epoch=built.leader_epochs.latest_epoch,
             max_timestamp_ms=built.max_timestamp_ms,
             batch_count=built.batch_count,
             snapshot=self.snapshot.provenance,

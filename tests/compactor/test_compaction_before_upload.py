@@ -21,6 +21,8 @@ from sidecar.discovery.partition_directory import read_partition_directory
 from sidecar.engine_ports import StageEngine
 from sidecar.errors import SidecarError
 from sidecar.host import process_store
+from sidecar.logformat.bodies.building import build_batch
+from sidecar.logformat.bodies.record import Record
 from sidecar.model import PartitionFiles, PartName, TopicPartition
 from sidecar.partition.wait_reason import AwaitingCompaction
 from sidecar.rewriting import stages
@@ -32,10 +34,12 @@ from sidecar.storage.bandwidth import BandwidthLimit, IoBudget
 from sidecar.store_settings import StoreSettings
 from sidecar.topic_policy import TopicPolicy
 from sidecar.verify.verify import verify_archive
+from tests.compaction.reference.batches import decode_segment
 from tests.compactor.before_upload_rig import DELAY_MS, HANGS, NOW_MS, rig, rounds_scan
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_store import Fault, FaultKind, MemoryStore
 from tests.runner.rig import archive, archived_states, ranges, rolled_ranges, tools_for
+from tests.segment.made_logs import roll
 
 WAIT_S = 120.0
 
@@ -86,6 +90,25 @@ def test_copies_are_what_compaction_of_these_segments_gives_and_all_else_is_of_t
         for name in (PartName.PRODUCER_SNAPSHOT, PartName.LEADER_EPOCHS):
             assert part(site.store, state, ours, name) == part(raw_store, raw, theirs, name)
         assert (ours.generation, ours.strategy is None) in {(0, True), (1, False)}
+
+
+def test_a_copy_has_the_highest_leader_epoch_of_its_log_where_all_records_of_that_lost(tmp_path: Path) -> None:
+    """Its empty last batch has it: `verify --deep` compares the commit with the batches of the copy."""
+    with rig(tmp_path, "orders-0", topics=[{"pattern": ".*", "strategy": "offset"}]) as site:
+        batches = {
+            offset: build_batch([Record(offset, NOW_MS - 5_000_000, key, b"")], leader_epoch=epoch)
+            for offset, (key, epoch) in enumerate([(b"a", 4), (b"b", 5), (b"b", 5)])
+        }
+        roll(site.log_dir, {0: [batches[0], batches[1]], 2: [batches[2]], 3: []}, 3)
+        (site.log_dir / "orders-0" / "leader-epoch-checkpoint").write_text("0\n2\n4 0\n5 1\n")
+        site.round()
+        assert site.compactor.cycle()
+        assert site.round().errors == []
+        copy = archived_states(site.store)["orders-0"].segments[0]
+        (log,) = (log for base_offset, log in site.stored_logs("orders-0").items() if base_offset == 0)
+        assert [(batch.leader_epoch, len(batch.records)) for batch in decode_segment(log)] == [(4, 1), (5, 0)]
+        assert (copy.generation, copy.highest_batch_leader_epoch) == (1, 5)
+        assert [found.problems for found in verify_archive(site.store, site.context.clock, deep=True)] == [()]
 
 
 def part(store: MemoryStore, state: Any, segment: Any, name: PartName) -> bytes:
