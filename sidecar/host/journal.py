@@ -128,8 +128,11 @@ class Journal:
             return
         if known:
             _log.warning("journal_copied", path=str(self._path), unfinished_uploads=self.count())
-            self._run("DELETE FROM attempts")
-        self._run("INSERT OR REPLACE INTO file (rowid, identity) VALUES (0, ?)", (identity,))
+        with self._connection:
+            self._run("BEGIN")
+            if known:
+                self._run("DELETE FROM attempts")
+            self._run("INSERT OR REPLACE INTO file (rowid, identity) VALUES (0, ?)", (identity,))
 
     def _run(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
         """Rows of a statement. Raises StagingFull, StateDirUnusable."""

@@ -9,6 +9,7 @@ import sqlite3
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -174,6 +175,32 @@ def test_a_copied_journal_is_reported_once(tmp_path: Path) -> None:
             Journal(tmp_path / "copied").close()
     copied = tmp_path / "copied" / "journal.sqlite"
     assert logs == [{"event": "journal_copied", "log_level": "warning", "path": str(copied), "unfinished_uploads": 1}]
+
+
+def test_a_start_that_dies_in_a_copied_journal_leaves_all_of_it_to_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing of it is written before all of it: the next warning has the same figure, and the one after that does not come."""
+
+    def dies(journal: Journal, statement: str, *values: Any) -> list[Any]:
+        if statement.startswith("INSERT"):
+            raise KeyboardInterrupt
+        return run(journal, statement, *values)
+
+    run = Journal._run
+    attempt = Attempt("A" * 22, "c/t/0/0", 0, 10, ObjectKey("l"), ObjectKey("i"), 1, 5, 7, 9)
+    with closing(Journal(tmp_path / "original")) as journal:
+        journal.begin(attempt)
+    shutil.copytree(tmp_path / "original", tmp_path / "copied")
+    with capture_logs() as logs:
+        with monkeypatch.context() as patched:
+            patched.setattr(Journal, "_run", dies)
+            with pytest.raises(KeyboardInterrupt):
+                Journal(tmp_path / "copied")
+        for _ in range(2):
+            with closing(Journal(tmp_path / "copied")) as journal:
+                assert journal.count() == 0
+    assert [(line["event"], line["unfinished_uploads"]) for line in logs] == [("journal_copied", 1)] * 2
 
 
 def test_inodes_tell_copies_where_the_file_system_has_no_birth_times(
