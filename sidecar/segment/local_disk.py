@@ -133,7 +133,7 @@ class LocalDisk(BrokerFiles):
 
     def with_snapshot(self, segment: SegmentFiles, files: PartitionFiles) -> SegmentFiles:
         """See `LogDisk`. Source: ProducerStateManager.takeSnapshot in UnifiedLog.roll; the new active segment keeps it."""
-        if segment.snapshot is not None or segment.end_offset not in files.snapshot_offsets:
+        if segment.end_offset not in files.snapshot_offsets:
             return segment
         name = file_name(segment.end_offset, Suffix.SNAPSHOT)
         try:

@@ -37,7 +37,10 @@ class LogDisk(OpenFiles, Protocol):
         """What the directory is known by later, under a later process too. Raises nothing."""
 
     def with_snapshot(self, segment: SegmentFiles, files: PartitionFiles) -> SegmentFiles:
-        """The segment with the producer snapshot that its roll has left, where it was listed as active. Raises nothing."""
+        """The segment with the producer snapshot at its end as the directory has it now. Raises nothing.
+
+        Its roll has left one since it was listed as active; a recovery of the broker, or a move of the log, writes another file.
+        """
 
     def leader_epochs(self, files: PartitionFiles) -> LeaderEpochs | None:
         """The partition's `leader-epoch-checkpoint`, None where it does not exist. Raises CorruptFile, PartitionError."""

@@ -10,8 +10,16 @@ from sidecar.errors import StoreUnavailable
 from sidecar.model import SnapshotOrigin
 from sidecar.partition.wait_reason import AwaitingCompaction
 from tests.compactor.before_upload_rig import DELAY_MS, rig
-from tests.retention.pinned_rig import Outage
-from tests.runner.rig import archived_states, copy_partitions, remove_offsets, rolled_ranges, rounds_over, tools_for
+from tests.retention.pinned_rig import Outage, after_an_outage
+from tests.runner.rig import (
+    archived_states,
+    copy_partitions,
+    ranges,
+    remove_offsets,
+    rolled_ranges,
+    rounds_over,
+    tools_for,
+)
 
 
 @pytest.mark.parametrize("partition", ["orders-0", "transactions-0"])
@@ -50,3 +58,18 @@ def test_the_first_archived_segment_knows_its_producers_though_retention_took_it
     segments = archived_states(outage.store)["orders-0"].segments
     assert [segment.base_offset for segment in segments] == [base_offset for base_offset, _ in spans[1:]]
     assert {segment.snapshot.exact for segment in segments} == {True}
+
+
+def test_a_snapshot_that_the_broker_wrote_again_is_that_of_the_pinned_segment_below(tmp_path: Path) -> None:
+    """As its recovery does. The file that was listed with the segment is not there any more, and never comes back."""
+    with after_an_outage(tmp_path) as (context, rounds, outage, directory):
+        spans = rolled_ranges(directory.parent, "orders-0")
+        remove_offsets(directory, lambda offset: offset >= spans[2][0])
+        snapshot = directory / f"{spans[2][0]:020d}.snapshot"
+        content = snapshot.read_bytes()
+        snapshot.rename(directory / "old")
+        snapshot.write_bytes(content)
+        assert rounds.run_once().errors == []
+        state = archived_states(outage.store)["orders-0"]
+        assert (ranges(state), state.holes) == (spans, ())
+        assert context.journal.count() == 0
