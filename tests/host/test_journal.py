@@ -165,6 +165,16 @@ def test_a_copy_of_a_state_directory_leaves_the_uploads_of_the_original_alone(tm
     assert uploaded <= store.objects.keys()
 
 
+def test_the_journal_needs_little_space_however_many_uploads_it_has_seen(tmp_path: Path) -> None:
+    with closing(Journal(tmp_path)) as journal:
+        for number in range(200):
+            attempt = Attempt(f"{number:022d}", "c/t/0/0", number, 10, ObjectKey("l"), ObjectKey("i"), 1, 5, 7, 9)
+            journal.begin(attempt)
+            journal.log_uploaded(attempt.segment_id, 1)
+            journal.end(attempt.segment_id)
+        assert sum(path.stat().st_size for path in tmp_path.iterdir()) < 400_000
+
+
 def test_a_copied_journal_is_reported_once(tmp_path: Path) -> None:
     attempt = Attempt("A" * 22, "c/t/0/0", 0, 10, ObjectKey("l"), ObjectKey("i"), 1, 5, 7, 9)
     with closing(Journal(tmp_path / "original")) as journal:
