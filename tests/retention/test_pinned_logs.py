@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -94,6 +95,26 @@ def test_a_pinned_segment_is_archived_without_its_file_whatever_log_start_the_le
         plan = planned(context, archiver, files)
         assert [segment.base_offset for segment in plan.segments][:4] == [0, 140, 248, 362]
         assert plan.files == files
+
+
+@pytest.mark.parametrize("is_pinned", [True, False], ids=["pinned before", "not pinned yet"])
+def test_a_file_that_changes_in_place_between_listing_and_pinning_is_not_taken_for_pinned(
+    is_pinned: bool, tmp_path: Path
+) -> None:
+    """The open descriptor decides, not the name. The next listing shows the file as it is, and it is pinned then."""
+    with led(tmp_path) as (log_dir, context, _facts):
+        archiver, files = planned_and_held(context, log_dir)
+        every = held_names(context)
+        if not is_pinned:
+            context.pinned.release()
+        plan = planned(context, archiver, listed(log_dir))
+        os.utime(files.segments[1].log.path, ns=(0, 0))
+        for changed, left in ((True, [0, *every[2:]]), (False, every)):
+            context.pinned.keep([*archiver.pinned.logs, *(segment.log for segment in plan.segments)])
+            archiver.pinned.planned(plan)
+            assert archiver.pinned.is_outdated is changed
+            assert held_names(context) == left == [int(log.path.stem) for log in archiver.pinned.logs]
+            plan = planned(context, archiver, listed(log_dir))
 
 
 @pytest.mark.parametrize(("own", "later"), [(2, 1), (2, 0), (0, 0)], ids=["some", "all", "none"])
