@@ -1,21 +1,58 @@
-"""A reused buffer that slides over a file. Never a memory map: mapped pages count as resident memory."""
+"""A reused buffer that slides over a file or an object's chunks. Never a memory map: mapped pages count as resident memory."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import suppress
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from sidecar.errors import SegmentChanged
+from sidecar.errors import ObjectDamaged, SegmentChanged
 from sidecar.logformat.files import fill
 from sidecar.logformat.headers import CRC_FROM, CURRENT_MAGIC, MAGIC_POSITION
 from sidecar.logformat.library import checksum
 
 ReadAt = Callable[[int, memoryview], int]
 """(position, buffer) -> bytes put into the buffer; fewer than asked is fine, 0 means the file ends there."""
+
+
+class StreamedReads:
+    """The chunks of an object as `ReadAt`. Almost all reads follow one another: those share one request.
+
+    `again` reads bytes before the last chunk: the beginning of a batch that is larger than any window.
+    """
+
+    def __init__(self, chunks: Iterator[bytes], again: ReadAt) -> None:
+        self._chunks = chunks
+        self._again = again
+        self._chunk = memoryview(b"")
+        self.received_bytes = 0
+
+    def __call__(self, position: int, buffer: memoryview) -> int:
+        """See `ReadAt`. Raises what the chunks and `again` raise, but for an object that ends early: the caller knows its size."""
+        piece = self.chunk_at(position)
+        if piece is None:
+            return self._again(position, buffer)
+        piece = piece[: len(buffer)]
+        buffer[: len(piece)] = piece
+        return len(piece)
+
+    def chunk_at(self, position: int) -> memoryview | None:
+        """The last chunk itself from a position on, empty at the object's end; None before the chunk. Raises as the chunks do."""
+        with suppress(ObjectDamaged):
+            while position >= self.received_bytes and (chunk := next(self._chunks, b"")):
+                self._chunk = memoryview(chunk)
+                self.received_bytes += len(chunk)
+        begin = position - (self.received_bytes - len(self._chunk))
+        return None if begin < 0 else self._chunk[begin:]
+
+    def close(self) -> None:
+        if isinstance(self._chunks, Generator):
+            self._chunks.close()
+
 
 _STEP_BYTES: Final = 1024 * 1024
 _KEPT_BYTES: Final = 2 * 1024 * 1024
@@ -42,7 +79,7 @@ _kept = _Kept()
 
 
 class Window:
-    """`buffer[cursor:filled]` holds the file's bytes from `position` on."""
+    """`buffer[cursor:filled]` holds the file's bytes from `position` on: in memory of its own, or in a chunk of a stream."""
 
     def __init__(self, read_at: ReadAt, position: int, end_position: int, capacity_bytes: int, file: str) -> None:
         self._read_at = read_at
@@ -52,11 +89,11 @@ class Window:
         self.cursor = 0
         self.filled = 0
         capacity = min(capacity_bytes, max(end_position - position, 1))
-        self.buffer: npt.NDArray[np.uint8] = _kept.taken(capacity)
+        self.buffer = self._memory = _kept.taken(capacity)
 
     def close(self) -> None:
         """Release the memory; the buffer may not be used any more."""
-        _kept.given_back(self.buffer)
+        _kept.given_back(self._memory)
         self.buffer, self.filled = np.empty(0, dtype=np.uint8), 0
 
     @property
@@ -81,12 +118,25 @@ class Window:
 
         The caller has checked that the file has them. Raises SegmentChanged if it has become shorter.
         """
-        held = self.buffer[self.cursor : self.cursor + self.held_bytes]
-        target = self.buffer if size_bytes <= self.buffer.shape[0] else np.empty(size_bytes, dtype=np.uint8)
-        target[: held.shape[0]] = held
-        self.buffer, self.cursor, self.filled = target, 0, held.shape[0]
-        end = min(target.shape[0], self.remaining_bytes)
-        self._fill(target[self.filled : end].data, self.position + self.filled)
+        held, source = self.buffer[self.cursor : self.cursor + self.held_bytes], self._read_at
+        if size_bytes <= held.shape[0]:
+            return
+        self.cursor = 0
+        if isinstance(source, StreamedReads):
+            # Only the batch that two chunks share is copied: the next walk begins in the chunk itself.
+            chunk = None if held.shape[0] else source.chunk_at(self.position)
+            if chunk is not None and size_bytes <= len(chunk):
+                self.buffer = np.frombuffer(chunk, dtype=np.uint8)
+                self.filled = min(len(chunk), self.remaining_bytes)
+                return
+            end = size_bytes
+        else:
+            end = min(max(size_bytes, self._memory.shape[0]), self.remaining_bytes)
+        if size_bytes > self._memory.shape[0]:
+            self._memory = np.empty(size_bytes, dtype=np.uint8)
+        self._memory[: held.shape[0]] = held
+        self.buffer, self.filled = self._memory, held.shape[0]
+        self._fill(self.buffer[self.filled : end].data, self.position + self.filled)
         self.filled = end
 
     def zeros_ahead(self) -> bool:

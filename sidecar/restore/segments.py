@@ -24,6 +24,7 @@ from sidecar.logformat.headers import CURRENT_MAGIC
 from sidecar.logformat.indexes.rebuild import IndexBuilder
 from sidecar.logformat.indexes.transaction_index import read_transaction_index
 from sidecar.logformat.names import Suffix, file_name
+from sidecar.logformat.window import StreamedReads
 from sidecar.model import ObjectKey, PartName
 from sidecar.ports import MIB, ObjectStore
 from sidecar.restore.decisions import Decisions
@@ -31,12 +32,14 @@ from sidecar.restore.gap_transactions import state_at_last_base
 from sidecar.restore.plan import INDEX_SUFFIXES, PartitionPlan, SegmentPlan
 from sidecar.restore.request import LeaderEpochMode, ProducerStateMode
 from sidecar.restore.staging import NewFile, StagedPartition, is_own_file, translating
-from sidecar.segment.archived_objects import CHUNK_BYTES, StreamedReads, note_damaged_answer
+from sidecar.segment.archived_objects import note_damaged_answer
 from sidecar.segment.dropped_producers import leaves_all_out
 from sidecar.segment.log_check import WINDOW_BYTES, ExpectedLog, LogCheck, fetch_parts
 from sidecar.segment.reading import replayed
 from sidecar.snapshots.gaps import rows_with_gaps
 
+_CHUNK_BYTES = MIB
+"""Of a log that is streamed. For larger writes the kernel looks for larger free memory."""
 _COPY_BYTES = 4 * MIB
 
 
@@ -275,7 +278,7 @@ def _fetch_log(
     producers = state_at_last_base(work.store, work.plan, parts) if plan.is_cut_at_end else None
     with closing(StreamedReads(_written(work, key, log), PositionalFile(log.descriptor))) as reads:
         scanner = SegmentScanner(
-            reads.read_at, size_bytes, base_offset=segment.base_offset, file=key, window_bytes=WINDOW_BYTES
+            reads, size_bytes, base_offset=segment.base_offset, file=key, window_bytes=WINDOW_BYTES
         )
         try:
             for columns in scanner:
@@ -291,7 +294,7 @@ def _fetch_log(
             what = f"ends there, but the commit says {size_bytes} bytes"
             raise CorruptFile(what, file=key, position=reads.received_bytes) from error
         scanner.require_exact()
-        if reads.read_at(size_bytes, memoryview(bytearray(1))):
+        if reads(size_bytes, memoryview(bytearray(1))):
             raise CorruptFile(f"has more than the {size_bytes} bytes committed", file=key, position=size_bytes)
     if scanner.crc32c != (committed := segment.parts[0].crc32c):
         what = f"has CRC-32C {scanner.crc32c:08x}, but the commit says {committed:08x}"
@@ -307,7 +310,7 @@ def _fetch_log(
 def _written(work: PartitionRestore, key: ObjectKey, log: NewFile) -> Iterator[bytes]:
     """The chunks of an object, each after it was written to the file. Raises as `fetch_segment`."""
     try:
-        for chunk in work.store.stream(key, CHUNK_BYTES, checked=False):
+        for chunk in work.store.stream(key, _CHUNK_BYTES, checked=False):
             if work.stop.is_set():
                 raise RestoreStopped(f"{key}: the restore stopped")
             log.write(chunk)

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Mapping
 from itertools import pairwise
-from typing import Final
 
 from producer_state.table import ProducerTable
 from producer_state.wire import ProducerStateError
 from sidecar.archive.bundle import cut_part, cut_parts, indexes_size_bytes
 from sidecar.archive.keys import below
 from sidecar.archive.state import PartitionState
-from sidecar.errors import CorruptFile, ObjectDamaged, ObjectMissing, PartitionError
+from sidecar.errors import CorruptFile, ObjectMissing, PartitionError
 from sidecar.event_log import get_logger
 from sidecar.logformat.window import ReadAt
 from sidecar.model import ArchivedSegment, ObjectKey, PartName
-from sidecar.ports import MIB, ObjectStore
+from sidecar.ports import ObjectStore
 
 _log = get_logger(__name__)
-
-CHUNK_BYTES: Final = MIB
-"""Of a log that is streamed. Smaller ones switch threads more often; for larger writes the kernel looks for larger free memory."""
 
 
 def read_committed(store: ObjectStore, key: ObjectKey, size_bytes: int, position: int, wanted_bytes: int) -> bytes:
@@ -44,36 +39,6 @@ def reader(store: ObjectStore, key: ObjectKey, size_bytes: int) -> ReadAt:
         return len(content)
 
     return read_at
-
-
-class StreamedReads:
-    """The chunks of an object as reads, of which almost all follow one another: those share one request.
-
-    `again` reads bytes before the last chunk: the beginning of a batch that is larger than any window.
-    """
-
-    def __init__(self, chunks: Iterator[bytes], again: ReadAt) -> None:
-        self._chunks = chunks
-        self._again = again
-        self._chunk = memoryview(b"")
-        self.received_bytes = 0
-
-    def read_at(self, position: int, buffer: memoryview) -> int:
-        """See `ReadAt`. Raises what the chunks and `again` raise, but for an object that ends early: the caller knows its size."""
-        with suppress(ObjectDamaged):
-            while position >= self.received_bytes and (chunk := next(self._chunks, b"")):
-                self._chunk = memoryview(chunk)
-                self.received_bytes += len(chunk)
-        begin = position - (self.received_bytes - len(self._chunk))
-        if begin < 0:
-            return self._again(position, buffer)
-        piece = self._chunk[begin : begin + len(buffer)]
-        buffer[: len(piece)] = piece
-        return len(piece)
-
-    def close(self) -> None:
-        if isinstance(self._chunks, Generator):
-            self._chunks.close()
 
 
 def note_damaged_answer(key: str, problem: str) -> None:

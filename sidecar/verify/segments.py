@@ -15,14 +15,17 @@ from sidecar.archive.keys import below
 from sidecar.engine_ports import TaskEngine, grouped
 from sidecar.errors import FROM_STORE, CorruptFile, ObjectMissing, SegmentChanged
 from sidecar.host.process_store import store_of
+from sidecar.logformat.window import StreamedReads
 from sidecar.model import ArchivedSegment, ObjectKey, PartName
 from sidecar.ports import MIB, ObjectFacts, ObjectStore
-from sidecar.segment.archived_objects import CHUNK_BYTES, StreamedReads, note_damaged_answer, reader
+from sidecar.segment.archived_objects import note_damaged_answer, reader
 from sidecar.segment.log_check import ExpectedLog, check_log, unreadable_parts
 from sidecar.store_settings import RetrySettings, StoreSettings
 
 PRELOADED: Final = ("sidecar.verify.segments", "sidecar.snapshots.preloaded")
 """What processes that check segments import before they are forked."""
+_CHUNK_BYTES: Final = 2 * MIB
+"""Of a log that is streamed. Smaller ones switch threads more often; larger ones leave the processor's cache before the check."""
 _TASK_BYTES: Final = 64 * MIB
 _TASK_SEGMENTS: Final = 256
 
@@ -115,10 +118,10 @@ def _read_log(
     """Every byte once: the checksum of the object, every batch in it, and the indexes that are readable."""
     size_bytes = log_size_bytes(segment)
     try:
-        chunks = store.stream(key, CHUNK_BYTES, checked=False)
+        chunks = store.stream(key, _CHUNK_BYTES, checked=False)
         with closing(StreamedReads(chunks, reader(store, key, size_bytes))) as reads:
             checksum, problem = check_log(
-                reads.read_at,
+                reads,
                 size_bytes,
                 ExpectedLog.of_commit(segment),
                 parts,

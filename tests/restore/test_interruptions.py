@@ -306,7 +306,7 @@ def test_what_is_received_ends_when_another_segment_fails(tmp_path: Path, monkey
 
 
 def test_memory_does_not_grow_with_segments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(segments, "CHUNK_BYTES", 64 * 1024)
+    monkeypatch.setattr(segments, "_CHUNK_BYTES", 64 * 1024)
     store = archive_of_one_large_segment(tmp_path)
     log_dir = own_log_dir(tmp_path)
     restore(archived(), CLOCK, RestoreRequest("codecs-librdkafka", log_dir, topic_id=golden_topic_id("orders")))
@@ -319,8 +319,10 @@ def test_memory_does_not_grow_with_segments(tmp_path: Path, monkeypatch: pytest.
     assert peak_bytes < 8 * 2**20
 
 
-def test_a_batch_larger_than_any_window_is_read_again_from_the_file(tmp_path: Path) -> None:
-    store = archive_of_one_large_segment(tmp_path, record_bytes=17 * 2**20, count=2)
+def test_a_batch_larger_than_any_window_is_read_again_from_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = archive_of_two_large_batches(tmp_path, monkeypatch)
     log_dir = own_log_dir(tmp_path)
     report = restore(store, CLOCK, RestoreRequest("large", log_dir, topic_id=golden_topic_id("orders")))
     assert report.exit_code == 0
@@ -333,13 +335,21 @@ def test_a_disk_that_cannot_be_read_back_stops_the_partition(tmp_path: Path, mon
     def failing(_file: PositionalFile, _position: int, _buffer: memoryview) -> int:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-    store = archive_of_one_large_segment(tmp_path, record_bytes=17 * 2**20, count=2)
+    store = archive_of_two_large_batches(tmp_path, monkeypatch)
     log_dir = own_log_dir(tmp_path)
     monkeypatch.setattr(PositionalFile, "__call__", failing)
     (outcome,) = restore(store, CLOCK, RestoreRequest("large", log_dir, topic_id=golden_topic_id("orders"))).outcomes
     assert outcome.problem.startswith(
         f"{log_dir / 'large-0.restoring' / f'{0:020d}.log'}: cannot be written: Input/output"
     )
+
+
+def archive_of_two_large_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
+    """The end of the first chunk parts the header of the second batch, whose beginning must be read again."""
+    store = archive_of_one_large_segment(tmp_path, record_bytes=17 * 2**20, count=2)
+    (size_bytes,) = (len(content) for key, content in store.objects.items() if key.endswith(".log"))
+    monkeypatch.setattr(segments, "_CHUNK_BYTES", size_bytes // 2 + 40)
+    return store
 
 
 def archive_of_one_large_segment(tmp_path: Path, record_bytes: int = 128 * 1024, count: int = 200) -> MemoryStore:

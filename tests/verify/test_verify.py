@@ -470,7 +470,7 @@ def test_partitions_without_an_answer_between_others_do_not_end_it() -> None:
 
 def test_a_deep_check_of_a_larger_log_takes_one_request_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sidecar.segment.log_check.WINDOW_BYTES", 4096)
-    monkeypatch.setattr("sidecar.verify.segments.CHUNK_BYTES", 1000)
+    monkeypatch.setattr("sidecar.verify.segments._CHUNK_BYTES", 1000)
     bundle = a_bundle(0, 2000, [a_batch(offset, 10) for offset in range(0, 2000, 10)], [(0, 0)])
     store = committed(bundle)
     store.calls.clear()
