@@ -31,6 +31,8 @@ def main() -> None:
             app(prog_name="tiered-sidecar")
     except SystemExit as end:
         raise streams.finish(end) from None
+    finally:
+        gc.freeze()  # else the interpreter's end looks for cycles among all that a process has
 
 
 def collect_after_start() -> None:

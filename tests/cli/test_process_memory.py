@@ -72,3 +72,13 @@ def test_numpy_starts_no_threads_of_its_own() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=300)
     assert done.stdout.splitlines()[-1] == "1"
+
+
+def test_a_process_ends_without_a_search_for_cycles() -> None:
+    program = (
+        "import atexit, gc, sys; from sidecar.cli import main\n"
+        "sys.argv = ['tiered-sidecar', 'version']\n"
+        "atexit.register(lambda: print(len(gc.get_objects()) < gc.get_freeze_count() // 10))\n"
+        "main()\n"
+    )
+    assert _run(program, {}).split()[-1] == "True"
