@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from copy import copy
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, cast
 
 _PLACES: Final = ("sidecar", "producer_state", "tests")
 _REFUSING: Final = ("__setattr__", "__delattr__")
@@ -29,13 +29,18 @@ def _plain_init(kind: Any) -> Any:
 @cache
 def _replacing(kind: Any, *changed: str) -> Callable[..., Any]:
     """`dataclasses.replace` for one class, of which these fields change."""
-    given = [
-        (f"{field.name}=" if field.kw_only else "") + (field.name if field.name in changed else f"old.{field.name}")
-        for field in dataclasses.fields(kind)
-        if field.init or field.name in changed
-    ]
-    source = f"lambda old, {', '.join(changed)}: kind({', '.join(given)})"
-    return eval(source, {"kind": kind})  # noqa: S307 - names of fields, as in `dataclasses`
+    fields = dataclasses.fields(kind)
+    values = {
+        field.name: field.name if field.name in changed else f"old.{field.name}" for field in fields if field.init
+    }
+    if hasattr(kind, "__post_init__") or len(values) < len(fields):
+        body = [f"return kind({', '.join(f'{name}={value}' for name, value in values.items())})"]
+    else:
+        body = ["new = create(kind)", *(f"new.{name} = {value}" for name, value in values.items()), "return new"]
+    found: dict[str, Any] = {"kind": kind, "create": object.__new__}
+    source = f"def replacing(old, {', '.join(changed)}):\n " + "\n ".join(body)
+    exec(source, found)  # noqa: S102 - names of fields, as in `dataclasses`
+    return cast("Callable[..., Any]", found["replacing"])
 
 
 def _replace(instance: Any, /, **changes: Any) -> Any:
