@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
-import structlog
+from structlog.typing import EventDict
 
 from tests.histories.one_thread import in_one_thread
 from tests.simulation.codec import Codec
@@ -16,6 +16,7 @@ from tests.simulation.compactor import OpenCopies
 from tests.simulation.figures import Figures
 from tests.simulation.link import SimLink
 from tests.simulation.quick_dataclasses import quick_dataclasses
+from tests.simulation.quick_logs import quick_logs
 from tests.simulation.schedule import Schedule, Step
 from tests.simulation.world import World
 
@@ -27,7 +28,7 @@ PLAIN_ONE_IN: Final = 128
 class Simulation:
     """What many schedules have in common. `stores`: the last one is what compaction opens."""
 
-    logs: list[structlog.typing.EventDict]
+    logs: list[EventDict]
     stores: list[SimLink]
     codec: Codec = field(default_factory=Codec)
 
@@ -43,7 +44,7 @@ def simulating() -> Iterator[None]:
         yield
         return
     stores: list[SimLink] = []
-    with structlog.testing.capture_logs() as logs, in_one_thread(lambda: stores[-1]), quick_dataclasses():
+    with quick_logs() as logs, in_one_thread(lambda: stores[-1]), quick_dataclasses():
         _simulations.append(Simulation(logs, stores))
         gc.disable()
         try:
