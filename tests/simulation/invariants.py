@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Final
 
 from crc32c import crc32c
 
@@ -16,7 +18,7 @@ from sidecar.archive.keys import below, commit_key, parse_segment_key
 from sidecar.archive.state import PartitionState, empty_state
 from sidecar.errors import SidecarError
 from sidecar.model import ArchivedSegment, ObjectKey, PartName
-from tests.simulation.batches import Batch, decode, emptied, replayed
+from tests.simulation.batches import Batch, decode, emptied
 from tests.simulation.cluster import Partition
 from tests.simulation.decision import HEADER
 from tests.simulation.findings import Finding
@@ -33,6 +35,9 @@ def _may_drop(action: Action) -> bool:
 def _is_left_of(batch: Batch, raw: Batch) -> bool:
     """Whether compaction can have left this of a raw batch."""
     return batch.raw_content == raw.content and batch in (raw, emptied(raw))
+
+
+_entries_of: Final = lru_cache(read_snapshot)
 
 
 @dataclass(slots=True)
@@ -207,7 +212,7 @@ class Checker:
                 raise Finding("live-object-missing", f"{segment}: at any time, {key}")
             if self._sound.get(key) is not body:
                 parts = [part for part in segment.parts if (part.name is PartName.LOG) == (key == log_key)]
-                if sum(part.size_bytes for part in parts) != len(body):
+                if sum([part.size_bytes for part in parts]) != len(body):
                     raise Finding("live-object-damaged", f"{segment}: {key} has {len(body)} bytes")
                 for part in parts:
                     if crc32c(body[part.position : part.position + part.size_bytes]) != part.crc32c:
@@ -224,7 +229,7 @@ class Checker:
             return
         if segment.end_offset > truth.end_offset:
             raise Finding("uncommitted", f"{segment}: committed is up to {truth.end_offset}")
-        expected = list(truth.between(segment.base_offset, segment.end_offset))
+        expected = truth.between(segment.base_offset, segment.end_offset)
         if segment.generation:
             others = iter(expected)
             if not all(any(_is_left_of(batch, other) for other in others) for batch in found):  # In this order.
@@ -273,7 +278,7 @@ class Checker:
                 raise Finding("strategy-mixed", f"{key}: {strategy} after {newest.strategy}, and nothing declares it")
             if is_of_archive:
                 self.strategy_changes.append(key)
-        sources = self._batches(before, span) if is_of_archive else list(self.cluster.truth.between(*span))
+        sources = self._batches(before, span) if is_of_archive else self.cluster.truth.between(*span)
         results = self._batches(after, span)
         if self.is_forked or self.cluster.truth.cleaned or sources is None or results is None:
             self._is_unjudged = True
@@ -399,8 +404,8 @@ class Checker:
         """What is known of producers at the archive's end is what a replay of all of it gives."""
         parts = cut_parts(self.store.objects[below(self.root, segment.indexes_key)], segment)
         found: Mapping[int, object] = {
-            entry.producer_id: entry for entry in read_snapshot(parts[PartName.PRODUCER_SNAPSHOT])
+            entry.producer_id: entry for entry in _entries_of(bytes(parts[PartName.PRODUCER_SNAPSHOT]))
         }
-        expected = replayed(self.cluster.truth.between(0, segment.end_offset))
+        expected = self.cluster.truth.producers_below(segment.end_offset)
         if found != expected:
             raise Finding("producer-state", f"{segment}: {found}, should be {expected}")
