@@ -150,7 +150,7 @@ class Link:
         found = self._call("list", prefix, lambda: tuple(self.store.list(prefix, start_after)))
         newest_ms = self.store.clock.now_ms() - STALE_MS
         is_fresh = not self.is_stale or prefix.startswith(PROBE_FOLDER)
-        yield from (facts for facts in found if is_fresh or facts.modified_ms <= newest_ms)
+        yield from found if is_fresh else [facts for facts in found if facts.modified_ms <= newest_ms]
 
     def list_folders(self, prefix: str) -> Iterator[str]:
         """See `ObjectStore`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
@@ -34,6 +34,26 @@ class InThisThread(Executor):
         except BaseException as error:  # noqa: BLE001 - whoever asks for the result gets it
             future.set_exception(error)
         return future
+
+    def map(self, fn: Callable[..., Any], *iterables: Iterable[Any], **_options: object) -> Iterator[Any]:
+        """See `Executor`: all calls are made, and whoever comes to the result of one that failed gets its error."""
+        ended = [self._ended(fn, given) for given in zip(*iterables, strict=False)]
+        return (_result(result, error) for result, error in ended)
+
+    @staticmethod
+    def _ended(fn: Callable[..., Any], given: tuple[Any, ...]) -> tuple[Any, BaseException | None]:
+        try:
+            return fn(*given), None
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001 - whoever asks for the result gets it
+            return None, error
+
+
+def _result(result: Any, error: BaseException | None) -> Any:
+    if error is not None:
+        raise error
+    return result
 
 
 @contextmanager

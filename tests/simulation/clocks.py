@@ -40,11 +40,11 @@ class SimClock:
 
     def now_ms(self) -> int:
         """See `Clock`."""
-        return self.time.now_ms() + self.skew_ms
+        return BEGIN_MS + self.time.elapsed_ms + self.skew_ms
 
     def monotonic_s(self) -> float:
         """See `Clock`. Jumps do not show here."""
-        return self.time.monotonic_s()
+        return self.time.elapsed_ms / 1000
 
     def sleep_s(self, seconds: float) -> None:
         """See `Clock`."""

@@ -48,7 +48,7 @@ def log_dir_of(broker: int, number: int) -> Path:
 
 
 class Partition:
-    """A partition: its replicas by broker, its leader, and the truth."""
+    """A partition: its replicas by broker, its leader, and the truth. `is_cleaned`: its brokers compact it."""
 
     def __init__(
         self,
@@ -62,6 +62,7 @@ class Partition:
         self.topic_partition, self.topic_id = topic_partition, topic_id
         self.lineage = Lineage(CLUSTER_ID, topic_partition, topic_id or NO_TOPIC_ID)
         self._shape, self._time, self._numbers = shape, time, numbers
+        self.is_cleaned = shape.is_cleaned
         self.truth = Truth()
         self.replicas = {broker: self._new_replica(broker) for broker in range(len(shape.roll_batches))}
         self.isr = set(self.replicas)
@@ -92,16 +93,13 @@ class Partition:
         for batch in log.history:
             if batch.end_offset > log.high_watermark:
                 break
-            if batch.is_marker:
+            if batch.transaction < 0:
+                continue
+            if batch.commits is not None:
                 begun.pop(batch.transaction, None)
-            elif batch.transaction >= 0 and batch.base_offset >= log.known_from:
+            elif batch.base_offset >= log.known_from:
                 begun.setdefault(batch.transaction, batch.base_offset)
         return min(log.high_watermark, max(log.log_start_offset, min(begun.values(), default=log.high_watermark)))
-
-    @property
-    def is_cleaned(self) -> bool:
-        """Whether its brokers compact it."""
-        return self._shape.is_cleaned
 
     # What producers and followers do.
 

@@ -12,7 +12,7 @@ from unittest.mock import patch
 
 from sidecar.archive import fold
 from sidecar.archive.checkpoint import decode_checkpoint
-from sidecar.archive.commit import Commit, decode_commit
+from sidecar.archive.commit import Commit, decode_commit, digest
 from sidecar.archive.keys import Lineage
 from sidecar.archive.segment_json import check_segment
 from sidecar.archive.state import PartitionState
@@ -28,12 +28,14 @@ class Codec:
         self._commits: dict[bytes, Commit] = {}
         self._checkpoints: dict[bytes, PartitionState] = {}
         self._checked: dict[str, ArchivedSegment] = {}
+        self._digests: dict[bytes, str] = {}
 
     def forget(self) -> None:
         """A new schedule has other commits."""
         self._commits.clear()
         self._checkpoints.clear()
         self._checked.clear()
+        self._digests.clear()
 
     def encode_commit(self, commit: Commit) -> bytes:
         """See `sidecar.archive.commit`. A nonce is in one commit only."""
@@ -45,6 +47,13 @@ class Codec:
         """See `sidecar.archive.commit`."""
         found = self._commits.get(data)
         return decode_commit(data, file) if found is None else found
+
+    def digest(self, data: bytes) -> str:
+        """See `sidecar.archive.commit`."""
+        found = self._digests.get(data)
+        if found is None:
+            found = self._digests[data] = digest(data)
+        return found
 
     def encode_checkpoint(self, state: PartitionState) -> bytes:
         """See `sidecar.archive.checkpoint`."""
@@ -72,6 +81,8 @@ class Codec:
             (commit_log, "encode_commit"),
             (commit_log, "decode_commit"),
             (stored_commits, "decode_commit"),
+            (commit_log, "digest"),
+            (stored_commits, "digest"),
             (commit_log, "encode_checkpoint"),
             (stored_commits, "decode_checkpoint"),
             (fold, "check_segment"),

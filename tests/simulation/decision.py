@@ -30,7 +30,7 @@ def settings() -> CompactionSettings:
 
 
 @cache
-def topic_policy(strategy: str | None, *, is_cleaned: bool = False) -> TopicPolicy:
+def topic_policy(strategy: str | None, is_cleaned: bool = False) -> TopicPolicy:
     """What a sidecar knows of the topic's configs. `strategy`: None where nothing declares one."""
     return TopicPolicy(
         cleanup_policy=frozenset({"compact", "delete"}) if is_cleaned else None,

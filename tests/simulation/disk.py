@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -65,7 +66,7 @@ class SimDisk:
     def _working(self, descriptor: int) -> LogFile:
         """An open file. Raises PartitionError where its disk fails."""
         file, found = self.opened[descriptor]
-        if file.directory.parent in self._host.failing:
+        if self._host.failing and file.directory.parent in self._host.failing:
             raise PartitionError(f"{file.path}: Input/output error")
         return found
 
@@ -138,7 +139,7 @@ class SimDisk:
         for offset in (base_offset, segment.end_offset):
             if offset not in bases and bases[0] <= offset:
                 raise SegmentChanged(f"{segment}: no segment begins at {offset} any more, the log has {bases}")
-        if any(base_offset < base < segment.end_offset for base in bases):
+        if bases[bisect_right(bases, base_offset) : bisect_left(bases, segment.end_offset)]:
             raise SegmentChanged(f"{segment}: a segment begins inside of it, the log has {bases}")
 
     def fingerprint(self, files: PartitionFiles) -> LogDirFingerprint:

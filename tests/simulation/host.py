@@ -31,22 +31,23 @@ class Host:
 
     def replica_in(self, directory: Path) -> Replica | None:
         """The one in this directory; None where nothing is there now."""
-        for replica in self.replicas():
+        for partition in self.partitions:
+            replica = partition.replicas[self.number]
             # The same object, nearly always: comparing paths takes its time.
             if replica.directory is directory or replica.directory == directory:
-                return None if replica.place.log_dir in self.away else replica
+                return None if self.away and replica.place.log_dir in self.away else replica
         return None
 
     def is_away(self, log_dir: Path) -> bool:
         """Whether a log dir is gone."""
-        return log_dir in self.away
+        return bool(self.away) and log_dir in self.away
 
     def scan(self, doubted: Collection[Path]) -> ScanResult:
         """What lies in the log dirs, as far as directories show that it has changed. `doubted`: see `Scan`."""
-        for replica in self.replicas():
+        for replica in self.replicas() if doubted else ():
             if replica.directory in doubted:
                 replica.changed()
         files = sorted((replica.files() for replica in self.replicas()), key=lambda found: found.topic_partition)
         error = PartitionError("cannot be read: its partitions are skipped")
         problems = tuple(ScanProblem(None, log_dir, error) for log_dir in sorted(self.away))
-        return ScanResult(tuple(found for found in files if found.log_dir not in self.away), problems)
+        return ScanResult(tuple([found for found in files if not self.is_away(found.log_dir)]), problems)

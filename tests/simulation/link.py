@@ -62,11 +62,12 @@ class SimLink(Link):
     committing: Callable[[str, bytes], None] = lambda _key, _body: None
 
     def _call(self, operation: str, key: str, act: Callable[[], Answer]) -> Answer:
-        self._count(operation)
+        self.operation = operation
+        if self.interrupt_at is not None:
+            self._pass_over(operation)
         return Link._call(self, operation, key, act)  # A class with slots has no plain super().
 
-    def _count(self, operation: str) -> None:
-        self.operation = operation
+    def _pass_over(self, operation: str) -> None:
         if self.interrupt_operation not in ("", operation) and self.interrupt_at is not None:
             self.interrupt_at += 1
 
@@ -74,7 +75,8 @@ class SimLink(Link):
         """The process does something that takes a while, and is no call of the store: it may be interrupted there, too."""
         if self.is_dead:
             raise Crash(operation)
-        self._count(operation)
+        self.operation = operation
+        self._pass_over(operation)
         self.calls += 1
         if self.interrupt_at is not None and self.calls > self.interrupt_at:
             self.interrupt_at = None
@@ -88,15 +90,15 @@ class SimLink(Link):
 
     def put_if_absent(self, key: ObjectKey, body: bytes) -> None:
         """See `ObjectStore`. Raises Finding for a commit before the store has proven that it can keep one, or without a leader."""
-        if not self.is_proven and "/commits/" in key:
-            raise Finding("commit-unproven", key)
-        if "/commits/" in key and not self.is_confirmed(key):
-            raise Finding("commit-unconfirmed", key)
-        if "/commits/" in key:
+        if is_commit := "/commits/" in key:
+            if not self.is_proven:
+                raise Finding("commit-unproven", key)
+            if not self.is_confirmed(key):
+                raise Finding("commit-unconfirmed", key)
             self.committing(key, body)
 
         def put() -> None:
-            if self.lies and "/commits/" in key and key not in self.store.objects:
+            if self.lies and is_commit and key not in self.store.objects:
                 self.lies -= 1
                 self.injected["Lie", "put_if_absent", False] += 1
                 return

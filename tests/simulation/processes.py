@@ -161,8 +161,7 @@ class SimFacts:
 
     def policy(self, _topic: str) -> TopicPolicy:
         """See `BrokerFacts`."""
-        is_cleaned = any(partition.is_cleaned for partition in self.host.partitions)
-        return topic_policy(self.strategy(), is_cleaned=is_cleaned)
+        return topic_policy(self.strategies[-1], self.host.partitions[0].is_cleaned)  # All are of one topic.
 
     def strategy(self) -> str | None:
         """Of the topic, as its configs are now."""
@@ -352,8 +351,8 @@ class Sidecar:
             loop.cycle()
         elif (checks or not loop.is_busy) and not self.is_checking:
             loop.begin_check()
-        end = None if moves is None else steps.moves + moves
-        loop.drive(lambda: not loop.is_busy or (end is not None and steps.moves >= end))
+        end = math.inf if moves is None else steps.moves + moves
+        loop.drive(lambda: not loop.is_busy or steps.moves >= end)
         return None if loop.is_busy else loop.finish()
 
     def go_on(self, moves: int) -> None:

@@ -19,6 +19,9 @@ from tests.simulation.disk import SimDisk
 
 def after_batches(table: ProducerTable, batches: Iterable[Batch], end_offset: int) -> ProducerTable:
     """The producers after these batches."""
+    batches = [batch for batch in batches if batch.producer_id >= 0]
+    if not batches:
+        return replace(table, end_offset=end_offset)
     producers = {entry.producer_id: entry for entry in table.entries()}
     begun = dict(producers)
     for batch in batches:
@@ -66,10 +69,10 @@ class SimReader:
         if len(batches) < count:
             raise SegmentChanged(f"{segment}: has become shorter")
         log = encode(batches)
-        parts = (
-            part if isinstance(part, bytes) else log[part.start : part.stop] for part in stretches(task.added, len(log))
-        )
-        batches = list(decode(b"".join(parts)))
+        if task.added:
+            parts = stretches(task.added, len(log))
+            log = b"".join(part if isinstance(part, bytes) else log[part.start : part.stop] for part in parts)
+            batches = list(decode(log))
         expected_offset, looks_cleaned = segment.base_offset, bool(task.added)
         for batch in batches:
             if batch.base_offset < expected_offset or batch.end_offset > segment.end_offset:
@@ -79,7 +82,7 @@ class SimReader:
         tail = (expected_offset, segment.end_offset) if expected_offset < segment.end_offset else None
         built = built_from(batches)
         return SegmentReading(
-            log_crc32c=crc32c(encode(batches)),
+            log_crc32c=crc32c(log),
             built=built,
             indexes=ChosenIndexes(b"", b"", None, ()),
             leader_epochs=complete(task.checkpoint, built.epochs_from_base, segment.base_offset),

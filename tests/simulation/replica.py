@@ -19,13 +19,14 @@ NS_PER_MS: Final = 1_000_000
 
 @dataclass(slots=True, eq=False)
 class LogFile:
-    """A `.log`. `removed_ms`: when it lost its name, None while it has it. `range`: what the log says it holds, when it lost it."""
+    """A `.log`. `removed_ms`: when it lost its name, None while it has it. `identity`: as it was listed last."""
 
     inode: int
     base_offset: int
     written_ms: int
     batches: list[Batch] = field(default_factory=list)
     removed_ms: int | None = None
+    identity: FileIdentity | None = None
     name: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -70,7 +71,10 @@ class Place:
 
 def identity_of(directory: Path, file: LogFile) -> FileIdentity:
     """A file of a directory as it is now."""
-    return FileIdentity(directory, file.name, file.inode, file.size_bytes, file.written_ms * NS_PER_MS)
+    known, size_bytes, mtime_ns = file.identity, len(file.batches) * BATCH_BYTES, file.written_ms * NS_PER_MS
+    if known is None or (known.directory, known.size_bytes, known.mtime_ns) != (directory, size_bytes, mtime_ns):
+        known = file.identity = FileIdentity(directory, file.name, file.inode, size_bytes, mtime_ns)
+    return known
 
 
 class Replica:

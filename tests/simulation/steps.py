@@ -52,18 +52,22 @@ class SimSteps:
 
     def next_event(self, timeout_s: float) -> Event | None:
         """See `StepExecutor`. Raises Finding where a loop waits for something that never comes."""
+        events, waiting = self._events, self._waiting
         while True:
             self.moves += 1
-            events, waiting = len(self._events), len(self._waiting)
-            if not events and not waiting:
+            if self.random is None:
+                row, is_event = 0, bool(events)
+            else:
+                row = self.random.randrange(len(waiting) + bool(events)) if events or waiting else 0
+                is_event = row == len(waiting)
+            if is_event and events:
+                return events.popleft()
+            if not waiting:
                 raise Finding("hangs", f"the loop waits {timeout_s} s, and nothing is under way")
-            row = self.random.randrange(waiting + bool(events)) if self.random is not None else waiting if events else 0
-            if row == waiting:
-                return self._events.popleft()
-            step, future = self._waiting.pop(row)
+            step, future = waiting.pop(row)
             if not future.is_cancelled:
                 future.has_begun = True
-                self._events.append(step())
+                events.append(step())
 
     def close(self) -> None:
         """See `StepExecutor`."""

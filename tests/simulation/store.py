@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 from crc32c import crc32c
 
@@ -11,6 +13,9 @@ from sidecar.errors import ObjectExists, ObjectMissing
 from sidecar.model import ObjectKey
 from sidecar.ports import MIB, ObjectFacts, UnfinishedUpload, UploadReceipt, UploadSource
 from tests.fakes.memory_store import MemoryStore
+
+_ABOVE_ALL: Final = "\U0010ffff"
+"""Behind all characters that keys have."""
 
 
 class SimStore(MemoryStore):
@@ -25,6 +30,7 @@ class SimStore(MemoryStore):
         self.changed: dict[str, None] = {}
         self.doomed: set[str] = set()
         self._known: dict[str, ObjectFacts] = {}
+        self._ascending: list[str] = []
 
     # Behind the back of all processes.
 
@@ -32,11 +38,14 @@ class SimStore(MemoryStore):
         """An object is missing from now on. Returns what `give_back` takes."""
         self.changed[key] = None
         self._known.pop(key, None)
+        self._ascending.remove(key)
         return self.objects.pop(key), self.modified_ms.pop(key)
 
     def give_back(self, key: str, body: bytes, modified_ms: int) -> None:
         """It is there again, as it was."""
         self.changed[key] = None
+        if key not in self.objects:
+            insort(self._ascending, key)
         self.objects[key], self.modified_ms[key] = body, modified_ms
 
     # What processes ask.
@@ -45,6 +54,7 @@ class SimStore(MemoryStore):
         if key in self.objects:
             raise ObjectExists(f"{key} exists")
         self.changed[key] = None
+        insort(self._ascending, key)
         self.objects[key], self.modified_ms[key] = body, self.clock.now_ms()
 
     def upload(self, key: ObjectKey, source: UploadSource) -> UploadReceipt:
@@ -86,12 +96,16 @@ class SimStore(MemoryStore):
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectFacts]:
         """See `ObjectStore`."""
-        keys = sorted([key for key in self.objects if key.startswith(prefix) and key > start_after])
-        return iter([self._facts(key) for key in keys])
+        keys = self._ascending
+        begin, end = bisect_left(keys, prefix), bisect_left(keys, prefix + _ABOVE_ALL)
+        found = keys[max(begin, bisect_right(keys, start_after)) : end]
+        return iter([self._known.get(key) or self._facts(key) for key in found])
 
     def list_folders(self, prefix: str) -> Iterator[str]:
         """See `ObjectStore`."""
-        rests = [key[len(prefix) :] for key in self.objects if key.startswith(prefix)]
+        keys = self._ascending
+        found = keys[bisect_left(keys, prefix) : bisect_left(keys, prefix + _ABOVE_ALL)]
+        rests = [key[len(prefix) :] for key in found]
         return iter(sorted({rest.split("/")[0] for rest in rests if "/" in rest}))
 
     def delete(self, keys: Iterable[ObjectKey]) -> None:
@@ -101,6 +115,7 @@ class SimStore(MemoryStore):
                 self.changed[key] = None
                 del self.modified_ms[key]
                 self._known.pop(key, None)
+                self._ascending.remove(key)
 
     def unfinished_uploads(self, prefix: str) -> Iterator[UnfinishedUpload]:
         """See `ObjectStore`."""

@@ -63,7 +63,9 @@ class MemoryJournal(Journal):
 
     def attempts(self, root: str) -> tuple[Attempt, ...]:
         """See `Journal`."""
-        found = (attempt for attempt in self._attempts.values() if attempt.root == root)
+        if not self._attempts:
+            return ()
+        found = [attempt for attempt in self._attempts.values() if attempt.root == root]
         return tuple(sorted(found, key=lambda attempt: (attempt.begun_ms, attempt.base_offset)))
 
     def roots(self) -> frozenset[str]:

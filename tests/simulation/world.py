@@ -11,7 +11,7 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 from random import Random
-from typing import Final
+from typing import Final, get_args
 
 import structlog
 
@@ -94,6 +94,7 @@ PAUSE_MS: Final = COMMIT_WITHIN_MS - HOUR_MS
 """A process sleeps no longer than this between the check of its upload's age and the commit: gc allows for no more."""
 CUT_OFF_ONE_IN: Final = 4
 """After faults stop, plans and tasks are still cut off in one schedule of so many: it takes many rounds."""
+_BROKER_STEPS: Final = get_args(BrokerStep)
 ROUNDS_UNTIL_ARCHIVED: Final = 6
 """After faults stop: rounds of the leader's sidecar within which all that is rolled is archived."""
 
@@ -205,7 +206,7 @@ class World:
             del sidecar.facts.strategies[:-1]
         self._report, before, ends = None, self._unrest(), self._ends()
         self._act(step)
-        self._trace.append("".join(type(event).__name__ for _, event in self._events).encode())
+        self._trace.append("".join([type(event).__name__ for _, event in self._events]).encode())
         for line in self._logs:
             if line["log_level"] == "critical":
                 raise Finding("untyped-error", str(line))
@@ -262,16 +263,17 @@ class World:
     def _ends(self) -> tuple[int, ...]:
         """It changes with each process that ends, and each late request."""
         steps = self.figures.steps
-        return self.figures.errors["Crash"], steps["Restart"], steps["Recreate"], steps["Hide"], self._landed
+        ended = self.figures.errors.get("Crash", 0), steps.get("Restart", 0), steps.get("Recreate", 0)
+        return *ended, steps.get("Hide", 0), self._landed
 
     def _check_losses(self, *, is_calm: bool, is_whole: bool) -> None:
-        lost = [(broker, event) for broker, event in self._events if isinstance(event, OffsetsLost)]
+        lost = [found for found in self._events if isinstance(found[1], OffsetsLost)]
         checked = [self.checkers[cluster.lineage.root] for cluster in self.partitions]
         is_needed = bool(lost) or any(checker.losses for checker in checked)  # In few steps.
         checkers = {checker.cluster.topic_partition: checker for checker in checked if is_needed}
         # What was said in a step in which a topic was created again, or by a check that began before, may be of the one before.
         left_out = self._recreated
-        if all(sidecar.is_idle for sidecar in self.sidecars):
+        if left_out and all(sidecar.is_idle for sidecar in self.sidecars):
             self._recreated = set()
         states = {name: found for name, found in checkers.items() if not (found.is_forked or name in left_out)}
         losses = {name: found.losses if is_calm else found.losses_alone for name, found in checkers.items()}
@@ -307,7 +309,7 @@ class World:
     def _act(self, step: Step) -> None:
         self.figures.steps[type(step).__name__] += 1
         self._trace.append(f"{type(step).__name__} at {self.time.elapsed_ms}\n".encode())
-        if isinstance(step, BrokerStep):
+        if isinstance(step, _BROKER_STEPS):
             self._act_on_log(step)
             return
         match step:
