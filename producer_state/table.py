@@ -130,20 +130,13 @@ class ProducerTable:
 
         The latter stem from empty control batches of unknown producers; the next expiry check removes them anyway.
         """
-        rows = self.rows
-        if not len(rows):
+        rows, last_expired_ms = self.rows, expiration.last_expired_ms
+        if (rows["last_timestamp_ms"] > max(NONE, NONE if last_expired_ms is None else last_expired_ms)).all():
             return self
-        open_transaction = rows["current_txn_first_offset"] >= 0
-        known = rows["last_timestamp_ms"] != NONE  # Of nearly all.
-        if not known.all():
-            known = np.any(
-                [rows[name] != blank for name, blank in zip(_FIELDS, _BLANK.item()[1:], strict=True)], axis=0
-            )
-        keep = open_transaction | known
-        last_expired_ms = expiration.last_expired_ms
+        keep = np.any([rows[name] != blank for name, blank in zip(_FIELDS, _BLANK.item()[1:], strict=True)], axis=0)
         if last_expired_ms is not None:
-            keep &= open_transaction | (rows["last_timestamp_ms"] > last_expired_ms)
-        return ProducerTable(self.end_offset, rows[keep])
+            keep &= rows["last_timestamp_ms"] > last_expired_ms
+        return ProducerTable(self.end_offset, rows[keep | (rows["current_txn_first_offset"] >= 0)])
 
     def first_open_transaction_offset(self) -> int | None:
         return min(self.open_transactions().values(), default=None)

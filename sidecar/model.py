@@ -6,6 +6,7 @@ import os
 from bisect import bisect_right
 from dataclasses import dataclass, field
 from enum import StrEnum
+from operator import attrgetter
 from pathlib import Path
 from typing import NewType
 
@@ -55,6 +56,9 @@ class FileIdentity:
     def path(self) -> Path:
         """Where it is."""
         return self.directory / self.name
+
+    def __str__(self) -> str:
+        return f"{self.directory}/{self.name}"
 
     @property
     def mtime_ms(self) -> int:
@@ -109,8 +113,7 @@ class SegmentFiles:
     @property
     def log_name(self) -> str:
         """The file for messages; positions in them count from `start_position`."""
-        path = f"{self.log.directory}/{self.log.name}"
-        return f"{path} (from byte {self.start_position} on)" if self.start_position else path
+        return f"{self.log} (from byte {self.start_position} on)" if self.start_position else str(self.log)
 
     @property
     def directory(self) -> Path:
@@ -150,7 +153,7 @@ class PartitionFiles:
 
     def first_above(self, offset: int) -> SegmentFiles | None:
         """The first rolled segment that ends above an offset; it may begin above it, too. None if none does."""
-        row = bisect_right(self.segments, offset, key=lambda segment: segment.end_offset)
+        row = bisect_right(self.segments, offset, key=attrgetter("end_offset"))
         return self.segments[row] if row < len(self.segments) else None
 
 
@@ -257,7 +260,7 @@ class ArchivedSegment:
     @property
     def size_bytes(self) -> int:
         """Bytes of both objects."""
-        return sum(part.size_bytes for part in self.parts)
+        return sum([part.size_bytes for part in self.parts])
 
     def __str__(self) -> str:
         return f"[{self.base_offset}, {self.end_offset}) {self.segment_id}"

@@ -90,7 +90,5 @@ class TopicPolicy:
         return policy is None or "delete" in policy or (not policy and self.is_tiered)
 
     def _limit(self, whole: int | None, local: int | None) -> int | None:
-        if not self._may_delete:
-            return None
-        limit = local if self.is_tiered and local not in (None, -2) else whole
-        return None if limit is None or limit < 0 else limit
+        limit = local if local not in (None, -2) and self.is_tiered else whole
+        return None if limit is None or limit < 0 or not self._may_delete else limit

@@ -41,7 +41,7 @@ CLUSTER_ID_RULE = f"{_NAME_RULE}, but not {' or '.join(sorted(RESERVED_FOLDERS))
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,249}", re.ASCII)
 _PARTITION = re.compile(r"0|[1-9][0-9]{0,9}", re.ASCII)
 _ID = re.compile(r"[A-Za-z0-9_-]{21}[AQgw]", re.ASCII)
-_SEGMENT = re.compile(r"segments/([0-9]{20})-([A-Za-z0-9_-]{22})\.(log|indexes)", re.ASCII)
+_SEGMENT = re.compile(rf"segments/([0-9]{{20}})-({_ID.pattern})\.(log|indexes)", re.ASCII)
 _NUMBERED = re.compile(r"(commits|checkpoints)/([0-9]{20})\.json", re.ASCII)
 
 
@@ -160,7 +160,7 @@ class SegmentObject:
 def parse_segment_key(relative: str) -> SegmentObject | None:
     """Read a key relative to its lineage; None if it is not one of ours."""
     match = _SEGMENT.fullmatch(relative)
-    if match is None or int(match[1]) > OFFSET_MAX or not is_id(match[2]):
+    if match is None or int(match[1]) > OFFSET_MAX:
         return None
     return SegmentObject(int(match[1]), match[2], f".{match[3]}")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 
 from sidecar.archive.actions import Clean
 from sidecar.archive.coverage import Hole
@@ -109,7 +110,7 @@ def newest_part(state: PartitionState, from_offset: int) -> PartitionState:
 
     What it says of the archive's start and size is not true any more.
     """
-    first = bisect_right(state.segments, from_offset, key=lambda segment: segment.end_offset)
+    first = bisect_right(state.segments, from_offset, key=attrgetter("end_offset"))
     first = min(first, max(0, len(state.segments) - 1))
     return replace(state, segments=state.segments[first:], is_whole=False) if first else state
 

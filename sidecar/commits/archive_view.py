@@ -267,7 +267,7 @@ class ArchiveView:
         newest = self._newest
         if newest is None:
             return False
-        present = next((segment.log for segment in files.segments if segment.log.has_place_of(newest)), None)
+        present = next((segment.log for segment in reversed(files.segments) if segment.log.has_place_of(newest)), None)
         is_active = files.active_log is not None and files.active_log.has_place_of(newest)
         return is_active or present not in (None, newest)
 

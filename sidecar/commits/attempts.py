@@ -143,8 +143,10 @@ def settle_attempts(
 
     Raises StoreError, CorruptFile.
     """
-    segments = {segment.base_offset: segment for segment in planned}
     attempts = context.journal.attempts(state.lineage.root)
+    if not attempts:
+        return {}
+    segments = {segment.base_offset: segment for segment in planned}
     added = {segment.segment_id for segment in state.segments} | {segment.segment_id for segment in state.removed}
     known_from = 0 if state.is_whole or not state.segments else state.segments[0].base_offset
     resumed: dict[int, Attempt] = {}

@@ -65,9 +65,9 @@ class StoredCommits:
         return self.listed(CHECKPOINTS), None
 
     def _numbered(self, folder: str, found: Iterable[ObjectFacts]) -> dict[int, ObjectFacts]:
-        beginning = f"{self._root}/"
-        relative = ((facts.key.removeprefix(beginning), facts) for facts in found)
-        numbers = ((parse_number(key), facts) for key, facts in relative if key.startswith(folder))
+        root, beginning = f"{self._root}/", below(self._root, folder)
+        inside = (facts for facts in found if facts.key.startswith(beginning))
+        numbers = ((parse_number(facts.key.removeprefix(root)), facts) for facts in inside)
         return {number: facts for number, facts in numbers if number is not None}
 
     def checkpoint(self, number: int, listed: ObjectFacts) -> PartitionState:

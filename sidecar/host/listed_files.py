@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -47,11 +47,14 @@ def open_listed(file: FileIdentity) -> int:
 
 def require_listed(files: OpenFiles, file: FileIdentity, descriptor: int) -> int:
     """The descriptor, if its file is the one that was listed. Else closes it, and raises SegmentChanged or PartitionError."""
-    with ExitStack() as stack:
-        stack.callback(files.close, descriptor)
-        if files.identity(file, descriptor) != file:
-            raise SegmentChanged(f"{file.path}: changed between listing and reading; the next scan lists it again")
-        stack.pop_all()
+    is_listed = False
+    try:
+        is_listed = files.identity(file, descriptor) == file
+    finally:
+        if not is_listed:
+            files.close(descriptor)
+    if not is_listed:
+        raise SegmentChanged(f"{file.path}: changed between listing and reading; the next scan lists it again")
     return descriptor
 
 

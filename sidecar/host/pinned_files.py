@@ -60,8 +60,8 @@ class PinnedFiles:
         each, short = list(dict.fromkeys(wanted)), list[FileIdentity]()
         with self._lock:
             # Trap: since it was listed, the broker may have deleted a file. Our descriptor is its last then.
-            last = {file for file in each[self.limit :] if self._is_last(file)}
-            each.sort(key=lambda file: file not in last)
+            if last := {file for file in each[self.limit :] if self._is_last(file)}:
+                each.sort(key=lambda file: file not in last)
             files = each[: self.limit]
             self._close(self._pinned.keys() - set(files))
             self._pinned = {file: self._pinned[file] for file in files if file in self._pinned}

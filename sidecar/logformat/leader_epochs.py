@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
+from operator import attrgetter
 
 import numpy as np
 
@@ -47,7 +48,7 @@ class LeaderEpochs:
         return self if end_offset < 0 else LeaderEpochs(self.entries[: self._entries_up_to(end_offset - 1)])
 
     def _entries_up_to(self, offset: int) -> int:
-        return bisect_right(self.entries, offset, key=lambda entry: entry.start_offset)
+        return bisect_right(self.entries, offset, key=attrgetter("start_offset"))
 
     def in_range(self, first_offset: int, end_offset: int) -> LeaderEpochs:
         """The epochs of the offsets `[first_offset, end_offset)`. They begin above `first_offset` where the one there is unknown.

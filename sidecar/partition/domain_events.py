@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from sidecar.archive.actions import Action, DeleteRecords, LossReason, Lost
@@ -203,7 +203,14 @@ class BacklogChanged(DomainEvent):
 
     def applied_to(self, status: PartitionStatus) -> PartitionStatus:
         """An earlier status of the partition, with what waits now."""
-        return replace(status, **{each.name: getattr(self, each.name) for each in fields(self)})
+        return replace(
+            status,
+            pending_segments=self.pending_segments,
+            pending_bytes=self.pending_bytes,
+            oldest_pending_ms=self.oldest_pending_ms,
+            deadline_ms=self.deadline_ms,
+            pinned_deleted_bytes=self.pinned_deleted_bytes,
+        )
 
 
 @dataclass(frozen=True, slots=True)

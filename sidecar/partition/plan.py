@@ -71,7 +71,7 @@ class PartitionPlan:
     def deletion_order(self) -> tuple[int, int, str, int]:
         """Sort key over partitions: what the broker's retention takes first; where nothing is known of it, the oldest file."""
         deadline_ms = 2**63 if self.deadline_ms is None or not self.segments else self.deadline_ms
-        oldest_mtime_ns = min((segment.log.mtime_ns for segment in self.segments), default=2**63)
+        oldest_mtime_ns = min([segment.log.mtime_ns for segment in self.segments], default=2**63)
         return (deadline_ms, oldest_mtime_ns, self.files.topic_partition.topic, self.files.topic_partition.partition)
 
 
@@ -172,9 +172,9 @@ def _ready_prefix(
             # Replicas follow in a moment, transactions may take their time.
             soon_ms = max(STABLE_SOON_MS, rolled_ago_ms) if facts.transactions_decided else None
             return number, _what_holds(segment, facts, decided_end_offset), soon_ms
-        age_ms = now_ms - newest_change_ms(segment)
         # A leader that answers under its epoch has its recovery behind it.
-        if 0 <= age_ms < settling.settle_ms and not facts.transactions_decided:
+        age_ms = -1 if facts.transactions_decided else now_ms - newest_change_ms(segment)
+        if 0 <= age_ms < settling.settle_ms:
             reason = RecentlyChanged(segment.base_offset, settling.settle_ms, age_ms)
             return number, reason, settling.settle_ms - age_ms
         if segment.snapshot is None and 0 <= rolled_ago_ms < settling.snapshot_grace_ms:

@@ -87,10 +87,10 @@ class ArchiveLoop:
 
     def drive(self, until: Callable[[], bool], timeout_s: float = math.inf) -> None:
         """Take events until something holds, or for so long. Raises what a step raised that is no SidecarError."""
-        end_s = self._context.clock.monotonic_s() + timeout_s
+        executor, end_s = self._open(), self._context.clock.monotonic_s() + timeout_s
         while not until():
             left_s = end_s - self._context.clock.monotonic_s()
-            event = self._open().next_event(max(0.0, min(TICK_S, left_s)))
+            event = executor.next_event(max(0.0, min(TICK_S, left_s)))
             if event is not None:
                 event()
             elif left_s <= TICK_S:
@@ -114,7 +114,8 @@ class ArchiveLoop:
     @property
     def is_busy(self) -> bool:
         """Whether a step is under way, or a plan waits for one."""
-        return bool(self.tasks or self.tasks.plannings or self.tasks.ready or self.checks.is_under_way)
+        tasks = self.tasks
+        return bool(tasks.executors or tasks.plannings or tasks.ready) or self.checks.is_under_way
 
     # Once, or for ever.
 

@@ -230,10 +230,6 @@ class CopyExecutor:
     def _step_of(self, effect: effects.Effect) -> tuple[Step, Callable[[Any], events.Event | None]]:
         """What is to be done for an effect, on another thread, and what the task hears of its result; None for the quiet ones."""
         known, starts, answered = self._known, self._partition.starts, partial(events.Answered, effect)
-
-        def pieces(slots: Sequence[int]) -> tuple[_Piece, ...]:
-            return tuple(self._pieces[slot] for slot in slots)
-
         match effect:
             case effects.OpenArchive():
                 return partial(known.open, self.plan.files), answered
@@ -248,23 +244,28 @@ class CopyExecutor:
             case effects.Prepare(slot):
                 return partial(self._prepare, slot), lambda lost: answered(self._prepared(slot, lost))
             case effects.TakeCopies(slots):
-                return partial(self._take_copies, pieces(slots)), lambda taken: answered(
+                return partial(self._take_copies, self._pieces_of(slots)), lambda taken: answered(
                     self._copies_taken(slots, taken)
                 )
             case effects.ConfirmLeadership(slots):
-                return partial(self._confirm, pieces(slots)), answered
+                return partial(self._confirm, self._pieces_of(slots)), answered
             case effects.AppendCommit(slots):
-                return partial(self._commit, effect, pieces(slots), starts), partial(self._committed, slots)
+                return partial(self._commit, effect, self._pieces_of(slots), starts), partial(self._committed, slots)
             case effects.DiscardAttempt(slots):
-                return partial(self._discard, pieces(slots)), lambda _: self._close(slots)
+                return partial(self._discard, self._pieces_of(slots)), lambda _: self._close(slots)
             case effects.Abandon(slots, discards):
                 # The process may stop while uploads are waited for.
                 is_kept = not discards or self._context.stop.is_set()
-                return partial(self._discard, () if is_kept else pieces(slots)), partial(self._abandoned, effect)
+                return partial(self._discard, () if is_kept else self._pieces_of(slots)), partial(
+                    self._abandoned, effect
+                )
             case effects.BreakUpGroup():
                 return partial(self._break_up, effect), lambda _: None
             case _:
                 raise TypeError(f"{effect} is no step")
+
+    def _pieces_of(self, slots: Sequence[int]) -> tuple[_Piece, ...]:
+        return tuple([self._pieces[slot] for slot in slots])
 
     # Steps, on other threads.
 

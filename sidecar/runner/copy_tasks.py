@@ -38,10 +38,10 @@ Done: TypeAlias = Callable[[TopicPartition, ArchivedSegment], None]
 class CopyTasks:
     """Of the loop's thread. A partition has one task or one planning at a time, never both: a step of each is under way.
 
-    `plannings`: plans that are being made. `returning`: partitions that are planned again right after their task: each keeps a
-    worker's place. `ready`: plans that wait for a worker, the most urgent first. `is_stopping`: no task begins. `is_once`: what
-    rolls while a task goes on is left to another run: this one might never end. `done`: called after each commit, for each of its
-    segments.
+    `executors`: of the tasks under way. `plannings`: plans that are being made. `returning`: partitions that are planned again
+    right after their task: each keeps a worker's place. `ready`: plans that wait for a worker, the most urgent first.
+    `is_stopping`: no task begins. `is_once`: what rolls while a task goes on is left to another run: this one might never end.
+    `done`: called after each commit, for each of its segments.
     """
 
     def __init__(
@@ -58,17 +58,17 @@ class CopyTasks:
         self._planned, self._again, self.done = planned, again, done
         self.plannings: dict[PartitionArchiver, Planning] = {}
         self.returning: set[PartitionArchiver] = set()
-        self._tasks: dict[PartitionArchiver, CopyExecutor] = {}
+        self.executors: dict[PartitionArchiver, CopyExecutor] = {}
         self.ready: dict[PartitionArchiver, PartitionPlan] = {}
         self.is_stopping = self.is_once = self._is_short_of_pins = False
         self._served = NEVER
         self._room = context.policy.max_queue
 
     def __contains__(self, archiver: PartitionArchiver) -> bool:
-        return archiver in self._tasks
+        return archiver in self.executors
 
     def __len__(self) -> int:
-        return len(self._tasks)
+        return len(self.executors)
 
     # Planning.
 
@@ -152,7 +152,7 @@ class CopyTasks:
     def admit(self) -> None:
         """Begin tasks as long as workers are free."""
         # A partition that is planned again right after its task keeps its place: it may be the one that retention takes next.
-        while not self.is_stopping and len(self._tasks) + len(self.returning) < self._context.policy.workers:
+        while not self.is_stopping and len(self.executors) + len(self.returning) < self._context.policy.workers:
             # What is planned again just now has a step under way, to which its archive belongs.
             archiver = next((archiver for archiver in self.ready if archiver not in self.plannings), None)
             if archiver is None:
@@ -171,7 +171,7 @@ class CopyTasks:
         archiver.task_begins(plan, self._served)
         committed, ended = partial(self._committed, archiver), partial(self._ended, archiver)
         executor = CopyExecutor(self._context, archiver, plan, run=self._run, committed=committed, ended=ended)
-        self._tasks[archiver] = executor
+        self.executors[archiver] = executor
         executor.begin(self._context.clock.monotonic_s() + self._context.policy.task_s)
 
     def _committed(self, archiver: PartitionArchiver, segment: ArchivedSegment) -> None:
@@ -180,7 +180,7 @@ class CopyTasks:
         self.done(archiver.topic_partition, segment)
 
     def _ended(self, archiver: PartitionArchiver) -> None:
-        executor = self._tasks.pop(archiver)
+        executor = self.executors.pop(archiver)
         outcome, plan = executor.outcome, executor.plan
         archiver.task_ended(plan, outcome, executor.blocker)
         is_conflict = isinstance(outcome.error, CommitConflict)
@@ -207,10 +207,10 @@ class CopyTasks:
         for archiver, plan in work:
             if archiver.task_plan is None:
                 archiver.pinned.expect(plan, archiver.tail.expected(plan))
-        left = [(archiver, rest) for archiver in self._tasks if (rest := archiver.task_left()) is not None]
+        left = [(archiver, rest) for archiver in self.executors if (rest := archiver.task_left()) is not None]
         work = [*left, *self.ordered(work)]
         # What goes at the same time, or never, for all that is known: in the order in which partitions become tasks.
-        everyone = dict.fromkeys(chain((archiver for archiver, _ in work), archivers, self._tasks))
+        everyone = dict.fromkeys(chain((archiver for archiver, _ in work), archivers, self.executors))
         planned: defaultdict[PartitionArchiver, list[FileIdentity]] = defaultdict(list)
         for archiver, plan in work:
             if plan.segments:
@@ -267,11 +267,11 @@ class CopyTasks:
         for archiver, plan in self.ready.items():
             self._outcomes.note(archiver.not_reached(plan, Wait.DRAINING))
         self.ready = {}
-        for executor in list(self._tasks.values()):
+        for executor in list(self.executors.values()):
             executor.stop()
 
     def close(self) -> None:
         """Close the files of tasks that could not end. Only where no step is under way any more."""
-        for executor in self._tasks.values():
+        for executor in self.executors.values():
             executor.close()
-        self._tasks, self.ready = {}, {}
+        self.executors, self.ready = {}, {}

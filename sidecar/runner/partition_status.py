@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import islice
+from operator import attrgetter
 
 from sidecar.errors import CoverageHole, PartitionError
 from sidecar.model import PartitionFiles, SegmentFiles, TopicPartition
@@ -71,8 +72,8 @@ def backlog_of(
     return BacklogChanged(
         files.topic_partition,
         pending_segments=len(pending),
-        pending_bytes=sum(segment.size_bytes for segment in pending),
-        oldest_pending_ms=min((segment.log.mtime_ms for segment in pending), default=None),
+        pending_bytes=sum([segment.size_bytes for segment in pending]),
+        oldest_pending_ms=min(pending, key=attrgetter("log.mtime_ns")).log.mtime_ms if pending else None,
         deadline_ms=first_deadline_ms(context, files, gone, listed),
         pinned_deleted_bytes=sum(segment.size_bytes for segment in gone),
     )
@@ -94,7 +95,7 @@ def status_of_unreadable(topic_partition: TopicPartition, error: PartitionError)
 def above(segments: tuple[SegmentFiles, ...], archived_end_offset: int | None) -> tuple[SegmentFiles, ...]:
     """Those that reach above the archive; ascending as they came. `archived_end_offset`: None if it has nothing."""
     end_offset = -1 if archived_end_offset is None else archived_end_offset
-    return segments[bisect_right(segments, end_offset, key=lambda segment: segment.end_offset) :]
+    return segments[bisect_right(segments, end_offset, key=attrgetter("end_offset")) :]
 
 
 def first_deadline_ms(

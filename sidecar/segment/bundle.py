@@ -62,7 +62,7 @@ class PreparedSegment:
         if self.copy is not None:
             return FileSource(self.descriptor, self.copy.size_bytes, str(self.copy.path))
         segment = self.segment
-        source = self.files.source(self.descriptor, segment.size_bytes, str(segment.log.path), segment.start_position)
+        source = self.files.source(self.descriptor, segment.size_bytes, str(segment.log), segment.start_position)
         return SplicedSource(source, self.added) if self.added else source
 
     @property
@@ -92,7 +92,7 @@ class PreparedSegment:
             generation=0 if self.copy is None else 1,
             strategy=None if self.copy is None else self.copy.strategy,
             strategy_parameters={} if self.copy is None else self.copy.strategy_parameters,
-            source_path=str(segment.log.path) if self.copy is None else None,
+            source_path=str(segment.log) if self.copy is None else None,
             source_mtime_ns=segment.log.mtime_ns if self.copy is None else None,
             source_size_bytes=segment.log.size_bytes if self.copy is None else None,
             source_position=segment.start_position,
