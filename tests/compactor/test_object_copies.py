@@ -1,4 +1,4 @@
-"""Copies of archived segments in files of this machine, where the disk does not give back what was written."""
+"""Copies of archived segments in files of this machine: as they are in the store, and where the disk does not give them back."""
 
 from __future__ import annotations
 
@@ -8,26 +8,67 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.compactor.archive.archived_log import RANGE_BYTES, fetched_into
-from sidecar.errors import StagingFull
-from sidecar.model import ObjectKey
-from sidecar.rewriting.work_files import nameless_file
-from tests.fakes.manual_clock import ManualClock
+from sidecar.compactor.archive import archived_log
+from sidecar.compactor.archive.archived_log import ArchivedLog, Copy
+from sidecar.errors import CorruptFile, PartitionError, StagingFull
+from sidecar.logformat.window import ReadAt
 from tests.fakes.memory_store import MemoryStore
+from tests.runner.archives import SETTINGS, archived, log_of, only_state, use
+
+COPIES = pytest.mark.parametrize("copy", [Copy.KEPT, Copy.SCANNED])
 
 
-@pytest.mark.parametrize("size_bytes", [1000, RANGE_BYTES + 1000])
-def test_a_copy_that_cannot_be_read_back_is_an_error_of_the_work_files(
-    size_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def first_log(store: MemoryStore, work_dir: Path, copy: Copy) -> tuple[ArchivedLog, bytes]:
+    state = only_state(store)
+    log = ArchivedLog(SETTINGS, state.lineage.root, state.segments[0], work_dir, copy)
+    return log, log_of(store, state, state.segments[0])
+
+
+def content(read_at: ReadAt, size_bytes: int) -> bytes:
+    buffer = bytearray(size_bytes)
+    assert read_at(0, memoryview(buffer)) == size_bytes
+    return bytes(buffer)
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
+    found = archived(tmp_path / "archive", "compacted-0")
+    use(monkeypatch, found)
+    monkeypatch.setattr(archived_log, "RANGE_BYTES", 1000)
+    return found
+
+
+@COPIES
+def test_a_copy_has_the_bytes_of_the_object(store: MemoryStore, tmp_path: Path, copy: Copy) -> None:
+    log, expected = first_log(store, tmp_path, copy)
+    assert len(expected) > 2000
+    with log.fetched() as read_at:
+        assert content(read_at, len(expected)) == expected
+    assert len(list(tmp_path.glob("*.copy"))) == (copy is Copy.KEPT)
+    log.forget_copy()
+    assert [path.name for path in tmp_path.iterdir()] == ["archive"]
+
+
+@pytest.mark.leaves_damage("size_mismatch")
+@COPIES
+def test_an_object_that_is_too_short_leaves_no_copy(store: MemoryStore, tmp_path: Path, copy: Copy) -> None:
+    log, whole = first_log(store, tmp_path, copy)
+    store.objects[log.name] = whole[:-1]
+    with pytest.raises(CorruptFile, match="but the commit says"), log.fetched():
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == ["archive"]
+
+
+@COPIES
+def test_a_copy_that_cannot_be_read_back_is_an_error_of_one_partition(
+    store: MemoryStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, copy: Copy
 ) -> None:
-    """An error of the partition, so that the others go on; an OSError would end the whole job."""
+    """So that the others go on; an OSError would end the whole job."""
 
     def bad_sector(_descriptor: int, _buffers: object, _position: int) -> int:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-    store, key = MemoryStore(ManualClock(0)), ObjectKey("segment.log")
-    store.objects[key] = bytes(size_bytes)
-    with nameless_file(tmp_path) as file, fetched_into(file, store, key, size_bytes) as read_at:
-        monkeypatch.setattr(os, "preadv", bad_sector)
-        with pytest.raises(StagingFull, match="Input/output error"):
-            read_at(size_bytes - 100, memoryview(bytearray(100)))
+    log, _ = first_log(store, tmp_path, copy)
+    monkeypatch.setattr(os, "preadv", bad_sector)
+    with pytest.raises((StagingFull, PartitionError), match="Input/output error"), log.fetched() as read_at:
+        read_at(0, memoryview(bytearray(100)))

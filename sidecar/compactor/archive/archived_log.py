@@ -6,14 +6,12 @@ from the archived state at its base, so that no task waits for another.
 
 from __future__ import annotations
 
-import os
 import tempfile
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from enum import Enum
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -25,10 +23,10 @@ from sidecar.compaction.segments import SegmentInput
 from sidecar.compaction.verdicts import judge_splits
 from sidecar.errors import CorruptFile
 from sidecar.host import process_store
-from sidecar.logformat.batches import BatchColumns, SegmentScanner
+from sidecar.logformat.batches import HEADERS_WINDOW_BYTES, BatchColumns, SegmentScanner
+from sidecar.logformat.files import PositionalFile
 from sidecar.logformat.window import ReadAt
 from sidecar.model import ArchivedSegment, ObjectKey
-from sidecar.ports import ObjectStore
 from sidecar.rewriting.job import Cutter, SurveyedSegment, input_of, padded
 from sidecar.rewriting.work_files import WorkFile, cannot_be_written, named_when_whole, nameless_file
 from sidecar.segment.archived_objects import read_committed, reader, table_at_end
@@ -104,19 +102,34 @@ class ArchivedLog:
     def fetched(self) -> Iterator[ReadAt]:
         """The object for what reads it twice: as a file of this machine, if `copy` allows it.
 
-        Raises StagingFull, and reading StoreError.
+        Raises StagingFull, CorruptFile for an object that is too short, StoreError.
         """
-        copy = self._copy_path
-        if self.copy is Copy.NONE or (copy is not None and copy.exists()):
-            with self._read() as read_at:
-                yield read_at
+        if self.copy is Copy.SCANNED:
+            place = self.work_dir or Path(tempfile.gettempdir())
+            with nameless_file(place) as file:
+                self._fetch_into(file)
+                with cannot_be_written(place):  # a disk that fails may refuse to read, too
+                    yield PositionalFile(file.file.fileno())
             return
-        place, store = self.work_dir or Path(tempfile.gettempdir()), process_store.store_of(self.store)
-        with (
-            nameless_file(place) if copy is None else named_when_whole(copy) as file,
-            fetched_into(file, store, self.name, self.size_bytes) as read_at,
-        ):
+        copy = self._copy_path
+        if copy is not None and not copy.exists():
+            with named_when_whole(copy) as file:
+                self._fetch_into(file)
+        with self._read() as read_at:
             yield read_at
+
+    def _fetch_into(self, file: WorkFile) -> None:
+        """Fill the empty file, each byte requested once."""
+        store = process_store.store_of(self.store)
+
+        def fetch(begin: int) -> None:
+            file.write_at(begin, read_committed(store, self.name, self.size_bytes, begin, RANGE_BYTES))
+
+        pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="object-copy")
+        try:
+            list(pool.map(fetch, range(0, self.size_bytes, RANGE_BYTES)))
+        finally:
+            pool.shutdown(cancel_futures=True)
 
     def forget_copy(self) -> None:
         """Take the copy away. What cannot be removed now is with the directory."""
@@ -142,40 +155,6 @@ RANGE_BYTES: Final = 8 * 1024 * 1024
 """Of one request. As many as there are threads are in memory."""
 _THREADS: Final = 4
 
-
-@contextmanager
-def fetched_into(file: WorkFile, store: ObjectStore, key: ObjectKey, size_bytes: int) -> Iterator[ReadAt]:
-    """Fill the empty `file` with an object, each byte requested once. Reading waits for the bytes.
-
-    When the context ends without an error, the file has all of them.
-    Reading raises CorruptFile for an object that is too short, StoreError, StagingFull.
-    """
-    pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="object-copy")
-    try:
-        begins = range(0, size_bytes, RANGE_BYTES)
-        ranges = [pool.submit(_fetch, file, store, key, size_bytes, begin) for begin in begins]
-        yield partial(_read_at, file, ranges)
-        for found in ranges:
-            found.result()
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
-def _fetch(file: WorkFile, store: ObjectStore, key: ObjectKey, size_bytes: int, begin: int) -> None:
-    file.write_at(begin, read_committed(store, key, size_bytes, begin, RANGE_BYTES))
-
-
-def _read_at(file: WorkFile, ranges: Sequence[Future[None]], position: int, buffer: memoryview) -> int:
-    """A `ReadAt`. Ends with the range, so that nothing is read that has not come."""
-    number = position // RANGE_BYTES
-    if number >= len(ranges):
-        return 0
-    ranges[number].result()
-    buffer = buffer[: (number + 1) * RANGE_BYTES - position]
-    with cannot_be_written(file.place):  # a disk that fails may refuse to read, too
-        return os.preadv(file.file.fileno(), [buffer], position)
-
-
 _WINDOW_BYTES: Final = 4 * 1024 * 1024
 _AHEAD_BYTES: Final = 256 * 1024
 """Of the next segment, at once: transactions that are open at a segment's end mostly end in the first batches behind it."""
@@ -198,8 +177,10 @@ class ArchivedSurvey:
         """See `SegmentSurvey`."""
         log, cutter, completed = self.log, Cutter(self.split_bytes), list[CompletedTransaction]()
         with log.fetched() as read_at:
-            # The scan that follows proves these bytes, unless it has to request them again.
-            for columns, ended in self._replayed(self.number, read_at, check_crc=log.copy is Copy.NONE):
+            # The scan that follows proves the bytes of a copy; without one they are requested again.
+            is_copy = log.copy is not Copy.NONE
+            window_bytes = HEADERS_WINDOW_BYTES if is_copy else _WINDOW_BYTES
+            for columns, ended in self._replayed(self.number, read_at, window_bytes, check_crc=not is_copy):
                 cutter.add(columns)
                 completed += ended
             pieces = padded(cutter.finish(), log.size_bytes, self.split_bytes)
@@ -237,7 +218,7 @@ class ArchivedSurvey:
         self,
         number: int,
         read_at: ReadAt,
-        window_bytes: int = _WINDOW_BYTES,
+        window_bytes: int,
         max_batches: int = 65_536,
         *,
         check_crc: bool = True,
