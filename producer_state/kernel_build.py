@@ -99,6 +99,7 @@ def _require_results(kernel: Kernel, found: Any) -> None:
     """What `Kernel` reads must be what the kernel writes. Raises TypeError."""
     types: Any = numba.types
     one = isinstance(found, types.Integer) and (found.bitwidth == _BITS or not found.signed)
+    one = one or found == types.boolean
     declared = {0: found == types.none, 1: one}.get(
         kernel.results, found == types.UniTuple(types.int64, kernel.results)
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import logging
+import math
 import os
 import platform
 import stat
@@ -64,10 +65,14 @@ class KernelLibrary:
         name: of the file, without its digest.
         folders: of all sources that the kernels are made of, constants included.
         modules: that declare kernels.
+        calls_max: of a kernel, out of the library. Then numba has it: half a second once, and a call takes a twentieth.
     """
 
-    def __init__(self, name: str, folders: Sequence[Path], modules: Sequence[str]) -> None:
+    def __init__(
+        self, name: str, folders: Sequence[Path], modules: Sequence[str], *, calls_max: float = math.inf
+    ) -> None:
         self.name = name
+        self.calls_max = calls_max
         self.modules = modules
         self.kernels: list[Kernel] = []
         self.folders = folders
@@ -156,10 +161,12 @@ class Kernel:
     parameters: tuple[Parameter, ...]
     results: int
     symbol: str
+    calls: int = 0
 
     def __call__(self, *arguments: Any) -> Any:
         """None, an integer, or a tuple of integers. Bounds are the caller's."""
-        native = self._native
+        self.calls += 1
+        native = None if self.calls > self.library.calls_max else self._native
         words = None if native is None else self._words(arguments)
         if native is None or words is None:
             return self.compiled(

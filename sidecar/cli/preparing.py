@@ -24,8 +24,8 @@ def prepare(
 ) -> int:
     """Compile all kernels and archive the classes that Spark loads, into the user's cache: later starts take half the
     time. Run it when you build an image, as the user of the container. The cache is in $XDG_CACHE_HOME or ~/.cache, the
-    kernels of compaction in $NUMBA_CACHE_DIR or next to the program. Run it again after a change of Java or of this
-    program. With a linker (the package binutils) the kernels of all other commands become a library, which needs no
+    kernels of Spark's workers in $NUMBA_CACHE_DIR or next to the program. Run it again after a change of Java or of this
+    program. With a linker (the package binutils) the kernels of all other processes become a library, which needs no
     compiler: 110 MB less memory, and a third of a second less at each start.
     """
     _build_libraries()  # Before anything calls a kernel, which would search for them.
@@ -51,9 +51,10 @@ def prepare(
 
 def _build_libraries() -> None:
     from producer_state import kernel_build, kernel_library
-    from sidecar.logformat import library
+    from sidecar.compaction import library as compaction
+    from sidecar.logformat import library as logformat
 
-    for kernels in (kernel_library.LIBRARY, library.LIBRARY):
+    for kernels in (kernel_library.LIBRARY, logformat.LIBRARY, compaction.LIBRARY):
         try:
             path = kernel_build.build(kernels)
             if path is not None:

@@ -16,7 +16,9 @@ import numpy.typing as npt
 
 from producer_state.facts import Int64Column
 from sidecar.compaction import scan_places as places
-from sidecar.compaction.kernels.table import (
+from sidecar.compaction.library import count_winners, gather_winners, insert_blob, measure_buckets, pack_buckets
+from sidecar.compaction.rules import CompactionRules
+from sidecar.compaction.table_places import (
     BLOB_KEY_BYTES,
     CACHE_LINE_BYTES,
     ENTRY_WORDS,
@@ -27,13 +29,7 @@ from sidecar.compaction.kernels.table import (
     WITH_SORT_KEY,
     WITHOUT_SORT_KEY,
     WORD_BYTES,
-    count_winners,
-    gather_winners,
-    insert_blob,
-    measure_buckets,
-    pack_buckets,
 )
-from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction_strategy import Strategy
 from sidecar.errors import CorruptFile
 

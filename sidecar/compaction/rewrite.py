@@ -11,11 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from producer_state.facts import Int64Column
+from sidecar.compaction import library as kernels
 from sidecar.compaction import rewrite_places as places
 from sidecar.compaction.inflating import Body, Inflater
-from sidecar.compaction.kernels import batches
-from sidecar.compaction.kernels import rewrite as kernels
-from sidecar.compaction.kernels.table import mark
 from sidecar.compaction.key_table import Blob
 from sidecar.compaction.last_batches import LastBatches
 from sidecar.compaction.legacy import LegacyBatch
@@ -133,7 +131,7 @@ def _marked(
     for piece in winners:
         ordinals = np.frombuffer(piece, dtype=np.uint32)
         received += len(ordinals)
-        right = mark(kept, ordinals) and right
+        right = kernels.mark(kept, ordinals) and right
     if not right or not received == int(np.count_nonzero(kept)) == winner_count:
         raise RowsLost(
             f"{segment.file}: {winner_count} records must be kept, but the rewrite received {received}: rows were "
@@ -317,7 +315,7 @@ class _Rewriting:
         if room > len(self._scratch):
             self._scratch = np.empty(room, dtype=np.uint8)
         first = int(self._job[places.ORDINAL])
-        written, staying = batches.rebuild(header, body, size_bytes, self._kept, first, self._scratch, self._job)
+        written, staying = kernels.rebuild(header, body, size_bytes, self._kept, first, self._scratch, self._job)
         if written == places.UNDECODABLE:
             raise self._bad(chunk, row, "other records than the scan read")
         self._job[places.KEPT_RECORDS] += staying
@@ -326,12 +324,12 @@ class _Rewriting:
         if written == places.NOTHING_LEFT:
             if not self._must_stay(chunk, row):
                 return memoryview(b""), places.DROPPED, count
-            batches.write_empty(header, CURRENT_MAGIC, 0, 0, self._scratch)
+            kernels.write_empty(header, CURRENT_MAGIC, 0, 0, self._scratch)
             return self._scratch[: BATCH_HEADER.size_bytes].data, places.EMPTIED, count
         head = self._scratch[: BATCH_HEADER.size_bytes].tobytes()
         stream = self._inflater.deflate(codec, self._scratch[BATCH_HEADER.size_bytes : written].data)
         sealed = np.frombuffer(bytearray(head + stream), dtype=np.uint8)
-        batches.seal_buffer(sealed, len(sealed))
+        kernels.seal_buffer(sealed, len(sealed))
         return sealed.data, places.REBUILT, count
 
     def _legacy(self, chunk: Chunk, row: int) -> tuple[memoryview, int, int]:

@@ -10,9 +10,9 @@ import numpy.typing as npt
 from crc32c import crc32c
 
 from producer_state.facts import CONTROL, MARKER_ABORT, MARKER_COMMIT, TRANSACTIONAL, Int32Column, Int64Column
+from sidecar.compaction import library as kernels
 from sidecar.compaction import scan_places as places
 from sidecar.compaction.inflating import Body, Inflater, wrapped_stream
-from sidecar.compaction.kernels import scan as kernels
 from sidecar.compaction.key_table import KeyTable
 from sidecar.compaction.rules import malformed_version, unkeyed_record
 from sidecar.compaction.segments import Chunk, SegmentInput, Split, chunks

@@ -7,6 +7,7 @@ from tempfile import NamedTemporaryFile
 
 from producer_state.replay import CompletedTransaction
 from sidecar.compaction.last_batches import LastBatches
+from sidecar.compaction.library import LIBRARY
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction_strategy import Strategy
 from sidecar.logformat.batches import scan_bytes
@@ -54,4 +55,5 @@ def warm_up() -> None:
                 required(rewritten(run, None)[0])
 
 
+LIBRARY.calls_max = 0  # Each worker has numba's kernels from the first call on, which are loaded once, before the fork.
 warm_up()

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from producer_state.replay import CompletedTransaction
 from sidecar.compaction.inflating import Inflater
-from sidecar.compaction.kernels.batches import seal_buffer
 from sidecar.compaction.key_table import KeyTable, reduce_blobs
+from sidecar.compaction.library import seal_buffer
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction.scan import scan_split
 from sidecar.compaction.segments import Split, chunks

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import subprocess
@@ -14,6 +15,7 @@ import pytest
 
 from producer_state import kernel_build, kernel_library
 from producer_state.kernel_library import Block, KernelLibrary
+from sidecar.compaction import library as compaction
 from sidecar.logformat import library as logformat
 from tests.producer_state import kernels_of_test
 
@@ -26,8 +28,8 @@ LINKED = pytest.mark.skipif(
 class Declared:
     """A library of its own in a cache of its own, and what numba was asked for."""
 
-    def __init__(self) -> None:
-        self.library = KernelLibrary("test", [Path(kernels_of_test.__file__).parent], [])
+    def __init__(self, calls_max: float = math.inf) -> None:
+        self.library = KernelLibrary("test", [Path(kernels_of_test.__file__).parent], [], calls_max=calls_max)
         self.add_up = self.library.kernel(KERNELS, "add_up", [Block.of(np.int32, 2), None], 2)
         self.negate = self.library.kernel(KERNELS, "negate", [Block.of(np.int16)], 0)
         self.last = self.library.kernel(KERNELS, "last", [Block.of(np.uint32)], 1)
@@ -87,6 +89,17 @@ def test_the_library_does_the_same_without_numba(built: Path, cache: Path) -> No
     assert declared.compiled() == set()
     assert kernel_build.build(declared.library) == cache / built.name
     assert [path.name for path in cache.iterdir()] == [built.name]
+
+
+@LINKED
+def test_numba_has_a_kernel_that_is_called_often(built: Path, cache: Path) -> None:
+    cache.mkdir()
+    shutil.copy(built, cache)
+    declared = Declared(calls_max=2)
+    assert results(declared) == EXPECTED
+    assert declared.compiled() == set()
+    assert results(declared) == EXPECTED
+    assert declared.compiled() == {"add_up"}
 
 
 @LINKED
@@ -286,6 +299,25 @@ print(whole.coverage, whole.rows.tolist(), apply(ProducerTable.blank(start), who
 print(replay(ProducerTable.blank(start), log.facts))
 """
 
+_COMPACTS = """
+from hashlib import sha256
+from itertools import product
+from sidecar.compaction.rules import CompactionRules, LegacyFormat
+from sidecar.compaction_strategy import Strategy
+from tests.compaction.engine import compact
+from tests.compaction.partitions import partition_in
+from tests.golden import VERSIONS, partitions, wall_clock_ms
+
+for version in VERSIONS:
+    choices = list(product(Strategy, (False, True), LegacyFormat))
+    for number, path in enumerate(partitions(version)):
+        strategy, exact_keys, legacy_format = choices[number % len(choices)]
+        now_ms, partition = wall_clock_ms(version), partition_in(path)
+        rules = CompactionRules(now_ms, strategy=strategy, header="h1", exact_keys=exact_keys, legacy_format=legacy_format)
+        _, logs = compact(partition.decided, rules, partition, last_batches=partition.last_batches(now_ms), split_bytes=4096)
+        print(path.name, [sha256(log).hexdigest() for log in logs])
+"""
+
 _SCANS = """
 import sys
 from sidecar.logformat.batches import scan_bytes, scan_file
@@ -303,11 +335,11 @@ print("numba" in sys.modules, file=sys.stderr)
 
 
 def test_the_products_libraries_say_what_numba_says_and_do_not_load_it(tmp_path: Path) -> None:
-    for library in (kernel_library.LIBRARY, logformat.LIBRARY):
+    for library in (kernel_library.LIBRARY, logformat.LIBRARY, compaction.LIBRARY):
         assert kernel_build.build(library) is not None  # in the user's cache, where `make kernels` has put it before
     outcomes = []
     for variables in ({}, {"XDG_CACHE_HOME": str(tmp_path / "empty")}):
-        command = [sys.executable, "-c", _REPLAYS + _SCANS, str(tmp_path / "0.log")]
+        command = [sys.executable, "-c", _REPLAYS + _COMPACTS + _SCANS, str(tmp_path / "0.log")]
         done = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, **variables})
         outcomes.append((done.stderr.splitlines()[-1], done.stdout))
     assert [loaded for loaded, _ in outcomes] == ["False", "True"]

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from producer_state import kernel_library
+from sidecar.compaction import library as compaction
 from sidecar.config import SparkSettings
 from sidecar.logformat import library as logformat
 from sidecar.spark import embedded
@@ -101,7 +102,7 @@ def test_prepare_writes_an_archive_and_the_next_jvm_maps_it() -> None:
     assert [line["made"] for line in outcome.lines()] == [not was_there]
     assert archive.stat().st_size > 10_000_000
     assert [line["made"] for line in in_this_process("prepare", "--json").lines()] == [False]
-    libraries = [library.path() for library in (kernel_library.LIBRARY, logformat.LIBRARY)]
+    libraries = [library.path() for library in (kernel_library.LIBRARY, logformat.LIBRARY, compaction.LIBRARY)]
     assert all(path.exists() for path in libraries if shutil.which("ld"))
     done = subprocess.run(
         [sys.executable, "-c", _MAPS], capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2]

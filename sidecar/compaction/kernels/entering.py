@@ -6,23 +6,7 @@ import numpy as np
 
 from sidecar.compaction.compiling import native, native_inline
 from sidecar.compaction.kernels.siphash import siphash
-from sidecar.compaction.kernels.table import (
-    CACHE_LINE_BYTES,
-    ENTRY_WORDS,
-    HASH_1,
-    KEY_AT,
-    KEY_BYTES,
-    PAYLOAD,
-    SORT_KEY,
-    STAGED_ENTRIES,
-    WITH_KEY,
-    WITH_SORT_KEY,
-    WITHOUT_SORT_KEY,
-    WORD_BYTES,
-    insert_in_line,
-    slot_bytes,
-    slot_of,
-)
+from sidecar.compaction.kernels.table import insert_in_line, slot_bytes, slot_of
 from sidecar.compaction.record_walk import behind_headers, read_message, read_record
 from sidecar.compaction.scan_places import (
     ARENA,
@@ -50,6 +34,20 @@ from sidecar.compaction.scan_places import (
     UNKEYED,
     USED,
     WORDS,
+)
+from sidecar.compaction.table_places import (
+    CACHE_LINE_BYTES,
+    ENTRY_WORDS,
+    HASH_1,
+    KEY_AT,
+    KEY_BYTES,
+    PAYLOAD,
+    SORT_KEY,
+    STAGED_ENTRIES,
+    WITH_KEY,
+    WITH_SORT_KEY,
+    WITHOUT_SORT_KEY,
+    WORD_BYTES,
 )
 from sidecar.logformat.loads import Word, copy, load_be_i64, load_int, load_word, prefetch, store_int, store_word
 

@@ -12,7 +12,6 @@ import numpy as np
 from producer_state.facts import CONTROL
 from sidecar.compaction.compiling import native, native_inline
 from sidecar.compaction.kernels.entering import enter_message, enter_records, flush
-from sidecar.compaction.kernels.table import WITH_KEY
 from sidecar.compaction.record_walk import read_message
 from sidecar.compaction.scan_places import (
     ARENA_BYTES,
@@ -34,6 +33,7 @@ from sidecar.compaction.scan_places import (
     USED,
     WORDS,
 )
+from sidecar.compaction.table_places import WITH_KEY
 from sidecar.logformat.columns import (
     ATTRIBUTES,
     BASE_OFFSET,

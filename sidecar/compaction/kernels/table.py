@@ -12,6 +12,21 @@ from typing import Any
 import numpy as np
 
 from sidecar.compaction.compiling import native, native_inline
+from sidecar.compaction.table_places import (
+    BLOB_KEY_BYTES,
+    CACHE_LINE_BYTES,
+    HASH_1,
+    KEY_AT,
+    KEY_BYTES,
+    PAYLOAD,
+    SLOT_BYTES,
+    SLOT_BYTES_WITH_KEY,
+    SORT_KEY,
+    WITH_KEY,
+    WITH_SORT_KEY,
+    WITHOUT_SORT_KEY,
+    WORD_BYTES,
+)
 from sidecar.logformat.loads import (
     Word,
     address_of,
@@ -24,16 +39,6 @@ from sidecar.logformat.loads import (
     store_word,
 )
 
-WORD_BYTES = 8
-ENTRY_WORDS = 6
-STAGED_ENTRIES = 64
-HASH_0, HASH_1, PAYLOAD, SORT_KEY, KEY_AT, KEY_BYTES = (word * WORD_BYTES for word in range(ENTRY_WORDS))
-WITHOUT_SORT_KEY, WITH_SORT_KEY, WITH_KEY = 3, 4, 6
-"""Words of an entry that count."""
-SLOT_BYTES, SLOT_BYTES_WITH_KEY = 32, 64
-CACHE_LINE_BYTES = 64
-BLOB_KEY_BYTES = 4 * WORD_BYTES
-"""Where an entry with key in a blob says the key's size; such an entry is five words, and keys follow all entries."""
 _AHEAD = 24
 _SPLIT_MASK = 0x7FFFFFFF
 _ORDINAL_MASK = 0xFFFFFFFF
