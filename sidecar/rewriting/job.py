@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -180,9 +181,17 @@ class SurveyedSegment:
     verdicts: tuple[SplitVerdicts, ...]
 
 
-SegmentSurvey = Callable[[], AbstractContextManager[SurveyedSegment]]
-"""Reads the headers of a segment in the task that scans it, within the context, so that its bytes are fetched once; goes through
-pickle. Raises PartitionError, StoreError, StagingFull."""
+class SegmentSurvey(Protocol):
+    """Reads the headers of a segment in the task that scans it, so that its bytes are fetched once; goes through pickle.
+
+    Both raise PartitionError, StoreError, StagingFull. `threads`: for requests.
+    """
+
+    def fetch(self, threads: Executor) -> None:
+        """What can be done before the segment's turn; there may be nothing."""
+
+    def __call__(self, threads: Executor) -> AbstractContextManager[SurveyedSegment]:
+        """The headers; the bytes can be read within the context."""
 
 
 HASH_KEY_BYTES: Final = 16

@@ -5,9 +5,10 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from producer_state.replay import CompletedTransaction
 from sidecar.compaction.inflating import Inflater
@@ -114,18 +115,21 @@ def _scan_share(share: JobShare, inflater: Inflater) -> Iterator[Row]:
         yield from _handed_out(waiting)
     completed, all_judged = list[CompletedTransaction](), dict[int, Verdicts]()
     # The newest first: where it keeps a copy, the one before it finds there how its open transactions ended.
-    for number, first_split, survey in reversed(share.surveys):
-        with survey() as held:
-            judged = {at: found.by_batch for at, found in enumerate(held.verdicts, start=first_split)}
-            before = len(scans)
-            for at, piece in enumerate(held.pieces, start=first_split):
-                split = Split(at, number, piece.begin, piece.end)
-                scan_ = scan_split(held.segment, split, table, inflater, judged[at], start_offset=share.start_offset)
-                scans.append(scan_)
-                yield from _handed_out(waiting)
-            _require_committed(held, scans[before:])
-            completed += held.completed
-            all_judged |= {at: found for at, found in judged.items() if len(found)}
+    surveys = share.surveys[::-1]
+    with _fetching([survey for *_, survey in surveys]) as (threads, fetched):
+        for (number, first_split, survey), _ in zip(surveys, fetched, strict=True):
+            with survey(threads) as held:
+                judged = {at: found.by_batch for at, found in enumerate(held.verdicts, start=first_split)}
+                before = len(scans)
+                for at, piece in enumerate(held.pieces, start=first_split):
+                    split = Split(at, number, piece.begin, piece.end)
+                    scans.append(
+                        scan_split(held.segment, split, table, inflater, judged[at], start_offset=share.start_offset)
+                    )
+                    yield from _handed_out(waiting)
+                _require_committed(held, scans[before:])
+                completed += held.completed
+                all_judged |= {at: found for at, found in judged.items() if len(found)}
     if share.is_whole and not entries:
         # All keys of the job are still in this table: it decides, and nothing is left to reduce.
         found = table.winners(places.split_count)
@@ -136,6 +140,23 @@ def _scan_share(share: JobShare, inflater: Inflater) -> Iterator[Row]:
         table.emit()
     yield TO_DRIVER, ScannedShare(places.job, tuple(scans), dict(entries), tuple(completed), all_judged)
     yield from _handed_out(waiting)
+
+
+_THREADS: Final = 4
+"""That request objects, of each task."""
+
+
+@contextmanager
+def _fetching(surveys: Sequence[SegmentSurvey]) -> Iterator[tuple[Executor, Iterator[None]]]:
+    """Threads for requests, and what says that the next segment is fetched, which goes on while one is scanned."""
+    threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="object-copy")
+    ahead = ThreadPoolExecutor(1, thread_name_prefix="next-object")
+    try:
+        yield threads, ahead.map(lambda survey: survey.fetch(threads), surveys)
+    finally:
+        ahead.shutdown(wait=False, cancel_futures=True)
+        threads.shutdown(cancel_futures=True)
+        ahead.shutdown()
 
 
 def _require_committed(held: SurveyedSegment, scans: Sequence[SplitScan]) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -38,11 +40,17 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
     return found
 
 
+@pytest.fixture
+def threads() -> Iterator[Executor]:
+    with ThreadPoolExecutor(3) as pool:
+        yield pool
+
+
 @COPIES
-def test_a_copy_has_the_bytes_of_the_object(store: MemoryStore, tmp_path: Path, copy: Copy) -> None:
+def test_a_copy_has_the_bytes_of_the_object(store: MemoryStore, tmp_path: Path, threads: Executor, copy: Copy) -> None:
     log, expected = first_log(store, tmp_path, copy)
     assert len(expected) > 2000
-    with log.fetched() as read_at:
+    with log.fetched(threads) as read_at:
         assert content(read_at, len(expected)) == expected
     assert len(list(tmp_path.glob("*.copy"))) == (copy is Copy.KEPT)
     log.forget_copy()
@@ -51,17 +59,19 @@ def test_a_copy_has_the_bytes_of_the_object(store: MemoryStore, tmp_path: Path, 
 
 @pytest.mark.leaves_damage("size_mismatch")
 @COPIES
-def test_an_object_that_is_too_short_leaves_no_copy(store: MemoryStore, tmp_path: Path, copy: Copy) -> None:
+def test_an_object_that_is_too_short_leaves_no_copy(
+    store: MemoryStore, tmp_path: Path, threads: Executor, copy: Copy
+) -> None:
     log, whole = first_log(store, tmp_path, copy)
     store.objects[log.name] = whole[:-1]
-    with pytest.raises(CorruptFile, match="but the commit says"), log.fetched():
+    with pytest.raises(CorruptFile, match="but the commit says"), log.fetched(threads):
         pass
     assert [path.name for path in tmp_path.iterdir()] == ["archive"]
 
 
 @COPIES
 def test_a_copy_that_cannot_be_read_back_is_an_error_of_one_partition(
-    store: MemoryStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, copy: Copy
+    store: MemoryStore, tmp_path: Path, threads: Executor, monkeypatch: pytest.MonkeyPatch, copy: Copy
 ) -> None:
     """So that the others go on; an OSError would end the whole job."""
 
@@ -70,5 +80,5 @@ def test_a_copy_that_cannot_be_read_back_is_an_error_of_one_partition(
 
     log, _ = first_log(store, tmp_path, copy)
     monkeypatch.setattr(os, "preadv", bad_sector)
-    with pytest.raises((StagingFull, PartitionError), match="Input/output error"), log.fetched() as read_at:
+    with pytest.raises((StagingFull, PartitionError), match="Input/output error"), log.fetched(threads) as read_at:
         read_at(0, memoryview(bytearray(100)))

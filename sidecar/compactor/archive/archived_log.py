@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, wait
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -98,38 +98,41 @@ class ArchivedLog:
         with self._read() as read_at:
             yield input_of(self, read_at)
 
-    @contextmanager
-    def fetched(self) -> Iterator[ReadAt]:
-        """The object for what reads it twice: as a file of this machine, if `copy` allows it.
-
-        Raises StagingFull, CorruptFile for an object that is too short, StoreError.
-        """
-        if self.copy is Copy.SCANNED:
-            place = self.work_dir or Path(tempfile.gettempdir())
-            with nameless_file(place) as file:
-                self._fetch_into(file)
-                with cannot_be_written(place):  # a disk that fails may refuse to read, too
-                    yield PositionalFile(file.file.fileno())
-            return
+    def fetch(self, threads: Executor) -> None:
+        """Have the copy that stays, if there is to be one. Raises StagingFull, CorruptFile for a short object, StoreError."""
         copy = self._copy_path
         if copy is not None and not copy.exists():
             with named_when_whole(copy) as file:
-                self._fetch_into(file)
-        with self._read() as read_at:
-            yield read_at
+                self._fetch_into(file, threads)
 
-    def _fetch_into(self, file: WorkFile) -> None:
+    @contextmanager
+    def fetched(self, threads: Executor) -> Iterator[ReadAt]:
+        """The object for what reads it twice: as a file of this machine, if `copy` allows it. Raises as `fetch`."""
+        if self.copy is not Copy.SCANNED:
+            self.fetch(threads)
+            with self._read() as read_at:
+                yield read_at
+            return
+        place = self.work_dir or Path(tempfile.gettempdir())
+        with nameless_file(place) as file:
+            self._fetch_into(file, threads)
+            with cannot_be_written(place):  # a disk that fails may refuse to read, too
+                yield PositionalFile(file.file.fileno())
+
+    def _fetch_into(self, file: WorkFile, threads: Executor) -> None:
         """Fill the empty file, each byte requested once."""
         store = process_store.store_of(self.store)
 
         def fetch(begin: int) -> None:
             file.write_at(begin, read_committed(store, self.name, self.size_bytes, begin, RANGE_BYTES))
 
-        pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="object-copy")
+        ranges = [threads.submit(fetch, begin) for begin in range(0, self.size_bytes, RANGE_BYTES)]
         try:
-            list(pool.map(fetch, range(0, self.size_bytes, RANGE_BYTES)))
+            for found in ranges:
+                found.result()
         finally:
-            pool.shutdown(cancel_futures=True)
+            # None may write to a file that is closed. Trap: of a pool that was shut down, cancelled ones never end.
+            wait([found for found in ranges if not found.cancel()])
 
     def forget_copy(self) -> None:
         """Take the copy away. What cannot be removed now is with the directory."""
@@ -153,7 +156,6 @@ class ArchivedLog:
 
 RANGE_BYTES: Final = 8 * 1024 * 1024
 """Of one request. As many as there are threads are in memory."""
-_THREADS: Final = 4
 
 _WINDOW_BYTES: Final = 4 * 1024 * 1024
 _AHEAD_BYTES: Final = 256 * 1024
@@ -172,11 +174,15 @@ class ArchivedSurvey:
     split_bytes: int
     spares_deletes: bool = False
 
+    def fetch(self, threads: Executor) -> None:
+        """See `SegmentSurvey`."""
+        self.log.fetch(threads)
+
     @contextmanager
-    def __call__(self) -> Iterator[SurveyedSegment]:
+    def __call__(self, threads: Executor) -> Iterator[SurveyedSegment]:
         """See `SegmentSurvey`."""
         log, cutter, completed = self.log, Cutter(self.split_bytes), list[CompletedTransaction]()
-        with log.fetched() as read_at:
+        with log.fetched(threads) as read_at:
             # The scan that follows proves the bytes of a copy; without one they are requested again.
             is_copy = log.copy is not Copy.NONE
             window_bytes = HEADERS_WINDOW_BYTES if is_copy else _WINDOW_BYTES
