@@ -5,8 +5,11 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Executor, ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from pathlib import Path
+from threading import Event
+from typing import Any
 
 import pytest
 
@@ -14,6 +17,8 @@ from sidecar.compactor.archive import archived_log
 from sidecar.compactor.archive.archived_log import ArchivedLog, Copy
 from sidecar.errors import CorruptFile, PartitionError, StagingFull
 from sidecar.logformat.window import ReadAt
+from sidecar.rewriting import stages
+from sidecar.rewriting.job import SurveyedSegment
 from tests.fakes.memory_store import MemoryStore
 from tests.runner.archives import SETTINGS, archived, log_of, only_state, use
 
@@ -82,3 +87,47 @@ def test_a_copy_that_cannot_be_read_back_is_an_error_of_one_partition(
     monkeypatch.setattr(os, "preadv", bad_sector)
     with pytest.raises((StagingFull, PartitionError), match="Input/output error"), log.fetched(threads) as read_at:
         read_at(0, memoryview(bytearray(100)))
+
+
+class _Noted:
+    """A `SegmentSurvey` that notes when it is fetched."""
+
+    def __init__(self) -> None:
+        self.is_fetched = Event()
+
+    def fetch(self, _threads: Executor) -> None:
+        self.is_fetched.set()
+
+    def __call__(self, _threads: Executor) -> AbstractContextManager[SurveyedSegment]:
+        raise AssertionError("it is not scanned here")
+
+
+def test_the_next_object_is_fetched_while_one_is_scanned() -> None:
+    surveys = [_Noted(), _Noted()]
+    with stages._fetching(surveys) as (_, fetched):
+        next(fetched)
+        assert surveys[1].is_fetched.wait(60)
+
+
+def test_a_scan_that_fails_ends_the_fetching_of_the_next_object(
+    store: MemoryStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, _ = first_log(store, tmp_path, Copy.KEPT)
+    begun, ends = Event(), Event()
+    read = archived_log.read_committed
+
+    def slow(*arguments: Any) -> bytes:
+        begun.set()
+        assert ends.wait(60)
+        return read(*arguments)
+
+    monkeypatch.setattr(archived_log, "read_committed", slow)
+    threads = ThreadPoolExecutor(1)
+    with ThreadPoolExecutor(1) as ahead:
+        fetching = ahead.submit(log.fetch, threads)
+        assert begun.wait(60)
+        threads.shutdown(wait=False, cancel_futures=True)
+        ends.set()
+        with pytest.raises(CancelledError):
+            fetching.result(60)
+    assert [path.name for path in tmp_path.iterdir()] == ["archive"]
