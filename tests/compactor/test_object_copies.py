@@ -5,8 +5,9 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator
-from concurrent.futures import CancelledError, Executor, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -109,25 +110,53 @@ def test_the_next_object_is_fetched_while_one_is_scanned() -> None:
         assert surveys[1].is_fetched.wait(60)
 
 
+class _EndingThreads(ThreadPoolExecutor):
+    """Ends once so many ranges were asked for. The first one runs until then, the others wait."""
+
+    def __init__(self, ranges: int) -> None:
+        super().__init__(1)
+        self.asked, self.ranges, self.has_ended = list[Future[Any]](), ranges, Event()
+
+    def submit(self, function: Any, /, *arguments: Any, **named: Any) -> Future[Any]:
+        self.asked.append(super().submit(function, *arguments, **named))
+        if len(self.asked) == self.ranges:
+            self.shutdown(wait=False, cancel_futures=True)
+            self.has_ended.set()
+        return self.asked[-1]
+
+
+@pytest.mark.parametrize(("ends_early", "error"), [(True, RuntimeError), (False, CancelledError)])
 def test_a_scan_that_fails_ends_the_fetching_of_the_next_object(
-    store: MemoryStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: MemoryStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends_early: bool, error: type[Exception]
 ) -> None:
-    log, _ = first_log(store, tmp_path, Copy.KEPT)
-    begun, ends = Event(), Event()
+    log, whole = first_log(store, tmp_path, Copy.KEPT)
+    threads = _EndingThreads(1 if ends_early else -(-len(whole) // archived_log.RANGE_BYTES))
     read = archived_log.read_committed
 
     def slow(*arguments: Any) -> bytes:
-        begun.set()
-        assert ends.wait(60)
+        assert threads.has_ended.wait(60)
         return read(*arguments)
 
     monkeypatch.setattr(archived_log, "read_committed", slow)
-    threads = ThreadPoolExecutor(1)
-    with ThreadPoolExecutor(1) as ahead:
-        fetching = ahead.submit(log.fetch, threads)
-        assert begun.wait(60)
-        threads.shutdown(wait=False, cancel_futures=True)
-        ends.set()
-        with pytest.raises(CancelledError):
-            fetching.result(60)
+    with pytest.raises(error):
+        log.fetch(threads)
+    assert threads.asked[0].result(0) is None  # It has written: none writes to a file that is closed.
+    assert [path.name for path in tmp_path.iterdir()] == ["archive"]
+
+
+def test_lineages_with_the_same_segment_ids_have_copies_of_their_own(
+    store: MemoryStore, tmp_path: Path, threads: Executor
+) -> None:
+    log, expected = first_log(store, tmp_path, Copy.KEPT)
+    other = replace(log, root=f"{log.root}-copied")
+    store.objects[other.name] = bytes(len(expected))
+    log.fetch(threads)
+    with other.fetched(threads) as read_at:
+        assert content(read_at, len(expected)) == bytes(len(expected))
+
+
+def test_a_copy_that_was_found_damaged_is_fetched_again(store: MemoryStore, tmp_path: Path, threads: Executor) -> None:
+    log, _ = first_log(store, tmp_path, Copy.KEPT)
+    with pytest.raises(CorruptFile), log.fetched(threads):
+        raise CorruptFile("the answer was damaged", file=log.name)
     assert [path.name for path in tmp_path.iterdir()] == ["archive"]

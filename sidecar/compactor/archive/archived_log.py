@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
-from concurrent.futures import Executor, wait
+from concurrent.futures import Executor, Future, wait
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from enum import Enum
+from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
@@ -21,7 +22,7 @@ from sidecar.archive.bundle import log_size_bytes
 from sidecar.archive.keys import below
 from sidecar.compaction.segments import SegmentInput
 from sidecar.compaction.verdicts import judge_splits
-from sidecar.errors import CorruptFile
+from sidecar.errors import CorruptFile, PartitionError
 from sidecar.host import process_store
 from sidecar.logformat.batches import HEADERS_WINDOW_BYTES, BatchColumns, SegmentScanner
 from sidecar.logformat.files import PositionalFile
@@ -110,8 +111,12 @@ class ArchivedLog:
         """The object for what reads it twice: as a file of this machine, if `copy` allows it. Raises as `fetch`."""
         if self.copy is not Copy.SCANNED:
             self.fetch(threads)
-            with self._read() as read_at:
-                yield read_at
+            try:
+                with self._read() as read_at:
+                    yield read_at
+            except PartitionError:
+                self.forget_copy()  # it may be what is damaged
+                raise
             return
         place = self.work_dir or Path(tempfile.gettempdir())
         with nameless_file(place) as file:
@@ -126,8 +131,10 @@ class ArchivedLog:
         def fetch(begin: int) -> None:
             file.write_at(begin, read_committed(store, self.name, self.size_bytes, begin, RANGE_BYTES))
 
-        ranges = [threads.submit(fetch, begin) for begin in range(0, self.size_bytes, RANGE_BYTES)]
+        ranges = list[Future[None]]()
         try:
+            for begin in range(0, self.size_bytes, RANGE_BYTES):
+                ranges.append(threads.submit(fetch, begin))
             for found in ranges:
                 found.result()
         finally:
@@ -144,7 +151,8 @@ class ArchivedLog:
     def _copy_path(self) -> Path | None:
         if self.work_dir is None or self.copy is not Copy.KEPT:
             return None
-        return self.work_dir / f"{self.base_offset:020d}-{self.segment.segment_id}.copy"
+        # Of a copied archive, two lineages have the same segment ids.
+        return self.work_dir / f"{sha256(self.name.encode()).hexdigest()}.copy"
 
     def _read(self) -> AbstractContextManager[ReadAt]:
         """From the copy, if there is one. Reading raises StoreError."""
