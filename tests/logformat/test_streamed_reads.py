@@ -97,3 +97,18 @@ def test_a_walk_over_chunks_finds_what_a_walk_over_the_file_finds(
         for read_at in (in_memory(data), StreamedReads(chunks, in_memory(data)))
     )
     assert found(streamed) == found(whole)
+
+
+def test_what_an_object_has_behind_the_segment_is_not_in_the_window() -> None:
+    window = Window(StreamedReads(iter([DATA]), in_memory(b"")), 0, 150, 64, "")
+    window.hold(10)
+    assert (window.filled, window.remaining_bytes) == (150, 150)
+
+
+@pytest.mark.parametrize("chunk_bytes", [61, 3100, 100_000])
+def test_batches_behind_the_segment_in_its_object_are_not_walked(chunk_bytes: int) -> None:
+    object_ = BATCHES + batch_bytes(6)
+    chunks = (object_[at : at + chunk_bytes] for at in range(0, len(object_), chunk_bytes))
+    scanner = SegmentScanner(StreamedReads(chunks, in_memory(object_)), len(BATCHES))
+    assert [row["base_offset"] for row in rows(scanner)] == list(range(6))
+    assert (scanner.end, scanner.valid_bytes) == ("exact", len(BATCHES))
