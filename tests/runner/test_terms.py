@@ -86,6 +86,16 @@ def test_a_doubt_that_comes_while_the_archive_is_read_has_it_read_again(
     assert archiver.known.state is not opened
 
 
+def test_a_doubt_hides_no_greater_change(archived: tuple[RunContext, PartitionFiles]) -> None:
+    """As of a topic that was created again while gc could not read the archive of the one before."""
+    archiver, files = _planned(archived)
+    archiver.known.reported_lost_below = 7
+    see(archiver, files, OTHERS[1])
+    archiver.doubt_archive()
+    plan(archiver)
+    assert archiver.known.reported_lost_below == 0, "a loss is reported once for each log"
+
+
 def _idle(
     archived: tuple[RunContext, PartitionFiles],
 ) -> tuple[PartitionArchiver, PartitionFiles, PartitionFacts, list[Event]]:
