@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -46,6 +47,14 @@ def test_the_peers_benchmark_runs(tmp_path: Path) -> None:
     assert all(row["traffic"]["received_mb"] > INPUT_MB for row in read)
     assert roads["compact"][f"{OURS} compact DIR"]["traffic"] is None
     assert roads["compact"]["boto3 download and upload"]["traffic"]["requests"] < 50
+
+
+def test_a_copier_pays_for_no_import_of_the_product() -> None:
+    program = (
+        "import sys, benchmarks.peers.boto3_copy; print(*({'numpy', 'sidecar', 'producer_state'} & {*sys.modules}))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=300)
+    assert done.stdout.split() == []
 
 
 def test_a_table_and_a_chart_replace_those_of_their_road(tmp_path: Path) -> None:
