@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import lru_cache
 from pathlib import Path
+from threading import Lock
 
 from sidecar.clock import SystemClock
 from sidecar.ports import ObjectStore
@@ -16,12 +17,17 @@ from sidecar.store_settings import StoreSettings
 
 _lent: dict[tuple[StoreSettings, int], tuple[ObjectStore, IoBudget]] = {}
 _turns: dict[int, Callable[[Path], AbstractContextManager[None]]] = {}
+_opening = Lock()
+"""Threads that need the same store or limit at once get the same one. The process owns it until its end."""
 
 
 def store_of(settings: StoreSettings) -> ObjectStore:
     """The store of these settings in this process: the one that was lent, else one of its own. Raises SettingsError, StoreError."""
     found = _lent.get(_key(settings))
-    return found[0] if found is not None else _opened(settings, os.getpid())
+    if found is not None:
+        return found[0]
+    with _opening:
+        return _opened(settings, os.getpid())
 
 
 @contextmanager
@@ -42,7 +48,10 @@ def lent(settings: StoreSettings, store: ObjectStore, budget: IoBudget) -> Itera
 def disk_reads(bytes_per_s: int | None) -> BandwidthLimit:
     """The limit for what a task reads from the broker's disks. `bytes_per_s`: where nothing was lent to this process."""
     found = next((budget for (_, process_id), (_, budget) in _lent.items() if process_id == os.getpid()), None)
-    return found.reads if found is not None else _disk_reads(bytes_per_s, os.getpid())
+    if found is not None:
+        return found.reads
+    with _opening:
+        return _disk_reads(bytes_per_s, os.getpid())
 
 
 @contextmanager

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event, Lock
 
 import pytest
 
@@ -173,6 +175,40 @@ def test_tasks_of_a_process_use_the_store_that_was_lent_whatever_its_limits_were
     assert process_store.store_of(settings) is not store
     assert process_store.disk_reads(5 * MIB) is process_store.disk_reads(5 * MIB)
     assert process_store.disk_reads(5 * MIB).bytes_per_s == 5 * MIB
+
+
+class _NotedLock:
+    """A lock that notes when a thread has to wait for it."""
+
+    def __init__(self, has_waiter: Event) -> None:
+        self._lock, self._has_waiter = Lock(), has_waiter
+
+    def __enter__(self) -> None:
+        if not self._lock.acquire(blocking=False):
+            self._has_waiter.set()
+            self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+def test_two_threads_that_need_the_same_store_at_once_get_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened, second_has_come = list[DirectoryStore](), Event()
+
+    def slow(_settings: StoreSettings) -> DirectoryStore:
+        opened.append(DirectoryStore(tmp_path))
+        if len(opened) > 1:
+            second_has_come.set()
+        assert second_has_come.wait(60)
+        return opened[-1]
+
+    monkeypatch.setattr(process_store, "open_store", slow)
+    monkeypatch.setattr(process_store, "_opening", _NotedLock(second_has_come), raising=False)
+    settings = StoreSettings(url=str(tmp_path))
+    with ThreadPoolExecutor(2) as threads:
+        first, second = (threads.submit(process_store.store_of, settings) for _ in range(2))
+        assert first.result(60) is second.result(60)
+    assert len(opened) == 1
 
 
 def test_real_files_are_read_no_faster_than_the_limit_allows(tmp_path: Path) -> None:
