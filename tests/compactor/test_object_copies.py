@@ -110,6 +110,47 @@ def test_the_next_object_is_fetched_while_one_is_scanned() -> None:
         assert surveys[1].is_fetched.wait(60)
 
 
+class _UntilShutdown(_Noted):
+    """One whose fetching goes on until its threads are shut down."""
+
+    def __init__(self, has_ended: Event) -> None:
+        super().__init__()
+        self.has_begun, self.has_ended = Event(), has_ended
+
+    def fetch(self, threads: Executor) -> None:
+        self.has_begun.set()
+        assert self.has_ended.wait(60)
+        super().fetch(threads)
+
+
+def test_an_error_waits_for_the_fetching_that_has_begun_and_cancels_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    has_ended, pools = Event(), list[ThreadPoolExecutor]()
+
+    class Pool(ThreadPoolExecutor):
+        def __init__(self, *arguments: Any, **named: Any) -> None:
+            super().__init__(*arguments, **named)
+            pools.append(self)
+
+        def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+            super().shutdown(wait=False, cancel_futures=cancel_futures)
+            has_ended.set()
+            super().shutdown(wait)
+
+    monkeypatch.setattr(stages, "ThreadPoolExecutor", Pool)
+    first, second, third = _Noted(), _UntilShutdown(has_ended), _Noted()
+
+    def fail() -> None:
+        with stages._fetching([first, second, third]) as (_, fetched):
+            next(fetched)
+            assert second.has_begun.wait(60)
+            raise CorruptFile("damaged")
+
+    with pytest.raises(CorruptFile, match="damaged"):
+        fail()
+    assert (second.is_fetched.is_set(), third.is_fetched.is_set()) == (True, False)
+    assert [thread for pool in pools for thread in pool._threads if thread.is_alive()] == []
+
+
 class _EndingThreads(ThreadPoolExecutor):
     """Ends once so many ranges were asked for. The first one runs until then, the others wait."""
 
