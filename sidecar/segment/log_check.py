@@ -11,7 +11,7 @@ from crc32c import crc32c
 from producer_state.snapshot import read_snapshot
 from producer_state.wire import ProducerStateError
 from sidecar.archive.keys import below
-from sidecar.errors import CorruptFile
+from sidecar.errors import CorruptFile, SegmentChanged
 from sidecar.logformat.batches import BatchColumns, SegmentScanner
 from sidecar.logformat.headers import LARGEST_POSITION
 from sidecar.logformat.indexes import offset_index, time_index, transaction_index
@@ -146,7 +146,7 @@ def check_log(
 
     Reads every byte once, but for what follows a problem. Checks each batch's checksum, size and offsets, what the batches
     add up to, and that no index contradicts them.
-    Raises SegmentChanged if the file ends early, and what `read_at` raises.
+    Raises SegmentChanged if the file ends early, whatever else is wrong with it, and what `read_at` raises.
     """
     scanner = SegmentScanner(
         read_at, size_bytes, base_offset=expected.base_offset, file=file, window_bytes=WINDOW_BYTES
@@ -161,13 +161,16 @@ def check_log(
         index.finish()
     except CorruptFile as error:
         problem = error
-    return _continued(scanner.crc32c, read_at, scanner.valid_bytes, size_bytes), problem
+    return _continued(scanner.crc32c, read_at, scanner.valid_bytes, size_bytes, file), problem
 
 
-def _continued(crc: int, read_at: ReadAt, position: int, size_bytes: int) -> int:
-    """The CRC-32C of a whole file, from that of its bytes up to `position`. Ends where the file does."""
+def _continued(crc: int, read_at: ReadAt, position: int, size_bytes: int, file: str) -> int:
+    """The CRC-32C of a whole file, from that of its bytes up to `position`."""
     buffer = memoryview(bytearray(min(_REST_BYTES, size_bytes - position)))
-    while position < size_bytes and (count := read_at(position, buffer[: size_bytes - position])) > 0:
+    while position < size_bytes:
+        count = read_at(position, buffer[: size_bytes - position])
+        if count <= 0:
+            raise SegmentChanged(f"{file}: ended at byte {position} of {size_bytes} while it was read")
         crc = crc32c(buffer[:count], crc)
         position += count
     return crc

@@ -14,13 +14,14 @@ from crc32c import crc32c
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sidecar.errors import CorruptFile
+from sidecar.errors import CorruptFile, SegmentChanged
 from sidecar.logformat.batches import ScanEnd, SegmentScanner, scan_bytes
 from sidecar.logformat.crc.crc32c import crc32c_combined
 from sidecar.logformat.files import PositionalFile
+from sidecar.logformat.headers import MAGIC_POSITION
 from sidecar.logformat.window import ReadAt
 from sidecar.model import PartName
-from sidecar.segment.log_check import ExpectedLog, check_log
+from sidecar.segment.log_check import WINDOW_BYTES, ExpectedLog, check_log
 from sidecar.storage.checksums import combine_crc32c
 from tests.logformat.raw_batches import batch_bytes, finished
 
@@ -123,6 +124,14 @@ def test_the_check_of_a_log_gives_the_checksum_of_every_byte_whatever_is_wrong(
     scanner = finished(scan_bytes(data, base_offset=0, file="log"))
     if scanner.problem is not None:
         assert str(problem) == str(scanner.problem)
+
+
+def test_a_log_that_is_damaged_and_ends_early_behind_the_damage_is_called_too_short() -> None:
+    whole = log_bytes([(2, 10), (2, 2 * WINDOW_BYTES)])
+    short = bytearray(whole[:-5])
+    short[MAGIC_POSITION] ^= 1
+    with pytest.raises(SegmentChanged, match=f"^log: ended at byte {len(short)} of {len(whole)}"):
+        check_log(reader(bytes(short)), len(whole), UNKNOWN, {}, file="log", indexes_file="indexes")
 
 
 @pytest.mark.parametrize("data", [b"", log_bytes([(2, 10)])], ids=["empty", "one batch"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import struct
 from collections.abc import Callable
 from dataclasses import replace
@@ -148,6 +149,30 @@ def test_only_deep_reads_the_log_where_the_store_keeps_no_checksum() -> None:
     found = verified(store, deep=True)
     assert {kind for kind, _ in findings(found)} == {"checksum_mismatch", "corrupt_content"}
     assert any("at byte" in problem.what for problem in found.problems)
+
+
+class AnnouncesMore(NoChecksums):
+    """A store whose object ends before the size that it announces."""
+
+    def head(self, key: ObjectKey) -> object:  # type: ignore[override]
+        facts = super().head(key)
+        return replace(facts, size_bytes=facts.size_bytes + 5) if facts and key == FIRST_LOG else facts  # type: ignore[attr-defined, type-var]
+
+
+@pytest.mark.leaves_damage("size_mismatch")
+@pytest.mark.parametrize("chunk_bytes", [MIB, 64])
+def test_an_object_that_is_damaged_and_too_short_is_called_too_short(
+    chunk_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sidecar.verify.segments._CHUNK_BYTES", chunk_bytes)
+    store = AnnouncesMore()
+    write_example(store)
+    store.damage(FIRST_LOG, flip(20))
+    store.damage(FIRST_LOG, lambda data: data[:-5])
+    found = verified(store, deep=True)
+    assert findings(found) == {("size_mismatch", FIRST_LOG)}
+    (problem,) = found.problems
+    assert re.search(rf"\b{len(store.objects[FIRST_LOG])}\b", problem.what)
 
 
 @pytest.mark.leaves_damage("missing_object")
