@@ -24,6 +24,9 @@ from sidecar.model import ObjectKey
 from tests.fakes.memory_store import Fault, FaultKind, MemoryStore
 from tests.runner.rig import archive, archived_states, copy_partitions, remove_offsets, rounds_over, tools_for
 
+_SYNCHRONOUS_FULL = 2
+"""As SQLite numbers it."""
+
 
 def sample(metrics: Metrics, name: str, **labels: str) -> float | None:
     return metrics.registry.get_sample_value(f"tiered_sidecar_{name}", labels)
@@ -173,6 +176,16 @@ def test_the_journal_needs_little_space_however_many_uploads_it_has_seen(tmp_pat
             journal.log_uploaded(attempt.segment_id, 1)
             journal.end(attempt.segment_id)
         assert sum(path.stat().st_size for path in tmp_path.iterdir()) < 400_000
+
+
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_what_the_journal_has_taken_is_on_the_disk_at_once(is_damaged: bool, tmp_path: Path) -> None:
+    """Else a power failure takes the record of uploads whose commit was sent."""
+    if is_damaged:
+        (tmp_path / "journal.sqlite").write_bytes(b"no database" * 100)
+    with closing(Journal(tmp_path)) as journal:
+        assert journal._run("PRAGMA synchronous") == [(_SYNCHRONOUS_FULL,)]
+        assert journal._run("PRAGMA journal_mode") == [("wal",)]
 
 
 def test_a_copied_journal_is_reported_once(tmp_path: Path) -> None:
