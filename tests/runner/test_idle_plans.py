@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from sidecar.archive.keys import below
 from sidecar.archive.state import PartitionState
 from sidecar.broker.files import FileBrokerFacts
 from sidecar.errors import PartitionError
@@ -159,6 +160,25 @@ def test_attempts_that_are_left_take_a_turn(idle: Idle) -> None:
     assert idle.round()["tasks"] == 1
     assert idle.context.journal.roots() == frozenset()
     assert idle.round() == IDLE
+
+
+def test_attempts_are_left_alone_as_long_as_another_broker_leads(idle: Idle) -> None:
+    root = next(iter(archived_states(idle.store).values())).lineage.root
+    keys = ObjectKey("segments/left.log"), ObjectKey("segments/left.indexes")
+    idle.context.journal.begin(Attempt("left", root, 10**6, 10**6 + 1, *keys, 1, 1, 1, 1))
+    begun = below(root, keys[0])
+    idle.store.put_if_absent(begun, b"bytes")
+    idle.facts.changes = {"leads": False, "reason": NotLeader()}
+    for _ in range(3):
+        found = idle.round()
+        assert (found["tasks"], found["requests"]) == (0, 0)
+    assert idle.context.journal.roots() == {root}
+    assert begun in idle.store.objects
+    idle.facts.changes = {}
+    idle.round()
+    idle.round()
+    assert idle.context.journal.roots() == frozenset()
+    assert begun not in idle.store.objects
 
 
 def test_facts_that_cannot_be_read_are_reported_each_time(idle: Idle, monkeypatch: pytest.MonkeyPatch) -> None:
