@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import struct
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -118,6 +120,39 @@ def test_a_log_that_was_truncated_below_the_archive_is_named_as_such_where_no_ba
     for error in errors:
         assert f"but differ: offset {third - 1} has leader epoch 9 in the local log and 0 in the archive" in str(error)
         assert "Make the broker the leader" not in str(error)
+
+
+def cut_short(log: Path, size_bytes: int) -> None:
+    os.truncate(log, size_bytes)
+
+
+def replace_by_a_shorter_one(log: Path, size_bytes: int) -> None:
+    """Another file, with as many bytes: it was allocated in advance."""
+    other, content = log.with_suffix(".other"), log.read_bytes()
+    other.write_bytes(content[:size_bytes] + bytes(len(content) - size_bytes))
+    other.replace(log)
+
+
+@pytest.mark.parametrize("change", [cut_short, replace_by_a_shorter_one])
+def test_a_log_that_is_truncated_below_the_archive_between_two_checks_is_found_before_it_rolls(
+    change: Callable[[Path, int], None], tmp_path: Path
+) -> None:
+    log_dir, store = copy_partitions(tmp_path, "orders-0"), MemoryStore()
+    directory = log_dir / "orders-0"
+    with tools_for(log_dir, store, tmp_path / "state", max_queue=2) as context:
+        archive(context, log_dir)
+    (second, third) = (span[0] for span in rolled_ranges(log_dir, "orders-0")[1:3])
+    active = directory / f"{second:020d}.log"
+    first_bytes = active.stat().st_size
+    join_segments(directory, second, third)
+    remove_offsets(directory, lambda offset: offset <= second)
+    with tools_for(log_dir, store, tmp_path / "state") as context, rounds_over(context, log_dir) as rounds:
+        for _ in range(2):
+            assert rounds.cycle().errors == []
+        change(active, first_bytes // 2)
+        (error,) = rounds.cycle().errors
+    assert isinstance(error, LineageUnknown)
+    assert f"below the archive's end {third}" in str(error)
 
 
 def tear_batch(log: Path, offset: int) -> None:
