@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,12 @@ from sidecar.config.model import LogSettings
 from sidecar.config.secrets import Secrets
 from sidecar.event_log import get_logger
 from sidecar.logs import Redaction, configure_logging
+from sidecar.model import PartitionFiles, TopicPartition
+from sidecar.partition.status import PartitionOutcome
+from sidecar.partition.wait_reason import Because, Wait
+from sidecar.runner.outcomes import Outcomes
+from tests.fakes.memory_store import MemoryStore
+from tests.runner.rig import tools_for
 
 SECRET = "wJalrXUtnFEMI-K7MDENG"
 
@@ -158,3 +165,26 @@ def test_console_lines_are_for_people() -> None:
     assert "segment_committed" in stream.getvalue()
     assert "base_offset=7" in stream.getvalue()
     assert "\x1b" not in stream.getvalue()
+
+
+@dataclass(frozen=True, slots=True)
+class _NotedReason(Because):
+    """Notes when it becomes text."""
+
+    rendered: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        self.rendered.append("text")
+        return "some reason"
+
+
+@pytest.mark.parametrize("level", ["info", "debug"])
+def test_why_a_partition_waits_becomes_text_only_where_it_is_logged(level: str, tmp_path: Path) -> None:
+    stream, reason = configured(level=level), _NotedReason()
+    files = PartitionFiles(TopicPartition("orders", 0), tmp_path, tmp_path, None, (), 0, (), False)
+    with tools_for(tmp_path, MemoryStore(), tmp_path / "state") as context:
+        for found in (reason, Wait.DRAINING):
+            Outcomes(context).note(PartitionOutcome(files, reason=found))
+    logged = [event["reason"] for event in events(stream)]
+    assert logged == (["some reason", Wait.DRAINING.value] if level == "debug" else [])
+    assert reason.rendered == (["text"] if level == "debug" else [])

@@ -37,6 +37,9 @@ class Wait(Enum):
         "the active segment is idle, and retention deletes it soon. The sidecar pinned the file and archives it then"
     )
 
+    def __str__(self) -> str:
+        return self.value
+
 
 @dataclass(frozen=True, slots=True)
 class Because:
@@ -251,6 +254,4 @@ WaitReason: TypeAlias = Wait | Because
 
 def render(reason: WaitReason | None) -> str:
     """The reason in plain words; "" for None: nothing waits."""
-    if reason is None:
-        return ""
-    return reason.value if isinstance(reason, Wait) else str(reason)
+    return "" if reason is None else str(reason)

@@ -11,7 +11,6 @@ from sidecar.event_log import get_logger
 from sidecar.model import TopicPartition
 from sidecar.partition.domain_events import CycleProgressed, PartitionFailed
 from sidecar.partition.status import PartitionOutcome
-from sidecar.partition.wait_reason import render
 from sidecar.runner.context import RunContext
 
 _log = get_logger(__name__)
@@ -89,7 +88,7 @@ class Outcomes:
             self.due(now_s + wait_s)
             self._context.emit(PartitionFailed(tp, outcome.error))
         elif outcome.reason is not None:
-            _log.debug("partition_waits", partition=str(tp), reason=render(outcome.reason))
+            _log.debug("partition_waits", partition=str(tp), reason=outcome.reason)
         self._context.emit(CycleProgressed(self.stopped))
 
     @property
