@@ -212,8 +212,8 @@ MEANINGS: dict[str, tuple[str, str]] = {
         "See `error`. It is retried after `next_try_s`.",
     ),
     "pinned_segment_released": (
-        "A pinned file was released before it was archived. If retention had deleted it, its records are lost.",
-        "None if you deleted the topic. Else see `reason`: free disk space, or bring the store back. `offsets_lost` names losses.",
+        "A pinned file was released before it was archived. If the file was deleted, the archive lacks its records.",
+        "None if you deleted the topic. Else see `reason`: free disk space, bring the store back, or copy a deleted file back.",
     ),
     "pinned_segments_released": (
         "Only pinned files had these segments when the process ended. Unless another replica has them, their records are lost.",

@@ -155,7 +155,7 @@ class DeletesMayBeMissing(DomainEvent):
 
 @dataclass(frozen=True, slots=True)
 class PinReleased(DomainEvent):
-    """The sidecar closed the only copy of a segment that is not archived."""
+    """The sidecar closed a deleted file of a segment that is not archived."""
 
     path: str
     size_bytes: int

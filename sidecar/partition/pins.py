@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from sidecar.archive.state import PartitionState
@@ -29,17 +30,21 @@ def why_released(
     leads: bool,
     kept_end_offset: int | None = None,
     tail: FileIdentity | None = None,
+    before: Iterable[SegmentFiles] = (),
 ) -> str | None:
     """Why a pin goes at a check, None where it stays.
 
     Wanted are the unchanged files of the directory, those below the log's beginning there, and those that the cleaner has
-    replaced, until `replacement` is pinned. Retention takes a log from its beginning; what else is gone was truncated.
+    replaced, until `replacement` is pinned. Retention takes a log from its beginning; what else is gone was truncated, or
+    `is_deleted_between`. That is reported, and not archived from the pin: a broker that ends amid a truncation leaves the same
+    files, and others have the records. The broker has the file open until its restart; see docs/explanation/retention.md.
 
     Args:
         change: of the term, `LOG` only for another copy of the log.
         leads: no other leader is named.
         kept_end_offset: up to there this log has what it had under the leader epoch before, None where that is not asked.
         tail: the active segment, if it is pinned.
+        before: the rolled segments of the listing before.
     """
     if change is Change.TOPIC or isinstance(facts.reason, StrayDirectory):
         return RECREATED
@@ -50,6 +55,8 @@ def why_released(
     taken = is_taken(segment, files)
     if kept_end_offset is not None and segment.end_offset > kept_end_offset:
         return OTHER_EPOCH if taken else NO_LOSS
+    if is_deleted_between(segment, files, before):
+        return _deleted_between(segment)
     is_wanted = taken or _stands(segment, files) or (segment.log == tail and _is_active(segment, files))
     return None if is_wanted else NO_LOSS
 
@@ -57,6 +64,26 @@ def why_released(
 def is_taken(segment: SegmentFiles, files: PartitionFiles) -> bool:
     """Whether it lies below the log's beginning in its directory."""
     return segment.end_offset <= (files.first_offset or 0)
+
+
+def is_deleted_between(segment: SegmentFiles, files: PartitionFiles, before: Iterable[SegmentFiles]) -> bool:
+    """Whether its file is gone, and the file below, which is as it was in the listing `before`, now reaches over its offsets.
+
+    A cleaner writes a new file in the place of those that it takes. A truncation takes the files above, too, one after the other.
+    Source: LocalLog.replaceSegments, LocalLog.truncateTo, LocalLog.deleteSegmentFiles.
+    """
+    found = None if files.unstable else _listed_for(segment, files)
+    if found is None or found == segment.log:
+        return False
+    return any(known.log == found and known.end_offset <= segment.base_offset for known in before)
+
+
+def _deleted_between(segment: SegmentFiles) -> str:
+    return (
+        f"its offsets from {segment.base_offset} to {segment.end_offset - 1} were not archived, and something other than the "
+        "broker's retention and cleaner deleted the file: copy it back from the broker's open file before the broker restarts, "
+        "or from a replica"
+    )
 
 
 def _has_offsets(segment: SegmentFiles, files: PartitionFiles, facts: PartitionFacts) -> bool:

@@ -38,6 +38,7 @@ class PinnedLog:
         self._pinned = context.pinned
         self._segments: tuple[SegmentFiles, ...] = ()
         self._gone: tuple[SegmentFiles, ...] = ()
+        self._listed: tuple[SegmentFiles, ...] = ()
         self._failed_once: set[FileIdentity] = set()
         self._start: KnownState | None = None
         self._is_newly_seen = False
@@ -128,6 +129,7 @@ class PinnedLog:
             leads=self._leads,
             kept_end_offset=kept_end_offset,
             tail=self.tail and self.tail[1],
+            before=self._listed,
         )
         self.archived(archived_end_offset)
         released = defaultdict[str, list[SegmentFiles]](list)
@@ -137,6 +139,7 @@ class PinnedLog:
         for why, segments in released.items():
             self._release(segments, why)
         if not files.unstable:  # Else what has no name may get one yet.
+            self._listed = files.segments
             with_snapshot = self._context.disk.with_snapshot
             gone = {s.log: with_snapshot(s, files) for s in self._segments if pins.is_taken(s, files)}
             self._segments = tuple(gone.get(segment.log, segment) for segment in self._segments)

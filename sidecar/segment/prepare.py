@@ -67,9 +67,10 @@ def lost_tail(
     if not context.policy.record_lost:
         raise CoverageHole(
             f"{segment}: {_what_is_there(segment, missing[0])}, the next segment begins at {missing[1]}, and nothing says "
-            f"that the log was ever compacted: a .log file is missing in {segment.directory}, or has lost its content. Restore "
-            f"it from a replica, or set run.record_lost to record the range as LOST and go on. If another replica compacted "
-            f"the log, say so in topics.policies: {{pattern: {topic}, cleanup_policy: compact}}",
+            f"that the log was ever compacted: a .log file is missing in {segment.directory}, or has lost its content. Copy it "
+            f"back from the broker's open file before the broker restarts, or from a replica. Or set run.record_lost to record "
+            f"the range as LOST and continue. If another replica compacted the log, say so in topics.policies: "
+            f"{{pattern: {topic}, cleanup_policy: compact}}",
             hole=missing,
         )
     return missing

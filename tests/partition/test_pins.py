@@ -96,6 +96,38 @@ def test_the_pin_of_a_segment_stays_or_goes(files: PartitionFiles, given: dict[s
     assert why_released(_segment(10), files, **values) == why
 
 
+GONE_BETWEEN = _files(replace(_segment(0), end_offset=20), _segment(20))
+CUT_AND_APPENDED = _files(replace(_segment(0), log=replace(_log(0), size_bytes=50), end_offset=20), _segment(20))
+
+
+@pytest.mark.parametrize(
+    ("files", "given", "is_reported"),
+    [
+        (GONE_BETWEEN, {}, True),
+        (_files(replace(_segment(0), end_offset=30)), {}, True),
+        (GONE_BETWEEN, {"kept_end_offset": 20}, True),
+        (GONE_BETWEEN, {"before": ()}, False),
+        (GONE_BETWEEN, {"before": (_segment(20),)}, False),
+        (GONE_BETWEEN, {"before": (_segment(0, inode=99), _segment(10))}, False),
+        (GONE_BETWEEN, {"leads": False}, False),
+        (GONE_BETWEEN, {"kept_end_offset": 19}, False),
+        (UNNAMED, {}, False),
+        (MERGED, {}, False),
+        (CUT_AND_APPENDED, {}, False),
+        (_files(_segment(0), active_base_offset=10), {}, False),
+        (LATER, {}, False),
+        (REPLACED, {}, False),
+    ],
+)
+def test_a_file_that_neither_retention_nor_a_cleaner_nor_a_truncation_took_is_reported(
+    files: PartitionFiles, given: dict[str, Any], is_reported: bool
+) -> None:
+    values = {"facts": FACTS, "change": Change.NONE, "leads": True, "before": WHOLE.segments} | given
+    why = why_released(_segment(10), files, **values)
+    assert (why not in {None, NO_LOSS}) is is_reported
+    assert not is_reported or "its offsets from 10 to 19 were not archived" in str(why)
+
+
 @pytest.mark.parametrize(
     ("files", "inode"),
     [

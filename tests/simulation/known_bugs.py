@@ -262,6 +262,10 @@ KNOWN_BUGS: Final[dict[str, Bug]] = {
     "stable-offset-raised": Bug("undecided", ((pins, "decided_end_offset", _all_that_is_stable),), 500, 425),
     # Pins of a topic that was deleted and created again at once went without a word.
     "recreated-in-silence": Bug("released-silently", ((pins, "RECREATED", pins.NO_LOSS),), 100, 46),
+    # A pinned file that someone had deleted from between others was released as if a cleaner had replaced it.
+    "deleted-between-in-silence": Bug(
+        "released-silently", ((pins, "is_deleted_between", lambda _segment, _files, _before: False),), 200, 96
+    ),
     # A file's time had changed, and its directory's listing was believed until something else changed.
     "listing-believed": Bug("not-pinned", ((checks.Checks, "_doubted", lambda _checks: frozenset()),), 200, 134),
     # What only a pin has was released where the archive ends inside of it.

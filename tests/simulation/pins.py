@@ -17,7 +17,7 @@ from tests.simulation.cluster import Partition
 from tests.simulation.findings import Finding
 from tests.simulation.invariants import Checker
 from tests.simulation.processes import Sidecar
-from tests.simulation.replica import identity_of
+from tests.simulation.replica import LogFile, identity_of
 from tests.simulation.schedule import ENOUGH_PINS
 
 _Leadership: TypeAlias = tuple[PinnedFiles, int, tuple[int, int]]
@@ -114,6 +114,78 @@ class OrphanedPins:
             if identity not in held._pinned:
                 raise Finding("released-silently", f"sidecar {sidecar.number}: {identity.path}")
             self._pins.append(pin)
+
+
+@dataclass(frozen=True, slots=True)
+class _LostFile:
+    """A pinned file that is gone from between others. `below`, `as_it_was`: the file before it, and its identity then."""
+
+    sidecar: Sidecar
+    held: PinnedFiles
+    identity: FileIdentity
+    end_offset: int
+    below: LogFile
+    as_it_was: FileIdentity
+    leader_epoch: int
+    checker: Checker
+
+    def may_go_in_silence(self) -> bool:
+        """Whether the process has ended, the log or its leader is another one, or the file was archived before it was missed."""
+        cluster = self.checker.cluster
+        if self.sidecar.pinned is not self.held or self.sidecar.setup.compacts or self.checker.is_forked:
+            return True
+        if (cluster.leader, cluster.leader_epoch) != (self.sidecar.number, self.leader_epoch):
+            return True
+        log = cluster.led
+        if self.below not in log.segments or identity_of(log.directory, self.below) != self.as_it_was:
+            return True  # For all that a listing shows, a cleaner has taken the lost file, too.
+        state = self.checker.state
+        last = (one for one in (() if state is None else state.segments) if one.end_offset >= self.end_offset)
+        covering = min(last, key=lambda segment: segment.end_offset, default=None)
+        return covering is not None and covering.base_offset > self.below.base_offset
+
+
+@dataclass(slots=True)
+class LostFiles:
+    """Pinned files of the leader's sidecar that are lost from between others. Each is reported when its pin goes."""
+
+    _lost: list[_LostFile] = field(default_factory=list)
+
+    def see(self, sidecar: Sidecar, checker: Checker, lost: LogFile) -> None:
+        """A file is gone from the log of this sidecar's broker."""
+        cluster, held = checker.cluster, sidecar.pinned
+        log = cluster.replicas[sidecar.number]
+        identity = identity_of(log.directory, lost)
+        is_pinned = sidecar.setup.pins >= ENOUGH_PINS and identity in held._pinned
+        if cluster.leader != sidecar.number or not is_pinned:
+            return
+        below = max((file for file in log.segments if file.base_offset < lost.base_offset), key=_base_offset)
+        as_it_was = identity_of(log.directory, below)
+        end_offset = lost.batches[-1].end_offset if lost.batches else lost.base_offset
+        found = _LostFile(sidecar, held, identity, end_offset, below, as_it_was, cluster.leader_epoch, checker)
+        if not found.may_go_in_silence():
+            self._lost.append(found)
+
+    def forget(self, broker: int) -> None:
+        """Its sidecar may release pins, see `PinWatch.forget`."""
+        self._lost = [lost for lost in self._lost if lost.sidecar.number != broker]
+
+    def check(self, events: Iterable[tuple[int, DomainEvent]]) -> None:
+        """After each step; see `OrphanedPins.check`. Raises Finding."""
+        if not self._lost:
+            return
+        reported = {(number, event.path) for number, event in events if isinstance(event, PinReleased)}
+        left, self._lost = self._lost, []
+        for lost in left:
+            if (lost.sidecar.number, str(lost.identity.path)) in reported or lost.may_go_in_silence():
+                continue
+            if lost.identity not in lost.held._pinned:
+                raise Finding("released-silently", f"sidecar {lost.sidecar.number}: {lost.identity.path}")
+            self._lost.append(lost)
+
+
+def _base_offset(file: LogFile) -> int:
+    return file.base_offset
 
 
 def _is_replaced(inode: int, replaced: Mapping[int, int], held: Iterable[FileIdentity]) -> bool:

@@ -294,12 +294,15 @@ class Replica:
             rolled[number % len(rolled)].written_ms = self._now_ms()
             self.is_touched = self._files is not None
 
-    def lose_file(self, number: int) -> None:
-        """A `.log` between others is gone from the disk. Its broker goes on, and does not know."""
-        if between := self.segments[1:-1]:
-            self._remove(lost := between[number % len(between)])
-            self.segments.remove(lost)
-            self.changed()
+    def lose_file(self, number: int) -> LogFile | None:
+        """A `.log` between others is gone from the disk. Its broker goes on, and does not know. None where there is no such one."""
+        between = self.segments[1:-1]
+        if not between:
+            return None
+        self._remove(lost := between[number % len(between)])
+        self.segments.remove(lost)
+        self.changed()
+        return lost
 
     def delete(self) -> None:
         """The directory goes, with all that is in it."""

@@ -41,7 +41,7 @@ from tests.simulation.host import Host
 from tests.simulation.invariants import Checker
 from tests.simulation.link import Late, SimLink
 from tests.simulation.losses import LossReports, require_not_truncated
-from tests.simulation.pins import OrphanedPins, PinWatch, require_no_stale_pin, require_none_pinned
+from tests.simulation.pins import LostFiles, OrphanedPins, PinWatch, require_no_stale_pin, require_none_pinned
 from tests.simulation.processes import Setup, Sidecar
 from tests.simulation.retained import compaction_of
 from tests.simulation.schedule import (
@@ -127,7 +127,7 @@ class World:
         self._landed = 0
         self._recreated = set[TopicPartition]()
         self._reports, self._pins, self._unrecorded = LossReports(), PinWatch(), UnrecordedLosses()
-        self._deletions, self._orphans = DeletionWatch(), OrphanedPins()
+        self._deletions, self._orphans, self._lost_files = DeletionWatch(), OrphanedPins(), LostFiles()
         self._report: CycleReport | None = None
         self._errors: dict[tuple[int, TopicPartition], SidecarError | None] = {}
         self._unfinished = set[tuple[int, TopicPartition]]()
@@ -212,6 +212,7 @@ class World:
                 raise Finding("untyped-error", str(line))
         self._check(has_landed=before[-1] != self._landed)
         self._orphans.check(self._events)
+        self._lost_files.check(self._events)
         self._check_losses(is_calm=before == self._unrest(), is_whole=ends == self._ends())
         if isinstance(step, Round):
             self._check_pins(step)
@@ -336,6 +337,7 @@ class World:
                 self.sidecars[broker].facts.is_away = is_away
             case Disk(broker, number):
                 self._pins.forget(broker)
+                self._lost_files.forget(broker)
                 self._change_disk(self.hosts[broker], log_dir_of(broker, number), step)
             case Round():
                 self._round(step)
@@ -379,8 +381,9 @@ class World:
                 cluster.move(broker, number)
             case LoseFile(broker, number):
                 cluster.replicate()
-                cluster.replicas[broker].lose_file(number)
                 self._pins.forget(broker, cluster.topic_partition)
+                if (lost := cluster.replicas[broker].lose_file(number)) is not None:
+                    self._lost_files.see(self.sidecars[broker], self.checkers[cluster.lineage.root], lost)
             case Touch(broker, number):
                 cluster.replicas[broker].touch(number)
                 self._pins.forget(broker, cluster.topic_partition)
@@ -499,6 +502,7 @@ class World:
         sidecar.is_busy, sidecar.facts.is_asleep = True, step.is_asleep
         if self._may_release(sidecar):
             self._pins.forget(sidecar.number)
+            self._lost_files.forget(sidecar.number)
         self._arm(sidecar.link, step)
         journal = sidecar.volume.journal
         if step.full is not None:
