@@ -18,7 +18,7 @@ from sidecar.store_settings import StoreSettings
 _lent: dict[tuple[StoreSettings, int], tuple[ObjectStore, IoBudget]] = {}
 _turns: dict[int, Callable[[Path], AbstractContextManager[None]]] = {}
 _opening = Lock()
-"""Threads that need the same store or limit at once get the same one. The process owns it until its end."""
+"""Held while a store or a limit is opened: threads that need the same one at once get one."""
 
 
 def store_of(settings: StoreSettings) -> ObjectStore:

@@ -81,8 +81,8 @@ def is_deleted_between(segment: SegmentFiles, files: PartitionFiles, before: Ite
 def _deleted_between(segment: SegmentFiles) -> str:
     return (
         f"its offsets from {segment.base_offset} to {segment.end_offset - 1} were not archived, and something other than the "
-        "broker's retention and cleaner deleted the file: copy it back from the broker's open file before the broker restarts, "
-        "or from a replica"
+        "broker's retention and cleaner deleted the file. Unless the broker truncated the log, copy it back from the broker's "
+        "open file before the broker restarts, or make another in-sync replica the leader"
     )
 
 

@@ -68,9 +68,9 @@ def lost_tail(
         raise CoverageHole(
             f"{segment}: {_what_is_there(segment, missing[0])}, the next segment begins at {missing[1]}, and nothing says "
             f"that the log was ever compacted: a .log file is missing in {segment.directory}, or has lost its content. Copy it "
-            f"back from the broker's open file before the broker restarts, or from a replica. Or set run.record_lost to record "
-            f"the range as LOST and continue. If another replica compacted the log, say so in topics.policies: "
-            f"{{pattern: {topic}, cleanup_policy: compact}}",
+            f"back from the broker's open file before the broker restarts, or make another in-sync replica the leader. Or set "
+            f"run.record_lost to record the range as LOST and continue. If another replica compacted the log, say so in "
+            f"topics.policies: {{pattern: {topic}, cleanup_policy: compact}}",
             hole=missing,
         )
     return missing
