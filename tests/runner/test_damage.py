@@ -214,7 +214,7 @@ def test_a_log_that_is_replaced_during_the_upload_is_not_committed(tmp_path: Pat
             victim.write_bytes(content)
 
     store = MemoryStore(before=replace_it)
-    with tools_for(copy, store, tmp_path / "state") as context:
+    with tools_for(copy, store, tmp_path / "state", uploads_ahead=1) as context:
         report = archive(context, copy, "orders")
     assert [type(outcome.error).__name__ for outcome in report.outcomes if outcome.error] == ["SegmentChanged"]
     assert "orders-1" not in archived_states(store)
