@@ -11,13 +11,12 @@ from confluent_kafka import TopicPartition
 from sidecar.broker.cluster_view import LiveProducer
 from tests.real.acknowledged import AcknowledgingProducer
 from tests.real.reading_back import Read, reads
-from tests.real.stored_batches import StoredBatch, stored_batches
+from tests.real.stored_batches import StoredBatch, segment_bases, stored_batches
 from tests.real.topics import TIMEOUT_S, admin_of, create_topic, write
 from tests.servers.kafka import KafkaBroker
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 LIVE, OPEN, ACCOUNTS, TRIMMED = TOPICS = "live", "open", "accounts", "trimmed"
-TRIMMED_OFFSET = 150
 SEGMENT_BYTES = 12_000
 FILLER = 400
 
@@ -27,6 +26,7 @@ class Written:
     """What a broker has acknowledged, by topic, which offsets of it were aborted, and all that it served to librdkafka.
 
     `producers`, `batches`: of `LIVE`. `open_since`, `open_until`: a transaction of `OPEN`, and where the restored range cuts it.
+    `deleted_before_offset`: of `TRIMMED`.
     """
 
     acknowledged: dict[str, list[Read]] = field(default_factory=dict)
@@ -36,6 +36,7 @@ class Written:
     batches: list[StoredBatch] = field(default_factory=list)
     open_since: int = 0
     open_until: int = 0
+    deleted_before_offset: int = 0
 
     def live(self, end_offset: int, *, committed: bool) -> list[Read]:
         """What a consumer of `LIVE` is to be given below an offset."""
@@ -44,7 +45,7 @@ class Written:
 
     def trimmed(self, end_offset: int) -> list[Read]:
         """What is left of `TRIMMED` after DeleteRecords."""
-        return [read for read in self.served[TRIMMED, 0] if TRIMMED_OFFSET <= read.offset < end_offset]
+        return [read for read in self.served[TRIMMED, 0] if self.deleted_before_offset <= read.offset < end_offset]
 
     def accounts(self, end_offset: int) -> list[Read]:
         """What compaction promises of `ACCOUNTS`: per key the last committed record."""
@@ -84,8 +85,11 @@ def write_everything(broker: KafkaBroker, scratch: Path) -> Written:
     for topic, acknowledged in written.acknowledged.items():
         by_offset = {read.offset: read for read in written.served[topic, 0]}
         assert [by_offset[read.offset] for read in acknowledged] == acknowledged, topic
+    # No commit notes a deletion up to where a segment begins, and the producer decides where that is.
+    bases = segment_bases(broker.log_dirs[0] / f"{TRIMMED}-0")
+    written.deleted_before_offset = next(offset for offset in range(FILLER // 3, FILLER) if offset not in bases)
     admin = admin_of(broker)
-    (done,) = admin.delete_records([TopicPartition(TRIMMED, 0, TRIMMED_OFFSET)]).values()
+    (done,) = admin.delete_records([TopicPartition(TRIMMED, 0, written.deleted_before_offset)]).values()
     done.result(TIMEOUT_S)
     written.batches = stored_batches(broker.log_dirs[0] / f"{LIVE}-0")
     return written

@@ -30,7 +30,6 @@ from tests.real.restored_source import (
     OPEN,
     TOPICS,
     TRIMMED,
-    TRIMMED_OFFSET,
     Written,
     write_everything,
 )
@@ -134,7 +133,7 @@ def restore_into_fresh(target: KafkaBroker, settings: Mapping[str, str], written
         assert done.returncode == 0, done.stderr
         (row,) = json_lines(done)[0]["partitions"]
         assert (row["state"], row["leader_epochs"], row["producer_state"]) == ("restored", "flatten", "keep")
-        assert row["deleted_before_offset"] == (TRIMMED_OFFSET if topic == TRIMMED else None)
+        assert row["deleted_before_offset"] == (written.deleted_before_offset if topic == TRIMMED else None)
         assert row["open_transactions"] == ([written.open_since] if topic == OPEN else [])
     entries = read_offset_checkpoint((log_dir / CLEANER_CHECKPOINT).read_bytes())
     # Only the compacted one lacks offsets. All of it is dirty to this broker's cleaner.
