@@ -1,6 +1,7 @@
-"""Settings of the archive's store, and the base of all sections of the settings model. Knows nothing but pydantic."""
+"""Settings of the archive's store, and the base of all sections of the settings model. Knows nothing but pydantic.
 
-from __future__ import annotations
+No module with sections imports `annotations` from `__future__`: pydantic would compile each of them, at every start.
+"""
 
 import re
 from enum import StrEnum

@@ -1,7 +1,5 @@
 """Settings of the connection to the broker. Names follow those of Kafka's clients."""
 
-from __future__ import annotations
-
 import re
 from enum import StrEnum
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Settings of compaction: which topics, by which rule, and when. Names and defaults are Kafka's where Kafka has them."""
 
-from __future__ import annotations
-
 import re
 import tempfile
 from enum import StrEnum

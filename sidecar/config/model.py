@@ -1,7 +1,5 @@
 """The settings model. Names follow Kafka's where Kafka has one; every name of a quantity ends in its unit."""
 
-from __future__ import annotations
-
 import os
 import re
 from enum import StrEnum

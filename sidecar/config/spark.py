@@ -1,7 +1,5 @@
 """Settings of Apache Spark: where its work runs, and what memory that may take."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Annotated

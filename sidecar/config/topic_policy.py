@@ -1,7 +1,5 @@
 """Topic configs that an operator sets over the broker's. Names and values are those of Kafka's topic configs."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import Annotated, Any, Self
 
