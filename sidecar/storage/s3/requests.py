@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import json
 import os
 import ssl
 from collections.abc import Callable, Mapping
@@ -19,6 +18,7 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError
 from botocore.loaders import JSONFileLoader, Loader
 from botocore.utils import parse_timestamp
+from pydantic_core import from_json
 
 from sidecar import __version__
 from sidecar.errors import SettingsError
@@ -115,19 +115,18 @@ def stored_crc32c(answer: Mapping[str, Any]) -> int | None:
     return from_text(answer.get("ChecksumCRC32C")) if is_whole else None
 
 
-_OPENED: Final[dict[str, Callable[..., Any]]] = {".json": open, ".json.gz": gzip.open}
+_UNPACKED: Final[dict[str, Callable[[bytes], bytes]]] = {".json": bytes, ".json.gz": gzip.decompress}
 
 
 class ModelFiles(JSONFileLoader):
-    """Reads service descriptions as plain dicts, which keep the order, too. botocore's `OrderedDict` takes three times as long."""
+    """Reads service descriptions as plain dicts, which keep the order, too. botocore's own reader takes twice as long."""
 
     def load_file(self, file_path: str) -> Any:
         """See botocore. None where there is no such file."""
-        for suffix, opened in _OPENED.items():
+        for suffix, unpacked in _UNPACKED.items():
             path = Path(file_path + suffix)
             if path.is_file():
-                with opened(path, "rb") as file:
-                    return json.load(file)
+                return from_json(unpacked(path.read_bytes()))
         return None
 
 
