@@ -21,6 +21,13 @@ class Strategy(StrEnum):
     HEADER = "header"
 
 
+class OnUnkeyed(StrEnum):
+    """What compaction does with records without a key."""
+
+    DROP = "drop"
+    REFUSE = "refuse"
+
+
 @dataclass(frozen=True, slots=True)
 class StrategyInUse:
     """A strategy as it counts. `header`: the name of the header for `header`, "" for all others.

@@ -4,18 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Final
 
 NOT_REPORTED: Final = "the broker has not reported it yet"
 """Only its response is missing."""
-
-
-class OnUnkeyed(StrEnum):
-    """What compaction does with records without a key."""
-
-    DROP = "drop"
-    REFUSE = "refuse"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,32 +1,70 @@
-"""What an idle `run` must not load: compilers and engines that take more memory than all of its work."""
+"""What commands must not load before they need it: above all an idle `run`, and who sends the first request to a store."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pytest
 
 from sidecar.config import Settings
 from sidecar.store_settings import Section
+from sidecar.verify.segments import DEEP
+from tests.cli.running import in_this_process
+from tests.golden import golden
 
 HEAVY = ("numba", "llvmlite", "pandas", "pyspark", "pyarrow", "scipy", "kafka", "boto3", "botocore", "fsspec", "s3fs")
 
 
-def test_run_begins_without_what_only_work_needs() -> None:
-    program = (
-        f"import sys, sidecar.daemon, sidecar.cli.engines;print(*(name for name in {HEAVY!r} if name in sys.modules))"
+def _loaded(program: str, names: Iterable[str]) -> list[str]:
+    """Those of the modules that a process has at the end of this program."""
+    listing = f"\nprint(*(name for name in {tuple(names)!r} if name in sys.modules), file=sys.stderr)"
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys\n{program}{listing}"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=300,
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=300)
-    assert done.stdout.split() == []
+    return done.stderr.split()
+
+
+def test_run_begins_without_what_only_work_needs() -> None:
+    assert _loaded("import sidecar.daemon, sidecar.cli.engines", HEAVY) == []
 
 
 def test_archiving_restore_and_verification_load_no_compiler_and_no_logs() -> None:
+    program = "import sidecar.runner.backfill, sidecar.restore.restore, sidecar.verify.verify, sidecar.snapshots.heal"
+    assert _loaded(program, ("numba", "llvmlite", "structlog", "rich")) == []
+
+
+def test_restore_and_compaction_load_no_reasons_to_wait() -> None:
+    program = "import sidecar.restore.restore, sidecar.compactor.archive.compactor"
+    assert _loaded(program, ("sidecar.partition.wait_reason", "sidecar.storage.s3.bucket_rules")) == []
+
+
+@pytest.mark.parametrize("command", ["status", "verify"])
+def test_who_reads_no_log_loads_no_log_format(command: str, tmp_path: Path) -> None:
+    archive = tmp_path / "archive"
+    places = ["--archive", archive, "--state-dir", tmp_path / "state", "--log-dir", golden("4.3.0") / "logs"]
+    assert in_this_process("backfill", "--assume-leader", *places).code == 0
     program = (
-        "import sys, sidecar.runner.backfill, sidecar.restore.restore, sidecar.verify.verify, sidecar.snapshots.heal;"
-        "print(*(name for name in ('numba', 'llvmlite', 'structlog', 'rich') if name in sys.modules))"
+        f"sys.argv = ['tiered-sidecar', '--quiet', {command!r}, '--json', '--archive', {str(archive)!r}]\n"
+        "from sidecar.cli import main\ntry: main()\nexcept SystemExit as end: assert end.code == 0"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=300)
-    assert done.stdout.split() == []
+    unused = ("numpy", "producer_state", "sidecar.topic_policy", "sidecar.engine_ports", "sidecar.partition", *HEAVY)
+    assert _loaded(program, unused) == []
+
+
+def test_a_deep_check_loads_the_log_format_while_commits_are_read() -> None:
+    """What S3 takes is loaded before: the first request waits for it."""
+    program = "import sidecar.cli.reporting, sidecar.config, sidecar.verify.verify, sidecar.storage.s3.store"
+    assert _loaded(program, ("botocore", "numpy", "sidecar.segment.log_check", "sidecar.storage.s3.bucket_rules")) == [
+        "botocore"
+    ]
+    assert _loaded(f"import {DEEP}", ("numpy", "producer_state.replay")) == ["numpy"]
 
 
 def _below(section: type[Section]) -> Iterator[type[Section]]:

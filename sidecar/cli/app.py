@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -117,6 +116,8 @@ class RootGroup(OneLineErrors):
 
 def version(options: GlobalOptions) -> int:
     """Print the version."""
+    import platform
+
     if options.json:
         found = {"tiered_sidecar": __version__, "python": platform.python_version()}
         print_answer("version", found)

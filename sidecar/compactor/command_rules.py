@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from sidecar.archive.state import PartitionState, newest_strategy
-from sidecar.compaction_strategy import Strategy, StrategyInUse, header_name, strategy_in_use
+from sidecar.compaction_strategy import OnUnkeyed, Strategy, StrategyInUse, header_name, strategy_in_use
 from sidecar.compactor.topic_rule import (
     DEFAULT,
     DROPS_RECORDS,
@@ -20,7 +20,7 @@ from sidecar.compactor.topic_rule import (
 )
 from sidecar.config import CompactionSettings
 from sidecar.errors import SettingsError
-from sidecar.topic_policy import OnUnkeyed, TopicPolicy
+from sidecar.topic_policy import TopicPolicy
 
 _FLAGS: Final = ("strict", "on_unkeyed", "exact_keys", "segment_bytes")
 """Settings with a flag of the same name. Strategy and header are compared together."""

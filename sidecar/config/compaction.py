@@ -8,10 +8,9 @@ from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
-from sidecar.compaction_strategy import Strategy, header_name, strategy_of
+from sidecar.compaction_strategy import OnUnkeyed, Strategy, header_name, strategy_of
 from sidecar.config.topic_filter import Pattern
 from sidecar.store_settings import MIB, Reloadable, Section
-from sidecar.topic_policy import OnUnkeyed
 
 NEVER_MS = 2**63 - 1
 DAY_MS = 86_400_000

@@ -15,6 +15,7 @@ from types import FrameType
 from typing import Any, Final
 
 from sidecar.clock import Clock
+from sidecar.compaction_strategy import OnUnkeyed
 from sidecar.compactor.topic_counts import EFFECT
 from sidecar.compactor.topic_rule import TopicRules
 from sidecar.config import CompactionPolicy, CompactionWhen, Settings
@@ -36,7 +37,6 @@ from sidecar.runner.copy_tasks import Work
 from sidecar.runner.topic_choice import nothing_chosen, require_topic
 from sidecar.segment.reading import ReadSegment, read_segment
 from sidecar.threads import Handler, handling
-from sidecar.topic_policy import OnUnkeyed
 
 _log = get_logger(__name__)
 

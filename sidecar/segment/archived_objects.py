@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
-from producer_state.table import ProducerTable
-from producer_state.wire import ProducerStateError
 from sidecar.archive.bundle import cut_part, cut_parts, indexes_size_bytes
 from sidecar.archive.keys import below
 from sidecar.archive.state import PartitionState
 from sidecar.errors import CorruptFile, ObjectMissing, PartitionError
 from sidecar.event_log import get_logger
-from sidecar.logformat.window import ReadAt
 from sidecar.model import ArchivedSegment, ObjectKey, PartName
 from sidecar.ports import ObjectStore
+
+if TYPE_CHECKING:
+    from producer_state.table import ProducerTable
+    from sidecar.logformat.window import ReadAt
 
 _log = get_logger(__name__)
 
@@ -60,6 +62,9 @@ def read_part(store: ObjectStore, root: str, segment: ArchivedSegment, name: Par
 
 def table_at_end(store: ObjectStore, root: str, segment: ArchivedSegment) -> ProducerTable:
     """The archived producer state at a segment's end. Raises as `read_part`, and CorruptFile where it cannot be read."""
+    from producer_state.table import ProducerTable  # loads numpy, which `verify` without --deep does without
+    from producer_state.wire import ProducerStateError
+
     content = read_part(store, root, segment, PartName.PRODUCER_SNAPSHOT)
     try:
         return ProducerTable.from_snapshot(segment.end_offset, content)

@@ -8,21 +8,23 @@ from contextlib import closing
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from sidecar.archive.bundle import cut_part, indexes_size_bytes, log_size_bytes
 from sidecar.archive.keys import below
-from sidecar.engine_ports import TaskEngine, grouped
 from sidecar.errors import FROM_STORE, CorruptFile, ObjectMissing, SegmentChanged
 from sidecar.host.process_store import store_of
-from sidecar.logformat.window import StreamedReads
 from sidecar.model import ArchivedSegment, ObjectKey, PartName
 from sidecar.ports import MIB, ObjectFacts, ObjectStore
 from sidecar.segment.archived_objects import note_damaged_answer, reader
-from sidecar.segment.log_check import ExpectedLog, check_log, unreadable_parts
 from sidecar.store_settings import RetrySettings, StoreSettings
 
-PRELOADED: Final = ("sidecar.verify.segments", "sidecar.snapshots.preloaded")
+if TYPE_CHECKING:
+    from sidecar.engine_ports import TaskEngine
+
+DEEP: Final = "sidecar.segment.log_check"
+"""Only deep checks load it, and numpy with it."""
+PRELOADED: Final = ("sidecar.verify.segments", DEEP, "sidecar.snapshots.preloaded")
 """What processes that check segments import before they are forked."""
 _CHUNK_BYTES: Final = 2 * MIB
 """Of a log that is streamed. Smaller ones switch threads more often; larger ones leave the processor's cache before the check."""
@@ -116,6 +118,9 @@ def _read_log(
     store: ObjectStore, key: ObjectKey, segment: ArchivedSegment, parts: Mapping[PartName, bytes], indexes_key: str
 ) -> Iterator[Problem]:
     """Every byte once: the checksum of the object, every batch in it, and the indexes that are readable."""
+    from sidecar.logformat.window import StreamedReads
+    from sidecar.segment.log_check import ExpectedLog, check_log
+
     size_bytes = log_size_bytes(segment)
     try:
         chunks = store.stream(key, _CHUNK_BYTES, checked=False)
@@ -157,9 +162,12 @@ def _check_indexes(
             parts[part.name] = cut_part(data, part, key)
         except CorruptFile as error:
             problems.append(Problem(ProblemKind.CHECKSUM_MISMATCH, key, error.what))
-    for name, reason in list(unreadable_parts(parts, segment.base_offset)) if deep else ():
-        del parts[name]
-        problems.append(Problem(ProblemKind.CORRUPT_CONTENT, key, f"part {name}: {reason}"))
+    if deep:
+        from sidecar.segment.log_check import unreadable_parts
+
+        for name, reason in list(unreadable_parts(parts, segment.base_offset)):
+            del parts[name]
+            problems.append(Problem(ProblemKind.CORRUPT_CONTENT, key, f"part {name}: {reason}"))
     return parts, problems
 
 
@@ -196,6 +204,8 @@ def scrub_on_engine(
     settings: StoreSettings, engine: TaskEngine, checks: Sequence[Check]
 ) -> Generator[Checked, None, None]:
     """Deep checks as tasks, each process with a store of its own. Raises what the engine raises."""
+    from sidecar.engine_ports import grouped
+
     groups = grouped(checks, lambda check: log_size_bytes(check.segment), _TASK_BYTES, _TASK_SEGMENTS)
     for answer in engine.run(partial(scrub, settings), list(groups)):
         yield from answer

@@ -12,9 +12,8 @@ from sidecar.cli.engines import Engine, Master, spark_flags
 from sidecar.cli.options import NO_ARCHIVE, GlobalOptions, with_chosen
 from sidecar.cli.output import remark
 from sidecar.clock import SystemClock
-from sidecar.compaction_strategy import Strategy, strategy_of
+from sidecar.compaction_strategy import OnUnkeyed, Strategy, strategy_of
 from sidecar.errors import SegmentChanged, SettingsError
-from sidecar.topic_policy import OnUnkeyed
 
 _AS_DECLARED: Final = "Default: the topic's setting"
 _IN_ARCHIVE: Final = (

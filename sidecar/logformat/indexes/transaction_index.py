@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from producer_state.facts import MARKER_ABORT, Int16Column, Int64Column
-from producer_state.replay import CompletedTransaction
 from sidecar.errors import CorruptFile
 from sidecar.logformat.batches import BatchColumns
 from sidecar.logformat.indexes.offset_index import risen
 from sidecar.logformat.indexes.verdict import FINE, IndexVerdict, disagrees, rebuild
+
+if TYPE_CHECKING:
+    from producer_state.replay import CompletedTransaction
 
 VERSION = 0
 ENTRY = np.dtype(

@@ -30,7 +30,6 @@ from sidecar.storage.bandwidth import IoBudget
 from sidecar.storage.checksums import crc32c_of
 from sidecar.storage.object_keys import check_key
 from sidecar.storage.retry import Retrier, StoreLiveness
-from sidecar.storage.s3.bucket_rules import BucketRules, read_bucket_rules
 from sidecar.storage.s3.errors import NO_SUCH_KEY
 from sidecar.storage.s3.read import read_range, stream
 from sidecar.storage.s3.request_body import HeldBody, note_sending
@@ -41,6 +40,8 @@ from sidecar.store_settings import ChecksumMode, StoreSettings
 
 if TYPE_CHECKING:
     from mypy_boto3_s3.type_defs import ListMultipartUploadsOutputTypeDef
+
+    from sidecar.storage.s3.bucket_rules import BucketRules
 
 Page = TypeVar("Page", bound=Mapping[str, Any])
 _OBJECT_MARKERS = {"ContinuationToken": "NextContinuationToken"}
@@ -247,6 +248,8 @@ class S3Store:
         return self._s3.client.meta.endpoint_url
 
     def bucket_rules(self) -> BucketRules:
+        from sidecar.storage.s3.bucket_rules import read_bucket_rules  # for `doctor` only
+
         return read_bucket_rules(self._s3)
 
     def _delete_batch(self, batch: Sequence[ObjectKey]) -> None:
