@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 NOT_REPORTED: Final = "the broker has not reported it yet"
 """Only its response is missing."""
@@ -84,3 +84,36 @@ class TopicPolicy:
     def _limit(self, whole: int | None, local: int | None) -> int | None:
         limit = local if local not in (None, -2) and self.is_tiered else whole
         return None if limit is None or limit < 0 or not self._may_delete else limit
+
+
+def cleanup_policies(text: str) -> frozenset[str]:
+    return frozenset(part.strip() for part in text.split(",") if part.strip())
+
+
+def _flag(text: str) -> bool:
+    return text.strip().lower() == "true"
+
+
+TOPIC_CONFIGS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
+    "cleanup_policy": ("cleanup.policy", cleanup_policies),
+    "retention_ms": ("retention.ms", int),
+    "retention_bytes": ("retention.bytes", int),
+    "remote_storage_enable": ("remote.storage.enable", _flag),
+    "remote_log_copy_disable": ("remote.log.copy.disable", _flag),
+    "local_retention_ms": ("local.retention.ms", int),
+    "local_retention_bytes": ("local.retention.bytes", int),
+    "delete_retention_ms": ("delete.retention.ms", int),
+    "min_compaction_lag_ms": ("min.compaction.lag.ms", int),
+    "max_compaction_lag_ms": ("max.compaction.lag.ms", int),
+    "min_cleanable_dirty_ratio": ("min.cleanable.dirty.ratio", float),
+    "segment_bytes": ("segment.bytes", int),
+    "segment_ms": ("segment.ms", int),
+    "compaction_strategy": ("compaction.strategy", str),
+    "compaction_strategy_header": ("compaction.strategy.header", str),
+}
+"""By our name: Kafka's, and how its text is read. A broker leaves those out of its answer that it does not know."""
+BROKER_CONFIGS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
+    "producer_id_expiration_ms": ("producer.id.expiration.ms", int),
+}
+"""The same for what only brokers have."""
+POLICY_NAMES = (*TOPIC_CONFIGS, *BROKER_CONFIGS)

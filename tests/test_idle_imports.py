@@ -40,9 +40,15 @@ def test_archiving_restore_and_verification_load_no_compiler_and_no_logs() -> No
     assert _loaded(program, ("numba", "llvmlite", "structlog", "rich")) == []
 
 
-def test_restore_and_compaction_load_no_reasons_to_wait() -> None:
+def test_restore_and_compaction_load_neither_the_reading_of_broker_files_nor_reasons_to_wait() -> None:
     program = "import sidecar.restore.restore, sidecar.compactor.archive.compactor"
-    assert _loaded(program, ("sidecar.partition.wait_reason", "sidecar.storage.s3.bucket_rules")) == []
+    assert _loaded(program, ("sidecar.segment.reading", "sidecar.partition", "sidecar.storage.s3.bucket_rules")) == []
+
+
+def test_restore_and_compaction_of_an_archive_load_no_client_of_brokers() -> None:
+    compaction = "sidecar.compactor.command_rules, sidecar.compactor.archive.compactor, sidecar.rewriting.what_if"
+    program = f"import sidecar.cli.restore.command, sidecar.restore.restore, {compaction}"
+    assert _loaded(program, ("sidecar.broker.client", "sidecar.broker.cluster_view")) == []
 
 
 @pytest.mark.parametrize("command", ["status", "verify"])
@@ -54,7 +60,7 @@ def test_who_reads_no_log_loads_no_log_format(command: str, tmp_path: Path) -> N
         f"sys.argv = ['tiered-sidecar', '--quiet', {command!r}, '--json', '--archive', {str(archive)!r}]\n"
         "from sidecar.cli import main\ntry: main()\nexcept SystemExit as end: assert end.code == 0"
     )
-    unused = ("numpy", "producer_state", "sidecar.topic_policy", "sidecar.engine_ports", "sidecar.partition", *HEAVY)
+    unused = ("numpy", "producer_state", "sidecar.topic_policy", "sidecar.partition", *HEAVY)
     assert _loaded(program, unused) == []
 
 

@@ -19,43 +19,19 @@ from sidecar.broker.connection import BrokerConnection
 from sidecar.clock import Clock
 from sidecar.config.topic_policy import TopicPolicySettings
 from sidecar.event_log import get_logger
-from sidecar.topic_policy import NOT_REPORTED, TopicPolicy
+from sidecar.topic_policy import (
+    BROKER_CONFIGS,
+    NOT_REPORTED,
+    POLICY_NAMES,
+    TOPIC_CONFIGS,
+    TopicPolicy,
+    cleanup_policies,
+)
 
 _log = get_logger(__name__)
 NOT_KNOWN = "not known"
 
 
-def _policies(text: str) -> frozenset[str]:
-    return frozenset(part.strip() for part in text.split(",") if part.strip())
-
-
-def _flag(text: str) -> bool:
-    return text.strip().lower() == "true"
-
-
-TOPIC_CONFIGS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
-    "cleanup_policy": ("cleanup.policy", _policies),
-    "retention_ms": ("retention.ms", int),
-    "retention_bytes": ("retention.bytes", int),
-    "remote_storage_enable": ("remote.storage.enable", _flag),
-    "remote_log_copy_disable": ("remote.log.copy.disable", _flag),
-    "local_retention_ms": ("local.retention.ms", int),
-    "local_retention_bytes": ("local.retention.bytes", int),
-    "delete_retention_ms": ("delete.retention.ms", int),
-    "min_compaction_lag_ms": ("min.compaction.lag.ms", int),
-    "max_compaction_lag_ms": ("max.compaction.lag.ms", int),
-    "min_cleanable_dirty_ratio": ("min.cleanable.dirty.ratio", float),
-    "segment_bytes": ("segment.bytes", int),
-    "segment_ms": ("segment.ms", int),
-    "compaction_strategy": ("compaction.strategy", str),
-    "compaction_strategy_header": ("compaction.strategy.header", str),
-}
-"""By our name: Kafka's, and how its text is read. A broker leaves those out of its answer that it does not know."""
-BROKER_CONFIGS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
-    "producer_id_expiration_ms": ("producer.id.expiration.ms", int),
-}
-"""The same for what only brokers have."""
-POLICY_NAMES = (*TOPIC_CONFIGS, *BROKER_CONFIGS)
 INTERNAL_SEGMENT_BYTES = "internal.segment.bytes"
 """Of brokers from 4.1 on, for tests: it wins over `segment.bytes`."""
 
@@ -182,7 +158,7 @@ def resolve_policy(
     override = next((entry for entry in overrides if re.fullmatch(entry.pattern, topic)), None)
     overridden = {} if override is None else override.values
     for name, value in overridden.items():
-        values[name] = _policies(str(value)) if name == "cleanup_policy" else value
+        values[name] = cleanup_policies(str(value)) if name == "cleanup_policy" else value
     if override is not None:
         origins |= dict.fromkeys(overridden, f"topics.policies, entry {override.pattern}")
     return TopicPolicy(**values, origins=origins, overridden=frozenset(overridden), unanswered=unanswered)

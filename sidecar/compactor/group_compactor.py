@@ -38,7 +38,7 @@ from sidecar.rewriting.segment_files import checked_file, write_log
 from sidecar.rewriting.work_files import LocalParts, cannot_be_written
 from sidecar.segment.bundle import CompactedCopy
 from sidecar.segment.open_transactions import logs_behind
-from sidecar.segment.reading import replayed
+from sidecar.segment.replaying import replayed
 from sidecar.storage.bandwidth import HasBudget
 
 _log = get_logger(__name__)

@@ -6,14 +6,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from sidecar.broker.topic_configs import TOPIC_CONFIGS
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction_strategy import OnUnkeyed, Strategy, StrategyInUse, header_name, strategy_in_use, strategy_of
 from sidecar.config import CompactionPolicy, CompactionSettings, CompactionWhen
 from sidecar.errors import PartitionError
 from sidecar.event_log import get_logger
 from sidecar.model import TopicPartition
-from sidecar.topic_policy import TopicPolicy
+from sidecar.topic_policy import TOPIC_CONFIGS, TopicPolicy
 
 _log = get_logger(__name__)
 

@@ -35,7 +35,7 @@ from sidecar.restore.staging import NewFile, StagedPartition, is_own_file, trans
 from sidecar.segment.archived_objects import note_damaged_answer
 from sidecar.segment.dropped_producers import leaves_all_out
 from sidecar.segment.log_check import WINDOW_BYTES, ExpectedLog, LogCheck, fetch_parts
-from sidecar.segment.reading import replayed
+from sidecar.segment.replaying import replayed
 from sidecar.snapshots.gaps import rows_with_gaps
 
 _CHUNK_BYTES = MIB

@@ -32,7 +32,7 @@ from sidecar.model import PartitionFiles
 from sidecar.rewriting.job import Cutter, LogFile, Piece
 from sidecar.rewriting.work_files import write_file
 from sidecar.segment.producer_snapshot import state_at_log_start
-from sidecar.segment.reading import replayed, shows_cleaning
+from sidecar.segment.replaying import replayed, shows_cleaning
 from sidecar.snapshots.disk_partition import DiskPartition, checkpointed
 from sidecar.snapshots.jobs import Forgetting
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sidecar.broker.topic_configs import NOT_KNOWN, POLICY_NAMES, resolve_policy
+from sidecar.broker.topic_configs import NOT_KNOWN, resolve_policy
 from sidecar.clock import Clock
 from sidecar.compactor.topic_rule import topic_rule
 from sidecar.config import Settings
@@ -13,7 +13,7 @@ from sidecar.logformat.files import topics_of
 from sidecar.partition.wait_reason import render
 from sidecar.runner.assembly import policy_of
 from sidecar.runner.configured_facts import open_facts
-from sidecar.topic_policy import TopicPolicy
+from sidecar.topic_policy import POLICY_NAMES, TopicPolicy
 
 
 def effective_policy(settings: Settings, topic: str, clock: Clock) -> tuple[dict[str, dict[str, Any]], str]:

@@ -41,7 +41,8 @@ from sidecar.segment.added_markers import added_markers
 from sidecar.segment.dropped_producers import dropped_producers
 from sidecar.segment.open_transactions import look_ahead, undecided
 from sidecar.segment.producer_snapshot import state_at_log_start
-from sidecar.segment.reading import WINDOW_BYTES, shows_cleaning
+from sidecar.segment.reading import WINDOW_BYTES
+from sidecar.segment.replaying import shows_cleaning
 
 _BATCHES = 1024
 

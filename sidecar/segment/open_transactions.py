@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,9 +11,7 @@ from producer_state.facts import CONTROL, TRANSACTIONAL
 from producer_state.table import ProducerTable
 from sidecar.logformat.batches import HEADERS_WINDOW_BYTES, scan_file
 from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles
-
-if TYPE_CHECKING:
-    from sidecar.partition.wait_reason import OpenTransaction
+from sidecar.partition.wait_reason import OpenTransaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +34,6 @@ class OpenTransactions:
 
     @property
     def reason(self) -> OpenTransaction:
-        from sidecar.partition.wait_reason import OpenTransaction  # with all reasons, of which only archiving has any
-
         producer_id, first_offset = self.oldest
         return OpenTransaction(self.segment.base_offset, producer_id, first_offset, self.stable_end_offset)
 

@@ -7,11 +7,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-import numpy as np
-
-from producer_state.replay import CompletedTransaction, replay
+from producer_state.replay import CompletedTransaction
 from producer_state.table import ProducerTable
-from producer_state.wire import ProducerStateError
 from sidecar.engine_ports import TaskEngine
 from sidecar.errors import CorruptFile, PartitionError, SidecarError
 from sidecar.host.listed_files import SMALL_FILE_BYTES_MAX, ListedFile, read_unless_deleted
@@ -24,6 +21,7 @@ from sidecar.logformat.indexes.verdict import IndexState
 from sidecar.logformat.leader_epochs import LeaderEpochCheck, LeaderEpochs, complete
 from sidecar.model import SegmentFiles
 from sidecar.segment.added_markers import AddedMarker, stretches
+from sidecar.segment.replaying import replayed, shows_cleaning
 from sidecar.storage.checksums import combine_crc32c
 
 WINDOW_BYTES = 2 * 1024 * 1024
@@ -224,25 +222,6 @@ class _Scan:
             scanner.require_exact()
             self.crc32c = combine_crc32c(self.crc32c, scanner.crc32c, len(stretch))
             begin += len(stretch)
-
-
-def replayed(
-    state: ProducerTable, columns: BatchColumns, name: str, advice: str = "a broker would refuse to load this log"
-) -> tuple[ProducerTable, tuple[CompletedTransaction, ...]]:
-    """As `replay`, of the next batches of a log; `name` and `advice` are for messages. Raises PartitionError."""
-    try:
-        return replay(state, columns.facts())
-    except ProducerStateError as error:
-        raise PartitionError(f"{name}: {error}; {advice}") from error
-
-
-def shows_cleaning(columns: BatchColumns, expected_offset: int) -> bool:
-    """Whether compaction has been here: offsets missing inside or between batches, or a delete horizon."""
-    follows = np.concatenate([[expected_offset], columns.last_offset[:-1] + 1])
-    current = columns.magic == 2
-    missing_inside = current & (columns.record_count != columns.last_offset - columns.base_offset + 1)
-    missing_between = current & (columns.base_offset != follows)
-    return bool((missing_inside | missing_between | (columns.delete_horizon_ms >= 0)).any())
 
 
 def read_by_engine(

@@ -8,19 +8,17 @@ from contextlib import closing
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from sidecar.archive.bundle import cut_part, indexes_size_bytes, log_size_bytes
 from sidecar.archive.keys import below
+from sidecar.engine_ports import TaskEngine, grouped
 from sidecar.errors import FROM_STORE, CorruptFile, ObjectMissing, SegmentChanged
 from sidecar.host.process_store import store_of
 from sidecar.model import ArchivedSegment, ObjectKey, PartName
 from sidecar.ports import MIB, ObjectFacts, ObjectStore
 from sidecar.segment.archived_objects import note_damaged_answer, reader
 from sidecar.store_settings import RetrySettings, StoreSettings
-
-if TYPE_CHECKING:
-    from sidecar.engine_ports import TaskEngine
 
 DEEP: Final = "sidecar.segment.log_check"
 """Only deep checks load it, and numpy with it."""
@@ -204,8 +202,6 @@ def scrub_on_engine(
     settings: StoreSettings, engine: TaskEngine, checks: Sequence[Check]
 ) -> Generator[Checked, None, None]:
     """Deep checks as tasks, each process with a store of its own. Raises what the engine raises."""
-    from sidecar.engine_ports import grouped
-
     groups = grouped(checks, lambda check: log_size_bytes(check.segment), _TASK_BYTES, _TASK_SEGMENTS)
     for answer in engine.run(partial(scrub, settings), list(groups)):
         yield from answer

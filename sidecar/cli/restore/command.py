@@ -183,9 +183,6 @@ def _done(
     workers: int,
     dry_run: bool,
 ) -> RestoreReport:
-    from sidecar.broker.connection import BrokerConnection
-    from sidecar.restore.lineage_selection import require_archived
-    from sidecar.restore.request import ask_cluster
     from sidecar.restore.restore import plan_restore
     from sidecar.restore.restore import restore as restore_topic
     from sidecar.storage.opening import open_existing
@@ -193,6 +190,10 @@ def _done(
     store = open_existing(settings.store)
     try:
         if asks_cluster:
+            from sidecar.broker.connection import BrokerConnection
+            from sidecar.restore.lineage_selection import require_archived
+            from sidecar.restore.request import ask_cluster
+
             # First: a topic that is mistyped is in neither, and the cluster's advice would be to create it.
             require_archived(store, request.topic)
             with closing(BrokerConnection(settings.broker.connection)) as connection:

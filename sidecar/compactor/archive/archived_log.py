@@ -31,7 +31,7 @@ from sidecar.model import ArchivedSegment, ObjectKey
 from sidecar.rewriting.job import Cutter, SurveyedSegment, input_of, padded
 from sidecar.rewriting.work_files import WorkFile, cannot_be_written, named_when_whole, nameless_file
 from sidecar.segment.archived_objects import read_committed, reader, table_at_end
-from sidecar.segment.reading import replayed
+from sidecar.segment.replaying import replayed
 from sidecar.snapshots.tasks import LocalSegment
 from sidecar.store_settings import StoreSettings
 
