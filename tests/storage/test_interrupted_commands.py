@@ -34,6 +34,36 @@ class Finder:
 sys.meta_path.insert(0, Finder())
 {PROGRAM}"""
 """The signal comes while the program is imported."""
+DROPPED = """
+import contextlib, os, sys, threading, weakref
+from sidecar.cli.interrupts import ended_by_signals
+
+class Thing:
+    pass
+
+def interrupt(_reference=None):
+    os.kill(os.getpid(), int(sys.argv[2]))
+
+def in_a_callback():
+    thing = Thing()
+    reference = weakref.ref(thing, interrupt)
+    del thing
+
+def in_a_library():
+    with contextlib.suppress(BaseException):
+        interrupt()
+
+def as_another_error():
+    try:
+        interrupt()
+    except SystemExit:
+        raise ImportError("cannot load module more than once per process") from None
+
+with ended_by_signals():
+    globals()[sys.argv[1]]()
+    threading.Event().wait()
+"""
+"""The signal comes where what its handler raises is ignored."""
 ID = str(golden_topic_id("orders"))
 KEPT = ("--leader-epochs", "keep", "--producer-state", "keep")
 COMMANDS = {
@@ -100,6 +130,14 @@ def test_a_signal_during_the_imports_ends_the_program_without_a_traceback(number
     done = subprocess.run(command, env=environment({}), capture_output=True, text=True, check=False)
     assert done.returncode == 128 + number
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("where", ["in_a_callback", "in_a_library", "as_another_error"])
+def test_a_signal_ends_the_program_also_where_its_exception_is_dropped(where: str, number: signal.Signals) -> None:
+    command = [sys.executable, "-c", DROPPED, where, str(int(number))]
+    done = subprocess.run(command, env=environment({}), capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 128 + number, done.stderr
 
 
 def test_an_ignored_signal_stays_ignored() -> None:
