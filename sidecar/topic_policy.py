@@ -86,7 +86,7 @@ class TopicPolicy:
         return None if limit is None or limit < 0 or not self._may_delete else limit
 
 
-def cleanup_policies(text: str) -> frozenset[str]:
+def _policies(text: str) -> frozenset[str]:
     return frozenset(part.strip() for part in text.split(",") if part.strip())
 
 
@@ -95,7 +95,7 @@ def _flag(text: str) -> bool:
 
 
 TOPIC_CONFIGS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
-    "cleanup_policy": ("cleanup.policy", cleanup_policies),
+    "cleanup_policy": ("cleanup.policy", _policies),
     "retention_ms": ("retention.ms", int),
     "retention_bytes": ("retention.bytes", int),
     "remote_storage_enable": ("remote.storage.enable", _flag),

@@ -19,14 +19,7 @@ from sidecar.broker.connection import BrokerConnection
 from sidecar.clock import Clock
 from sidecar.config.topic_policy import TopicPolicySettings
 from sidecar.event_log import get_logger
-from sidecar.topic_policy import (
-    BROKER_CONFIGS,
-    NOT_REPORTED,
-    POLICY_NAMES,
-    TOPIC_CONFIGS,
-    TopicPolicy,
-    cleanup_policies,
-)
+from sidecar.topic_policy import BROKER_CONFIGS, NOT_REPORTED, POLICY_NAMES, TOPIC_CONFIGS, TopicPolicy
 
 _log = get_logger(__name__)
 NOT_KNOWN = "not known"
@@ -158,7 +151,7 @@ def resolve_policy(
     override = next((entry for entry in overrides if re.fullmatch(entry.pattern, topic)), None)
     overridden = {} if override is None else override.values
     for name, value in overridden.items():
-        values[name] = cleanup_policies(str(value)) if name == "cleanup_policy" else value
+        values[name] = TOPIC_CONFIGS[name][1](str(value)) if name == "cleanup_policy" else value
     if override is not None:
         origins |= dict.fromkeys(overridden, f"topics.policies, entry {override.pattern}")
     return TopicPolicy(**values, origins=origins, overridden=frozenset(overridden), unanswered=unanswered)

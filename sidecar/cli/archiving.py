@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import os
 from collections.abc import Callable
@@ -293,6 +292,8 @@ def share_arenas() -> bool:
 
     False where that is not ours to say: the user chose a number, or the C library knows no arenas (musl).
     """
+    import ctypes
+
     tunables = os.environ.get(TUNABLES, "").split(":")
     if os.environ.get(CHOSEN_BY_USER) or any(entry.startswith(_ARENA_TUNABLE) for entry in tunables):
         return False

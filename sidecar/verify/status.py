@@ -10,7 +10,6 @@ from dataclasses import asdict, dataclass, replace
 
 from sidecar.archive.coverage import Hole
 from sidecar.archive.keys import Lineage
-from sidecar.archive.replacement import newest_replacement, obstacle_in_commit
 from sidecar.archive.state import PartitionState, empty_state
 from sidecar.clock import Clock
 from sidecar.commits.commit_log import CommitLog
@@ -137,6 +136,8 @@ def undo_until_ms(store: ObjectStore, state: PartitionState, grace_period_ms: in
 
     None where an undo would find nothing, or would be refused by what the commits say. Reads one commit at most.
     """
+    from sidecar.archive.replacement import newest_replacement, obstacle_in_commit
+
     found = newest_replacement(state)
     if found is None:
         return None
