@@ -11,7 +11,6 @@ import pytest
 
 from sidecar.config import Settings
 from sidecar.store_settings import Section
-from sidecar.verify.segments import DEEP
 from tests.cli.running import in_this_process
 from tests.golden import golden
 
@@ -64,13 +63,12 @@ def test_who_reads_no_log_loads_no_log_format(command: str, more: tuple[str, ...
     assert _loaded(program, (*unused, *more)) == []
 
 
-def test_a_deep_check_loads_the_log_format_while_commits_are_read() -> None:
-    """What S3 takes is loaded before: the first request waits for it."""
+def test_a_deep_check_loads_the_log_format_after_the_first_request() -> None:
     program = "import sidecar.cli.reporting, sidecar.config, sidecar.verify.verify, sidecar.storage.s3.store"
     assert _loaded(program, ("botocore", "numpy", "sidecar.segment.log_check", "sidecar.storage.s3.bucket_rules")) == [
         "botocore"
     ]
-    assert _loaded(f"import {DEEP}", ("numpy", "producer_state.replay")) == ["numpy"]
+    assert _loaded("import sidecar.segment.log_check", ("numpy", "producer_state.replay")) == ["numpy"]
 
 
 def _below(section: type[Section]) -> Iterator[type[Section]]:

@@ -20,9 +20,7 @@ from sidecar.ports import MIB, ObjectFacts, ObjectStore
 from sidecar.segment.archived_objects import note_damaged_answer, reader
 from sidecar.store_settings import RetrySettings, StoreSettings
 
-DEEP: Final = "sidecar.segment.log_check"
-"""Only deep checks load it, and numpy with it."""
-PRELOADED: Final = ("sidecar.verify.segments", DEEP, "sidecar.snapshots.preloaded")
+PRELOADED: Final = ("sidecar.verify.segments", "sidecar.segment.log_check", "sidecar.snapshots.preloaded")
 """What processes that check segments import before they are forked."""
 _CHUNK_BYTES: Final = 2 * MIB
 """Of a log that is streamed. Smaller ones switch threads more often; larger ones leave the processor's cache before the check."""
@@ -116,7 +114,7 @@ def _read_log(
     store: ObjectStore, key: ObjectKey, segment: ArchivedSegment, parts: Mapping[PartName, bytes], indexes_key: str
 ) -> Iterator[Problem]:
     """Every byte once: the checksum of the object, every batch in it, and the indexes that are readable."""
-    from sidecar.logformat.window import StreamedReads
+    from sidecar.logformat.window import StreamedReads  # loads numpy
     from sidecar.segment.log_check import ExpectedLog, check_log
 
     size_bytes = log_size_bytes(segment)

@@ -8,7 +8,6 @@ from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from functools import partial
-from importlib import import_module
 from itertools import islice
 from typing import Final, TypeVar
 
@@ -33,7 +32,7 @@ from sidecar.model import ObjectKey
 from sidecar.ports import ObjectStore
 from sidecar.reporting.advice import advised, finding
 from sidecar.storage.leftovers import list_uploads
-from sidecar.verify.segments import DEEP, Check, Checked, Checks, Problem, ProblemKind, check_in_threads
+from sidecar.verify.segments import Check, Checked, Checks, Problem, ProblemKind, check_in_threads
 from sidecar.verify.status import Outage, PartitionRow, row_of, unreadable_row
 
 UPLOAD_MS_MAX: Final = 15 * 60 * 1000
@@ -211,8 +210,6 @@ def verify_archive(
 
     lineages = iter(find_all_lineages(store, include))
     with ThreadPoolExecutor(WORKERS, thread_name_prefix="verify-partitions") as pool:
-        if deep and checks is None:
-            pool.submit(import_module, DEEP)  # while the store is asked for commits
         while some := _some(pool, plan, lineages):
             planned = [one for one in some if isinstance(one, _Planned)]
             # Unreferenced objects are listed while segments are read.
