@@ -35,7 +35,7 @@ sys.meta_path.insert(0, Finder())
 {PROGRAM}"""
 """The signal comes while the program is imported."""
 DROPPED = """
-import contextlib, os, sys, threading, weakref
+import contextlib, os, signal, sys, threading, weakref
 from sidecar.cli.interrupts import ended_by_signals
 
 class Thing:
@@ -59,6 +59,7 @@ def as_another_error():
     except SystemExit:
         raise ImportError("cannot load module more than once per process") from None
 
+signal.signal(signal.SIGINT, signal.default_int_handler)
 with ended_by_signals():
     globals()[sys.argv[1]]()
     threading.Event().wait()
