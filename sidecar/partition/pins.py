@@ -19,6 +19,13 @@ DELETED: Final = (
 NOT_CHOSEN: Final = "the settings do not choose its topic any more"
 OTHER_LOG: Final = "another log has taken its directory"
 OTHER_EPOCH: Final = "the leader epoch changed, and its records may have been truncated"
+COPY_BACK: Final = (
+    "Set the topic's retention.ms and retention.bytes to -1 at once, and call no DeleteRecords: when the broker's retention "
+    "reaches a missing file, the whole log directory goes offline. Unless the broker truncated the log, copy the file back from "
+    "the broker's open file before that, and before the broker restarts (docs/explanation/retention.md). Or make another in-sync "
+    "replica the leader"
+)
+"""What to do about a file that neither retention nor the cleaner deleted."""
 
 
 def why_released(
@@ -37,7 +44,8 @@ def why_released(
     Wanted are the unchanged files of the directory, those below the log's beginning there, and those that the cleaner has
     replaced, until `replacement` is pinned. Retention takes a log from its beginning; what else is gone was truncated, or
     `is_deleted_between`. That is reported, and not archived from the pin: a broker that ends amid a truncation leaves the same
-    files, and others have the records. The broker has the file open until its restart; see docs/explanation/retention.md.
+    files, and others have the records. The broker has the file open until it restarts or its retention reaches it; see
+    docs/explanation/retention.md.
 
     Args:
         change: of the term, `LOG` only for another copy of the log.
@@ -81,8 +89,7 @@ def is_deleted_between(segment: SegmentFiles, files: PartitionFiles, before: Ite
 def _deleted_between(segment: SegmentFiles) -> str:
     return (
         f"its offsets from {segment.base_offset} to {segment.end_offset - 1} were not archived, and something other than the "
-        "broker's retention and cleaner deleted the file. Unless the broker truncated the log, copy it back from the broker's "
-        "open file before the broker restarts, or make another in-sync replica the leader"
+        f"broker's retention and cleaner deleted the file. {COPY_BACK}"
     )
 
 

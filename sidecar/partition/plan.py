@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from sidecar.errors import CoverageHole, LineageUnknown, PartitionError
 from sidecar.model import PartitionFiles, SegmentFiles
@@ -24,6 +25,11 @@ from sidecar.partition.wait_reason import (
 )
 
 STABLE_SOON_MS = 200
+LAST_RESORT: Final = (
+    "As the last resort, run.record_lost records the range as LOST, and archiving continues above it. That is final: this archive "
+    "cannot get the offsets later"
+)
+"""Of a gap."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +145,7 @@ def _hole_error(files: PartitionFiles, hole: tuple[int, int]) -> CoverageHole:
     return CoverageHole(
         f"{files.topic_partition}: the archive ends at offset {hole[0]}, the first local segment that it lacks "
         f"begins at {hole[1]}: the offsets between them are no longer in {files.directory}. If another replica has "
-        "them, make its broker the leader, and its sidecar archives them. Otherwise set run.record_lost to record "
-        "the range as LOST and continue",
+        f"them, make its broker the leader, and its sidecar archives them. {LAST_RESORT}",
         hole=hole,
     )
 

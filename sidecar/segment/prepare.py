@@ -15,8 +15,11 @@ from sidecar.host.journal import Attempt
 from sidecar.host.page_cache import NO_FOOTPRINT, footprint_before
 from sidecar.host.pinned_files import HasPins
 from sidecar.logformat.leader_epochs import LeaderEpochs
+from sidecar.logformat.names import Suffix
 from sidecar.model import PartitionFiles, SegmentFiles
 from sidecar.partition.domain_events import MarkerAdded, OffsetsTakenAsCompacted
+from sidecar.partition.pins import COPY_BACK
+from sidecar.partition.plan import LAST_RESORT
 from sidecar.partition.run_limits import HasLimits
 from sidecar.ports import HasEmit, HasFacts
 from sidecar.randomness import HasRandomness
@@ -66,11 +69,10 @@ def lost_tail(
         return None
     if not context.policy.record_lost:
         raise CoverageHole(
-            f"{segment}: {_what_is_there(segment, missing[0])}, the next segment begins at {missing[1]}, and nothing says "
-            f"that the log was ever compacted: a .log file is missing in {segment.directory}, or has lost its content. Copy it "
-            f"back from the broker's open file before the broker restarts, or make another in-sync replica the leader. Or set "
-            f"run.record_lost to record the range as LOST and continue. If another replica compacted the log, say so in "
-            f"topics.policies: {{pattern: {topic}, cleanup_policy: compact}}",
+            f"{segment.topic_partition}: offsets [{missing[0]}, {missing[1]}) are missing in {segment.directory}: "
+            f"{_what_is_there(segment, missing[0])}, the next segment begins at {missing[1]}, and nothing says that the log was "
+            f"ever compacted. {_what_is_gone(segment, missing[0])}. {COPY_BACK}. If another replica compacted the log, say so in "
+            f"topics.policies: {{pattern: {topic}, cleanup_policy: compact}}. {LAST_RESORT}",
             hole=missing,
         )
     return missing
@@ -78,10 +80,16 @@ def lost_tail(
 
 def _what_is_there(segment: SegmentFiles, missing_from: int) -> str:
     if missing_from > segment.base_offset:
-        return f"its last batch ends at offset {missing_from - 1}"
+        return f"the last batch of {segment.log.name} ends at offset {missing_from - 1}"
     if segment.start_position:
         return f"{segment.log.path} has no batch from offset {missing_from} on, where the archive ends"
     return f"{segment.log.path} is empty"
+
+
+def _what_is_gone(segment: SegmentFiles, missing_from: int) -> str:
+    if missing_from == segment.base_offset and not segment.start_position:
+        return f"{segment.log.name} has lost its content"
+    return f"Usually {missing_from:020d}.{Suffix.LOG} was deleted; or {segment.log.name} has lost its end"
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from sidecar.config.topic_policy import TopicPolicySettings
 from sidecar.discovery.partition_directory import read_partition_directory
 from sidecar.errors import CorruptFile, CoverageHole, ObjectMissing, PartitionError, SidecarError, StoreDenied
 from sidecar.model import PartName, TopicPartition
+from sidecar.partition.plan import LAST_RESORT
 from sidecar.runner import checks
 from tests.discovery.made_up import a_partition
 from tests.fakes.memory_store import MemoryStore
@@ -195,6 +196,7 @@ def test_a_gap_between_archive_and_disk_stops_the_partition_until_it_is_recorded
         errors = [outcome.error for outcome in report.outcomes if outcome.error]
         assert [type(error) for error in errors] == [CoverageHole]
         assert f"ends at offset {spans[1][1]}" in str(errors[0])
+        assert str(errors[0]).endswith(LAST_RESORT)
     with tools_for(copy, store, tmp_path / "state", record_lost=True) as context:
         report = archive(context, copy, "orders")
         assert report.errors == []
@@ -278,7 +280,11 @@ def test_a_segment_that_is_gone_from_the_middle_is_a_hole_and_not_an_archived_ra
         report = archive(context, copy, "orders")
     errors = [outcome.error for outcome in report.outcomes if outcome.error]
     assert [type(error) for error in errors] == [CoverageHole]
-    assert f"ends at offset {spans[3][0] - 1}, the next segment begins at {spans[3][1]}" in str(errors[0])
+    text = str(errors[0])
+    assert text.startswith(f"orders-0: offsets [{spans[3][0]}, {spans[3][1]}) are missing in {copy / 'orders-0'}: the")
+    assert f"ends at offset {spans[3][0] - 1}, the next segment begins at {spans[3][1]}" in text
+    assert f"Usually {spans[3][0]:020d}.log was deleted; or {spans[2][0]:020d}.log has lost its end" in text
+    assert text.endswith(LAST_RESORT)
     assert ranges(archived_states(store)["orders-0"]) == spans[:2]
     with tools_for(copy, store, tmp_path / "state", record_lost=True) as context:
         assert archive(context, copy, "orders").errors == []
