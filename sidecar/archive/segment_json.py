@@ -67,7 +67,7 @@ def _check_sizes(segment: ArchivedSegment) -> None:
             raise CommitRefused(
                 f"segment {segment}: part {part.name} claims bytes {part.position} to {end}, its object has at most "
                 f"{end_max}. No release wrote this. Restore the commit from a replica of the bucket or an earlier "
-                "object version. Nothing is appended until then"
+                "object version. Until then, every command that reads it stops here"
             )
 
 

@@ -237,8 +237,8 @@ class CommitLog:
             raise CorruptFile(
                 f"the commit log contradicts itself: {error}",
                 file=self._root,
-                advice="nothing is appended to it; restore the altered commit from a replica of the bucket or an earlier object "
-                "version",
+                advice="restore the altered commit from a replica of the bucket or an earlier object version. Until then, every "
+                "command that reads it stops here",
             ) from error
         if state.next_number <= self._newest_seen:
             self._stored.commit_below(state.next_number, self._newest_seen)

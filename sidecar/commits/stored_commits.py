@@ -29,7 +29,8 @@ _BEGINNING_OF_BOTH = "c"
 READERS = 8
 READ_AHEAD = 16
 RESTORE_COMMIT: Final = (
-    "restore it from a replica of the bucket or from an earlier version of the object. Nothing is appended until then"
+    "restore it from a replica of the bucket or from an earlier version of the object. Until then, every command that reads this "
+    "commit stops here. Uploads and compactions read from the newest checkpoint on: they go on if it is above this commit"
 )
 SETTLE_S: Final = 1.4
 """A writer whose next task reads the commit log anyway retries for this long."""

@@ -307,8 +307,9 @@ def _missing_commits(store: ObjectStore, state: PartitionState) -> Iterator[Prob
         yield Problem(
             ProblemKind.COMMIT_LOG,
             stored.key(number),
-            f"commit {number} is missing or empty, below a checkpoint. Readers need it only without that checkpoint, verify --deep "
-            f"and compact --undo always. Restore it from a replica of the bucket or an earlier version of the object",
+            f"commit {number} is missing or empty, below a checkpoint. Uploads, compactions and restore go on: they read from the "
+            f"checkpoint on. verify --deep, compact --undo, and gc where it has something to delete, stop here. Restore it from a "
+            f"replica of the bucket or an earlier version of the object",
         )
 
 

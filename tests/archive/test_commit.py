@@ -251,7 +251,7 @@ def compacted(content: Any) -> Any:
         (lambda c: segment_of(c)["parts"]["time_index"].update(position=2**28), "time_index claims bytes 268435456 to"),
         (
             lambda c: segment_of(c)["parts"]["time_index"].update(size_bytes=2**28),
-            "at most 268435456. No release .* Nothing is appended until then",
+            "at most 268435456. No release .* Until then, every command that reads it stops here",
         ),
         (lambda c: segment_of(c).update(leader_epochs=[[0]]), "pairs of epoch"),
         (lambda c: segment_of(c).update(leader_epochs=[[2, 0], [1, 5]]), "must ascend"),

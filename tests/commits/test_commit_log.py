@@ -82,7 +82,9 @@ def test_a_checkpoint_of_another_history_stops_readers(commits: int) -> None:
     filled(store, commits, checkpoint_every=10)
     other = after(empty_state(LINEAGE), *[[Add(a_segment(number * 7, number * 7 + 7))] for number in range(10)])
     store.objects[CHECKPOINT_9] = encode_checkpoint(other)
-    with pytest.raises(CorruptFile, match=r"One of them was replaced.*Nothing is appended until then") as caught:
+    with pytest.raises(
+        CorruptFile, match=r"One of them was replaced.*Until then, every command that reads this commit stops"
+    ) as caught:
         a_log(store).read()
     assert caught.value.file == key_of(9)
 
@@ -97,7 +99,7 @@ def test_nothing_is_read_above_a_checkpoint_whose_commit_is_missing(commits: int
         store.damage(CHECKPOINT_19, lambda data: data[:-9] + b"!" + data[-8:])
     commit = store.objects.pop(key_of(19))
     with pytest.raises(
-        CorruptFile, match=r"commit 19 is missing.*restore it from a replica.*Nothing is appended"
+        CorruptFile, match=r"commit 19 is missing.*restore it from a replica.*they go on if it is above this commit"
     ) as caught:
         a_log(store).read()
     assert caught.value.file == key_of(19)
