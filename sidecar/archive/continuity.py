@@ -279,8 +279,9 @@ def require_continuation(state: PartitionState, topic_id: str | None, found: Con
     elif found.verdict is Verdict.CONTRADICTED:
         raise LineageUnknown(
             f"{topic_partition}: the local log and the one archived below {state.lineage.root} have the same topic id, but "
-            f"differ: {found.reason}. Offsets were truncated after they had been archived, or recorded as lost (an unclean leader "
-            f"election, or an older copy of the disk). {REMEDY}",
+            f"differ: {found.reason}. The local log lost offsets after they had been archived, or recorded as lost: the broker "
+            f"started with an empty disk or an older copy of it, or there was an unclean leader election. If you have the right "
+            f"disk, stop the broker and put it back: then archiving continues. {REMEDY}",
             archived_end_offset=state.end_offset,
         )
 

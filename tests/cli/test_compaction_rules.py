@@ -219,6 +219,16 @@ def test_with_a_broker_a_topics_config_may_name_the_header(site: Site) -> None:
     assert (validated.code, "name of a header" in validated.err) == (0, False)
 
 
+def test_a_broker_that_is_away_is_named_with_the_reason_and_the_way_without_it(site: Site) -> None:
+    away = site.compact("--set", "broker.connection.bootstrap_servers=127.0.0.1:1", topics=(HDR,))
+    assert (away.code, site.strategy()) == (1, "")
+    assert "error: 127.0.0.1:1: Connection refused. This is the broker of broker.connection." in away.err
+    without = "broker.connection.bootstrap_servers=[]"
+    assert f"With `--set {without}` no broker is asked" in away.err
+    assert site.compact("--set", without, topics=(HDR,)).code == 0
+    assert site.kept() == BY_HEADER
+
+
 @pytest.mark.parametrize("header", [(), ("--header", "")])
 @pytest.mark.parametrize("topics", [(), (HDR,)])
 def test_the_flag_for_strategy_header_needs_a_name(

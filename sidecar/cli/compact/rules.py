@@ -12,7 +12,7 @@ from sidecar.cli.output import remark
 from sidecar.clock import SystemClock
 from sidecar.compactor.command_rules import CommandRules, GivenRules, Objection, command_rules
 from sidecar.compactor.topic_rule import rules_of
-from sidecar.errors import PartitionError, SettingsError
+from sidecar.errors import BrokerUnavailable, PartitionError, SettingsError
 from sidecar.event_log import get_logger
 
 if TYPE_CHECKING:
@@ -25,6 +25,12 @@ if TYPE_CHECKING:
     from sidecar.topic_policy import TopicPolicy
 
 _log = get_logger(__name__)
+_BROKER_AWAY: Final = (
+    "This is the broker of broker.connection. The command asks it for the topics' configs: cleanup.policy decides whether a "
+    "topic is compacted. Nothing was compacted. Start the broker, or correct broker.connection. With `--set "
+    "broker.connection.bootstrap_servers=[]` no broker is asked. Then only the settings decide, and topics whose cleanup.policy "
+    "lacks compact are compacted, too"
+)
 _SHOWN_MAX: Final = 5
 """So many objections at most in one error."""
 
@@ -84,8 +90,12 @@ def policies_of(settings: Settings, lineages: Sequence[Lineage]) -> dict[str, To
     overrides = settings.topics.policies
     if not settings.broker.connection.is_configured:
         return {topic: resolve_policy(topic, {}, {}, overrides) for topic in topics}
-    with closing(BrokerConnection(settings.broker.connection)) as connection:
-        reported = ask_topics(connection, topics)
+    try:
+        with closing(BrokerConnection(settings.broker.connection)) as connection:
+            reported = ask_topics(connection, topics)
+    except BrokerUnavailable as error:
+        error.add_note(_BROKER_AWAY)
+        raise
 
     def resolved(topic: str) -> TopicPolicy:
         of_topic = reported.values.get(topic, {})
