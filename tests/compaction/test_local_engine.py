@@ -78,20 +78,30 @@ def test_after_an_interruption_no_other_task_begins(monkeypatch: pytest.MonkeyPa
             is_closing.wait(600)
         yield TO_DRIVER, task
 
-    def interrupts() -> None:
-        running.wait()
-        os.kill(os.getpid(), signal.SIGINT)
-
     monkeypatch.setattr("sidecar.rewriting.local_engine.ThreadPoolExecutor", Pool)
     with pytest.raises(KeyboardInterrupt):
-        _interrupted(waits, interrupts)
+        _interrupted(waits, running)
     assert len(begun) == 2
 
 
-def _interrupted(first: Callable[[int], Iterator[Row]], interrupts: Callable[[], None]) -> None:
+def _interrupted(first: Callable[[int], Iterator[Row]], running: threading.Barrier) -> None:
+    heard = threading.Event()
+
+    def hear(*_: object) -> None:
+        if not heard.is_set():
+            heard.set()
+            raise KeyboardInterrupt
+
+    def interrupts() -> None:
+        running.wait()
+        # Trap: a signal that comes just before the main thread begins to wait for a lock does not end that wait.
+        while not heard.is_set():
+            os.kill(os.getpid(), signal.SIGINT)
+            heard.wait(0.1)
+
     thread = threading.Thread(target=interrupts)
     # A suite that a shell runs in the background passes on that SIGINT is ignored.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    before = signal.signal(signal.SIGINT, hear)
     thread.start()
     try:
         with LocalEngine(2).staged(Stages(first, _doubled, 1, 1, 1), range(9)):
