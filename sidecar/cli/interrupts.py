@@ -16,14 +16,14 @@ from sidecar.clock import SystemClock
 SILENT_S: Final = 2.0
 """A command that takes longer to end says what it waits for."""
 AGAIN_S: Final = 0.01
-"""By then the interrupted callback is over."""
+"""By then the interrupted callback is usually over; else the same happens again."""
 
 
 class Interrupt(SystemExit):
     """Ends a command. `dropped`: called when nothing refers to it any more.
 
-    Trap: Python ignores what is raised in callbacks of weak references and in finalizers, and some libraries ignore what is raised
-    in theirs. Imports and settings are full of such callbacks.
+    Trap: Python ignores what is raised in finalizers and in callbacks of weak references, of which imports are full. Libraries may
+    ignore what is raised in a callback of their own.
     """
 
     def __init__(self, code: int, dropped: Callable[[], None]) -> None:
@@ -36,32 +36,33 @@ class Interrupt(SystemExit):
 
 @contextmanager
 def ended_by_signals() -> Iterator[None]:
-    """Raise SystemExit at the first signal, again if somebody drops it. After that, or after the block, a signal ends the process
-    at once.
+    """Raise SystemExit at the first signal, and raise it again where it was dropped. A second signal, or one after the block, ends
+    the process at once.
 
     Handles both signals until the process ends: the interpreter waits for threads. An ignored signal (a background job) stays so.
     """
-    first = 0
-    is_over = is_dropped = False
+    heard = 0
+    is_over = is_again = False
 
     def end(number: int, _frame: FrameType | None) -> None:
-        nonlocal first, is_dropped
-        if is_over or (first and not is_dropped):
+        nonlocal heard, is_again
+        if is_over or (heard and not is_again):
             os._exit(128 + number)  # The default action would not end process 1 of a container.
-        if not first:
+        if not heard:
             start_new_thread(_explain, ())  # Thread.start takes a lock that the interrupted code may have.
-        first, is_dropped = number, False
+        heard, is_again = number, False
         raise Interrupt(128 + number, dropped)
 
     def dropped() -> None:
-        nonlocal is_dropped
         if not is_over:
-            is_dropped = True
             start_new_thread(again, ())
 
     def again() -> None:
+        nonlocal is_again
         SystemClock().sleep_s(AGAIN_S)
-        os.kill(os.getpid(), first)
+        if not is_over:
+            is_again = True  # Only now: a signal that comes before is a second one.
+            os.kill(os.getpid(), heard)
 
     for number in (signal.SIGINT, signal.SIGTERM):
         if signal.getsignal(number) is not signal.SIG_IGN:
@@ -70,9 +71,8 @@ def ended_by_signals() -> Iterator[None]:
         yield
     finally:
         is_over = True
-        error = sys.exception()
-        if first and error is not None and not isinstance(error, SystemExit):
-            raise SystemExit(128 + first)  # An import that was interrupted may have ended with another error.
+        if heard and isinstance(sys.exception(), ImportError):
+            raise SystemExit(128 + heard)  # The import was interrupted. Any other error is one of its own.
 
 
 def _explain() -> None:

@@ -71,7 +71,7 @@ def lost_tail(
         raise CoverageHole(
             f"{segment.topic_partition}: offsets [{missing[0]}, {missing[1]}) are missing in {segment.directory}: "
             f"{_what_is_there(segment, missing[0])}, the next segment begins at {missing[1]}, and nothing says that the log was "
-            f"ever compacted. {_what_is_gone(segment, missing[0])}. {COPY_BACK}. If another replica compacted the log, say so in "
+            f"ever compacted. {_what_is_gone(segment, missing[0])}. If another replica compacted the log, say so in "
             f"topics.policies: {{pattern: {topic}, cleanup_policy: compact}}. {LAST_RESORT}",
             hole=missing,
         )
@@ -88,8 +88,8 @@ def _what_is_there(segment: SegmentFiles, missing_from: int) -> str:
 
 def _what_is_gone(segment: SegmentFiles, missing_from: int) -> str:
     if missing_from == segment.base_offset and not segment.start_position:
-        return f"{segment.log.name} has lost its content"
-    return f"Usually {missing_from:020d}.{Suffix.LOG} was deleted; or {segment.log.name} has lost its end"
+        return f"{segment.log.name} has lost its content. Make another in-sync replica the leader, if one has it"
+    return f"Usually {missing_from:020d}.{Suffix.LOG} was deleted; or {segment.log.name} has lost its end. {COPY_BACK}"
 
 
 @dataclass(frozen=True, slots=True)

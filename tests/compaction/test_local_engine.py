@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 import tracemalloc
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -85,19 +86,20 @@ def test_after_an_interruption_no_other_task_begins(monkeypatch: pytest.MonkeyPa
 
 
 def _interrupted(first: Callable[[int], Iterator[Row]], running: threading.Barrier) -> None:
-    heard = threading.Event()
+    heard = False
 
     def hear(*_: object) -> None:
-        if not heard.is_set():
-            heard.set()
+        nonlocal heard
+        if not heard:
+            heard = True
             raise KeyboardInterrupt
 
     def interrupts() -> None:
         running.wait()
         # Trap: a signal that comes just before the main thread begins to wait for a lock does not end that wait.
-        while not heard.is_set():
+        while not heard:
             os.kill(os.getpid(), signal.SIGINT)
-            heard.wait(0.1)
+            time.sleep(0.1)  # noqa: TID251 - threads have no other clock
 
     thread = threading.Thread(target=interrupts)
     # A suite that a shell runs in the background passes on that SIGINT is ignored.

@@ -65,6 +65,25 @@ with ended_by_signals():
     threading.Event().wait()
 """
 """The signal comes where what its handler raises is ignored."""
+REPEATED = """
+import contextlib, os, signal, sys
+from sidecar.cli import interrupts
+
+begun = []
+interrupts.start_new_thread = lambda function, _arguments: begun.append(function)
+signal.signal(signal.SIGINT, signal.default_int_handler)
+try:
+    with interrupts.ended_by_signals():
+        with contextlib.suppress(BaseException):
+            os.kill(os.getpid(), int(sys.argv[2]))
+        if sys.argv[1] == "second":
+            os.kill(os.getpid(), int(sys.argv[2]))
+    for function in begun[1:]:
+        function()
+finally:
+    print("the work is done")
+"""
+"""The interrupt is dropped, and not raised again yet."""
 ID = str(golden_topic_id("orders"))
 KEPT = ("--leader-epochs", "keep", "--producer-state", "keep")
 COMMANDS = {
@@ -139,6 +158,15 @@ def test_a_signal_ends_the_program_also_where_its_exception_is_dropped(where: st
     command = [sys.executable, "-c", DROPPED, where, str(int(number))]
     done = subprocess.run(command, env=environment({}), capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 128 + number, done.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(("when", "ends_at_once"), [("second", True), ("after the end", False)])
+def test_only_a_second_signal_ends_the_program_at_once(when: str, ends_at_once: bool, number: signal.Signals) -> None:
+    command = [sys.executable, "-c", REPEATED, when, str(int(number))]
+    done = subprocess.run(command, env=environment({}), capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == (128 + number if ends_at_once else 0), done.stderr
+    assert ("the work is done" in done.stdout) is not ends_at_once
 
 
 def test_an_ignored_signal_stays_ignored() -> None:
