@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from _thread import start_new_thread
+from _thread import allocate_lock, start_new_thread
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -49,13 +49,13 @@ def ended_by_signals() -> Iterator[None]:
         if is_over or (heard and not is_again):
             os._exit(128 + number)  # The default action would not end process 1 of a container.
         if not heard:
-            start_new_thread(_explain, ())  # Thread.start takes a lock that the interrupted code may have.
+            _begin(_explain)
         heard, is_again = number, False
         raise Interrupt(128 + number, dropped)
 
     def dropped() -> None:
         if not is_over:
-            start_new_thread(again, ())
+            _begin(again)
 
     def again() -> None:
         nonlocal is_again
@@ -73,6 +73,23 @@ def ended_by_signals() -> Iterator[None]:
         is_over = True
         if heard and isinstance(sys.exception(), ImportError):
             raise SystemExit(128 + heard)  # The import was interrupted. Any other error is one of its own.
+
+
+def _begin(work: Callable[[], None]) -> None:
+    """Have a thread do the work, which the end of the process does not wait for. Returns when the thread runs.
+
+    Traps: Thread.start takes a lock that the interrupted code may have. A thread that has not run yet when the interpreter ends
+    uses memory that is free by then, and the process dies of it (CPython 3.11).
+    """
+    runs = allocate_lock()
+    runs.acquire()
+
+    def run() -> None:
+        runs.release()
+        work()
+
+    start_new_thread(run, ())
+    runs.acquire()
 
 
 def _explain() -> None:

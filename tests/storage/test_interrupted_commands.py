@@ -70,7 +70,7 @@ import contextlib, os, signal, sys
 from sidecar.cli import interrupts
 
 begun = []
-interrupts.start_new_thread = lambda function, _arguments: begun.append(function)
+interrupts._begin = begun.append
 signal.signal(signal.SIGINT, signal.default_int_handler)
 try:
     with interrupts.ended_by_signals():
@@ -84,6 +84,27 @@ finally:
     print("the work is done")
 """
 """The interrupt is dropped, and not raised again yet."""
+LATE = """
+import _thread, os, signal, sys, time
+from sidecar.cli import interrupts
+
+def start_late(function, arguments):
+    def late():
+        time.sleep(0.1)
+        print("the thread runs", flush=True)
+        function(*arguments)
+
+    return _thread.start_new_thread(late, ())
+
+interrupts.start_new_thread = start_late
+signal.signal(signal.SIGINT, signal.default_int_handler)
+try:
+    with interrupts.ended_by_signals():
+        os.kill(os.getpid(), int(sys.argv[1]))
+finally:
+    print("the program ends", flush=True)
+"""
+"""The thread that explains the interrupt takes its time to begin."""
 ID = str(golden_topic_id("orders"))
 KEPT = ("--leader-epochs", "keep", "--producer-state", "keep")
 COMMANDS = {
@@ -167,6 +188,15 @@ def test_only_a_second_signal_ends_the_program_at_once(when: str, ends_at_once: 
     done = subprocess.run(command, env=environment({}), capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == (128 + number if ends_at_once else 0), done.stderr
     assert ("the work is done" in done.stdout) is not ends_at_once
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_no_thread_begins_when_the_interpreter_has_ended(number: signal.Signals) -> None:
+    """Else the process dies of it: 13 of 1,500 interrupted commands did on a busy machine, 11 of a segmentation fault."""
+    command = [sys.executable, "-c", LATE, str(int(number))]
+    done = subprocess.run(command, env=environment({}), capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 128 + number, done.stderr
+    assert done.stdout.splitlines() == ["the thread runs", "the program ends"]
 
 
 def test_an_ignored_signal_stays_ignored() -> None:
