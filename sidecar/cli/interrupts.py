@@ -71,8 +71,17 @@ def ended_by_signals() -> Iterator[None]:
         yield
     finally:
         is_over = True
-        if heard and isinstance(sys.exception(), ImportError):
-            raise SystemExit(128 + heard)  # The import was interrupted. Any other error is one of its own.
+        if heard and _is_of_interrupted_code(sys.exception()):
+            raise SystemExit(128 + heard)
+
+
+def _is_of_interrupted_code(error: BaseException | None) -> bool:
+    """Whether the error says no more than that code was interrupted: an import, or the standard library between the release of a
+    lock and its return. Any other error is one of its own.
+    """
+    return isinstance(error, ImportError) or (
+        isinstance(error, RuntimeError) and isinstance(error.__context__, Interrupt)
+    )
 
 
 def _begin(work: Callable[[], None]) -> None:

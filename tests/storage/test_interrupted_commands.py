@@ -59,6 +59,12 @@ def as_another_error():
     except SystemExit:
         raise ImportError("cannot load module more than once per process") from None
 
+def while_a_lock_is_free():
+    with lock:
+        lock.release()
+        interrupt()
+
+lock = threading.Lock()
 signal.signal(signal.SIGINT, signal.default_int_handler)
 with ended_by_signals():
     globals()[sys.argv[1]]()
@@ -174,7 +180,7 @@ def test_a_signal_during_the_imports_ends_the_program_without_a_traceback(number
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("where", ["in_a_callback", "in_a_library", "as_another_error"])
+@pytest.mark.parametrize("where", ["in_a_callback", "in_a_library", "as_another_error", "while_a_lock_is_free"])
 def test_a_signal_ends_the_program_also_where_its_exception_is_dropped(where: str, number: signal.Signals) -> None:
     command = [sys.executable, "-c", DROPPED, where, str(int(number))]
     done = subprocess.run(command, env=environment({}), capture_output=True, text=True, check=False, timeout=300)
