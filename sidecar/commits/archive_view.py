@@ -190,8 +190,8 @@ class ArchiveView:
         return self.state
 
     def overtaken(self, state: PartitionState, files: PartitionFiles) -> None:
-        """Another writer has committed, and this is the state now."""
-        self._grow(ArchiveExtent(), state)
+        """Another writer has committed, and this is the state now; its newest part where `open` has read it."""
+        self._grow(ArchiveExtent() if state.is_whole else self.extent, state)
         self._knows_strategy = False  # It may have undone a compaction.
         self.keep(state, files)
         self.position, self._reached = None, None

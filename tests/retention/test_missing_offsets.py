@@ -17,6 +17,7 @@ from sidecar.broker.files import FileBrokerFacts
 from sidecar.config.topic_policy import TopicPolicySettings
 from sidecar.discovery.partition_directory import read_partition_directory
 from sidecar.errors import CoverageHole, SegmentChanged, StoreUnavailable
+from sidecar.host.archive_cache import SEGMENTS_KEPT
 from sidecar.host.listed_files import ensure_unchanged, opened
 from sidecar.logformat.leader_epochs import read_leader_epochs
 from sidecar.model import ObjectKey, PartName, SnapshotOrigin, TopicPartition
@@ -164,8 +165,11 @@ def test_what_another_broker_has_archived_since_the_plan_is_no_loss(tmp_path: Pa
             assert archive(tools_there, other).errors == []
         with structlog.testing.capture_logs() as logs:
             assert loop.work(*planned).errors == []
+        (archiver,) = loop.checks.archivers
     assert [line for line in logs if line["event"] == "offsets_lost"] == []
     assert (ranges(orders_of(store)), holes(orders_of(store))) == (ORDERS, [])
+    assert archiver.known.extent.segments == len(ORDERS) > SEGMENTS_KEPT
+    assert archiver.known.extent.start_offset == 0
 
 
 @pytest.mark.parametrize("explained_by", ["its own cleaner", "cleanup.policy", "the batches before it"])
