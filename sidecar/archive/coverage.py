@@ -63,6 +63,17 @@ def without(holes: Iterable[Hole], base_offset: int, end_offset: int) -> tuple[H
     return tuple(rest)
 
 
+def joined_spans(spans: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """The ranges `[base, end)` that these cover, in any order, ascending."""
+    joined: list[tuple[int, int]] = []
+    for base, end in sorted(spans):
+        if joined and base <= joined[-1][1]:
+            joined[-1] = joined[-1][0], max(end, joined[-1][1])
+        else:
+            joined.append((base, end))
+    return tuple(joined)
+
+
 RUNS_MAX = 64
 
 

@@ -8,6 +8,7 @@ from typing import Final
 
 from sidecar.archive.actions import UNDONE, Add, Remove, is_compacted
 from sidecar.archive.commit import Commit
+from sidecar.archive.coverage import joined_spans
 from sidecar.archive.state import PartitionState, RemovedSegment
 from sidecar.model import ArchivedSegment
 
@@ -67,7 +68,7 @@ def newest_replacement(state: PartitionState) -> Replacement | None:
         for live in state.segments
         if any(old.base_offset < live.end_offset and live.base_offset < old.end_offset for old in replaced)
     )
-    if _joined(replaced) != _joined(compacted):
+    if _covered(replaced) != _covered(compacted):
         return None  # Some of it is purged already.
     return Replacement(number, replaced, compacted)
 
@@ -117,12 +118,5 @@ def _of(state: PartitionState, number: int) -> list[RemovedSegment]:
     return [found for found in state.removed if found.removed_by_commit == number]
 
 
-def _joined(segments: tuple[RemovedSegment, ...] | tuple[ArchivedSegment, ...]) -> list[tuple[int, int]]:
-    """The ranges that ascending segments cover, neighbours joined."""
-    ranges: list[tuple[int, int]] = []
-    for segment in segments:
-        if ranges and ranges[-1][1] == segment.base_offset:
-            ranges[-1] = ranges[-1][0], segment.end_offset
-        else:
-            ranges.append((segment.base_offset, segment.end_offset))
-    return ranges
+def _covered(segments: tuple[RemovedSegment, ...] | tuple[ArchivedSegment, ...]) -> tuple[tuple[int, int], ...]:
+    return joined_spans((segment.base_offset, segment.end_offset) for segment in segments)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from typing import Protocol, TypeAlias
 
+from sidecar.archive.coverage import joined_spans
 from sidecar.host.archive_cache import HasMemory
 from sidecar.host.pinned_files import HasPins
 from sidecar.model import PartitionFiles, TopicPartition
@@ -158,7 +158,7 @@ class LossTracker:
     def _set_aside(self) -> None:
         start_offset, end_offset = self._start_offset, self._gone_end_offset
         if start_offset is not None and end_offset is not None and end_offset > start_offset:
-            self._unreported = _joined((*self._unreported, (start_offset, end_offset)))
+            self._unreported = joined_spans((*self._unreported, (start_offset, end_offset)))
         self._start_offset = self._gone_end_offset = self._retained_end_offset = None
         self.is_doubted = False
 
@@ -171,7 +171,7 @@ class LossTracker:
         """Store what is not reported yet, so that it outlives the process."""
         spans = self._unreported
         if self._start_offset is not None and self._gone_end_offset is not None:
-            spans = _joined((*spans, (self._start_offset, self._gone_end_offset)))
+            spans = joined_spans((*spans, (self._start_offset, self._gone_end_offset)))
         if spans != self._kept and self._partition is not None:
             self._context.memory.note_gone(self._partition, self._name, json.dumps(spans) if spans else "")
             self._kept = spans
@@ -192,17 +192,6 @@ def _spans_in(text: str) -> tuple[_Span, ...]:
         return tuple((int(start), int(end)) for start, end in json.loads(text))
     except (ValueError, TypeError, RecursionError):
         return ()
-
-
-def _joined(spans: Iterable[_Span]) -> tuple[_Span, ...]:
-    """Spans that meet as one."""
-    joined: list[_Span] = []
-    for start, end in sorted(spans):
-        if joined and start <= joined[-1][1]:
-            joined[-1] = joined[-1][0], max(end, joined[-1][1])
-        else:
-            joined.append((start, end))
-    return tuple(joined)
 
 
 def _lies_inside(files: PartitionFiles, offset: int) -> bool:
