@@ -227,10 +227,6 @@ def _confirmed(task: CopyTask, event: events.Answered[PartitionFacts], _now_s: f
     return replace(task, committing=append), (append,)
 
 
-def _not_confirmed(task: CopyTask, event: events.StepFailed, _now_s: float) -> Step:
-    return _abandon(task, event.error)
-
-
 def _won(task: CopyTask, event: events.Answered[PartitionState], now_s: float) -> Step:
     copies = None if task.window[0].is_group else task.copies
     task = replace(task, archive=event.result, window=task.window[1:], committing=None, copies=copies)
@@ -420,7 +416,7 @@ STEPS: Final[Mapping[tuple[Phase, type[effects.Effect]], tuple[_Handler, _Handle
     (Phase.ARCHIVING, effects.Prepare): (_prepared, _not_prepared),
     (Phase.ARCHIVING, effects.TakeCopies): (_copies_taken, _copies_refused),
     (Phase.ARCHIVING, effects.Upload): (_upload_ended, _upload_ended),
-    (Phase.ARCHIVING, effects.ConfirmLeadership): (_confirmed, _not_confirmed),
+    (Phase.ARCHIVING, effects.ConfirmLeadership): (_confirmed, _not_committed),
     (Phase.ARCHIVING, effects.AppendCommit): (_won, _not_committed),
     (Phase.ABANDONING, effects.FindGroup): (_too_late, _too_late),
     (Phase.ABANDONING, effects.Prepare): (_too_late, _too_late),
