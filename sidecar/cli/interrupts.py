@@ -102,9 +102,10 @@ def _begin(work: Callable[[], None]) -> None:
 
 
 def _explain() -> None:
+    # First of all: a thread that imports while the interpreter ends spoils memory that the end frees (CPython 3.11).
+    SystemClock().sleep_s(SILENT_S)
     from sidecar.cli.output import remark
 
-    SystemClock().sleep_s(SILENT_S)
     remark(
         "interrupted: waiting for requests and tasks in progress. A store that does not answer delays the end by up to "
         "store.s3.read_timeout_s (60 s by default) per attempt. Ctrl-C or SIGTERM again ends the process at once: no "
