@@ -13,7 +13,7 @@ from sidecar.http.page.rows import row_of
 from sidecar.http.page.summary import Summary, summary_of
 from sidecar.http.page.wording import REMEDIES, bytes_text, duration_text
 from sidecar.partition.status import PartitionStatus
-from sidecar.partition.wait_reason import AboveHighWatermark, OpenTransaction
+from sidecar.partition.wait_reason import AboveHighWatermark, OpenTransaction, Wait
 from sidecar.reporting import health_reporter
 from sidecar.reporting.health_reporter import conditions_at_start
 from sidecar.reporting.status_model import PartitionFigures, Sample, StatusFigures
@@ -110,6 +110,14 @@ def test_a_partition_that_does_not_get_on_is_reported_and_one_that_catches_up_is
         figures(waiting(oldest_pending_ms=NOW_MS - 6 * HOUR_MS), stands_since_ms=NOW_MS - 5 * HOUR_MS),
     ):
         assert summary(board(busy)).tone == "good"
+
+
+def test_a_partition_without_a_leader_whose_segments_wait_is_reported() -> None:
+    found = summary(board(figures(waiting(reason=Wait.NO_LEADER)), figures(a_look("a-1", reason=Wait.NO_LEADER))))
+    assert found.tone == "warn"
+    assert [trouble.text for trouble in found.troubles] == [
+        "1 partition has no leader: what is not archived may be on this disk only. Do not replace it"
+    ]
 
 
 def test_refused_settings_and_missing_rights_are_reported() -> None:

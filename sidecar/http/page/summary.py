@@ -9,6 +9,7 @@ from typing import Any
 
 from sidecar.http.page.rows import TROUBLE, Row, State
 from sidecar.http.page.wording import bytes_text, count_text, duration_text, plural
+from sidecar.partition.wait_reason import Wait
 from sidecar.reporting.status_model import StatusFigures
 
 MISMATCHES = ("wrong", "corrupt")
@@ -61,6 +62,7 @@ def summary_of(
         *_process_troubles(faults, stalled_s),
         *_partition_troubles(rows, states),
         *_late(rows, now_ms),
+        *_leaderless(rows),
         *_broker_troubles(figures, status),
         *_settings_troubles(status.get("config", {})),
     ]
@@ -137,6 +139,15 @@ def _late(rows: Sequence[Row], now_ms: int) -> list[Trouble]:
         return []
     who = f"{plural(count, 'partition makes', 'partitions make')} no progress"
     text = f"{who}, a segment waits for {duration_text(longest_s)}"
+    return [Trouble(text, f"?state={State.WAITING}#partitions", is_grave=False)]
+
+
+def _leaderless(rows: Sequence[Row]) -> list[Trouble]:
+    count = sum(row.status.reason is Wait.NO_LEADER and row.status.pending_segments > 0 for row in rows)
+    if not count:
+        return []
+    who = plural(count, "partition has no leader", "partitions have no leader")
+    text = f"{who}: what is not archived may be on this disk only. Do not replace it"
     return [Trouble(text, f"?state={State.WAITING}#partitions", is_grave=False)]
 
 
