@@ -122,8 +122,7 @@ class Metrics(Declarations):
             "Seconds from the first byte sent of a segment until the sidecar has checked its objects.",
         )
         self.gauge(
-            "pending_segments",
-            "Rolled segments of leader partitions, and of partitions without a leader, that are not in the archive yet.",
+            "pending_segments", "Rolled segments of leader partitions that are not in the archive yet."
         ).set_function(backlog.segments)
         self.gauge(
             "oldest_pending_segment_age_seconds",

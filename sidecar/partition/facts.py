@@ -85,14 +85,10 @@ class PartitionFacts:
     unanswered: bool = False
 
     @property
-    def has_no_leader(self) -> bool:
-        """Whether the cluster says that no broker leads: none archives, and this disk may be the only one with the records."""
-        return self.reason is Wait.NO_LEADER
-
-    @property
     def names_no_other_leader(self) -> bool:
         """Whether this broker leads, or none does, or the answer does not say which. See `PinnedLog` for what that means."""
-        return self.leads or self.unanswered or self.has_no_leader or isinstance(self.reason, LeaderUnknown)
+        is_open = self.reason is Wait.NO_LEADER or isinstance(self.reason, LeaderUnknown)
+        return self.leads or self.unanswered or is_open
 
     @property
     def known_log_start(self) -> int:

@@ -30,7 +30,7 @@ class PartitionStatus:
     archived then. `at_risk_end_offset`: up to where a deadline is near. `hole`: `[from, to)` that is on no disk of ours, and
     not archived.
     `reason`: what it waits for. `error`, `error_text`: class name and words of what stopped it.
-    `condition`: None where no plan could be made. `leads`: also where no broker does.
+    `condition`: None where no plan could be made.
     """
 
     topic_partition: TopicPartition

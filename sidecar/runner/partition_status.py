@@ -39,7 +39,7 @@ def status_of(
     """
     gone = above(gone, archived_end_offset)
     # Pins outlive an answer that names no leader, such as that of a broker that denies Describe.
-    leads = plan is None or plan.facts.leads or plan.facts.has_no_leader or bool(gone)
+    leads = plan is None or plan.facts.leads or bool(gone)
     listed = above(files.segments, archived_end_offset) if leads else ()
     at_risk_end_offset = _at_risk_end_offset(context, files, listed) or (gone[-1].end_offset if gone else None)
     policy = context.facts.policy(files.topic_partition.topic)
@@ -80,7 +80,7 @@ def backlog_of(
 
 
 def _condition_of(plan: PartitionPlan) -> PartitionCondition:
-    if not (plan.facts.leads or plan.facts.has_no_leader):
+    if not plan.facts.leads:
         return PartitionCondition.NOT_LED
     if plan.segments:
         return PartitionCondition.READY

@@ -67,16 +67,6 @@ def test_what_only_pins_have_is_at_risk_while_no_leader_is_named(tmp_path: Path)
         assert (status.reason, status.condition) == (facts.refused, PartitionCondition.NOT_LED)
 
 
-def test_what_is_not_archived_waits_while_no_broker_leads(tmp_path: Path) -> None:
-    """So it is after the disk of the only replica failed: an operator who sees nothing wait would replace it."""
-    with led(tmp_path, Refusing, epoch=7) as (log_dir, context, facts):
-        archiver, _ = planned_and_held(context, log_dir)
-        facts.refused = Wait.NO_LEADER
-        files = listed(log_dir)
-        status = archiver.status(files, planned(context, archiver, files), None)
-        assert (status.leads, status.pending_segments, status.condition) == (True, 8, PartitionCondition.WAITING)
-
-
 def test_pins_outlive_a_node_that_does_not_know_the_topic_whose_id_no_file_has(tmp_path: Path) -> None:
     """Before an upgrade wrote `partition.metadata`, only the cluster names the topic's id. Without it the log is no other one."""
     with led(tmp_path, Refusing, epoch=7) as (log_dir, context, facts):
