@@ -12,7 +12,7 @@ from sidecar.http.page.charts import backlog, throughput
 from sidecar.http.page.rows import row_of
 from sidecar.http.page.summary import Summary, summary_of
 from sidecar.http.page.wording import REMEDIES, bytes_text, duration_text
-from sidecar.partition.status import PartitionStatus
+from sidecar.partition.status import PartitionCondition, PartitionStatus
 from sidecar.partition.wait_reason import AboveHighWatermark, OpenTransaction, Wait
 from sidecar.reporting import health_reporter
 from sidecar.reporting.health_reporter import conditions_at_start
@@ -112,8 +112,9 @@ def test_a_partition_that_does_not_get_on_is_reported_and_one_that_catches_up_is
         assert summary(board(busy)).tone == "good"
 
 
-def test_a_partition_without_a_leader_whose_segments_wait_is_reported() -> None:
-    found = summary(board(figures(waiting(reason=Wait.NO_LEADER)), figures(a_look("a-1", reason=Wait.NO_LEADER))))
+def test_a_partition_without_a_leader_is_reported() -> None:
+    leaderless = a_look(leads=False, condition=PartitionCondition.NOT_LED, reason=Wait.NO_LEADER)
+    found = summary(board(figures(leaderless), figures(a_look("a-1"))))
     assert found.tone == "warn"
     assert [trouble.text for trouble in found.troubles] == [
         "1 partition has no leader: what is not archived may be on this disk only. Do not replace it"

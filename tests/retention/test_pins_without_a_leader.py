@@ -67,6 +67,13 @@ def test_what_only_pins_have_is_at_risk_while_no_leader_is_named(tmp_path: Path)
         assert (status.reason, status.condition) == (facts.refused, PartitionCondition.NOT_LED)
 
 
+def test_that_no_broker_leads_is_the_reason_by_which_the_page_warns(tmp_path: Path) -> None:
+    with led(tmp_path, Refusing, epoch=7) as (log_dir, context, facts):
+        archiver, _ = planned_and_held(context, log_dir)
+        facts.refused, files = Wait.NO_LEADER, listed(log_dir)
+        assert archiver.status(files, planned(context, archiver, files), None).reason is Wait.NO_LEADER
+
+
 def test_pins_outlive_a_node_that_does_not_know_the_topic_whose_id_no_file_has(tmp_path: Path) -> None:
     """Before an upgrade wrote `partition.metadata`, only the cluster names the topic's id. Without it the log is no other one."""
     with led(tmp_path, Refusing, epoch=7) as (log_dir, context, facts):

@@ -143,12 +143,13 @@ def _late(rows: Sequence[Row], now_ms: int) -> list[Trouble]:
 
 
 def _leaderless(rows: Sequence[Row]) -> list[Trouble]:
-    count = sum(row.status.reason is Wait.NO_LEADER and row.status.pending_segments > 0 for row in rows)
+    """Nobody archives these, as after the disk of the only replica failed. Who reads that all is well would replace it."""
+    count = sum(row.status.reason is Wait.NO_LEADER for row in rows)
     if not count:
         return []
     who = plural(count, "partition has no leader", "partitions have no leader")
     text = f"{who}: what is not archived may be on this disk only. Do not replace it"
-    return [Trouble(text, f"?state={State.WAITING}#partitions", is_grave=False)]
+    return [Trouble(text, f"?state={State.NOT_LED}#partitions", is_grave=False)]
 
 
 def _settings_troubles(config: Mapping[str, Any]) -> list[Trouble]:
