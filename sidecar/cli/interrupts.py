@@ -7,7 +7,7 @@ import signal
 import sys
 from _thread import allocate_lock, start_new_thread
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Final
 
@@ -48,9 +48,10 @@ def ended_by_signals() -> Iterator[None]:
         nonlocal heard, is_again
         if is_over or (heard and not is_again):
             os._exit(128 + number)  # The default action would not end process 1 of a container.
-        if not heard:
-            _begin(_explain)
-        heard, is_again = number, False
+        is_first, heard, is_again = not heard, number, False
+        if is_first:
+            with suppress(RuntimeError):  # No thread is left (a limit on processes). Only the explanation is missed.
+                _begin(_explain)
         raise Interrupt(128 + number, dropped)
 
     def dropped() -> None:

@@ -112,6 +112,19 @@ finally:
     print("the program ends", flush=True)
 """
 """The thread that explains the interrupt takes its time to begin."""
+WITHOUT_THREADS = """
+import os, signal, sys
+from sidecar.cli import interrupts
+
+def refused(_function, _arguments):
+    raise RuntimeError("can't start new thread")
+
+interrupts.start_new_thread = refused
+signal.signal(signal.SIGINT, signal.default_int_handler)
+with interrupts.ended_by_signals():
+    os.kill(os.getpid(), int(sys.argv[1]))
+"""
+"""As under a limit on the processes of a user or of a container, whose threads count."""
 ID = str(golden_topic_id("orders"))
 KEPT = ("--leader-epochs", "keep", "--producer-state", "keep")
 COMMANDS = {
@@ -204,6 +217,13 @@ def test_no_thread_begins_when_the_interpreter_has_ended(number: signal.Signals)
     done = subprocess.run(command, env=environment({}), capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 128 + number, done.stderr
     assert done.stdout.splitlines() == ["the thread runs", "the program ends"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_program_also_where_no_thread_can_begin(number: signal.Signals) -> None:
+    command = [sys.executable, "-c", WITHOUT_THREADS, str(int(number))]
+    done = subprocess.run(command, env=environment({}), capture_output=True, text=True, check=False, timeout=300)
+    assert (done.returncode, done.stderr) == (128 + number, "")
 
 
 def test_the_thread_that_explains_waits_before_it_imports(monkeypatch: pytest.MonkeyPatch) -> None:
