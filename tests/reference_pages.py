@@ -162,7 +162,10 @@ _STATES: dict[PartitionCondition, tuple[str, str]] = {
     PartitionCondition.READY: ("Segments can be archived now", "`uploading` or `waiting`"),
     PartitionCondition.WAITING: ("Segments have rolled, and wait for the reason in `/status`", "`waiting`"),
     PartitionCondition.IDLE: ("Nothing to do", "`archived`, or `nothing_rolled` if nothing was archived yet"),
-    PartitionCondition.NOT_LED: ("Another broker is the leader", "`not_led`"),
+    PartitionCondition.NOT_LED: (
+        "Another broker is the leader, or none is, of which the status page warns",
+        "`not_led`",
+    ),
     PartitionCondition.STOPPED: ("An error stops the partition", "`stopped`, or `gap` if offsets are missing"),
 }
 _CONDITIONS = {
