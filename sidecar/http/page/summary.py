@@ -143,7 +143,7 @@ def _late(rows: Sequence[Row], now_ms: int) -> list[Trouble]:
 
 
 def _leaderless(rows: Sequence[Row]) -> list[Trouble]:
-    """Nobody archives these, as after the disk of the only replica failed. Who reads that all is well would replace it."""
+    """No sidecar archives these, as after the disk of the only replica failed. Who reads that all is well would replace it."""
     count = sum(row.status.reason is Wait.NO_LEADER for row in rows)
     if not count:
         return []
