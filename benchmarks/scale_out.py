@@ -9,7 +9,9 @@ Unit        Seconds of the work: from the begin of Spark's first task to the end
             worker / seconds with n. Efficiency: speed(n) / n. Gain of each added worker, from the row before with m workers:
             (speed(n) - speed(m)) / (n - m). Bytes of the driver: all that its ports and its connections to the store carry, both
             ways, for 4 S, in % of the input.
-Peer        The same command with one worker.
+Peer        The same command with one worker. And a bare proof of what verify reads: on each worker, in the same control group,
+            one process of boto3 that reads its part of the logs and computes one checksum of each byte, without Spark and
+            without anything to agree on. What it loses with more workers, the machine takes.
 Promise     Efficiency >= 0.8; bytes of the driver <= 1 % of the input.
 Run         python -m benchmarks.scale_out [--rounds 5] [--only verify compact] [--write] [--json result.json]
             --write replaces the chart, and the table in README.md; it needs both commands. A round takes 15 minutes, --tiny two.
@@ -23,6 +25,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import statistics
 import subprocess
@@ -39,7 +42,8 @@ import psutil
 
 from benchmarks.compaction_input import Shape, write_partition
 from benchmarks.cpu_groups import CpuGroup, NoCpuGroups
-from benchmarks.measuring import put_on_page, today
+from benchmarks.measuring import Store, put_on_page, today
+from benchmarks.peers.copiers import boto3_command
 from benchmarks.product_runs import PROGRAM, options, variables_of
 from benchmarks.segments import MIB, TOPIC, write_checkpoints, write_log_dir
 
@@ -49,6 +53,7 @@ TIMES = 4
 _TOPICS = {"first": 1, "first|second": TIMES}
 """By pattern of topics, how many partitions they have."""
 _COMMANDS = {"verify": "verify --deep", "compact": "compact --archive"}
+_BARE = "a bare proof"
 
 
 @dataclass(frozen=True)
@@ -68,7 +73,10 @@ TINY = Scale((1, 2), 1.0, 2, MIB, Shape(20_000, 8_000, segment_bytes=MIB))
 
 @dataclass(frozen=True)
 class Job:
-    """What one run of a command did. `work_s`: from the first task to the last. CPU seconds are the workers', start included."""
+    """What one run of a command did. `work_s`: from the first task to the last. CPU seconds are the workers', start included.
+
+    Of a bare proof, tasks are processes.
+    """
 
     size_bytes: int
     process_s: float
@@ -102,7 +110,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Line:
-    """A command with 1 worker, and with more."""
+    """A command with 1 worker, and with more. Nothing is promised of a bare proof."""
 
     command: str
     points: Sequence[Point]
@@ -124,7 +132,7 @@ class Line:
 
     @property
     def keeps_promises(self) -> bool:
-        return all(
+        return self.command == _BARE or all(
             self.efficiency(point) >= EFFICIENCY_MIN and point.driver_percent <= DRIVER_PERCENT_MAX
             for point in self.points
         )
@@ -285,6 +293,28 @@ class Cluster:
             self.bench.program(name, "compact", "--archive", self._url(name), "--undo", "--topic", topics)
         return job
 
+    def read(self, name: str, topics: str, partition_bytes: int) -> Job:
+        """A bare proof of what these topics have."""
+        gateway = self.bench.gateway
+        store = Store(gateway.endpoint, gateway.bucket, gateway.region, gateway.access_key, gateway.secret_key)
+        bucket = gateway.objects / gateway.bucket
+        objects = sorted((bucket / name).rglob("*.log"))
+        keys = [str(path.relative_to(bucket)) for path in objects if re.search(rf"/({topics})/", str(path))]
+        begun_s, workers = time.perf_counter(), len(self.groups)
+        with CpuWatch(self.groups) as watch, ExitStack() as stack:
+            processes = []
+            for number, group in enumerate(self.groups):
+                task = {"keys": keys[number::workers], "files_at_once": 1, "checksums": 1}
+                process = subprocess.Popen(boto3_command(store, task), stdout=subprocess.PIPE, text=True)
+                group.add(process.pid)
+                processes.append(stack.enter_context(process))
+            copying_s = [float(process.communicate()[0]) for process in processes]
+        process_s = time.perf_counter() - begun_s
+        size_bytes, cpu_s = _TOPICS[topics] * partition_bytes, watch.seconds("python")
+        job = Job(size_bytes, process_s, max(copying_s), workers, watch.seconds("java"), cpu_s, 0)
+        print(f"{_BARE}, {workers} workers, load {os.getloadavg()[0]:.1f}: {job}", file=sys.stderr)
+        return job
+
     def _url(self, name: str) -> str:
         return f"s3://{self.bench.gateway.bucket}/{name}"
 
@@ -346,6 +376,7 @@ def tasks_of(events: Path) -> Iterator[tuple[float, float]]:
 def measure(scale: Scale, names: Sequence[str], rounds: int) -> list[Line]:
     """All runs. Raises NoCpuGroups."""
     lines = {name: Line(_COMMANDS[name], [Point(workers) for workers in scale.workers]) for name in names}
+    bare = Line(_BARE, [Point(workers) for workers in scale.workers])
     with tempfile.TemporaryDirectory(prefix="scale-out-") as directory, ExitStack() as stack:
         bench = Bench(stack, Path(directory), scale)
         for name, line in lines.items():
@@ -353,11 +384,15 @@ def measure(scale: Scale, names: Sequence[str], rounds: int) -> list[Line]:
             os.sync()
             for turn in range(rounds):
                 at = turn % len(line.points)
-                for point in (*line.points[at:], *line.points[:at]):
+                both = list(zip(line.points, bare.points, strict=True))
+                for point, peer in (*both[at:], *both[:at]):
                     with bench.cluster(point.workers) as cluster:
                         small, large = (cluster.run(name, topics, size_bytes) for topics in _TOPICS)
-                    point.pairs.append((small, large))
-    return list(lines.values())
+                        point.pairs.append((small, large))
+                        if name == "verify":
+                            small, large = (cluster.read(name, topics, size_bytes) for topics in _TOPICS)
+                            peer.pairs.append((small, large))
+    return [*lines.values(), *([bare] if "verify" in names else [])]
 
 
 _HEAD = (
@@ -385,7 +420,7 @@ def table(lines: Sequence[Line]) -> str:
 
 
 _SIZE, _LEFT, _TOP = 260, 40, 30
-_COLORS = ("#0b6e4f", "#2b6cb0")
+_COLORS = ("#0b6e4f", "#2b6cb0", "#718096")
 
 
 def chart(lines: Sequence[Line]) -> str:

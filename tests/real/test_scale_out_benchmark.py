@@ -22,14 +22,16 @@ def test_the_scale_out_benchmark_runs(tmp_path: Path) -> None:
     except NoCpuGroups as error:
         pytest.skip(str(error))
     lines = result_of("scale_out", tmp_path)["lines"]
-    assert [line["command"] for line in lines] == ["verify --deep", "compact --archive"]
+    assert [line["command"] for line in lines] == ["verify --deep", "compact --archive", "a bare proof"]
     for line in lines:
         assert [point["workers"] for point in line["points"]] == [1, 2]
-        for run in (run for point in line["points"] for pair in point["pairs"] for run in pair):
+        runs = [run for point in line["points"] for pair in point["pairs"] for run in pair]
+        assert len(runs) == 4
+        for run in runs:
             assert run["process_s"] > run["work_s"] > 0
-            assert run["jvm_cpu_s"] > 0
             assert run["python_cpu_s"] > 0
-            assert run["driver_bytes"] > 10_000
+            assert (run["jvm_cpu_s"] > 0) == (line["command"] != "a bare proof")
+            assert (run["driver_bytes"] > 10_000) == (line["command"] != "a bare proof")
 
 
 def test_efficiency_and_the_drivers_part_come_from_the_difference_of_two_inputs() -> None:
@@ -49,6 +51,7 @@ def test_efficiency_and_the_drivers_part_come_from_the_difference_of_two_inputs(
     assert ">verify --deep</text>" in chart([line])
     assert not Line("slow", [line.points[0], point(4, 9.5, 9_000_000)]).keeps_promises
     assert not Line("through the driver", [point(1, 30.0, 10_100_000)]).keeps_promises
+    assert Line("a bare proof", [line.points[0], point(4, 9.5, 0)]).keeps_promises
 
 
 @pytest.mark.parametrize(
