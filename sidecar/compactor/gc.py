@@ -229,16 +229,17 @@ def _keys(root: ObjectKey, found: RemovedSegment) -> tuple[ObjectKey, ObjectKey]
 def _purge(
     log: CommitLog, state: PartitionState, due: list[RemovedSegment], writer: Writer
 ) -> tuple[PartitionState, list[RemovedSegment]]:
-    """Commit that these are purged, but for those that are live again; the state after that, and which they are."""
+    """Commit that these are purged, but for those that were live again since; the state after that, and which they are."""
     for _ in range(CONFLICTS_IN_A_ROW):
-        removed = set(state.removed)
-        left = [found for found in due if found in removed]
+        # After an undo, a later commit may have removed the same segment. Its own grace period begins there.
+        removals = {(found.segment_id, found.removed_by_commit) for found in state.removed}
+        left = [found for found in due if (found.segment_id, found.removed_by_commit) in removals]
         if not left:
             break
         try:
             return log.append([Purge(tuple(found.segment_id for found in left))], writer, state), left
-        except CommitConflict as conflict:
-            state = conflict.state
+        except CommitConflict:
+            state = log.refresh(state)  # The state of the conflict may be that of a wrong checkpoint.
     return state, []
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sidecar.archive.actions import Add, Lost, Remove
+from sidecar.archive.actions import UNDONE, Add, Lost, Reinstate, Remove
 from sidecar.archive.checkpoint import encode_checkpoint
 from sidecar.archive.coverage import Hole
 from sidecar.archive.keys import below, checkpoint_key, indexes_key, log_key
@@ -391,6 +391,43 @@ def test_a_checkpoint_that_names_an_earlier_commit_ends_no_grace_period_early() 
     assert collect(store, {}) == Collected()
     store.modified_ms[key_of(1)] = LATER_MS
     assert collect(store, {}) == Collected(removed=1)
+
+
+@pytest.mark.parametrize("checkpoint_says", [3, 1])
+def test_a_removal_after_an_undo_has_a_grace_period_of_its_own(checkpoint_says: int) -> None:
+    """The clock of the first commit's writer was a year ahead: since then, all commits have its time.
+
+    Another writer undoes the compaction right before `gc` can purge what it replaced, and then compacts in the same way.
+    By its checkpoint, that was commit 3, or 1.
+    """
+    store, old, new, again = MemoryStore(), a_segment(0), a_compacted(0, 100), a_compacted(0, 100, name="again")
+    store.clock = ManualClock(NOW_MS + 365 * ORPHAN_MS)
+    log = a_log(store)
+    compacted = log.append([Add(old)], WRITER, log.read())
+    compacted = log.append([Remove(old.segment_id, 0, 100, "compacted"), Add(new)], WRITER, compacted)
+    store.modified_ms = dict.fromkeys(store.objects, NOW_MS)
+    store.clock = ManualClock(LATER_MS)
+
+    def undo_and_compact(operation: str, key: str) -> None:
+        if operation == "put_if_absent" and key == key_of(2):
+            store.before = lambda _operation, _key: None
+            undone = log.append([Remove(new.segment_id, 0, 100, UNDONE), Reinstate(old)], WRITER, compacted)
+            state = log.append([Remove(old.segment_id, 0, 100, "compacted"), Add(again)], WRITER, undone)
+            removed = [
+                replace(found, removed_by_commit=checkpoint_says) if found.segment_id == old.segment_id else found
+                for found in state.removed
+            ]
+            store.put_if_absent(
+                below(ROOT, checkpoint_key(3)), encode_checkpoint(replace(state, removed=tuple(removed)))
+            )
+
+    store.before = undo_and_compact
+    assert collect(store, {}) == Collected()
+    state = log.read()
+    assert {found.segment_id for found in state.removed} == {old.segment_id, new.segment_id}
+    for key in store.objects:
+        store.modified_ms[key] = NOW_MS
+    assert collect(store, {}) == Collected(removed=2)
 
 
 @pytest.mark.leaves_damage("missing_object")
