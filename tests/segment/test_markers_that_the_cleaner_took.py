@@ -16,7 +16,7 @@ from producer_state.replay import CompletedTransaction, replay
 from producer_state.snapshot import ProducerEntry
 from producer_state.table import ProducerTable
 from sidecar.archive.keys import below
-from sidecar.archive.state import empty_state
+from sidecar.archive.state import empty_state, newest_part
 from sidecar.broker.files import FileBrokerFacts
 from sidecar.compaction.rules import CompactionRules
 from sidecar.config.topic_policy import TopicPolicySettings
@@ -266,6 +266,16 @@ def test_a_marker_is_younger_than_the_file_in_which_its_transaction_begins(
     archived = replace(empty_state(LINEAGE), segments=segments)
     table = ProducerTable.from_entries(4, [ProducerEntry(PRODUCER, 0, 0, 0, 0, AT_MS, 1, first_offset)])
     assert bool(len(markers_may_be_gone(table, archived, 5).in_transaction())) == may_be_gone
+
+
+def test_of_a_transaction_that_began_below_the_known_segments_the_marker_may_be_gone() -> None:
+    """A process knows the newest segments. A replica may have fetched them later, already cleaned."""
+    segments = tuple(a_segment(base_offset, base_offset + 2, source_mtime_ns=5_000_001) for base_offset in (0, 2))
+    archived = newest_part(replace(empty_state(LINEAGE), segments=segments), 2)
+    assert [segment.base_offset for segment in archived.segments] == [2]
+    entries = [ProducerEntry(number, 0, 0, 0, 0, AT_MS, 1, number) for number in (1, 2)]
+    table = markers_may_be_gone(ProducerTable.from_entries(4, entries), archived, 5)
+    assert list(table.open_transactions()) == [1]
 
 
 def test_the_snapshot_of_a_roll_below_the_marker_does_not_open_the_transaction_again(tmp_path: Path) -> None:
