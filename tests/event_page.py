@@ -229,7 +229,7 @@ MEANINGS: dict[str, tuple[str, str]] = {
     ),
     "scan_problem": (
         "A directory cannot be read. Its partitions are not archived.",
-        "Correct the permissions of the directory, or repair the disk.",
+        "See `error`: it says which permission, disk or limit to correct.",
     ),
     "segments_delayed": (
         "Rolled segments have waited for five minutes for one reason.",

@@ -65,12 +65,6 @@ def scan_log_dirs(
         try:
             for topic_partition in _live_partitions(log_dir, topics, require_formatted=require_formatted):
                 by_partition.setdefault(topic_partition, []).append(log_dir)
-        except OSError as error:
-            what = (
-                f"log dir {log_dir} cannot be read: {error.strerror or error}; its partitions are not archived. "
-                "Check its disk and its permissions. It is retried at every scan"
-            )
-            problems.append(ScanProblem(None, log_dir, PartitionError(what)))
         except PartitionError as error:
             problems.append(ScanProblem(None, log_dir, error))
     partitions: list[PartitionFiles] = []
@@ -97,14 +91,19 @@ def distinct(log_dirs: Iterable[Path]) -> Iterator[Path]:
 
 def _live_partitions(log_dir: Path, topics: TopicFilter, *, require_formatted: bool) -> Iterator[TopicPartition]:
     is_formatted = False
-    with os.scandir(log_dir) as entries:
-        for entry in entries:
-            name = parse_directory_name(entry.name)
-            is_formatted = is_formatted or name is not None or entry.name == META_PROPERTIES
-            if name is None or name.state is not DirectoryState.LIVE:
-                continue
-            if topics.accepts(name.topic_partition.topic) and entry.is_dir():
-                yield name.topic_partition
+    try:
+        with os.scandir(log_dir) as entries:
+            for entry in entries:
+                name = parse_directory_name(entry.name)
+                is_formatted = is_formatted or name is not None or entry.name == META_PROPERTIES
+                if name is None or name.state is not DirectoryState.LIVE:
+                    continue
+                if topics.accepts(name.topic_partition.topic) and entry.is_dir():
+                    yield name.topic_partition
+    except OSError as error:
+        raise PartitionError(
+            f"log dir {log_dir} cannot be read: its partitions are not archived until a scan can ({error.strerror or error})"
+        ) from error
     if require_formatted and not is_formatted:
         raise PartitionError(
             f"log dir {log_dir} holds neither {META_PROPERTIES} nor a partition: mount its disk, or let the broker "

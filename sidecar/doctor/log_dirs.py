@@ -21,7 +21,7 @@ from sidecar.logformat.files import open_regular
 from sidecar.logformat.names import META_PROPERTIES, DirectoryState, parse_directory_name
 from sidecar.partition.wait_reason import render
 from sidecar.plurals import plural
-from sidecar.reporting.advice import META_PROPERTIES_ADVICE
+from sidecar.reporting.advice import META_PROPERTIES_ADVICE, advice_on
 from sidecar.retention.active_tail import ActiveTail
 from sidecar.runner.assembly import scanner
 from sidecar.runner.configured_facts import open_facts
@@ -96,8 +96,7 @@ class _Look:
         if self.found.problems:
             first = self.found.problems[0]
             more = f", and {len(self.found.problems) - 1} more" if len(self.found.problems) > 1 else ""
-            advice = _AS_THE_BROKER if isinstance(first.error.__cause__, PermissionError) else ""
-            return problem(f"{first.error}{more}", advice, first.error.exit_code)
+            return problem(f"{first.error}{more}", advice_on(first.error), first.error.exit_code)
         if not self.found.partitions:
             return self._nothing_here()
         rolled = sum(len(files.segments) for files in self.found.partitions)

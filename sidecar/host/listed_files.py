@@ -60,9 +60,7 @@ def require_listed(files: OpenFiles, file: FileIdentity, descriptor: int) -> int
 
 def _require_room(file: FileIdentity, error: OSError) -> None:
     if error.errno in {errno.EMFILE, errno.ENFILE}:
-        raise TooManyOpenFiles(
-            f"{file.path}: cannot be opened ({error.strerror}): raise the open-file limit of the process (ulimit -n)"
-        ) from error
+        raise TooManyOpenFiles(f"{file.path}: cannot be opened ({error.strerror})") from error
 
 
 @contextmanager

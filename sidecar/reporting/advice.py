@@ -49,7 +49,7 @@ _BY_OS_ERROR = {
     errno.ENOSPC: "free space there",
     errno.EDQUOT: "free space there, or raise the quota",
     errno.EROFS: "mount the file system read-write",
-    errno.EMFILE: "raise the open-file limit of the process (ulimit -n)",
+    errno.EMFILE: "raise the open-file limit of the process (ulimit -n, or LimitNOFILE of its systemd unit)",
     errno.ENFILE: "raise the machine's limit of open files (sysctl fs.file-max)",
     errno.ESTALE: "check the mount of the network file system",
 }
@@ -68,17 +68,18 @@ def noted(error: SidecarError, text: str = "") -> str:
 
 
 def advised(error: SidecarError) -> str:
-    """The error's text; with what to do about damaged bytes, a refused commit or a failed system call, where it does not say so.
-    Its notes come last.
-    """
-    text = str(error)
-    if isinstance(error, CorruptFile):
-        advice = _advice_on(error.file.partition(", ")[0]) if error.file and not error.advice else ""
-    elif isinstance(error, CommitRefused):
-        advice = _REFUSED
-    else:
-        advice = _advice_on_system_call(text, error.system_call)
+    """The error's text, and what to do where it does not say so. Its notes come last."""
+    text, advice = str(error), advice_on(error)
     return noted(error, f"{text}; {advice}" if advice else text)
+
+
+def advice_on(error: SidecarError) -> str:
+    """What to do about damaged bytes, a refused commit or a failed system call; "" where the error says so itself."""
+    if isinstance(error, CorruptFile):
+        return _advice_on_file(error.file.partition(", ")[0]) if error.file and not error.advice else ""
+    if isinstance(error, CommitRefused):
+        return _REFUSED
+    return _advice_on_system_call(str(error), error.system_call)
 
 
 def finding(error: CorruptFile) -> str:
@@ -94,7 +95,7 @@ def _advice_on_system_call(text: str, failed: tuple[int, str] | None) -> str:
     return _BY_OS_ERROR.get(failed[0], "")
 
 
-def _advice_on(file: str) -> str:
+def _advice_on_file(file: str) -> str:
     for part, advice in _BY_PART_OF_NAME:
         if part in file:
             return advice

@@ -16,6 +16,7 @@ from sidecar.engine_ports import CompactionEngines
 from sidecar.errors import LogDirsUnformatted, SidecarError, StagingFull, StateDirUnusable, StoreError, StoreUnsafe
 from sidecar.metrics import Metrics
 from sidecar.partition.wait_reason import Wait, render
+from sidecar.reporting.advice import advised
 from sidecar.reporting.health_reporter import HealthReporter
 from sidecar.rewriting.local_engine import LocalEngines
 from sidecar.runner.archive_loop import ArchiveLoop
@@ -238,7 +239,9 @@ class RunLoop:
             report.broker,
             store_error=first(StoreError),
             state_dir_error=first(StagingFull, StateDirUnusable) or context.journal.displaced(),
-            log_dir_error=next((str(found.error) for found in report.problems if found.topic_partition is None), ""),
-            problems=[str(found.error) for found in report.problems],
+            log_dir_error=next(
+                (advised(found.error) for found in report.problems if found.topic_partition is None), ""
+            ),
+            problems=[advised(found.error) for found in report.problems],
         )
         return report

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from sidecar.discovery.partition_directory import ListingCache
 from sidecar.discovery.scan import scan_log_dirs
 from sidecar.errors import CorruptFile, PartitionError, SegmentChanged
 from sidecar.model import TopicPartition
+from sidecar.reporting.advice import advised
 from tests.discovery.made_up import ALL, HEX, a_partition, names, only
 from tests.fakes.manual_clock import ManualClock
 
@@ -60,6 +62,28 @@ def test_a_log_dir_that_cannot_be_read_leaves_the_others(tmp_path: Path) -> None
     assert names(result) == ["orders-0"]
     (problem,) = result.problems
     assert (problem.topic_partition, problem.path) == (None, tmp_path / "failed-disk")
+
+
+@pytest.mark.parametrize(
+    ("number", "advice"),
+    [
+        (errno.EMFILE, "raise the open-file limit of the process (ulimit -n, or LimitNOFILE of its systemd unit)"),
+        (errno.ENFILE, "raise the machine's limit of open files (sysctl fs.file-max)"),
+        (errno.EIO, "check the disk and the system log"),
+    ],
+)
+def test_the_advice_about_a_log_dir_fits_why_it_cannot_be_read(
+    number: int, advice: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(_path: Path) -> None:
+        raise OSError(number, os.strerror(number))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "scandir", refused)
+        (problem,) = scan_log_dirs([tmp_path], ALL).problems
+    assert advised(problem.error) == (
+        f"log dir {tmp_path} cannot be read: its partitions are not archived until a scan can ({os.strerror(number)}); {advice}"
+    )
 
 
 def test_a_log_dir_that_came_back_empty_is_a_problem_and_one_without_partitions_is_none(tmp_path: Path) -> None:

@@ -148,7 +148,7 @@ def test_files_that_the_process_may_not_open_any_more_count_as_not_pinned(
         patch.setattr(os, "open", limited)
         assert held.keep(files) == tuple(files[2:])
         patch.setattr(os, "dup", limited)
-        with pytest.raises(TooManyOpenFiles, match="raise the open-file limit") as raised:
+        with pytest.raises(TooManyOpenFiles, match="Too many open files") as raised:
             held.take(files[0])
         assert raised.value.retryable
         with pytest.raises(TooManyOpenFiles):
