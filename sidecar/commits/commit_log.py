@@ -80,7 +80,6 @@ class CommitLog:
         clock: Clock,
         *,
         randomness: Randomness | None = None,
-        checkpoint_every: int = CHECKPOINT_EVERY,
         settle_s: float = SETTLE_S,
         known: Callable[[], CommitId | None] = lambda: None,
         require_going_on: Callable[[], None] = lambda: None,
@@ -99,7 +98,6 @@ class CommitLog:
         self._root = root
         self._clock = clock
         self._randomness = randomness or SystemRandomness()
-        self._checkpoint_every = checkpoint_every
         self._settle_s = settle_s
         self._known = known
         self._require_going_on = require_going_on
@@ -274,7 +272,7 @@ class CommitLog:
         if not is_ours:
             raise self._lost(commit)
         self._lost_in_a_row = 0
-        self._checkpoint_if_due(commit.number, self._checkpoint_every, state)
+        self._checkpoint_if_due(commit.number, CHECKPOINT_EVERY, state)
         return state
 
     def _require_newest(self, expected: PartitionState) -> None:
@@ -349,7 +347,7 @@ class CommitLog:
         Raises CorruptFile if a checkpoint was due, here or after a commit, and the archive could not be read.
         """
         number = state.next_number - 1
-        spares = max(SPARED_MIN, min(self._checkpoint_every, number // SPARED_SHARE))
+        spares = max(SPARED_MIN, min(CHECKPOINT_EVERY, number // SPARED_SHARE))
         self._checkpoint_if_due(number, spares, state)
         self._require_readable()
 
@@ -368,7 +366,7 @@ class CommitLog:
         except SidecarError as error:
             # Each try reads the whole state: a store that refuses for good must not cost that with every commit.
             self._checkpoint_failures += 1
-            self._next_checkpoint_try = number + min(2 ** (self._checkpoint_failures - 1), self._checkpoint_every)
+            self._next_checkpoint_try = number + min(2 ** (self._checkpoint_failures - 1), CHECKPOINT_EVERY)
             _log.warning("checkpoint_not_written", root=self._root, number=number, reason=str(error))
         else:
             self._checkpoint_failures = 0

@@ -20,6 +20,7 @@ from sidecar.logformat.bodies.record import Record
 from sidecar.model import ArchivedSegment, LeaderEpoch, SnapshotOrigin, SnapshotProvenance, TopicPartition
 from sidecar.ports import ObjectStore
 from tests.archive.builders import CLUSTER_ID, TOPIC_ID, an_id
+from tests.commits.commit_logs import checkpoints_every
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_store import MemoryStore
 from tests.snapshot_files import write_snapshot
@@ -114,20 +115,15 @@ COMMITS: tuple[tuple[Action, ...], ...] = (
 def write_example(store: ObjectStore) -> PartitionState:
     """Put the whole example into a store, as the pipeline would."""
     clock = ManualClock(NOW_MS)
-    log = CommitLog(
-        store,
-        LINEAGE.root,
-        clock,
-        randomness=_Nonces(),
-        checkpoint_every=3,
-    )
+    log = CommitLog(store, LINEAGE.root, clock, randomness=_Nonces())
     for bundle in (FIRST, SECOND):
         store.put_if_absent(below(LINEAGE.root, bundle.segment.log_key), bundle.log)
         store.put_if_absent(below(LINEAGE.root, bundle.segment.indexes_key), bundle.indexes)
     state = log.read()
-    for actions in COMMITS:
-        state = log.append(actions, WRITER, state)
-        clock.advance_ms(60_000)
+    with checkpoints_every(len(COMMITS)):
+        for actions in COMMITS:
+            state = log.append(actions, WRITER, state)
+            clock.advance_ms(60_000)
     return state
 
 

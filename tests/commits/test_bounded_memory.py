@@ -27,6 +27,7 @@ from sidecar.model import ArchivedSegment, FileIdentity, ObjectKey, SegmentFiles
 from sidecar.runner import assembly
 from sidecar.storage.store_clock import PROBE_FOLDER
 from tests.archive.builders import LINEAGE, WRITER, a_compacted, a_segment, after
+from tests.commits.commit_logs import checkpoints_every
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_store import Fault, FaultKind, MemoryStore
 from tests.golden import golden
@@ -68,10 +69,11 @@ def test_an_archiver_remembers_only_what_the_local_log_still_has(tmp_path: Path)
 
 def test_a_checkpoint_holds_the_whole_state_though_its_writer_did_not(tmp_path: Path) -> None:
     store = MemoryStore()
-    log = CommitLog(store, LINEAGE.root, store.clock, checkpoint_every=10)
+    log = CommitLog(store, LINEAGE.root, store.clock)
     state = empty_state(LINEAGE)
-    for number in range(15):
-        state = newest_part(log.append([Add(a_segment(100 * number))], WRITER, state), 10_000)
+    with checkpoints_every(10):
+        for number in range(15):
+            state = newest_part(log.append([Add(a_segment(100 * number))], WRITER, state), 10_000)
     assert len(state.segments) == 1
     read = CommitLog(store, LINEAGE.root, store.clock)
     assert len(read.read().segments) == 15
@@ -124,13 +126,14 @@ def test_what_is_known_of_an_archive_is_kept_where_attempts_are_left(tmp_path: P
 
 def test_small_archives_get_a_checkpoint_soon_and_large_ones_no_more_than_before() -> None:
     store = MemoryStore()
-    log, state = CommitLog(store, LINEAGE.root, store.clock, checkpoint_every=20), empty_state(LINEAGE)
+    log, state = CommitLog(store, LINEAGE.root, store.clock), empty_state(LINEAGE)
     left: list[int] = []
-    for number in range(150):
-        state = log.append([Add(a_segment(100 * number))], WRITER, state)
-        log.leave_checkpoint(state)
-        if log.newest_checkpoint not in (-1, *left[-1:]):
-            left.append(log.newest_checkpoint)
+    with checkpoints_every(20):
+        for number in range(150):
+            state = log.append([Add(a_segment(100 * number))], WRITER, state)
+            log.leave_checkpoint(state)
+            if log.newest_checkpoint not in (-1, *left[-1:]):
+                left.append(log.newest_checkpoint)
     assert left[:6] == [7, 15, 23, 31, 41, 54]
     assert [later - earlier for earlier, later in pairwise(left)][-2:] == [20, 20]
     assert CommitLog(store, LINEAGE.root, store.clock).read() == state
@@ -138,8 +141,8 @@ def test_small_archives_get_a_checkpoint_soon_and_large_ones_no_more_than_before
 
 def test_checkpoints_that_always_fail_cost_less_and_less(tmp_path: Path) -> None:
     store = MemoryStore(faults=[Fault("put_if_absent", n, FaultKind.DENIED, "/checkpoints/") for n in range(100)])
-    log, state = CommitLog(store, LINEAGE.root, store.clock, checkpoint_every=10), empty_state(LINEAGE)
-    with structlog.testing.capture_logs() as logs:
+    log, state = CommitLog(store, LINEAGE.root, store.clock), empty_state(LINEAGE)
+    with checkpoints_every(10), structlog.testing.capture_logs() as logs:
         for number in range(50):
             state = log.append([Add(a_segment(100 * number))], WRITER, state)
     assert 3 <= [entry["event"] for entry in logs].count("checkpoint_not_written") <= 9

@@ -31,7 +31,7 @@ from sidecar.errors import (
 )
 from sidecar.model import ObjectKey
 from tests.archive.builders import LINEAGE, NAMELESS, WRITER, a_segment
-from tests.commits.commit_logs import CHECKPOINT_9, ROOT, a_log, filled, key_of
+from tests.commits.commit_logs import CHECKPOINT_9, ROOT, a_log, checkpoints_every, filled, key_of
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_store import Fault, FaultKind, MemoryStore
 
@@ -354,11 +354,11 @@ def test_an_archive_that_cannot_be_read_for_a_checkpoint_ends_its_writer(at_rest
     """The commit that was due for one stays: it is proven to be stored."""
     store = MemoryStore()
     whole = filled(store, 9)
-    log = a_log(store, checkpoint_every=10)
+    log = a_log(store)
     state = newest_part(whole, 850)
     log.resume(state, -1)
     del store.objects[key_of(3)]
-    with capture_logs() as logs:
+    with checkpoints_every(10), capture_logs() as logs:
         state = log.append([Add(a_segment(900))], WRITER, state)
     assert [entry["event"] for entry in logs] == []
     assert key_of(9) in store.objects
@@ -371,11 +371,12 @@ def test_an_archive_that_cannot_be_read_for_a_checkpoint_ends_its_writer(at_rest
 def test_a_writer_goes_on_when_the_archive_can_be_read_again() -> None:
     store = MemoryStore()
     whole = filled(store, 9)
-    log = a_log(store, checkpoint_every=10)
+    log = a_log(store)
     state = newest_part(whole, 850)
     log.resume(state, -1)
     lost = store.objects.pop(key_of(3))
-    state = log.append([Add(a_segment(900))], WRITER, state)
+    with checkpoints_every(10):
+        state = log.append([Add(a_segment(900))], WRITER, state)
     store.objects[key_of(3)] = lost
     log.leave_checkpoint(state)
     assert log.append([Add(a_segment(1000))], WRITER, state).next_number == 11

@@ -17,12 +17,14 @@ from pathlib import Path
 from sidecar.archive.actions import Add
 from sidecar.archive.commit import Writer
 from sidecar.clock import SystemClock
+from sidecar.commits import commit_log
 from sidecar.commits.commit_log import CommitConflict, CommitLog
 from sidecar.storage.directory_store import DirectoryStore
 from tests.archive.builders import LINEAGE, a_segment
 
 name, step, end = sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
-log = CommitLog(DirectoryStore(Path(sys.argv[1])), LINEAGE.root, SystemClock(), checkpoint_every=10)
+commit_log.CHECKPOINT_EVERY = 10
+log = CommitLog(DirectoryStore(Path(sys.argv[1])), LINEAGE.root, SystemClock())
 state = log.read()
 print("ready", flush=True)
 sys.stdin.readline()

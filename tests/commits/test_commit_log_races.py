@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 import pytest
@@ -20,16 +20,22 @@ from sidecar.errors import (
 )
 from sidecar.model import ArchivedSegment
 from tests.archive.builders import WRITER, a_segment
-from tests.commits.commit_logs import ROOT, a_log
+from tests.commits.commit_logs import ROOT, a_log, checkpoints_every
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_store import Fault, FaultKind, MemoryStore
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _often_with_a_checkpoint() -> Iterator[None]:
+    with checkpoints_every(3):
+        yield
 
 
 class Archiver:
     """A writer as the pipeline is one: it archives what is not covered yet, and decides again when it loses."""
 
     def __init__(self, store: MemoryStore, name: str, step: int, end_offset: int) -> None:
-        self.log = CommitLog(store, ROOT, ManualClock(), checkpoint_every=3)
+        self.log = CommitLog(store, ROOT, ManualClock())
         self.name = name
         self.step = step
         self.end_offset = end_offset

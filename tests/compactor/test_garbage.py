@@ -381,7 +381,7 @@ def test_a_checkpoint_that_leaves_a_live_segment_out_deletes_nothing_also_where_
 def test_a_checkpoint_that_names_an_earlier_commit_ends_no_grace_period_early() -> None:
     """Commit 1 has removed the segment, a moment ago. By the checkpoint it was commit 0."""
     store, old = MemoryStore(), a_segment(0)
-    log = a_log(store, checkpoint_every=2)
+    log = a_log(store)
     state = log.append([Add(old)], WRITER, log.read())
     state = log.append([Remove(old.segment_id, 0, 100, "compacted"), Add(a_compacted(0, 100))], WRITER, state)
     wrong = replace(state, removed=tuple(replace(found, removed_by_commit=0) for found in state.removed))

@@ -55,7 +55,7 @@ from sidecar.restore.request import LeaderEpochMode
 from sidecar.verify.status import archive_status, undo_until_ms
 from sidecar.verify.verify import verify_archive
 from tests.archive.builders import a_segment
-from tests.commits.commit_logs import ROOT
+from tests.commits.commit_logs import ROOT, checkpoints_every
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_store import MemoryStore
 from tests.fakes.seeded_randomness import SeededRandomness
@@ -455,8 +455,10 @@ def test_an_undo_stops_where_the_newest_commit_is_missing_and_its_checkpoint_is_
     compacted: tuple[MemoryStore, PartitionState],
 ) -> None:
     store, before = compacted
-    log = CommitLog(store, root_of(store), store.clock, checkpoint_every=1)
-    key = below(root_of(store), commit_key(log.append([DeleteRecords(1)], WRITER, log.read()).next_number - 1))
+    log = CommitLog(store, root_of(store), store.clock)
+    with checkpoints_every(1):
+        state = log.append([DeleteRecords(1)], WRITER, log.read())
+    key = below(root_of(store), commit_key(state.next_number - 1))
     newest = store.objects.pop(key)
     objects = dict(store.objects)
     with pytest.raises(CorruptFile, match="is missing"):

@@ -76,9 +76,8 @@ def pools_in_this_thread() -> Iterator[None]:
 @contextmanager
 def in_one_thread(store_of: Callable[[], ObjectStore]) -> Iterator[None]:
     """While it lasts. `store_of`: the store that compaction's tasks open."""
-    defaults = commit_log.CommitLog.__init__.__kwdefaults__
     with pools_in_this_thread(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(process_store, "store_of", lambda _settings: store_of())
         patch.setattr(commit_log, "SPARED_MIN", CHECKPOINT_EVERY)
-        patch.setitem(defaults, "checkpoint_every", CHECKPOINT_EVERY)
+        patch.setattr(commit_log, "CHECKPOINT_EVERY", CHECKPOINT_EVERY)
         yield
