@@ -44,6 +44,7 @@ class SimStore(MemoryStore):
     def give_back(self, key: str, body: bytes, modified_ms: int) -> None:
         """It is there again, as it was."""
         self.changed[key] = None
+        self._known.pop(key, None)
         if key not in self.objects:
             insort(self._ascending, key)
         self.objects[key], self.modified_ms[key] = body, modified_ms

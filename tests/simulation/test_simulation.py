@@ -9,6 +9,8 @@ from dataclasses import replace
 import pytest
 
 from sidecar.archive import continuity
+from sidecar.model import ObjectKey
+from tests.simulation.clocks import SimClock, VirtualTime
 from tests.simulation.cluster import LogShape
 from tests.simulation.drawing import random_schedule
 from tests.simulation.findings import Finding
@@ -31,6 +33,7 @@ from tests.simulation.schedule import (
 )
 from tests.simulation.shares import SHARE, several
 from tests.simulation.sizes import entries_kept
+from tests.simulation.store import SimStore
 
 SAMPLE = int(os.environ.get("SCHEDULES", "10000"))
 
@@ -51,6 +54,17 @@ def test_random_schedules_break_no_rule(first: int) -> None:
 @pytest.mark.parametrize("name", REGRESSIONS)
 def test_what_was_once_found_is_not_found_again(name: str) -> None:
     assert finding_of(REGRESSIONS[name]) is None
+
+
+def test_the_store_forgets_the_facts_of_a_damaged_object() -> None:
+    store, key = SimStore(SimClock(VirtualTime())), ObjectKey("orders")
+    store.put_if_absent(key, b"sound")
+    facts = store.head(key)
+    sound = store.take_away(key)
+    store.give_back(key, b"wrong", sound[1])
+    assert store.head(key) != facts
+    store.give_back(key, *sound)
+    assert store.head(key) == facts
 
 
 def test_a_schedule_runs_the_same_way_each_time() -> None:
