@@ -20,8 +20,9 @@ from sidecar.archive.actions import (
     Remove,
     compacted_by,
 )
+from sidecar.archive.checkpoint import encode_checkpoint
 from sidecar.archive.commit import decode_commit
-from sidecar.archive.keys import below, commit_key
+from sidecar.archive.keys import below, checkpoint_key, commit_key
 from sidecar.archive.replacement import (
     UNDO_SEGMENTS_MAX,
     NoUndo,
@@ -482,6 +483,30 @@ def test_an_undo_that_gc_overtakes_does_not_call_the_objects_lost(
     monkeypatch.setattr(archive_undo, "_require_objects", after_gc)
     with pytest.raises(CommitConflict, match="another writer changed the compacted segments; nothing was undone"):
         undo(store)
+
+
+@pytest.mark.leaves_damage("checkpoint")
+def test_an_undo_does_not_believe_a_checkpoint_that_calls_purged_segments_removed(
+    compacted: tuple[MemoryStore, PartitionState],
+) -> None:
+    """`gc` commits and deletes right before the undo's put. By the checkpoint, nothing was purged."""
+    store, _before = compacted
+    state = only_state(store)
+
+    def purge(operation: str, key: str) -> None:
+        if operation == "put_if_absent" and "/commits/" in key:
+            store.before = lambda _operation, _key: None
+            assert collect(store).removed
+            purged = CommitLog(store, root_of(store), store.clock).read_whole_chain()
+            wrong = replace(purged, removed=state.removed)
+            store.objects[below(root_of(store), checkpoint_key(purged.next_number - 1))] = encode_checkpoint(wrong)
+
+    store.before = purge
+    with pytest.raises(CommitConflict, match="another writer changed the compacted segments; nothing was undone"):
+        undo(store)
+    log = CommitLog(store, root_of(store), store.clock)
+    assert newest_replacement(log.read()) is not None, "readers take the checkpoint"
+    assert log.read_whole_chain().segments == state.segments
 
 
 def a_late_fill(monkeypatch: pytest.MonkeyPatch) -> tuple[MemoryStore, CommitLog]:

@@ -93,8 +93,8 @@ def undo_compaction(
         _require_newest(found, state)
         try:
             after = log.append(_actions(found, live_again, before, state), operator(state), state)
-        except CommitConflict as conflict:
-            state = conflict.state
+        except CommitConflict:
+            state = log.refresh(state)  # The state of the conflict may be that of a wrong checkpoint.
         else:
             return Undone(found, live_again, after.next_number - 1)
     raise PartitionError(f"{root}: other writers committed first {_TRIES} times. Nothing was undone: try again later")
