@@ -75,7 +75,7 @@ def markers_may_be_gone(at_base: ProducerTable, archived: PartitionState, writte
     young: list[int] = []
     for producer_id, first_offset in at_base.open_transactions().items():
         number = bisect_right(archived.segments, first_offset, key=lambda segment: segment.end_offset)
-        # The first batch may be in a segment that is not committed yet, or in one below the known ones.
+        # The first batch may be in a segment that is not committed yet, in one below the known ones, or in a gap.
         segment = archived.segments[min(number, len(archived.segments) - 1)]
         mtime_ns = segment.source_mtime_ns if segment.base_offset <= first_offset else None
         if mtime_ns is not None and mtime_ns > written_by_ms * 1_000_000:

@@ -50,6 +50,19 @@ def test_a_partition_that_cannot_be_looked_at_has_a_row(tmp_path: Path, store: M
         assert headline(loop) == "Needs attention"
 
 
+def test_a_log_dir_that_cannot_be_read_is_reported_with_what_to_do(tmp_path: Path, store: MemoryStore) -> None:
+    log_dirs = [copy_partitions(tmp_path / name, "append-time-0") for name in ("one", "other")]
+    shutil.rmtree(log_dirs[1] / "append-time-0")
+    with looping(over_log_dirs(settings_for(tmp_path), *log_dirs)) as loop:
+        eventually(lambda: not loop.health.not_ready())
+        shutil.rmtree(log_dirs[1])
+        eventually(lambda: "log_dirs" in loop.health.not_ready())
+        reason = loop.health.not_ready()["log_dirs"]
+        assert str(log_dirs[1]) in reason
+        assert reason.endswith("(No such file or directory); correct the path, or mount its disk")
+        assert loop.health.status()["problems"] == [reason]
+
+
 def test_a_slip_in_the_patterns_is_reported_before_the_process_is_ready(
     tmp_path: Path, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -278,6 +278,14 @@ def test_of_a_transaction_that_began_below_the_known_segments_the_marker_may_be_
     assert list(table.open_transactions()) == [1]
 
 
+def test_of_a_transaction_that_began_in_a_gap_the_marker_may_be_gone() -> None:
+    segments = tuple(a_segment(base_offset, base_offset + 2, source_mtime_ns=5_000_001) for base_offset in (0, 4))
+    archived = replace(empty_state(LINEAGE), segments=segments)
+    entries = [ProducerEntry(number, 0, 0, 0, 0, AT_MS, 1, number) for number in (1, 3, 5)]
+    table = markers_may_be_gone(ProducerTable.from_entries(6, entries), archived, 5)
+    assert list(table.open_transactions()) == [3]
+
+
 def test_the_snapshot_of_a_roll_below_the_marker_does_not_open_the_transaction_again(tmp_path: Path) -> None:
     """The marker was at 3, above the roll at 3. When it was archived, the cleaner had taken offset 2, too."""
     is_open = ProducerEntry(PRODUCER, 0, 0, 0, 0, AT_MS, 1, 0)
