@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -99,12 +100,21 @@ def rebuild(
     window it lies in; with Replay.FULL all above it.
 
     Into `out` itself if a single partition directory was named, else into `out/<topic>-<partition>`. Files of these names are
-    replaced. Raises SettingsError if `out` lies where a broker's files are, StagingFull if it cannot be written to.
+    replaced, but of several logs of one name nothing is written: no file would show whose it is. Raises SettingsError if `out`
+    lies where a broker's files are, StagingFull if it cannot be written to.
     """
     require_elsewhere(out, targets.directories)
     work: list[tuple[Rebuilding, PartitionJob]] = []
     rebuildings = [Rebuilding(log) for log in targets.partitions]
+    logs = Counter(partition for partition, _ in {(log.topic_partition, log.place) for log in targets.partitions})
     for rebuilding in rebuildings:
+        if (count := logs[rebuilding.log.topic_partition]) > 1:
+            rebuilding.problem = (
+                f"{rebuilding.log.place}: one of {count} logs of {rebuilding.log.topic_partition}. Nothing was written, because "
+                "their snapshots would have the same names. Name one directory at a time. Of an archive, restore each log into a "
+                "directory of its own (--cluster-id, --incarnation): that writes its snapshots, too"
+            )
+            continue
         try:
             job = plan_job(rebuilding.log, rebuilding.log.bases, replay, forgetting)
         except PartitionError as error:

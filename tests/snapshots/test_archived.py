@@ -61,6 +61,26 @@ def test_rebuilt_from_the_archive_is_what_is_rebuilt_from_the_directories(archiv
     assert len(tree(tmp_path / "local")) >= 12
 
 
+def test_topics_of_one_name_from_two_clusters_are_not_written_into_one_directory(
+    archive: Settings, tmp_path: Path
+) -> None:
+    flags = {
+        "store.url": archive.store.url,
+        "broker.log_dirs": [golden("4.3.0") / "logs"],
+        "broker.assume_leader": True,
+        "broker.settle_ms": 0,
+        "run.state_dir": tmp_path / "other state",
+        "topics.include": ["orders"],
+    }
+    assert backfill(load_settings(flags=flags).settings, dry_run=False).exit_code == 0
+    report = rebuild(targets_of(archive, "orders", "trimmed"), tmp_path / "out", LocalEngine(1), FORGETTING)
+    assert report.exit_code == 3
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["trimmed-0"]
+    stopped = {partition.log.place: partition.problem for partition in report.partitions if partition.problem}
+    assert len(stopped) == 4
+    assert all(f"{place}: one of 2 logs of orders-" in problem for place, problem in stopped.items())
+
+
 @pytest.mark.parametrize("replay", list(Replay))
 def test_rebuilt_is_called_exact_only_where_the_archive_says_so(tmp_path: Path, replay: Replay) -> None:
     """Retention has deleted the first segments, and no snapshot tells what was in them."""

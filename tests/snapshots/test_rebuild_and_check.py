@@ -46,6 +46,22 @@ def test_a_partition_directory_goes_into_out_itself_and_a_log_dir_into_folders(t
     assert (entry.producer_id, entry.last_sequence, entry.last_offset, entry.offset_delta) == (1, 3, 3, 1)
 
 
+def test_logs_of_one_name_are_not_written_into_one_directory(tmp_path: Path) -> None:
+    logs = [log_dir_of(tmp_path / name, partitions=2) / "t-0" for name in ("one", "other")]
+    logs.append(logs[0].with_name("t-1"))
+    report = rebuilt(*logs, out=tmp_path / "out")
+    assert report.exit_code == 3
+    assert [
+        partition.problem.startswith(f"{partition.log.place}: one of 2 logs of t-0") for partition in report.partitions
+    ] == [
+        True,
+        True,
+        False,
+    ]
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["t-1"]
+    assert snapshots_in(tmp_path / "out" / "t-1") == [2, 4, 6]
+
+
 def test_several_workers_write_the_same_bytes(tmp_path: Path) -> None:
     log_dirs = [golden(version) / "logs" for version in ("2.7.2", "3.9.1", "4.3.0")]
     for log_dir in log_dirs:

@@ -58,7 +58,8 @@ def rebuild(
 ) -> int:
     """Replay the log, and write the producer snapshot of every segment except the first. After damage in the log,
     --replay window omits only the snapshots whose window contains it; --replay full omits all above it. One partition
-    directory gives OUT/<offset>.snapshot, anything else OUT/<topic>-<partition>/<offset>.snapshot.
+    directory gives OUT/<offset>.snapshot, anything else OUT/<topic>-<partition>/<offset>.snapshot. Exit code 3 if a
+    partition is left out or incomplete, for example because the archive has topics of its name from several clusters.
     """
     settings = snapshot_settings(options, topic, exclude, archive, spark_flags(master, engine))
     from sidecar.snapshots.rebuild import rebuild as rebuild_all
