@@ -233,6 +233,14 @@ class StoreDenied(StoreError):
     """Credentials or permissions."""
 
 
+class ObjectFrozen(StoreDenied):
+    """The object is there, in a storage class without immediate reads."""
+
+    advice: ClassVar[str] = (
+        "the object's storage class has no immediate reads: have the store restore it first (RestoreObject)"
+    )
+
+
 class StoreUnsafe(StoreError):
     """The store lacks something the commit protocol needs."""
 

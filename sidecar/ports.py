@@ -27,7 +27,8 @@ class ObjectFacts:
 
     `modified_ms`: by the store's clock; None where the store does not say. Whoever compares ages takes None for "now".
     `etag`: of listings, what the store has instead: another one whenever the content is another; None where it has none, or
-    only a weak one. Source: S3 API Reference, Object.
+    only a weak one. Source: S3 API Reference, Object. `frozen_in`: of an object that was asked for, the storage class or tier
+    from which it must be restored before it can be read; "" for none.
     """
 
     key: ObjectKey
@@ -35,6 +36,7 @@ class ObjectFacts:
     modified_ms: int | None
     crc32c: int | None = None
     etag: str | None = None
+    frozen_in: str = ""
 
 
 @dataclass(frozen=True, slots=True)

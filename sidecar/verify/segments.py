@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 from sidecar.archive.bundle import cut_part, indexes_size_bytes, log_size_bytes
 from sidecar.archive.keys import below
 from sidecar.engine_ports import TaskEngine, grouped
-from sidecar.errors import FROM_STORE, CorruptFile, ObjectMissing, SegmentChanged
+from sidecar.errors import FROM_STORE, CorruptFile, ObjectFrozen, ObjectMissing, SegmentChanged
 from sidecar.host.process_store import store_of
 from sidecar.model import ArchivedSegment, ObjectKey, PartName
 from sidecar.ports import MIB, ObjectFacts, ObjectStore
@@ -78,6 +78,8 @@ def _check_once(store: ObjectStore, root: str, segment: ArchivedSegment, *, deep
     parts, wrong_parts = _check_indexes(store, root, segment, deep=deep)
     key = below(root, segment.log_key)
     facts = store.head(key)
+    if facts is not None and facts.frozen_in:
+        raise ObjectFrozen(f"{key}: it is in {facts.frozen_in}; {ObjectFrozen.advice}")
     wrong = list(_check_head(facts, key, log_size_bytes(segment), segment.parts[0].crc32c))
     if deep and not wrong:
         try:

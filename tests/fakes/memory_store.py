@@ -14,6 +14,7 @@ from crc32c import crc32c
 from sidecar.clock import Clock
 from sidecar.errors import (
     ObjectExists,
+    ObjectFrozen,
     ObjectMissing,
     OutcomeUnknown,
     SettingsError,
@@ -45,6 +46,7 @@ class FaultKind(StrEnum):
 
     UNAVAILABLE = "StoreUnavailable, and nothing was done"
     DENIED = "StoreDenied, and nothing was done"
+    FROZEN = "ObjectFrozen, and nothing was done"
     UNSUPPORTED = "StoreUnsupported, and nothing was done"
     REDIRECTED = "SettingsError, and nothing was done"
     LOST_REQUEST = "OutcomeUnknown, and nothing was done"
@@ -117,6 +119,8 @@ class MemoryStore:
             raise StoreUnavailable(f"{key}: {operation} failed on purpose")
         if kind is FaultKind.DENIED:
             raise StoreDenied(f"{key}: {operation} denied on purpose")
+        if kind is FaultKind.FROZEN:
+            raise ObjectFrozen(f"{key}: {operation} frozen on purpose")
         if kind is FaultKind.UNSUPPORTED:
             raise StoreUnsupported(f"{key}: {operation} not implemented on purpose")
         if kind is FaultKind.REDIRECTED:

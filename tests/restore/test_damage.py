@@ -174,6 +174,19 @@ def test_a_store_that_goes_away_ends_the_command_and_keeps_what_is_whole(operati
     assert store.calls["stream"] == 12 - before
 
 
+@pytest.mark.parametrize("operation", ["read", "stream"])
+def test_an_object_without_immediate_reads_stops_its_partition_alone(operation: str, tmp_path: Path) -> None:
+    store, log_dir = archived(), own_log_dir(tmp_path)
+    suffix = ".log" if operation == "stream" else ".indexes"
+    key = next(key for key in segment_keys(store) if key.endswith(suffix))
+    store.faults = [Fault(operation, 0, FaultKind.FROZEN, key)]
+    report = run(store, log_dir)
+    assert report.exit_code == 3
+    assert [outcome.state for outcome in report.outcomes] == ["stopped", "restored"]
+    assert key in report.outcomes[0].problem
+    assert run(store, log_dir).exit_code == 0
+
+
 def test_a_commit_log_that_cannot_be_read_stops_before_anything_is_written(tmp_path: Path) -> None:
     store, log_dir = archived(), own_log_dir(tmp_path)
     store.faults = [Fault("list", 0, FaultKind.DENIED)]

@@ -1,8 +1,9 @@
-"""What a bucket's rules are taken for where the store does not show them."""
+"""What a bucket's rules are taken for where the store does not show them; and what they have done to an object."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -10,9 +11,14 @@ import pytest
 from botocore.exceptions import ClientError
 
 from sidecar.errors import StoreUnavailable
+from sidecar.model import ObjectKey
+from sidecar.storage.retry import Retrier, StoreLiveness
 from sidecar.storage.s3.bucket_rules import read_bucket_rules
 from sidecar.storage.s3.errors import StoreRequest, translating
 from sidecar.storage.s3.requests import S3Requests
+from sidecar.store_settings import RetrySettings, S3Settings
+from tests.fakes.manual_clock import ManualClock
+from tests.fakes.seeded_randomness import SeededRandomness
 
 LIFECYCLE = "GetBucketLifecycleConfiguration"
 
@@ -50,3 +56,32 @@ def test_a_refusal_that_mentions_the_code_is_a_refusal() -> None:
 def test_a_busy_store_is_asked_again() -> None:
     with pytest.raises(StoreUnavailable):
         read_bucket_rules(bucket(refusing("SlowDown", "slow down", 503)))
+
+
+@pytest.mark.parametrize(
+    ("answer", "frozen_in"),
+    [
+        ({}, ""),
+        ({"StorageClass": "STANDARD_IA"}, ""),
+        ({"StorageClass": "GLACIER"}, "GLACIER"),
+        ({"StorageClass": "DEEP_ARCHIVE", "Restore": 'ongoing-request="true"'}, "DEEP_ARCHIVE"),
+        (
+            {
+                "StorageClass": "GLACIER",
+                "Restore": 'ongoing-request="false", expiry-date="Fri, 21 Dec 2040 00:00:00 GMT"',
+            },
+            "",
+        ),
+        ({"StorageClass": "INTELLIGENT_TIERING"}, ""),
+        ({"StorageClass": "INTELLIGENT_TIERING", "ArchiveStatus": "ARCHIVE_ACCESS"}, "ARCHIVE_ACCESS"),
+    ],
+)
+def test_an_object_that_must_be_restored_before_it_can_be_read_is_frozen(
+    answer: dict[str, Any], frozen_in: str
+) -> None:
+    asked = {"ContentLength": 1, "LastModified": datetime(2026, 11, 21, tzinfo=UTC), **answer}
+    client = cast("Any", SimpleNamespace(head_object=lambda **_: asked, meta=SimpleNamespace(endpoint_url="here")))
+    clock = ManualClock(0)
+    retrier = Retrier(RetrySettings(), clock, SeededRandomness(0))
+    requests = S3Requests(client, "b", "", S3Settings(), retrier, StoreLiveness(clock, lambda _: None))
+    assert requests.head(ObjectKey("k")).frozen_in == frozen_in

@@ -18,6 +18,7 @@ from botocore.exceptions import (
 from sidecar.errors import (
     ObjectDamaged,
     ObjectExists,
+    ObjectFrozen,
     ObjectMissing,
     OutcomeUnknown,
     SettingsError,
@@ -58,6 +59,7 @@ def answer(status: int, code: str) -> ClientError:
         (500, "InternalError", GET, StoreUnavailable),
         (502, "", PUT, OutcomeUnknown),
         (504, "", GET, StoreUnavailable),
+        (403, "InvalidObjectState", GET, ObjectFrozen),
         (507, "InsufficientStorage", PUT, OutcomeUnknown),
         (507, "", PUT, OutcomeUnknown),
         (200, "InternalError", PUT, OutcomeUnknown),

@@ -21,7 +21,7 @@ from sidecar.archive.strict_json import canonical
 from sidecar.commits.commit_log import CommitLog
 from sidecar.errors import StoreUnavailable
 from sidecar.model import ObjectKey, PartName
-from sidecar.ports import MIB, UnfinishedUpload
+from sidecar.ports import MIB, ObjectFacts, UnfinishedUpload
 from sidecar.verify.verify import PartitionVerification, SegmentState, verify_archive
 from tests.archive.builders import an_id
 from tests.archive.example import (
@@ -117,6 +117,21 @@ def test_a_damaged_answer_is_no_damaged_object(operation: str, suffix: str) -> N
         assert verified(store, deep=True).is_sound
     assert [(entry["event"], entry["key"].endswith(suffix)) for entry in logs] == [("answer_damaged", True)]
     assert store.calls["stream"] == 3
+
+
+@pytest.mark.parametrize("deep", [False, True])
+def test_a_log_without_immediate_reads_is_not_sound(deep: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, head = example(), MemoryStore.head
+
+    def freezing(self: MemoryStore, key: ObjectKey) -> ObjectFacts | None:
+        facts = head(self, key)
+        return facts and replace(facts, frozen_in="GLACIER" if key == FIRST_LOG else "")
+
+    monkeypatch.setattr(MemoryStore, "head", freezing)
+    (found,) = verify_archive(store, store.clock, deep=deep)
+    assert (found.is_unread, found.differs) == (True, False)
+    (problem,) = found.problems
+    assert f"{FIRST_LOG}: it is in GLACIER; the object's storage class has no immediate reads" in problem.what
 
 
 def test_the_coverage_is_checked_whatever_the_fold_has_let_pass(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,8 @@ REMEDIES = {
     "LogDirsUnformatted": "None for a new broker: it formats them. Otherwise mount the disk, or correct broker.log_dirs.",
     "LineageUnknown": "Make the broker the leader whose segments were archived before, or set store.url to another prefix.",
     "ObjectExists": "None if it passes: another sidecar wrote the same object first.",
+    "ObjectFrozen": "Have the store restore the object, and exclude the archive from rules of the bucket that change its storage "
+    "class.",
     "ObjectMissing": "Create the bucket or directory of store.url. If an object of the archive is missing: tiered-sidecar "
     "verify lists all.",
     "ObjectDamaged": "Bytes changed in transit, or the store lost some. Run tiered-sidecar verify --deep.",

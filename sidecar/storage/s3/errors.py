@@ -31,6 +31,7 @@ from urllib3.exceptions import HTTPError
 from sidecar.errors import (
     ObjectDamaged,
     ObjectExists,
+    ObjectFrozen,
     ObjectMissing,
     OutcomeUnknown,
     SettingsError,
@@ -99,7 +100,7 @@ _CODES: dict[str, tuple[type[SidecarError], str]] = {
     ),
     **dict.fromkeys(("NotImplemented", "MethodNotAllowed"), (StoreUnsupported, _FEATURE)),
     "InvalidStorageClass": (SettingsError, "correct store.s3.storage_class"),
-    "InvalidObjectState": (StoreDenied, "the object's storage class has no immediate reads; restore it first"),
+    "InvalidObjectState": (ObjectFrozen, ObjectFrozen.advice),
     "QuotaExceeded": (StoreDenied, "the store's quota is used up"),
     **dict.fromkeys(("RequestTimeout", "RequestTimeTooLong", "InternalError"), (StoreUnavailable, _FAILING)),
     **dict.fromkeys(

@@ -29,7 +29,7 @@ from sidecar.storage.object_keys import check_key
 from sidecar.storage.retry import Retrier, StoreLiveness
 from sidecar.storage.s3.errors import StoreRequest, translating
 from sidecar.storage.store_clock import milliseconds_of
-from sidecar.store_settings import ChecksumMode, S3Settings
+from sidecar.store_settings import READ_LATER_CLASSES, ChecksumMode, S3Settings
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -106,7 +106,16 @@ class S3Requests:
             size_bytes=answer["ContentLength"],
             modified_ms=milliseconds_of(answer["LastModified"]),
             crc32c=stored_crc32c(answer),
+            frozen_in=_frozen_in(answer),
         )
+
+
+def _frozen_in(answer: Mapping[str, Any]) -> str:
+    """Source: S3 API Reference, HeadObject: x-amz-storage-class, x-amz-archive-status, x-amz-restore."""
+    if 'ongoing-request="false"' in answer.get("Restore", ""):
+        return ""  # It is restored, for some days.
+    storage_class = answer.get("StorageClass", "")
+    return answer.get("ArchiveStatus") or (storage_class if storage_class in READ_LATER_CLASSES else "")
 
 
 def stored_crc32c(answer: Mapping[str, Any]) -> int | None:
