@@ -8,7 +8,7 @@ import typer
 
 from sidecar.cli.archiving import Archive, Excluded, Topics
 from sidecar.cli.options import GlobalOptions
-from sidecar.cli.output import print_answer, print_table, remark
+from sidecar.cli.output import names_of, print_answer, print_table, remark
 from sidecar.clock import SystemClock
 from sidecar.errors import SidecarError
 
@@ -70,7 +70,7 @@ def gc(
     aborted = abort_uploads(store, listed.uploads, roots, until_ms, dry_run=dry_run)
     uploads = None if listed.not_listed else aborted
     rows: list[tuple[object, ...]] = []
-    code = 0
+    code, name = 0, names_of(lineages)
     for lineage in lineages:
         found: dict[str, Any] = {"replaced_segments": 0, "orphans": 0, "problem": None}
         found["unfinished_uploads"] = None if uploads is None else uploads[lineage.root]
@@ -79,10 +79,10 @@ def gc(
         except SidecarError as error:
             found["problem"] = str(error)
             code = max(code, error.exit_code)
-            remark(f"{lineage.topic_partition}: {advised(error)}")
+            remark(f"{name(lineage)}: {advised(error)}")
         counted = (None, None) if found["problem"] else (found["replaced_segments"], found["orphans"])
         figures = (*counted, found["unfinished_uploads"])
-        rows.append((str(lineage.topic_partition), *figures))
+        rows.append((name(lineage), *figures))
         if options.json:
             place = {"topic": lineage.topic_partition.topic, "partition": lineage.topic_partition.partition}
             place |= {"cluster_id": lineage.cluster_id, "incarnation": lineage.incarnation}

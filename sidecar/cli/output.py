@@ -6,7 +6,8 @@ import io
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 from sidecar.clock import SystemClock
 
 if TYPE_CHECKING:
+    from sidecar.archive.keys import Lineage
     from sidecar.reporting.progress import Progress
 
 WIDTH_SAMPLE_ROWS = 200
@@ -118,6 +120,12 @@ def utc(timestamp_ms: int) -> str | None:
         return f"{datetime.fromtimestamp(timestamp_ms / 1000, UTC):%Y-%m-%dT%H:%M:%SZ}" if timestamp_ms >= 0 else None
     except (OverflowError, ValueError, OSError):
         return str(timestamp_ms)
+
+
+def names_of(lineages: Iterable[Lineage]) -> Callable[[Lineage], str]:
+    """What they are called: by cluster and incarnation, too, where several of them are of partitions of one name."""
+    found = Counter(lineage.topic_partition for lineage in lineages)
+    return lambda lineage: str(lineage if found[lineage.topic_partition] > 1 else lineage.topic_partition)
 
 
 def size(size_bytes: float) -> str:

@@ -15,14 +15,19 @@ from sidecar.cli.compact.archive_compaction import reason_of
 from tests.cli import unprivileged
 from tests.cli.running import in_this_process
 from tests.cli.test_compaction_rules import Site
-from tests.golden import golden
+from tests.golden import golden, manifest
 
 
 @pytest.fixture
 def url(tmp_path: Path) -> str:
-    archive = str(tmp_path / "archive")
+    return archived("4.3.0", tmp_path)
+
+
+def archived(version: str, directory: Path) -> str:
+    """One archive in the directory, whatever the version."""
+    archive = str(directory / "archive")
     settled = ["--set", "broker.settle_ms=0", "--set", "broker.snapshot_grace_ms=0", "--topic", "orders", "--quiet"]
-    places = ["--log-dir", str(golden("4.3.0") / "logs"), "--archive", archive, "--state-dir", str(tmp_path / "state")]
+    places = ["--log-dir", str(golden(version) / "logs"), "--archive", archive, "--state-dir", str(directory / "state")]
     assert in_this_process("backfill", "--assume-leader", *places, *settled).code == 0
     return archive
 
@@ -196,6 +201,21 @@ def test_a_dry_run_says_whether_there_would_be_a_commit(url: str) -> None:
         changing = ("now_ms", "commit", "would_commit", *(("bytes_after", "segments") if is_needed else ()))
         for before, after in zip(dry, done, strict=True):
             assert {**before, **dict.fromkeys(changing)} == {**after, **dict.fromkeys(changing)}
+
+
+def test_topics_of_one_name_are_told_apart_by_their_clusters(url: str, tmp_path: Path) -> None:
+    place = ["--archive", archived("3.9.1", tmp_path), "--topic", "orders"]
+    roots = {str(path.relative_to(url)) for path in Path(url).glob("*/orders/*/*")}
+    assert len(roots) == 4
+    commands = (["compact", "--what-if"], ["compact", "--engine", "local"], ["compact", "--undo"], ["gc"])
+    for command in commands:
+        found = in_this_process(*command, *place)
+        assert found.code == 0
+        assert {root for root in roots if root in found.out} == roots, command
+    # Nothing is longer than it needs to be: these are of one cluster.
+    (other,) = {root.partition("/")[0] for root in roots} - {manifest("3.9.1")["cluster_id"]}
+    shutil.rmtree(Path(url) / other)
+    assert "orders/0" not in in_this_process("gc", *place).out
 
 
 def test_a_compaction_is_undone_partition_by_partition(url: str) -> None:

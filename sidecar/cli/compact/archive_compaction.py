@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from sidecar.cli.compact.rules import Wanted, tell_rules
 from sidecar.cli.engines import MEMORY_BYTES_MAX, Work, WorkKind, stage_engine, takes_spark
 from sidecar.cli.options import GlobalOptions
-from sidecar.cli.output import print_answer, print_table, remark, size, utc
+from sidecar.cli.output import names_of, print_answer, print_table, remark, size, utc
 from sidecar.clock import SystemClock
 from sidecar.compaction_strategy import Strategy
 from sidecar.errors import PartitionError, SettingsError, SidecarError, StoreError
@@ -141,6 +141,7 @@ def _show(
     dry_run: bool,
 ) -> None:
     rows: list[tuple[object, ...]] = []
+    name = names_of(lineages)
     for lineage, result in zip(lineages, results, strict=True):
         if options.json:
             entry = rules[lineage.topic_partition.topic].entry
@@ -148,11 +149,11 @@ def _show(
             print_answer("archive_compaction", found)
         if result.error is not None:
             outcome = "unknown" if result.is_unknown else "failed"
-            rows.append((str(lineage.topic_partition), *[None] * 8, outcome))
+            rows.append((name(lineage), *[None] * 8, outcome))
             continue
         rows.append(
             (
-                str(lineage.topic_partition),
+                name(lineage),
                 sum(len(output.sources) for output in result.outputs),
                 len(result.outputs),
                 size(result.bytes_before),
@@ -172,19 +173,19 @@ def _show(
         if result.error is not None:
             state = "may have been compacted" if result.is_unknown else "was not compacted"
             see = ". `tiered-sidecar status` shows in `compacted` whether it was" if result.is_unknown else ""
-            remark(f"{lineage.topic_partition} {state}: {advised(result.error)}{see}")
+            remark(f"{name(lineage)} {state}: {advised(result.error)}{see}")
             continue
         if result.strategy_before is not None:
             was = "would change" if dry_run else "changed"
             new = result.request.rules.in_use
             remark(
-                f"{lineage.topic_partition}: the strategy {was} from {result.strategy_before} to {new}; records "
+                f"{name(lineage)}: the strategy {was} from {result.strategy_before} to {new}; records "
                 "that earlier compactions dropped stay dropped"
             )
         if result.deleted:
             does = "would drop" if dry_run else "dropped"
             remark(
-                f"{lineage.topic_partition}: compaction {does} {plural(result.deleted, 'record')} that "
+                f"{name(lineage)}: compaction {does} {plural(result.deleted, 'record')} that "
                 "DeleteRecords had removed on the "
                 f"broker; the replaced segments keep such records until gc deletes those segments"
             )
@@ -222,7 +223,7 @@ def _forecast(
     from sidecar.cli.compact.tables import show_outlooks
     from sidecar.rewriting.what_if import what_if, write_others
 
-    code = 0
+    code, shown_name = 0, names_of(lineages)
     for lineage, request in zip(lineages, requests, strict=True):
         name = lineage.topic_partition
         place = {"topic": name.topic, "partition": name.partition}
@@ -232,7 +233,7 @@ def _forecast(
             job = compactor.job_of(request)
             outlooks = () if job is None else tuple(what_if(job, strategies, runner))
         except (PartitionError, StoreError) as error:
-            remark(f"{name}: {advised(error)}")
+            remark(f"{shown_name(lineage)}: {advised(error)}")
             if options.json:
                 print_answer("compaction_what_if", {**place, "problem": advised(error)})
             code = max(code, error.exit_code)
@@ -243,7 +244,7 @@ def _forecast(
                 found = {**outlook.to_json(), "problem": None}
                 print_answer("compaction_what_if", {**place, **found})
         else:
-            show_outlooks(str(name), outlooks, colors=options.colors)
+            show_outlooks(shown_name(lineage), outlooks, colors=options.colors)
     return code
 
 
@@ -267,6 +268,7 @@ def undo_archive(options: GlobalOptions, settings: Settings, partitions: frozens
         raise SettingsError(f"--partition {' '.join(map(str, sorted(partitions)))}: the archive has none of these")
     rows: list[tuple[object, ...]] = []
     remarks: list[str] = []
+    shown_name = names_of(lineages)
     for lineage in lineages:
         name = lineage.topic_partition
         problem, undone = None, Undone()
@@ -274,10 +276,10 @@ def undo_archive(options: GlobalOptions, settings: Settings, partitions: frozens
             undone = undo_compaction(store, lineage.root, SystemClock(), dry_run=dry_run)
         except SidecarError as error:
             problem, code = advised(error), max(code, error.exit_code)
-            remarks.append(f"{name}: {problem}")
+            remarks.append(f"{shown_name(lineage)}: {problem}")
         else:
             if undone.obstacle is not None:
-                remarks.append(f"{name}: {reason_of(undone.obstacle, settings.gc.grace_period_ms)}")
+                remarks.append(f"{shown_name(lineage)}: {reason_of(undone.obstacle, settings.gc.grace_period_ms)}")
         found = undone.to_json()
         if options.json:
             place = {"cluster_id": lineage.cluster_id, "topic": name.topic, "partition": name.partition}
@@ -285,7 +287,9 @@ def undo_archive(options: GlobalOptions, settings: Settings, partitions: frozens
             print_answer("compaction_undo", {**place, **found, "problem": problem})
         done = "failed" if problem else "would be" if dry_run and undone.replacement else found["commit"]
         figures = (found["segments_removed"], found["segments_live_again"], size(found["bytes_live_again"]))
-        rows.append((str(name), found["undone_commit"], *((None,) * len(figures) if problem else figures), done))
+        rows.append(
+            (shown_name(lineage), found["undone_commit"], *((None,) * len(figures) if problem else figures), done)
+        )
     if options.json:
         return code
     columns = ["partition", "undone commit#", "segments removed#", "live again#", "size live again#", "commit#"]
