@@ -106,7 +106,8 @@ def rebuild(
     require_elsewhere(out, targets.directories)
     work: list[tuple[Rebuilding, PartitionJob]] = []
     rebuildings = [Rebuilding(log) for log in targets.partitions]
-    logs = Counter(partition for partition, _ in {(log.topic_partition, log.place) for log in targets.partitions})
+    read = {(log.topic_partition, log.place) for log in targets.partitions}
+    logs = Counter([*targets.unread, *(topic_partition for topic_partition, _ in read)])
     for rebuilding in rebuildings:
         if (count := logs[rebuilding.log.topic_partition]) > 1:
             rebuilding.problem = (

@@ -17,7 +17,7 @@ from sidecar.discovery.scan import ScanProblem, scan_log_dirs
 from sidecar.errors import PartitionError, SettingsError
 from sidecar.host import process_store
 from sidecar.logformat.names import STAGING_SUFFIX, Suffix, parse_directory_name, parse_file_name
-from sidecar.model import PartitionFiles
+from sidecar.model import PartitionFiles, TopicPartition
 from sidecar.reporting.advice import advised
 from sidecar.snapshots.archived_partition import ArchivedPartition
 from sidecar.snapshots.disk_partition import DiskPartition
@@ -34,6 +34,7 @@ class Targets(Generic[LogT]):
     """Partitions in ascending order, and what could not be listed. `warnings` change no exit code.
 
     `single`: one partition directory was named, and nothing else. `directories`: the named ones, which are only read.
+    `unread`: of each log of an archive whose commits cannot be read.
     """
 
     partitions: tuple[LogT, ...]
@@ -41,6 +42,7 @@ class Targets(Generic[LogT]):
     single: bool = False
     directories: tuple[Path, ...] = ()
     warnings: tuple[str, ...] = ()
+    unread: tuple[TopicPartition, ...] = ()
 
 
 def find_targets(
@@ -109,12 +111,14 @@ def archive_targets(settings: StoreSettings, clock: Clock, topics: TopicFilter) 
     store = process_store.store_of(settings)
     found: list[ArchivedPartition] = []
     problems: list[str] = []
+    unread: list[TopicPartition] = []
     for lineage in find_all_lineages(store, replace(topics, internal=True).accepts):
         try:
             found += ArchivedPartition.stretches(settings, CommitLog(store, lineage.root, clock).read())
         except PartitionError as error:
             problems.append(str(error))
-    return Targets(tuple(found), tuple(problems))
+            unread.append(lineage.topic_partition)
+    return Targets(tuple(found), tuple(problems), unread=tuple(unread))
 
 
 def _unmatched_patterns(

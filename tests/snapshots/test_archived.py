@@ -61,9 +61,13 @@ def test_rebuilt_from_the_archive_is_what_is_rebuilt_from_the_directories(archiv
     assert len(tree(tmp_path / "local")) >= 12
 
 
+@pytest.mark.parametrize(
+    "is_one_unreadable", [False, pytest.param(True, marks=pytest.mark.leaves_damage("commit_log"))]
+)
 def test_topics_of_one_name_from_two_clusters_are_not_written_into_one_directory(
-    archive: Settings, tmp_path: Path
+    is_one_unreadable: bool, archive: Settings, tmp_path: Path
 ) -> None:
+    """Also where the commits of one of them cannot be read: the other one need not be the one that is meant."""
     flags = {
         "store.url": archive.store.url,
         "broker.log_dirs": [golden("4.3.0") / "logs"],
@@ -72,12 +76,16 @@ def test_topics_of_one_name_from_two_clusters_are_not_written_into_one_directory
         "run.state_dir": tmp_path / "other state",
         "topics.include": ["orders"],
     }
-    assert backfill(load_settings(flags=flags).settings, dry_run=False).exit_code == 0
+    settings = load_settings(flags=flags).settings
+    assert backfill(settings, dry_run=False).exit_code == 0
+    if is_one_unreadable:
+        for commit in (tmp_path / "archive").glob("*/orders/0/0/c*/*"):
+            commit.write_text("not a commit, and no checkpoint")
     report = rebuild(targets_of(archive, "orders", "trimmed"), tmp_path / "out", LocalEngine(1), FORGETTING)
-    assert report.exit_code == 3
+    assert (report.exit_code, len(report.problems)) == (3, int(is_one_unreadable))
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["trimmed-0"]
     stopped = {partition.log.place: partition.problem for partition in report.partitions if partition.problem}
-    assert len(stopped) == 4
+    assert len(stopped) == (3 if is_one_unreadable else 4)
     assert all(f"{place}: one of 2 logs of orders-" in problem for place, problem in stopped.items())
 
 
