@@ -52,7 +52,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What is wrong with a segment; or why nothing can be said about it, `retryable` if the store gave no answer.
+    """What is wrong with a segment; and why nothing else can be said about it, `retryable` if the store gave no answer.
 
     `size_only`: of its `.log` only the size was compared, because the store has no checksum of it.
     """
@@ -78,15 +78,16 @@ def _check_once(store: ObjectStore, root: str, segment: ArchivedSegment, *, deep
     parts, wrong_parts = _check_indexes(store, root, segment, deep=deep)
     key = below(root, segment.log_key)
     facts = store.head(key)
-    if facts is not None and facts.frozen_in:
-        raise ObjectFrozen(f"{key}: it is in {facts.frozen_in}; {ObjectFrozen.advice}")
     wrong = list(_check_head(facts, key, log_size_bytes(segment), segment.parts[0].crc32c))
     if deep and not wrong:
         try:
             wrong += _read_log(store, key, segment, parts, below(root, segment.indexes_key))
         except ObjectMissing:
             wrong = [Problem(ProblemKind.MISSING_OBJECT, key, "vanished while it was read")]
-    return Checked((*wrong, *wrong_parts), size_only=not deep and facts is not None and facts.crc32c is None)
+    if deep or facts is None:
+        return Checked((*wrong, *wrong_parts))
+    unread = f"{key}: it is in {facts.frozen_in}; {ObjectFrozen.advice}" if facts.frozen_in else ""
+    return Checked((*wrong, *wrong_parts), size_only=facts.crc32c is None, unread=unread)
 
 
 def _check_head(facts: ObjectFacts | None, key: ObjectKey, size_bytes: int, checksum: int) -> Iterator[Problem]:

@@ -509,6 +509,22 @@ def test_an_undo_does_not_believe_a_checkpoint_that_calls_purged_segments_remove
     assert log.read_whole_chain().segments == state.segments
 
 
+def test_an_undo_needs_no_bytes_of_objects_whose_checksums_the_store_has(
+    compacted: tuple[MemoryStore, PartitionState], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rule of the bucket has moved them to Glacier. They are kept so, and `gc` would delete them."""
+    store, before = compacted
+    head = MemoryStore.head
+
+    def frozen(self: MemoryStore, key: ObjectKey) -> ObjectFacts | None:
+        facts = head(self, key)
+        return facts and replace(facts, frozen_in="GLACIER")
+
+    monkeypatch.setattr(MemoryStore, "head", frozen)
+    undo(store)
+    assert only_state(store).segments == before.segments
+
+
 def a_late_fill(monkeypatch: pytest.MonkeyPatch) -> tuple[MemoryStore, CommitLog]:
     """Two compactions over lost offsets [100, 200); then another broker's copy fills these."""
     monkeypatch.setattr(archive_undo, "_require_objects", lambda *_: None)

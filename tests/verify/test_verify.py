@@ -22,6 +22,7 @@ from sidecar.commits.commit_log import CommitLog
 from sidecar.errors import StoreUnavailable
 from sidecar.model import ObjectKey, PartName
 from sidecar.ports import MIB, ObjectFacts, UnfinishedUpload
+from sidecar.verify.segments import ProblemKind
 from sidecar.verify.verify import PartitionVerification, SegmentState, verify_archive
 from tests.archive.builders import an_id
 from tests.archive.example import (
@@ -119,19 +120,45 @@ def test_a_damaged_answer_is_no_damaged_object(operation: str, suffix: str) -> N
     assert store.calls["stream"] == 3
 
 
-@pytest.mark.parametrize("deep", [False, True])
-def test_a_log_without_immediate_reads_is_not_sound(deep: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    store, head = example(), MemoryStore.head
+def freeze(monkeypatch: pytest.MonkeyPatch, key: ObjectKey) -> None:
+    """The store says of an object that its storage class has no immediate reads."""
+    head = MemoryStore.head
 
-    def freezing(self: MemoryStore, key: ObjectKey) -> ObjectFacts | None:
-        facts = head(self, key)
-        return facts and replace(facts, frozen_in="GLACIER" if key == FIRST_LOG else "")
+    def frozen(self: MemoryStore, asked: ObjectKey) -> ObjectFacts | None:
+        facts = head(self, asked)
+        return facts and replace(facts, frozen_in="GLACIER" if asked == key else "")
 
-    monkeypatch.setattr(MemoryStore, "head", freezing)
-    (found,) = verify_archive(store, store.clock, deep=deep)
+    monkeypatch.setattr(MemoryStore, "head", frozen)
+
+
+def test_a_log_without_immediate_reads_is_not_sound(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = example()
+    freeze(monkeypatch, FIRST_LOG)
+    (found,) = verify_archive(store, store.clock)
     assert (found.is_unread, found.differs) == (True, False)
     (problem,) = found.problems
     assert f"{FIRST_LOG}: it is in GLACIER; the object's storage class has no immediate reads" in problem.what
+
+
+def test_verify_deep_asks_for_the_bytes_of_a_log_without_immediate_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not all stores mean the same by the name of a class."""
+    store = example()
+    freeze(monkeypatch, FIRST_LOG)
+    assert [found.problems for found in verify_archive(store, store.clock, deep=True)] == [()]
+    store = example()
+    store.faults = [Fault("stream", 0, FaultKind.FROZEN, FIRST_LOG)]
+    (found,) = verify_archive(store, store.clock, deep=True)
+    assert (found.is_unread, found.differs) == (True, False)
+
+
+@pytest.mark.leaves_damage("size_mismatch")
+def test_a_log_without_immediate_reads_hides_no_damage_that_its_size_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = example()
+    store.damage(FIRST_LOG, lambda data: data + b"x")
+    freeze(monkeypatch, FIRST_LOG)
+    (found,) = verify_archive(store, store.clock)
+    assert (found.is_unread, found.differs) == (True, True)
+    assert [problem.kind for problem in found.problems] == [ProblemKind.SIZE_MISMATCH, ProblemKind.UNREADABLE]
 
 
 def test_the_coverage_is_checked_whatever_the_fold_has_let_pass(monkeypatch: pytest.MonkeyPatch) -> None:
