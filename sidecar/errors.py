@@ -269,5 +269,8 @@ class ObjectDamaged(StoreError):
     """Size or checksum of a stored object differs from what was sent."""
 
 
+OF_ONE_PARTITION: Final = (PartitionError, ObjectFrozen)
+"""What an object raises that stops its partition of a restore, and no other."""
+
 FROM_STORE: Final = (StoreError, SettingsError)
 """All that a request to a store raises: a redirect, or a name that does not exist, is SettingsError."""

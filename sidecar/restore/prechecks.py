@@ -10,7 +10,7 @@ import numpy as np
 from sidecar.archive.bundle import log_size_bytes
 from sidecar.archive.keys import below
 from sidecar.archive.state import PartitionState
-from sidecar.errors import PartitionError, SettingsError
+from sidecar.errors import OF_ONE_PARTITION, PartitionError, SettingsError
 from sidecar.logformat.batches import BatchColumns, SegmentScanner
 from sidecar.logformat.indexes.offset_index import read_offset_index
 from sidecar.model import ArchivedSegment, ObjectKey, PartName, TopicPartition
@@ -63,7 +63,7 @@ def plan_in_time(store: ObjectStore, request: RestoreRequest, state: PartitionSt
         ends_here = any(
             (found.max_timestamp_ms > until_ms).any() for found in _wanted(store, plan, _SEARCH_WINDOW_BYTES)
         )
-    except PartitionError:
+    except OF_ONE_PARTITION:
         return plan  # Reported when it is fetched.
     return plan if ends_here else plan_partition(state, request, first_is_early=True)
 
@@ -78,7 +78,7 @@ def empty_before_ms(store: ObjectStore, request: RestoreRequest, plan: Partition
         return None
     try:
         first_ms = next((int(found.max_timestamp_ms[0]) for found in _wanted(store, plan, _WINDOW_BYTES)), until_ms)
-    except PartitionError:
+    except OF_ONE_PARTITION:
         return None  # Reported when it is fetched.
     return first_ms if first_ms > until_ms else None
 
@@ -144,7 +144,7 @@ def open_at_end(store: ObjectStore, request: RestoreRequest, outcome: PartitionO
         return 0
     try:
         return len(table_at_end(store, plan.state.lineage.root, plan.segments[-1].segment).in_transaction())
-    except PartitionError:
+    except OF_ONE_PARTITION:
         return 0  # Reported when it is fetched.
 
 
@@ -153,7 +153,7 @@ def narrow_gap(store: ObjectStore, plan: PartitionPlan) -> str:
     for lower, upper, number in plan.gaps():
         try:
             count = _marker_count(store, plan, lower, [found.segment for found in plan.segments[number:]])
-        except PartitionError:
+        except OF_ONE_PARTITION:
             return ""  # A damaged object is reported when it is fetched.
         try:
             require_room(plan.topic_partition, count, lower.end_offset, upper.base_offset)

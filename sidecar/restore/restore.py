@@ -13,7 +13,7 @@ from threading import Event
 
 from sidecar.archive.state import PartitionState
 from sidecar.clock import Clock
-from sidecar.errors import ObjectFrozen, PartitionError, StagingFull
+from sidecar.errors import OF_ONE_PARTITION, PartitionError, StagingFull
 from sidecar.host.log_dir_lock import LogDirLock
 from sidecar.host.placing import sync_directory
 from sidecar.logformat.files import is_there
@@ -110,7 +110,7 @@ class Run:
             return
         try:
             fetch_segment(work, plan)
-        except (PartitionError, ObjectFrozen) as error:
+        except OF_ONE_PARTITION as error:
             outcome.problem = outcome.problem or advised(error)
             return
         self._counter.done(0, f"{work.plan.topic_partition} {plan.segment.base_offset}")
@@ -122,7 +122,7 @@ class Run:
                 continue
             try:
                 outcome.log = finish_partition(work, self._request.open_transactions)
-            except (PartitionError, ObjectFrozen) as error:
+            except OF_ONE_PARTITION as error:
                 outcome.problem = advised(error)
 
     def swap_in(self) -> None:

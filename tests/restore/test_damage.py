@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from sidecar.errors import StoreError, StoreUnavailable
-from sidecar.restore.request import RestoreRequest
+from sidecar.restore.request import ProducerStateMode, RestoreRequest
 from sidecar.restore.restore import RestoreReport, restore
 from sidecar.segment.log_check import ExpectedLog
 from tests.fakes.memory_store import Fault, FaultKind, MemoryStore
@@ -185,6 +186,26 @@ def test_an_object_without_immediate_reads_stops_its_partition_alone(operation: 
     assert [outcome.state for outcome in report.outcomes] == ["stopped", "restored"]
     assert key in report.outcomes[0].problem
     assert run(store, log_dir).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("number", "suffix", "options"),
+    [
+        (0, ".log", {"until_timestamp_ms": 2**40 - 1}),
+        (-1, ".indexes", {"producer_state": ProducerStateMode.DROP}),
+    ],
+)
+def test_an_object_without_immediate_reads_stops_its_partition_alone_where_it_is_read_before(
+    number: int, suffix: str, options: dict[str, Any], tmp_path: Path
+) -> None:
+    """With a time, the first batches are read: is anything left? Without producers, the last ones: is a transaction open?"""
+    store = archived()
+    key = [key for key in segment_keys(store) if key.endswith(suffix)][number]
+    store.faults = [Fault(operation, n, FaultKind.FROZEN, key) for operation in ("read", "stream") for n in range(9)]
+    request = RestoreRequest("orders", own_log_dir(tmp_path), topic_id=golden_topic_id("orders"), **options)
+    report = restore(store, CLOCK, request)
+    assert [outcome.state for outcome in report.outcomes] == ["stopped", "restored"]
+    assert key in report.outcomes[0].problem
 
 
 def test_a_commit_log_that_cannot_be_read_stops_before_anything_is_written(tmp_path: Path) -> None:
