@@ -8,7 +8,7 @@ import typer
 
 from sidecar.cli.archiving import Archive, Excluded, Topics
 from sidecar.cli.options import GlobalOptions
-from sidecar.cli.output import names_of, print_answer, print_table, remark
+from sidecar.cli.output import names_of, place_of, print_answer, print_table, remark
 from sidecar.clock import SystemClock
 from sidecar.errors import SidecarError
 
@@ -84,9 +84,7 @@ def gc(
         figures = (*counted, found["unfinished_uploads"])
         rows.append((name(lineage), *figures))
         if options.json:
-            place = {"topic": lineage.topic_partition.topic, "partition": lineage.topic_partition.partition}
-            place |= {"cluster_id": lineage.cluster_id, "incarnation": lineage.incarnation}
-            print_answer("garbage", {**place, "dry_run": dry_run, **found})
+            print_answer("garbage", {**place_of(lineage), "dry_run": dry_run, **found})
     begun = None if uploads is None else uploads[STAGING]
     if options.json:
         work_files = {"dry_run": dry_run, "work_files": parts, "probe_objects": probes, "unfinished_uploads": begun}

@@ -128,6 +128,16 @@ def names_of(lineages: Iterable[Lineage]) -> Callable[[Lineage], str]:
     return lambda lineage: str(lineage if found[lineage.topic_partition] > 1 else lineage.topic_partition)
 
 
+def place_of(lineage: Lineage) -> dict[str, Any]:
+    """The fields that all objects about a partition of an archive have. Names are stable."""
+    return {
+        "cluster_id": lineage.cluster_id,
+        "topic": lineage.topic_partition.topic,
+        "partition": lineage.topic_partition.partition,
+        "incarnation": lineage.incarnation,
+    }
+
+
 def size(size_bytes: float) -> str:
     for unit in _UNITS[:-1]:
         if abs(size_bytes) < 1024:

@@ -8,7 +8,7 @@ import os
 import sqlite3
 import tempfile
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
@@ -26,7 +26,6 @@ from sidecar.engine_ports import Row, StageEngine
 from sidecar.errors import StagingFull
 from sidecar.logformat.bodies.record import Record
 from sidecar.logformat.bodies.records import read_records
-from sidecar.model import TopicPartition
 from sidecar.rewriting.job import CompactionFigures, CompactionJob, CompactionSource
 from sidecar.rewriting.run import Scanned, required, rewritten, scanned
 from sidecar.rewriting.work_files import WorkFile, cannot_be_written
@@ -114,14 +113,14 @@ def _forget(path: Path) -> None:
             path.unlink()
 
 
-def write_others(file: WorkFile | None, name: TopicPartition, outlooks: Iterable[Outlook]) -> None:
-    """All keys whose retained record differs, a JSON object on each line. Raises StagingFull."""
+def write_others(file: WorkFile | None, place: Mapping[str, Any], outlooks: Iterable[Outlook]) -> None:
+    """All keys whose retained record differs, a JSON object on each line, with the fields of `place`. Raises StagingFull."""
     if file is None:
         return
     for outlook in outlooks:
-        place = {"topic": name.topic, "partition": name.partition, "strategy": str(outlook.strategy)}
+        of_strategy = {**place, "strategy": str(outlook.strategy)}
         for other in outlook.others:
-            file.write(json.dumps({**place, **other.to_json()}, ensure_ascii=False).encode() + b"\n")
+            file.write(json.dumps({**of_strategy, **other.to_json()}, ensure_ascii=False).encode() + b"\n")
 
 
 def winner_bits(rows: Iterable[Row], plan: dict[int, int]) -> Iterator[tuple[int, Bits]]:

@@ -78,7 +78,7 @@ def test_what_if_says_which_keys_have_another_winner(url: str, tmp_path: Path) -
     assert {row["strategy"] for row in found.lines()} == {"offset", "timestamp"}
     others = [json.loads(line) for line in keys.read_text().splitlines()]
     for row in found.lines():
-        name = {field: row[field] for field in ("topic", "partition", "strategy")}
+        name = {field: row[field] for field in ("cluster_id", "topic", "partition", "incarnation", "strategy")}
         assert sum(name.items() <= other.items() for other in others) == row["keys_with_another_winner"]
     assert len(others) == sum(row["keys_with_another_winner"] for row in found.lines())
     assert others
@@ -212,6 +212,9 @@ def test_topics_of_one_name_are_told_apart_by_their_clusters(url: str, tmp_path:
         found = in_this_process(*command, *place)
         assert found.code == 0
         assert {root for root in roots if root in found.out} == roots, command
+        rows = [row for row in in_this_process(*command, *place, "--json").lines() if "topic" in row]
+        fields = ("cluster_id", "topic", "partition", "incarnation")
+        assert {"/".join(str(row[field]) for field in fields) for row in rows} == roots, command
     # Nothing is longer than it needs to be: these are of one cluster.
     (other,) = {root.partition("/")[0] for root in roots} - {manifest("3.9.1")["cluster_id"]}
     shutil.rmtree(Path(url) / other)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from sidecar.cli.compact.rules import Wanted, tell_rules
 from sidecar.cli.engines import MEMORY_BYTES_MAX, Work, WorkKind, stage_engine, takes_spark
 from sidecar.cli.options import GlobalOptions
-from sidecar.cli.output import names_of, print_answer, print_table, remark, size, utc
+from sidecar.cli.output import names_of, place_of, print_answer, print_table, remark, size, utc
 from sidecar.clock import SystemClock
 from sidecar.compaction_strategy import Strategy
 from sidecar.errors import PartitionError, SettingsError, SidecarError, StoreError
@@ -195,10 +195,7 @@ def as_json(lineage: Lineage, result: PartitionCompaction) -> dict[str, Any]:
     """Names are stable. `commit` is null where nothing was committed; `would_commit` is for a dry run."""
     rules = result.request.rules
     return {
-        "cluster_id": lineage.cluster_id,
-        "topic": lineage.topic_partition.topic,
-        "partition": lineage.topic_partition.partition,
-        "incarnation": lineage.incarnation,
+        **place_of(lineage),
         "strategy": str(rules.effective_strategy),
         "header": rules.in_use.header or None,
         "strategy_before": None if result.strategy_before is None else str(result.strategy_before),
@@ -225,8 +222,7 @@ def _forecast(
 
     code, shown_name = 0, names_of(lineages)
     for lineage, request in zip(lineages, requests, strict=True):
-        name = lineage.topic_partition
-        place = {"topic": name.topic, "partition": name.partition}
+        place = place_of(lineage)
         rules = request.rules
         strategies = [strategy for strategy in Strategy if strategy is not Strategy.HEADER or rules.header_name]
         try:
@@ -238,7 +234,7 @@ def _forecast(
                 print_answer("compaction_what_if", {**place, "problem": advised(error)})
             code = max(code, error.exit_code)
             continue
-        write_others(keys, name, outlooks)
+        write_others(keys, place, outlooks)
         if options.json:
             for outlook in outlooks:
                 found = {**outlook.to_json(), "problem": None}
@@ -270,7 +266,6 @@ def undo_archive(options: GlobalOptions, settings: Settings, partitions: frozens
     remarks: list[str] = []
     shown_name = names_of(lineages)
     for lineage in lineages:
-        name = lineage.topic_partition
         problem, undone = None, Undone()
         try:
             undone = undo_compaction(store, lineage.root, SystemClock(), dry_run=dry_run)
@@ -282,9 +277,7 @@ def undo_archive(options: GlobalOptions, settings: Settings, partitions: frozens
                 remarks.append(f"{shown_name(lineage)}: {reason_of(undone.obstacle, settings.gc.grace_period_ms)}")
         found = undone.to_json()
         if options.json:
-            place = {"cluster_id": lineage.cluster_id, "topic": name.topic, "partition": name.partition}
-            place["incarnation"] = lineage.incarnation
-            print_answer("compaction_undo", {**place, **found, "problem": problem})
+            print_answer("compaction_undo", {**place_of(lineage), **found, "problem": problem})
         done = "failed" if problem else "would be" if dry_run and undone.replacement else found["commit"]
         figures = (found["segments_removed"], found["segments_live_again"], size(found["bytes_live_again"]))
         rows.append(

@@ -78,11 +78,11 @@ def forecast_partition(
             hash_key=SystemRandomness().random_bytes(HASH_KEY_BYTES),
             include_active=include_active,
         )
-        write_others(keys, files.topic_partition, outlooks)
+        place = {"topic": files.topic_partition.topic, "partition": files.topic_partition.partition}
+        write_others(keys, place, outlooks)
         if options.json:
-            name = {"topic": files.topic_partition.topic, "partition": files.topic_partition.partition}
             for outlook in outlooks:
-                print_answer("compaction_what_if", {**name, **outlook.to_json()})
+                print_answer("compaction_what_if", {**place, **outlook.to_json()})
         else:
             show_outlooks(str(files.topic_partition), outlooks, colors=options.colors)
     return 0
