@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -131,7 +132,7 @@ def listed_anew(files: PartitionFiles) -> PartitionFiles:
     return replace(found, topic_id=files.topic_id)
 
 
-def ensure_unchanged(segment: SegmentFiles, listed: PartitionFiles) -> None:
+def ensure_unchanged(segment: SegmentFiles, listed: PartitionFiles, now_ms: int) -> None:
     """Raise SegmentChanged unless the segment is still that part of the log that it was when it was listed.
 
     Its files must be the same, its end must still be the base of the next segment, and no segment may begin inside. Only
@@ -141,7 +142,7 @@ def ensure_unchanged(segment: SegmentFiles, listed: PartitionFiles) -> None:
         with reading(file.path), suppress(FileNotFoundError):
             if identity_of(file.path, file.path.stat()) != file:
                 raise _changed(segment, f"{file.path} is another file or has grown or shrunk")
-    directory_id, bases = list_log_bases(listed.directory)
+    directory_id, bases = list_log_bases(listed.directory, now_ms)
     if directory_id != listed.directory_id or not bases:
         raise _changed(segment, f"{listed.directory} is another directory, or has no log any more")
     log_start, last = bases[0], bases[-1]
@@ -150,7 +151,7 @@ def ensure_unchanged(segment: SegmentFiles, listed: PartitionFiles) -> None:
         raise _changed(segment, f"{segment.log.path} is gone, but the log still begins at {log_start}")
     if segment.end_offset not in bases and log_start <= segment.end_offset:
         raise _changed(segment, f"no segment begins at its end any more; the log has [{log_start}, {last}]")
-    if inside := [base for base in bases if file_base_offset < base < segment.end_offset]:
+    if inside := bases[bisect_right(bases, file_base_offset) : bisect_left(bases, segment.end_offset)]:
         raise _changed(segment, f"a segment now begins at {inside[0]}, inside it")
 
 

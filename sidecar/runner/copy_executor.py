@@ -287,7 +287,7 @@ class CopyExecutor:
     def _confirm(self, pieces: Sequence[_Piece]) -> PartitionFacts:
         self._context.require_safe_store()
         for piece in pieces:
-            self._context.disk.require_unchanged(piece.prepared.segment, self.plan.files)
+            self._context.disk.require_unchanged(piece.prepared.segment, self.plan.files, self._context.clock.now_ms())
         return self._context.facts.confirm(self.plan.files)
 
     def _upload(self, piece: _Piece) -> tuple[CommitWindow, ArchivedSegment]:
@@ -303,7 +303,7 @@ class CopyExecutor:
             _, starts = record_lost(self._context, known, self.plan, starts, lost)
             self._find_position()
             return known.opened()[0], starts
-        self._context.disk.require_unchanged(effect.segment, self.plan.files)
+        self._context.disk.require_unchanged(effect.segment, self.plan.files, self._context.clock.now_ms())
         state = known.opened()[0]
         if state.end_offset is not None:
             return record_lost(self._context, known, self.plan, starts, lost)

@@ -30,8 +30,11 @@ class LogDisk(OpenFiles, Protocol):
     def listed_again(self, files: PartitionFiles) -> PartitionFiles:
         """The partition as its directory is now. Raises SegmentChanged if that is another directory."""
 
-    def require_unchanged(self, segment: SegmentFiles, listed: PartitionFiles) -> None:
-        """Raise SegmentChanged unless the segment is still that part of the log that it was when it was listed."""
+    def require_unchanged(self, segment: SegmentFiles, listed: PartitionFiles, now_ms: int) -> None:
+        """Raise SegmentChanged unless the segment is still that part of the log that it was when it was listed.
+
+        `now_ms`: by the clock of the disk's machine.
+        """
 
     def fingerprint(self, files: PartitionFiles) -> LogDirFingerprint:
         """What the directory is known by later, under a later process too. Raises nothing."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -45,6 +46,14 @@ def test_another_directory_or_another_id_in_it_is_another_log(topic_id: str, tmp
         listed_anew(files)
 
 
+SETTLED_AFTER_MS = 10_000
+
+
+def now_ms_of(directory: Path, after_ms: int) -> int:
+    return directory.stat().st_mtime_ns // 1_000_000 + after_ms
+
+
+@pytest.mark.parametrize("after_ms", [0, SETTLED_AFTER_MS])
 @pytest.mark.parametrize(
     ("gone", "comes", "message"),
     [
@@ -60,13 +69,41 @@ def test_another_directory_or_another_id_in_it_is_another_log(topic_id: str, tmp
     ],
 )
 def test_only_retention_may_take_files_of_a_log_while_a_segment_is_archived(
-    gone: tuple[int, ...], comes: int | None, message: str | None, tmp_path: Path
+    gone: tuple[int, ...], comes: int | None, message: str | None, after_ms: int, tmp_path: Path
 ) -> None:
     directory = a_partition(tmp_path, "orders-0", 0, 10, 20, 30)
+    os.utime(directory, (1_000, 1_000))
     files = read_partition_directory(TopicPartition("orders", 0), tmp_path, directory)
+    ensure_unchanged(files.segments[1], files, now_ms_of(directory, after_ms))
     for base_offset in gone:
         (directory / f"{base_offset:020d}.log").unlink()
     if comes is not None:
         (directory / f"{comes:020d}.log").touch()
     with nullcontext() if message is None else pytest.raises(SegmentChanged, match=message):
-        ensure_unchanged(files.segments[1], files)
+        ensure_unchanged(files.segments[1], files, now_ms_of(directory, after_ms))
+
+
+def test_a_directory_is_listed_for_a_commit_only_if_its_times_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To list a partition of 10,000 segments takes longer than to commit one of them."""
+    directory, listed, scandir = a_partition(tmp_path, "orders-0", 0, 10, 20), list[Path](), os.scandir
+    os.utime(directory, (1_000, 1_000))
+    files = read_partition_directory(TopicPartition("orders", 0), tmp_path, directory)
+
+    def counted(path: Path) -> object:
+        listed.append(path)
+        return scandir(path)
+
+    def listings_until(now_ms: int) -> int:
+        listed.clear()
+        ensure_unchanged(files.segments[0], files, now_ms)
+        return len(listed)
+
+    monkeypatch.setattr(os, "scandir", counted)
+    written_ms = now_ms_of(directory, 0)
+    # One listing is two that agree. Within two seconds, another change might have the same time.
+    assert [listings_until(written_ms + after_ms) for after_ms in (0, 2_000, 10_000, 10_001)] == [2, 2, 2, 0]
+    assert listings_until(written_ms + 300_000) == 2
+    os.utime(directory, ns=(0, directory.stat().st_mtime_ns + 1))
+    assert [listings_until(written_ms + 300_000) for _ in "ab"] == [2, 0]

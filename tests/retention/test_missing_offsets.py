@@ -262,10 +262,10 @@ def test_a_file_that_comes_back_below_the_cut_makes_it_another_log(
     with opened(files.segments[2].log) as descriptor:
         cut = LocalDisk().cut(files.segments[2], LOST[0], descriptor)
     assert cut is not None
-    ensure_unchanged(cut, files)
+    ensure_unchanged(cut, files, 0)
     log_of(log_dir, LOST[0]).write_bytes(log_of(golden("4.3.0") / "logs", LOST[0]).read_bytes())
     with pytest.raises(SegmentChanged, match=f"a segment now begins at {LOST[0]}, inside it"):
-        ensure_unchanged(cut, files)
+        ensure_unchanged(cut, files, 0)
 
 
 @pytest.mark.parametrize(

@@ -130,7 +130,7 @@ class SimDisk:
             raise SegmentChanged(f"{files.directory}: is another directory")
         return replace(replica.files(), topic_id=files.topic_id)
 
-    def require_unchanged(self, segment: SegmentFiles, listed: PartitionFiles) -> None:
+    def require_unchanged(self, segment: SegmentFiles, listed: PartitionFiles, _now_ms: int) -> None:
         """See `LogDisk`."""
         bases = [file.base_offset for file in self._replica(listed.directory).segments]
         found, base_offset = self._named(segment.log), int(segment.log.name.removesuffix(".log"))
