@@ -75,15 +75,20 @@ def check_segment_objects(store: ObjectStore, root: str, segment: ArchivedSegmen
 
 
 def _check_once(store: ObjectStore, root: str, segment: ArchivedSegment, *, deep: bool) -> Checked:
-    parts, wrong_parts = _check_indexes(store, root, segment, deep=deep)
     key = below(root, segment.log_key)
     facts = store.head(key)
     wrong = list(_check_head(facts, key, log_size_bytes(segment), segment.parts[0].crc32c))
-    if deep and not wrong:
-        try:
+    wrong_parts: list[Problem] = []
+    try:
+        parts, wrong_parts = _check_indexes(store, root, segment, deep=deep)
+        if deep and not wrong:
             wrong += _read_log(store, key, segment, parts, below(root, segment.indexes_key))
-        except ObjectMissing:
-            wrong = [Problem(ProblemKind.MISSING_OBJECT, key, "vanished while it was read")]
+    except ObjectMissing:
+        wrong = [Problem(ProblemKind.MISSING_OBJECT, key, "vanished while it was read")]
+    except ObjectFrozen as error:
+        if not (wrong or wrong_parts):
+            raise
+        return Checked((*wrong, *wrong_parts), unread=str(error))
     if deep or facts is None:
         return Checked((*wrong, *wrong_parts))
     unread = f"{key}: it is in {facts.frozen_in}; {ObjectFrozen.advice}" if facts.frozen_in else ""

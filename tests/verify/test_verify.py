@@ -161,6 +161,26 @@ def test_a_log_without_immediate_reads_hides_no_damage_that_its_size_shows(monke
     assert [problem.kind for problem in found.problems] == [ProblemKind.SIZE_MISMATCH, ProblemKind.UNREADABLE]
 
 
+@pytest.mark.leaves_damage("size_mismatch")
+@pytest.mark.parametrize(
+    ("deep", "operation", "frozen", "damaged"),
+    [
+        (True, "stream", FIRST_LOG, FIRST_INDEXES),
+        (True, "read", FIRST_INDEXES, FIRST_LOG),
+        (False, "read", FIRST_INDEXES, FIRST_LOG),
+    ],
+)
+def test_one_object_without_immediate_reads_hides_no_damage_of_the_other(
+    deep: bool, operation: str, frozen: ObjectKey, damaged: ObjectKey
+) -> None:
+    store = example()
+    store.damage(damaged, lambda data: data + b"x")
+    store.faults = [Fault(operation, n, FaultKind.FROZEN, frozen) for n in range(2)]
+    (found,) = verify_archive(store, store.clock, deep=deep)
+    assert (found.is_unread, found.differs) == (True, True)
+    assert [problem.key for problem in found.problems] == [damaged, ROOT]
+
+
 def test_the_coverage_is_checked_whatever_the_fold_has_let_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     read = CommitLog.read_whole_chain
 
