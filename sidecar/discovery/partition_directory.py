@@ -48,7 +48,7 @@ class _Listing:
         return sorted(self.files.get(Suffix.LOG, ()))
 
 
-def list_log_bases(directory: Path, now_ms: int) -> tuple[tuple[int, int], list[int]]:
+def list_log_bases(directory: Path, now_ms: int) -> tuple[tuple[int, int], tuple[int, ...]]:
     """Device and inode of a partition directory, and the base offsets of its `.log` files now, ascending.
 
     Raises SegmentChanged if the directory is gone, PartitionError.
@@ -60,13 +60,13 @@ def list_log_bases(directory: Path, now_ms: int) -> tuple[tuple[int, int], list[
         return _log_bases_at(directory, stamp, int(now_ms / 1000 / LIST_EVERY_S))
 
 
-def _log_bases(directory: Path) -> tuple[tuple[int, int], list[int]]:
+def _log_bases(directory: Path) -> tuple[tuple[int, int], tuple[int, ...]]:
     listing = _settled_listing(directory)
-    return listing.directory_id, listing.bases
+    return listing.directory_id, tuple(listing.bases)
 
 
 @lru_cache(maxsize=16)
-def _log_bases_at(directory: Path, _stamp: FileStamp, _period: int) -> tuple[tuple[int, int], list[int]]:
+def _log_bases_at(directory: Path, _stamp: FileStamp, _period: int) -> tuple[tuple[int, int], tuple[int, ...]]:
     """As long as the stamp is the same: every commit asks, and to list 10,000 segments takes longer than to commit one."""
     return _log_bases(directory)
 

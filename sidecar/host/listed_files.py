@@ -139,9 +139,14 @@ def ensure_unchanged(segment: SegmentFiles, listed: PartitionFiles, now_ms: int)
     retention is no change: it takes whole segments from the log's beginning while our descriptor still holds the bytes.
     """
     for file in segment.files:
-        with reading(file.path), suppress(FileNotFoundError):
-            if identity_of(file.path, file.path.stat()) != file:
-                raise _changed(segment, f"{file.path} is another file or has grown or shrunk")
+        with reading(file.path):
+            try:
+                found = file.path.stat()
+            except FileNotFoundError:
+                now_ms = 0  # Some file systems do not change a directory's times for a rename: it is listed.
+                continue
+        if identity_of(file.path, found) != file:
+            raise _changed(segment, f"{file.path} is another file or has grown or shrunk")
     directory_id, bases = list_log_bases(listed.directory, now_ms)
     if directory_id != listed.directory_id or not bases:
         raise _changed(segment, f"{listed.directory} is another directory, or has no log any more")

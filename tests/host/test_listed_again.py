@@ -107,3 +107,7 @@ def test_a_directory_is_listed_for_a_commit_only_if_its_times_changed(
     assert listings_until(written_ms + 300_000) == 2
     os.utime(directory, ns=(0, directory.stat().st_mtime_ns + 1))
     assert [listings_until(written_ms + 300_000) for _ in "ab"] == [2, 0]
+    # A file of the segment is gone, and the file system did not change the directory's times.
+    files.segments[0].log.path.unlink()
+    os.utime(directory, ns=(0, written_ms * 1_000_000 + 1))
+    assert listings_until(written_ms + 300_000) == 2

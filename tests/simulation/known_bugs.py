@@ -238,7 +238,7 @@ KNOWN_BUGS: Final[dict[str, Bug]] = {
     # What was sent was not compared with what was checked.
     "sent-unchecked": Bug("live-object-damaged", ((attempts, "send_checked", _sent_unchecked),), 20),
     # A put that was refused because the number was taken was taken for ours.
-    "put-taken-for-ours": Bug("live-object-missing", ((commit_log, "put_once", _put_without_proof),), 50, 13),
+    "put-taken-for-ours": Bug("live-object-missing", ((commit_log, "put_once", _put_without_proof),), 50, 32),
     # A leader of the past could commit.
     "not-fenced": Bug(
         "epoch-fell",
