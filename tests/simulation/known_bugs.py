@@ -208,7 +208,7 @@ KNOWN_BUGS: Final[dict[str, Bug]] = {
     "group-prefix": Bug("record-lost", ((BeforeUpload, "group_from", _group_or_its_first_segments),), 100, 18),
     # A copy of a whole segment was committed for what another leader had not archived of it.
     "copy-of-a-part": Bug(
-        "other-content", ((before_upload, "_name", lambda segment: (segment.log, segment.end_offset)),), 10_000, 21546
+        "other-content", ((before_upload, "_name", lambda segment: (segment.log, segment.end_offset)),), 10_000, 8183
     ),
     # gc purged what an operator could still have reinstated.
     "purged-without-grace": Bug("purged-too-early", ((gc, "is_old", lambda _modified_ms, _until_ms: True),), 20),
