@@ -24,20 +24,25 @@ from tests.snapshots.log_dirs import DAY_MS, log_dir_of, tree
 FORGETTING = Forgetting(SystemClock().now_ms(), DAY_MS)
 
 
-@pytest.fixture(name="archive")
-def _archive(tmp_path: Path) -> Settings:
-    """2.7.2's partitions, most of whose snapshots had to be rebuilt."""
+def backfilled(tmp_path: Path, log_dir: Path, *topics: str) -> Settings:
+    """These topics of a log dir, in the test's archive."""
     flags = {
         "store.url": str(tmp_path / "archive"),
-        "broker.log_dirs": [golden("2.7.2") / "logs"],
+        "broker.log_dirs": [log_dir],
         "broker.assume_leader": True,
         "broker.settle_ms": 0,
-        "run.state_dir": tmp_path / "state",
-        "topics.include": ["orders", "transactions", "trimmed", "legacy-v1"],
+        "run.state_dir": tmp_path / "state" / log_dir.parent.name,
+        "topics.include": list(topics),
     }
     settings = load_settings(flags=flags).settings
     assert backfill(settings, dry_run=False).exit_code == 0
     return settings
+
+
+@pytest.fixture(name="archive")
+def _archive(tmp_path: Path) -> Settings:
+    """2.7.2's partitions, most of whose snapshots had to be rebuilt."""
+    return backfilled(tmp_path, golden("2.7.2") / "logs", "orders", "transactions", "trimmed", "legacy-v1")
 
 
 def targets_of(archive: Settings, *topics: str) -> Targets:
@@ -68,16 +73,7 @@ def test_topics_of_one_name_from_two_clusters_are_not_written_into_one_directory
     is_one_unreadable: bool, archive: Settings, tmp_path: Path
 ) -> None:
     """Also where the commits of one of them cannot be read: the other one need not be the one that is meant."""
-    flags = {
-        "store.url": archive.store.url,
-        "broker.log_dirs": [golden("4.3.0") / "logs"],
-        "broker.assume_leader": True,
-        "broker.settle_ms": 0,
-        "run.state_dir": tmp_path / "other state",
-        "topics.include": ["orders"],
-    }
-    settings = load_settings(flags=flags).settings
-    assert backfill(settings, dry_run=False).exit_code == 0
+    backfilled(tmp_path, golden("4.3.0") / "logs", "orders")
     if is_one_unreadable:
         for commit in (tmp_path / "archive").glob("*/orders/0/0/c*/*"):
             commit.write_text("not a commit, and no checkpoint")
@@ -96,16 +92,7 @@ def test_rebuilt_is_called_exact_only_where_the_archive_says_so(tmp_path: Path, 
     for directory in logs.glob("orders-*"):
         for path in directory.glob(f"{0:020d}.*"):
             path.unlink()
-    flags = {
-        "store.url": str(tmp_path / "archive"),
-        "broker.log_dirs": [logs],
-        "broker.assume_leader": True,
-        "broker.settle_ms": 0,
-        "run.state_dir": tmp_path / "state",
-        "topics.include": ["orders"],
-    }
-    settings = load_settings(flags=flags).settings
-    assert backfill(settings, dry_run=False).exit_code == 0
+    settings = backfilled(tmp_path, logs, "orders")
     targets = targets_of(settings)
     forgetting = Forgetting(wall_clock_ms("2.7.2"), 7 * DAY_MS)
     report = rebuild(targets, tmp_path / "out", LocalEngine(1), forgetting, replay=replay)
