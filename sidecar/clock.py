@@ -1,7 +1,5 @@
 """The only place that asks the machine for the time; everything else is handed a `Clock`."""
 
-from __future__ import annotations
-
 import time
 from typing import Protocol
 

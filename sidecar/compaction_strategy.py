@@ -3,8 +3,6 @@
 Settings, flags and topic configs all come through here, so that an empty value means the same everywhere.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final

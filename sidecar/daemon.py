@@ -3,8 +3,6 @@
 SIGTERM drains, a second one ends at once; SIGHUP reads the settings again.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

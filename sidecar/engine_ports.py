@@ -1,7 +1,5 @@
 """What a command asks of who runs its tasks, as protocols: this process, or Spark."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Every error the sidecar raises on purpose; docs/reference/exit-codes.md lists them by exit code."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from enum import Flag, auto
 from typing import Any, ClassVar, Final
@@ -82,7 +80,7 @@ class CorruptFile(PartitionError):
         self.position = position
         self.offset = offset
 
-    def within(self, file: str, *, shift_bytes: int = 0) -> CorruptFile:
+    def within(self, file: str, *, shift_bytes: int = 0) -> "CorruptFile":
         """The same finding, with the file it was found in and its position moved by `shift_bytes`."""
         position = None if self.position is None else self.position + shift_bytes
         return CorruptFile(self.what, file=file, position=position, offset=self.offset, advice=self.advice)
@@ -216,7 +214,7 @@ class StoreUnavailable(StoreError):
     retryable = True
     is_answered = False
 
-    def after(self, attempts: int) -> StoreUnavailable:
+    def after(self, attempts: int) -> "StoreUnavailable":
         """The same, with how often the store was asked."""
         error = type(self)(f"{self} ({attempts} attempts)" if attempts > 1 else str(self))
         error.is_answered = self.is_answered

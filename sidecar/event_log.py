@@ -1,7 +1,5 @@
 """Loggers of events by structlog, which the first event loads: with rich and asyncio it is a fifth of a start."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from threading import RLock

@@ -4,8 +4,6 @@ On their way they wait in files, and on a cluster they cross the network: neithe
 compressed. Engines carry bytes only.
 """
 
-from __future__ import annotations
-
 import pickle
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """Into how many shares this process's I/O limits are divided: as many as there are processes that do the same work now."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Structured logs on stderr: an event name and fields, as JSON or for people. No credentials, no record contents."""
 
-from __future__ import annotations
-
 import io
 import logging
 import re

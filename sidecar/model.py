@@ -1,7 +1,5 @@
 """Values that cross the borders between stages. Frozen, plain, and in Kafka's own words."""
 
-from __future__ import annotations
-
 import os
 from bisect import bisect_right
 from dataclasses import dataclass, field
@@ -48,7 +46,7 @@ class FileIdentity:
     mtime_ns: int
 
     @classmethod
-    def of(cls, directory: Path, name: str, status: os.stat_result) -> FileIdentity:
+    def of(cls, directory: Path, name: str, status: os.stat_result) -> "FileIdentity":
         """From what the file system says of it."""
         return cls(directory, name, status.st_ino, status.st_size, status.st_mtime_ns)
 
@@ -65,7 +63,7 @@ class FileIdentity:
         """Last write in wall-clock milliseconds, rounded down."""
         return self.mtime_ns // 1_000_000
 
-    def has_place_of(self, other: FileIdentity) -> bool:
+    def has_place_of(self, other: "FileIdentity") -> bool:
         """Whether the other is, or was, at the same path."""
         return self.name == other.name and self.directory == other.directory
 

@@ -1,7 +1,5 @@
 """Counts in texts for people."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 

@@ -1,7 +1,5 @@
 """The only place that asks the machine for random values; everything else is handed a `Randomness`."""
 
-from __future__ import annotations
-
 import os
 import random
 from dataclasses import dataclass

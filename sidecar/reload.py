@@ -1,7 +1,5 @@
 """Changed settings for a process that runs: all of them, or none; most hold from the next check on."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from threading import Event

@@ -3,8 +3,6 @@
 In a broker's pod this process must not end by itself: a container that ends makes the whole pod unready, and with it the broker.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Threads that hold nothing up, neither who began them nor the end of the process; and signals, which interrupt the main one."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future

@@ -1,7 +1,5 @@
 """What holds for a topic: a value of its own, since the broker, the settings and Kafka's defaults all have a say in it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """The JSON patch that adds the sidecar to a pod of Strimzi. Pure. The chart's policy does the same in CEL; a test compares."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """The webhook that adds the sidecar to pods: HTTPS, which only API servers call."""
 
-from __future__ import annotations
-
 import base64
 import json
 import ssl

@@ -1,17 +1,12 @@
 """kafka-python's connections without its own clients, which hide why they could not be made."""
 
-from __future__ import annotations
-
 import copy
 import logging
 import struct
 from contextlib import ExitStack, suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from sidecar.clock import Clock
-
-if TYPE_CHECKING:
-    from kafka.net.compat import KafkaNetClient
 
 FIRST_SERVER: Final = "bootstrap-0"
 """kafka-python's name for the first of the bootstrap servers, whichever broker that is."""
@@ -42,7 +37,7 @@ class Client:
         self._timeout_s: float = arguments["request_timeout_ms"] / 1000
         # Its lines repeat, several times a second, what every BrokerUnavailable says once.
         logging.getLogger("kafka").setLevel(logging.CRITICAL)
-        self._net_client: KafkaNetClient = KafkaNetClient(**arguments)
+        self._net_client = KafkaNetClient(**arguments)
         self._manager = self._net_client._manager  # noqa: SLF001 - only its clients are public
         self._net = self._manager._net  # noqa: SLF001 - as above
         self._net.start()

@@ -4,8 +4,6 @@ Source of the rights: KafkaApis: handleTopicMetadataRequest, handleListOffsetReq
 handleDescribeProducersRequest, handleDescribeLogDirsRequest.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -35,6 +33,30 @@ Name = TypeVar("Name")
 Value = TypeVar("Value")
 PARTITIONS_WITH_PRODUCERS_PER_REQUEST = 500
 """A partition may have tens of thousands of producers, some 40 bytes each in the answer."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class RequestProblem:
+    """A broker's error for a topic or for the cluster. `name`: Kafka's. `operation`: what we wanted to do there."""
+
+    name: str
+    operation: str
+    topic: str = CLUSTER
+
+    @property
+    def is_denied(self) -> bool:
+        return self.name in DENIED
+
+    def __str__(self) -> str:
+        """Kafka's name of the error; where a right is missing, which one, and how to give it."""
+        if not self.is_denied:
+            return self.name
+        where = f"topic {self.topic}" if self.topic else "the cluster"
+        option = f"--topic {self.topic}" if self.topic else "--cluster"
+        return (
+            f"{self.name}: the sidecar's user is not authorized. Allow it {self.operation} on "
+            f"{where} (kafka-acls.sh --add --allow-principal User:... --operation {self.operation} {option})"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,30 +235,6 @@ def require_broker(view: ClusterView, broker_id: int) -> None:
         live = ", ".join(map(str, sorted(view.broker_ids))) or "none"
         what = f"broker {broker_id} is not among the live brokers of its cluster ({live})"
         raise BrokerUnavailable(what, BrokerTrouble.NOT_A_MEMBER)
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class RequestProblem:
-    """A broker's error for a topic or for the cluster. `name`: Kafka's. `operation`: what we wanted to do there."""
-
-    name: str
-    operation: str
-    topic: str = CLUSTER
-
-    @property
-    def is_denied(self) -> bool:
-        return self.name in DENIED
-
-    def __str__(self) -> str:
-        """Kafka's name of the error; where a right is missing, which one, and how to give it."""
-        if not self.is_denied:
-            return self.name
-        where = f"topic {self.topic}" if self.topic else "the cluster"
-        option = f"--topic {self.topic}" if self.topic else "--cluster"
-        return (
-            f"{self.name}: the sidecar's user is not authorized. Allow it {self.operation} on "
-            f"{where} (kafka-acls.sh --add --allow-principal User:... --operation {self.operation} {option})"
-        )
 
 
 def missing_right(problems: Iterable[RequestProblem], effect: str) -> tuple[str, ...]:

@@ -3,8 +3,6 @@
 Imports kafka-python only when a broker is asked for the first time.
 """
 
-from __future__ import annotations
-
 import threading
 from copy import copy
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What proves who we are, and whom we believe: passwords, tokens and certificates in files that somebody else keeps fresh."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os
@@ -66,7 +64,7 @@ def secret_of(setting: str, value: SecretStr | None, file: Path | None) -> str |
     return None if value is None else value.get_secret_value()
 
 
-def token_provider(path: Path) -> AbstractTokenProvider:
+def token_provider(path: Path) -> "AbstractTokenProvider":
     """Reads the file for each connection. Raises BrokerUnavailable if it cannot be read."""
     from kafka.net.sasl.oauth import AbstractTokenProvider
 
@@ -220,7 +218,7 @@ def _in_memory(content: bytes) -> Iterator[str]:
         os.close(descriptor)
 
 
-def _pkcs12(content: bytes, password: str | None) -> PKCS12KeyAndCertificates:
+def _pkcs12(content: bytes, password: str | None) -> "PKCS12KeyAndCertificates":
     if content.startswith(_JKS):
         raise _KeystoreRefused(f"is a JKS store, which is not supported; {_CONVERT}")
     from cryptography.hazmat.primitives.serialization.pkcs12 import load_pkcs12

@@ -1,7 +1,5 @@
 """Facts about a broker from its log dirs alone: for brokers that are stopped, or that may not be queried."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path

@@ -4,8 +4,6 @@ Every refresh queries the cluster for the leader, and then the leader itself, un
 the two disagree nothing is archived. Ids and log start of the directories come from files, as `FileBrokerFacts` reads them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """What the files of one log dir say about the broker and its partitions."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -4,8 +4,6 @@ Before the client is opened: does anybody answer there, in our protocol, and if 
 may, and then says only that it could not.
 """
 
-from __future__ import annotations
-
 import operator
 import socket
 import ssl

@@ -1,7 +1,5 @@
 """The topic configs that the broker reported last, overridden by the operator's."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

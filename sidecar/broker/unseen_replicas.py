@@ -3,8 +3,6 @@
 A volume may be mounted elsewhere for this process, so the two are compared by what lies in the directories, not by path.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import suppress
 from pathlib import Path

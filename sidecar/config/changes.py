@@ -1,7 +1,5 @@
 """What is different between two settings, whether a process that runs may take it over, and a name for each state."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Callable

@@ -3,8 +3,6 @@
 Sources: CommonClientConfigs, SslConfigs, SaslConfigs and JaasContext of Kafka's clients.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -4,8 +4,6 @@
 no value; an empty variable counts as not set.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,5 @@
 """The settings file: YAML, one mapping of sections."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn

@@ -1,7 +1,5 @@
 """Puts the settings together: flag > environment > file > default; and remembers where each value came from."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date

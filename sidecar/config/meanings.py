@@ -3,8 +3,6 @@
 pydantic can read them as well (`use_attribute_docstrings`), but at each start of each command, of which that is a fifteenth.
 """
 
-from __future__ import annotations
-
 import ast
 import inspect
 from itertools import pairwise

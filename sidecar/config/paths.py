@@ -1,7 +1,5 @@
 """Settings by their path (`store.s3.region`): which exist, what type they have, and which one a misspelt one may mean."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The values that must never be shown: those that were given, and those in files that somebody else keeps fresh."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Which topics are meant: patterns that match whole names, without Kafka's own bookkeeping."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Reads one partition directory: its rolled segments and other files; and caches it between scans."""
 
-from __future__ import annotations
-
 import os
 import stat
 from collections.abc import Iterable, Mapping, Set

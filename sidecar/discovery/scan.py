@@ -1,7 +1,5 @@
 """Lists log directories: every partition in them, or why it cannot be read."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Only new names in directories are events: appends to active segments are none, and cost nothing.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import select

@@ -1,7 +1,5 @@
 """The local broker: whether it responds, whether these are its log dirs, and which permissions it grants."""
 
-from __future__ import annotations
-
 import socket
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """Compaction by `run`, where it is on: what it is for, and the Java that large compactions need."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from functools import partial

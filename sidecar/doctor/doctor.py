@@ -3,8 +3,6 @@
 Areas are asked side by side, the checks of an area one after the other, none for longer than it may take.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import wait
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What a check may find, and what all of them come to. Values only."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum

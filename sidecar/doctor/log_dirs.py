@@ -1,7 +1,5 @@
 """The broker's log directories, as this process sees them. Only ever read."""
 
-from __future__ import annotations
-
 import errno
 import os
 from collections import defaultdict

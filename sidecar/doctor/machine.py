@@ -1,7 +1,5 @@
 """What this machine, or this container, gives us: places to write to, descriptors, memory."""
 
-from __future__ import annotations
-
 import os
 import resource
 import tempfile

@@ -1,7 +1,5 @@
 """Settings that are valid and may still not be meant: each rule says why."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import partial
 from urllib.parse import urlsplit

@@ -1,7 +1,5 @@
 """The archive's store: whether it can be reached, whether it can do what an archive needs, and what it does by itself."""
 
-from __future__ import annotations
-
 import ipaddress
 import socket
 from collections.abc import Callable

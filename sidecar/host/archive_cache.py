@@ -3,8 +3,6 @@
 Never the truth: the newest remembered commit is compared with the store's, and an entry that does not match is dropped.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import sqlite3

@@ -1,7 +1,5 @@
 """Turns at the disks: few readers at once on each, and none while the machine waits for its disks anyway."""
 
-from __future__ import annotations
-
 import re
 import threading
 from collections import Counter

@@ -3,8 +3,6 @@
 SQLite on our own volume, locked for one process. Losing the file costs nothing but leftovers that `verify` counts as orphans.
 """
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import os

@@ -1,7 +1,5 @@
 """What this container may take: processors, memory, and open files, of which each pinned segment takes one."""
 
-from __future__ import annotations
-
 import os
 import resource
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Open source files: the bytes that were listed, even when the broker unlinks them meanwhile."""
 
-from __future__ import annotations
-
 import errno
 import os
 from bisect import bisect_left, bisect_right

@@ -1,7 +1,5 @@
 """Is this the very directory that a lineage was archived from? Asked where no topic id and no batch can tell."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import struct

@@ -1,7 +1,5 @@
 """Keeps brokers away from a log dir while we write into it, by Kafka's own lock."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 from contextlib import ExitStack, suppress

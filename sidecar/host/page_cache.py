@@ -3,8 +3,6 @@
 And what we write leaves it early.
 """
 
-from __future__ import annotations
-
 import ctypes
 import mmap
 import os

@@ -1,8 +1,6 @@
 """Segments are pinned (open descriptors) from their planning on: the bytes outlive the broker's retention. Nothing is
 linked or written."""
 
-from __future__ import annotations
-
 import resource
 import threading
 from collections import Counter

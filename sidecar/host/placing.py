@@ -1,7 +1,5 @@
 """Puts a snapshot into a broker's partition directory: whole or not at all, never over another file."""
 
-from __future__ import annotations
-
 import errno
 import os
 from contextlib import suppress

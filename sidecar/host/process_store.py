@@ -1,7 +1,5 @@
 """One store and one I/O budget per process for all its tasks: connections are neither pickled nor shared across a fork."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext

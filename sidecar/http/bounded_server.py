@@ -1,7 +1,5 @@
 """A server of HTTP with bounds: a thread per client, few served at once, and a deadline that trickling bytes do not move."""
 
-from __future__ import annotations
-
 import socket
 import threading
 from collections.abc import Callable, Iterable

@@ -1,7 +1,5 @@
 """What each path answers. Pure: a request in, status, content type and bytes out."""
 
-from __future__ import annotations
-
 import base64
 import binascii
 import hmac

@@ -1,7 +1,5 @@
 """The server of the pages: what `run` shows to people, probes and Prometheus."""
 
-from __future__ import annotations
-
 import sys
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler

@@ -1,7 +1,5 @@
 """Metrics of the local broker: the age of its facts, what waits and is at risk by its retention, and whether its cleaner works."""
 
-from __future__ import annotations
-
 import math
 import threading
 from collections.abc import Iterable

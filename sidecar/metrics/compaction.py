@@ -1,7 +1,5 @@
 """Metrics of compaction and of gc. Alert on progress: on the age of due work."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from sidecar.metrics.declarations import Declarations

@@ -1,7 +1,5 @@
 """How metrics are declared: each with its help text, in a registry of one process."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from itertools import product
 from typing import Any, TypeVar

@@ -1,7 +1,5 @@
 """The metrics, their help texts, and the domain events that move them."""
 
-from __future__ import annotations
-
 import math
 import platform
 import shutil

@@ -1,7 +1,5 @@
 """What is asked of the object store, and how it ends."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import ParamSpec, TypeVar

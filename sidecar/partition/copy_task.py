@@ -8,8 +8,6 @@ the order of offsets. Segments that were compacted among themselves are a group:
 one commit adds them. If anything keeps one of them back, all of the group go as they are, each by itself.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum

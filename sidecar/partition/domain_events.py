@@ -1,7 +1,5 @@
 """Facts about partitions that people and alerts want to know. The core emits them; sinks render them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias

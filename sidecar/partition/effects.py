@@ -6,8 +6,6 @@ A slot is the number of a segment in the task's plan. The executor has the open 
 only the number.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from sidecar.errors import SidecarError

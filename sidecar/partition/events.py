@@ -1,7 +1,5 @@
 """What a copy task hears of: how each of its effects ended, and that the process is to stop."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, Generic, TypeAlias, TypeVar
 

@@ -3,8 +3,6 @@
 Also who may write to its archive by that: the broker that leads it, as long as no later leader has committed.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -41,7 +39,7 @@ class Term:
     directory_id: tuple[int, int]
     topic_id: str | None
 
-    def since(self, before: Term | None) -> Change:
+    def since(self, before: "Term | None") -> Change:
         """What has changed since an earlier term; None: there was none."""
         if before is None:
             return Change.LOG
@@ -56,7 +54,7 @@ class Term:
             return Change.LEADER_EPOCH
         return Change.NONE if ids[0] == ids[1] else Change.TOPIC_ID
 
-    def is_one_with(self, other: Term) -> bool:
+    def is_one_with(self, other: "Term") -> bool:
         """Whether both are one term, though the topic got its id in it; whichever is the later one."""
         return min(self.since(other), other.since(self)) <= Change.TOPIC_ID
 

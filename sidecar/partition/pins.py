@@ -1,7 +1,5 @@
 """Pure: which pinned segments of a log stay pinned at a check, why each of the others goes, and which of them are decided."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Final
 

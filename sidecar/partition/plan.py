@@ -1,7 +1,5 @@
 """Pure: which rolled segments of one partition may be archived now, in offset order; and if not all, why not."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

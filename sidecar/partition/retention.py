@@ -1,7 +1,5 @@
 """When the broker's retention will delete a segment: what is not archived by then exists nowhere any more."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from sidecar.model import PartitionFiles, SegmentFiles

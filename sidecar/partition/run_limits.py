@@ -1,7 +1,5 @@
 """Numbers that shape the work: how much at once, how long, and what is waited for."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field
 from typing import Protocol

@@ -1,7 +1,5 @@
 """What the sidecar knows of one partition at one moment, and what came of its copy task: for people, metrics and reports."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass, field
 from enum import StrEnum

@@ -4,8 +4,6 @@ Two reasons are equal if they are the same wait. What may change while it lasts 
 which of several transactions holds a segment.
 """
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass, field
 from enum import Enum
 from typing import ClassVar, Literal, TypeAlias

@@ -1,7 +1,5 @@
 """What a person reads of damaged and unreadable files, and of lost offsets: said once, where it is shown."""
 
-from __future__ import annotations
-
 import errno
 from typing import TYPE_CHECKING
 
@@ -57,7 +55,7 @@ _REFUSED = "the archive is unchanged; another program writes to it, or somebody 
 _INDEX_SUFFIXES = (f".{Suffix.OFFSET_INDEX}", f".{Suffix.TIME_INDEX}", f".{Suffix.TRANSACTION_INDEX}")
 
 
-def loss_reason(event: OffsetsLost) -> str:
+def loss_reason(event: "OffsetsLost") -> str:
     is_first = "" if event.is_recorded else "; the partition had no archive before, so its archive begins above them"
     return f"{LossReason.NOT_ON_DISK}{is_first}"
 

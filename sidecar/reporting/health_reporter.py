@@ -1,7 +1,5 @@
 """What keeps `run` from its work, or did: for the probes, the metrics, the status page and the log."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass

@@ -1,7 +1,5 @@
 """Writes the log line of each domain event. The names and fields of these lines are an interface: alerts match them."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from typing import Any
 

@@ -1,7 +1,5 @@
 """How far a command is: counted segment by segment, for whoever shows it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from threading import Lock

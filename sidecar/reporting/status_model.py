@@ -1,7 +1,5 @@
 """What the sidecar is doing, for people: partitions, uploads, errors, snapshots, and the last hour."""
 
-from __future__ import annotations
-
 import threading
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Container, Iterable, Mapping

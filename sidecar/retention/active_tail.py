@@ -1,7 +1,5 @@
 """When retention deletes an active segment: a log rolls by `segment.ms` only where something is appended, an idle one never."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import replace

@@ -3,8 +3,6 @@
 The leader's log start shows it, where no retention can have moved it there.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Protocol

@@ -1,7 +1,5 @@
 """What this process saw of a log of which nothing is archived yet: no commit can say what of it was gone before the first."""
 
-from __future__ import annotations
-
 import json
 from typing import Protocol, TypeAlias
 

@@ -1,7 +1,5 @@
 """The pinned segments of one partition's log: planned, not archived yet, and perhaps already deleted from its directory."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Container, Iterable
 from contextlib import suppress

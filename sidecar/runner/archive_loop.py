@@ -4,8 +4,6 @@ It takes the events from the queue, and hands them on to the checks (`checks`) a
 waits for the store, the broker or a large read.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from concurrent.futures import Future

@@ -1,7 +1,5 @@
 """Builds the run's context from settings: the only place where components meet configuration."""
 
-from __future__ import annotations
-
 import os
 import socket
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """`backfill`: archives everything that may be archived now, once, and reports."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import signal

@@ -1,7 +1,5 @@
 """A partition behind an open transaction: remembered between scans, so that waiting costs neither reads nor others' turns."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial

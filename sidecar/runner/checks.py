@@ -3,8 +3,6 @@
 Tasks go on while checks come. A partition with a task gets a provisional plan, which only pins files.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Set
 from dataclasses import dataclass, field
 from functools import partial

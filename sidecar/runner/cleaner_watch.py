@@ -3,8 +3,6 @@
 Progress is the first dirty offset of `cleaner-offset-checkpoint`. A partition that is due and whose offset does not move stalls.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import takewhile

@@ -1,7 +1,5 @@
 """Broker facts as the settings want them: from files alone, or from the broker, and with the ids that the operator gave."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 

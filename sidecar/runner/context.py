@@ -1,7 +1,5 @@
 """What the loop hands to its components, which each take the ports that they use: built once from the settings."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from threading import Event

@@ -1,7 +1,5 @@
 """Carries out what a copy task asks for: each effect that may last is a step on another thread, whose result is an event."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future

@@ -1,7 +1,5 @@
 """Makes plans of partitions that have no copy task, begins tasks of those that were admitted, and decides what follows each."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What holds for one topic, value by value, and where each comes from: for people who wonder."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from sidecar.broker.topic_configs import NOT_KNOWN, resolve_policy

@@ -1,7 +1,5 @@
 """Rolled segments that wait for minutes for one and the same reason: logged once, and once when it is over."""
 
-from __future__ import annotations
-
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, replace
 from typing import Final

@@ -1,7 +1,5 @@
 """What came of partitions since the last check, which of them back off, and when the next check has something to do."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Container
 from dataclasses import dataclass, replace

@@ -4,8 +4,6 @@ What may last (the archive, the store, large reads) is a step: `planning` and `C
 While a step is under way, what is known of the archive belongs to that step.
 """
 
-from __future__ import annotations
-
 from collections.abc import Generator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace

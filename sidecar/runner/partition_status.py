@@ -1,7 +1,5 @@
 """The status of a partition for people: from its files, and from the result of its last task or plan."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import islice

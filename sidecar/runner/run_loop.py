@@ -1,7 +1,5 @@
 """Check after check, for ever: builds the run's context as soon as the store allows it, and reports to Health what it meets."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Mapping
 from contextlib import ExitStack

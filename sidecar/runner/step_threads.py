@@ -1,7 +1,5 @@
 """The loop's threads, and the queue by which what their steps have found comes back to the loop's own thread."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from enum import IntEnum

@@ -1,7 +1,5 @@
 """Patterns that match nothing are probably a mistake, which would go unnoticed; but a broker need not have a selected topic."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 

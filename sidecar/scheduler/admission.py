@@ -1,7 +1,5 @@
 """Which plans become tasks first, and with how many segments; which files are pinned first."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace

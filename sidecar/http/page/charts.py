@@ -1,7 +1,5 @@
 """The last hour as two small charts: bytes archived per second, and bytes that wait."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise

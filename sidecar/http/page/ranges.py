@@ -1,7 +1,5 @@
 """The offset range of one partition, cut into what is archived, on its way and in danger; and the bar that shows it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum

@@ -1,7 +1,5 @@
 """Renders the page, once for all viewers of the same rows, and only while it is viewed."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -94,7 +92,7 @@ class StatusPage:
         return self._moment
 
     @cached_property
-    def _template(self) -> Template:
+    def _template(self) -> "Template":
         # Loaded at the first view: a sidecar without viewers does not pay for it.
         from jinja2 import Environment, PackageLoader, StrictUndefined
 

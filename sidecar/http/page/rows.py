@@ -1,7 +1,5 @@
 """The rows of the table, one per partition: what state it is in, the texts of its cells; search, order and paging."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """The part above the table: one sentence about the health, its troubles, and totals."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass

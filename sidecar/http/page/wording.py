@@ -1,7 +1,5 @@
 """Numbers, times and remedies in words that people read."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from functools import partial
 
