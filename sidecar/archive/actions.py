@@ -1,7 +1,5 @@
 """What a commit does: its actions, as JSON and back."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Final, TypeAlias

@@ -5,8 +5,6 @@ real producer state or leader epochs: the same object can be attached to it. Pos
 table, never by the order.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from crc32c import crc32c

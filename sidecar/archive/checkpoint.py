@@ -3,8 +3,6 @@
 It is a convenience, never the truth: a damaged one is passed over.
 """
 
-from __future__ import annotations
-
 from dataclasses import asdict
 
 from sidecar.archive.actions import (

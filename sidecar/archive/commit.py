@@ -4,8 +4,6 @@ A commit is one JSON object in canonical form, sealed with a checksum of its own
 vouch for it. The SHA-256 of the whole, seal included, is in its successor.
 """
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass
 from functools import partial
 from hashlib import sha256

@@ -4,8 +4,6 @@ Needed where topic ids do not decide: a re-created topic has the same name and m
 segment boundaries. Nothing here guesses: without a matching batch the verdict is at best that nothing contradicts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum

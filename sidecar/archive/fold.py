@@ -8,8 +8,6 @@ Rules:
 - Only removed segments that are not purged are reinstated.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import replace

@@ -9,8 +9,6 @@
         checkpoints/<20d number>.json
 """
 
-from __future__ import annotations
-
 import re
 from base64 import urlsafe_b64encode
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The newest compaction of a partition, as far as its commits tell whether it can be undone."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final

@@ -1,7 +1,5 @@
 """An archived segment as JSON, and what must hold of one before anything is committed or believed."""
 
-from __future__ import annotations
-
 from functools import partial
 from itertools import pairwise
 

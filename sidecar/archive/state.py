@@ -1,7 +1,5 @@
 """What a partition's commits add up to. A state is immutable; `sidecar.archive.fold` adds commits to one."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from dataclasses import dataclass, field, replace
 from operator import attrgetter

@@ -3,8 +3,6 @@
 Data goes to stdout, everything else to stderr. Whatever is slow to import is imported by the command that needs it.
 """
 
-from __future__ import annotations
-
 import gc
 import os
 from typing import Final

@@ -1,7 +1,5 @@
 """`k8s webhook` and `k8s missing`: add the sidecar to pods when they are created, and find those without it."""
 
-from __future__ import annotations
-
 import json
 import signal
 import sys

@@ -1,7 +1,5 @@
 """Ctrl-C and SIGTERM: the first ends a command in order, the second ends the process at once."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

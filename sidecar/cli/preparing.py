@@ -1,7 +1,5 @@
 """`prepare` and `spark-packages`: what images, and machines that start often, have made beforehand."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from subprocess import CalledProcessError

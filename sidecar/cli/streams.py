@@ -1,7 +1,5 @@
 """stdout and stderr of a process. One that cannot be written, as on a full disk, does not end the work."""
 
-from __future__ import annotations
-
 import io
 import os
 import sys

@@ -1,7 +1,5 @@
 """The known state of one partition's archive between scans, so that an idle partition costs no request."""
 
-from __future__ import annotations
-
 from sidecar.archive.continuity import require_continuation
 from sidecar.archive.coverage import ArchiveExtent
 from sidecar.archive.state import PartitionState, newest_part, newest_strategy

@@ -1,7 +1,5 @@
 """What earlier processes left behind in the store: committed, worth going on with, or to be removed."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress

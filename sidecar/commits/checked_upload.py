@@ -1,7 +1,5 @@
 """Uploads that are checked: nothing is committed of which the store does not have what was checked before."""
 
-from __future__ import annotations
-
 from functools import reduce
 
 from crc32c import crc32c

@@ -1,7 +1,5 @@
 """A partition's commit log in a store: read it, and append to it so that of two racing writers exactly one wins."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass

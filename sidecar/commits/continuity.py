@@ -1,7 +1,5 @@
 """Where a partition's archive goes on: the lineage that its topic id names, or whose batches the local log still has."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Protocol
 

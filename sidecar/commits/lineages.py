@@ -1,7 +1,5 @@
 """Finding lineages in a store: those of one partition, and all of an archive."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain

@@ -1,7 +1,5 @@
 """Commits and checkpoints of one lineage in a store: listed, read, checked, and put until it is proven which commit is stored."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count, islice

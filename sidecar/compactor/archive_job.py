@@ -1,7 +1,5 @@
 """Has partitions compacted in the archive, on an engine for the size of the work."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol

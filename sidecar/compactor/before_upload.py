@@ -3,8 +3,6 @@
 A segment that has waited for too long is archived as it is.
 """
 
-from __future__ import annotations
-
 import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence

@@ -1,7 +1,5 @@
 """By which rules `compact` compacts a topic: its flags, over what the settings and the topic's own configs say. Pure."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, Final
 

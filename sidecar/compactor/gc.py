@@ -1,7 +1,5 @@
 """Objects that no commit names and no reader can need: found, deleted, and noted as deleted. `GcTask` is that of `run`."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, MutableMapping, Sequence
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Compacts rolled segments on the broker's disk into copies of ours, each group within itself, many groups in one job."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace

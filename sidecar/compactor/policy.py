@@ -4,8 +4,6 @@ Source: LogCleanerManager.cleanableOffsets, calculateCleanableBytes, maxCompacti
 archive has no active segment: all that is in it was rolled, and stable.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum

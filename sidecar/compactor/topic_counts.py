@@ -1,7 +1,5 @@
 """What compaction counts and logs by topic: invalid records that it met, and segments that were archived without it."""
 
-from __future__ import annotations
-
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Which topics are compacted, and by which values: what the settings say, and where they are silent what the broker says."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final

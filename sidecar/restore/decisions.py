@@ -4,8 +4,6 @@ Also what is noted of a finished directory until the whole command is through: w
 finds it trusts nothing less: its name would also fit another wish, and a broker may have been at it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a partition needs besides its segments: batches of our own over gaps and at the end, snapshots, epochs, checkpoints."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

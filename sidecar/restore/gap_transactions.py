@@ -4,8 +4,6 @@ A transaction that was open below may have ended there, its marker lost with it.
 something above shows that it went on: aborted records must never be read as committed, whatever that hides.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace

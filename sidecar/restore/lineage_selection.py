@@ -1,7 +1,5 @@
 """The archived histories of the wanted partitions: those that can be read, those that cannot, and those that are not there."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What becomes of one partition, and what the cluster's retention will delete of it soon."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass, field
 from itertools import accumulate, takewhile
 

@@ -1,7 +1,5 @@
 """Which archived segments are restored, and where the first and the last of them are cut."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Checks before anything is fetched: times older than the archive, open transactions, gaps too narrow for their markers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 

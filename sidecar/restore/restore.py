@@ -1,7 +1,5 @@
 """The whole of a restore: plan, fetch in parallel, finish each partition, and only then give the directories their names."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait

@@ -1,7 +1,5 @@
 """Fetches archived segments: every byte is checked, and they are cut to the wanted range and given flat epochs where asked."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing

@@ -4,8 +4,6 @@ Every file is written under a temporary name, synced, and renamed; what has its 
 on where it was, and a broker cannot start from half a partition.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 from collections.abc import Collection, Iterator

@@ -1,7 +1,5 @@
 """The log directory to restore into: whose it is, whether a partition's place is free, and what earlier runs finished there."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path

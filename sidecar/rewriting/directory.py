@@ -1,7 +1,5 @@
 """`compact DIR`: a partition's directory with fewer records, in Kafka's own file names, complete or not there at all."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack

@@ -1,7 +1,5 @@
 """Pure: which splits are scanned by which task, and in which steps results are written so that work files have a bound."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate

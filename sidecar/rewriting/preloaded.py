@@ -1,7 +1,5 @@
 """Imported by the process from which Spark forks its workers: each kernel is loaded once, not once per worker."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 

@@ -1,7 +1,5 @@
 """Many partitions through the three stages in one run: each ends with its outputs, or with its own error."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager

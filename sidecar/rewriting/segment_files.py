@@ -3,8 +3,6 @@
 The one place where parts and whole sources are joined.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The three stages as tasks: what an engine runs, in any process. Errors that lie in a partition are answers about it."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence

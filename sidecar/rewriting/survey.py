@@ -1,7 +1,5 @@
 """The first read of a partition: headers only. Where splits may begin, what transactions decide, producer state at every base."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Files that compactions write: flushed to the disk before they count, a full disk reported as such; where they and parts lie."""
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil

@@ -15,8 +15,6 @@ where the limits are.
 Source: CleanedTransactionMetadata.onControlBatchRead, Cleaner.cleanInto, TransactionMetadata.prepareAbortOrCommit.
 """
 
-from __future__ import annotations
-
 import sys
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence, Set

@@ -1,7 +1,5 @@
 """A segment that is ready to be uploaded: its sources, its parts and what its commit will say of it."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path

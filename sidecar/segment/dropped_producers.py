@@ -5,8 +5,6 @@ A plain file in the partition's directory. Brokers take no notice of names that 
 Source: LogLoader.load, ProducerStateManager.loadSnapshots.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass

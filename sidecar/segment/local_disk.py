@@ -3,8 +3,6 @@
 Single batches are found by their offsets, with a few reads where an offset index says where to begin.
 """
 
-from __future__ import annotations
-
 import os
 from collections import deque
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 Apart from it, only the preparation of a segment reads files of the broker: its log, its indexes, and its producer snapshot.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol

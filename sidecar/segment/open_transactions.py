@@ -1,7 +1,5 @@
 """The last stable offset without a broker: is every transaction that a segment holds decided below the stable end?"""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 

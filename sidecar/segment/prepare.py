@@ -1,7 +1,5 @@
 """Prepares one segment for its upload: everything is read, checked and decided before the first byte is sent."""
 
-from __future__ import annotations
-
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Protocol

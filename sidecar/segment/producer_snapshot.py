@@ -1,7 +1,5 @@
 """Which producer snapshot a bundle carries: the broker's if the replay confirms it, else the rebuilt one."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path

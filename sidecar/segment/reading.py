@@ -1,7 +1,5 @@
 """Reads a rolled segment once: checks every batch, follows producer state, and settles which indexes go into the bundle."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace

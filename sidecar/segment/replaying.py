@@ -1,7 +1,5 @@
 """What the next batches of a log do to producer state, and whether a cleaner has worked on them."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from producer_state.replay import CompletedTransaction, replay

@@ -1,7 +1,5 @@
 """A partition in an archive: its segments are read out of the store, wherever a task runs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field

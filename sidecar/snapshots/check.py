@@ -1,7 +1,5 @@
 """`snapshots check`: compares every snapshot found with the state that replay gives."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum

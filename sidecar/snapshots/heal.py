@@ -3,8 +3,6 @@
 The states of a partition become the files that it lacks: kept until a witness confirms them, written on threads.
 """
 
-from __future__ import annotations
-
 import re
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence

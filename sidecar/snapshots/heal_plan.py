@@ -1,7 +1,5 @@
 """What a partition lacks, what must be judged in it, and what became of it all."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field

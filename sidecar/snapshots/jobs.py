@@ -1,7 +1,5 @@
 """What is asked of a partition's segments, and what comes of it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias

@@ -1,7 +1,5 @@
 """Imported by the process from which Spark forks its workers: each kernel is loaded once, not once per worker."""
 
-from __future__ import annotations
-
 from producer_state.digest import DigestBuilder
 from sidecar.logformat.batches import scan_bytes
 from sidecar.logformat.bodies.building import build_batch

@@ -1,7 +1,5 @@
 """`snapshots rebuild`: writes the snapshot of every segment base into a directory of our own."""
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from dataclasses import asdict, dataclass, field

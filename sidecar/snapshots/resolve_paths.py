@@ -1,7 +1,5 @@
 """The partitions that a path on the command line means."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace

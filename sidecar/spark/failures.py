@@ -1,7 +1,5 @@
 """What Spark says when something fails, in the words of our settings."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """What a JVM needs of this machine, checked before one is started: its own messages hide the cause."""
 
-from __future__ import annotations
-
 import os
 import pwd
 import re

@@ -4,8 +4,6 @@ pyspark runs `$SPARK_HOME/bin/spark-submit`, so it is given a home with nothing 
 it is installed, where it is compiled, and not from the archive of its sources.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shlex

@@ -1,7 +1,5 @@
 """An archive of this program and all it imports, for the executors of a cluster whose machines do not have it."""
 
-from __future__ import annotations
-
 import re
 import tarfile
 from collections.abc import Iterator

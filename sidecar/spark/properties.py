@@ -1,7 +1,5 @@
 """The Spark properties that suit many short tasks which hand over a few large values. Measured: see each group."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import string

@@ -1,7 +1,5 @@
 """Directories for work files on this machine, of Spark and of others: gone with their process, or when the next one starts."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import shutil

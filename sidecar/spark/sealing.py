@@ -4,8 +4,6 @@ What Spark is handed goes over the network, into shuffle files and perhaps into 
 wherever a task has to open one.
 """
 
-from __future__ import annotations
-
 import copyreg
 import os
 from collections.abc import Callable

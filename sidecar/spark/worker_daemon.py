@@ -4,8 +4,6 @@ pyspark's own, but with the kernels loaded before the first fork: once, not once
 garbage collector after every task, which is slow while it has to visit everything that was imported.
 """
 
-from __future__ import annotations
-
 import gc
 import importlib
 import os

@@ -1,7 +1,5 @@
 """CRC-32C of objects in parts: as S3 writes it, combined from parts, and composed of parts."""
 
-from __future__ import annotations
-
 import base64
 import binascii
 from collections.abc import Sequence

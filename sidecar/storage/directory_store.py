@@ -4,8 +4,6 @@ An object comes into being by `link`, which is atomic and refuses to replace. It
 name first. So a crash or a full disk leaves nothing but that temporary file, which counts as an unfinished upload.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import stat

@@ -5,8 +5,6 @@ The probe refuses file systems that show a file while it is written (SFTP and th
 middle of a commit would leave a piece of it under the commit's key for good.
 """
 
-from __future__ import annotations
-
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator

@@ -1,7 +1,5 @@
 """What killed processes leave in a store: multipart uploads that were begun and not ended, and objects of probes."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from sidecar.errors import StoreDenied, StoreUnsupported

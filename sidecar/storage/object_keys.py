@@ -1,7 +1,5 @@
 """Which keys a store takes: none may leave its root."""
 
-from __future__ import annotations
-
 from sidecar.errors import StoreError
 
 _KEY_BYTES_MAX = 1024

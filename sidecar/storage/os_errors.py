@@ -1,7 +1,5 @@
 """What an error of the operating system means for a store, for directories and other fsspec file systems."""
 
-from __future__ import annotations
-
 import errno
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -7,8 +7,6 @@ A known store lets every second create-only put succeed under one of its switche
 are put to the store at hand.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass

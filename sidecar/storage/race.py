@@ -13,8 +13,6 @@ A store may also lock the key before it reads the body (MinIO: erasureObjects.pu
 other put waits for the paused one, which therefore goes on after a moment.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress

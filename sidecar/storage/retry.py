@@ -1,7 +1,5 @@
 """The one layer that repeats requests to a store, and whether the store answers at all."""
 
-from __future__ import annotations
-
 import math
 import threading
 from collections.abc import Callable, Iterator

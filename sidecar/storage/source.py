@@ -1,7 +1,5 @@
 """Upload sources: bytes that can be read at any position from several threads at once."""
 
-from __future__ import annotations
-
 import os
 
 from sidecar.errors import PartitionError, SegmentChanged

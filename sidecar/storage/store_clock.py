@@ -1,7 +1,5 @@
 """The store's clock: times as a store gives them, what it says now, and how far this host's clock is from it."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """What an archive holds, partition by partition."""
 
-from __future__ import annotations
-
 import threading
 from collections import Counter
 from collections.abc import Callable

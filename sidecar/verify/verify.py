@@ -1,7 +1,5 @@
 """Proof that an archive is whole: the commit log, the coverage, and every committed object; and the unreferenced ones."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing

@@ -1,7 +1,5 @@
 """`compact`: a partition's directory with one record per key."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any, Final
 

@@ -1,7 +1,5 @@
 """Objects of an archive, and files at any URL, as content: `.log` by way of a temporary copy, `.indexes` cut into its parts."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """What kind of file a name means, and what is in it: rows or one object, as the stable JSON has them."""
 
-from __future__ import annotations
-
 import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping

@@ -4,8 +4,6 @@ The task that scans a segment reads its headers first: where it is split, and wh
 from the archived state at its base, so that no task waits for another.
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import Executor, Future, wait

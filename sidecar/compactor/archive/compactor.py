@@ -1,7 +1,5 @@
 """Compacts archived partitions, many in one run: read from the store, written to it, and each committed for itself."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress

@@ -4,8 +4,6 @@ Parts are joined, indexes built, and both are uploaded under a fresh id. The com
 as long as its sources are still live.
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress

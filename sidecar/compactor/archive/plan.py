@@ -1,7 +1,5 @@
 """What is asked of a compaction of archived partitions, which segments may be compacted now, and how far each has come."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Parts in the object store: for clusters, whose tasks share nothing else."""
 
-from __future__ import annotations
-
 import re
 import tempfile
 from collections.abc import Iterator

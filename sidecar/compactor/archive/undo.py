@@ -1,7 +1,5 @@
 """Undoes the newest compaction of an archived partition: one commit makes the segments that it replaced live again."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """What a bucket does with objects by itself: versions, lifecycle rules, encryption. For people; nothing depends on it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """What an S3 answer means: one table from error codes to our errors, each with what to do about it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass

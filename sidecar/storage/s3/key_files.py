@@ -4,8 +4,6 @@ Files that are replaced together, as the kubelet replaces those of a Secret, are
 a request between the two writes may have one of each: the store refuses it, and it is tried again later.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from threading import Lock
 from typing import Any, Final, NamedTuple, Self

@@ -1,7 +1,5 @@
 """Bodies of S3 requests that act while they are sent: paused before their end, or paced by a limit."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """A bucket by way of s3fs, for tools that only read: with the store's own settings, retries and errors."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, Final
 
