@@ -20,7 +20,7 @@ from sidecar.config.changes import SettingsSource
 from sidecar.config.loading import LoadedSettings
 from sidecar.engine_ports import CompactionEngines
 from sidecar.errors import SettingsError, SidecarError
-from sidecar.event_log import get_logger
+from sidecar.event_log import EVENTS
 from sidecar.http.server import HttpServer
 from sidecar.logs import Redaction
 from sidecar.metrics import Metrics
@@ -30,8 +30,6 @@ from sidecar.reporting.status_model import StatusModel
 from sidecar.runner.run_loop import RunLoop
 from sidecar.segment.reading import ReadSegment, read_segment
 from sidecar.threads import begun, handling
-
-_log = get_logger(__name__)
 
 EXIT_CRASHED = 1
 EXIT_NOT_DRAINED = 143
@@ -111,7 +109,7 @@ def run(
         resources.enter_context(signals(flags))
         if settings.http.address is not None:
             server = resources.enter_context(HttpServer(settings.http, health, metrics, clock, status))
-            _log.info("http_listening", port=server.port)
+            EVENTS.info("http_listening", port=server.port)
         loop = RunLoop(settings, clock, metrics, reporter, flags.stop, flags.wake, engines, reader)
         reload = (
             None
@@ -130,7 +128,7 @@ def run(
         worker = begun("loop", loop.run)
         _supervise(worker, health, metrics, status, flags, settings.run.drain_timeout_s, clock, reload, is_ready)
         if not worker.done():
-            _log.error(
+            EVENTS.error(
                 "drain_timed_out",
                 drain_timeout_s=settings.run.drain_timeout_s,
                 effect="the journal has it; it resumes at the next start",
@@ -142,11 +140,11 @@ def run(
     if isinstance(fault, SidecarError):
         raise fault
     if fault is not None:
-        _log.critical("crashed", error=repr(fault), exc_info=fault)
+        EVENTS.critical("crashed", error=repr(fault), exc_info=fault)
         return EXIT_CRASHED
     if reload is not None and reload.restart_due and not flags.is_ending():
         raise RestartDue
-    _log.info("stopped")
+    EVENTS.info("stopped")
     return 0
 
 
@@ -186,7 +184,7 @@ def _supervise(
     while not worker.done() and flags.may_restart and not flags.is_ending():
         wait(TICK_S)  # Its end is no hurry: to end the process for it would restart the container.
     if flags.is_ending():
-        _log.info("draining", signal_number=flags.signal_number, drain_timeout_s=drain_timeout_s)
+        EVENTS.info("draining", signal_number=flags.signal_number, drain_timeout_s=drain_timeout_s)
     deadline_s = clock.monotonic_s() + drain_timeout_s
     while not worker.done() and (left_s := deadline_s - clock.monotonic_s()) > 0:
         wait(min(TICK_S, left_s))

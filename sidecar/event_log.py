@@ -1,4 +1,4 @@
-"""Loggers of events by structlog, which the first event loads: with rich and asyncio it is a fifth of a start."""
+"""The log of events by structlog, which the first event loads: with rich and asyncio it is a fifth of a start."""
 
 import logging
 from collections.abc import Callable
@@ -32,11 +32,8 @@ class FirstEvent(logging.Handler):
                 set_up()
 
 
-class Logger:
+class EventLog:
     """Passes its methods on to structlog's logger."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
 
     def __getattr__(self, method: str) -> Any:
         waiting = next((handler for handler in logging.getLogger().handlers if isinstance(handler, FirstEvent)), None)
@@ -46,13 +43,12 @@ class Logger:
             waiting.begin()
         import structlog
 
-        return getattr(structlog.get_logger(self._name), method)
+        return getattr(structlog.get_logger(), method)
 
 
 def _ignored(*_event: object, **_fields: object) -> None:
     """An event below the level."""
 
 
-def get_logger(name: str) -> Any:
-    """Of a module; see structlog."""
-    return Logger(name)
+EVENTS: Any = EventLog()
+"""The log of the program's own events, for every module: its methods are those of structlog's loggers."""

@@ -11,14 +11,12 @@ from sidecar.config.changes import SettingsSource, changes_between, fingerprint
 from sidecar.config.loading import LoadedSettings
 from sidecar.doctor.machine import memory_needed_bytes
 from sidecar.errors import SettingsError
-from sidecar.event_log import get_logger
+from sidecar.event_log import EVENTS
 from sidecar.host.limits import memory_limit_bytes, processors
 from sidecar.metrics import Metrics
 from sidecar.metrics.registry import ReloadResult
 from sidecar.ports import MIB
 from sidecar.reporting.health_reporter import Health
-
-_log = get_logger(__name__)
 
 Adopt = Callable[[Settings], Event]
 
@@ -100,7 +98,7 @@ class SettingsReload:
         self._generation += 1
         self._loaded_ms = self._clock.now_ms()
         self._metrics.config.reloaded(ReloadResult.APPLIED)
-        _log.info("config_reloaded", settings=pending.changed, generation=self._generation)
+        EVENTS.info("config_reloaded", settings=pending.changed, generation=self._generation)
         self._publish()
 
     def _reload(self, why: str) -> None:
@@ -116,7 +114,7 @@ class SettingsReload:
         needs_more = memory_needed_bytes(loaded.settings, cores) > memory_needed_bytes(wanted.settings, cores)
         lacking = lacks_memory(loaded.settings) if needs_more else ""
         if fixed and self._may_restart():
-            _log.info("config_restart", why=why, settings=fixed)
+            EVENTS.info("config_restart", why=why, settings=fixed)
             self.restart_due = True
         elif fixed:
             remedy = "restart to apply; the old settings stay in effect"
@@ -124,20 +122,20 @@ class SettingsReload:
         elif lacking:
             self._refuse(ReloadResult.REFUSED, lacking, "the old settings stay in effect", reloadable)
         elif reloadable:
-            _log.info("config_reload_pending", why=why, settings=reloadable)
+            EVENTS.info("config_reload_pending", why=why, settings=reloadable)
             self._source.set_up_logs(loaded)
             taken_over = self._adopt(loaded.settings)
             self._pending = _Pending(loaded, reloadable, self._clock.now_ms(), taken_over)
             self._refused = None
             self._publish()
         else:
-            _log.info("config_unchanged", why=why)
+            EVENTS.info("config_unchanged", why=why)
             self._metrics.config.reloaded(ReloadResult.UNCHANGED)
             self._refused = None
             self._publish()
 
     def _refuse(self, result: ReloadResult, reason: str, remedy: str, settings: tuple[str, ...] = ()) -> None:
-        _log.error("config_reload_refused", reason=reason, settings=settings, remedy=remedy)
+        EVENTS.error("config_reload_refused", reason=reason, settings=settings, remedy=remedy)
         self._metrics.config.reloaded(result)
         which = {"settings": settings} if settings else {}
         self._refused = {"at_ms": self._clock.now_ms(), "reason": reason, **which}

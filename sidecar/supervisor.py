@@ -12,7 +12,7 @@ from sidecar.clock import Clock, SystemClock
 from sidecar.config import HttpSettings
 from sidecar.daemon import EXIT_CRASHED, TICK_S, Flags, RestartDue, signals
 from sidecar.errors import SettingsError, SidecarError
-from sidecar.event_log import get_logger
+from sidecar.event_log import EVENTS
 from sidecar.http.server import HttpServer
 from sidecar.logformat.files import FileStamp, stamp_of
 from sidecar.logs import redacted
@@ -22,7 +22,6 @@ from sidecar.reporting.health_reporter import ALL_CONDITIONS, Health, HealthRepo
 from sidecar.reporting.status_model import StatusModel
 from sidecar.runner.run_loop import START_WAIT_S_FIRST, START_WAIT_S_MAX
 
-_log = get_logger(__name__)
 _DOUBLINGS_MAX = 30
 LASTED_S = 600.0
 """A start that lasted so long succeeded: after it, the waits begin again with the shortest. As the kubelet does."""
@@ -77,7 +76,7 @@ class Supervisor:
     def _wait(self, failure: str, wait_s: float, read: FileStamp | None, flags: Flags) -> None:
         """Serve the pages until it is time, the settings file is another one than `read`, or a signal comes."""
         clock = self._clock
-        _log.error(
+        EVENTS.error(
             "start_failed",
             error=failure,
             effect="nothing is archived or pinned; the broker is not affected",
@@ -107,7 +106,7 @@ class Supervisor:
             # Without its token the pages are closed, but the probe is answered.
             resources.enter_context(HttpServer(self.http, health, metrics, clock, status, requires_token=False))
         except SettingsError as error:
-            _log.error("http_not_listening", error=str(error))
+            EVENTS.error("http_not_listening", error=str(error))
         return health
 
     def _stamp(self) -> FileStamp | None:

@@ -20,7 +20,7 @@ from urllib3.util.ssl_match_hostname import CertificateError
 
 from sidecar.config.model import LogSettings
 from sidecar.config.secrets import Secrets
-from sidecar.event_log import get_logger
+from sidecar.event_log import EVENTS
 from sidecar.logs import Redaction, configure_logging
 from sidecar.model import PartitionFiles, TopicPartition
 from sidecar.partition.status import PartitionOutcome
@@ -54,7 +54,7 @@ def events(stream: io.StringIO) -> list[dict[str, Any]]:
 
 def test_an_event_is_a_json_object_with_time_and_level() -> None:
     stream = configured()
-    get_logger("x").info("segment_committed", base_offset=7, topic="a\nb")
+    EVENTS.info("segment_committed", base_offset=7, topic="a\nb")
     (event,) = events(stream)
     assert event["event"] == "segment_committed"
     assert (event["base_offset"], event["topic"], event["level"]) == (7, "a\nb", "info")
@@ -63,11 +63,11 @@ def test_an_event_is_a_json_object_with_time_and_level() -> None:
 
 def test_structlog_is_loaded_by_the_first_event() -> None:
     program = (
-        "import sys; from sidecar.config.model import LogSettings; from sidecar.event_log import get_logger\n"
+        "import sys; from sidecar.config.model import LogSettings; from sidecar.event_log import EVENTS\n"
         "from sidecar.logs import configure_logging\n"
         "configure_logging(LogSettings.model_validate({'level': 'warning'}))\n"
-        "get_logger('x').info('quiet'); print('structlog' in sys.modules)\n"
-        "get_logger('x').warning('loud'); print('structlog' in sys.modules)\n"
+        "EVENTS.info('quiet'); print('structlog' in sys.modules)\n"
+        "EVENTS.warning('loud'); print('structlog' in sys.modules)\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=300)
     assert done.stdout.split() == ["False", "True"]
@@ -77,22 +77,22 @@ def test_structlog_is_loaded_by_the_first_event() -> None:
 def test_the_first_event_may_come_from_many_threads() -> None:
     stream = configured()
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda number: get_logger("x").info("said", number=number), range(50)))
+        list(pool.map(lambda number: EVENTS.info("said", number=number), range(50)))
     assert sorted(event["number"] for event in events(stream)) == list(range(50))
 
 
 def test_context_is_on_every_line() -> None:
     stream = configured()
     with structlog.contextvars.bound_contextvars(partition="orders-0"):
-        get_logger(__name__).warning("x")
+        EVENTS.warning("x")
     assert events(stream)[0]["partition"] == "orders-0"
 
 
 def test_the_level_holds_for_us_and_the_libraries() -> None:
     stream = configured(level="error")
-    get_logger(__name__).warning("quiet")
+    EVENTS.warning("quiet")
     logging.getLogger("botocore").warning("quiet")
-    get_logger(__name__).error("loud")
+    EVENTS.error("loud")
     logging.getLogger("botocore").error("loud")
     assert [event["event"] for event in events(stream)] == ["loud", "loud"]
 
@@ -101,7 +101,7 @@ def test_debug_never_opens_the_logs_of_libraries() -> None:
     stream = configured(level="debug")
     logging.getLogger("botocore.auth").debug("StringToSign %s", SECRET)
     logging.getLogger("botocore.auth").info("StringToSign %s", SECRET)
-    get_logger(__name__).debug("ours")
+    EVENTS.debug("ours")
     assert [event["event"] for event in events(stream)] == ["ours"]
 
 
@@ -120,13 +120,13 @@ def test_a_token_that_was_replaced_while_the_process_runs_is_blotted_out(tmp_pat
     redact = Redaction(secrets).text
     file.write_text("token-of-tuesday")
     said = "refused: token-of-tuesday, before it token-of-monday"
-    get_logger(__name__).error("x", error=said)
+    EVENTS.error("x", error=said)
     assert events(stream)[0]["error"] == redact(said) == "refused: ********, before it ********"
 
 
 def test_secrets_are_blotted_out_wherever_they_turn_up() -> None:
     stream = configured()
-    log = get_logger(__name__)
+    log = EVENTS
     log.info(
         "put",
         note=f"with {SECRET}",
@@ -150,7 +150,7 @@ def test_bytes_and_local_variables_are_not_written() -> None:
         try:
             int(f"no number {len(record_value)}")
         except ValueError:
-            get_logger(__name__).error("failed", value=record_value, exc_info=True)
+            EVENTS.error("failed", value=record_value, exc_info=True)
             logging.getLogger("x").exception("failed too")
         text = stream.getvalue()
         assert "card" not in text  # digits of it may be in a time
@@ -161,7 +161,7 @@ def test_bytes_and_local_variables_are_not_written() -> None:
 
 def test_console_lines_are_for_people() -> None:
     stream = configured(format="console")
-    get_logger(__name__).info("segment_committed", base_offset=7)
+    EVENTS.info("segment_committed", base_offset=7)
     assert "segment_committed" in stream.getvalue()
     assert "base_offset=7" in stream.getvalue()
     assert "\x1b" not in stream.getvalue()

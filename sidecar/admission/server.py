@@ -15,10 +15,9 @@ from typing import Any, Final
 from sidecar.admission.patch import patch
 from sidecar.clock import Clock, SystemClock
 from sidecar.errors import SettingsError
-from sidecar.event_log import get_logger
+from sidecar.event_log import EVENTS
 from sidecar.http.bounded_server import BoundedServer, Clients, Discreet
 
-_log = get_logger(__name__)
 CLIENT_TIMEOUT_S: Final = 5.0
 """From the connection to the answer, with the handshake. API servers wait as long, the chart's `timeoutSeconds`."""
 REVIEWS_MAX: Final = 8
@@ -35,7 +34,7 @@ def review_answer(review: Mapping[str, Any], injection: Mapping[str, Any]) -> di
     if operations:
         encoded = base64.b64encode(json.dumps(operations).encode()).decode()
         response |= {"patchType": "JSONPatch", "patch": encoded}
-        _log.info("sidecar_injected", pod=request["object"]["metadata"]["name"], namespace=request.get("namespace"))
+        EVENTS.info("sidecar_injected", pod=request["object"]["metadata"]["name"], namespace=request.get("namespace"))
     return {"apiVersion": review["apiVersion"], "kind": "AdmissionReview", "response": response}
 
 
@@ -85,7 +84,7 @@ class WebhookServer(BoundedServer):
         try:
             self._load_certificate()
         except OSError as error:  # while the kubelet replaces them; ssl.SSLError is one
-            _log.warning("webhook_certificate_unreadable", error=str(error), remedy="the loaded certificate stays")
+            EVENTS.warning("webhook_certificate_unreadable", error=str(error), remedy="the loaded certificate stays")
         return self._context.wrap_socket(plain, server_side=True, do_handshake_on_connect=False), client_address
 
     def finish_request(self, request: Any, client_address: Any) -> None:
@@ -95,7 +94,7 @@ class WebhookServer(BoundedServer):
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that went away or does not trust the certificate; a failed review is logged by the handler."""
-        _log.warning("webhook_connection_failed", error=str(sys.exception()))
+        EVENTS.warning("webhook_connection_failed", error=str(sys.exception()))
 
     def _load_certificate(self) -> None:
         changed = self.files.certificate.stat().st_mtime_ns, self.files.key.stat().st_mtime_ns
@@ -134,7 +133,7 @@ class _Handler(Discreet, BaseHTTPRequestHandler):
                 problem = repr(error)
         if problem:
             remedy = "the pod is created without the sidecar; roll it later"
-            _log.error("injection_failed", error=problem, remedy=remedy)
+            EVENTS.error("injection_failed", error=problem, remedy=remedy)
             self._send(HTTPStatus.INTERNAL_SERVER_ERROR, b"")
             return
         self._send(HTTPStatus.OK, answer.encode())

@@ -26,7 +26,7 @@ from sidecar.broker.topic_configs import TopicConfigs
 from sidecar.broker.unseen_replicas import ADVICE, unseen_replicas
 from sidecar.clock import Clock
 from sidecar.errors import BrokerTrouble, BrokerUnavailable, LogDirsUnformatted, SettingsError
-from sidecar.event_log import get_logger
+from sidecar.event_log import EVENTS
 from sidecar.logformat.files import topics_of
 from sidecar.logformat.names import CLUSTER_METADATA_TOPIC
 from sidecar.model import PartitionFiles, TopicPartition
@@ -43,7 +43,6 @@ from sidecar.partition.wait_reason import (
 from sidecar.ports import FactsState
 from sidecar.topic_policy import TopicPolicy
 
-_log = get_logger(__name__)
 TOPICS_MAX_AGE_S = 300.0
 """All topics of a large cluster are a large answer, and are asked for only where none of them is chosen."""
 LOG_DIRS_MAX_AGE_S = 600.0
@@ -139,10 +138,10 @@ class LiveBrokerFacts:
         missing = missing_right(of_topics, "it is not archived") + self._configs.missing_rights(self._archives)
         if missing != self._state.missing_rights:
             for right in missing:
-                _log.warning("broker_permission_denied", right=right)
+                EVENTS.warning("broker_permission_denied", right=right)
         unseen = self._unseen_replicas()
         if unseen and not self._state.unseen_replicas:
-            _log.warning("replicas_not_seen", finding=unseen, effect="they are not archived", remedy=ADVICE)
+            EVENTS.warning("replicas_not_seen", finding=unseen, effect="they are not archived", remedy=ADVICE)
         self._state = FactsState(self._clock.now_ms(), None, missing, unseen_replicas=unseen)
 
     def _unseen_replicas(self) -> str:
@@ -270,9 +269,9 @@ class BrokerOutageLog:
     def goes_on(self, error: BrokerUnavailable) -> None:
         if error.trouble not in self._logged:
             self._logged |= error.trouble
-            _log.warning("broker_unreachable", error=str(error), effect="no new upload begins")
+            EVENTS.warning("broker_unreachable", error=str(error), effect="no new upload begins")
 
     def is_over(self) -> None:
         if self._logged:
             self._logged = BrokerTrouble(0)
-            _log.info("broker_reachable", servers=self._servers)
+            EVENTS.info("broker_reachable", servers=self._servers)

@@ -16,10 +16,9 @@ from sidecar.broker.cluster_view import (
 from sidecar.broker.connection import BrokerConnection
 from sidecar.clock import Clock
 from sidecar.config.topic_policy import TopicPolicySettings
-from sidecar.event_log import get_logger
+from sidecar.event_log import EVENTS
 from sidecar.topic_policy import BROKER_CONFIGS, NOT_REPORTED, POLICY_NAMES, TOPIC_CONFIGS, TopicPolicy
 
-_log = get_logger(__name__)
 NOT_KNOWN = "not known"
 
 
@@ -143,7 +142,7 @@ def resolve_policy(
                 values[name] = read(found.text)
             except ValueError:
                 # Nothing of ours breaks because a broker has a value that no broker of today would accept.
-                _log.warning("topic_config_unknown_value", topic=topic, name=kafka_name, value=found.text)
+                EVENTS.warning("topic_config_unknown_value", topic=topic, name=kafka_name, value=found.text)
                 continue
             origins[name] = found.origin
     override = next((entry for entry in overrides if re.fullmatch(entry.pattern, topic)), None)

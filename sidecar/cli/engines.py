@@ -202,11 +202,10 @@ class RunEngines:
 
     def report(self) -> None:
         """Log what the settings ask for and cannot have, or should say otherwise."""
-        from sidecar.event_log import get_logger
+        from sidecar.event_log import EVENTS
 
-        log = get_logger(__name__)
         if lacks := lacks_cluster_files(self._settings, self._settings.spark.engine):
-            log.warning(
+            EVENTS.warning(
                 "engine_is_local",
                 reason=lacks,
                 effect="segments are read and compacted before their upload in this process; archived ones on the cluster",

@@ -143,9 +143,9 @@ class GlobalOptions:
         log = loaded.settings.log if level is None else loaded.settings.log.model_copy(update={"level": level})
         configure_logging(log, secrets=loaded.secrets(), stream=CurrentStderr(), colors=self.colors)
         if loaded.unused_properties:
-            from sidecar.event_log import get_logger
+            from sidecar.event_log import EVENTS
 
-            get_logger(__name__).warning("command_config_keys_unused", keys=list(loaded.unused_properties))
+            EVENTS.warning("command_config_keys_unused", keys=list(loaded.unused_properties))
 
 
 OPTION_NAMES = tuple(option.name for option in fields(GlobalOptions))

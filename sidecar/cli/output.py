@@ -182,9 +182,9 @@ class ProgressDisplay:
         if not is_last and self._lined_s is not None and now_s - self._lined_s < LINE_INTERVAL_S:
             return
         self._lined_s = now_s
-        from sidecar.event_log import get_logger
+        from sidecar.event_log import EVENTS
 
-        get_logger(__name__).info("progress", **asdict(progress))
+        EVENTS.info("progress", **asdict(progress))
 
 
 class _Bar:

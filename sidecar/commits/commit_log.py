@@ -22,7 +22,7 @@ from sidecar.errors import (
     PartitionError,
     SidecarError,
 )
-from sidecar.event_log import get_logger
+from sidecar.event_log import EVENTS
 from sidecar.model import ObjectKey
 from sidecar.ports import ObjectFacts, ObjectStore
 from sidecar.randomness import Randomness, SystemRandomness
@@ -36,8 +36,6 @@ CHECKPOINTS_TRIED = 2
 LOST_WAIT_S_FIRST = 0.1
 LOST_WAIT_S_MAX = 5.0
 """After a lost commit a writer waits, twice as long with each one in a row: the winner goes on meanwhile."""
-
-_log = get_logger(__name__)
 
 
 class CommitConflict(PartitionError):
@@ -133,7 +131,7 @@ class CommitLog:
                 number, state = listed, self._stored.checkpoint(listed, numbers[listed])
                 break
             except CorruptFile as error:
-                _log.warning("checkpoint_ignored", key=below(self._root, checkpoint_key(listed)), reason=str(error))
+                EVENTS.warning("checkpoint_ignored", key=below(self._root, checkpoint_key(listed)), reason=str(error))
                 self.passed_over.append(error)
         state = self.refresh(state, commits)
         self.newest_checkpoint, self._unreadable = max(self.newest_checkpoint, number), None
@@ -365,7 +363,7 @@ class CommitLog:
             # Each try reads the whole state: a store that refuses for good must not cost that with every commit.
             self._checkpoint_failures += 1
             self._next_checkpoint_try = number + min(2 ** (self._checkpoint_failures - 1), CHECKPOINT_EVERY)
-            _log.warning("checkpoint_not_written", root=self._root, number=number, reason=str(error))
+            EVENTS.warning("checkpoint_not_written", root=self._root, number=number, reason=str(error))
         else:
             self._checkpoint_failures = 0
 

@@ -27,7 +27,7 @@ from sidecar.compactor.topic_rule import (
 )
 from sidecar.config import CompactionPolicy, CompactionSettings, CompactionWhen
 from sidecar.config.compaction import NEVER_MS
-from sidecar.event_log import get_logger
+from sidecar.event_log import EVENTS
 from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles, TopicPartition
 from sidecar.partition.plan import PartitionPlan, newest_change_ms
 from sidecar.partition.wait_reason import AwaitingCompaction
@@ -73,8 +73,6 @@ def remove_if_empty(directory: Path) -> None:
     with suppress(OSError):
         directory.rmdir()
 
-
-_log = get_logger(__name__)
 
 _Name: TypeAlias = tuple[FileIdentity, int, int]
 """What a rolled segment is known by: its file as it was listed, its base and its end. What another broker has archived of it since
@@ -216,7 +214,7 @@ class BeforeUpload:
         if self._changes.get(topic_partition) != change:
             self._changes[topic_partition] = change
             old, new = change
-            _log.warning("compaction_changes_strategy", partition=str(topic_partition), old=old, new=new)
+            EVENTS.warning("compaction_changes_strategy", partition=str(topic_partition), old=old, new=new)
 
     def _let_go(self, topic_partition: TopicPartition) -> None:
         """The topic is not compacted before the upload, or not any more: nothing of it waits, and no copy of it is committed."""

@@ -27,7 +27,7 @@ from sidecar.commits.stored_commits import StoredCommits
 from sidecar.compactor.archive.stored_parts import STAGING, is_staged_part
 from sidecar.compactor.candidate_queue import LedPartition
 from sidecar.errors import CompactionCutOff, Fenced, ObjectExists, PartitionError, StoreUnsupported
-from sidecar.event_log import get_logger
+from sidecar.event_log import EVENTS
 from sidecar.host.journal import HasJournal
 from sidecar.metrics.registry import HasMetrics
 from sidecar.model import ObjectKey
@@ -241,9 +241,6 @@ def _purge(
     return state, []
 
 
-_log = get_logger(__name__)
-
-
 class GcPorts(HasStore, HasClock, HasFacts, HasJournal, HasMetrics, HasRandomness, HasInstance, Protocol):
     """What this takes of the world."""
 
@@ -288,14 +285,14 @@ class GcTask:
             except (PartitionError, Fenced) as error:
                 led.doubt()
                 context.metrics.failed(type(error).__name__)
-                _log.error("unused_objects_not_deleted", partition=str(led.topic_partition), error=advised(error))
+                EVENTS.error("unused_objects_not_deleted", partition=str(led.topic_partition), error=advised(error))
         context.metrics.compaction.garbage_removed(objects)
 
     def _report_once(self, event: str, reason: str, effect: str) -> None:
         """What the store does not offer, it will not offer an hour later."""
         if event not in self._reported:
             self._reported.add(event)
-            _log.warning(event, reason=reason, effect=effect)
+            EVENTS.warning(event, reason=reason, effect=effect)
 
     def _abort_uploads(self, until_ms: int) -> None:
         """Of which the journal knows nothing: it was lost, or another broker began them and leads no more."""
@@ -308,7 +305,7 @@ class GcTask:
         known = {attempt.segment_id for root in roots for attempt in context.journal.attempts(root)}
         aborted = abort_uploads(context.store, listed.uploads, roots, until_ms, in_progress=known).total()
         if aborted:
-            _log.info("unfinished_uploads_aborted", uploads=aborted)
+            EVENTS.info("unfinished_uploads_aborted", uploads=aborted)
         context.metrics.compaction.uploads_aborted(aborted)
 
     def _clear(self, led: LedPartition, store_now_ms: int) -> int:
@@ -328,7 +325,7 @@ class GcTask:
             is_stopping=self.is_stopping,
         )
         if found.objects:
-            _log.info(
+            EVENTS.info(
                 "garbage_removed", partition=str(led.topic_partition), segments=found.removed, orphans=found.orphans
             )
         return found.objects

@@ -19,7 +19,7 @@ from sidecar.compactor.topic_counts import RawReason
 from sidecar.compactor.topic_rule import rules_of
 from sidecar.engine_ports import CompactionEngines
 from sidecar.errors import CompactionCrashed, CompactionCutOff, PartitionError, SidecarError
-from sidecar.event_log import get_logger
+from sidecar.event_log import EVENTS
 from sidecar.host import process_store
 from sidecar.host.disk_readers import HasDiskReaders
 from sidecar.host.page_cache import spared
@@ -38,8 +38,6 @@ from sidecar.segment.bundle import CompactedCopy
 from sidecar.segment.open_transactions import logs_behind
 from sidecar.segment.replaying import replayed
 from sidecar.storage.bandwidth import HasBudget
-
-_log = get_logger(__name__)
 
 
 class GroupPorts(HasBudget, HasClock, HasMetrics, HasLimits, HasRandomness, HasDiskReaders, HasBeat, Protocol):
@@ -85,7 +83,7 @@ class GroupCompactor:
             self._give_up([group for group, _ in jobs], error)
         except Exception as error:  # noqa: BLE001 - odd data may meet a fault of ours: the segments go as they are
             if not self.is_stopping():
-                _log.critical("group_compaction_crashed", error=repr(error), exc_info=error)
+                EVENTS.critical("group_compaction_crashed", error=repr(error), exc_info=error)
             self._give_up([group for group, _ in jobs], CompactionCrashed(f"a fault of this program: {error!r}"))
 
     def _turn(self, device: int, *, goes_on: bool) -> AbstractContextManager[None]:
@@ -235,7 +233,7 @@ class GroupCompactor:
         except SidecarError as error:
             self._give_up([group], error)
             return
-        _log.info(
+        EVENTS.info(
             "group_compacted",
             partition=str(group.topic_partition),
             segments=len(outputs),
@@ -272,7 +270,7 @@ class GroupCompactor:
 
     def _give_up(self, groups: Sequence[RolledGroup], error: SidecarError) -> None:
         if self.is_stopping():
-            _log.info("group_compaction_abandoned", groups=len(groups), reason=str(CompactionCutOff()))
+            EVENTS.info("group_compaction_abandoned", groups=len(groups), reason=str(CompactionCutOff()))
             return
         for group in groups:
             self.context.metrics.failed(type(error).__name__)

@@ -8,10 +8,8 @@ from enum import StrEnum
 from typing import Any, ClassVar, Final, Self
 
 from sidecar.config import CompactionPolicy, CompactionWhen
-from sidecar.event_log import get_logger
+from sidecar.event_log import EVENTS
 from sidecar.model import SegmentFiles, TopicPartition
-
-_log = get_logger(__name__)
 
 OF_ARCHIVE: Final = "the replaced segments still have these records, until gc deletes them after the grace period"
 OF_COPIES: Final = (
@@ -58,7 +56,7 @@ class InvalidRecords(_TopicCounts):
             return
         self.count(unkeyed, malformed_versions)
         self._add(partition.topic, {"unkeyed": unkeyed, "malformed_versions": malformed_versions})
-        _log.warning(
+        EVENTS.warning(
             "compaction_unkeyed_or_malformed",
             partition=str(partition),
             unkeyed_dropped=unkeyed,
@@ -164,7 +162,7 @@ class RawUploads(_TopicCounts):
         topic_partition = segments[0].topic_partition
         self.count(reason, len(segments))
         self._add(topic_partition.topic, {str(reason): len(segments)})
-        tell = _log.error if reason is RawReason.COMPACTION_FAILED else _log.warning
+        tell = EVENTS.error if reason is RawReason.COMPACTION_FAILED else EVENTS.warning
         tell(
             "archived_without_compaction",
             partition=str(topic_partition),

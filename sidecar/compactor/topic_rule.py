@@ -8,11 +8,9 @@ from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction_strategy import OnUnkeyed, Strategy, StrategyInUse, header_name, strategy_in_use, strategy_of
 from sidecar.config import CompactionPolicy, CompactionSettings, CompactionWhen
 from sidecar.errors import PartitionError
-from sidecar.event_log import get_logger
+from sidecar.event_log import EVENTS
 from sidecar.model import TopicPartition
 from sidecar.topic_policy import TOPIC_CONFIGS, TopicPolicy
-
-_log = get_logger(__name__)
 
 FROM_BROKER: Final = {
     "strategy": "compaction_strategy",
@@ -182,9 +180,9 @@ class TopicRules:
             self._left_alone.pop(topic, None)
         elif self.settings.enabled and self._left_alone.get(topic) != rule.why_not:
             self._left_alone[topic] = rule.why_not
-            _log.warning("topic_not_compacted", topic=topic, reason=rule.why_not)
+            EVENTS.warning("topic_not_compacted", topic=topic, reason=rule.why_not)
         if rule.remark and self._remarked.get(topic) != rule.remark:
-            _log.warning("compaction_header_not_named", topic=topic, reason=rule.remark)
+            EVENTS.warning("compaction_header_not_named", topic=topic, reason=rule.remark)
         self._remarked[topic] = rule.remark
         return rule
 

@@ -23,7 +23,7 @@ from sidecar.compactor.worker import CompactionWorker
 from sidecar.config import Settings
 from sidecar.engine_ports import CompactionEngines
 from sidecar.errors import SidecarError
-from sidecar.event_log import get_logger
+from sidecar.event_log import EVENTS
 from sidecar.host.disk_readers import HasDiskReaders
 from sidecar.partition.run_limits import HasLimits
 from sidecar.ports import HasBeat, HasStop
@@ -36,8 +36,6 @@ from sidecar.threads import begun
 
 if TYPE_CHECKING:
     from sidecar.compactor.archive.plan import PartitionCompaction
-
-_log = get_logger(__name__)
 
 JOIN_S = 0.2
 RELOAD_WAIT_S = 2.0
@@ -62,7 +60,7 @@ class Chore:
         try:
             self._work()
         except SidecarError as error:
-            _log.error("periodic_task_failed", task=self._name, error=advised(error), next_try_s=self._interval_s)
+            EVENTS.error("periodic_task_failed", task=self._name, error=advised(error), next_try_s=self._interval_s)
 
 
 @dataclass(eq=False)
@@ -122,7 +120,7 @@ class BackgroundWorkers:
     def _end(self, reason: str, effect: str) -> None:
         if self.living():
             running_job = "it starts no further commit; a commit in progress may still succeed"
-            _log.warning(
+            EVENTS.warning(
                 "compaction_interrupted", reason=reason, drain_s=self.drain_s, running_job=running_job, effect=effect
             )
         self.give_up()

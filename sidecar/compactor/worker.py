@@ -32,15 +32,13 @@ from sidecar.errors import (
     StagingFull,
     StoreError,
 )
-from sidecar.event_log import get_logger
+from sidecar.event_log import EVENTS
 from sidecar.metrics import Metrics
 from sidecar.model import TopicPartition
 from sidecar.reporting.advice import advised
 
 if TYPE_CHECKING:
     from sidecar.compactor.archive.plan import PartitionCompaction  # loads numba, 70 MB
-
-_log = get_logger(__name__)
 
 TOGETHER_MAX = 4096
 """So many partitions at most in one job."""
@@ -115,7 +113,7 @@ class CompactionWorker:
     def _log_blocked(self) -> None:
         known, self._blocked = self._blocked, self._list.blocked()
         for partition in self._blocked.keys() - known.keys():
-            _log.info("compaction_waits", partition=str(partition), reason=self._blocked[partition])
+            EVENTS.info("compaction_waits", partition=str(partition), reason=self._blocked[partition])
 
     def _looked(self, entry: Waiting) -> Assessment | SidecarError | None:
         if self.is_stopping():
@@ -148,7 +146,9 @@ class CompactionWorker:
         return together[: max(1, sum(size_bytes <= self.settings.max_job_bytes for size_bytes in sizes))]
 
     def _run(self, chosen: Sequence[Compacting]) -> None:
-        _log.info("compaction_started", partitions=len(chosen), size_bytes=sum(c.assessment.size_bytes for c in chosen))
+        EVENTS.info(
+            "compaction_started", partitions=len(chosen), size_bytes=sum(c.assessment.size_bytes for c in chosen)
+        )
         begun_s = self.clock.monotonic_s()
         self.metrics.compaction.job_begins()
         try:
@@ -159,7 +159,7 @@ class CompactionWorker:
             self._job_failed(chosen, error)
         except Exception as error:  # noqa: BLE001 - odd data may meet a fault of ours: uploads and other partitions go on
             if not self.is_stopping():
-                _log.critical("compaction_crashed", error=repr(error), exc_info=error)
+                EVENTS.critical("compaction_crashed", error=repr(error), exc_info=error)
             crashed = CompactionCrashed(f"a fault of this program: {error!r}")
             crashed.__cause__ = error
             self._job_failed(chosen, crashed)
@@ -172,21 +172,21 @@ class CompactionWorker:
     def _settle(self, partition: TopicPartition, result: PartitionCompaction) -> None:
         if isinstance(result.error, Fenced):
             # Another broker leads: its sidecar compacts. Ours may again when a later check says so.
-            _log.warning("compaction_fenced", partition=str(partition), error=str(result.error))
+            EVENTS.warning("compaction_fenced", partition=str(partition), error=str(result.error))
             self._list.remove(partition)
         elif isinstance(result.error, CompactionCutOff):
-            _log.info("compaction_abandoned", partitions=1, reason=str(result.error))
+            EVENTS.info("compaction_abandoned", partitions=1, reason=str(result.error))
         elif isinstance(result.error, RuleChanged):
             # The next offer brings the partition back, with the rule that holds then.
-            _log.warning("compaction_superseded", partition=str(partition), reason=str(result.error))
+            EVENTS.warning("compaction_superseded", partition=str(partition), reason=str(result.error))
             self._list.remove(partition)
         elif isinstance(result.error, DeletionUnnoted):
-            _log.info("compaction_superseded", partition=str(partition), reason=str(result.error))
+            EVENTS.info("compaction_superseded", partition=str(partition), reason=str(result.error))
             self._list.block(partition, result.error.before_offset)
             with self._lock:
                 self._offered = None  # It may be older than what was seen now. The next scan offers again.
         elif isinstance(result.error, CommitConflict):
-            _log.info("compaction_superseded", partition=str(partition), reason=str(result.error))
+            EVENTS.info("compaction_superseded", partition=str(partition), reason=str(result.error))
             self._list.changed(partition)
         elif result.error is not None:
             if not proves_not_committed(result.error):
@@ -201,14 +201,14 @@ class CompactionWorker:
                 "records_after": result.records_after,
             }
             self.metrics.compaction.compacted(**figures)
-            _log.info("partition_compacted", partition=str(partition), **figures)
+            EVENTS.info("partition_compacted", partition=str(partition), **figures)
             self.invalid.note(partition, result.unkeyed, result.new_malformed_versions, OF_ARCHIVE)
 
     def _failed(self, partition: TopicPartition, error: SidecarError) -> None:
         self.metrics.failed(type(error).__name__)
         self.metrics.compaction.failed()
         quarantined = self._list.failed(partition, error)
-        _log.error(
+        EVENTS.error(
             "partition_not_compacted",
             partition=str(partition),
             error=advised(error),
@@ -218,14 +218,14 @@ class CompactionWorker:
 
     def _job_failed(self, chosen: Sequence[Compacting], error: SidecarError) -> None:
         if self.is_stopping():
-            _log.info("compaction_abandoned", partitions=len(chosen), reason=str(CompactionCutOff()))
+            EVENTS.info("compaction_abandoned", partitions=len(chosen), reason=str(CompactionCutOff()))
             return
         if isinstance(error, StoreError | StagingFull):
             # None of them is at fault.
             self._rest(error)
         elif len(chosen) > 1:
             self._together = len(chosen) // 2
-            _log.error("compaction_job_failed", partitions=len(chosen), error=advised(error), next_try=self._together)
+            EVENTS.error("compaction_job_failed", partitions=len(chosen), error=advised(error), next_try=self._together)
             self.metrics.failed(type(error).__name__)
         else:
             self._failed(chosen[0].led.topic_partition, error)
@@ -236,7 +236,7 @@ class CompactionWorker:
     def _rest(self, error: SidecarError) -> None:
         self.metrics.failed(type(error).__name__)
         self._resting_until_s = self.clock.monotonic_s() + self.settings.retry_wait_s
-        _log.error("compaction_backoff", error=advised(error), next_try_s=self.settings.retry_wait_s)
+        EVENTS.error("compaction_backoff", error=advised(error), next_try_s=self.settings.retry_wait_s)
 
     def _tell(self, running: Sequence[Compacting]) -> None:
         self.metrics.compaction.weighed(self._list.weighed())

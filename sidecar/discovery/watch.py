@@ -16,7 +16,7 @@ from typing import Final
 
 from sidecar.clock import SystemClock
 from sidecar.errors import PartitionError
-from sidecar.event_log import get_logger
+from sidecar.event_log import EVENTS
 from sidecar.logformat.names import DirectoryState, Suffix, parse_directory_name, parse_file_name
 
 IN_CREATE: Final = 0x100
@@ -29,7 +29,6 @@ _HEAD: Final = struct.Struct("=iIII")
 """Watch descriptor, mask, cookie, length of the name. Source: man 7 inotify."""
 _READ_BYTES: Final = 64 * 1024
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
-_log = get_logger(__name__)
 THREAD: Final = "log-dir-watch"
 GATHER_S: Final = 0.05
 """A roll makes several files, the snapshot last: one scan reads them together."""
@@ -185,7 +184,7 @@ def _is_worth_waking(names: NewNames, log_dirs: Sequence[Path], new: NewName) ->
 
 
 def _give_up(error: Exception) -> None:
-    _log.warning("log_dirs_not_watched", reason=str(error), remedy="none: the periodic scan finds everything")
+    EVENTS.warning("log_dirs_not_watched", reason=str(error), remedy="none: the periodic scan finds everything")
 
 
 def _is_live(name: str) -> bool:

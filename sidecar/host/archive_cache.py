@@ -19,12 +19,10 @@ from sidecar.archive.keys import parse_root
 from sidecar.archive.state import PartitionState
 from sidecar.clock import Clock
 from sidecar.errors import CorruptFile
-from sidecar.event_log import get_logger
+from sidecar.event_log import EVENTS
 from sidecar.host.journal import sound_database
 from sidecar.model import ObjectKey, TopicPartition
 from sidecar.partition.domain_events import DomainEvent, Emit, OffsetsLost
-
-_log = get_logger(__name__)
 
 SEGMENTS_KEPT: Final = 4
 """The newest ones: enough to append, and to recognise the local log. What is remembered must not grow with the archive."""
@@ -187,7 +185,7 @@ def _open(path: Path | None) -> sqlite3.Connection:
             try:
                 return sound_database(str(path), _PRAGMAS, _SCHEMA, _VERSION)
             except sqlite3.Error as error:
-                _log.warning("archive_cache_recreated", path=str(path), reason=str(error))
+                EVENTS.warning("archive_cache_recreated", path=str(path), reason=str(error))
                 with suppress(OSError):
                     path.unlink(missing_ok=True)
     return sound_database(":memory:", _PRAGMAS, _SCHEMA, _VERSION)

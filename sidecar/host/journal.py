@@ -17,11 +17,10 @@ from typing import Any, Final, Protocol
 from urllib.parse import unquote, urlsplit
 
 from sidecar.errors import SettingsError, StagingFull, StateDirUnusable
-from sidecar.event_log import get_logger
+from sidecar.event_log import EVENTS
 from sidecar.host.log_dir_fingerprint import LogDirFingerprint, birth_ns
 from sidecar.model import ObjectKey, SegmentFiles
 
-_log = get_logger(__name__)
 NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 """System calls fail so on a full disk."""
 _FULL = {
@@ -111,7 +110,7 @@ class Journal:
                 raise
             # The journal is only a hint: a damaged one is set aside, its leftovers will be counted by `verify`.
             damaged = self._path.with_suffix(".damaged")
-            _log.warning("journal_recreated", path=str(damaged), reason=str(error))
+            EVENTS.warning("journal_recreated", path=str(damaged), reason=str(error))
             self._path.replace(damaged)
             for suffix in ("-wal", "-shm"):
                 # SQLite would play the damaged journal's log back into the new one.
@@ -126,7 +125,7 @@ class Journal:
         if known == [(identity,)]:
             return
         if known:
-            _log.warning("journal_copied", path=str(self._path), unfinished_uploads=self.count())
+            EVENTS.warning("journal_copied", path=str(self._path), unfinished_uploads=self.count())
         with self._connection:
             self._run("BEGIN")
             if known:
@@ -206,7 +205,7 @@ class Journal:
         )
         if not self._is_displaced:
             self._is_displaced = True
-            _log.error("state_dir_deleted", path=str(directory), effect=effect)
+            EVENTS.error("state_dir_deleted", path=str(directory), effect=effect)
         return (
             f"{directory}: the state directory was deleted or replaced: {effect}. Restart once "
             "tiered_sidecar_pinned_deleted_bytes is 0"

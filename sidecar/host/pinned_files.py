@@ -10,14 +10,12 @@ from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
 from sidecar.errors import PartitionError, TooManyOpenFiles
-from sidecar.event_log import get_logger
+from sidecar.event_log import EVENTS
 from sidecar.host.listed_files import BrokerFiles, require_listed
 from sidecar.model import FileIdentity
 from sidecar.partition.domain_events import Emit, PinReleased
 from sidecar.ports import OpenFiles
 from sidecar.reporting.log_sink import log_event
-
-_log = get_logger(__name__)
 
 Answer = TypeVar("Answer")
 
@@ -136,7 +134,7 @@ class PinnedFiles:
         with self._lock:
             self._close(list(self._pinned))
         if deleted:
-            _log.warning(
+            EVENTS.warning(
                 "pinned_segments_released",
                 segments=len(deleted),
                 size_bytes=sum(file.size_bytes for file in deleted),

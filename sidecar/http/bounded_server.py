@@ -11,13 +11,12 @@ from typing import Any, Final
 
 from sidecar.clock import Clock
 from sidecar.errors import SettingsError
-from sidecar.event_log import get_logger
+from sidecar.event_log import EVENTS
 
 WAITING_PER_SERVED = 4
 """So many clients may be silent, and so many may wait for their turn, for each that may be served."""
 LOG_EVERY_S = 60.0
 TURNED_AWAY = b"HTTP/1.0 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
-_log = get_logger(__name__)
 _PLAIN: Final = socket.socket
 """Its methods do not touch the TLS of a connection, which belongs to another thread."""
 POLL_S = 0.25
@@ -113,7 +112,7 @@ class Clients:
         self._unlogged += 1
         now_s = self._clock.monotonic_s()
         if now_s - self._logged_s >= LOG_EVERY_S:
-            _log.warning("http_connections_refused", clients=self._unlogged, remedy=self._remedy)
+            EVENTS.warning("http_connections_refused", clients=self._unlogged, remedy=self._remedy)
             self._logged_s, self._unlogged = now_s, 0
 
 
@@ -121,7 +120,7 @@ def _refuse(client: socket.socket) -> None:
     try:
         _PLAIN.send(client, TURNED_AWAY, socket.MSG_DONTWAIT)
     except OSError as error:
-        _log.debug("http_client_disconnected", error=str(error))
+        EVENTS.debug("http_client_disconnected", error=str(error))
     _cut_off([client])
 
 
@@ -130,7 +129,7 @@ def _cut_off(clients: Iterable[socket.socket]) -> None:
         try:
             _PLAIN.shutdown(client, socket.SHUT_RDWR)  # wakes the thread, which then closes it
         except OSError as error:
-            _log.debug("http_client_disconnected", error=str(error))
+            EVENTS.debug("http_client_disconnected", error=str(error))
 
 
 class Discreet:
@@ -142,7 +141,7 @@ class Discreet:
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class names it so
         """Requests of probes and scrapers matter only for debugging."""
-        _log.debug("http_request", line=format % args)
+        EVENTS.debug("http_request", line=format % args)
 
 
 class BoundedServer(ThreadingTCPServer):

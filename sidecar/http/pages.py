@@ -17,7 +17,7 @@ from sidecar import __version__
 from sidecar.clock import Clock
 from sidecar.config.model import HttpSettings
 from sidecar.errors import SettingsError
-from sidecar.event_log import get_logger
+from sidecar.event_log import EVENTS
 from sidecar.http.page.ranges import ranges_of
 from sidecar.http.page.rendering import StatusPage
 from sidecar.http.page.rows import state_of
@@ -36,7 +36,6 @@ PAGE_POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src data:; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
-_log = get_logger(__name__)
 TOKEN_BYTES_MIN = 16
 TOKEN_BYTES_MAX = 4096
 CHALLENGES = ('Basic realm="tiered-sidecar", charset="UTF-8"', 'Bearer realm="tiered-sidecar"')
@@ -211,7 +210,7 @@ class Access:
         except SettingsError as error:
             # Once, not for each scrape and each click until somebody mends it.
             if self._is_readable:
-                _log.error("http_token_not_read", error=str(error))
+                EVENTS.error("http_token_not_read", error=str(error))
             self._is_readable = False
             return plain(HTTPStatus.SERVICE_UNAVAILABLE, "the token cannot be read: see the log")
         self._is_readable = True

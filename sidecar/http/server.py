@@ -9,14 +9,13 @@ from urllib.parse import urlsplit
 from sidecar.clock import Clock
 from sidecar.config import HttpSettings
 from sidecar.errors import SettingsError
-from sidecar.event_log import get_logger
+from sidecar.event_log import EVENTS
 from sidecar.http.bounded_server import BoundedServer, Clients, Discreet
 from sidecar.http.pages import HEALTH_PATH, Answer, Pages, plain
 from sidecar.metrics import Metrics
 from sidecar.reporting.health_reporter import Health
 from sidecar.reporting.status_model import StatusModel
 
-_log = get_logger(__name__)
 SECURITY_HEADERS = (
     ("X-Content-Type-Options", "nosniff"),
     ("X-Frame-Options", "DENY"),
@@ -49,9 +48,9 @@ class HttpServer(BoundedServer):
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that went away is nothing to report; anything else is."""
         if isinstance(sys.exception(), OSError):
-            _log.debug("http_client_disconnected", error=str(sys.exception()))
+            EVENTS.debug("http_client_disconnected", error=str(sys.exception()))
         else:
-            _log.error("http_request_failed", exc_info=True)
+            EVENTS.error("http_request_failed", exc_info=True)
 
 
 class _Handler(Discreet, BaseHTTPRequestHandler):

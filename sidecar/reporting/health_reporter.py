@@ -16,7 +16,7 @@ from sidecar.errors import (
     StoreError,
     StoreUnavailable,
 )
-from sidecar.event_log import get_logger
+from sidecar.event_log import EVENTS
 from sidecar.metrics import Metrics
 from sidecar.partition.domain_events import Emit
 from sidecar.partition.wait_reason import render
@@ -25,7 +25,6 @@ from sidecar.ports import FactsState
 from sidecar.reporting.advice import advised
 from sidecar.reporting.status_model import StatusModel
 
-_log = get_logger(__name__)
 CLEANER_STALLED = "CleanerStalled"
 RIGHT_MISSING = "RightMissing"
 REPLICAS_NOT_SEEN = "ReplicasNotSeen"
@@ -190,12 +189,12 @@ class HealthReporter:
 
     def no_leadership(self, reason: str) -> None:
         """By the settings, nothing says which partitions this broker leads."""
-        _log.error("nothing_will_be_archived", reason=reason)
+        EVENTS.error("nothing_will_be_archived", reason=reason)
         self._failed("leadership", SettingsError.__name__, reason)
 
     def lacks_memory(self, reason: str) -> None:
         """The container's memory limit is too low for these settings. Most of the memory is for compactions: archiving goes on."""
-        _log.error("memory_limit_too_low", reason=reason)
+        EVENTS.error("memory_limit_too_low", reason=reason)
         self._status.failed("memory", SettingsError.__name__, reason)
 
     def no_topic(self, reason: str, *, is_slip: bool) -> None:
@@ -214,17 +213,17 @@ class HealthReporter:
         if is_known or slip is None:
             return
         if slip:
-            _log.error("no_topic_selected", reason=reason)
+            EVENTS.error("no_topic_selected", reason=reason)
             self._status.failed("topics", SettingsError.__name__, reason)
         else:
-            _log.warning("no_topic_selected", reason=reason)
+            EVENTS.warning("no_topic_selected", reason=reason)
 
     def log_dirs_unformatted(self, error: SidecarError, next_try_s: float) -> None:
         """Next to a new broker the sidecar may be first; and a disk may be mounted late."""
         self.health.unmet("store", "not checked before the log directories are formatted")
         self._not_usable("log_dirs", error)
         self.health.met("start")
-        _log.error("log_dirs_not_usable", error=advised(error), next_try_s=next_try_s)
+        EVENTS.error("log_dirs_not_usable", error=advised(error), next_try_s=next_try_s)
 
     def store_not_usable(self, error: SidecarError, next_try_s: float | None) -> None:
         """The store keeps the work from beginning. `next_try_s`: None where there will be none."""
@@ -234,7 +233,7 @@ class HealthReporter:
             self.health.met("start")
             remedy = "Correct the keys or permissions" if isinstance(error, StoreDenied) else _BRING_BACK
             effect = _NOTHING_IS_PINNED.format(remedy)
-            _log.error("store_not_usable", error=advised(error), effect=effect, next_try_s=next_try_s)
+            EVENTS.error("store_not_usable", error=advised(error), effect=effect, next_try_s=next_try_s)
 
     def store_usable(self) -> None:
         """The log dirs are formatted, and the store passed its probe."""
@@ -248,12 +247,12 @@ class HealthReporter:
         self._silence = why
         self._show_store()
         if why is None:
-            _log.info("store_responding")
+            EVENTS.info("store_responding")
             return
         self._status.failed("store", StoreUnavailable.__name__, why)
         if not self._is_store_usable:
             self.health.met("start")
-        _log.warning(
+        EVENTS.warning(
             "store_not_responding",
             error=why,
             effect=_IS_PINNED if self._is_store_usable else _NOTHING_IS_PINNED.format(_BRING_BACK),
@@ -262,7 +261,7 @@ class HealthReporter:
     def cycle_failed(self, error: SidecarError, refused: SettingsError | None) -> None:
         """Not even a scan was possible. `refused`: see `FactsState`: that very error belongs to the broker's condition."""
         self._not_usable("broker" if error is refused else _condition_of(error), error)
-        _log.error("cycle_failed", error=advised(error))
+        EVENTS.error("cycle_failed", error=advised(error))
 
     def cycle_ended(
         self,
@@ -314,7 +313,7 @@ class HealthReporter:
         broker.cleaner_overdue.set(report.beyond_max_lag)
         self.health.publish(broker_cleaner=report.as_json())
         if self._cleaner_stalled and not was_stalled:
-            _log.error("broker_cleaner_stalled", finding=report.line)
+            EVENTS.error("broker_cleaner_stalled", finding=report.line)
             self._status.failed("broker", CLEANER_STALLED, report.line)
 
     def _show_store(self) -> None:

@@ -3,12 +3,10 @@
 from contextlib import suppress
 from typing import Any
 
-from sidecar.event_log import get_logger
+from sidecar.event_log import EVENTS
 from sidecar.model import ArchivedSegment, SegmentFiles
 from sidecar.partition import domain_events as events
 from sidecar.reporting.advice import advised, loss_reason
-
-_log = get_logger(__name__)
 
 _LOSS_IN_ARCHIVE = (
     "find out why uploads were late, or what deleted files, unless the log was restored without them. status and "
@@ -39,11 +37,11 @@ def log_event(event: events.DomainEvent) -> None:
     """Write the line of an event, if it has one. An `Emit`."""
     match event:
         case events.SegmentCommitted(segment, entry):
-            _log.info("segment_committed", **_fields(segment, entry), replaced_indexes=list(event.replaced_indexes))
+            EVENTS.info("segment_committed", **_fields(segment, entry), replaced_indexes=list(event.replaced_indexes))
         case events.SnapshotMismatch(segment, entry, found):
-            _log.error("producer_snapshot_mismatch", **_fields(segment, entry), found=found)
+            EVENTS.error("producer_snapshot_mismatch", **_fields(segment, entry), found=found)
         case events.OffsetsLost():
-            _log.error(
+            EVENTS.error(
                 "offsets_lost",
                 partition=str(event.topic_partition),
                 from_offset=event.from_offset,
@@ -53,7 +51,7 @@ def log_event(event: events.DomainEvent) -> None:
                 action=_LOSS_IN_ARCHIVE if event.is_recorded else _LOSS_BELOW_ARCHIVE,
             )
         case events.DeletedBeforeArchived():
-            _log.warning(
+            EVENTS.warning(
                 "deleted_before_archived",
                 partition=str(event.topic_partition),
                 from_offset=event.from_offset,
@@ -63,7 +61,7 @@ def log_event(event: events.DomainEvent) -> None:
                 action="none if that was intended: status and verify keep listing the gap, and the records cannot be recovered",
             )
         case events.RecordsDeleted():
-            _log.warning(
+            EVENTS.warning(
                 "records_deleted",
                 partition=str(event.topic_partition),
                 before_offset=event.before_offset,
@@ -73,7 +71,7 @@ def log_event(event: events.DomainEvent) -> None:
                 action="restore skips the records below; --deleted-records restore includes them until a compaction removes them",
             )
         case events.DeletedRecordsUnknown(topic_partition, log_start_offset, error):
-            _log.warning(
+            EVENTS.warning(
                 "deleted_records_unknown",
                 partition=str(topic_partition),
                 log_start_offset=log_start_offset,
@@ -81,11 +79,13 @@ def log_event(event: events.DomainEvent) -> None:
                 action="archiving goes on; if records were deleted on purpose, restore with --offset-range from the log start on",
             )
         case events.LostOffsetsOnDisk(topic_partition, reason):
-            _log.error("lost_offsets_on_disk", partition=str(topic_partition), reason=reason)
+            EVENTS.error("lost_offsets_on_disk", partition=str(topic_partition), reason=reason)
         case events.OffsetsTakenAsCompacted(segment, offsets, reason):
-            _log.warning("missing_offsets_accepted_as_compacted", segment=str(segment), offsets=offsets, reason=reason)
+            EVENTS.warning(
+                "missing_offsets_accepted_as_compacted", segment=str(segment), offsets=offsets, reason=reason
+            )
         case events.MarkerAdded(segment, producer_id, first_offset, marker_offset, may_be_committed=False):
-            _log.warning(
+            EVENTS.warning(
                 "abort_marker_added",
                 segment=str(segment),
                 producer_id=producer_id,
@@ -93,7 +93,7 @@ def log_event(event: events.DomainEvent) -> None:
                 marker_offset=marker_offset,
             )
         case events.MarkerAdded(segment, producer_id, first_offset, marker_offset):
-            _log.error(
+            EVENTS.error(
                 "hidden_transaction_may_be_committed",
                 segment=str(segment),
                 producer_id=producer_id,
@@ -102,11 +102,11 @@ def log_event(event: events.DomainEvent) -> None:
                 action="the records stay in the archive, and readers of uncommitted records see them; compaction removes them",
             )
         case events.DeletesMayBeMissing(segment, away_ms):
-            _log.warning("deletes_may_be_missing", segment=str(segment), away_s=round(away_ms / 1000))
+            EVENTS.warning("deletes_may_be_missing", segment=str(segment), away_s=round(away_ms / 1000))
         case events.PinReleased(path, size_bytes, reason):
-            _log.error("pinned_segment_released", path=path, size_bytes=size_bytes, reason=reason)
+            EVENTS.error("pinned_segment_released", path=path, size_bytes=size_bytes, reason=reason)
         case events.TransactionHangs(segment, producer_id, first_offset, held_s):
-            _log.warning(
+            EVENTS.warning(
                 "hanging_transaction",
                 segment=str(segment),
                 producer_id=producer_id,
@@ -116,9 +116,9 @@ def log_event(event: events.DomainEvent) -> None:
                 "is archived",
             )
         case events.PartitionFailed(topic_partition, error):
-            _log.error("partition_stopped", partition=str(topic_partition), error=advised(error))
+            EVENTS.error("partition_stopped", partition=str(topic_partition), error=advised(error))
         case events.DirectoryUnreadable(path, error):
-            _log.error("scan_problem", path=path, error=advised(error))
+            EVENTS.error("scan_problem", path=path, error=advised(error))
         case _:
             pass
 

@@ -18,7 +18,7 @@ from sidecar.config import Settings
 from sidecar.discovery.partition_directory import ListingCache
 from sidecar.discovery.scan import Scan, scan_log_dirs
 from sidecar.errors import SidecarError, StoreUnsafe
-from sidecar.event_log import get_logger
+from sidecar.event_log import EVENTS
 from sidecar.host import process_store
 from sidecar.host.archive_cache import ArchiveCache
 from sidecar.host.journal import Journal, state_directory
@@ -38,8 +38,6 @@ from sidecar.storage.bandwidth import BandwidthLimit, IoBudget
 from sidecar.storage.opening import open_store
 from sidecar.storage.probe import UPLOAD_BYTES, probe_store, probing_store
 from sidecar.storage.retry import StoreLiveness
-
-_log = get_logger(__name__)
 
 PATIENCE_S = 30.0
 """A command asks a store that does not answer for so long, besides what store.retry allows for each request."""
@@ -90,7 +88,7 @@ class ChangingSettings:
 def _note_if_new(store: ObjectStore, cluster_id: str) -> None:
     """A mistyped URL or cluster id would begin another archive, and no error would show it. Raises StoreError."""
     if not any(store.list_folders(f"{cluster_id}/")):
-        _log.warning(
+        EVENTS.warning(
             "archive_is_new",
             archive=store.url,
             cluster_id=cluster_id,
@@ -103,7 +101,7 @@ def _note_slow_probe(uploads: BandwidthLimit) -> None:
     """A probe that waits for the upload limit looks like a start that hangs."""
     limit = uploads.bytes_per_s
     if limit is not None and limit < UPLOAD_BYTES:
-        _log.info(
+        EVENTS.info(
             "store_probe_limited",
             upload_bytes=UPLOAD_BYTES,
             bandwidth_bytes_per_s=limit,

@@ -18,7 +18,7 @@ from sidecar.compactor.topic_counts import EFFECT
 from sidecar.compactor.topic_rule import TopicRules
 from sidecar.config import CompactionPolicy, CompactionWhen, Settings
 from sidecar.errors import BrokerUnavailable, PartitionError, SettingsError
-from sidecar.event_log import get_logger
+from sidecar.event_log import EVENTS
 from sidecar.logformat.files import topics_of
 from sidecar.model import ArchivedSegment, SegmentFiles, SnapshotOrigin, TopicPartition
 from sidecar.partition.plan import PartitionPlan
@@ -35,8 +35,6 @@ from sidecar.runner.copy_tasks import Work
 from sidecar.runner.topic_choice import nothing_chosen, require_topic
 from sidecar.segment.reading import ReadSegment, read_segment
 from sidecar.threads import Handler, handling
-
-_log = get_logger(__name__)
 
 ANSWER_WAIT_S: Final = 60.0
 ANSWER_POLL_S: Final = 1.0
@@ -209,7 +207,7 @@ def _require_choice(settings: Settings, facts: BrokerFacts, found_nothing: bool)
     if found is not None and found.is_slip:
         raise SettingsError(found.reason)
     if found is not None:
-        _log.warning("no_topic_selected", reason=found.reason)
+        EVENTS.warning("no_topic_selected", reason=found.reason)
 
 
 def _require_leadership(settings: Settings) -> None:
@@ -241,7 +239,7 @@ def _without_compaction(
             f"; the topic's rule is not known: {unknown}" if unknown else ""
         )
         remedy = _compact_command(settings.store.url, topic, policy, config_file)
-        _log.warning("before_upload_not_applied", topic=topic, reason=reason, effect=EFFECT, remedy=remedy)
+        EVENTS.warning("before_upload_not_applied", topic=topic, reason=reason, effect=EFFECT, remedy=remedy)
     return tuple(found)
 
 

@@ -13,11 +13,9 @@ from sidecar.clock import Clock
 from sidecar.config import Settings
 from sidecar.config.topic_policy import TopicPolicySettings
 from sidecar.errors import BrokerUnavailable, LogDirsUnformatted
-from sidecar.event_log import get_logger
+from sidecar.event_log import EVENTS
 from sidecar.ports import BrokerFacts
 from sidecar.reporting.advice import META_PROPERTIES_ADVICE
-
-_log = get_logger(__name__)
 
 
 @contextmanager
@@ -45,7 +43,7 @@ def open_facts(
         files.cluster_id()
         broker_id = files.broker_id()
     for file in files.files_without_ids():
-        _log.warning("meta_properties_without_ids", file=file, action=META_PROPERTIES_ADVICE)
+        EVENTS.warning("meta_properties_without_ids", file=file, action=META_PROPERTIES_ADVICE)
     if not broker.connection.is_configured:
         yield files
         return

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 
 from sidecar.commits.commit_log import CommitConflict
 from sidecar.errors import SidecarError
-from sidecar.event_log import get_logger
+from sidecar.event_log import EVENTS
 from sidecar.model import ArchivedSegment, FileIdentity, TopicPartition
 from sidecar.partition.domain_events import CycleProgressed, PartitionChecked, PinsChecked
 from sidecar.partition.plan import PartitionPlan
@@ -22,8 +22,6 @@ from sidecar.runner.outcomes import Outcomes
 from sidecar.runner.partition_archiver import PartitionArchiver, Planning
 from sidecar.runner.step_threads import Pool, Run
 from sidecar.scheduler.admission import NEVER, admission_order, pin_order, within_queue
-
-_log = get_logger(__name__)
 
 CONFLICTS_IN_A_ROW: Final = 20
 """Another writer may win so many commits before a partition backs off."""
@@ -234,7 +232,7 @@ class CopyTasks:
         self._context.emit(PinsChecked(unpinned))
         was_short, self._is_short_of_pins = self._is_short_of_pins, bool(unpinned)
         if self._is_short_of_pins and not was_short:
-            _log.warning(
+            EVENTS.warning(
                 "segments_not_pinned",
                 segments=sum(unpinned.values()),
                 pinned=self._context.pinned.limit,
@@ -244,7 +242,7 @@ class CopyTasks:
                 "unpinned_segments of each partition",
             )
         elif was_short and not self._is_short_of_pins:
-            _log.info("all_segments_pinned")
+            EVENTS.info("all_segments_pinned")
 
     # The end.
 

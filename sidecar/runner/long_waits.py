@@ -5,12 +5,10 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from sidecar.clock import Clock
-from sidecar.event_log import get_logger
+from sidecar.event_log import EVENTS
 from sidecar.model import TopicPartition
 from sidecar.partition.plan import PartitionPlan
 from sidecar.partition.wait_reason import Away, WaitReason, render
-
-_log = get_logger(__name__)
 
 LONG_WAIT_S: Final = 300.0
 
@@ -75,7 +73,7 @@ def _wait_of(plan: PartitionPlan, now_s: float) -> _Wait | None:
 
 
 def _tell(plan: PartitionPlan, wait: _Wait, now_s: float) -> None:
-    _log.warning(
+    EVENTS.warning(
         "segments_delayed",
         partition=str(plan.files.topic_partition),
         from_offset=wait.base_offset,
@@ -87,7 +85,7 @@ def _tell(plan: PartitionPlan, wait: _Wait, now_s: float) -> None:
 
 
 def _tell_over(plan: PartitionPlan, wait: _Wait, now_s: float) -> None:
-    _log.info(
+    EVENTS.info(
         "segments_wait_over",
         partition=str(plan.files.topic_partition),
         from_offset=wait.base_offset,

@@ -5,13 +5,11 @@ from collections.abc import Container
 from dataclasses import dataclass, replace
 
 from sidecar.errors import SegmentChanged
-from sidecar.event_log import get_logger
+from sidecar.event_log import EVENTS
 from sidecar.model import TopicPartition
 from sidecar.partition.domain_events import CycleProgressed, PartitionFailed
 from sidecar.partition.status import PartitionOutcome
 from sidecar.runner.context import RunContext
-
-_log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +78,13 @@ class Outcomes:
         if isinstance(outcome.error, SegmentChanged) and wait_s and not has_changed_before:
             self.backoffs[tp] = Backoff(now_s, self._found[tp])
             self.due(now_s)
-            _log.debug("partition_retried", partition=str(tp), error=str(outcome.error))
+            EVENTS.debug("partition_retried", partition=str(tp), error=str(outcome.error))
         elif outcome.error is not None:
             self.backoffs[tp] = Backoff(now_s + wait_s, self._found[tp])
             self.due(now_s + wait_s)
             self._context.emit(PartitionFailed(tp, outcome.error))
         elif outcome.reason is not None:
-            _log.debug("partition_waits", partition=str(tp), reason=outcome.reason)
+            EVENTS.debug("partition_waits", partition=str(tp), reason=outcome.reason)
         self._context.emit(CycleProgressed(self.stopped))
 
     @property

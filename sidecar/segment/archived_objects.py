@@ -10,15 +10,13 @@ from sidecar.archive.bundle import cut_part, cut_parts, indexes_size_bytes
 from sidecar.archive.keys import below
 from sidecar.archive.state import PartitionState
 from sidecar.errors import CorruptFile, ObjectMissing, PartitionError
-from sidecar.event_log import get_logger
+from sidecar.event_log import EVENTS
 from sidecar.model import ArchivedSegment, ObjectKey, PartName
 from sidecar.ports import ObjectStore
 
 if TYPE_CHECKING:
     from producer_state.table import ProducerTable
     from sidecar.logformat.window import ReadAt
-
-_log = get_logger(__name__)
 
 
 def read_committed(store: ObjectStore, key: ObjectKey, size_bytes: int, position: int, wanted_bytes: int) -> bytes:
@@ -46,7 +44,7 @@ def reader(store: ObjectStore, key: ObjectKey, size_bytes: int) -> ReadAt:
 
 def note_damaged_answer(key: str, problem: str) -> None:
     """An object seemed damaged, and was sound when it was read again."""
-    _log.warning("answer_damaged", key=key, problem=problem)
+    EVENTS.warning("answer_damaged", key=key, problem=problem)
 
 
 def read_part(store: ObjectStore, root: str, segment: ArchivedSegment, name: PartName) -> bytes:

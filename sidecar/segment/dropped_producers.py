@@ -12,11 +12,9 @@ from pathlib import Path
 from typing import Final
 
 from sidecar.archive.keys import OFFSET_MAX
-from sidecar.event_log import get_logger
+from sidecar.event_log import EVENTS
 from sidecar.logformat.files import read_regular
 from sidecar.model import ArchivedSegment
-
-_log = get_logger(__name__)
 
 NAME: Final = "restored-without-producers.json"
 _VERSION: Final = 1
@@ -78,7 +76,7 @@ def _is_offset(value: object) -> bool:
 
 
 def _tell(path: Path, reason: str) -> None:
-    _log.warning(
+    EVENTS.warning(
         "dropped_producers_note_unreadable",
         path=str(path),
         reason=reason,

@@ -30,7 +30,7 @@ from sidecar.errors import (
     StoreUnsupported,
     TwoWriters,
 )
-from sidecar.event_log import get_logger
+from sidecar.event_log import EVENTS
 from sidecar.model import ObjectKey
 from sidecar.plurals import plural
 from sidecar.ports import MIB, ObjectStore, UploadReceipt, UploadSource
@@ -253,8 +253,6 @@ _SINGLE_WRITER_ADVICE = (
 )
 _PROMISED_ADVICE = "single_writer: true is your promise: no second sidecar may ever write to this archive"
 
-_log = get_logger(__name__)
-
 
 def probe_store(
     store: ObjectStore,
@@ -284,14 +282,14 @@ def probe_store(
         except NOT_ANSWERED as error:
             if is_stopping() or clock.monotonic_s() + wait_s > deadline_s:
                 raise
-            _log.warning("waiting_for_store", error=str(error), next_try_s=wait_s)
+            EVENTS.warning("waiting_for_store", error=str(error), next_try_s=wait_s)
         clock.sleep_s(wait_s)
         wait_s = min(2 * wait_s, _AGAIN_S_MAX)
     missing = [f"{question.name} ({finding})" for question, finding in found if question.required]
     if missing:
         raise StoreUnsafe(f"{store.url}: not fit for an archive: {'; '.join(missing)}")
     for question, finding in found:
-        _log.warning("store_function_missing", function=question.name, finding=finding)
+        EVENTS.warning("store_function_missing", function=question.name, finding=finding)
     return {question.name: finding for question, finding in found}
 
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from sidecar.clock import Clock
 from sidecar.errors import FROM_STORE, OutcomeUnknown, StoreUnavailable, StoreUnsupported
-from sidecar.event_log import get_logger
+from sidecar.event_log import EVENTS
 from sidecar.model import ObjectKey
 from sidecar.ports import ObjectStore
 from sidecar.randomness import Randomness, SystemRandomness
@@ -20,7 +20,6 @@ _RESOLUTION_MS: Final = 1_000
 """S3 gives whole seconds, rounded down."""
 CHECK_S: Final = 3600.0
 """Interval between two checks of `run`."""
-_log = get_logger(__name__)
 PROBE_FOLDER: Final = "_probe"
 """Top-level folder of probe objects; no cluster id is this short."""
 
@@ -114,14 +113,14 @@ class ClockWatch:
             return
         self._differed = reading.differs
         if reading.differs:
-            _log.warning(
+            EVENTS.warning(
                 "clock_differs_from_store",
                 finding=str(reading),
                 effect="times in commits and logs are wrong; ages of objects are measured by the store's clock",
                 advice="synchronise this host's clock (NTP)",
             )
         else:
-            _log.info("clock_agrees_with_store")
+            EVENTS.info("clock_agrees_with_store")
 
 
 def new_probe_folder(randomness: Randomness) -> ObjectKey:

@@ -88,7 +88,7 @@ def test_too_few_watches_are_logged_and_end_it(tmp_path: Path, monkeypatch: pyte
     (tmp_path / "old-0").mkdir()
     warnings: list[dict[str, str]] = []
     monkeypatch.setattr(NewNames, "add", none_left)
-    monkeypatch.setattr(watch, "_log", _Recorder(warnings))
+    monkeypatch.setattr(watch, "EVENTS", _Recorder(warnings))
     with waking_on_new_files([tmp_path], threading.Event()):
         assert not is_watched()
     assert [(entry["event"], entry["reason"]) for entry in warnings] == [

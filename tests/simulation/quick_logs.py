@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 from structlog.typing import EventDict
 
-from sidecar.event_log import Logger
+from sidecar.event_log import EventLog
 
 _LEVELS: Final = ("debug", "info", "warning", "error", "critical")
 
@@ -30,5 +30,5 @@ def quick_logs() -> Iterator[list[EventDict]]:
 
         return noted
 
-    with patch.object(Logger, "__getattr__", lambda _logger, level: method_of(level)):
+    with patch.object(EventLog, "__getattr__", lambda _logger, level: method_of(level)):
         yield logs

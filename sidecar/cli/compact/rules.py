@@ -13,7 +13,7 @@ from sidecar.clock import SystemClock
 from sidecar.compactor.command_rules import CommandRules, GivenRules, Objection, command_rules
 from sidecar.compactor.topic_rule import rules_of
 from sidecar.errors import BrokerUnavailable, PartitionError, SettingsError
-from sidecar.event_log import get_logger
+from sidecar.event_log import EVENTS
 
 if TYPE_CHECKING:
     from sidecar.archive.keys import Lineage
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from sidecar.ports import ObjectStore
     from sidecar.topic_policy import TopicPolicy
 
-_log = get_logger(__name__)
 _BROKER_AWAY: Final = (
     "This is the broker of broker.connection. The command asks it for the topics' configs: cleanup.policy decides whether a "
     "topic is compacted. Nothing was compacted. Start the broker, or correct broker.connection. With `--set "
@@ -62,7 +61,7 @@ class Wanted:
         """Raise SettingsError for objections, unless they are overridden: then the log has each."""
         if self.override:
             for objection in objections:
-                _log.warning("compaction_rules_overridden", subject=objection.subject, reason=objection.what)
+                EVENTS.warning("compaction_rules_overridden", subject=objection.subject, reason=objection.what)
         elif objections:
             more = len(objections) - _SHOWN_MAX
             texts = [*map(str, objections[:_SHOWN_MAX]), *([f"and {more} more"] if more > 0 else [])]

@@ -29,7 +29,7 @@ from sidecar.compactor.archive.plan import (
 from sidecar.compactor.archive.stored_parts import StoredParts
 from sidecar.engine_ports import StageEngine
 from sidecar.errors import CompactionCutOff, SidecarError, StagingTooSmall, StoreUnavailable
-from sidecar.event_log import get_logger
+from sidecar.event_log import EVENTS
 from sidecar.host import process_store
 from sidecar.ports import ObjectStore
 from sidecar.randomness import Randomness, SystemRandomness
@@ -38,8 +38,6 @@ from sidecar.rewriting.packing import SegmentNeed, Step, plan_copies, require_ro
 from sidecar.rewriting.run import ScannedRun, rewritten, scanned
 from sidecar.rewriting.work_files import LocalParts, Parts, free_bytes_of, work_directory
 from sidecar.store_settings import StoreSettings
-
-_log = get_logger(__name__)
 
 _THREADS: Final = 8
 
@@ -97,7 +95,7 @@ class ArchiveCompactor:
     def _end_early(self, running: Sequence[PartitionInWork]) -> None:
         """Whatever ended all of them, an interrupt too: the uploads that no commit names must not stay."""
         if committed := [found.request.root for found in running if found.result and not found.result.error]:
-            _log.warning("compaction_ended_early", committed=committed, effect="the other partitions are unchanged")
+            EVENTS.warning("compaction_ended_early", committed=committed, effect="the other partitions are unchanged")
         for found in unsettled(running):
             if not found.is_committing:  # No commit was sent, so that none can name what was uploaded.
                 self._discard(found)
@@ -300,7 +298,7 @@ class ArchiveCompactor:
             for file in () if found.job is None else found.job.files:
                 file.forget_copy()
             if number is not None and plan.strategy_before is not None:
-                _log.info(
+                EVENTS.info(
                     "compaction_strategy_changed",
                     partition=str(plan.state.lineage.topic_partition),
                     old=str(plan.strategy_before),

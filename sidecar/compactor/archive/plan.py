@@ -20,7 +20,7 @@ from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction_strategy import StrategyInUse
 from sidecar.compactor.archive.archived_log import ArchivedLog
 from sidecar.errors import Fenced, PartitionError, SidecarError
-from sidecar.event_log import get_logger
+from sidecar.event_log import EVENTS
 from sidecar.model import ArchivedSegment, ObjectKey
 from sidecar.ports import ObjectStore
 from sidecar.rewriting.job import CompactedOutput, CompactionFigures, CompactionJob
@@ -71,9 +71,6 @@ class PartitionCompaction(CompactionFigures[ArchivedLog]):
         return self.error is not None and not proves_not_committed(self.error)
 
 
-_log = get_logger(__name__)
-
-
 @dataclass(frozen=True, slots=True)
 class ArchivePlan:
     """The first `count` live segments are compacted.
@@ -118,7 +115,7 @@ def plan_archive(store: ObjectStore, request: CompactionRequest, clock: Clock) -
     table = table_at_end(store, state.lineage.root, state.segments[count - 1])
     before = newest if newest != request.rules.in_use else None
     if before is not None:
-        _log.warning(
+        EVENTS.warning(
             "compaction_changes_strategy",
             partition=str(state.lineage.topic_partition),
             old=str(before),

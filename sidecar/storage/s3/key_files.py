@@ -12,13 +12,11 @@ from botocore.credentials import Credentials, ReadOnlyCredentials
 
 from sidecar.config.secrets import read_secret
 from sidecar.errors import SettingsError
-from sidecar.event_log import get_logger
+from sidecar.event_log import EVENTS
 from sidecar.logformat.files import FileStamp, stamp_of
 from sidecar.reporting.advice import advised
 from sidecar.storage.s3.requests import given_keys
 from sidecar.store_settings import S3Settings
-
-_log = get_logger(__name__)
 
 
 class Keys(NamedTuple):
@@ -55,7 +53,7 @@ class KeyFiles:
         except SettingsError as error:
             # The stamps stay: what was mended without another write (its mode, free descriptors) is read again, too.
             if self._failure != (failure := advised(error)):
-                _log.warning("store_keys_not_read", error=failure)
+                EVENTS.warning("store_keys_not_read", error=failure)
             self._failure = failure
             return
         self._failure = ""
@@ -63,7 +61,7 @@ class KeyFiles:
         if self._seen() == before:
             self._stamps = before
             if found != self._keys:
-                _log.info("store_keys_changed")
+                EVENTS.info("store_keys_changed")
             self._keys = found
 
     def _seen(self) -> tuple[FileStamp | None, ...]:
