@@ -1,7 +1,7 @@
 """Facts about partitions that people and alerts want to know. The core emits them; sinks render them."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import TypeAlias
 
 from sidecar.archive.actions import Action, DeleteRecords, LossReason, Lost
@@ -59,7 +59,6 @@ class SnapshotMismatch(DomainEvent):
     found: str
 
 
-@dataclass(frozen=True, slots=True)
 class CommitFailed(DomainEvent):
     """A commit did not succeed, or its outcome is unknown. `PartitionFailed` names the partition and carries the error."""
 
@@ -201,14 +200,7 @@ class BacklogChanged(DomainEvent):
 
     def applied_to(self, status: PartitionStatus) -> PartitionStatus:
         """An earlier status of the partition, with what waits now."""
-        return replace(
-            status,
-            pending_segments=self.pending_segments,
-            pending_bytes=self.pending_bytes,
-            oldest_pending_ms=self.oldest_pending_ms,
-            deadline_ms=self.deadline_ms,
-            pinned_deleted_bytes=self.pinned_deleted_bytes,
-        )
+        return replace(status, **{field.name: getattr(self, field.name) for field in fields(self)})
 
 
 @dataclass(frozen=True, slots=True)

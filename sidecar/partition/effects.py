@@ -19,6 +19,15 @@ class Effect:
 
 
 @dataclass(frozen=True, slots=True)
+class OfSlot(Effect):
+    slot: int
+
+
+@dataclass(frozen=True, slots=True)
+class OfSlots(Effect):
+    slots: tuple[int, ...]
+
+
 class OpenArchive(Effect):
     """Read what the archive has, as far as it is not known. Answer: the archive, or its newest part, as PartitionState."""
 
@@ -33,7 +42,6 @@ class SettleAttempts(Effect):
     segments: tuple[SegmentFiles, ...]
 
 
-@dataclass(frozen=True, slots=True)
 class CheckContinuity(Effect):
     """Prove that the local log continues the archive, and that no other lineage claims the topic."""
 
@@ -50,18 +58,12 @@ class RecordLoss(Effect):
     segment: SegmentFiles | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class FindGroup(Effect):
+class FindGroup(OfSlot):
     """Ask how many segments from this slot on are to be committed together. Answer: that number, 0 for one that goes by itself."""
 
-    slot: int
 
-
-@dataclass(frozen=True, slots=True)
-class Prepare(Effect):
+class Prepare(OfSlot):
     """Read and check a segment, and keep its file open. Answer: `Prepared`."""
-
-    slot: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,38 +74,26 @@ class Prepared:
     blocked: WaitReason | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TakeCopies(Effect):
+class TakeCopies(OfSlots):
     """Put the compacted copies of a group in the place of its segments. If it fails, nothing is replaced.
 
     Answer: the slots that have a copy now. The others of the group go as they are, in the same commit.
     """
 
-    slots: tuple[int, ...]
 
-
-@dataclass(frozen=True, slots=True)
-class Upload(Effect):
+class Upload(OfSlot):
     """Send the two objects of a segment, and prove that the store has them. Answer: its end offset, as the commit will say."""
 
-    slot: int
 
-
-@dataclass(frozen=True, slots=True)
-class ConfirmLeadership(Effect):
+class ConfirmLeadership(OfSlots):
     """Check that the files of these slots are unchanged, and query the broker for the leader. Answer: PartitionFacts."""
 
-    slots: tuple[int, ...]
 
-
-@dataclass(frozen=True, slots=True)
-class AppendCommit(Effect):
+class AppendCommit(OfSlots):
     """Commit these slots together, and read the commit back. Answer: the archive after it.
 
     A failure is CommitLost, CommitRefused or CommitUnknown; StepFailed before the put.
     """
-
-    slots: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,25 +107,16 @@ class Abandon(Effect):
     discards: bool
 
 
-@dataclass(frozen=True, slots=True)
-class DiscardAttempt(Effect):
+class DiscardAttempt(OfSlots):
     """Close the files of slots, and remove their objects, because it is proven that no commit names them. Quiet."""
 
-    slots: tuple[int, ...]
 
-
-@dataclass(frozen=True, slots=True)
-class Release(Effect):
+class Release(OfSlots):
     """Close the files of slots. What the journal has of them stays there. Quiet."""
 
-    slots: tuple[int, ...]
 
-
-@dataclass(frozen=True, slots=True)
-class Block(Effect):
+class Block(OfSlot):
     """Close the file of a slot whose segment waits for a transaction, and remember what it waits for. Quiet."""
-
-    slot: int
 
 
 @dataclass(frozen=True, slots=True)

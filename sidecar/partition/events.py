@@ -25,17 +25,14 @@ class StepFailed:
     error: SidecarError
 
 
-@dataclass(frozen=True, slots=True)
 class CommitLost(StepFailed):
     """Another writer has the commit number. A later plan goes on with the uploads on top of that writer's commit."""
 
 
-@dataclass(frozen=True, slots=True)
 class CommitRefused(StepFailed):
     """`append` has proven that no commit names the slots."""
 
 
-@dataclass(frozen=True, slots=True)
 class CommitUnknown(StepFailed):
     """The put was sent, and nothing proves whether it took hold."""
 
