@@ -27,6 +27,7 @@ from sidecar.metrics import Metrics
 from sidecar.reload import SettingsReload, lacks_memory
 from sidecar.reporting.health_reporter import ALL_CONDITIONS, Health, HealthReporter, conditions_at_start
 from sidecar.reporting.status_model import StatusModel
+from sidecar.rewriting.local_engine import LocalEngines
 from sidecar.runner.run_loop import RunLoop
 from sidecar.segment.reading import ReadSegment, read_segment
 from sidecar.threads import begun, handling
@@ -110,7 +111,7 @@ def run(
         if settings.http.address is not None:
             server = resources.enter_context(HttpServer(settings.http, health, metrics, clock, status))
             EVENTS.info("http_listening", port=server.port)
-        loop = RunLoop(settings, clock, metrics, reporter, flags.stop, flags.wake, engines, reader)
+        loop = RunLoop(settings, clock, metrics, reporter, flags.stop, flags.wake, engines or LocalEngines(), reader)
         reload = (
             None
             if source is None

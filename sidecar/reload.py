@@ -1,7 +1,7 @@
 """Changed settings for a process that runs: all of them, or none; most hold from the next check on."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from threading import Event
 from typing import Any
 
@@ -13,6 +13,7 @@ from sidecar.doctor.machine import memory_needed_bytes
 from sidecar.errors import SettingsError
 from sidecar.event_log import EVENTS
 from sidecar.host.limits import memory_limit_bytes, processors
+from sidecar.logformat.files import FileStamp
 from sidecar.metrics import Metrics
 from sidecar.metrics.registry import ReloadResult
 from sidecar.ports import MIB
@@ -43,37 +44,33 @@ def lacks_memory(settings: Settings) -> str:
     )
 
 
+@dataclass(eq=False)
 class SettingsReload:
-    """Checks the settings file, reads it when it has changed, and decides."""
+    """Checks the settings file, reads it when it has changed, and decides.
 
-    def __init__(
-        self,
-        source: SettingsSource,
-        adopt: Adopt,
-        metrics: Metrics,
-        health: Health,
-        clock: Clock,
-        may_restart: Callable[[], bool] = lambda: False,
-    ) -> None:
-        """Show the settings that hold.
+    `adopt`: applies settings; its event is set when they are in effect. Called by the thread that calls `look`.
+    `may_restart`: whether settings that need a restart get one. Default: they are refused.
+    """
 
-        Args:
-            adopt: applies settings; its event is set when they are in effect. Called by the thread that calls `look`.
-            may_restart: whether settings that need a restart get one. Default: they are refused.
-        """
-        self._source = source
-        self._adopt = adopt
-        self._metrics = metrics
-        self._health = health
-        self._clock = clock
-        self._may_restart = may_restart
-        self.restart_due = False
-        self._read = self._seen = source.loaded_state
-        self._running = source.loaded
-        self._pending: _Pending | None = None
-        self._refused: dict[str, Any] | None = None
-        self._generation = 1
-        self._loaded_ms = clock.now_ms()
+    source: SettingsSource
+    adopt: Adopt
+    metrics: Metrics
+    health: Health
+    clock: Clock
+    may_restart: Callable[[], bool] = lambda: False
+    restart_due: bool = field(default=False, init=False)
+    _read: FileStamp | None = field(init=False)
+    _seen: FileStamp | None = field(init=False)
+    _running: LoadedSettings = field(init=False)
+    _pending: _Pending | None = field(default=None, init=False)
+    _refused: dict[str, Any] | None = field(default=None, init=False)
+    _generation: int = field(default=1, init=False)
+    _loaded_ms: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Show the settings that hold."""
+        self._read = self._seen = self.source.loaded_state
+        self._running, self._loaded_ms = self.source.loaded, self.clock.now_ms()
         self._publish()
 
     def look(self, *, asked: bool = False) -> None:
@@ -83,7 +80,7 @@ class SettingsReload:
             asked: somebody wants it read whether it has changed or not.
         """
         self._settle()
-        seen, self._seen = self._seen, self._source.state()
+        seen, self._seen = self._seen, self.source.state()
         if asked or (self._seen != self._read and self._seen == seen):
             self._read = self._seen
             self._reload("asked for" if asked else "the file has changed")
@@ -96,14 +93,14 @@ class SettingsReload:
             return
         self._pending, self._running = None, pending.loaded
         self._generation += 1
-        self._loaded_ms = self._clock.now_ms()
-        self._metrics.config.reloaded(ReloadResult.APPLIED)
+        self._loaded_ms = self.clock.now_ms()
+        self.metrics.config.reloaded(ReloadResult.APPLIED)
         EVENTS.info("config_reloaded", settings=pending.changed, generation=self._generation)
         self._publish()
 
     def _reload(self, why: str) -> None:
         try:
-            loaded = self._source.read()
+            loaded = self.source.read()
         except SettingsError as error:
             remedy = "correct the settings; the old settings stay in effect"
             self._refuse(ReloadResult.INVALID, str(error), remedy)
@@ -113,7 +110,7 @@ class SettingsReload:
         cores = processors()
         needs_more = memory_needed_bytes(loaded.settings, cores) > memory_needed_bytes(wanted.settings, cores)
         lacking = lacks_memory(loaded.settings) if needs_more else ""
-        if fixed and self._may_restart():
+        if fixed and self.may_restart():
             EVENTS.info("config_restart", why=why, settings=fixed)
             self.restart_due = True
         elif fixed:
@@ -123,28 +120,28 @@ class SettingsReload:
             self._refuse(ReloadResult.REFUSED, lacking, "the old settings stay in effect", reloadable)
         elif reloadable:
             EVENTS.info("config_reload_pending", why=why, settings=reloadable)
-            self._source.set_up_logs(loaded)
-            taken_over = self._adopt(loaded.settings)
-            self._pending = _Pending(loaded, reloadable, self._clock.now_ms(), taken_over)
+            self.source.set_up_logs(loaded)
+            taken_over = self.adopt(loaded.settings)
+            self._pending = _Pending(loaded, reloadable, self.clock.now_ms(), taken_over)
             self._refused = None
             self._publish()
         else:
             EVENTS.info("config_unchanged", why=why)
-            self._metrics.config.reloaded(ReloadResult.UNCHANGED)
+            self.metrics.config.reloaded(ReloadResult.UNCHANGED)
             self._refused = None
             self._publish()
 
     def _refuse(self, result: ReloadResult, reason: str, remedy: str, settings: tuple[str, ...] = ()) -> None:
         EVENTS.error("config_reload_refused", reason=reason, settings=settings, remedy=remedy)
-        self._metrics.config.reloaded(result)
+        self.metrics.config.reloaded(result)
         which = {"settings": settings} if settings else {}
-        self._refused = {"at_ms": self._clock.now_ms(), "reason": reason, **which}
+        self._refused = {"at_ms": self.clock.now_ms(), "reason": reason, **which}
         self._publish()
 
     def _publish(self) -> None:
         pending = self._pending
-        self._metrics.config.shown(stale=self._refused is not None, pending=pending is not None)
-        self._health.publish(
+        self.metrics.config.shown(stale=self._refused is not None, pending=pending is not None)
+        self.health.publish(
             config={
                 "generation": self._generation,
                 "fingerprint": fingerprint(self._running),

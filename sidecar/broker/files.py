@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
@@ -23,35 +24,28 @@ from sidecar.topic_policy import TopicPolicy
 Value = TypeVar("Value", str, int)
 
 
+@dataclass(eq=False)
 class FileBrokerFacts:
     """Implements `ports.BrokerFacts` from `meta.properties`, the checkpoint files and the leader epoch checkpoints.
 
     Checkpoints are lower bounds as of up to a minute ago, so what they call stable is stable. A partition is stable up to
     its high watermark and its recovery point, whichever is lower; without either of the files nothing is. An open
     transaction may lower that further: only replay sees it.
+    `policies`: may change meanwhile. `given_cluster_id`, `given_broker_id`: count instead of those in `meta.properties`.
     """
 
-    def __init__(
-        self,
-        log_dirs: Sequence[Path],
-        *,
-        assume_leader: bool = False,
-        policies: Sequence[TopicPolicySettings] = (),
-        clock: Clock | None = None,
-        cluster_id: str | None = None,
-        broker_id: int | None = None,
-    ) -> None:
-        """Reads all log dirs; `policies` may change meanwhile. Raises SettingsError for a malformed `meta.properties`.
+    log_dirs: Sequence[Path]
+    _: KW_ONLY
+    assume_leader: bool = False
+    policies: Sequence[TopicPolicySettings] = ()
+    clock: Clock = field(default_factory=SystemClock)
+    given_cluster_id: str | None = None
+    given_broker_id: int | None = None
+    _read_ms: int | None = field(default=None, init=False)
+    _states: dict[Path, LogDirState] = field(default_factory=dict, init=False)
 
-        `cluster_id`, `broker_id`: count instead of those in `meta.properties`.
-        """
-        self.log_dirs = tuple(log_dirs)
-        self._assume_leader = assume_leader
-        self._policies = policies
-        self._clock = clock or SystemClock()
-        self._cluster_id, self._broker_id = cluster_id, broker_id
-        self._read_ms: int | None = None
-        self._states: dict[Path, LogDirState] = {}
+    def __post_init__(self) -> None:
+        """Reads all log dirs. Raises SettingsError for a malformed `meta.properties`."""
         self.refresh()
 
     def refresh(self) -> None:
@@ -60,14 +54,14 @@ class FileBrokerFacts:
             self._states = {log_dir: read_log_dir_state(log_dir) for log_dir in self.log_dirs}
         except CorruptFile as error:
             raise SettingsError(f"{error}; is this a broker's log dir?") from error
-        self._read_ms = self._clock.now_ms()
+        self._read_ms = self.clock.now_ms()
 
     def state(self) -> FactsState:
         return FactsState(self._read_ms)
 
     def policy(self, topic: str) -> TopicPolicy:
         """See `BrokerFacts`. Files say nothing of configurations: only what the operator says is known."""
-        return resolve_policy(topic, {}, {}, self._policies)
+        return resolve_policy(topic, {}, {}, self.policies)
 
     def cluster_id_on_disk(self) -> str | None:
         """The cluster id, None if no log dir has one. Raises SettingsError where they disagree."""
@@ -78,12 +72,18 @@ class FileBrokerFacts:
     def cluster_id(self) -> str:
         """The given one, or that on which all log dirs agree. Raises SettingsError, LogDirsUnformatted where none has one."""
         return (
-            self._agreed("cluster id", lambda meta: meta.cluster_id) if self._cluster_id is None else self._cluster_id
+            self._agreed("cluster id", lambda meta: meta.cluster_id)
+            if self.given_cluster_id is None
+            else self.given_cluster_id
         )
 
     def broker_id(self) -> int:
         """The given one, or that on which all log dirs agree. Raises SettingsError, LogDirsUnformatted where none has one."""
-        return self._agreed("broker id", lambda meta: meta.broker_id) if self._broker_id is None else self._broker_id
+        return (
+            self._agreed("broker id", lambda meta: meta.broker_id)
+            if self.given_broker_id is None
+            else self.given_broker_id
+        )
 
     def _agreed(self, what: str, value_of: Callable[[MetaProperties], Value | None]) -> Value:
         values: dict[Path, Value] = {}
@@ -119,7 +119,7 @@ class FileBrokerFacts:
         Raises PartitionError for a file that cannot be read, CorruptFile for one that cannot be believed.
         """
         stable_end_offset, reason = self._stable_end_offset(files)
-        leads = self._assume_leader
+        leads = self.assume_leader
         return PartitionFacts(
             topic_partition=files.topic_partition,
             topic_id=files.topic_id,

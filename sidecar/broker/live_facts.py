@@ -4,7 +4,7 @@ Every refresh queries the cluster for the leader, and then the leader itself, un
 the two disagree nothing is archived. Ids and log start of the directories come from files, as `FileBrokerFacts` reads them.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -60,42 +60,59 @@ class _Look:
     log_starts: dict[TopicPartition, PartitionOffset] = field(default_factory=dict)
 
 
+class BrokerOutageLog:
+    """The troubles that were logged since the broker answered last.
+
+    The first one may hide another: while a broker starts, it refuses connections, and then perhaps a password.
+    """
+
+    def __init__(self, servers: str) -> None:
+        self._servers = servers
+        self._logged = BrokerTrouble(0)
+
+    def goes_on(self, error: BrokerUnavailable) -> None:
+        if error.trouble not in self._logged:
+            self._logged |= error.trouble
+            EVENTS.warning("broker_unreachable", error=str(error), effect="no new upload begins")
+
+    def is_over(self) -> None:
+        if self._logged:
+            self._logged = BrokerTrouble(0)
+            EVENTS.info("broker_reachable", servers=self._servers)
+
+
+@dataclass(eq=False)
 class LiveBrokerFacts:
     """Implements `ports.BrokerFacts` by asking the broker. While it is unreachable, the last known facts are returned,
-    with a reason not to plan."""
+    with a reason not to plan.
 
-    def __init__(
-        self,
-        files: FileBrokerFacts,
-        connection: BrokerConnection,
-        configs: TopicConfigs,
-        broker_id: int,
-        clock: Clock,
-        archives: Callable[[str], bool] = lambda _: True,
-    ) -> None:
-        """Asks nothing yet. Raises SettingsError.
+    `archives`: whether a topic is to be archived: only there a missing right is worth a word.
+    """
 
-        `archives`: whether a topic is to be archived: only there a missing right is worth a word.
-        """
-        self._archives = archives
-        self._files = files
-        self._connection = connection
-        self._configs = configs
-        self._broker_id = broker_id
-        self._cluster_id = files.cluster_id_on_disk()
-        self._began_as = ""
+    files: FileBrokerFacts
+    connection: BrokerConnection
+    configs: TopicConfigs
+    _broker_id: int
+    clock: Clock
+    archives: Callable[[str], bool] = lambda _: True
+    _began_as: str = field(default="", init=False)
+    _look: _Look | None = field(default=None, init=False)
+    _state: FactsState = field(default=FactsState(None, Wait.BROKER_NOT_ASKED), init=False)
+    _others_asked: Iterator[int] = field(default_factory=count, init=False)
+    _topics: tuple[float, frozenset[str]] | None = field(default=None, init=False)
+    _log_dirs_compared_s: float | None = field(default=None, init=False)
+    _cluster_id: str | None = field(init=False)
+    _outage_log: BrokerOutageLog = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Asks nothing yet. Raises SettingsError."""
+        self._cluster_id = self.files.cluster_id_on_disk()
+        self._outage_log = BrokerOutageLog(self.connection.servers)
         self._require_same_broker()
-        self._clock = clock
-        self._look: _Look | None = None
-        self._state = FactsState(None, Wait.BROKER_NOT_ASKED)
-        self._outage_log = BrokerOutageLog(connection.servers)
-        self._others_asked = count()
-        self._topics: tuple[float, frozenset[str]] | None = None
-        self._log_dirs_compared_s: float | None = None
 
     def cluster_id(self) -> str:
         """As `meta.properties` says; every refresh is compared with it."""
-        return self._files.cluster_id()
+        return self.files.cluster_id()
 
     def broker_id(self) -> int:
         return self._broker_id
@@ -104,13 +121,13 @@ class LiveBrokerFacts:
         return self._state
 
     def policy(self, topic: str) -> TopicPolicy:
-        return self._configs.policy(topic)
+        return self.configs.policy(topic)
 
     def topics(self) -> frozenset[str]:
         """See `BrokerFacts`. Queried again from time to time."""
-        now_s = self._clock.monotonic_s()
+        now_s = self.clock.monotonic_s()
         if self._topics is None or now_s - self._topics[0] >= TOPICS_MAX_AGE_S:
-            self._topics = now_s, all_topics(self._connection)
+            self._topics = now_s, all_topics(self.connection)
         return self._topics[1]
 
     def refresh(self) -> None:
@@ -118,13 +135,13 @@ class LiveBrokerFacts:
 
         Raises SettingsError if it is a broker of another cluster, or if the log dirs are another broker's since the first refresh.
         """
-        self._files.refresh()
+        self.files.refresh()
         try:
             self._require_same_broker()
             # No topic that anybody but the quorum knows.
-            topics = topics_of(self._files.log_dirs) - {CLUSTER_METADATA_TOPIC}
+            topics = topics_of(self.files.log_dirs) - {CLUSTER_METADATA_TOPIC}
             self._look = self._ask(topics)
-            self._configs.refresh(self._broker_id, topics)
+            self.configs.refresh(self._broker_id, topics)
         except SettingsError as error:
             self._state = replace(self._state, away=WrongCluster(str(error)), refused=error)
             raise
@@ -134,36 +151,36 @@ class LiveBrokerFacts:
             return
         self._outage_log.is_over()
         problems = self._look.cluster.problems
-        of_topics = [problem for topic, problem in problems.items() if self._archives(topic)]
-        missing = missing_right(of_topics, "it is not archived") + self._configs.missing_rights(self._archives)
+        of_topics = [problem for topic, problem in problems.items() if self.archives(topic)]
+        missing = missing_right(of_topics, "it is not archived") + self.configs.missing_rights(self.archives)
         if missing != self._state.missing_rights:
             for right in missing:
                 EVENTS.warning("broker_permission_denied", right=right)
         unseen = self._unseen_replicas()
         if unseen and not self._state.unseen_replicas:
             EVENTS.warning("replicas_not_seen", finding=unseen, effect="they are not archived", remedy=ADVICE)
-        self._state = FactsState(self._clock.now_ms(), None, missing, unseen_replicas=unseen)
+        self._state = FactsState(self.clock.now_ms(), None, missing, unseen_replicas=unseen)
 
     def _unseen_replicas(self) -> str:
         """As of the last comparison, which is made again from time to time."""
-        now_s = self._clock.monotonic_s()
+        now_s = self.clock.monotonic_s()
         if self._log_dirs_compared_s is not None and now_s - self._log_dirs_compared_s < LOG_DIRS_MAX_AGE_S:
             return self._state.unseen_replicas
         self._log_dirs_compared_s = now_s
         try:
-            return unseen_replicas(self._connection, self._broker_id, self._files.log_dirs, self._archives)
+            return unseen_replicas(self.connection, self._broker_id, self.files.log_dirs, self.archives)
         except BrokerUnavailable:
             return self._state.unseen_replicas  # Nothing depends on it. What does reports a broker that is away.
 
     def _ask(self, topics: frozenset[str]) -> _Look:
-        cluster = describe_topics(self._connection, topics)
+        cluster = describe_topics(self.connection, topics)
         self._require_cluster(cluster)
         require_broker(cluster, self._broker_id)
         led = {tp: leader.leader_epoch for tp, leader in cluster.leaders.items() if leader.leader_id == self._broker_id}
         return self._offsets(cluster, led)
 
     def _offsets(self, cluster: ClusterView, led: Mapping[TopicPartition, int]) -> _Look:
-        ask = self._connection, self._broker_id, led
+        ask = self.connection, self._broker_id, led
         return _Look(
             cluster,
             stable=list_offsets(*ask),
@@ -172,7 +189,7 @@ class LiveBrokerFacts:
 
     def _require_same_broker(self) -> None:
         with suppress(LogDirsUnformatted):  # Not mounted now, which says nothing.
-            found = f"broker {self._files.broker_id()} of cluster {self._files.cluster_id()}"
+            found = f"broker {self.files.broker_id()} of cluster {self.files.cluster_id()}"
             self._began_as = self._began_as or found
             if found != self._began_as:
                 raise SettingsError(
@@ -184,7 +201,7 @@ class LiveBrokerFacts:
         expected = self._cluster_id
         if expected is not None and cluster.cluster_id not in (None, expected):
             raise SettingsError(
-                f"broker.connection: {self._connection.servers} belongs to cluster {cluster.cluster_id}, the log dirs "
+                f"broker.connection: {self.connection.servers} belongs to cluster {cluster.cluster_id}, the log dirs "
                 f"to cluster {expected}. Nothing is archived: correct bootstrap_servers or log_dirs"
             )
 
@@ -192,12 +209,12 @@ class LiveBrokerFacts:
         away = self._state.away
         facts = self._from_files(files)
         if self._look is not None:
-            facts = _facts_of(self._look, self._broker_id, files, facts, self._files.high_watermark(files))
+            facts = _facts_of(self._look, self._broker_id, files, facts, self.files.high_watermark(files))
         return replace(facts, reason=away) if away else facts
 
     def _from_files(self, files: PartitionFiles) -> PartitionFacts:
         """Facts that no cluster reports. As far as files say, nothing is led and nothing is stable."""
-        return PartitionFacts(files.topic_partition, files.topic_id, False, -1, 0, self._files.log_start_offset(files))
+        return PartitionFacts(files.topic_partition, files.topic_id, False, -1, 0, self.files.log_start_offset(files))
 
     def confirm(self, files: PartitionFiles) -> PartitionFacts:
         """See `BrokerFacts`. Asks another node first, then the leader itself, under the epoch that is the higher one.
@@ -219,11 +236,11 @@ class LiveBrokerFacts:
         for _ in others[:OTHERS_ASKED_MAX]:
             node_id = others[next(self._others_asked) % len(others)]
             with suppress(BrokerUnavailable):
-                return describe_topics(self._connection, [topic], node_id, spare=True)
-        return describe_topics(self._connection, [topic], self._broker_id)
+                return describe_topics(self.connection, [topic], node_id, spare=True)
+        return describe_topics(self.connection, [topic], self._broker_id)
 
     def close(self) -> None:
-        self._connection.close()
+        self.connection.close()
 
 
 def _facts_of(
@@ -254,24 +271,3 @@ def _facts_of(
         transaction_open=high_watermark > stable.offset,  # else the two are the same
         cluster_start_offset=None if log_start is None or log_start.problem else log_start.offset,
     )
-
-
-class BrokerOutageLog:
-    """The troubles that were logged since the broker answered last.
-
-    The first one may hide another: while a broker starts, it refuses connections, and then perhaps a password.
-    """
-
-    def __init__(self, servers: str) -> None:
-        self._servers = servers
-        self._logged = BrokerTrouble(0)
-
-    def goes_on(self, error: BrokerUnavailable) -> None:
-        if error.trouble not in self._logged:
-            self._logged |= error.trouble
-            EVENTS.warning("broker_unreachable", error=str(error), effect="no new upload begins")
-
-    def is_over(self) -> None:
-        if self._logged:
-            self._logged = BrokerTrouble(0)
-            EVENTS.info("broker_reachable", servers=self._servers)

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from sidecar.broker.cluster_view import (
@@ -26,26 +27,23 @@ INTERNAL_SEGMENT_BYTES = "internal.segment.bytes"
 """Of brokers from 4.1 on, for tests: it wins over `segment.bytes`."""
 
 
+@dataclass(eq=False)
 class TopicConfigs:
-    """Asks for all topics when the answer has become old, and for new topics at once."""
+    """Asks for all topics when the answer has become old, and for new topics at once. `overrides`: may change meanwhile."""
 
-    def __init__(
-        self, connection: BrokerConnection, overrides: Sequence[TopicPolicySettings], max_age_s: float, clock: Clock
-    ) -> None:
-        """Sends no request yet. Args: overrides: may change while they are used."""
-        self._connection = connection
-        self._overrides = overrides
-        self._resolved_by: tuple[TopicPolicySettings, ...] = ()
-        self._max_age_s = max_age_s
-        self._clock = clock
-        self._of_topics: dict[str, dict[str, ConfigValue]] = {}
-        self._of_broker: dict[str, ConfigValue] = {}
-        self._problems: dict[str, RequestProblem] = {}
-        self._broker_problems: tuple[RequestProblem, ...] = ()
-        self._asked: frozenset[str] = frozenset()
-        self._kept: frozenset[str] = frozenset()
-        self._asked_s: float | None = None
-        self._policies: dict[str, TopicPolicy] = {}
+    connection: BrokerConnection
+    overrides: Sequence[TopicPolicySettings]
+    max_age_s: float
+    clock: Clock
+    _resolved_by: tuple[TopicPolicySettings, ...] = field(default=(), init=False)
+    _of_topics: dict[str, dict[str, ConfigValue]] = field(default_factory=dict, init=False)
+    _of_broker: Mapping[str, ConfigValue] = field(default_factory=dict, init=False)
+    _problems: dict[str, RequestProblem] = field(default_factory=dict, init=False)
+    _broker_problems: tuple[RequestProblem, ...] = field(default=(), init=False)
+    _asked: frozenset[str] = field(default=frozenset(), init=False)
+    _kept: frozenset[str] = field(default=frozenset(), init=False)
+    _asked_s: float | None = field(default=None, init=False)
+    _policies: dict[str, TopicPolicy] = field(default_factory=dict, init=False)
 
     def refresh(self, broker_id: int, topics: frozenset[str]) -> None:
         """Ask for what is missing or old. Raises BrokerUnavailable.
@@ -53,13 +51,13 @@ class TopicConfigs:
         A broker that restarts may say for a moment that it does not know a topic. Its answer of before counts then, for one more
         `max_age_s` at most, and it is asked again with the next refresh.
         """
-        now_s = self._clock.monotonic_s()
-        is_old = self._asked_s is None or now_s - self._asked_s >= self._max_age_s
+        now_s = self.clock.monotonic_s()
+        is_old = self._asked_s is None or now_s - self._asked_s >= self.max_age_s
         wanted = topics if is_old else topics - self._asked
         if is_old:
             self._ask_broker(broker_id)
         if wanted:
-            found = ask_topics(self._connection, sorted(wanted), broker_id)
+            found = ask_topics(self.connection, sorted(wanted), broker_id)
             passing = {topic for topic, problem in found.problems.items() if not problem.is_denied}
             kept = passing & (self._of_topics.keys() - self._kept if is_old else self._of_topics.keys())
             of_before = {topic: reported for topic, reported in self._of_topics.items() if topic in kept or not is_old}
@@ -75,11 +73,11 @@ class TopicConfigs:
     def _ask_broker(self, broker_id: int) -> None:
         keys = [kafka_name for kafka_name, _ in BROKER_CONFIGS.values()]
         name = str(broker_id)
-        found = ask_configs(self._connection, broker_id, BROKER_RESOURCE, [name], keys)
+        found = ask_configs(self.connection, broker_id, BROKER_RESOURCE, [name], keys)
         self._of_broker, self._broker_problems = found.values.get(name, {}), tuple(found.problems.values())
 
     def policy(self, topic: str) -> TopicPolicy:
-        overrides = tuple(self._overrides)
+        overrides = tuple(self.overrides)
         if overrides != self._resolved_by:
             self._policies, self._resolved_by = {}, overrides
         # Another thread may ask just while new answers come in: what it makes of the old ones goes with them.

@@ -65,7 +65,7 @@ class _Look:
     def identity(self) -> Outcome:
         """Reads ids from the log dirs, and asks the cluster for its own."""
         broker = self.settings.broker
-        files = FileBrokerFacts(broker.log_dirs, clock=self.clock, broker_id=broker.broker_id)
+        files = FileBrokerFacts(broker.log_dirs, clock=self.clock, given_broker_id=broker.broker_id)
         with unformatted_explained(self.settings):
             self.broker_id = files.broker_id()
         on_disk = files.cluster_id_on_disk()

@@ -73,7 +73,7 @@ class _Look:
     def ids(self) -> Outcome:
         broker = self.settings.broker
         facts = FileBrokerFacts(
-            broker.log_dirs, clock=self.clock, cluster_id=broker.cluster_id, broker_id=broker.broker_id
+            broker.log_dirs, clock=self.clock, given_cluster_id=broker.cluster_id, given_broker_id=broker.broker_id
         )
         on_disk = facts.cluster_id_on_disk()
         if broker.cluster_id is not None and on_disk not in {None, broker.cluster_id}:

@@ -5,6 +5,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -27,25 +28,19 @@ def io_pressure_percent(path: Path = PRESSURE_FILE) -> float:
     return float(found[1]) if found else 0.0
 
 
+@dataclass(eq=False)
 class DiskReaders:
     """Who may read from which device now. Thread-safe. `pause_above_percent`: may be changed; None never pauses."""
 
-    def __init__(
-        self,
-        clock: Clock,
-        readers_per_disk: int,
-        pause_above_percent: float | None = None,
-        pressure: Callable[[], float] = io_pressure_percent,
-    ) -> None:
-        self._clock = clock
-        self._readers = readers_per_disk
-        self.pause_above_percent = pause_above_percent
-        self._pressure = pressure
-        self._changed = threading.Condition()
-        self._reading: Counter[int] = Counter()
-        self._giving_way: Counter[int] = Counter()
-        self._waiting: Counter[int] = Counter()
-        """By device. Readers that give way are in `_reading` too, and never in `_waiting`."""
+    clock: Clock
+    readers_per_disk: int
+    pause_above_percent: float | None = None
+    pressure: Callable[[], float] = io_pressure_percent
+    _changed: threading.Condition = field(default_factory=threading.Condition, init=False)
+    _reading: Counter[int] = field(default_factory=Counter, init=False)
+    _giving_way: Counter[int] = field(default_factory=Counter, init=False)
+    _waiting: Counter[int] = field(default_factory=Counter, init=False)
+    """By device. Readers that give way are in `_reading` too, and never in `_waiting`."""
 
     @contextmanager
     def reading(
@@ -70,15 +65,15 @@ class DiskReaders:
                 self._changed.notify_all()
 
     def _take(self, device: int, beat: Callable[[], None], is_urgent: bool, gives_way: bool) -> None:
-        begun_s = self._clock.monotonic_s()
+        begun_s = self.clock.monotonic_s()
         with self._changed:
             self._waiting[device] += not gives_way
         try:
             while True:
                 with self._changed:
-                    comes_first = not gives_way or self._clock.monotonic_s() - begun_s >= PAUSE_S_MAX
+                    comes_first = not gives_way or self.clock.monotonic_s() - begun_s >= PAUSE_S_MAX
                     in_the_way = self._reading[device] - (self._giving_way[device] if is_urgent else 0)
-                    if in_the_way < self._readers and (comes_first or not self._waiting[device]):
+                    if in_the_way < self.readers_per_disk and (comes_first or not self._waiting[device]):
                         self._reading[device] += 1
                         self._giving_way[device] += gives_way
                         return
@@ -90,15 +85,15 @@ class DiskReaders:
                 self._changed.notify_all()
 
     def _pause(self, beat: Callable[[], None]) -> None:
-        begun_s = self._clock.monotonic_s()
+        begun_s = self.clock.monotonic_s()
         # Read once each time: a reload on another thread may take the bound away.
         while (
             (limit := self.pause_above_percent) is not None
-            and self._pressure() > limit
-            and self._clock.monotonic_s() - begun_s < PAUSE_S_MAX
+            and self.pressure() > limit
+            and self.clock.monotonic_s() - begun_s < PAUSE_S_MAX
         ):
             beat()
-            self._clock.sleep_s(PAUSE_STEP_S)
+            self.clock.sleep_s(PAUSE_STEP_S)
 
 
 class HasDiskReaders(Protocol):

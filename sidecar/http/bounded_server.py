@@ -3,7 +3,7 @@
 import socket
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from http.server import BaseHTTPRequestHandler
 from socketserver import ThreadingTCPServer
@@ -35,43 +35,35 @@ class _Client:
     stage: _Stage = _Stage.SILENT
 
 
+@dataclass(eq=False)
 class Clients:
     """Clients whose request is still to come, that wait for their turn, or that are being served. Thread-safe.
 
     Bounds the three kinds apart, so that none takes the room of another. Who sends no request loses the connection to who comes:
     idle connections block no others. Requests without a queue, as `/healthz`, are answered however many there are.
+    `timeout_s`: of a client, whatever it has sent. `remedy`: for the log. `turned_away`: called for each one refused.
     """
 
-    def __init__(
-        self,
-        served_max: int,
-        timeout_s: float,
-        clock: Clock,
-        remedy: str,
-        turned_away: Callable[[], None] = lambda: None,
-    ) -> None:
-        """`timeout_s`: of a client, whatever it has sent. `remedy`: for the log. `turned_away`: called for each one refused."""
-        self._served_max = served_max
-        self._waiting_max = served_max * WAITING_PER_SERVED
-        self.timeout_s = timeout_s
-        self._clock = clock
-        self._remedy = remedy
-        self._turned_away = turned_away
-        self._logged_s = -LOG_EVERY_S
-        self._unlogged = 0
-        self._clients: dict[socket.socket, _Client] = {}
-        self._changed = threading.Condition()
+    served_max: int
+    timeout_s: float
+    clock: Clock
+    remedy: str
+    turned_away: Callable[[], object] = lambda: None
+    _logged_s: float = field(default=-LOG_EVERY_S, init=False)
+    _unlogged: int = field(default=0, init=False)
+    _clients: dict[socket.socket, _Client] = field(default_factory=dict, init=False)
+    _changed: threading.Condition = field(default_factory=threading.Condition, init=False)
 
     def arrived(self, client: socket.socket) -> None:
         """A connection more. For its room the one is cut off that has been silent for longest."""
         with self._changed:
             silent = [known for known, state in self._clients.items() if state.stage is _Stage.SILENT]
-            if len(silent) >= self._waiting_max:
+            if len(silent) >= self.served_max * WAITING_PER_SERVED:
                 _refuse(silent[0])
                 # Its thread is still to find out: until then it counts no more.
                 del self._clients[silent[0]]
                 self._count()
-            self._clients[client] = _Client(self._clock.monotonic_s() + self.timeout_s)
+            self._clients[client] = _Client(self.clock.monotonic_s() + self.timeout_s)
 
     def has_turn(self, client: socket.socket) -> bool:
         """The client's request is known: wait until it can be served. False where too many wait, or it took too long."""
@@ -79,9 +71,9 @@ class Clients:
             state = self._clients.get(client)
             if state is None:
                 return False  # cut off meanwhile, and counted
-            if self._number(_Stage.WAITING) < self._waiting_max:
+            if self._number(_Stage.WAITING) < self.served_max * WAITING_PER_SERVED:
                 state.stage = _Stage.WAITING
-                if self._changed.wait_for(lambda: self._number(_Stage.SERVED) < self._served_max, self.timeout_s):
+                if self._changed.wait_for(lambda: self._number(_Stage.SERVED) < self.served_max, self.timeout_s):
                     state.stage = _Stage.SERVED
                     return True
             self._count()
@@ -93,7 +85,7 @@ class Clients:
             self._changed.notify_all()
 
     def cut_off_overdue(self) -> None:
-        now_s = self._clock.monotonic_s()
+        now_s = self.clock.monotonic_s()
         with self._changed:
             _cut_off(client for client, state in self._clients.items() if state.deadline_s <= now_s)
 
@@ -108,11 +100,11 @@ class Clients:
         return sum(state.stage is stage for state in self._clients.values())
 
     def _count(self) -> None:
-        self._turned_away()
+        self.turned_away()
         self._unlogged += 1
-        now_s = self._clock.monotonic_s()
+        now_s = self.clock.monotonic_s()
         if now_s - self._logged_s >= LOG_EVERY_S:
-            EVENTS.warning("http_connections_refused", clients=self._unlogged, remedy=self._remedy)
+            EVENTS.warning("http_connections_refused", clients=self._unlogged, remedy=self.remedy)
             self._logged_s, self._unlogged = now_s, 0
 
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from sidecar.clock import Clock
@@ -54,23 +54,20 @@ IDLE_SHARE: Final = 2
 SCANNED_BYTES_MAX: Final = 4 * 1024 * 1024
 
 
+@dataclass(eq=False)
 class ActiveTail:
-    """The active segment of one partition; remembers what it read of it."""
+    """The active segment of one partition; remembers what it read of it.
 
-    def __init__(
-        self,
-        facts: BrokerFacts,
-        clock: Clock,
-        taken: Callable[[int], None] = lambda _bytes: None,
-        disk: LogDisk | None = None,
-    ) -> None:
-        """Args: taken: called with the bytes of each segment that is read through."""
-        self._facts, self._disk = facts, disk or LocalDisk()
-        self._taken = taken
-        self._clock = clock
-        self._read: tuple[FileIdentity, tuple[SegmentFiles, ...], int, int | None] | None = None
-        self._known_ms: tuple[int, int] | None = None
-        self._due_ms: int | None = None
+    `taken`: called with the bytes of each segment that is read through.
+    """
+
+    facts: BrokerFacts
+    clock: Clock
+    taken: Callable[[int], None] = lambda _bytes: None
+    disk: LogDisk = field(default_factory=LocalDisk)
+    _read: tuple[FileIdentity, tuple[SegmentFiles, ...], int, int | None] | None = field(default=None, init=False)
+    _known_ms: tuple[int, int] | None = field(default=None, init=False)
+    _due_ms: int | None = field(default=None, init=False)
 
     def deadline_ms(
         self, files: PartitionFiles, archived_end_offset: int | None, stable_end_offset: int | None
@@ -88,14 +85,14 @@ class ActiveTail:
         UnifiedLog.deleteRetentionSizeBreachedSegments.
         """
         active, base_offset = files.active_log, files.active_base_offset
-        policy = self._facts.policy(files.topic_partition.topic)
+        policy = self.facts.policy(files.topic_partition.topic)
         if active is None or base_offset is None or not active.size_bytes or policy.is_tiered:
             return None
         # Replicas roll at other offsets: another leader's segments may have had it all.
         end_offset = math.inf if stable_end_offset is None else stable_end_offset
         if archived_end_offset is not None and archived_end_offset >= end_offset > base_offset:
             return None
-        now_ms, limit_ms = self._clock.now_ms(), policy.local_limit_ms
+        now_ms, limit_ms = self.clock.now_ms(), policy.local_limit_ms
         if policy.local_limit_bytes == 0:
             return now_ms
         if limit_ms is None or now_ms - self._at_least_ms(active, base_offset, now_ms) <= limit_ms // IDLE_SHARE:
@@ -106,10 +103,10 @@ class ActiveTail:
 
     def expected(self, plan: PartitionPlan) -> tuple[int, SegmentFiles] | None:
         """When it goes, and as which segment, if that is soon and nothing of it is archived; as of the last `with_active_risk`."""
-        now_ms = self._clock.now_ms()
+        now_ms = self.clock.now_ms()
         if self._due_ms is None or self._due_ms - now_ms >= HOLD_MS:
             return None
-        policy = self._facts.policy(plan.files.topic_partition.topic)
+        policy = self.facts.policy(plan.files.topic_partition.topic)
         end_offset = self._read[3] if self._read is not None and self._read[0] == plan.files.active_log else None
         tail = tail_of(plan.files, plan.facts, policy, end_offset, now_ms)
         return None if tail is None else (self._due_ms, tail)
@@ -123,13 +120,13 @@ class ActiveTail:
         if active.size_bytes > SCANNED_BYTES_MAX:
             return written_ms
         if self._known_ms is None or self._known_ms[0] != active.inode:
-            self._known_ms = active.inode, self._disk.first_timestamp_ms(active, base_offset)
+            self._known_ms = active.inode, self.disk.first_timestamp_ms(active, base_offset)
         return min(self._known_ms[1], now_ms)
 
     def _newest_ms(self, files: PartitionFiles, active: FileIdentity, base_offset: int) -> int:
         """The largest timestamp of the log: retention takes nothing from above a segment that it has to leave."""
         if self._read is None or self._read[:2] != (active, files.segments):
-            rolled_ms = max((self._disk.largest_timestamp_ms(segment) for segment in files.segments), default=-1)
+            rolled_ms = max((self.disk.largest_timestamp_ms(segment) for segment in files.segments), default=-1)
             largest_ms, end_offset = self._read_through(active, base_offset)
             self._read = active, files.segments, max(rolled_ms, largest_ms), end_offset
         return self._read[2]
@@ -143,8 +140,8 @@ class ActiveTail:
         if active.size_bytes > SCANNED_BYTES_MAX:
             return written_ms, None
         try:
-            self._taken(active.size_bytes)
-            largest_ms, end_offset = self._disk.newest_record(active, base_offset)
+            self.taken(active.size_bytes)
+            largest_ms, end_offset = self.disk.newest_record(active, base_offset)
         except PartitionError:
             return written_ms, None  # The deadline is a forecast; an unreadable file is reported when it is archived.
         return (largest_ms if largest_ms >= 0 else written_ms), end_offset
@@ -167,7 +164,7 @@ class ActiveTail:
         self._due_ms = None if is_begun else deadline_ms
         if deadline_ms is not None and is_held(files.active_log):
             deadline_ms, reason = None, reason or Wait.ACTIVE_SEGMENT_PINNED
-        if deadline_ms is not None and deadline_ms - self._clock.now_ms() < AT_RISK_MS:
+        if deadline_ms is not None and deadline_ms - self.clock.now_ms() < AT_RISK_MS:
             # The broker may have deleted all that has rolled: the pending segments are then only pinned.
             rolled_end_offset = files.active_base_offset if look.pending_segments else None
             if end_offset == rolled_end_offset:

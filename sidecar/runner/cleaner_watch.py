@@ -4,7 +4,7 @@ Progress is the first dirty offset of `cleaner-offset-checkpoint`. A partition t
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import takewhile
 from pathlib import Path
 from typing import TypeAlias
@@ -47,49 +47,38 @@ class CleanerBacklog:
         return self.dirty_bytes / whole if whole else 0.0
 
 
+@dataclass(eq=False)
 class CleanerWatch:
     """Remembers since when each checkpointed offset has not moved.
 
     Time counts from the first check on, and while the broker responds: its files do not show since when it runs.
+    `stalled_after_s`: may be changed; what was seen so far counts on. `counts_from_files`: the first check takes the broker to have
+    run since its checkpoint was written. For one check.
     """
 
-    def __init__(
-        self,
-        log_dirs: Sequence[Path],
-        facts: BrokerFacts,
-        clock: Clock,
-        stalled_after_s: float,
-        *,
-        counts_from_files: bool = False,
-    ) -> None:
-        """`counts_from_files`: the first check takes the broker to have run since its checkpoint was written. For one check."""
-        self._log_dirs = tuple(log_dirs)
-        self._facts = facts
-        self._clock = clock
-        self._stalled_after_ms = stalled_after_s * 1000
-        self._counts_from_files = counts_from_files
-        self._seen: _Standing = {}
-        self._looked_s: float | None = None
-
-    def adopt(self, stalled_after_s: float) -> None:
-        """Another bound; what was seen so far counts on."""
-        self._stalled_after_ms = stalled_after_s * 1000
+    log_dirs: Sequence[Path]
+    facts: BrokerFacts
+    clock: Clock
+    stalled_after_s: float
+    counts_from_files: bool = field(default=False, kw_only=True)
+    _seen: _Standing = field(default_factory=dict, init=False)
+    _looked_s: float | None = field(default=None, init=False)
 
     def is_due(self) -> bool:
-        every_s = min(LOOK_EVERY_S_MAX, self._stalled_after_ms / 3000)
-        return self._looked_s is None or self._clock.monotonic_s() - self._looked_s >= every_s
+        every_s = min(LOOK_EVERY_S_MAX, self.stalled_after_s / 3)
+        return self._looked_s is None or self.clock.monotonic_s() - self._looked_s >= every_s
 
     def look(self) -> CleanerReport:
         """Read checkpoints and listings again. The report has what cannot be read."""
-        self._looked_s = self._clock.monotonic_s()
+        self._looked_s = self.clock.monotonic_s()
         problems: list[str] = []
         backlogs: list[CleanerBacklog] = []
         stalled: list[StalledPartition] = []
         seen: _Standing = {}
-        for log_dir in self._log_dirs:
+        for log_dir in self.log_dirs:
             try:
                 checkpoint = read_cleaner_checkpoint(log_dir)
-                candidates = compaction_candidates(log_dir, checkpoint, self._facts.policy)
+                candidates = compaction_candidates(log_dir, checkpoint, self.facts.policy)
             except PartitionError as error:
                 problems.append(str(error))
                 seen |= {name: standing for name, standing in self._seen.items() if standing[2] == log_dir}
@@ -104,7 +93,7 @@ class CleanerWatch:
                     continue
                 backlog, standing_ms = self._weigh(files, checkpoint, seen)
                 backlogs.append(backlog)
-                if standing_ms > self._stalled_after_ms:
+                if standing_ms > self.stalled_after_s * 1000:
                     stalled.append(
                         StalledPartition(
                             topic_partition.topic,
@@ -129,18 +118,18 @@ class CleanerWatch:
         self, files: PartitionFiles, checkpoint: CleanerCheckpoint, seen: _Standing
     ) -> tuple[CleanerBacklog, float]:
         """The backlog, and for how many milliseconds it has been due without progress (0 if it is not due)."""
-        now_ms = self._clock.now_ms()
+        now_ms = self.clock.now_ms()
         topic_partition = files.topic_partition
         offset = checkpoint.offsets.get(topic_partition)
         before = self._seen.get(topic_partition)
         first_seen_ms = now_ms
         if before is not None:
             first_seen_ms = before[1] if before[0] == offset else now_ms
-        elif self._counts_from_files and checkpoint.written_ms is not None and offset is not None:
+        elif self.counts_from_files and checkpoint.written_ms is not None and offset is not None:
             first_seen_ms = min(now_ms, checkpoint.written_ms)
-        policy = self._facts.policy(topic_partition.topic)
+        policy = self.facts.policy(topic_partition.topic)
         backlog = backlog_of(files, offset, policy, now_ms, self._stable_end_offset(files))
-        if backlog.due_since_ms is None or self._facts.state().away:
+        if backlog.due_since_ms is None or self.facts.state().away:
             # What need not be cleaned yet, as above an open transaction, begins to stand when it must; and no cleaner runs in a
             # broker that is down, or still recovers its logs.
             seen[topic_partition] = offset, now_ms, files.log_dir
@@ -152,7 +141,7 @@ class CleanerWatch:
         """As the leader reported it last; only for partitions that this broker leads. An open transaction is not the
         cleaner's fault."""
         try:
-            facts = self._facts.partition(files)
+            facts = self.facts.partition(files)
         except PartitionError:
             return None  # Checkpoints that cannot be read are reported where partitions are archived.
         return facts.stable_end_offset if facts.leads and facts.transactions_decided else None

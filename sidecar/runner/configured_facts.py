@@ -36,8 +36,8 @@ def open_facts(
         assume_leader=broker.assume_leader,
         policies=overrides,
         clock=clock,
-        cluster_id=broker.cluster_id,
-        broker_id=broker.broker_id,
+        given_cluster_id=broker.cluster_id,
+        given_broker_id=broker.broker_id,
     )
     with unformatted_explained(settings):
         files.cluster_id()

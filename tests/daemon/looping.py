@@ -11,6 +11,7 @@ from typing import Any
 
 from sidecar.clock import SystemClock
 from sidecar.config import Settings
+from sidecar.engine_ports import CompactionEngines
 from sidecar.http.page.rows import row_of
 from sidecar.http.page.summary import summary_of
 from sidecar.http.pages import status_json
@@ -18,6 +19,7 @@ from sidecar.metrics import Metrics
 from sidecar.reporting import health_reporter
 from sidecar.reporting.health_reporter import Health
 from sidecar.reporting.status_model import StatusModel
+from sidecar.rewriting.local_engine import LocalEngines
 from sidecar.runner.archive_loop import ArchiveLoop
 from sidecar.runner.run_loop import RunLoop
 from tests.fakes.memory_store import MemoryStore
@@ -47,14 +49,14 @@ def over_log_dirs(settings: Settings, *log_dirs: Path) -> Settings:
 class Loop:
     """A loop in a thread of its own, and what it tells."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, engines: CompactionEngines | None = None) -> None:
         clock = SystemClock()
         self.health = Health(clock, conditions=health_reporter.conditions_at_start(settings.store.url))
         self.metrics = Metrics(clock)
         self.stop, self.wake = threading.Event(), threading.Event()
         self.status = StatusModel(clock)
         reporter = health_reporter.HealthReporter(clock, self.metrics, self.health, self.status)
-        self.loop = RunLoop(settings, clock, self.metrics, reporter, self.stop, self.wake)
+        self.loop = RunLoop(settings, clock, self.metrics, reporter, self.stop, self.wake, engines or LocalEngines())
         self.thread = threading.Thread(target=self.loop.run)
 
     def sample(self, name: str) -> float:
@@ -94,14 +96,14 @@ def stop_when(condition: Callable[[], bool]) -> Callable[..., None]:
     ) -> None:
         pause(run_loop, 0.05, 0.0, loop)
         if condition():
-            run_loop._stop.set()
+            run_loop.stop.set()
 
     return pause_or_stop
 
 
 @contextmanager
-def looping(settings: Settings) -> Iterator[Loop]:
-    loop = Loop(settings)
+def looping(settings: Settings, engines: CompactionEngines | None = None) -> Iterator[Loop]:
+    loop = Loop(settings, engines)
     loop.thread.start()
     try:
         yield loop

@@ -130,9 +130,7 @@ class HangsOnce:
         self.stopped.set()
 
 
-def test_a_compaction_that_runs_is_cut_off_by_other_settings_and_begins_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_compaction_that_runs_is_cut_off_by_other_settings_and_begins_again(tmp_path: Path) -> None:
     def commits() -> int:
         # Directories go as their last file does, which `rglob` would take ill.
         found = (Path(directory, name) for directory, _, names in os.walk(tmp_path / "archive") for name in names)
@@ -140,10 +138,9 @@ def test_a_compaction_that_runs_is_cut_off_by_other_settings_and_begins_again(
 
     # A directory, since compactions open the store by themselves.
     engines = HangsOnce()
-    monkeypatch.setattr(run_loop, "LocalEngines", lambda: engines)
     settings = settings_for(tmp_path, drain_timeout_s=0.4)
     on = changed(settings, topics={"include": ["compacted"]}, compaction=EAGER)
-    with looping(on) as loop:
+    with looping(on, engines) as loop:
         assert engines.begun.wait(WAIT_S)
         before = commits()
         loop.loop.adopt(changed(on, compaction={**EAGER, "retry_wait_s": 2.0}))
@@ -168,13 +165,12 @@ class Unstoppable(HangsOnce):
 
 
 def test_uploads_do_not_wait_for_a_compaction_that_other_settings_cut_off_and_it_commits_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     engines = Unstoppable()
-    monkeypatch.setattr(run_loop, "LocalEngines", lambda: engines)
     settings = settings_for(tmp_path, drain_timeout_s=0.4)
     on = changed(settings, topics={"include": ["compacted"]}, compaction=EAGER)
-    with looping(on) as loop:
+    with looping(on, engines) as loop:
         assert engines.begun.wait(WAIT_S)
         off = changed(on, compaction={"enabled": False}, gc={"enabled": False})
         eventually(lambda: loop.row(0).get("segments_waiting") == 0 and "transaction" in loop.row(1)["reason"])
@@ -222,7 +218,7 @@ def test_the_numbers_of_the_work_and_of_the_cleaners_watch_change_too(
     policies: list[RunLimits] = []
     limits_s: list[float] = []
     monkeypatch.setattr(RunContext, "adopt", lambda _context, policy: policies.append(policy))
-    monkeypatch.setattr(CleanerWatch, "adopt", lambda _watch, after_s: limits_s.append(after_s))
+    monkeypatch.setattr(CleanerWatch, "is_due", lambda watch: bool(limits_s.append(watch.stalled_after_s)))
     settings = settings_for(tmp_path)
     run = {
         "workers": 7,
@@ -236,8 +232,9 @@ def test_the_numbers_of_the_work_and_of_the_cleaners_watch_change_too(
         eventually(lambda: not loop.health.not_ready())
         broker = {"settle_ms": 17, "cleaner_stalled_after_s": 3600.0}
         assert loop.loop.adopt(changed(settings, run=run, broker=broker)).wait(WAIT_S)
+        eventually(lambda: limits_s[-1] == 3600.0)
     (policy,) = policies
     assert (policy.workers, policy.uploads_ahead, policy.max_queue) == (7, 5, 11)
     assert (policy.retry_wait_s, policy.record_lost, policy.spares_cache) == (13.0, True, False)
     assert policy.settling.settle_ms == 17
-    assert limits_s == [3600.0]
+    assert set(limits_s) == {settings.broker.cleaner_stalled_after_s, 3600.0}

@@ -86,7 +86,7 @@ def test_a_slip_in_the_patterns_is_reported_before_the_process_is_ready(
 
 def test_a_right_that_is_missing_is_reported_on_the_page_and_in_status(tmp_path: Path) -> None:
     loop = Loop(settings_for(tmp_path))
-    loop.loop._reporter.cycle_ended(FactsState(0, None, ("allow it Describe on topic orders",)))
+    loop.loop.reporter.cycle_ended(FactsState(0, None, ("allow it Describe on topic orders",)))
     (error,) = loop.status.figures().errors
     assert (error.where, error.kind, error.text) == ("broker", "RightMissing", "allow it Describe on topic orders")
     assert loop.health.status()["missing_rights"] == ["allow it Describe on topic orders"]
