@@ -1,7 +1,7 @@
 """Rolled segments that wait for minutes for one and the same reason: logged once, and once when it is over."""
 
 from collections.abc import Container, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from sidecar.clock import Clock
@@ -13,12 +13,12 @@ from sidecar.partition.wait_reason import Away, WaitReason, render
 LONG_WAIT_S: Final = 300.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Wait:
     """Since when the segment from an offset on waits for this reason."""
 
     base_offset: int
-    reason: WaitReason
+    reason: WaitReason | None
     since_s: float
     is_reported: bool = False
 
@@ -41,55 +41,43 @@ class LongWaits:
         """
         if away:
             return
-        now_s = self._clock.monotonic_s()
         before, self._waits = self._waits, {}
         for plan in plans:
             known = before.pop(plan.files.topic_partition, None) if before else None
             if known is not None or plan.waiting:
-                self._see(plan, known, now_s)
+                self._see(plan, known, self._clock.monotonic_s())
         self._waits |= {partition: wait for partition, wait in before.items() if partition in present}
 
     def _see(self, plan: PartitionPlan, known: _Wait | None, now_s: float) -> None:
-        wait = _wait_of(plan, now_s)
-        if known is not None and (wait is None or (wait.base_offset, wait.reason) != (known.base_offset, known.reason)):
-            if known.is_reported:
-                _tell_over(plan, known, now_s)
-            known = None
+        is_normal = plan.is_on_purpose or plan.error is not None or not plan.facts.names_no_other_leader
+        is_waiting = bool(plan.waiting) and plan.reason is not None and not is_normal
+        wait = _Wait(plan.waiting[0].base_offset, plan.reason, now_s) if is_waiting else None
+        if (
+            known is not None
+            and wait is not None
+            and (wait.base_offset, wait.reason) == (known.base_offset, known.reason)
+        ):
+            wait.since_s, wait.is_reported = known.since_s, known.is_reported
+        elif known is not None and known.is_reported:
+            EVENTS.info(
+                "segments_wait_over",
+                partition=str(plan.files.topic_partition),
+                from_offset=known.base_offset,
+                reason=render(known.reason),
+                waited_s=round(now_s - known.since_s),
+                now=str(plan.error or render(plan.reason) or "nothing waits"),
+            )
         if wait is None:
             return
-        if known is not None:
-            wait = replace(wait, since_s=known.since_s, is_reported=known.is_reported)
-        if not wait.is_reported and now_s - wait.since_s >= LONG_WAIT_S:
-            _tell(plan, wait, now_s)
-            wait = replace(wait, is_reported=True)
         self._waits[plan.files.topic_partition] = wait
-
-
-def _wait_of(plan: PartitionPlan, now_s: float) -> _Wait | None:
-    is_another_brokers = not plan.facts.names_no_other_leader
-    if not plan.waiting or plan.reason is None or plan.is_on_purpose or plan.error is not None or is_another_brokers:
-        return None
-    return _Wait(plan.waiting[0].base_offset, plan.reason, now_s)
-
-
-def _tell(plan: PartitionPlan, wait: _Wait, now_s: float) -> None:
-    EVENTS.warning(
-        "segments_delayed",
-        partition=str(plan.files.topic_partition),
-        from_offset=wait.base_offset,
-        segments=len(plan.waiting),
-        reason=render(wait.reason),
-        waited_s=round(now_s - wait.since_s),
-        effect="segments from there on that are not archived yet wait, but retention continues",
-    )
-
-
-def _tell_over(plan: PartitionPlan, wait: _Wait, now_s: float) -> None:
-    EVENTS.info(
-        "segments_wait_over",
-        partition=str(plan.files.topic_partition),
-        from_offset=wait.base_offset,
-        reason=render(wait.reason),
-        waited_s=round(now_s - wait.since_s),
-        now=str(plan.error or render(plan.reason) or "nothing waits"),
-    )
+        if not wait.is_reported and now_s - wait.since_s >= LONG_WAIT_S:
+            wait.is_reported = True
+            EVENTS.warning(
+                "segments_delayed",
+                partition=str(plan.files.topic_partition),
+                from_offset=wait.base_offset,
+                segments=len(plan.waiting),
+                reason=render(wait.reason),
+                waited_s=round(now_s - wait.since_s),
+                effect="segments from there on that are not archived yet wait, but retention continues",
+            )
