@@ -1,7 +1,7 @@
 """What holds for a topic: a value of its own, since the broker, the settings and Kafka's defaults all have a say in it."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
 NOT_REPORTED: Final = "the broker has not reported it yet"
@@ -92,26 +92,23 @@ def _flag(text: str) -> bool:
     return text.strip().lower() == "true"
 
 
-TOPIC_CONFIGS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
-    "cleanup_policy": ("cleanup.policy", _policies),
-    "retention_ms": ("retention.ms", int),
-    "retention_bytes": ("retention.bytes", int),
-    "remote_storage_enable": ("remote.storage.enable", _flag),
-    "remote_log_copy_disable": ("remote.log.copy.disable", _flag),
-    "local_retention_ms": ("local.retention.ms", int),
-    "local_retention_bytes": ("local.retention.bytes", int),
-    "delete_retention_ms": ("delete.retention.ms", int),
-    "min_compaction_lag_ms": ("min.compaction.lag.ms", int),
-    "max_compaction_lag_ms": ("max.compaction.lag.ms", int),
-    "min_cleanable_dirty_ratio": ("min.cleanable.dirty.ratio", float),
-    "segment_bytes": ("segment.bytes", int),
-    "segment_ms": ("segment.ms", int),
-    "compaction_strategy": ("compaction.strategy", str),
-    "compaction_strategy_header": ("compaction.strategy.header", str),
+_READERS: Mapping[str, Callable[[str], Any]] = {
+    "cleanup_policy": _policies,
+    "remote_storage_enable": _flag,
+    "remote_log_copy_disable": _flag,
+    "min_cleanable_dirty_ratio": float,
+    "compaction_strategy": str,
+    "compaction_strategy_header": str,
 }
-"""By our name: Kafka's, and how its text is read. A broker leaves those out of its answer that it does not know."""
+"""How the text of a configuration is read, where it is no whole number."""
 BROKER_CONFIGS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "producer_id_expiration_ms": ("producer.id.expiration.ms", int),
 }
-"""The same for what only brokers have."""
+"""By our name: Kafka's, and how its text is read; of what only brokers have."""
+TOPIC_CONFIGS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
+    known.name: (known.name.replace("_", "."), _READERS.get(known.name, int))
+    for known in fields(TopicPolicy)
+    if known.default is None and known.name not in BROKER_CONFIGS
+}
+"""The same for topics. A broker leaves those out of its answer that it does not know."""
 POLICY_NAMES = (*TOPIC_CONFIGS, *BROKER_CONFIGS)
