@@ -95,7 +95,7 @@ def test_a_segments_journey_is_counted(metrics: Metrics) -> None:
 
 def test_ages_grow_while_nothing_happens(metrics: Metrics, clock: ManualClock) -> None:
     metrics.handle(checked(a_status(age_s=60)))
-    metrics.broker.facts(NOW_MS)
+    metrics.broker.read.at_ms = NOW_MS
     clock.advance_ms(40_000)
     found = values(metrics)
     assert found[f"{PREFIX}_oldest_pending_segment_age_seconds"] == pytest.approx(100, abs=0.01)
@@ -200,11 +200,12 @@ def test_the_age_of_what_is_due_grows_until_it_is_done(metrics: Metrics, clock: 
     assert found[f"{PREFIX}_compaction_max_dirty_ratio"] == 0.75
     assert found[f"{PREFIX}_compaction_last_check_timestamp_seconds"] == NOW_MS / 1000
     assert found[f"{PREFIX}_compaction_last_success_timestamp_seconds"] == 0
-    compaction.job_begins()
+    compaction.running.set(1)
     assert values(metrics)[f"{PREFIX}_compaction_running"] == 1
     compaction.compacted(300, 100, 30, 10)
     compaction.failed()
-    compaction.job_ends(2.5)
+    compaction.running.set(0)
+    compaction.duration.observe(2.5)
     compaction.restarted()
     found = values(metrics)
     assert found[f"{PREFIX}_compaction_quarantined_bytes"] == found[f"{PREFIX}_compaction_max_dirty_ratio"] == 0

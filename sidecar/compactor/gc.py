@@ -306,7 +306,7 @@ class GcTask:
         aborted = abort_uploads(context.store, listed.uploads, roots, until_ms, in_progress=known).total()
         if aborted:
             EVENTS.info("unfinished_uploads_aborted", uploads=aborted)
-        context.metrics.compaction.uploads_aborted(aborted)
+        context.metrics.compaction.uploads_aborted.inc(aborted)
 
     def _clear(self, led: LedPartition, store_now_ms: int) -> int:
         context = self.context

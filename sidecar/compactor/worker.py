@@ -150,7 +150,7 @@ class CompactionWorker:
             "compaction_started", partitions=len(chosen), size_bytes=sum(c.assessment.size_bytes for c in chosen)
         )
         begun_s = self.clock.monotonic_s()
-        self.metrics.compaction.job_begins()
+        self.metrics.compaction.running.set(1)
         try:
             by_root = {one.led.root: one.led.topic_partition for one in chosen}
             for result in self.compact(chosen):
@@ -167,7 +167,8 @@ class CompactionWorker:
             self._together = min(2 * self._together, TOGETHER_MAX)
             self._lone_failures = 0
         finally:
-            self.metrics.compaction.job_ends(self.clock.monotonic_s() - begun_s)
+            self.metrics.compaction.running.set(0)
+            self.metrics.compaction.duration.observe(self.clock.monotonic_s() - begun_s)
 
     def _settle(self, partition: TopicPartition, result: PartitionCompaction) -> None:
         if isinstance(result.error, Fenced):

@@ -63,15 +63,15 @@ class BrokerMetrics:
     """Thread-safe. Ages and deadlines are computed when they are asked for: they move while nothing else does."""
 
     def __init__(self, declarations: Declarations, backlog: Backlog) -> None:
-        self._read = declarations.age(
+        self.read = declarations.age(
             "broker_metadata_age_seconds",
             "Seconds since the sidecar last read leaders and last stable offsets; 0 before the first time.",
         )
-        self._away = declarations.gauge(
+        self.away = declarations.gauge(
             "broker_unreachable",
             "1 while the broker does not respond: uploads in progress end, and nothing new is planned or committed.",
         )
-        self._missing_rights = declarations.gauge(
+        self.missing_rights = declarations.gauge(
             "broker_denied_permissions",
             "Permissions that the broker denies, so that less is archived or watched. The log event "
             "`broker_permission_denied` names them. Alert above 0.",
@@ -119,7 +119,7 @@ class BrokerMetrics:
             "Segments that are ready for upload and beyond the limit of pinned files, as of the last check. Retention may delete "
             "them before they are archived. Topics that keep all do not count. Alert above 0.",
         )
-        self._lost = declarations.counter(
+        self.lost = declarations.counter(
             "lost_offsets_total",
             "Offsets recorded as LOST, because they were deleted before they were archived. Includes offsets that "
             "were deleted before their partition's first commit: the archive begins above them, and only this "
@@ -130,23 +130,9 @@ class BrokerMetrics:
             "Offsets missing in the log that only the topic's cleanup.policy or an earlier cleaning explains. Counted "
             "each time such a segment is prepared.",
         )
-        self._last_loss = declarations.timestamp(
+        self.last_loss = declarations.timestamp(
             "last_loss_timestamp_seconds",
             "Unix time when this process, or an earlier one with the same `run.state_dir`, last recorded offsets "
             "as LOST; 0 if never. Alert on its age: a counter that rises before its first scrape shows no "
             "increase.",
         )
-
-    def facts(self, read_ms: int | None, *, is_away: bool = False, missing_rights: int = 0) -> None:
-        """How fresh the facts of this cycle are. `read_ms`: None before the first time."""
-        self._read.at_ms = read_ms
-        self._away.set(is_away)
-        self._missing_rights.set(missing_rights)
-
-    def offsets_lost(self, count: int) -> None:
-        self._lost.inc(count)
-        self._last_loss.now()
-
-    def last_loss(self, at_ms: int) -> None:
-        """When offsets were last recorded as LOST, by this process or one before it."""
-        self._last_loss.at_ms = at_ms

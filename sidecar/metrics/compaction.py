@@ -24,35 +24,36 @@ class CompactionMetrics:
     """Fed by the compaction worker of `run`. Thread-safe; the age is computed when it is asked for."""
 
     def __init__(self, declare: Declarations) -> None:
-        self._due = declare.gauge(
+        self._found = Weighed()
+        declare.gauge(
             "compaction_due_partitions",
             "Partitions that are due for compaction and not compacted yet, quarantined ones included.",
-        )
+        ).set_function(lambda: self._found.due)
         self._oldest_due = declare.age(
             "compaction_oldest_due_age_seconds",
             "Seconds since the longest-waiting partition became due; 0 if none waits. Alert on this. Counts from "
             "the start of this process at most.",
         )
-        self._dirty_bytes = declare.gauge(
+        declare.gauge(
             "compaction_cleanable_bytes", "Dirty bytes of leader partitions: never compacted, and old enough to be."
-        )
-        self._quarantined = declare.gauge(
+        ).set_function(lambda: self._found.cleanable_bytes)
+        declare.gauge(
             "compaction_quarantined_partitions", "Partitions whose last compaction failed; `/status` has the reason."
-        )
-        self._quarantined_bytes = declare.gauge(
+        ).set_function(lambda: self._found.quarantined)
+        declare.gauge(
             "compaction_quarantined_bytes",
             "Dirty bytes of partitions whose last compaction failed: old enough to be compacted, and never were.",
-        )
-        self._max_dirty_ratio = declare.gauge(
+        ).set_function(lambda: self._found.quarantined_bytes)
+        declare.gauge(
             "compaction_max_dirty_ratio",
             "The largest dirty ratio, 0 to 1, of a leader partition whose topic is compacted.",
-        )
+        ).set_function(lambda: self._found.max_dirty_ratio)
         self._last_check = declare.timestamp(
             "compaction_last_check_timestamp_seconds",
             "Unix time when the compaction thread last checked which partitions are due; 0 before the first "
             "time. A running job delays it.",
         )
-        self._running = declare.gauge("compaction_running", "1 while partitions are being compacted.")
+        self.running = declare.gauge("compaction_running", "1 while partitions are being compacted.")
         self._last_success = declare.timestamp(
             "compaction_last_success_timestamp_seconds",
             "Unix time when a partition was last compacted; 0 before the first.",
@@ -78,11 +79,11 @@ class CompactionMetrics:
             "reason, /status the reasons by topic.",
             reason=(),
         )
-        self._duration = declare.histogram(
+        self.duration = declare.histogram(
             "compaction_job_duration_seconds", "Duration of compaction jobs, of one partition or of several."
         )
         self._removed = declare.counter("gc_objects_total", "Objects that gc deleted because no reader can need them.")
-        self._aborted = declare.counter(
+        self.uploads_aborted = declare.counter(
             "gc_uploads_aborted_total", "Multipart uploads aborted after a day without completion."
         )
         self._gc_success = declare.timestamp(
@@ -93,27 +94,12 @@ class CompactionMetrics:
         self._uncompacted.labels(reason).inc(segments)
 
     def weighed(self, found: Weighed) -> None:
-        self._show(found)
+        self._found, self._oldest_due.at_ms = found, found.oldest_due_ms
         self._last_check.now()
 
     def restarted(self) -> None:
         """The settings have changed: what was found under the earlier ones counts no longer."""
-        self._show(Weighed())
-
-    def _show(self, found: Weighed) -> None:
-        self._oldest_due.at_ms = found.oldest_due_ms
-        self._due.set(found.due)
-        self._dirty_bytes.set(found.cleanable_bytes)
-        self._max_dirty_ratio.set(found.max_dirty_ratio)
-        self._quarantined.set(found.quarantined)
-        self._quarantined_bytes.set(found.quarantined_bytes)
-
-    def job_begins(self) -> None:
-        self._running.set(1)
-
-    def job_ends(self, duration_s: float) -> None:
-        self._running.set(0)
-        self._duration.observe(duration_s)
+        self._found, self._oldest_due.at_ms = Weighed(), None
 
     def compacted(self, bytes_before: int, bytes_after: int, records_before: int, records_after: int) -> None:
         self._partitions.labels("ok").inc()
@@ -131,9 +117,6 @@ class CompactionMetrics:
 
     def failed(self) -> None:
         self._partitions.labels("failed").inc()
-
-    def uploads_aborted(self, uploads: int) -> None:
-        self._aborted.inc(uploads)
 
     def garbage_removed(self, objects: int) -> None:
         self._removed.inc(objects)

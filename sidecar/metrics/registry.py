@@ -206,7 +206,8 @@ class Metrics(Declarations):
             case events.CommitFailed():
                 self._segments.labels(Stage.COMMITTED, "failed").inc()
             case events.OffsetsLost():
-                self.broker.offsets_lost(event.to_offset - event.from_offset)
+                self.broker.lost.inc(event.to_offset - event.from_offset)
+                self.broker.last_loss.now()
             case events.OffsetsTakenAsCompacted():
                 self.broker.accepted_as_compacted.inc(event.offsets[1] - event.offsets[0])
             case events.PinsChecked(unpinned):
@@ -221,7 +222,9 @@ class Metrics(Declarations):
             case events.PartitionFailed():
                 self.failed(type(event.error).__name__)
             case events.BrokerFactsRead():
-                self.broker.facts(event.read_ms, is_away=event.is_away, missing_rights=event.missing_rights)
+                self.broker.read.at_ms = event.read_ms
+                self.broker.away.set(event.is_away)
+                self.broker.missing_rights.set(event.missing_rights)
             case events.CycleProgressed():
                 # Those that stopped in the cycle before may stop again.
                 self._show_stopped(max(self._stopped, event.stopped), archived=event.archived)

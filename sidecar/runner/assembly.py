@@ -204,7 +204,7 @@ def open_tools(
         metrics.broker.pinned_deleted.set_function(pinned.unlinked_bytes)
         resources.callback(memory.close)
         if (lost_ms := memory.last_loss_ms()) is not None:
-            metrics.broker.last_loss(lost_ms)
+            metrics.broker.last_loss.at_ms = lost_ms
         context = RunContext(
             store=store,
             facts=facts,
