@@ -62,7 +62,10 @@ def why_released(
     if kept_end_offset is not None and segment.end_offset > kept_end_offset:
         return OTHER_EPOCH if taken else NO_LOSS
     if is_deleted_between(segment, files, before):
-        return _deleted_between(segment)
+        return (
+            f"its offsets from {segment.base_offset} to {segment.end_offset - 1} were not archived, and something other than the "
+            f"broker's retention and cleaner deleted the file. {COPY_BACK}"
+        )
     is_wanted = taken or _stands(segment, files) or (segment.log == tail and _is_active(segment, files))
     return None if is_wanted else NO_LOSS
 
@@ -82,13 +85,6 @@ def is_deleted_between(segment: SegmentFiles, files: PartitionFiles, before: Ite
     if found is None or found == segment.log:
         return False
     return any(known.log == found and known.end_offset <= segment.base_offset for known in before)
-
-
-def _deleted_between(segment: SegmentFiles) -> str:
-    return (
-        f"its offsets from {segment.base_offset} to {segment.end_offset - 1} were not archived, and something other than the "
-        f"broker's retention and cleaner deleted the file. {COPY_BACK}"
-    )
 
 
 def _has_offsets(segment: SegmentFiles, files: PartitionFiles, facts: PartitionFacts) -> bool:

@@ -120,7 +120,10 @@ def plan_partition(
         if not (accept_hole or is_final):
             return PartitionPlan(files, facts, (), pending, error=_hole_error(files, hole), hole=hole)
     if not pending:
-        return PartitionPlan(files, facts, (), (), _behind(facts, archived_end_offset), hole=hole)
+        behind = None
+        if archived_end_offset is not None and facts.stable_end_offset < archived_end_offset:
+            behind = BehindArchive(archived_end_offset, facts.stable_end_offset)
+        return PartitionPlan(files, facts, (), (), behind, hole=hole)
     if archived_end_offset is not None and pending[0].base_offset < archived_end_offset:
         rest = cut(pending[0], archived_end_offset)
         if rest is None:
@@ -131,12 +134,6 @@ def plan_partition(
     decided_to = min(facts.stable_end_offset, sys.maxsize if decided_end_offset is None else decided_end_offset)
     ready, reason, recheck_in_ms = _ready_prefix(pending, facts, decided_to, now_ms, settling, rolled_ms)
     return PartitionPlan(files, facts, pending[:ready], pending[ready:], reason, hole=hole, recheck_in_ms=recheck_in_ms)
-
-
-def _behind(facts: PartitionFacts, archived_end_offset: int | None) -> BehindArchive | None:
-    if archived_end_offset is None or facts.stable_end_offset >= archived_end_offset:
-        return None
-    return BehindArchive(archived_end_offset, facts.stable_end_offset)
 
 
 def _hole_error(files: PartitionFiles, hole: tuple[int, int]) -> CoverageHole:

@@ -26,31 +26,23 @@ class Chart:
 
 def throughput(samples: Sequence[Sample]) -> Chart:
     """Bytes that came into the archive per second, between each two samples."""
-    steps = [
-        (older.age_s, newer.age_s, (newer.archived_bytes - older.archived_bytes) / (older.age_s - newer.age_s))
-        for older, newer in pairwise(samples)
-        if older.age_s - newer.age_s >= 1
-    ]
-    return _chart("Throughput", steps, _rate_now(samples), "/s")
-
-
-def _rate_now(samples: Sequence[Sample]) -> float:
-    """Over the last `NOW_S`, or as much of it as is known: a single step is too short to tell."""
     earlier = [sample for sample in samples if sample.age_s >= NOW_S][-1:] or list(samples[:1])
-    if not earlier or not earlier[0].age_s:
-        return 0.0
-    return (samples[-1].archived_bytes - earlier[0].archived_bytes) / earlier[0].age_s
+    # Over the last `NOW_S`, or as much of it as is known: a single step is too short to tell.
+    now = _rate(earlier[0], samples[-1]) if earlier and earlier[0].age_s > samples[-1].age_s else 0.0
+    steps = [(older, newer) for older, newer in pairwise(samples) if older.age_s - newer.age_s >= 1]
+    return _chart("Throughput", [(old.age_s, new.age_s, _rate(old, new)) for old, new in steps], now, "/s")
+
+
+def _rate(older: Sample, newer: Sample) -> float:
+    return (newer.archived_bytes - older.archived_bytes) / (older.age_s - newer.age_s)
 
 
 def backlog(samples: Sequence[Sample]) -> Chart:
     """Bytes in rolled segments that are not archived yet."""
     steps = [
-        (older.age_s, newer.age_s, float(newer.pending_bytes))
-        for older, newer in pairwise(samples)
-        if older.age_s > newer.age_s
+        (old.age_s, new.age_s, float(new.pending_bytes)) for old, new in pairwise(samples) if old.age_s > new.age_s
     ]
-    now = float(samples[-1].pending_bytes) if samples else 0.0
-    return _chart("Waiting", steps, now, "")
+    return _chart("Waiting", steps, float(samples[-1].pending_bytes) if samples else 0.0, "")
 
 
 def _chart(title: str, steps: Sequence[tuple[float, float, float]], now: float, per: str) -> Chart:

@@ -51,7 +51,9 @@ class StatusPage:
         self._heartbeat_timeout_s = heartbeat_timeout_s
         self._lock = threading.Lock()
         self._moment: _Moment | None = None
-        self._rendered = lru_cache(RENDERED_MAX)(self._rendering)
+        self._rendered = lru_cache(RENDERED_MAX)(
+            lambda moment, wanted: self._template.render(_variables(moment, wanted)).encode()
+        )
         self._nonce = f"{clock.now_ms():x}"
 
     def render(self, query: str) -> tuple[str, bytes]:
@@ -61,9 +63,6 @@ class StatusPage:
             moment, address = self._now(), wanted.address(page=wanted.page)
             tag = f'"{self._nonce}-{moment.number}-{crc32(address.encode()):08x}"'
             return tag, self._rendered(moment, wanted)
-
-    def _rendering(self, moment: _Moment, wanted: Query) -> bytes:
-        return self._template.render(_variables(moment, wanted)).encode()
 
     def _now(self) -> _Moment:
         """What is shown now: what was last gathered, if it is fresh."""
