@@ -18,8 +18,6 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's own clocks."""
-
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000  # noqa: TID251 - this module is the exception
 

@@ -102,7 +102,6 @@ class Redaction:
             self._secrets = tuple(sorted(known, key=len, reverse=True))
 
     def __call__(self, _logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-        """See structlog's processors."""
         self._look()
         return {name: self._clean(name, value) for name, value in event.items()}
 
@@ -120,7 +119,6 @@ class Redaction:
         return self._text(str(value))
 
     def text(self, text: str) -> str:
-        """The text without secrets."""
         self._look()
         return self._text(text)
 

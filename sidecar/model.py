@@ -22,8 +22,6 @@ class EngineName(StrEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class TopicPartition:
-    """One partition of one topic."""
-
     topic: str
     partition: int
 
@@ -47,12 +45,10 @@ class FileIdentity:
 
     @classmethod
     def of(cls, directory: Path, name: str, status: os.stat_result) -> "FileIdentity":
-        """From what the file system says of it."""
         return cls(directory, name, status.st_ino, status.st_size, status.st_mtime_ns)
 
     @property
     def path(self) -> Path:
-        """Where it is."""
         return self.directory / self.name
 
     def __str__(self) -> str:
@@ -115,7 +111,6 @@ class SegmentFiles:
 
     @property
     def directory(self) -> Path:
-        """The partition's directory."""
         return self.log.directory
 
     def __str__(self) -> str:
@@ -179,8 +174,6 @@ class Part:
 
 
 class SnapshotOrigin(StrEnum):
-    """Where a bundle's producer snapshot comes from."""
-
     BROKER = "broker"
     REBUILT = "rebuilt"
 
@@ -252,7 +245,6 @@ class ArchivedSegment:
         return RawBatches(self.base_offset, self.end_offset, self.first_batch_crc, self.last_batch_crc)
 
     def part(self, name: PartName) -> Part | None:
-        """The part of this name, or None."""
         return next((part for part in self.parts if part.name is name), None)
 
     @property

@@ -39,7 +39,6 @@ class TopicPolicy:
 
     @property
     def is_compacted(self) -> bool:
-        """Whether the broker's cleaner works on the topic."""
         return self.cleanup_policy is not None and "compact" in self.cleanup_policy
 
     @property

@@ -170,8 +170,6 @@ def list_offsets(
 
 @dataclass(frozen=True, slots=True)
 class ConfigValue:
-    """A value as the broker reports it, and its source."""
-
     text: str
     origin: str
 

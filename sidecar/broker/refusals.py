@@ -94,7 +94,6 @@ def require_contact(settings: BrokerConnectionSettings, context: ssl.SSLContext 
 
 
 def _require_answer(server: str, settings: BrokerConnectionSettings, context: ssl.SSLContext | None) -> None:
-    """Raise BrokerUnavailable unless this server answers."""
     host, _, port = server.rpartition(":")
     host = host.strip("[]")
     timeout_s = settings.request_timeout_s

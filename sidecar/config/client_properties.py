@@ -89,7 +89,6 @@ class _Reader:
     unused: tuple[str, ...] = ()
 
     def connection(self) -> dict[str, Any]:
-        """Settings of `broker.connection` by name."""
         protocol = self._named("security.protocol", "PLAINTEXT")
         values: dict[str, Any] = {"security_protocol": protocol}
         if servers := self._take("bootstrap.servers"):

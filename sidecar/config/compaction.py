@@ -161,7 +161,6 @@ class CompactionSettings(CompactionPolicy):
 
     @property
     def staging_path(self) -> Path:
-        """`staging_dir`, or where it is not set the system's."""
         return Path(tempfile.gettempdir()) if self.staging_dir is None else self.staging_dir.expanduser()
 
     @property

@@ -33,8 +33,6 @@ _SHOWN_MAX = 3
 
 @dataclass(slots=True)
 class _Look:
-    """The connection, and what the checks found on their way."""
-
     settings: Settings
     clock: Clock
     connection: BrokerConnection
@@ -63,7 +61,6 @@ class _Look:
         return fine(f"{', '.join(servers)} {'take' if len(servers) > 1 else 'takes'} connections")
 
     def identity(self) -> Outcome:
-        """Reads ids from the log dirs, and asks the cluster for its own."""
         broker = self.settings.broker
         files = FileBrokerFacts(broker.log_dirs, clock=self.clock, given_broker_id=broker.broker_id)
         with unformatted_explained(self.settings):

@@ -38,8 +38,6 @@ _LOG_DIRS = "set broker.log_dirs, or --log-dir, to the broker's log.dirs as this
 
 @dataclass(slots=True)
 class _Look:
-    """The settings, and what the checks found on their way."""
-
     settings: Settings
     clock: Clock
     found: ScanResult = field(default_factory=lambda: ScanResult((), ()))

@@ -61,7 +61,6 @@ def _place(setting: str, path: Path, needed_bytes: int, wanted_bytes: int) -> Ou
 
 
 def _places(settings: Settings) -> Iterator[tuple[str, Path, int, int]]:
-    """The arguments of `_place`."""
     yield "run.state_dir", settings.run.state_path, 16 * MIB, 128 * MIB
     compaction = settings.compaction
     if compaction.is_active:
@@ -144,7 +143,6 @@ def _volume(settings: Settings) -> Outcome:
 
 
 def uses_spark(settings: Settings) -> bool:
-    """Whether `run` may start a JVM."""
     return settings.spark.engine is EngineName.SPARK or (
         settings.compaction.is_active and settings.spark.engine is not EngineName.LOCAL
     )

@@ -15,7 +15,6 @@ _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 
 
 def _remarks(settings: Settings) -> Iterator[Check]:
-    """A check for each rule that applies to these settings."""
     store, s3 = settings.store, settings.store.s3
     endpoint = urlsplit(s3.endpoint_url or "")
     rules = (

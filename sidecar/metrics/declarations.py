@@ -26,7 +26,6 @@ class Since:
         return 0.0 if at_ms is None else max(0.0, (self._clock.now_ms() - at_ms) / 1000)
 
     def now(self) -> None:
-        """It is now."""
         self.at_ms = self._clock.now_ms()
 
     def timestamp_s(self) -> float:
@@ -55,7 +54,6 @@ class Declarations:
         return self._declared(Gauge, name, text, labels)
 
     def age(self, name: str, text: str) -> Since:
-        """Declare a gauge of the seconds since something."""
         since = Since(self._clock)
         self.gauge(name, text).set_function(since.seconds)
         return since
@@ -67,7 +65,6 @@ class Declarations:
         return since
 
     def histogram(self, name: str, text: str) -> Histogram:
-        """Declare a histogram of seconds."""
         return self._declared(Histogram, name, text, {}, buckets=DURATION_BUCKETS_S)
 
     def _declared(

@@ -30,8 +30,6 @@ SNAPSHOT_RESULTS = ("equal", "permissible", "wrong", "corrupt", "absent")
 
 
 class Stage(StrEnum):
-    """Stages of a segment's journey that are counted."""
-
     UPLOADED = "uploaded"
     COMMITTED = "committed"
 

@@ -71,7 +71,6 @@ def why_released(
 
 
 def is_taken(segment: SegmentFiles, files: PartitionFiles) -> bool:
-    """Whether it lies below the log's beginning in its directory."""
     return segment.end_offset <= (files.first_offset or 0)
 
 

@@ -114,7 +114,6 @@ class StatusModel:
 
     @property
     def version(self) -> int:
-        """Grows with every change."""
         with self._lock:
             return self._version
 

@@ -94,7 +94,6 @@ class PinnedLog:
             self._segments = (*(known for known in self._segments if known.log != tail[1].log), tail[1])
 
     def holds(self, file: FileIdentity | None) -> bool:
-        """Whether a file is pinned as one of these segments."""
         return file is not None and any(known.log == file for known in self._segments) and self._pinned.has(file)
 
     def see(

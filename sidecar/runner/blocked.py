@@ -15,8 +15,6 @@ TRANSACTION_MAX_TIMEOUT_S = 900.0
 
 
 class BlockedSegment:
-    """The segment of one partition that waits for transactions, if there is one."""
-
     def __init__(self, context: RunContext) -> None:
         self._context = context
         self._waiting: OpenTransactions | None = None

@@ -148,7 +148,6 @@ class Checks:
         return sorted((found for found in led if found is not None), key=lambda found: found.topic_partition)
 
     def begin(self) -> None:
-        """Ask the broker, and list the log directories; then plan."""
         check = self._check = Check(self._context.clock.monotonic_s(), set(self._tasks.returning))
         self._run(partial(self._look, self.scan, self._doubted()), partial(self._listed, check), Pool.CHECKS)
 

@@ -146,7 +146,6 @@ class CopyTasks:
     # Tasks.
 
     def admit(self) -> None:
-        """Begin tasks as long as workers are free."""
         # A partition that is planned again right after its task keeps its place: it may be the one that retention takes next.
         while not self.is_stopping and len(self.executors) + len(self.returning) < self._context.policy.workers:
             # What is planned again just now has a step under way, to which its archive belongs.

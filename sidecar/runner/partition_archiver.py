@@ -374,7 +374,6 @@ class PartitionArchiver:
         self.known.position = self.pinned.start_of(plan) or self.known.position
 
     def learn(self, starts: LogStarts) -> None:
-        """What a commit has found out of the log's beginning."""
         self.starts = self.starts.learned(starts)
 
     def committed(self, archive: PartitionState, segments: Sequence[ArchivedSegment]) -> None:

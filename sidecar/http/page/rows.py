@@ -118,7 +118,6 @@ def row_of(figures: PartitionFigures, clean_ends: Mapping[TopicPartition, int]) 
 
 
 def state_of(figures: PartitionFigures) -> State:
-    """The worst that is true of it."""
     status = figures.status
     if not status.leads:
         return State.NOT_LED
