@@ -141,9 +141,8 @@ class CopyExecutor:
     def _start(self, effect: effects.Effect) -> None:
         match effect:
             case effects.Upload(slot):
-                piece = self._pieces[slot]
-                ended = partial(self._upload_ended, effect)
-                self._uploads[slot] = self._run(partial(self._upload, piece), ended, Pool.UPLOADS)
+                ended = partial(self._answered, effect, partial(self._uploaded, effect))
+                self._uploads[slot] = self._run(partial(self._upload, self._pieces[slot]), ended, Pool.UPLOADS)
             case effects.Release(slots):
                 self._close(slots)
             case effects.Block(slot):
@@ -185,27 +184,16 @@ class CopyExecutor:
     ) -> None:
         if self._context.stop.is_set():
             self.stop()  # Before the answer: an upload that fails because of it is kept for the next start.
-        self._running = None
+        if isinstance(effect, effects.Upload):
+            self._uploads.pop(effect.slot, None)
+        else:
+            self._running = None
         ends_anyway = isinstance(effect, effects.DiscardAttempt | effects.Abandon | effects.BreakUpGroup)
         event = event_of(result) if error is None or ends_anyway else events.StepFailed(effect, error)
         if event is not None:
             self._handle(event)
         elif self._task is not None:
             self._go_on((self._task, ()))
-
-    def _upload_ended(
-        self, effect: effects.Upload, result: tuple[CommitWindow, ArchivedSegment] | None, error: SidecarError | None
-    ) -> None:
-        if self._context.stop.is_set():
-            self.stop()
-        self._uploads.pop(effect.slot, None)
-        piece = self._pieces.get(effect.slot)
-        if error is not None:
-            self._handle(events.StepFailed(effect, error))
-        elif result is not None and piece is not None:
-            piece.window, piece.entry = result
-            self._handle(events.Answered(effect, piece.entry.end_offset))
-        self._begin_next()
 
     def _end(self, task: CopyTask) -> None:
         """Leave what spares the next process requests, and give back what is known of the archive."""
@@ -516,6 +504,13 @@ class CopyExecutor:
         if isinstance(done.event, events.Answered):
             self._close(slots)
         return done.event
+
+    def _uploaded(self, effect: effects.Upload, found: tuple[CommitWindow, ArchivedSegment]) -> events.Event | None:
+        piece = self._pieces.get(effect.slot)
+        if piece is None:
+            return None
+        piece.window, piece.entry = found
+        return events.Answered(effect, piece.entry.end_offset)
 
     def _abandoned(self, effect: effects.Abandon, _result: None) -> events.Event:
         self._close(effect.slots)
