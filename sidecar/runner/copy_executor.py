@@ -38,7 +38,7 @@ from sidecar.partition.facts import PartitionFacts
 from sidecar.partition.plan import PartitionPlan
 from sidecar.partition.retention import is_urgent
 from sidecar.partition.status import PartitionOutcome
-from sidecar.retention.deleted_records import deleted_on_purpose, emit_committed, lost_below, record_lost, writer_of
+from sidecar.retention.deleted_records import LogStartCheck, emit_committed, lost_below, record_lost, writer_of
 from sidecar.retention.log_starts import LogStarts
 from sidecar.runner.context import RunContext
 from sidecar.runner.partition_archiver import PartitionArchiver
@@ -434,9 +434,10 @@ class CopyExecutor:
         # Without an id, it is the lineage of a known one only if continuity has proven that. See `choose_lineage`.
         adopted = self.plan.files.topic_id if state.topic_id is None else None
         actions: list[Action] = [AdoptTopicId(adopted)] if adopted else []
-        gaps, read_whole = [piece.prepared.lost for piece in pieces if piece.prepared.lost], commits.read
+        gaps = [piece.prepared.lost for piece in pieces if piece.prepared.lost]
         end_offset = max([entries[-1].end_offset, *(gap_end for _, gap_end in gaps)])
-        deleted, starts = deleted_on_purpose(self.plan.facts, state, starts, end_offset, read_whole, self._context.emit)
+        check = LogStartCheck(self.plan.facts, state, commits.read, self._context.emit)
+        deleted, starts = check.deleted_on_purpose(starts, end_offset)
         # Each by its own: uploads of a group overlap, and the first of them need not have begun first.
         for piece, entry in zip(pieces, entries, strict=True):
             if piece.window is not None:

@@ -21,7 +21,7 @@ from sidecar.host.archive_cache import SEGMENTS_KEPT, ArchiveCache
 from sidecar.logformat.batches import scan_file
 from sidecar.model import PartitionFiles, SegmentFiles, TopicPartition
 from sidecar.partition.facts import PartitionFacts
-from sidecar.retention.deleted_records import deleted_on_purpose
+from sidecar.retention.deleted_records import LogStartCheck
 from sidecar.retention.log_starts import LogStarts
 from sidecar.segment.local_disk import LocalDisk
 from sidecar.topic_policy import TopicPolicy
@@ -61,7 +61,8 @@ def recorded(
     starts = LogStarts()
     for look in (*earlier, facts):
         starts = seen_at(starts, files, look, policy)
-    return deleted_on_purpose(facts, state, starts, state.end_offset or 0, lambda: state, ignored)[0]
+    check = LogStartCheck(facts, state, lambda: state, ignored)
+    return check.deleted_on_purpose(starts, state.end_offset or 0)[0]
 
 
 def test_a_deletion_that_no_commit_notes_yet_is_known_to_compaction(
@@ -167,9 +168,8 @@ def test_a_start_that_only_the_brokers_tier_has_counts_once_the_archive_reaches_
     before = replace(state, segments=state.segments[:-1], end_offset=start_offset - 1)
     starts = seen_at(LogStarts(), replace(files, segments=()), reported(start_offset), TIERED)
     for known, expected in ((before, []), (state, [DeleteRecords(start_offset)])):
-        said, starts = deleted_on_purpose(
-            reported(start_offset), known, starts, end_offset, partial(replace, known), ignored
-        )
+        check = LogStartCheck(reported(start_offset), known, partial(replace, known), ignored)
+        said, starts = check.deleted_on_purpose(starts, end_offset)
         assert said == expected
 
 
@@ -190,9 +190,8 @@ def test_an_archive_is_read_once_for_a_start_that_only_the_brokers_tier_has(
     for border in (segment.base_offset for segment in files.segments[1:-1]):
         starts = seen_at(starts, local, reported(border), TIERED)
         for _ in range(2):
-            said, starts = deleted_on_purpose(
-                reported(border), newest, starts, state.end_offset or 0, read_whole, ignored
-            )
+            check = LogStartCheck(reported(border), newest, read_whole, ignored)
+            said, starts = check.deleted_on_purpose(starts, state.end_offset or 0)
             assert said == []
     assert readings == 1
 
@@ -346,7 +345,9 @@ def test_retention_while_a_log_is_moved_to_another_log_dir_is_no_deletion(
         nonlocal starts
         starts = seen_at(starts, files, reported(start_offset))
         end_offset = state.end_offset or 0
-        found, starts = deleted_on_purpose(reported(start_offset), known, starts, end_offset, whole, ignored)
+        found, starts = LogStartCheck(reported(start_offset), known, whole, ignored).deleted_on_purpose(
+            starts, end_offset
+        )
         return found
 
     known = replace(state, segments=())
@@ -390,9 +391,8 @@ def test_a_start_where_the_archive_may_have_lost_a_border_is_no_deletion(
     starts = LogStarts()
     starts = seen_at(starts, files, reported(start_offset))
     assert starts.inside == start_offset
-    assert not deleted_on_purpose(reported(start_offset), up_to_it, starts, last.end_offset, lambda: up_to_it, ignored)[
-        0
-    ]
+    check = LogStartCheck(reported(start_offset), up_to_it, lambda: up_to_it, ignored)
+    assert check.deleted_on_purpose(starts, last.end_offset)[0] == []
 
 
 def test_an_unreadable_segment_at_the_log_start_does_not_keep_the_next_from_the_archive(

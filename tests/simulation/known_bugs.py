@@ -343,7 +343,7 @@ KNOWN_BUGS: Final[dict[str, Bug]] = {
     # What DeleteRecords deleted was not noted with the next segment.
     "deletion-not-noted": Bug(
         "deletion-not-noted",
-        ((copy_executor, "deleted_on_purpose", lambda _facts, _state, starts, *_: ([], starts)),),
+        ((deleted_records.LogStartCheck, "deleted_on_purpose", lambda _check, starts, _end_offset: ([], starts)),),
         100,
     ),
     # A deletion was forgotten when retention moved the log start on before the next commit.
