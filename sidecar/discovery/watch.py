@@ -9,10 +9,9 @@ import select
 import struct
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 from sidecar.clock import SystemClock
 from sidecar.errors import PartitionError
@@ -22,7 +21,6 @@ from sidecar.logformat.names import DirectoryState, Suffix, parse_directory_name
 IN_CREATE: Final = 0x100
 IN_MOVED_TO: Final = 0x80
 IN_ONLYDIR: Final = 0x01000000
-IN_ISDIR: Final = 0x40000000
 IN_Q_OVERFLOW: Final = 0x4000
 IN_IGNORED: Final = 0x8000
 _HEAD: Final = struct.Struct("=iIII")
@@ -34,13 +32,8 @@ GATHER_S: Final = 0.05
 """A roll makes several files, the snapshot last: one scan reads them together."""
 
 
-@dataclass(frozen=True, slots=True)
-class NewName:
-    """A name that has come into a directory. `directory` None: the kernel lost events, anything may have happened."""
-
-    directory: Path | None
-    name: str
-    is_directory: bool
+NewName: TypeAlias = tuple[Path | None, str]
+"""A directory, and the name that has come into it. None: the kernel lost events, anything may have happened."""
 
 
 class NewNames:
@@ -91,11 +84,11 @@ class NewNames:
             name = os.fsdecode(content[position : position + length].rstrip(b"\0"))
             position += length
             if mask & IN_Q_OVERFLOW:
-                found.append(NewName(None, "", is_directory=False))
+                found.append((None, ""))
             elif mask & IN_IGNORED:
                 self._directories.pop(watch, None)  # The directory is gone.
             elif watch in self._directories:
-                found.append(NewName(self._directories[watch], name, is_directory=bool(mask & IN_ISDIR)))
+                found.append((self._directories[watch], name))
         return found
 
     def close(self) -> None:
@@ -140,7 +133,7 @@ def waking_on_new_files(log_dirs: Sequence[Path], wake: threading.Event) -> Iter
 def _watch(names: NewNames, log_dirs: Sequence[Path], wake: threading.Event) -> None:
     try:
         while (found := names.wait()) is not None:
-            worth = [_is_worth_waking(names, log_dirs, new) for new in found]  # Each: it watches a new partition.
+            worth = [_is_worth_waking(names, log_dirs, *new) for new in found]  # Each: it watches a new partition.
             if any(worth):
                 SystemClock().sleep_s(GATHER_S)
                 wake.set()
@@ -171,16 +164,14 @@ def _add_partition(names: NewNames, directory: Path) -> None:
             raise  # Not gone, not forbidden: there are no watches left.
 
 
-def _is_worth_waking(names: NewNames, log_dirs: Sequence[Path], new: NewName) -> bool:
-    if new.directory is None:
+def _is_worth_waking(names: NewNames, log_dirs: Sequence[Path], directory: Path | None, name: str) -> bool:
+    if directory is None:
         return True
-    if not new.is_directory:
-        return is_worth_a_scan(new.name)
-    if new.directory not in log_dirs or not _is_live(new.name):
-        return False
-    with suppress(FileNotFoundError):
-        _add_partition(names, new.directory / new.name)
-    return True  # Its first files may have come before it was watched.
+    if directory not in log_dirs:
+        return is_worth_a_scan(name)
+    if is_live := _is_live(name):
+        _add_partition(names, directory / name)
+    return is_live  # The first files of a partition may have come before it was watched.
 
 
 def _give_up(error: Exception) -> None:

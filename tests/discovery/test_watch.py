@@ -125,7 +125,7 @@ def test_a_partition_that_vanishes_while_it_is_added_does_not_keep_the_rest_from
 
 def test_events_that_the_kernel_lost_wake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read, wake = watch.NewNames.wait, threading.Event()
-    lost = [[watch.NewName(None, "", is_directory=False)]]
+    lost = [[(None, "")]]
     monkeypatch.setattr(NewNames, "wait", lambda names: lost.pop() if lost else read(names))
     with waking_on_new_files([tmp_path], wake):
         assert wake.wait(PATIENCE_S)
@@ -133,7 +133,7 @@ def test_events_that_the_kernel_lost_wake(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_all_partitions_that_come_at_once_are_watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wait, wake, both = watch.NewNames.wait, threading.Event(), ("new-0", "new-1")
-    come = [[watch.NewName(tmp_path, name, is_directory=True) for name in both]]
+    come = [[(tmp_path, name) for name in both]]
     monkeypatch.setattr(NewNames, "wait", lambda names: come.pop() if come else wait(names))
     for name in both:
         (tmp_path / name).mkdir()
