@@ -5,6 +5,7 @@ import resource
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Final, Protocol, TypeVar
@@ -32,21 +33,15 @@ def descriptors_to_hold() -> int:
     return HELD_MAX if soft == resource.RLIM_INFINITY else min(HELD_MAX, soft // 4)
 
 
+@dataclass(eq=False)
 class PinnedFiles:
     """Open descriptors by file. Thread-safe. `limit`: how many at most."""
 
-    def __init__(
-        self,
-        limit: int | None = None,
-        emit: Emit = log_event,
-        files: OpenFiles | None = None,
-    ) -> None:
-        """Args: limit: pinned files at once. Default: `descriptors_to_hold`."""
-        self.limit = descriptors_to_hold() if limit is None else limit
-        self._files = files or BrokerFiles()
-        self._emit = emit
-        self._lock = threading.Lock()
-        self._pinned: dict[FileIdentity, int] = {}
+    limit: int = field(default_factory=descriptors_to_hold)
+    emit: Emit = log_event
+    files: OpenFiles = field(default_factory=BrokerFiles)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _pinned: dict[FileIdentity, int] = field(default_factory=dict, init=False)
 
     def keep(self, wanted: Iterable[FileIdentity]) -> tuple[FileIdentity, ...]:
         """Pin these and no others, the most urgent first, as far as there is room on the disks and for descriptors.
@@ -65,7 +60,7 @@ class PinnedFiles:
             for file in files:
                 if file not in self._pinned:
                     try:
-                        self._pinned[file] = self._files.open(file)
+                        self._pinned[file] = self.files.open(file)
                     except TooManyOpenFiles:
                         short.append(file)
                     except PartitionError:
@@ -73,7 +68,7 @@ class PinnedFiles:
         return (*short, *each[self.limit :])
 
     def _is_last(self, file: FileIdentity) -> bool:
-        return bool(self._asked(self._files.is_unlinked, file))
+        return bool(self._asked(self.files.is_unlinked, file))
 
     def _asked(self, ask: Callable[[FileIdentity, int], Answer], file: FileIdentity) -> Answer | None:
         """What a pinned file answers. None if it is not pinned, or no longer: its disk fails, so it cannot be archived."""
@@ -93,7 +88,7 @@ class PinnedFiles:
         freed_bytes = Counter[Path]()
         for file in [file for file in reversed(list(self._pinned)) if self._is_last(file)]:
             log_dir = file.directory.parent
-            free_share = self._asked(partial(self._files.free_share, freed_bytes[log_dir]), file)
+            free_share = self._asked(partial(self.files.free_share, freed_bytes[log_dir]), file)
             if free_share is not None and free_share < FREE_SHARE_MIN:
                 freed_bytes[log_dir] += file.size_bytes
                 self._close([file], "the broker deleted it before it was archived, and the disk is nearly full")
@@ -102,15 +97,15 @@ class PinnedFiles:
         """A descriptor of the file, which the caller closes; the pin stays. Raises the errors of `open_listed`."""
         with self._lock:
             pinned = self._pinned.get(file)
-            descriptor = None if pinned is None else self._files.duplicate(file, pinned)
+            descriptor = None if pinned is None else self.files.duplicate(file, pinned)
         if descriptor is None:
-            return self._files.open(file)
-        return require_listed(self._files, file, descriptor)
+            return self.files.open(file)
+        return require_listed(self.files, file, descriptor)
 
     def has(self, file: FileIdentity) -> bool:
         """Whether the file is pinned, and is still the listed one."""
         with self._lock:
-            return self._asked(self._files.identity, file) == file
+            return self._asked(self.files.identity, file) == file
 
     def unlinked_bytes(self) -> int:
         """Bytes that the broker has deleted and that use its disk because they are pinned."""
@@ -121,7 +116,7 @@ class PinnedFiles:
         with self._lock:
             pinned = [(file, self._is_last(file)) for file in list(self._pinned)]
         # Not under the lock: a slow disk must not block access to pinned files.
-        return [file for file, is_last in pinned if is_last or not self._files.has_its_name(file)]
+        return [file for file, is_last in pinned if is_last or not self.files.has_its_name(file)]
 
     def let_go(self, files: Iterable[FileIdentity], why: str = "") -> None:
         """`why`: of the event for each of these that is pinned, "" where nothing is lost with it."""
@@ -150,9 +145,9 @@ class PinnedFiles:
         for file in files:
             descriptor = self._pinned.pop(file, None)
             if descriptor is not None:
-                self._files.close(descriptor)
+                self.files.close(descriptor)
                 if why:
-                    self._emit(PinReleased(str(file.path), file.size_bytes, why))
+                    self.emit(PinReleased(str(file.path), file.size_bytes, why))
 
 
 class HasPins(Protocol):

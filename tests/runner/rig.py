@@ -19,7 +19,7 @@ from sidecar.config.topic_filter import TopicFilter
 from sidecar.discovery.scan import scan_log_dirs
 from sidecar.host.archive_cache import ArchiveCache
 from sidecar.host.journal import Journal
-from sidecar.host.pinned_files import PinnedFiles
+from sidecar.host.pinned_files import PinnedFiles, descriptors_to_hold
 from sidecar.metrics import Metrics
 from sidecar.partition.domain_events import DomainEvent
 from sidecar.partition.plan import Settling
@@ -71,7 +71,7 @@ def tools_for(
     journal, metrics = Journal(state_dir), Metrics(clock)
     memory = ArchiveCache()
     reported = Reported(clock, metrics, memory)
-    held = PinnedFiles(pins, files=DiskWithRoom(), emit=reported)
+    held = PinnedFiles(descriptors_to_hold() if pins is None else pins, reported, DiskWithRoom())
     metrics.broker.pinned_deleted.set_function(held.unlinked_bytes)
     try:
         yield RunContext(
