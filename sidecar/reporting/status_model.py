@@ -196,11 +196,8 @@ class StatusModel:
         status = self._statuses.get(event.topic_partition)
         if status is None:
             return False
-        shortened = event.applied_to(status)
-        if shortened == status:
-            return False
-        self._statuses[event.topic_partition] = shortened
-        return True
+        self._statuses[event.topic_partition] = shortened = event.applied_to(status)
+        return shortened != status
 
     def failed(self, where: str, kind: str, text: str) -> None:
         """Something went wrong apart from any partition. What was said before in the same words is counted."""
@@ -237,9 +234,8 @@ class StatusModel:
     def _copied(self) -> StatusFigures:
         """Without the reasons."""
         uploads, now_s = tuple(self._uploads.values()), self._clock.monotonic_s()
-        by_partition: dict[TopicPartition, list[Upload]] = {}
-        for upload in uploads:
-            by_partition.setdefault(upload.topic_partition, []).append(upload)
+        kept = (*self._samples, (now_s, self._archived_bytes, self._pending_bytes()))
+        samples = [Sample(now_s - at_s, *sizes) for at_s, *sizes in kept]
         return StatusFigures(
             archive=self._archive,
             instance=self._instance,
@@ -248,7 +244,7 @@ class StatusModel:
                 PartitionFigures(
                     self._statuses[name],
                     self._extents.get(name, ArchiveExtent()),
-                    tuple(by_partition.get(name, ())),
+                    tuple(upload for upload in uploads if upload.topic_partition == name),
                     self._archived[name],
                     self._stands[name][1] if name in self._stands else None,
                     unpinned_segments=self._unpinned.get(name, 0),
@@ -258,14 +254,7 @@ class StatusModel:
             uploads=uploads,
             errors=tuple(reversed(self._errors.values())),
             snapshots=self._snapshots.copy(),
-            samples=(
-                *(
-                    Sample(now_s - at_s, *sizes)
-                    for at_s, *sizes in self._samples
-                    if now_s - at_s <= WINDOW_S + SAMPLE_EVERY_S
-                ),
-                Sample(0.0, self._archived_bytes, self._pending_bytes()),
-            ),
+            samples=tuple(sample for sample in samples if sample.age_s <= WINDOW_S + SAMPLE_EVERY_S),
         )
 
 

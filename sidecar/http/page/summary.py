@@ -105,28 +105,16 @@ def _process_troubles(faults: Mapping[str, str], stalled_s: float | None) -> lis
 
 def _partition_troubles(rows: Sequence[Row], states: Counter[State]) -> list[Trouble]:
     only_here = sum(row.state is State.AT_RISK and row.status.pinned_deleted_bytes > 0 for row in rows)
+    near = " at risk: the broker deletes unarchived segments within the hour"
+    gone = ": the broker deleted unarchived segments. Only this process has their bytes: restart neither the sidecar nor the broker"
     counted = (
-        (
-            only_here,
-            (
-                ": the broker deleted unarchived segments. Only this process has their bytes: restart neither the sidecar "
-                "nor the broker"
-            ),
-            State.AT_RISK,
-        ),
-        (
-            states[State.AT_RISK] - only_here,
-            " at risk: the broker deletes unarchived segments within the hour",
-            State.AT_RISK,
-        ),
+        (only_here, gone, State.AT_RISK),
+        (states[State.AT_RISK] - only_here, near, State.AT_RISK),
         (states[State.GAP], " stopped at a gap", State.GAP),
         (states[State.STOPPED], " stopped", State.STOPPED),
     )
-    return [
-        Trouble(f"{plural(count, 'partition')}{text}", f"?state={state}#partitions")
-        for count, text, state in counted
-        if count
-    ]
+    found = ((f"{plural(count, 'partition')}{text}", state) for count, text, state in counted if count)
+    return [Trouble(text, f"?state={state}#partitions") for text, state in found]
 
 
 def _late(rows: Sequence[Row], now_ms: int) -> list[Trouble]:
