@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeAlias
 
 from sidecar.archive.checkpoint import decode_checkpoint, encode_checkpoint
 from sidecar.archive.coverage import ArchiveExtent, Coverage, Run
@@ -41,6 +41,10 @@ CREATE TABLE IF NOT EXISTS gone (
     topic TEXT NOT NULL, partition INTEGER NOT NULL, log TEXT NOT NULL, spans TEXT NOT NULL, PRIMARY KEY (topic, partition)
 ) STRICT;
 """
+
+
+GoneOffsets: TypeAlias = tuple[tuple[Any, ...], tuple[tuple[int, int], ...]]
+"""What a log is known by later, its topic id first, None for none; and the ranges of its offsets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +83,12 @@ class ArchiveCache:
         # sqlite's row of the one database: its number, its name, its file or "".
         _, _, file = self._connection.execute("PRAGMA database_list").fetchone()
         self.path = Path(file) if file else None
-        self._gone: dict[TopicPartition, tuple[str, str]] = {}
+        self._gone: dict[TopicPartition, GoneOffsets] = {}
         with suppress(sqlite3.Error):
             for topic, partition, log, spans in self._connection.execute("SELECT * FROM gone"):
-                self._gone[TopicPartition(topic, partition)] = log, spans
+                with suppress(ValueError, TypeError, RecursionError):  # Of another release.
+                    found = tuple((int(start), int(end)) for start, end in json.loads(spans))
+                    self._gone[TopicPartition(topic, partition)] = tuple(json.loads(log)), found
 
     def _run(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
         """Rows of a statement. A file that fails is no error: then there are none."""
@@ -128,24 +134,23 @@ class ArchiveCache:
     def last_loss_ms(self) -> int | None:
         return next((int(at_ms) for (at_ms,) in self._run("SELECT at_ms FROM losses")), None)
 
-    def note_gone(self, topic_partition: TopicPartition, log: str, spans: str) -> None:
-        """Keep which offsets of a log were seen to go and are not reported yet; nothing is kept for "".
+    def note_gone(self, topic_partition: TopicPartition, gone: GoneOffsets) -> None:
+        """Keep which offsets of a log were seen to go and are not reported yet; nothing is kept where there are none.
 
         A file that fails keeps nothing across a restart; this process still knows.
-
-        Args:
-            log: what it is known by later, in the caller's words; and so `spans`.
         """
+        log, spans = gone
         name = topic_partition.topic, topic_partition.partition
         with self._guard, suppress(sqlite3.Error):
             if spans:
-                self._gone[topic_partition] = log, spans
-                self._connection.execute("INSERT OR REPLACE INTO gone VALUES (?,?,?,?)", (*name, log, spans))
+                self._gone[topic_partition] = gone
+                row = (*name, json.dumps(log), json.dumps(spans))
+                self._connection.execute("INSERT OR REPLACE INTO gone VALUES (?,?,?,?)", row)
             elif self._gone.pop(topic_partition, None) is not None:
                 self._connection.execute("DELETE FROM gone WHERE topic = ? AND partition = ?", name)
 
-    def gone(self, topic_partition: TopicPartition) -> tuple[str, str] | None:
-        """The log and the offsets that were noted last, None where nothing is left to report."""
+    def gone(self, topic_partition: TopicPartition) -> GoneOffsets | None:
+        """What was noted last, None where nothing is left to report."""
         with self._guard:
             return self._gone.get(topic_partition)
 

@@ -1,7 +1,6 @@
 """What this process saw of a log of which nothing is archived yet: no commit can say what of it was gone before the first."""
 
-import json
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from sidecar.archive.coverage import joined_spans
 from sidecar.host.archive_cache import HasMemory
@@ -30,7 +29,7 @@ class LossTracker:
     def __init__(self, context: PinPorts) -> None:
         self._context = context
         self._partition: TopicPartition | None = None
-        self._name = ""
+        self._name: tuple[Any, ...] = ()
         self._start_offset: int | None = None
         self._gone_end_offset: int | None = None
         self._retained_end_offset: int | None = None
@@ -145,10 +144,10 @@ class LossTracker:
         self._partition = files.topic_partition
         known = self._context.memory.gone(files.topic_partition)
         if is_first and known is not None:
-            before, self._unreported = known[0], _spans_in(known[1])
+            before, self._unreported = known
             self._kept = self._unreported
         self._set_aside()
-        self._name = ""
+        self._name = ()
         if self._unreported:
             self._name = self._name_of(files)
             self._unreported = self._unreported if _are_one(before, self._name) else ()
@@ -160,10 +159,10 @@ class LossTracker:
         self._start_offset = self._gone_end_offset = self._retained_end_offset = None
         self.is_doubted = False
 
-    def _name_of(self, files: PartitionFiles) -> str:
+    def _name_of(self, files: PartitionFiles) -> tuple[Any, ...]:
         """What a log is known by in another process. Devices are not in it: a restart may give them other numbers."""
         found = self._context.disk.fingerprint(files)
-        return json.dumps([files.topic_id, str(found.directory), found.inode, found.birth_ns])
+        return files.topic_id, str(found.directory), found.inode, found.birth_ns
 
     def _keep(self) -> None:
         """Store what is not reported yet, so that it outlives the process."""
@@ -171,25 +170,13 @@ class LossTracker:
         if self._start_offset is not None and self._gone_end_offset is not None:
             spans = joined_spans((*spans, (self._start_offset, self._gone_end_offset)))
         if spans != self._kept and self._partition is not None:
-            self._context.memory.note_gone(self._partition, self._name, json.dumps(spans) if spans else "")
+            self._context.memory.note_gone(self._partition, (self._name, spans))
             self._kept = spans
 
 
-def _are_one(name: str, other: str) -> bool:
+def _are_one(name: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
     """Whether both are names of one log: by its topic id, or by its directory where one of them has none."""
-    try:
-        (topic_id, *directory), (other_id, *other_directory) = json.loads(name), json.loads(other)
-    except (ValueError, TypeError, RecursionError):
-        return False
-    return bool(directory == other_directory) if None in (topic_id, other_id) else bool(topic_id == other_id)
-
-
-def _spans_in(text: str) -> tuple[_Span, ...]:
-    """None where it is of another release."""
-    try:
-        return tuple((int(start), int(end)) for start, end in json.loads(text))
-    except (ValueError, TypeError, RecursionError):
-        return ()
+    return bool(name[1:] == other[1:] if None in (*name[:1], *other[:1]) else name[:1] == other[:1])
 
 
 def _lies_inside(files: PartitionFiles, offset: int) -> bool:

@@ -387,7 +387,8 @@ def test_a_start_sees_by_a_checkpoint_that_newer_commits_than_it_remembers_are_m
 def test_a_file_that_fails_forgets_no_offsets_that_went_within_the_process(tmp_path: Path) -> None:
     cache, lost = ArchiveCache(tmp_path), TopicPartition("orders", 0)
     cache.close()  # Each statement fails from now on.
-    cache.note_gone(lost, "log", "3-7")
-    assert cache.gone(lost) == ("log", "3-7")
-    cache.note_gone(lost, "log", "")
+    gone = ("topic id", "/log"), ((3, 7),)
+    cache.note_gone(lost, gone)
+    assert cache.gone(lost) == gone
+    cache.note_gone(lost, (gone[0], ()))
     assert cache.gone(lost) is None

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from sidecar.errors import StagingFull
-from sidecar.host.archive_cache import ArchiveCache, Remembered, newest_segments
+from sidecar.host.archive_cache import ArchiveCache, GoneOffsets, Remembered, newest_segments
 from sidecar.host.journal import Attempt, Journal
 from sidecar.host.log_dir_fingerprint import LogDirFingerprint
 from sidecar.model import TopicPartition
@@ -95,7 +95,7 @@ class MemoryCache(ArchiveCache):
     def __init__(self) -> None:
         """Begin with nothing."""
         self._archives: dict[TopicPartition, Remembered] = {}
-        self._unreported: dict[TopicPartition, tuple[str, str]] = {}
+        self._unreported: dict[TopicPartition, GoneOffsets] = {}
 
     @property
     def path(self) -> None:
@@ -112,13 +112,13 @@ class MemoryCache(ArchiveCache):
         if state.next_number:
             self._archives[state.lineage.topic_partition] = replace(remembered, state=newest_segments(state))
 
-    def note_gone(self, topic_partition: TopicPartition, log: str, spans: str) -> None:
+    def note_gone(self, topic_partition: TopicPartition, gone: GoneOffsets) -> None:
         """See `ArchiveCache`."""
         self._unreported.pop(topic_partition, None)
-        if spans:
-            self._unreported[topic_partition] = log, spans
+        if gone[1]:
+            self._unreported[topic_partition] = gone
 
-    def gone(self, topic_partition: TopicPartition) -> tuple[str, str] | None:
+    def gone(self, topic_partition: TopicPartition) -> GoneOffsets | None:
         """See `ArchiveCache`."""
         return self._unreported.get(topic_partition)
 
