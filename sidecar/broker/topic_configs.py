@@ -55,7 +55,9 @@ class TopicConfigs:
         is_old = self._asked_s is None or now_s - self._asked_s >= self.max_age_s
         wanted = topics if is_old else topics - self._asked
         if is_old:
-            self._ask_broker(broker_id)
+            keys, name = [kafka_name for kafka_name, _ in BROKER_CONFIGS.values()], str(broker_id)
+            of_broker = ask_configs(self.connection, broker_id, BROKER_RESOURCE, [name], keys)
+            self._of_broker, self._broker_problems = of_broker.values.get(name, {}), tuple(of_broker.problems.values())
         if wanted:
             found = ask_topics(self.connection, sorted(wanted), broker_id)
             passing = {topic for topic, problem in found.problems.items() if not problem.is_denied}
@@ -69,12 +71,6 @@ class TopicConfigs:
             self._policies = {}
         self._asked = topics - self._kept
         self._asked_s = now_s if is_old else self._asked_s
-
-    def _ask_broker(self, broker_id: int) -> None:
-        keys = [kafka_name for kafka_name, _ in BROKER_CONFIGS.values()]
-        name = str(broker_id)
-        found = ask_configs(self.connection, broker_id, BROKER_RESOURCE, [name], keys)
-        self._of_broker, self._broker_problems = found.values.get(name, {}), tuple(found.problems.values())
 
     def policy(self, topic: str) -> TopicPolicy:
         overrides = tuple(self.overrides)

@@ -300,14 +300,16 @@ class PartitionArchiver:
             return None
         self.pinned.archive_read(files, state, known.extent.start_offset)
         gone = self.pinned.plannable(files, facts, state.end_offset, known.extent.start_offset, self.blocked.segment)
+        now_ms, seen_ms = self._context.clock.now_ms(), self._first_seen_ms
+        self._first_seen_ms = {s.end_offset: seen_ms.get(s.end_offset, now_ms) for s in files.segments}
         plan_from = partial(
             plan_partition,
             replace(files, segments=(*gone, *files.segments)),
             archived_end_offset=state.end_offset,
             decided_end_offset=self.pinned.decided_end_offset if gone else None,
-            now_ms=self._context.clock.now_ms(),
+            now_ms=now_ms,
             settling=self._context.policy.settling,
-            first_seen_ms=self._seen_rolled(files),
+            first_seen_ms=self._first_seen_ms,
             accept_hole=self._context.policy.record_lost,
             cut=self.pinned.cut,
         )
@@ -358,11 +360,6 @@ class PartitionArchiver:
         deadline_of = partial(segment_deadline_ms, self._context, files)
         start_offset = effective_log_start(plan.facts, state)
         return before_upload.block(plan, producers, deadline_of, start_offset=start_offset, newest=newest)
-
-    def _seen_rolled(self, files: PartitionFiles) -> dict[int, int]:
-        now_ms, first_seen_ms = self._context.clock.now_ms(), self._first_seen_ms
-        self._first_seen_ms = {s.end_offset: first_seen_ms.get(s.end_offset, now_ms) for s in files.segments}
-        return self._first_seen_ms
 
     # Tasks.
 
