@@ -10,7 +10,7 @@ from sidecar.archive.state import PartitionState, newest_strategy
 from sidecar.clock import HasClock
 from sidecar.compactor.archive.compactor import ArchiveCompactor
 from sidecar.compactor.archive.plan import CompactionRequest, PartitionCompaction
-from sidecar.compactor.candidate_queue import Compacting, DeletionUnnoted, LedPartition
+from sidecar.compactor.candidate_queue import Candidate, DeletionUnnoted, LedPartition
 from sidecar.compactor.topic_rule import TopicRule, require_rule, rules_of, strategy_refusal, topic_rule
 from sidecar.config import CompactionPolicy, Settings
 from sidecar.engine_ports import CompactionEngines
@@ -32,12 +32,12 @@ class ArchiveJobs:
     policy_of: Callable[[str], CompactionPolicy | None]
     is_cut_off: Callable[[], bool] = lambda: False
 
-    def __call__(self, work: Sequence[Compacting]) -> Iterable[PartitionCompaction]:
+    def __call__(self, work: Sequence[Candidate]) -> Iterable[PartitionCompaction]:
         """Compact these. Raises what `ArchiveCompactor.compact` raises, behind what was committed before."""
         by_root = {one.led.root: one for one in work}
         compactor = ArchiveCompactor(
             self.settings.store,
-            self.engines.for_bytes(sum(one.assessment.size_bytes for one in work)),
+            self.engines.for_bytes(sum(one.size_bytes for one in work)),
             self.context.clock,
             self.settings.compaction.staging_path if self.settings.spark.is_local else None,
             max_staging_bytes=self.settings.compaction.staging_bytes,
@@ -52,29 +52,29 @@ class ArchiveJobs:
         finally:  # An error goes on to the caller, after what was committed before it.
             yield from committed if results is None else results
 
-    def _request(self, one: Compacting, now_ms: int) -> CompactionRequest:
+    def _request(self, one: Candidate, now_ms: int) -> CompactionRequest:
         context = self.context
         return CompactionRequest(
             one.led.root,
             rules_of(one.policy, now_ms),
             Writer(context.facts.broker_id(), one.led.leader_epoch, context.instance, f"tiered-sidecar {__version__}"),
-            one.assessment.first_uncleanable_offset,
+            None if one.assessment is None else one.assessment.first_uncleanable_offset,
             one.policy.keep_raw_ms,
             may_change_strategy=self._is_declared(one),
             newest_commit=one.led.newest_commit,
         )
 
-    def _is_declared(self, one: Compacting) -> bool:
+    def _is_declared(self, one: Candidate) -> bool:
         rule = self._rule_of(one)
         if rule.policy is None or not rule.is_declared:
             return False
         return (rule.policy.strategy, rule.policy.header) == (one.policy.strategy, one.policy.header)
 
-    def _rule_of(self, one: Compacting) -> TopicRule:
+    def _rule_of(self, one: Candidate) -> TopicRule:
         topic = one.led.topic_partition.topic
         return topic_rule(self.settings.compaction, topic, self.context.facts.policy(topic))
 
-    def _confirm_one(self, one: Compacting, decided: PartitionState) -> None:
+    def _confirm_one(self, one: Candidate, decided: PartitionState) -> None:
         """Raises RuleChanged, and what `_confirm` raises."""
         partition = one.led.topic_partition
         # What declared a change of the strategy may have been removed since the job began.

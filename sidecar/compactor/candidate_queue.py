@@ -91,7 +91,7 @@ class Quarantined:
 
 
 @dataclass(slots=True)
-class Waiting:
+class Candidate:
     """`assessment`: None until it was assessed. `due_since_ms`: None while it is not due.
 
     `compacted`: how it was assessed when it was last compacted. The next first dirty offset must be higher, unless somebody
@@ -104,6 +104,38 @@ class Waiting:
     due_since_ms: int | None = None
     compacted: Assessment | None = None
     quarantined: Quarantined | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        """What a compaction of it has to read, 0 until it was assessed."""
+        return 0 if self.assessment is None else self.assessment.size_bytes
+
+    def block(self, unnoted_before_offset: int) -> None:
+        """A deletion was seen that no commit notes yet. It waits until it is offered again without one."""
+        self.led = replace(self.led, unnoted_before_offset=unnoted_before_offset)
+        self.assessment, self.due_since_ms = None, None
+
+    def assessed(self, assessment: Assessment, now_ms: int) -> None:
+        """The assessment has ended. Raises PartitionError if the last compaction changed nothing: nor would the next."""
+        self.assessment = assessment
+        if assessment.trigger is None:
+            self.due_since_ms = None
+            return
+        if self.due_since_ms is None:
+            self.due_since_ms = now_ms
+        last, self.compacted = self.compacted, None
+        if last is None or assessment.undone_by_commit > last.undone_by_commit:
+            return
+        if assessment.first_dirty_offset <= last.first_dirty_offset:
+            raise PartitionError(
+                f"{self.led.topic_partition}: was compacted, but its first dirty offset is still "
+                f"{assessment.first_dirty_offset}: an open transaction, or a fault"
+            )
+
+    def succeeded(self) -> None:
+        """It was compacted, as it was assessed."""
+        self.compacted, self.assessment = self.assessment, None
+        self.due_since_ms, self.quarantined = None, None
 
 
 @dataclass(slots=True)
@@ -118,7 +150,7 @@ class CandidateQueue:
     _: KW_ONLY
     wait_s: float
     wait_max_s: float
-    entries: dict[TopicPartition, Waiting] = field(default_factory=dict)
+    entries: dict[TopicPartition, Candidate] = field(default_factory=dict)
 
     def replace(self, partitions: Iterable[tuple[LedPartition, CompactionPolicy]]) -> None:
         """These are led here now, and no others. What is known of them stays unless their archive or policy is another."""
@@ -126,7 +158,7 @@ class CandidateQueue:
         self.entries = {}
         for led, policy in partitions:
             known = before.get(led.topic_partition)
-            entry = Waiting(led, policy, quarantined=None if known is None else known.quarantined)
+            entry = Candidate(led, policy, quarantined=None if known is None else known.quarantined)
             if known is not None and known.led.root == led.root:
                 entry.compacted = known.compacted
                 entry.due_since_ms = None if led.waits_because else known.due_since_ms
@@ -135,14 +167,14 @@ class CandidateQueue:
                     entry.assessment = known.assessment
             self.entries[led.topic_partition] = entry
 
-    def to_look_at(self) -> list[Waiting]:
+    def to_look_at(self) -> list[Candidate]:
         """Those whose assessment is not there, or may have changed with time, and that may be compacted now."""
         now_ms = self.clock.now_ms()
         return [
             entry
-            for name, entry in self.entries.items()
+            for entry in self.entries.values()
             if not entry.led.waits_because
-            and not self.is_resting(name)
+            and not self.is_resting(entry)
             and (
                 (found := entry.assessment) is None
                 or (found.recheck_at_ms is not None and found.recheck_at_ms <= now_ms)
@@ -153,67 +185,33 @@ class CandidateQueue:
         """Those that must not be compacted now, and why."""
         return {name: entry.led.waits_because for name, entry in self.entries.items() if entry.led.waits_because}
 
-    def block(self, partition: TopicPartition, unnoted_before_offset: int) -> None:
-        """A deletion was seen that no commit notes yet. It waits until it is offered again without one."""
-        if (entry := self.entries.get(partition)) is not None:
-            entry.led = replace(entry.led, unnoted_before_offset=unnoted_before_offset)
-            entry.assessment, entry.due_since_ms = None, None
-
-    def assessed(self, entry: Waiting, assessment: Assessment) -> None:
-        """The assessment has ended. Raises PartitionError if the last compaction changed nothing: nor would the next."""
-        entry.assessment = assessment
-        if assessment.trigger is None:
-            entry.due_since_ms = None
-            return
-        if entry.due_since_ms is None:
-            entry.due_since_ms = self.clock.now_ms()
-        last, entry.compacted = entry.compacted, None
-        if last is None or assessment.undone_by_commit > last.undone_by_commit:
-            return
-        if assessment.first_dirty_offset <= last.first_dirty_offset:
-            raise PartitionError(
-                f"{entry.led.topic_partition}: was compacted, but its first dirty offset is still "
-                f"{assessment.first_dirty_offset}: an open transaction, or a fault"
-            )
-
-    def compacted(self, partition: TopicPartition) -> None:
-        if (entry := self.entries.get(partition)) is not None and entry.assessment is not None:
-            entry.compacted = entry.assessment
-            entry.assessment, entry.due_since_ms, entry.quarantined = None, None, None
-
-    def changed(self, partition: TopicPartition) -> None:
-        """Its archive has changed since the assessment."""
-        if (entry := self.entries.get(partition)) is not None:
-            entry.assessment = None
-
-    def remove(self, partition: TopicPartition) -> None:
+    def remove(self, entry: Candidate) -> None:
         """Not ours any more, until a later check says so again."""
-        self.entries.pop(partition, None)
+        del self.entries[entry.led.topic_partition]
 
-    def failed(self, partition: TopicPartition, error: SidecarError) -> Quarantined:
-        entry = self.entries.get(partition)
-        failures = 1 if entry is None or entry.quarantined is None else entry.quarantined.failures + 1
+    def failed(self, entry: Candidate, error: SidecarError) -> Quarantined:
+        failures = 1 if entry.quarantined is None else entry.quarantined.failures + 1
         # The exponent is bounded before the wait is: 2 to the power of a long outage fits no float.
         wait_s = min(self.wait_s * 2.0 ** min(failures - 1, 64), self.wait_max_s)
         until_s = self.clock.monotonic_s() + wait_s
         found = Quarantined(failures, self.clock.now_ms(), type(error).__name__, advised(error), until_s)
-        if entry is not None:
-            entry.quarantined = found
+        entry.quarantined = found
         return found
 
-    def is_resting(self, partition: TopicPartition) -> bool:
+    def is_resting(self, entry: Candidate) -> bool:
         """Whether it is not to be tried now, because it failed."""
-        quarantined = self.entries[partition].quarantined
-        return quarantined is not None and self.clock.monotonic_s() < quarantined.until_s
+        return entry.quarantined is not None and self.clock.monotonic_s() < entry.quarantined.until_s
 
-    def due(self) -> list[Compacting]:
+    def due(self) -> list[Candidate]:
         """Those that are due, by falling dirty ratio. Source: LogCleanerManager.grabFilthiestCompactedLog."""
-        known = [(entry, entry.assessment) for entry in self.entries.values() if entry.assessment is not None]
-        due = [Compacting(entry.led, entry.policy, found) for entry, found in known if found.trigger is not None]
-        return sorted(due, key=lambda one: -one.assessment.dirty_ratio)
+        due = [(found.dirty_ratio, entry) for entry, found in self._assessed() if found.trigger is not None]
+        return [entry for _, entry in sorted(due, key=lambda found: -found[0])]
+
+    def _assessed(self) -> list[tuple[Candidate, Assessment]]:
+        return [(entry, entry.assessment) for entry in self.entries.values() if entry.assessment is not None]
 
     def weighed(self) -> Weighed:
-        known = [(entry, entry.assessment) for entry in self.entries.values() if entry.assessment is not None]
+        known = self._assessed()
         since_ms = [entry.due_since_ms for entry in self.entries.values() if entry.due_since_ms is not None]
         return Weighed(
             due=len(self.due()),
@@ -223,15 +221,6 @@ class CandidateQueue:
             quarantined=sum(entry.quarantined is not None for entry in self.entries.values()),
             quarantined_bytes=sum(found.cleanable_bytes for entry, found in known if entry.quarantined is not None),
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Compacting:
-    """A partition that is to be compacted now, up to its first uncleanable offset."""
-
-    led: LedPartition
-    policy: CompactionPolicy
-    assessment: Assessment
 
 
 class DeletionUnnoted(CommitConflict):

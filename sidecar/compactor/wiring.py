@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 from sidecar.clock import Clock
 from sidecar.compactor.before_upload import BeforeUpload
-from sidecar.compactor.candidate_queue import CandidateAssessor, Compacting, LedPartition
+from sidecar.compactor.candidate_queue import Candidate, CandidateAssessor, LedPartition
 from sidecar.compactor.gc import GcPorts, GcTask
 from sidecar.compactor.topic_counts import InvalidRecords, RawReason, RawUploads
 from sidecar.compactor.topic_rule import TopicRules
@@ -233,7 +233,7 @@ def wire_compaction(
     raw, invalid = RawUploads(show, measured.went_uncompacted), InvalidRecords(show, measured.invalid_records)
     waiting = BeforeUpload(settings.compaction, context.clock, rules.rule_of, wake, raw, invalid)
 
-    def compacted(work: Sequence[Compacting]) -> Iterable[PartitionCompaction]:
+    def compacted(work: Sequence[Candidate]) -> Iterable[PartitionCompaction]:
         from sidecar.compactor.archive_job import ArchiveJobs  # loads numba, 70 MB
 
         return ArchiveJobs(settings, context, engines, rules.policy_of, cut_off.is_set)(work)

@@ -12,13 +12,7 @@ from typing import TYPE_CHECKING, Any
 from sidecar.clock import Clock
 from sidecar.commits.commit_log import CommitConflict
 from sidecar.commits.stored_commits import proves_not_committed
-from sidecar.compactor.candidate_queue import (
-    CandidateQueue,
-    Compacting,
-    DeletionUnnoted,
-    LedPartition,
-    Waiting,
-)
+from sidecar.compactor.candidate_queue import Candidate, CandidateQueue, DeletionUnnoted, LedPartition
 from sidecar.compactor.policy import Assessment
 from sidecar.compactor.topic_counts import OF_ARCHIVE, InvalidRecords
 from sidecar.compactor.topic_rule import RuleChanged
@@ -49,7 +43,7 @@ LONE_FAILURES_MAX = 3
 
 @dataclass(slots=True)
 class CompactionWorker:
-    """Everything but the thread: `offer` is called by the uploading one, `turn` by one of its own.
+    """Everything but the thread: `offer` is called by the uploading one, `cycle` by one of its own.
 
     A partition that fails alone is quarantined. A job that fails as a whole is tried again with half as many partitions, so
     that the one at fault ends up alone; jobs grow again with each success.
@@ -61,7 +55,7 @@ class CompactionWorker:
 
     settings: CompactionSettings
     look: Callable[[LedPartition, CompactionPolicy], Assessment]
-    compact: Callable[[Sequence[Compacting]], Iterable[PartitionCompaction]]
+    compact: Callable[[Sequence[Candidate]], Iterable[PartitionCompaction]]
     clock: Clock
     metrics: Metrics
     is_stopping: Callable[[], bool]
@@ -115,7 +109,7 @@ class CompactionWorker:
         for partition in self._blocked.keys() - known.keys():
             EVENTS.info("compaction_waits", partition=str(partition), reason=self._blocked[partition])
 
-    def _looked(self, entry: Waiting) -> Assessment | SidecarError | None:
+    def _looked(self, entry: Candidate) -> Assessment | SidecarError | None:
         if self.is_stopping():
             return None
         try:
@@ -123,36 +117,33 @@ class CompactionWorker:
         except SidecarError as error:
             return error
 
-    def _take(self, entry: Waiting, found: Assessment | SidecarError | None) -> None:
-        name = entry.led.topic_partition
+    def _take(self, entry: Candidate, found: Assessment | SidecarError | None) -> None:
         if isinstance(found, SidecarError):
-            self._failed(name, found)
+            self._failed(entry, found)
         elif found is not None:
             try:
-                self._list.assessed(entry, found)
+                entry.assessed(found, self.clock.now_ms())
             except PartitionError as error:
-                self._failed(name, error)
+                self._failed(entry, error)
             else:
                 if found.trigger is None:
                     entry.quarantined = None
 
-    def _choose(self) -> list[Compacting]:
+    def _choose(self) -> list[Candidate]:
         if self.clock.monotonic_s() < self._resting_until_s:
             return []
-        awake = [one for one in self._list.due() if not self._list.is_resting(one.led.topic_partition)]
+        awake = [entry for entry in self._list.due() if not self._list.is_resting(entry)]
         together = awake[: self._together]
-        sizes = accumulate(one.assessment.size_bytes for one in together)
+        sizes = accumulate(entry.size_bytes for entry in together)
         # At least one, whatever its size.
         return together[: max(1, sum(size_bytes <= self.settings.max_job_bytes for size_bytes in sizes))]
 
-    def _run(self, chosen: Sequence[Compacting]) -> None:
-        EVENTS.info(
-            "compaction_started", partitions=len(chosen), size_bytes=sum(c.assessment.size_bytes for c in chosen)
-        )
+    def _run(self, chosen: Sequence[Candidate]) -> None:
+        EVENTS.info("compaction_started", partitions=len(chosen), size_bytes=sum(entry.size_bytes for entry in chosen))
         begun_s = self.clock.monotonic_s()
         self.metrics.compaction.running.set(1)
         try:
-            by_root = {one.led.root: one.led.topic_partition for one in chosen}
+            by_root = {entry.led.root: entry for entry in chosen}
             for result in self.compact(chosen):
                 self._settle(by_root[result.request.root], result)
         except SidecarError as error:
@@ -170,31 +161,10 @@ class CompactionWorker:
             self.metrics.compaction.running.set(0)
             self.metrics.compaction.duration.observe(self.clock.monotonic_s() - begun_s)
 
-    def _settle(self, partition: TopicPartition, result: PartitionCompaction) -> None:
-        if isinstance(result.error, Fenced):
-            # Another broker leads: its sidecar compacts. Ours may again when a later check says so.
-            EVENTS.warning("compaction_fenced", partition=str(partition), error=str(result.error))
-            self._list.remove(partition)
-        elif isinstance(result.error, CompactionCutOff):
-            EVENTS.info("compaction_abandoned", partitions=1, reason=str(result.error))
-        elif isinstance(result.error, RuleChanged):
-            # The next offer brings the partition back, with the rule that holds then.
-            EVENTS.warning("compaction_superseded", partition=str(partition), reason=str(result.error))
-            self._list.remove(partition)
-        elif isinstance(result.error, DeletionUnnoted):
-            EVENTS.info("compaction_superseded", partition=str(partition), reason=str(result.error))
-            self._list.block(partition, result.error.before_offset)
-            with self._lock:
-                self._offered = None  # It may be older than what was seen now. The next scan offers again.
-        elif isinstance(result.error, CommitConflict):
-            EVENTS.info("compaction_superseded", partition=str(partition), reason=str(result.error))
-            self._list.changed(partition)
-        elif result.error is not None:
-            if not proves_not_committed(result.error):
-                self._list.changed(partition)
-            self._failed(partition, result.error)
-        else:
-            self._list.compacted(partition)
+    def _settle(self, entry: Candidate, result: PartitionCompaction) -> None:
+        partition, error = entry.led.topic_partition, result.error
+        if error is None:
+            entry.succeeded()
             figures = {
                 "bytes_before": result.bytes_before,
                 "bytes_after": result.bytes_after,
@@ -204,20 +174,41 @@ class CompactionWorker:
             self.metrics.compaction.compacted(**figures)
             EVENTS.info("partition_compacted", partition=str(partition), **figures)
             self.invalid.note(partition, result.unkeyed, result.new_malformed_versions, OF_ARCHIVE)
+        elif isinstance(error, Fenced):
+            # Another broker leads: its sidecar compacts. Ours may again when a later check says so.
+            EVENTS.warning("compaction_fenced", partition=str(partition), error=str(error))
+            self._list.remove(entry)
+        elif isinstance(error, CompactionCutOff):
+            EVENTS.info("compaction_abandoned", partitions=1, reason=str(error))
+        elif isinstance(error, RuleChanged):
+            # The next offer brings the partition back, with the rule that holds then.
+            EVENTS.warning("compaction_superseded", partition=str(partition), reason=str(error))
+            self._list.remove(entry)
+        elif isinstance(error, CommitConflict):
+            EVENTS.info("compaction_superseded", partition=str(partition), reason=str(error))
+            entry.assessment = None
+            if isinstance(error, DeletionUnnoted):
+                entry.block(error.before_offset)
+                with self._lock:
+                    self._offered = None  # It may be older than what was seen now. The next scan offers again.
+        else:
+            if not proves_not_committed(error):
+                entry.assessment = None
+            self._failed(entry, error)
 
-    def _failed(self, partition: TopicPartition, error: SidecarError) -> None:
+    def _failed(self, entry: Candidate, error: SidecarError) -> None:
         self.metrics.failed(type(error).__name__)
         self.metrics.compaction.failed()
-        quarantined = self._list.failed(partition, error)
+        quarantined = self._list.failed(entry, error)
         EVENTS.error(
             "partition_not_compacted",
-            partition=str(partition),
+            partition=str(entry.led.topic_partition),
             error=advised(error),
             failures=quarantined.failures,
             next_try_s=round(quarantined.until_s - self.clock.monotonic_s()),
         )
 
-    def _job_failed(self, chosen: Sequence[Compacting], error: SidecarError) -> None:
+    def _job_failed(self, chosen: Sequence[Candidate], error: SidecarError) -> None:
         if self.is_stopping():
             EVENTS.info("compaction_abandoned", partitions=len(chosen), reason=str(CompactionCutOff()))
             return
@@ -229,7 +220,7 @@ class CompactionWorker:
             EVENTS.error("compaction_job_failed", partitions=len(chosen), error=advised(error), next_try=self._together)
             self.metrics.failed(type(error).__name__)
         else:
-            self._failed(chosen[0].led.topic_partition, error)
+            self._failed(chosen[0], error)
             self._lone_failures += 1
             if self._lone_failures >= LONE_FAILURES_MAX:
                 self._rest(error)
@@ -239,14 +230,14 @@ class CompactionWorker:
         self._resting_until_s = self.clock.monotonic_s() + self.settings.retry_wait_s
         EVENTS.error("compaction_backoff", error=advised(error), next_try_s=self.settings.retry_wait_s)
 
-    def _tell(self, running: Sequence[Compacting]) -> None:
+    def _tell(self, running: Sequence[Candidate]) -> None:
         self.metrics.compaction.weighed(self._list.weighed())
-        names = {compacting.led.topic_partition for compacting in running}
+        names = {entry.led.topic_partition for entry in running}
         rows = [_row(name, entry, is_running=name in names) for name, entry in sorted(self._list.entries.items())]
         self.show({"reported_ms": self.clock.now_ms(), "partitions": rows, "invalid_records": self.invalid.status()})
 
 
-def _row(name: TopicPartition, entry: Waiting, *, is_running: bool) -> dict[str, Any]:
+def _row(name: TopicPartition, entry: Candidate, *, is_running: bool) -> dict[str, Any]:
     assessment, quarantined = entry.assessment, entry.quarantined
     row: dict[str, Any] = {"topic": name.topic, "partition": name.partition, "running": is_running}
     if assessment is not None:

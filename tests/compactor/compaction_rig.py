@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from sidecar.compactor.candidate_queue import Compacting, LedPartition
+from sidecar.compactor.candidate_queue import Candidate, LedPartition
 from sidecar.compactor.policy import Assessment, Trigger
 from sidecar.compactor.topic_counts import InvalidRecords
 from sidecar.compactor.worker import CompactionWorker
@@ -27,7 +27,7 @@ def led(name: str, *, end_offset: int = 100, leader_epoch: int = 3, partition: i
 
 
 def ended(
-    one: Compacting,
+    one: Candidate,
     error: SidecarError | None,
     bytes_before: int = 0,
     bytes_after: int = 0,
@@ -90,7 +90,7 @@ class Rig:
         trigger = Trigger.DIRTY_RATIO if dirty > clean else None
         return Assessment(self.clean_end[topic], partition.end_offset, clean, dirty, trigger, None)
 
-    def compact(self, work: Sequence[Compacting]) -> Iterable[Any]:
+    def compact(self, work: Sequence[Candidate]) -> Iterable[Any]:
         topics = [compacting.led.topic_partition.topic for compacting in work]
         self.jobs.append(topics)
         if (error := self.job_ends(topics)) is not None:

@@ -21,7 +21,7 @@ from sidecar.archive.state import PartitionState
 from sidecar.broker.files import FileBrokerFacts
 from sidecar.clock import SystemClock
 from sidecar.compactor import archive_job
-from sidecar.compactor.candidate_queue import Compacting
+from sidecar.compactor.candidate_queue import Candidate
 from sidecar.compactor.group_compactor import GroupCompactor
 from sidecar.compactor.wiring import BackgroundWorkers, Chore, wire_compaction
 from sidecar.config import Settings
@@ -278,10 +278,10 @@ def test_without_topics_and_garbage_there_is_no_thread(tmp_path: Path) -> None:
 
 def test_what_a_round_has_archived_is_offered_and_compacted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log_dir, store = copy_partitions(tmp_path, "orders-0", "compacted-0"), MemoryStore()
-    seen: list[Compacting] = []
+    seen: list[Candidate] = []
     reported: list[Any] = []
 
-    def compact(work: Sequence[Compacting]) -> Iterable[Any]:
+    def compact(work: Sequence[Candidate]) -> Iterable[Any]:
         seen.extend(work)
         return [ended(one, Fenced("done")) for one in work]
 

@@ -29,24 +29,24 @@ def queue(clock: ManualClock) -> CandidateQueue:
 
 def test_each_failure_doubles_the_rest_up_to_a_limit(clock: ManualClock, queue: CandidateQueue) -> None:
     for expected_s in (60, 120, 240, 400, 400):
-        held = queue.failed(A.topic_partition, ODD)
+        held = queue.failed(queue.entries[A.topic_partition], ODD)
         assert held.until_s == clock.monotonic_s() + expected_s
         clock.sleep_s(expected_s - 1)
-        assert queue.is_resting(A.topic_partition)
+        assert queue.is_resting(queue.entries[A.topic_partition])
         clock.sleep_s(1)
-        assert not queue.is_resting(A.topic_partition)
+        assert not queue.is_resting(queue.entries[A.topic_partition])
 
 
 def test_ten_thousand_failures_are_no_overflow(clock: ManualClock, queue: CandidateQueue) -> None:
     for _ in range(10_000):
-        held = queue.failed(A.topic_partition, ODD)
+        held = queue.failed(queue.entries[A.topic_partition], ODD)
     assert held.until_s == clock.monotonic_s() + 400
 
 
 def test_the_reason_stays_while_it_is_tried_again_and_success_ends_it(
     clock: ManualClock, queue: CandidateQueue
 ) -> None:
-    queue.failed(A.topic_partition, ODD)
+    queue.failed(queue.entries[A.topic_partition], ODD)
     clock.sleep_s(61)
     entry = queue.entries[A.topic_partition]
     held = entry.quarantined
@@ -55,15 +55,15 @@ def test_the_reason_stays_while_it_is_tried_again_and_success_ends_it(
     assert held.reason.startswith(
         "orders-0/segments/0.log, at byte 61: expected magic 2, found 7; restore the object from"
     )
-    queue.assessed(entry, Assessment(0, 100, 1, 200, Trigger.DIRTY_RATIO, None))
-    queue.compacted(A.topic_partition)
+    entry.assessed(Assessment(0, 100, 1, 200, Trigger.DIRTY_RATIO, None), clock.now_ms())
+    entry.succeeded()
     assert (queue.entries[A.topic_partition].quarantined, queue.weighed().quarantined) == (None, 0)
-    assert queue.failed(A.topic_partition, ODD).until_s == clock.monotonic_s() + 60
+    assert queue.failed(queue.entries[A.topic_partition], ODD).until_s == clock.monotonic_s() + 60
 
 
 def test_others_are_not_touched_and_those_that_are_not_ours_are_forgotten(queue: CandidateQueue) -> None:
-    queue.failed(A.topic_partition, ODD)
-    assert not queue.is_resting(B.topic_partition)
+    queue.failed(queue.entries[A.topic_partition], ODD)
+    assert not queue.is_resting(queue.entries[B.topic_partition])
     queue.replace([(A, CompactionPolicy()), (B, CompactionPolicy())])
     assert queue.weighed().quarantined == 1
     queue.replace([(B, CompactionPolicy())])

@@ -10,7 +10,7 @@ import pytest
 import structlog
 
 from sidecar.archive.state import PartitionState
-from sidecar.compactor.candidate_queue import CandidateQueue, Compacting, DeletionUnnoted, LedPartition
+from sidecar.compactor.candidate_queue import Candidate, CandidateQueue, DeletionUnnoted, LedPartition
 from sidecar.compactor.policy import Assessment, Trigger
 from sidecar.config import CompactionPolicy
 from sidecar.errors import (
@@ -214,7 +214,7 @@ def test_compaction_without_progress_is_not_repeated_for_ever() -> None:
     rig = Rig({"a": 900})
     compact = rig.compact
 
-    def in_vain(work: Sequence[Compacting]) -> Iterable[Any]:
+    def in_vain(work: Sequence[Candidate]) -> Iterable[Any]:
         yield from compact(work)
         rig.dirty["a"], rig.clean_end["a"] = 900, 0
 
@@ -346,7 +346,7 @@ def test_what_was_looked_at_is_looked_at_again_once_a_deletion_is_noted() -> Non
     waiting, policy = CandidateQueue(ManualClock(NOW_MS), wait_s=60, wait_max_s=400), CompactionPolicy()
     waiting.replace([(led("a"), policy)])
     (entry,) = waiting.to_look_at()
-    waiting.assessed(entry, Assessment(0, 100, 1, 200, Trigger.DIRTY_RATIO, None))
+    entry.assessed(Assessment(0, 100, 1, 200, Trigger.DIRTY_RATIO, None), NOW_MS)
     waiting.replace([(led("a"), policy)])
     assert len(waiting.due()) == 1
     waiting.replace([(replace(led("a"), unnoted_before_offset=50), policy)])
@@ -361,13 +361,13 @@ def test_a_partition_whose_compaction_was_undone_is_compacted_again() -> None:
     waiting.replace([(led("a"), policy)])
     (entry,) = waiting.to_look_at()
     dirty = Assessment(0, 100, 1, 200, Trigger.DIRTY_RATIO, None)
-    waiting.assessed(entry, dirty)
-    waiting.compacted(led("a").topic_partition)
-    waiting.assessed(entry, replace(dirty, undone_by_commit=7))
+    entry.assessed(dirty, NOW_MS)
+    entry.succeeded()
+    entry.assessed(replace(dirty, undone_by_commit=7), NOW_MS)
     assert len(waiting.due()) == 1
-    waiting.compacted(led("a").topic_partition)
+    entry.succeeded()
     with pytest.raises(PartitionError, match="first dirty offset"):
-        waiting.assessed(entry, replace(dirty, undone_by_commit=7))
+        entry.assessed(replace(dirty, undone_by_commit=7), NOW_MS)
 
 
 def test_the_most_dirty_comes_first_and_who_is_not_due_not_at_all() -> None:
@@ -381,7 +381,7 @@ def test_the_most_dirty_comes_first_and_who_is_not_due_not_at_all() -> None:
     }
     waiting.replace([(led(name), policy) for name in weights])
     for entry in waiting.to_look_at():
-        waiting.assessed(entry, Assessment(0, 10, *weights[entry.led.topic_partition.topic], None))
+        entry.assessed(Assessment(0, 10, *weights[entry.led.topic_partition.topic], None), NOW_MS)
     assert [one.led.topic_partition.topic for one in waiting.due()] == ["all", "half", "half too", "old"]
 
 

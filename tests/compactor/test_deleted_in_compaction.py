@@ -17,7 +17,7 @@ from sidecar.compaction_strategy import Strategy
 from sidecar.compactor.archive.compactor import ArchiveCompactor
 from sidecar.compactor.archive.plan import CompactionRequest
 from sidecar.compactor.archive_job import ArchiveJobs
-from sidecar.compactor.candidate_queue import CandidateAssessor, Compacting, DeletionUnnoted
+from sidecar.compactor.candidate_queue import Candidate, CandidateAssessor, DeletionUnnoted
 from sidecar.config import CompactionPolicy, Settings
 from sidecar.config.topic_filter import TopicFilter
 from sidecar.discovery.scan import scan_log_dirs
@@ -200,7 +200,7 @@ def test_a_log_start_that_moves_into_a_segment_during_a_job_keeps_it_from_commit
         rounds = ArchiveLoop(context, partial(scan_log_dirs, [log_dir], TopicFilter((".*",))))
         (led,) = rounds.run_once().led
         state = only_state(store)
-        work = Compacting(led, CompactionPolicy(), CandidateAssessor(store, store.clock)(led, CompactionPolicy()))
+        work = Candidate(led, CompactionPolicy(), CandidateAssessor(store, store.clock)(led, CompactionPolicy()))
         facts.confirmed = state.segments[1].base_offset + 5
         (refused,) = ArchiveJobs(settings, context, LocalEngines(), settings.compaction.of_topic)([work])
         assert isinstance(refused.error, DeletionUnnoted)

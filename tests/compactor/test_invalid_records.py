@@ -14,7 +14,7 @@ import structlog
 
 from sidecar.compactor.archive.plan import PartitionCompaction
 from sidecar.compactor.archive_job import ArchiveJobs
-from sidecar.compactor.candidate_queue import CandidateAssessor, Compacting
+from sidecar.compactor.candidate_queue import Candidate, CandidateAssessor
 from sidecar.compactor.group_compactor import GroupCompactor
 from sidecar.compactor.topic_counts import RawReason
 from sidecar.compactor.wiring import wire_compaction
@@ -139,7 +139,7 @@ def test_compactions_of_the_archive_count_a_malformed_version_once(
         policy = settings.compaction.of_topic("orders")
         assert policy is not None
         (led,) = ArchiveLoop(site.context, partial(scan_log_dirs, [site.log_dir], TopicFilter((".*",)))).run_once().led
-        work = Compacting(led, policy, CandidateAssessor(site.store, site.store.clock)(led, policy))
+        work = Candidate(led, policy, CandidateAssessor(site.store, site.store.clock)(led, policy))
         (done,) = ArchiveJobs(settings, site.context, LocalEngines(), settings.compaction.of_topic)([work])
         assert done.error is None
         return done

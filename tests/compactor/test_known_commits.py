@@ -21,7 +21,7 @@ from sidecar.compaction.rules import CompactionRules
 from sidecar.compactor.archive.compactor import ArchiveCompactor
 from sidecar.compactor.archive.plan import CompactionRequest, plan_archive
 from sidecar.compactor.archive_job import ArchiveJobs
-from sidecar.compactor.candidate_queue import CandidateAssessor, Compacting, LedPartition
+from sidecar.compactor.candidate_queue import Candidate, CandidateAssessor, LedPartition
 from sidecar.compactor.gc import Collected, GcTask, collect_garbage
 from sidecar.config import CompactionPolicy, Settings
 from sidecar.errors import CorruptFile
@@ -111,7 +111,7 @@ def test_compaction_in_run_neither_weighs_nor_plans_nor_commits_below_a_commit_t
     running: Running, lose: Lose, tmp_path: Path
 ) -> None:
     store, led = running.store, running.led
-    work = Compacting(led, CompactionPolicy(), CandidateAssessor(store, store.clock)(led, CompactionPolicy()))
+    work = Candidate(led, CompactionPolicy(), CandidateAssessor(store, store.clock)(led, CompactionPolicy()))
     before = only_state(store)
     lost = lose(running)
     objects = dict(store.objects)

@@ -17,7 +17,7 @@ import structlog
 from sidecar.broker.files import FileBrokerFacts
 from sidecar.clock import SystemClock
 from sidecar.compactor import archive_job
-from sidecar.compactor.candidate_queue import Compacting
+from sidecar.compactor.candidate_queue import Candidate
 from sidecar.compactor.topic_counts import RawReason, RawUploads
 from sidecar.compactor.wiring import wire_compaction
 from sidecar.config import Settings
@@ -201,7 +201,7 @@ def test_groups_do_not_wait_for_a_compaction_of_the_archive_and_status_and_metri
         yield from ()
 
     def compact(work: Any) -> Iterator[Any]:
-        assert all(isinstance(one, Compacting) for one in work)
+        assert all(isinstance(one, Candidate) for one in work)
         return for_ever(work)
 
     def is_done() -> bool:

@@ -17,7 +17,7 @@ import structlog
 from sidecar.broker.files import FileBrokerFacts
 from sidecar.compaction_strategy import Strategy
 from sidecar.compactor.archive_job import ArchiveJobs
-from sidecar.compactor.candidate_queue import CandidateAssessor, Compacting
+from sidecar.compactor.candidate_queue import Candidate, CandidateAssessor
 from sidecar.compactor.topic_counts import RawReason
 from sidecar.compactor.topic_rule import RuleChanged, TopicRules, rule_change
 from sidecar.compactor.wiring import wire_compaction
@@ -252,7 +252,7 @@ def test_an_archive_compaction_of_a_rule_that_does_not_hold_is_never_committed(
         (led,) = ArchiveLoop(context, partial(scan_log_dirs, [log_dir], TopicFilter((".*",)))).run_once().led
         policy = rules.policy_of("compacted")
         assert policy is not None
-        work = Compacting(led, policy, CandidateAssessor(store, store.clock)(led, policy))
+        work = Candidate(led, policy, CandidateAssessor(store, store.clock)(led, policy))
         before, objects = only_state(store), set(store.objects)
         changes = now
         (refused,) = ArchiveJobs(settings, context, Changes(), rules.policy_of)([work])

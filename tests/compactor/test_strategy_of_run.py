@@ -20,7 +20,7 @@ from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction_strategy import Strategy
 from sidecar.compactor.archive.plan import CompactionRequest, PartitionCompaction
 from sidecar.compactor.archive_job import ArchiveJobs
-from sidecar.compactor.candidate_queue import CandidateAssessor, Compacting, LedPartition
+from sidecar.compactor.candidate_queue import Candidate, CandidateAssessor, LedPartition
 from sidecar.compactor.topic_rule import RuleChanged, TopicRules
 from sidecar.config import Settings
 from sidecar.config.topic_filter import TopicFilter
@@ -81,7 +81,7 @@ class Orders:
                 before_commit()
             return False
 
-        work = Compacting(self.led, policy, CandidateAssessor(self.store, self.store.clock)(self.led, policy))
+        work = Candidate(self.led, policy, CandidateAssessor(self.store, self.store.clock)(self.led, policy))
         (result,) = ArchiveJobs(self.settings, self.context, LocalEngines(), rules.policy_of, is_cut_off)([work])
         return result
 

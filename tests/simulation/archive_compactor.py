@@ -18,7 +18,7 @@ from sidecar.compactor.archive.archived_log import LAST_MODIFIED
 from sidecar.compactor.archive.compactor import ArchiveCompactor
 from sidecar.compactor.archive.plan import CompactionRequest, PartitionCompaction, PartitionInWork, plan_archive
 from sidecar.compactor.archive_job import ArchiveJobs
-from sidecar.compactor.candidate_queue import Compacting, LedPartition
+from sidecar.compactor.candidate_queue import Candidate, LedPartition
 from sidecar.compactor.topic_rule import rules_of
 from sidecar.errors import SidecarError
 from sidecar.logformat.leader_epochs import epochs_of
@@ -166,7 +166,7 @@ def compact_in_run(
         cast("Any", None),
         lambda _topic: policy_for(strategy()),
     )
-    work = Compacting(led, policy_for(strategy()), cast("Any", SimpleNamespace(first_uncleanable_offset=None)))
+    work = Candidate(led, policy_for(strategy()), cast("Any", SimpleNamespace(first_uncleanable_offset=None)))
     confirm = partial(jobs._confirm_one, work)
     compactor = SimArchiveCompactor(context, link, random, lambda _request, decided: confirm(decided))
     return _errors(compactor, jobs._request(work, context.clock.now_ms()))
