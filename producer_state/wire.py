@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import struct
 from dataclasses import fields
-from operator import attrgetter
 from typing import Annotated, Any, Generic, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -42,13 +41,10 @@ class Layout(Generic[Row]):
             if get_origin(annotation) is not Annotated:
                 raise TypeError(f"{row_type.__name__}.{field.name} has no wire type")
             codes[field.name] = get_args(annotation)[1]
-        self.row_type = row_type
+        self.row_type, self._names = row_type, tuple(codes)
         self.struct = struct.Struct(">" + "".join(codes.values()))
         self.size_bytes = self.struct.size
         self._dtypes = {order: np.dtype([(name, order + code) for name, code in codes.items()]) for order in (">", "=")}
-        values = attrgetter(*codes)  # dataclasses.astuple copies deeply
-        # Of one name it gives the value itself, not a tuple.
-        self._values = values if len(codes) > 1 else lambda row: (values(row),)
 
     def offset_of(self, name: str) -> int:
         return self._dtypes["="].fields[name][1]  # type: ignore[index]  # a record has fields
@@ -63,4 +59,4 @@ class Layout(Generic[Row]):
         return self.row_type(*values)
 
     def write(self, row: Row) -> bytes:
-        return self.struct.pack(*self._values(row))
+        return self.struct.pack(*(getattr(row, name) for name in self._names))  # dataclasses.astuple copies deeply

@@ -55,12 +55,9 @@ def has_commits(store: ObjectStore, lineages: Iterable[Lineage]) -> bool:
 
     One that cannot be listed counts as committed: whoever reads it reports the reason.
     """
-    return any(_is_begun(store, lineage) for lineage in lineages)
-
-
-def _is_begun(store: ObjectStore, lineage: Lineage) -> bool:
     try:
-        return any(True for folder in (COMMITS, CHECKPOINTS) for _ in store.list(below(lineage.root, folder)))
+        folders = (below(found.root, folder) for found in lineages for folder in (COMMITS, CHECKPOINTS))
+        return any(True for folder in folders for _ in store.list(folder))
     except FROM_STORE:
         return True
 

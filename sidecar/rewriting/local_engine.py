@@ -9,8 +9,9 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from sidecar.engine_ports import TO_DRIVER, Answer, Row, StagedRun, StageEngine, Stages, Task, ThirdStage
 from sidecar.rewriting.work_files import WorkFile, cannot_be_written, nameless_file
@@ -86,15 +87,6 @@ def _rows_of(task: int, stages: Stages, items: _Rows) -> Iterator[Row]:
             yield from ((item, value) for value in items.values(item))
 
 
-class _InFile(NamedTuple):
-    file: WorkFile
-    begin: int
-    size_bytes: int
-
-    def read(self) -> bytes:
-        return self.file.read_at(self.begin, self.size_bytes)
-
-
 class _Rows:
     """Rows by number, those to the driver in its list. The others are bytes; beyond a bound they wait in a file without a name.
     Thread-safe.
@@ -103,7 +95,7 @@ class _Rows:
     def __init__(self, answers: list[Any], files: ExitStack, place: Path, in_memory_bytes: int) -> None:
         self._answers, self._files, self._place = answers, files, place
         self._left_bytes = in_memory_bytes
-        self._rows: defaultdict[int, list[bytes | _InFile]] = defaultdict(list)
+        self._rows: defaultdict[int, list[bytes | Callable[[], bytes]]] = defaultdict(list)
         self._file: WorkFile | None = None
         self._lock = threading.Lock()
 
@@ -121,12 +113,12 @@ class _Rows:
                     self._left_bytes -= len(value)
                     self._rows[number].append(value)
 
-    def _written(self, content: bytes) -> _InFile:
+    def _written(self, content: bytes) -> Callable[[], bytes]:
         if self._file is None:
             with cannot_be_written(self._place):
                 self._place.mkdir(parents=True, exist_ok=True)
             self._file = self._files.enter_context(nameless_file(self._place))
-        written = _InFile(self._file, self._file.size_bytes, len(content))
+        written = partial(self._file.read_at, self._file.size_bytes, len(content))
         self._file.write(content)
         return written
 
@@ -140,7 +132,7 @@ class _Rows:
     def values(self, number: int) -> Iterator[bytes]:
         """Raises StagingFull for a disk that does not give back what was written."""
         for value in self._rows[number]:
-            yield value.read() if isinstance(value, _InFile) else value
+            yield value() if callable(value) else value
 
     def pop(self, number: int) -> list[bytes]:
         """The values of a number, which are needed once."""

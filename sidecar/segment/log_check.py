@@ -107,30 +107,11 @@ def _counts_text(batches: int, leader_epoch: int, first_crc: int | None, last_cr
     return f"({batches}, {leader_epoch}, {hex_text(first_crc)}, {hex_text(last_crc)})"
 
 
-class IndexCheck:
-    """A fold over the same batches, against the indexes of the segment. Indexes that are not given are not checked."""
-
-    def __init__(self, base_offset: int, indexes: Mapping[PartName, bytes], file: str) -> None:
-        self._file = file
-        checks: dict[PartName, type[OffsetIndexCheck | TimeIndexCheck | TransactionIndexCheck]] = {
-            PartName.OFFSET_INDEX: OffsetIndexCheck,
-            PartName.TIME_INDEX: TimeIndexCheck,
-            PartName.TRANSACTION_INDEX: TransactionIndexCheck,
-        }
-        self._checks = {name: check(indexes[name], base_offset) for name, check in checks.items() if name in indexes}
-
-    def add(self, columns: BatchColumns) -> None:
-        for check in self._checks.values():
-            check.add(columns)
-
-    def finish(self) -> None:
-        """Raise CorruptFile if an entry contradicts the batches. An index with fewer entries than possible does not."""
-        for name, check in self._checks.items():
-            verdict = check.finish(b"")
-            if verdict.state is IndexState.DISAGREES:
-                raise CorruptFile(
-                    f"part {name} contradicts the batches: {verdict.reason}", file=self._file, position=verdict.position
-                )
+_INDEX_CHECKS: Final[dict[PartName, type[OffsetIndexCheck | TimeIndexCheck | TransactionIndexCheck]]] = {
+    PartName.OFFSET_INDEX: OffsetIndexCheck,
+    PartName.TIME_INDEX: TimeIndexCheck,
+    PartName.TRANSACTION_INDEX: TransactionIndexCheck,
+}
 
 
 def check_log(
@@ -151,16 +132,23 @@ def check_log(
     scanner = SegmentScanner(
         read_at, size_bytes, base_offset=expected.base_offset, file=file, window_bytes=WINDOW_BYTES
     )
-    log, index = LogCheck(expected, file), IndexCheck(expected.base_offset, indexes, indexes_file)
+    log, base_offset = LogCheck(expected, file), expected.base_offset
+    checks = {name: check(indexes[name], base_offset) for name, check in _INDEX_CHECKS.items() if name in indexes}
     problem: CorruptFile | None = None
     try:
         for columns in scanner:
             log.add(columns)
-            index.add(columns)
+            for check in checks.values():
+                check.add(columns)
         log.finish(scanner)
-        index.finish()
     except CorruptFile as error:
         problem = error
+    else:
+        for name, check in checks.items():
+            # An index with fewer entries than possible does not contradict the batches.
+            if problem is None and (verdict := check.finish(b"")).state is IndexState.DISAGREES:
+                what = f"part {name} contradicts the batches: {verdict.reason}"
+                problem = CorruptFile(what, file=indexes_file, position=verdict.position)
     return _continued(scanner.crc32c, read_at, scanner.valid_bytes, size_bytes, file), problem
 
 
