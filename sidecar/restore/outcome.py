@@ -28,8 +28,8 @@ def foretold(plan: PartitionPlan, policy: TopicPolicy, now_ms: int) -> Foretold:
     """What a broker with this policy does that starts at `now_ms`. Pure."""
     count = deleted_at_start(plan, policy, now_ms)
     end_offset = plan.segments[count - 1].end_offset if count else None
-    left, limit_ms = plan.segments[count:], policy.retention_ms
-    if not left or limit_ms is None or limit_ms < 0 or not _deletes(policy):
+    left, limit_ms = plan.segments[count:], _limit(policy, policy.retention_ms)
+    if not left or limit_ms is None:
         return Foretold(count, end_offset)
     largest_ms = _largest_ms(left[0])
     return Foretold(count, end_offset, (now_ms if largest_ms < 0 else largest_ms) + limit_ms + 1)
@@ -44,31 +44,21 @@ def deleted_at_start(plan: PartitionPlan, policy: TopicPolicy, now_ms: int) -> i
     For one that is cut at its start that makes no difference. Below a cut end at least this is deleted.
     Source: UnifiedLog.deleteOldSegments, deleteRetentionSizeBreachedSegments, deleteRetentionMsBreachedSegments.
     """
-    if not _deletes(policy):
-        return 0
-    count = _too_much(plan, policy.retention_bytes)
-    return count + sum(
-        1 for _ in takewhile(lambda found: _is_too_old(found, policy.retention_ms, now_ms), plan.segments[count:])
-    )
+    count, limit_bytes, limit_ms = 0, _limit(policy, policy.retention_bytes), _limit(policy, policy.retention_ms)
+    if limit_bytes is not None:
+        sizes_bytes = [0 if found.is_cut else log_size_bytes(found.segment) for found in plan.segments]
+        over_bytes = sum(sizes_bytes) - limit_bytes
+        count = sum(end_bytes <= over_bytes for end_bytes in accumulate(sizes_bytes))
+    if limit_ms is not None:
+        too_old = takewhile(lambda found: 0 <= _largest_ms(found) < now_ms - limit_ms, plan.segments[count:])
+        count += sum(1 for _ in too_old)
+    return count
 
 
-def _deletes(policy: TopicPolicy) -> bool:
-    return policy.cleanup_policy is None or "delete" in policy.cleanup_policy
-
-
-def _too_much(plan: PartitionPlan, limit_bytes: int | None) -> int:
-    if limit_bytes is None or limit_bytes < 0:
-        return 0
-    sizes_bytes = [0 if found.is_cut else log_size_bytes(found.segment) for found in plan.segments]
-    over_bytes = sum(sizes_bytes) - limit_bytes
-    return sum(end_bytes <= over_bytes for end_bytes in accumulate(sizes_bytes))
-
-
-def _is_too_old(found: SegmentPlan, limit_ms: int | None, now_ms: int) -> bool:
-    if limit_ms is None or limit_ms < 0:
-        return False
-    largest_ms = _largest_ms(found)
-    return largest_ms >= 0 and now_ms - largest_ms > limit_ms
+def _limit(policy: TopicPolicy, limit: int | None) -> int | None:
+    """One of the policy's limits; None where nothing is deleted by it."""
+    deletes = policy.cleanup_policy is None or "delete" in policy.cleanup_policy
+    return limit if deletes and limit is not None and limit >= 0 else None
 
 
 def _largest_ms(found: SegmentPlan) -> int:

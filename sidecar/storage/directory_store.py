@@ -15,7 +15,7 @@ from sidecar.clock import SystemClock
 from sidecar.errors import ObjectMissing, OutcomeUnknown, SettingsError, StoreError, StoreMissing, StoreUnsafe
 from sidecar.model import ObjectKey
 from sidecar.ports import MIB, ObjectFacts, UnfinishedUpload, UploadReceipt, UploadSource
-from sidecar.randomness import Randomness, SystemRandomness
+from sidecar.randomness import SystemRandomness
 from sidecar.storage.bandwidth import IoBudget, PacedChunks
 from sidecar.storage.object_keys import check_key
 from sidecar.storage.os_errors import os_error, translating_os_errors
@@ -98,12 +98,11 @@ class DirectoryStore:
 
     lists_by_page = True
 
-    def __init__(self, root: Path, budget: IoBudget | None = None, randomness: Randomness | None = None) -> None:
+    def __init__(self, root: Path, budget: IoBudget | None = None) -> None:
         """Raises SettingsError if `root` is something else than a directory, StoreError if it cannot be read."""
         self.root = root.absolute()
         self.url = self.root.as_uri()
         self._budget = budget or IoBudget.unlimited(SystemClock())
-        self._randomness = randomness or SystemRandomness()
         status = self._status()
         if status is not None and not stat.S_ISDIR(status.st_mode):
             raise SettingsError(
@@ -200,7 +199,7 @@ class DirectoryStore:
     def _create(self, key: ObjectKey, chunks: Iterable[bytes]) -> None:
         path = self._path(key)
         # The temporary file is in its target's directory, because a link cannot cross file systems.
-        temporary = path.parent / f".{path.name}.{self._randomness.random_bytes(8).hex()}{TEMPORARY_SUFFIX}"
+        temporary = path.parent / f".{path.name}.{SystemRandomness().random_bytes(8).hex()}{TEMPORARY_SUFFIX}"
         with translating_os_errors("create", key, self.url):
             descriptor = self._open_new(temporary, key)
         try:

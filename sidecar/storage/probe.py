@@ -34,7 +34,7 @@ from sidecar.event_log import EVENTS
 from sidecar.model import ObjectKey
 from sidecar.plurals import plural
 from sidecar.ports import MIB, ObjectStore, UploadReceipt, UploadSource
-from sidecar.randomness import Randomness, SystemRandomness
+from sidecar.randomness import SystemRandomness
 from sidecar.storage.leftovers import DENIED_ADVICE, LIFECYCLE_ADVICE, list_uploads
 from sidecar.storage.race import Race
 from sidecar.storage.source import BytesSource
@@ -98,8 +98,8 @@ class Question:
 class StoreProbe:
     """Asks one store; `clear` at its end."""
 
-    def __init__(self, store: ObjectStore, clock: Clock, randomness: Randomness | None = None) -> None:
-        self._randomness = randomness or SystemRandomness()
+    def __init__(self, store: ObjectStore, clock: Clock) -> None:
+        self._randomness = SystemRandomness()
         self.folder = new_probe_folder(self._randomness)
         self._store = store
         self._clock = clock

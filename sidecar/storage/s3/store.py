@@ -25,7 +25,7 @@ from sidecar.errors import (
 from sidecar.model import ObjectKey
 from sidecar.plurals import plural
 from sidecar.ports import LISTED_AT_FIRST, MIB, ObjectFacts, UnfinishedUpload, UploadReceipt, UploadSource
-from sidecar.randomness import Randomness, SystemRandomness
+from sidecar.randomness import SystemRandomness
 from sidecar.storage.bandwidth import IoBudget
 from sidecar.storage.checksums import crc32c_of
 from sidecar.storage.object_keys import check_key
@@ -64,7 +64,6 @@ class S3Store:
         self,
         settings: StoreSettings,
         clock: Clock,
-        randomness: Randomness | None = None,
         budget: IoBudget | None = None,
         answers: StoreLiveness | None = None,
     ) -> None:
@@ -73,7 +72,7 @@ class S3Store:
         path = parts.path.strip("/")
         prefix = f"{check_key(path)}/" if path else ""
         self.url = f"s3://{parts.netloc}/{prefix}".rstrip("/")
-        retrier = Retrier(settings.retry, clock, randomness or SystemRandomness())
+        retrier = Retrier(settings.retry, clock, SystemRandomness())
         client = make_client(settings.s3)
         client.meta.events.register("before-send.s3", note_sending)
         self._s3 = S3Requests(client, parts.netloc, prefix, settings.s3, retrier, answers or StoreLiveness(clock))
