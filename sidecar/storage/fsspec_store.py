@@ -6,14 +6,12 @@ middle of a commit would leave a piece of it under the commit's key for good.
 """
 
 import sys
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from http import HTTPStatus
 from typing import Any, TypeVar
 
 from fsspec.core import url_to_fs
-from fsspec.implementations.memory import MemoryFileSystem
 from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
 
 from sidecar.clock import SystemClock
@@ -41,8 +39,6 @@ _BEYOND_BUFFERS_BYTES = 8 * MIB
 """fsspec's buffered files begin to send after 5 MiB."""
 _RANGE_BYTES = 4 * MIB
 """Read at once, for a stream of smaller chunks: each range takes two requests."""
-_MEMORY_LOCK = threading.Lock()
-"""fsspec's memory file system tests and sets in two steps; within one process this makes them one."""
 
 
 def file_system(url: str, instead: str, options: dict[str, Any] | None = None) -> tuple[AbstractFileSystem, str]:
@@ -299,14 +295,8 @@ class FsspecStore(FsspecReader):
         try:
             # fsspec raises one of the two where a file system lacks the open mode "xb": they are its answers, not gaps of ours.
             with translating("create", key, self.url, OutcomeUnknown, passes=(NotImplementedError, ValueError)):
-                if isinstance(self._files, MemoryFileSystem):
-                    # A file being written is visible there, so it is put in one piece; it lies in memory anyway.
-                    body = b"".join(chunks)
-                    with _MEMORY_LOCK:
-                        self._files.pipe_file(path, body, mode="create")
-                else:
-                    self._files.makedirs(path.rpartition("/")[0], exist_ok=True)
-                    self._write(path, chunks)
+                self._files.makedirs(path.rpartition("/")[0], exist_ok=True)
+                self._write(path, chunks)
         except (NotImplementedError, ValueError) as error:
             raise StoreUnsafe(
                 f"{self.url}: this file system cannot create exclusively, so writers could overwrite each other: {error}"

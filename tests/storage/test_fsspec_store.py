@@ -6,24 +6,23 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from fsspec.implementations.local import LocalFileSystem
 from fsspec.spec import AbstractBufferedFile
 
 from sidecar.errors import ObjectExists, OutcomeUnknown, SegmentChanged, StoreUnsafe
 from sidecar.model import ObjectKey
 from sidecar.ports import MIB
 from sidecar.randomness import SystemRandomness
-from sidecar.storage import fsspec_store
 from sidecar.storage.fsspec_store import FsspecStore
 from sidecar.storage.probe import probe_store
 from sidecar.storage.source import BytesSource, FileSource
+from tests.storage.files_in_memory import FilesInMemory
 
 KEY = ObjectKey("a/b")
 
 
 @pytest.fixture
 def memory() -> FsspecStore:
-    return FsspecStore(f"memory://{SystemRandomness().random_bytes(8).hex()}")
+    return FilesInMemory()
 
 
 def test_a_stream_of_small_chunks_takes_few_requests(memory: FsspecStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,8 +87,9 @@ class Buffered(AbstractBufferedFile):
 
 @pytest.mark.parametrize("shows_blocks", [False, True])
 def test_a_file_that_is_sent_in_blocks_is_looked_for_after_the_first_block(
-    memory: FsspecStore, shows_blocks: bool, monkeypatch: pytest.MonkeyPatch
+    shows_blocks: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    memory = FsspecStore(f"memory://blocks-{shows_blocks}")
     monkeypatch.setattr(Buffered, "shows_blocks", shows_blocks, raising=False)
     files, opened = memory._files, memory._files.open
 
@@ -97,7 +97,6 @@ def test_a_file_that_is_sent_in_blocks_is_looked_for_after_the_first_block(
         return Buffered(files, path, "wb") if mode == "xb" else opened(path, mode, **options)
 
     monkeypatch.setattr(files, "open", buffered)
-    monkeypatch.setattr(fsspec_store, "MemoryFileSystem", LocalFileSystem)
     assert memory.shows_unfinished(KEY) is shows_blocks
     assert len(memory.read(KEY)) > 8 * MIB
 

@@ -12,13 +12,12 @@ from sidecar.clock import SystemClock
 from sidecar.errors import StoreError
 from sidecar.model import ObjectKey
 from sidecar.ports import ObjectStore
-from sidecar.randomness import SystemRandomness
-from sidecar.storage.fsspec_store import FsspecStore
 from sidecar.storage.object_keys import check_key
 from sidecar.storage.opening import open_store
 from sidecar.storage.s3.store import S3Store
 from sidecar.storage.source import BytesSource
 from sidecar.store_settings import StoreSettings
+from tests.storage.files_in_memory import FilesInMemory
 from tests.storage.s3_servers import s3_store
 
 BAD = ["../outside", "a/../../outside", "/absolute", "a//b", "", "a/", "a/./b", "nul\0", "x" * 1025]
@@ -29,7 +28,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ObjectStor
     if request.param == "directory":
         yield open_store(StoreSettings(url=str(tmp_path / "archive")))
     elif request.param == "memory-fsspec":
-        yield FsspecStore(f"memory://{SystemRandomness().random_bytes(8).hex()}/archive")
+        yield FilesInMemory()
     else:
         with s3_store("http://127.0.0.1:9", "bucket") as s3:
             yield s3

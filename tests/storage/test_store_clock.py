@@ -12,7 +12,6 @@ from structlog.testing import capture_logs
 from sidecar.clock import SystemClock
 from sidecar.errors import OutcomeUnknown, SettingsError, SidecarError, StoreUnavailable, StoreUnsupported
 from sidecar.model import ObjectKey
-from sidecar.storage.fsspec_store import FsspecStore
 from sidecar.storage.opening import open_store
 from sidecar.storage.store_clock import (
     CHECK_S,
@@ -25,6 +24,7 @@ from sidecar.storage.store_clock import (
 from sidecar.store_settings import StoreSettings
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_store import Fault, FaultKind, MemoryStore
+from tests.storage.files_in_memory import FilesInMemory
 
 STORE_MS = 1_700_000_000_000
 
@@ -50,7 +50,7 @@ def test_a_time_or_none_and_none_is_never_old(reported: object, expected: int | 
 
 
 def test_a_file_system_without_times_says_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    store = FsspecStore("memory://without-times/archive")
+    store = FilesInMemory()
     store.put_if_absent(ObjectKey("a/b"), b"body")
     assert [facts.modified_ms is not None for facts in store.list("a/")] == [True]
     info, find = MemoryFileSystem.info, MemoryFileSystem.find

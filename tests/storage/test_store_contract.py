@@ -17,7 +17,6 @@ from fsspec.implementations.local import LocalFileSystem
 from sidecar.errors import ObjectExists, ObjectMissing, OutcomeUnknown, StoreUnsafe
 from sidecar.model import ObjectKey
 from sidecar.ports import MIB, ObjectStore
-from sidecar.randomness import SystemRandomness
 from sidecar.storage.fsspec_store import FsspecStore
 from sidecar.storage.opening import open_store
 from sidecar.storage.probe import probe_store
@@ -27,6 +26,7 @@ from sidecar.storage.source import BytesSource
 from sidecar.store_settings import StoreSettings
 from tests.fakes.memory_store import MemoryStore
 from tests.servers.stores import StoreKind, chosen_stores
+from tests.storage.files_in_memory import FilesInMemory
 from tests.storage.s3_servers import new_bucket, s3_store
 
 KEY = ObjectKey("cluster/topic/0/incarnation/commits/00000000000000000000.json")
@@ -50,7 +50,7 @@ def store(
     elif request.param == "directory":
         yield open_store(StoreSettings(url=str(tmp_path / "archive")))
     elif request.param == "memory-fsspec":
-        yield FsspecStore(f"memory://{SystemRandomness().random_bytes(8).hex()}/archive")
+        yield FilesInMemory()
     elif request.param == "local-fsspec":
         # Stands for the file systems of fsspec that are written through open(…, "xb").
         yield FsspecStore(f"file://{tmp_path}/archive")
