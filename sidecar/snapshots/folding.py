@@ -153,7 +153,8 @@ class PartitionFold:
         if start.kind is StartKind.LOG_START and start.offset in self._job.boundaries:
             yield self._state
 
-    def _follow(self, piece: SegmentDigest) -> Iterator[Event]:
+    def _follow(self, piece: SegmentDigest, unresolved: Collection[int] = ()) -> Iterator[Event]:
+        """Args: unresolved: offsets at which it is unknown which transactions are open."""
         if self._window is not None:
             self._window.digests.append(piece)
             if piece.coverage.end_offset in self._job.trusted:
@@ -163,7 +164,7 @@ class PartitionFold:
             return
         state = _after(self._state, piece)
         end_offset = state.table.end_offset
-        shown = state
+        shown = replace(state, transactions_known=False) if end_offset in unresolved else state
         if end_offset in self._job.forgotten:
             kept = state.table.in_transaction() if self._job.keeps_undecided else ProducerTable.blank(end_offset)
             shown = StateAt(kept, state.log_time_ms, state.start, dropped=True)
@@ -207,24 +208,17 @@ class PartitionFold:
         if window is None:
             return
         try:
-            state, unresolved = self._resolved(window)
+            self._state, unresolved = self._resolved(window)
+            for digest in window.digests:
+                yield from self._follow(digest, unresolved)
         except ProducerStateError as error:
             # Its own batches contradict one another; a broker would refuse this log.
-            yield Stopped(window.start.offset, f"{error}; {self._remedy}", self._next_boundary(window.end_offset))
+            offset = window.start.offset if self._state is None else self._state.table.end_offset
+            self._state = None
+            yield Stopped(offset, f"{error}; {self._remedy}", self._next_boundary(window.end_offset))
             return
-        for digest in window.digests:
-            try:
-                state = _after(state, digest)
-            except ProducerStateError as error:
-                yield Stopped(
-                    state.table.end_offset, f"{error}; {self._remedy}", self._next_boundary(window.end_offset)
-                )
-                return
-            offset = state.table.end_offset
-            if self._is_wanted(offset, state):
-                yield replace(state, transactions_known=state.transactions_known and offset not in unresolved)
-        known = state.transactions_known and state.table.end_offset not in unresolved
-        self._state = replace(state, transactions_known=known)
+        if window.end_offset in unresolved:
+            self._state = replace(self._state, transactions_known=False)
 
     def _read_unless_read(self, task: SegmentTask) -> DigestedSegment:
         if (result := self._unused.pop(task.base_offset, None)) is not None:
