@@ -100,9 +100,9 @@ def _train(options: GlobalOptions, archive: Path) -> None:
                     "the JVM wrote no class archive: it needs a HotSpot JDK 17 or newer, and SPARK_HOME unset"
                 )
             written.replace(archive)
-    except OSError as error:
+    except (OSError, StagingFull) as error:
         raise StagingFull(
-            f"{archive.parent}: cannot be written: {error.strerror}; set XDG_CACHE_HOME to another cache directory"
+            f"no class archive was written: {error}; set XDG_CACHE_HOME to another cache directory"
         ) from error
 
 

@@ -24,6 +24,7 @@ from sidecar.host import process_store
 from sidecar.host.disk_readers import HasDiskReaders
 from sidecar.host.page_cache import spared
 from sidecar.logformat.batches import BatchColumns, scan_file
+from sidecar.logformat.files import cannot_be_written
 from sidecar.metrics.registry import HasMetrics
 from sidecar.model import SegmentFiles
 from sidecar.partition.run_limits import HasLimits
@@ -33,7 +34,7 @@ from sidecar.reporting.advice import advised
 from sidecar.rewriting.job import HASH_KEY_BYTES, CompactedOutput, CompactionJob, Cutter, LogFile, Piece
 from sidecar.rewriting.run import Scanned, required, rewritten, scanned
 from sidecar.rewriting.segment_files import checked_file, write_log
-from sidecar.rewriting.work_files import LocalParts, cannot_be_written
+from sidecar.rewriting.work_files import LocalParts
 from sidecar.segment.bundle import CompactedCopy
 from sidecar.segment.open_transactions import logs_behind
 from sidecar.segment.replaying import replayed

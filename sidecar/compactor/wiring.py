@@ -9,7 +9,6 @@ from concurrent.futures import Future, wait
 from contextlib import ExitStack, contextmanager
 from dataclasses import KW_ONLY, InitVar, dataclass
 from functools import partial
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
@@ -28,7 +27,6 @@ from sidecar.host.disk_readers import HasDiskReaders
 from sidecar.partition.run_limits import HasLimits
 from sidecar.ports import HasBeat, HasStop
 from sidecar.reporting.advice import advised
-from sidecar.rewriting.work_files import cannot_be_written
 from sidecar.spark.scratch import Scratch, sweep
 from sidecar.storage.bandwidth import HasBudget
 from sidecar.storage.store_clock import CHECK_S, ClockWatch
@@ -266,10 +264,6 @@ def wire_compaction(
 
     copies = Scratch(settings.compaction.staging_path, "copies")
 
-    def staging() -> Path:
-        with cannot_be_written(copies.parent):
-            return copies.path
-
     with ExitStack() as resources:
         sweep(copies.parent)
         resources.callback(copies.remove)
@@ -277,7 +271,7 @@ def wire_compaction(
         if settings.compaction.is_active:
             from sidecar.compactor.group_compactor import GroupCompactor  # loads numba, 70 MB
 
-            workers["before-upload"] = GroupCompactor(waiting, context, engines, staging, is_stopping).cycle
+            workers["before-upload"] = GroupCompactor(waiting, context, engines, lambda: copies.path, is_stopping).cycle
         thread = BackgroundWorkers(
             workers,
             context.clock,

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from sidecar.errors import PartitionError, SegmentChanged
+from sidecar.errors import PartitionError, SegmentChanged, SidecarError, StagingFull
 from sidecar.logformat.names import DirectoryState, parse_directory_name
 from sidecar.model import TopicPartition
 
@@ -24,6 +24,7 @@ _LINK: Final = "a symbolic link; a segment's files must be regular files: move t
 _VANISHED: Final = "vanished while it was read"
 
 SETTLED_MS: Final = 2_000
+_NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def fill(read_at: Callable[[int, memoryview], int], position: int, buffer: memoryview) -> int:
@@ -51,6 +52,18 @@ def reading(path: Path | str, vanished: str = "vanished; run again") -> Iterator
         raise SegmentChanged(f"{path}: {vanished}") from error
     except OSError as error:
         raise PartitionError(f"{path}: cannot be read: {error.strerror or error}") from error
+
+
+@contextmanager
+def cannot_be_written(path: Path, unless_full: type[SidecarError] = StagingFull) -> Iterator[None]:
+    """Errors of the system become StagingFull, or `unless_full` where the disk is not full, with what the system says."""
+    try:
+        yield
+    except OSError as error:
+        is_full = error.errno in _NO_ROOM
+        remedy = "free some space there" if is_full else "make it writable"
+        kind = StagingFull if is_full else unless_full
+        raise kind(f"{path}: cannot be written: {error.strerror}; {remedy}, or name another place") from error
 
 
 def is_there(path: Path) -> bool:

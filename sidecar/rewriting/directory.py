@@ -16,6 +16,7 @@ from sidecar.discovery.partition_directory import require_elsewhere
 from sidecar.engine_ports import StageEngine
 from sidecar.errors import SettingsError
 from sidecar.logformat.batches import scan_file
+from sidecar.logformat.files import cannot_be_written
 from sidecar.logformat.names import (
     CLEANER_CHECKPOINT,
     LEADER_EPOCH_CHECKPOINT,
@@ -32,10 +33,8 @@ from sidecar.rewriting.survey import Survey, survey
 from sidecar.rewriting.what_if import Outlook, what_if
 from sidecar.rewriting.work_files import (
     LocalParts,
-    cannot_be_written,
     copy_file,
     sync_file,
-    work_directory,
     write_file,
 )
 from sidecar.snapshots.disk_partition import checkpointed
@@ -78,7 +77,7 @@ def compact_directory(
     """
     if out is not None:
         _require_free(files, out)
-    with work_directory("compact", None if out is None else out.parent) as work, ExitStack() as done:
+    with Scratch(None if out is None else out.parent, "compact") as work, ExitStack() as done:
         writers = ThreadPoolExecutor(_WRITERS, thread_name_prefix="write")
         done.callback(writers.shutdown, cancel_futures=True)
         parts, directory = LocalParts(work / "parts"), work / "partition"
@@ -121,7 +120,7 @@ def forecast(
     split_bytes: int = SPLIT_BYTES,
 ) -> tuple[Outlook, ...]:
     """What these strategies would do to the directory; none where nothing may be compacted. Raises as `compact_directory`."""
-    with work_directory("compact") as work:
+    with Scratch(None, "compact") as work:
         surveyed = survey(files, forgetting, work, split_bytes=split_bytes)
         count = surveyed.compactable(include_active=include_active)
         if not count:
@@ -193,5 +192,5 @@ def _require_free(files: PartitionFiles, out: Path) -> None:
     if out.is_mount():
         raise SettingsError(f"--out {out} is a mount point, which cannot be replaced: name a directory in it")
     require_elsewhere(out, [files.directory])
-    with cannot_be_written(out.parent, unless_full=SettingsError), Scratch(out.parent, "compact"):
+    with Scratch(out.parent, "compact", unless_full=SettingsError):
         pass

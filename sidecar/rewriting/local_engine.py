@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from sidecar.engine_ports import TO_DRIVER, Answer, Row, StagedRun, StageEngine, Stages, Task, ThirdStage
-from sidecar.rewriting.work_files import WorkFile, cannot_be_written, nameless_file
+from sidecar.logformat.files import cannot_be_written
+from sidecar.rewriting.work_files import WorkFile, nameless_file
 
 _AHEAD: Final = 4
 """Tasks per thread that are given out before the first answer is taken: bounds memory, and no thread waits."""

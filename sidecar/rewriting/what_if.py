@@ -26,9 +26,10 @@ from sidecar.engine_ports import Row, StageEngine
 from sidecar.errors import StagingFull
 from sidecar.logformat.bodies.record import Record
 from sidecar.logformat.bodies.records import read_records
+from sidecar.logformat.files import cannot_be_written
 from sidecar.rewriting.job import CompactionFigures, CompactionJob, CompactionSource
 from sidecar.rewriting.run import Scanned, required, rewritten, scanned
-from sidecar.rewriting.work_files import WorkFile, cannot_be_written
+from sidecar.rewriting.work_files import WorkFile
 
 SAMPLES: Final = 10
 

@@ -10,24 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, ClassVar, Final, Protocol
 
-from sidecar.errors import SegmentChanged, SidecarError, StagingFull
-from sidecar.logformat.files import open_regular, reading, stamp_of, write_all
-from sidecar.spark.scratch import Scratch
+from sidecar.errors import SegmentChanged
+from sidecar.logformat.files import cannot_be_written, open_regular, reading, stamp_of, write_all
 
 _STEP_BYTES: Final = 4 * 1024 * 1024
-_NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-
-
-@contextmanager
-def cannot_be_written(path: Path, unless_full: type[SidecarError] = StagingFull) -> Iterator[None]:
-    """Errors of the system become StagingFull, or `unless_full` where the disk is not full, with what the system says."""
-    try:
-        yield
-    except OSError as error:
-        is_full = error.errno in _NO_ROOM
-        remedy = "free some space there" if is_full else "make it writable"
-        kind = StagingFull if is_full else unless_full
-        raise kind(f"{path}: cannot be written: {error.strerror}; {remedy}, or name another place") from error
 
 
 def write_file(
@@ -152,23 +138,6 @@ def sync_file(path: Path) -> None:
     """Have on the disk what was written before. Raises StagingFull."""
     with cannot_be_written(path), path.open("rb", buffering=0) as file:
         os.fsync(file.fileno())
-
-
-@contextmanager
-def work_directory(kind: str, above: Path | None = None) -> Iterator[Path]:
-    """A directory for a command's work files, gone afterwards; a killed process's goes with the next one made there.
-
-    Args:
-        kind: see `Scratch`.
-        above: where to make it; None: where temporary files go.
-
-    Raises StagingFull where none can be made.
-    """
-    scratch = Scratch(above, kind)
-    with cannot_be_written(scratch.parent):
-        directory = scratch.path
-    with scratch:
-        yield directory
 
 
 class Parts(Protocol):

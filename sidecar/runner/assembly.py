@@ -30,10 +30,10 @@ from sidecar.partition.plan import Settling
 from sidecar.partition.run_limits import RunLimits
 from sidecar.ports import ObjectStore
 from sidecar.reporting.log_sink import fan_out, log_event
-from sidecar.rewriting.work_files import work_directory
 from sidecar.runner.configured_facts import open_facts
 from sidecar.runner.context import RunContext
 from sidecar.segment.reading import ReadSegment, read_segment
+from sidecar.spark.scratch import Scratch
 from sidecar.storage.bandwidth import BandwidthLimit, IoBudget
 from sidecar.storage.opening import open_store
 from sidecar.storage.probe import UPLOAD_BYTES, probe_store, probing_store
@@ -177,7 +177,7 @@ def open_tools(
         resources.enter_context(process_store.lent(settings.store, store, changing.budget))
         require_safe_store: Callable[[], object] | None = None
         if read_only:
-            directory = resources.enter_context(work_directory("dry-run")) / "journal"
+            directory = resources.enter_context(Scratch(None, "dry-run")) / "journal"
         else:
             # One state directory may serve several archives, one after the other.
             directory = state_directory(settings.run.state_path, store.url)

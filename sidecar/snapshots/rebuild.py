@@ -9,7 +9,8 @@ from typing import Any
 from producer_state.table import ProducerTable
 from sidecar.discovery.partition_directory import require_elsewhere
 from sidecar.engine_ports import TaskEngine
-from sidecar.errors import PartitionError, StagingFull
+from sidecar.errors import PartitionError
+from sidecar.logformat.files import cannot_be_written
 from sidecar.logformat.names import Suffix, file_name
 from sidecar.reporting.advice import advised
 from sidecar.reporting.progress import Watcher
@@ -147,16 +148,16 @@ def rebuild(
 def _write(directory: Path, state: StateAt, table: ProducerTable, forgetting: Forgetting) -> RebuiltSnapshot:
     path = directory / file_name(table.end_offset, Suffix.SNAPSHOT)
     temporary = path.with_suffix(".tmp")
-    try:
+    with cannot_be_written(path):
         directory.mkdir(parents=True, exist_ok=True)
-        with temporary.open("wb") as file:
-            file.write(table.to_snapshot())
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise StagingFull(f"{path}: cannot be written: {error.strerror}") from error
+        try:
+            with temporary.open("wb") as file:
+                file.write(table.to_snapshot())
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
     return RebuiltSnapshot(
         offset=table.end_offset,
         path=path,

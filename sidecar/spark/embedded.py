@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from sidecar.clock import Clock, SystemClock
 from sidecar.config import SparkSettings
+from sidecar.errors import StagingFull
 from sidecar.logs import writes_json
 from sidecar.spark.failures import cause_of
 from sidecar.spark.java import SparkUnavailable, java_home, require_user_name
@@ -163,7 +164,7 @@ class EmbeddedSpark:
             self._process = getattr(SparkContext._gateway, "proc", None)  # noqa: SLF001 - the only handle to its JVM
             if not self.settings.is_local:
                 wait_for_executors(self._context, self.settings, SystemClock(), self._stopping)
-        except (PySparkException, Py4JError, OSError, ValueError) as error:
+        except (PySparkException, Py4JError, OSError, ValueError, StagingFull) as error:
             what = cause_of(error)  # Which asks the JVM.
             self._end()
             raise SparkUnavailable(f"Spark did not start: {what}; the lines above have the reason") from error

@@ -10,7 +10,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-from sidecar.errors import CompactionCutOff
+from sidecar.errors import CompactionCutOff, SidecarError, StagingFull
+from sidecar.logformat.files import cannot_be_written
 
 _PREFIX: Final = "tiered-sidecar"
 _KINDS: Final = ("spark", "compaction", "copies", "compact", "inspect", "dry-run", "prepare")
@@ -26,26 +27,27 @@ class Scratch:
     Thread-safe: a thread that was cut off may ask after the end of the context.
     """
 
-    def __init__(self, parent: Path | None, kind: str) -> None:
-        """Args: kind: what for, one of `_KINDS`, as part of its name."""
+    def __init__(self, parent: Path | None, kind: str, unless_full: type[SidecarError] = StagingFull) -> None:
+        """Args: kind: what for, one of `_KINDS`, as part of its name. unless_full: see `cannot_be_written`."""
         if kind not in _KINDS:
             raise ValueError(f"{kind}: expected one of {', '.join(_KINDS)}, for which there is a sweep")
         self.parent = Path(tempfile.gettempdir()) if parent is None else parent
-        self._kind = kind
+        self._kind, self._unless_full = kind, unless_full
         self._made: tuple[Path, int] | None = None
         self._is_over = False
         self._guard = threading.Lock()
 
     @property
     def path(self) -> Path:
-        """The same one each time, re-created if it was deleted. Raises OSError, and CompactionCutOff once it is removed."""
+        """The same one each time, re-created if it was deleted. Raises StagingFull, and CompactionCutOff once it is removed."""
         with self._guard:
             if self._is_over:
                 raise CompactionCutOff
             if self._made is not None and not self._made[0].is_dir():
                 self._remove()
             if self._made is None:
-                self._made = self._make()
+                with cannot_be_written(self.parent, self._unless_full):
+                    self._made = self._make()
             return self._made[0]
 
     def _make(self) -> tuple[Path, int]:

@@ -18,9 +18,10 @@ from sidecar.compactor.archive import finishing as archive_finishing
 from sidecar.compactor.archive.compactor import ArchiveCompactor
 from sidecar.compactor.archive.plan import CompactionRequest
 from sidecar.errors import StagingFull, StagingTooSmall
+from sidecar.logformat.files import cannot_be_written
 from sidecar.rewriting.local_engine import LocalEngine
 from sidecar.rewriting.packing import SegmentNeed, require_room, steps
-from sidecar.rewriting.work_files import WorkFile, cannot_be_written, nameless_file
+from sidecar.rewriting.work_files import WorkFile, nameless_file
 from tests.fakes.memory_store import MemoryStore
 from tests.runner.archives import (
     NOW_MS,

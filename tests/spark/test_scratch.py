@@ -10,20 +10,19 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.rewriting.work_files import work_directory
 from sidecar.spark.scratch import Scratch
 
 ROOT = Path(__file__).parents[2]
 
 HOLDERS = {
     "compact": """
-from sidecar.rewriting.work_files import work_directory
-held = work_directory("compact")
+from sidecar.spark.scratch import Scratch
+held = Scratch(None, "compact")
 held.__enter__().joinpath("parts").mkdir()
 """,
     "inspect": """
-from sidecar.rewriting.work_files import work_directory
-held = work_directory("inspect")
+from sidecar.spark.scratch import Scratch
+held = Scratch(None, "inspect")
 held.__enter__().joinpath("0.log").write_bytes(b"a copy")
 """,
 }
@@ -56,7 +55,7 @@ def test_what_a_killed_command_left_is_removed_by_the_next(
     killed_while_holding(HOLDERS[kind], tmp_path)
     (left,) = tmp_path.glob(f"tiered-sidecar-{kind}-*")
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    with work_directory("compact") as mine, work_directory("dry-run") as another:
+    with Scratch(None, "compact") as mine, Scratch(None, "dry-run") as another:
         assert not left.exists()
         # Those in use stay, whoever else makes one.
         assert mine.is_dir()

@@ -33,8 +33,9 @@ from sidecar.logformat.files import SMALL_FILE_BYTES_MAX
 from sidecar.logformat.names import LEADER_EPOCH_CHECKPOINT, Suffix
 from sidecar.model import ObjectKey, PartName
 from sidecar.ports import ObjectStore
-from sidecar.rewriting.work_files import work_directory, write_file
+from sidecar.rewriting.work_files import write_file
 from sidecar.segment.archived_objects import read_indexes
+from sidecar.spark.scratch import Scratch
 
 ROOT_ELEMENTS = 4
 
@@ -108,7 +109,7 @@ def _json_object(store: ObjectStore, lineage: Lineage, relative: str) -> Mapping
 def _log_rows(
     store: ObjectStore, key: ObjectKey, file: str, base_offset: int | None, *, records: bool
 ) -> Iterator[Mapping[str, Any]]:
-    with work_directory("inspect") as directory:
+    with Scratch(None, "inspect") as directory:
         path = directory / f"{base_offset or 0:020d}.log"
         write_file(path, store.stream(key), synced=False)
         try:

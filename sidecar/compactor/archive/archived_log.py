@@ -23,11 +23,11 @@ from sidecar.compaction.verdicts import judge_splits
 from sidecar.errors import CorruptFile, PartitionError
 from sidecar.host import process_store
 from sidecar.logformat.batches import HEADERS_WINDOW_BYTES, BatchColumns, SegmentScanner
-from sidecar.logformat.files import PositionalFile
+from sidecar.logformat.files import PositionalFile, cannot_be_written
 from sidecar.logformat.window import ReadAt
 from sidecar.model import ArchivedSegment, ObjectKey
 from sidecar.rewriting.job import Cutter, SurveyedSegment, input_of, padded
-from sidecar.rewriting.work_files import WorkFile, cannot_be_written, named_when_whole, nameless_file
+from sidecar.rewriting.work_files import WorkFile, named_when_whole, nameless_file
 from sidecar.segment.archived_objects import read_committed, reader, table_at_end
 from sidecar.segment.replaying import replayed
 from sidecar.snapshots.tasks import LocalSegment

@@ -36,7 +36,8 @@ from sidecar.randomness import Randomness, SystemRandomness
 from sidecar.rewriting.job import HASH_KEY_BYTES, CompactionJob, planned_pieces
 from sidecar.rewriting.packing import SegmentNeed, Step, plan_copies, require_room, steps
 from sidecar.rewriting.run import ScannedRun, rewritten, scanned
-from sidecar.rewriting.work_files import LocalParts, Parts, free_bytes_of, work_directory
+from sidecar.rewriting.work_files import LocalParts, Parts, free_bytes_of
+from sidecar.spark.scratch import Scratch
 from sidecar.store_settings import StoreSettings
 
 _THREADS: Final = 8
@@ -336,5 +337,5 @@ class ArchiveCompactor:
                 with suppress(SidecarError):
                     stored.forget_all()
             return
-        with work_directory("compaction", self.staging) as directory:
+        with Scratch(self.staging, "compaction") as directory:
             yield LocalParts(directory), directory

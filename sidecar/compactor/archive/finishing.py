@@ -24,13 +24,13 @@ from sidecar.compactor.archive.archived_log import LAST_MODIFIED, ArchivedLog
 from sidecar.compactor.archive.plan import CompactionRequest, PartitionInWork
 from sidecar.errors import PartitionError, SidecarError
 from sidecar.host import process_store
-from sidecar.logformat.files import PositionalFile
+from sidecar.logformat.files import PositionalFile, cannot_be_written
 from sidecar.logformat.leader_epochs import epochs_of
 from sidecar.model import ArchivedSegment, PartName
 from sidecar.randomness import Randomness
 from sidecar.rewriting.job import CompactedOutput
 from sidecar.rewriting.segment_files import checked_log, joined
-from sidecar.rewriting.work_files import Parts, WorkFile, cannot_be_written, nameless_file
+from sidecar.rewriting.work_files import Parts, WorkFile, nameless_file
 from sidecar.segment.log_check import fetch_parts
 from sidecar.storage.source import FileSource
 
