@@ -11,8 +11,8 @@ from sidecar.clock import HasClock
 from sidecar.compactor.archive.compactor import ArchiveCompactor
 from sidecar.compactor.archive.plan import CompactionRequest, PartitionCompaction
 from sidecar.compactor.candidate_queue import Candidate, DeletionUnnoted, LedPartition
-from sidecar.compactor.topic_rule import TopicRule, require_rule, rules_of, strategy_refusal, topic_rule
-from sidecar.config import CompactionPolicy, Settings
+from sidecar.compactor.topic_rule import TopicRule, require_rule, rules_of, strategy_refusal
+from sidecar.config import Settings
 from sidecar.engine_ports import CompactionEngines
 from sidecar.errors import Fenced
 from sidecar.ports import HasFacts, HasInstance
@@ -24,12 +24,12 @@ class JobPorts(HasClock, HasFacts, HasInstance, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ArchiveJobs:
-    """What a `CompactionWorker` calls: one job for each call. `policy_of`: what holds for a topic now."""
+    """What a `CompactionWorker` calls: one job for each call. `rule_of`: what holds for a topic now."""
 
     settings: Settings
     context: JobPorts
     engines: CompactionEngines
-    policy_of: Callable[[str], CompactionPolicy | None]
+    rule_of: Callable[[str], TopicRule]
     is_cut_off: Callable[[], bool] = lambda: False
 
     def __call__(self, work: Sequence[Candidate]) -> Iterable[PartitionCompaction]:
@@ -65,21 +65,17 @@ class ArchiveJobs:
         )
 
     def _is_declared(self, one: Candidate) -> bool:
-        rule = self._rule_of(one)
+        rule = self.rule_of(one.led.topic_partition.topic)
         if rule.policy is None or not rule.is_declared:
             return False
         return (rule.policy.strategy, rule.policy.header) == (one.policy.strategy, one.policy.header)
 
-    def _rule_of(self, one: Candidate) -> TopicRule:
-        topic = one.led.topic_partition.topic
-        return topic_rule(self.settings.compaction, topic, self.context.facts.policy(topic))
-
     def _confirm_one(self, one: Candidate, decided: PartitionState) -> None:
         """Raises RuleChanged, and what `_confirm` raises."""
         partition = one.led.topic_partition
+        rule = self.rule_of(partition.topic)
         # What declared a change of the strategy may have been removed since the job began.
-        refusal = strategy_refusal(self._rule_of(one), newest_strategy(decided))
-        require_rule(partition, one.policy, self.policy_of(partition.topic), refusal)
+        require_rule(partition, one.policy, rule.policy, strategy_refusal(rule, newest_strategy(decided)))
         self._confirm(one.led, decided)
 
     def _confirm(self, led: LedPartition, decided: PartitionState) -> None:

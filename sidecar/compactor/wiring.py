@@ -234,7 +234,7 @@ def wire_compaction(
     def compacted(work: Sequence[Candidate]) -> Iterable[PartitionCompaction]:
         from sidecar.compactor.archive_job import ArchiveJobs  # loads numba, 70 MB
 
-        return ArchiveJobs(settings, context, engines, rules.policy_of, cut_off.is_set)(work)
+        return ArchiveJobs(settings, context, engines, rules.rule_of, cut_off.is_set)(work)
 
     worker = CompactionWorker(
         settings.compaction,

@@ -18,6 +18,7 @@ from sidecar.compactor.archive.compactor import ArchiveCompactor
 from sidecar.compactor.archive.plan import CompactionRequest
 from sidecar.compactor.archive_job import ArchiveJobs
 from sidecar.compactor.candidate_queue import Candidate, CandidateAssessor, DeletionUnnoted
+from sidecar.compactor.topic_rule import TopicRules
 from sidecar.config import CompactionPolicy, Settings
 from sidecar.config.topic_filter import TopicFilter
 from sidecar.discovery.scan import scan_log_dirs
@@ -202,13 +203,17 @@ def test_a_log_start_that_moves_into_a_segment_during_a_job_keeps_it_from_commit
         state = only_state(store)
         work = Candidate(led, CompactionPolicy(), CandidateAssessor(store, store.clock)(led, CompactionPolicy()))
         facts.confirmed = state.segments[1].base_offset + 5
-        (refused,) = ArchiveJobs(settings, context, LocalEngines(), settings.compaction.of_topic)([work])
+        (refused,) = ArchiveJobs(
+            settings, context, LocalEngines(), TopicRules(settings.compaction, facts.policy).rule_of
+        )([work])
         assert isinstance(refused.error, DeletionUnnoted)
         assert refused.error.before_offset == facts.confirmed
         assert only_state(store) == state
         sound(store)
         facts.confirmed = state.segments[1].base_offset
-        (done,) = ArchiveJobs(settings, context, LocalEngines(), settings.compaction.of_topic)([work])
+        (done,) = ArchiveJobs(settings, context, LocalEngines(), TopicRules(settings.compaction, facts.policy).rule_of)(
+            [work]
+        )
         assert done.error is None
     assert only_state(store).segments != state.segments
     sound(store)

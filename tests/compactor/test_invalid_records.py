@@ -17,6 +17,7 @@ from sidecar.compactor.archive_job import ArchiveJobs
 from sidecar.compactor.candidate_queue import Candidate, CandidateAssessor
 from sidecar.compactor.group_compactor import GroupCompactor
 from sidecar.compactor.topic_counts import RawReason
+from sidecar.compactor.topic_rule import TopicRules
 from sidecar.compactor.wiring import wire_compaction
 from sidecar.config import Settings
 from sidecar.config.topic_filter import TopicFilter
@@ -140,7 +141,9 @@ def test_compactions_of_the_archive_count_a_malformed_version_once(
         assert policy is not None
         (led,) = ArchiveLoop(site.context, partial(scan_log_dirs, [site.log_dir], TopicFilter((".*",)))).run_once().led
         work = Candidate(led, policy, CandidateAssessor(site.store, site.store.clock)(led, policy))
-        (done,) = ArchiveJobs(settings, site.context, LocalEngines(), settings.compaction.of_topic)([work])
+        (done,) = ArchiveJobs(
+            settings, site.context, LocalEngines(), TopicRules(settings.compaction, site.context.facts.policy).rule_of
+        )([work])
         assert done.error is None
         return done
 

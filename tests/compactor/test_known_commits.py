@@ -23,6 +23,7 @@ from sidecar.compactor.archive.plan import CompactionRequest, plan_archive
 from sidecar.compactor.archive_job import ArchiveJobs
 from sidecar.compactor.candidate_queue import Candidate, CandidateAssessor, LedPartition
 from sidecar.compactor.gc import Collected, GcTask, collect_garbage
+from sidecar.compactor.topic_rule import TopicRule
 from sidecar.config import CompactionPolicy, Settings
 from sidecar.errors import CorruptFile
 from sidecar.host.journal import Attempt
@@ -122,7 +123,7 @@ def test_compaction_in_run_neither_weighs_nor_plans_nor_commits_below_a_commit_t
         plan_archive(store, request, store.clock)
     at = {"url": str(tmp_path / "archive")}
     settings = Settings.model_validate({"store": at, "compaction": {"staging_dir": str(tmp_path / "work")}})
-    (refused,) = ArchiveJobs(settings, running.context, LocalEngines(), lambda _: work.policy)([work])
+    (refused,) = ArchiveJobs(settings, running.context, LocalEngines(), lambda _: TopicRule(work.policy))([work])
     assert isinstance(refused.error, CorruptFile)
     assert store.objects == objects
     store.objects.update(lost)

@@ -255,12 +255,12 @@ def test_an_archive_compaction_of_a_rule_that_does_not_hold_is_never_committed(
         work = Candidate(led, policy, CandidateAssessor(store, store.clock)(led, policy))
         before, objects = only_state(store), set(store.objects)
         changes = now
-        (refused,) = ArchiveJobs(settings, context, Changes(), rules.policy_of)([work])
+        (refused,) = ArchiveJobs(settings, context, Changes(), rules.rule_of)([work])
         assert isinstance(refused.error, RuleChanged)
         assert only_state(store) == before
         assert set(store.objects) == objects, "what was uploaded is removed"
         reported[0] = changes = BY_OFFSET
-        (done,) = ArchiveJobs(settings, context, Changes(), rules.policy_of)([work])
+        (done,) = ArchiveJobs(settings, context, Changes(), rules.rule_of)([work])
         assert done.error is None
     sound(store)
 

@@ -82,7 +82,7 @@ class Orders:
             return False
 
         work = Candidate(self.led, policy, CandidateAssessor(self.store, self.store.clock)(self.led, policy))
-        (result,) = ArchiveJobs(self.settings, self.context, LocalEngines(), rules.policy_of, is_cut_off)([work])
+        (result,) = ArchiveJobs(self.settings, self.context, LocalEngines(), rules.rule_of, is_cut_off)([work])
         return result
 
 

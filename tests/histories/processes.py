@@ -13,6 +13,7 @@ from typing import Any
 from sidecar.compactor.archive_job import ArchiveJobs
 from sidecar.compactor.candidate_queue import LedPartition
 from sidecar.compactor.group_compactor import GroupCompactor
+from sidecar.compactor.topic_rule import TopicRule
 from sidecar.config import CompactionSettings
 from sidecar.config import Settings as RunSettings
 from sidecar.config.topic_filter import TopicFilter
@@ -182,7 +183,7 @@ class Sidecar:
         self._scan = partial(scan_log_dirs, [self.facts.broker.log_dir], TopicFilter((".*",)))
         self.rounds = ArchiveLoop(self.context, self._scan, self.waiting)
         run_settings = RunSettings(store=StoreSettings(url="/nowhere"))
-        self.jobs = ArchiveJobs(run_settings, self.context, LocalEngines(), lambda _: None)
+        self.jobs = ArchiveJobs(run_settings, self.context, LocalEngines(), lambda _: TopicRule(None))
 
     def end(self, *, forgets: bool = False) -> None:
         """The process ends. `forgets`: its volume goes with it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
 from types import SimpleNamespace
@@ -19,7 +19,7 @@ from sidecar.compactor.archive.compactor import ArchiveCompactor
 from sidecar.compactor.archive.plan import CompactionRequest, PartitionCompaction, PartitionInWork, plan_archive
 from sidecar.compactor.archive_job import ArchiveJobs
 from sidecar.compactor.candidate_queue import Candidate, LedPartition
-from sidecar.compactor.topic_rule import rules_of
+from sidecar.compactor.topic_rule import rules_of, topic_rule
 from sidecar.errors import SidecarError
 from sidecar.logformat.leader_epochs import epochs_of
 from sidecar.model import ArchivedSegment, ObjectKey, PartName
@@ -164,7 +164,9 @@ def compact_in_run(
         cast("Any", SimpleNamespace(compaction=settings())),
         context,
         cast("Any", None),
-        lambda _topic: policy_for(strategy()),
+        lambda topic: replace(
+            topic_rule(settings(), topic, context.facts.policy(topic)), policy=policy_for(strategy())
+        ),
     )
     work = Candidate(led, policy_for(strategy()), cast("Any", SimpleNamespace(first_uncleanable_offset=None)))
     confirm = partial(jobs._confirm_one, work)
