@@ -40,14 +40,6 @@ class ObjectFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class UploadReceipt:
-    """What was sent: the CRC-32C as computed while reading the source, and in how many requests."""
-
-    crc32c: int
-    requests: int
-
-
-@dataclass(frozen=True, slots=True)
 class UnfinishedUpload:
     """A multipart upload that was neither completed nor aborted: it costs money and shows in no listing.
 
@@ -80,8 +72,11 @@ class ObjectStore(Protocol):
     def put_if_absent(self, key: ObjectKey, body: bytes) -> None:
         """Create a small object. Raises ObjectExists if the key exists already, OutcomeUnknown if the answer was lost."""
 
-    def upload(self, key: ObjectKey, source: UploadSource) -> UploadReceipt:
-        """Create an object of any size under a fresh key, in parallel parts, with checksums end to end."""
+    def upload(self, key: ObjectKey, source: UploadSource) -> int:
+        """Create an object of any size under a fresh key, in parallel parts, with checksums end to end.
+
+        Returns the CRC-32C of what was sent, computed while the source was read.
+        """
 
     def read(self, key: ObjectKey, position: int = 0, size_bytes: int | None = None, *, whole: bool = False) -> bytes:
         """A range of an object, or all of it; fewer bytes than asked for where the object ends. Raises ObjectMissing.

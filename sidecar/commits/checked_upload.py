@@ -22,7 +22,7 @@ def send_checked(
 
     Raises SegmentChanged if the source has other bytes by now, StoreError, and what the source raises.
     """
-    require_same(source.name, checked_crc32c, store.upload(key, source).crc32c)
+    require_same(source.name, checked_crc32c, store.upload(key, source))
     facts = store.head(key)
     if facts is None:
         raise ObjectDamaged(

@@ -14,7 +14,7 @@ from pathlib import Path
 from sidecar.clock import SystemClock
 from sidecar.errors import ObjectMissing, OutcomeUnknown, SettingsError, StoreError, StoreMissing, StoreUnsafe
 from sidecar.model import ObjectKey
-from sidecar.ports import MIB, ObjectFacts, UnfinishedUpload, UploadReceipt, UploadSource
+from sidecar.ports import MIB, ObjectFacts, UnfinishedUpload, UploadSource
 from sidecar.randomness import SystemRandomness
 from sidecar.storage.bandwidth import IoBudget, PacedChunks
 from sidecar.storage.object_keys import check_key
@@ -127,11 +127,11 @@ class DirectoryStore:
     def put_if_absent(self, key: ObjectKey, body: bytes) -> None:
         self._create(key, [body])
 
-    def upload(self, key: ObjectKey, source: UploadSource) -> UploadReceipt:
+    def upload(self, key: ObjectKey, source: UploadSource) -> int:
         """See `ObjectStore`; one chunk at a time is in memory."""
         chunks = PacedChunks(source, self._budget.uploads)
         self._create(key, chunks)
-        return UploadReceipt(chunks.crc32c, requests=1)
+        return chunks.crc32c
 
     def read(self, key: ObjectKey, position: int = 0, size_bytes: int | None = None, *, whole: bool = False) -> bytes:
         path = self._path(key)

@@ -26,7 +26,7 @@ from sidecar.errors import (
     StoreUnsupported,
 )
 from sidecar.model import ObjectKey
-from sidecar.ports import MIB, ObjectFacts, UnfinishedUpload, UploadReceipt, UploadSource
+from sidecar.ports import MIB, ObjectFacts, UnfinishedUpload, UploadSource
 from sidecar.storage.bandwidth import IoBudget, PacedChunks
 from sidecar.storage.object_keys import check_key
 from sidecar.storage.opening import INSTEAD
@@ -74,7 +74,7 @@ class FsspecReader:
     def put_if_absent(self, key: ObjectKey, body: bytes) -> None:
         raise self._only_read("create", key)
 
-    def upload(self, key: ObjectKey, source: UploadSource) -> UploadReceipt:
+    def upload(self, key: ObjectKey, source: UploadSource) -> int:
         raise self._only_read("create", key)
 
     def read(self, key: ObjectKey, position: int = 0, size_bytes: int | None = None, *, whole: bool = False) -> bytes:
@@ -266,11 +266,11 @@ class FsspecStore(FsspecReader):
     def put_if_absent(self, key: ObjectKey, body: bytes) -> None:
         self._create(key, [body])
 
-    def upload(self, key: ObjectKey, source: UploadSource) -> UploadReceipt:
+    def upload(self, key: ObjectKey, source: UploadSource) -> int:
         """See `ObjectStore`; parts and their checksums are the file system's own affair."""
         chunks = PacedChunks(source, self._budget.uploads)
         self._create(key, chunks)
-        return UploadReceipt(chunks.crc32c, requests=1)
+        return chunks.crc32c
 
     def shows_unfinished(self, key: ObjectKey) -> bool:
         shown = False

@@ -32,8 +32,7 @@ from sidecar.errors import (
 )
 from sidecar.event_log import EVENTS
 from sidecar.model import ObjectKey
-from sidecar.plurals import plural
-from sidecar.ports import MIB, ObjectStore, UploadReceipt, UploadSource
+from sidecar.ports import MIB, ObjectStore, UploadSource
 from sidecar.randomness import SystemRandomness
 from sidecar.storage.leftovers import DENIED_ADVICE, LIFECYCLE_ADVICE, list_uploads
 from sidecar.storage.race import Race
@@ -59,7 +58,7 @@ _TIMES_ADVICE = "gc deletes nothing on this store, because the age of an object 
 class UploadsInParts(Protocol):
     """A store whose objects may be made of parts of a given size."""
 
-    def upload_in_parts(self, key: ObjectKey, source: UploadSource, part_bytes: int) -> UploadReceipt:
+    def upload_in_parts(self, key: ObjectKey, source: UploadSource, part_bytes: int) -> int:
         """As `ObjectStore.upload`."""
 
 
@@ -204,20 +203,17 @@ class StoreProbe:
     def _uploaded(self, key: ObjectKey, sent: bytes) -> str:
         source = BytesSource(sent)
         if isinstance(self._store, UploadsInParts):
-            receipt = self._store.upload_in_parts(key, source, _PART_BYTES)
+            crc32c = self._store.upload_in_parts(key, source, _PART_BYTES)
         else:
-            receipt = self._store.upload(key, source)
+            crc32c = self._store.upload(key, source)
         facts = self._store.head(key)
         if facts is None or facts.size_bytes != len(sent):
             raise ObjectDamaged(f"{len(sent)} bytes were sent, the store has {facts and facts.size_bytes}")
-        if facts.crc32c is not None and facts.crc32c != receipt.crc32c:
-            raise ObjectDamaged(f"CRC-32C {receipt.crc32c:08x} was sent, the store reports {facts.crc32c:08x}")
+        if facts.crc32c is not None and facts.crc32c != crc32c:
+            raise ObjectDamaged(f"CRC-32C {crc32c:08x} was sent, the store reports {facts.crc32c:08x}")
         if b"".join(self._store.stream(key)) != sent:
             raise ObjectDamaged("the store returns other bytes than were uploaded")
-        return (
-            f"{plural(receipt.requests, 'request')}; the store "
-            f"{'keeps no' if facts.crc32c is None else 'keeps a'} checksum of the whole"
-        )
+        return f"the store {'keeps no' if facts.crc32c is None else 'keeps a'} checksum of the whole"
 
     def _has_bytes(self, key: ObjectKey, sent: bytes) -> bool:
         """By a range, which no checksum of the store covers."""

@@ -228,10 +228,10 @@ class Lying(MemoryStore):
     damages = False
 
     def upload(self, key: ObjectKey, source: object) -> object:  # type: ignore[override]
-        receipt = super().upload(key, source)  # type: ignore[arg-type]
+        sent_crc32c = super().upload(key, source)  # type: ignore[arg-type]
         if self.damages and key.endswith(".log"):
             self.objects[key] = self.objects[key][:-1] + bytes([self.objects[key][-1] ^ 1])
-        return receipt
+        return sent_crc32c
 
     def head(self, key: ObjectKey) -> ObjectFacts | None:
         facts = super().head(key)

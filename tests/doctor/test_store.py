@@ -17,7 +17,7 @@ from sidecar.doctor.findings import Area, Outcome, Verdict
 from sidecar.doctor.store import bucket_rules
 from sidecar.errors import StoreDenied, StoreUnavailable
 from sidecar.model import ObjectKey
-from sidecar.ports import UnfinishedUpload, UploadReceipt, UploadSource
+from sidecar.ports import UnfinishedUpload, UploadSource
 from sidecar.storage.opening import open_store
 from sidecar.store_settings import StoreSettings
 from tests.cli.running import in_this_process
@@ -168,7 +168,7 @@ def test_a_check_without_an_answer_is_not_checked_and_is_named(
 class InParts(MemoryStore):
     """A store in memory that takes uploads in parts."""
 
-    def upload_in_parts(self, key: ObjectKey, source: UploadSource, part_bytes: int) -> UploadReceipt:
+    def upload_in_parts(self, key: ObjectKey, source: UploadSource, part_bytes: int) -> int:
         """See `UploadsInParts`."""
         self.before("upload_in_parts", key)
         for position in range(0, source.size_bytes, part_bytes):

@@ -23,7 +23,7 @@ from sidecar.errors import (
     StoreUnsupported,
 )
 from sidecar.model import ObjectKey
-from sidecar.ports import MIB, ObjectFacts, UnfinishedUpload, UploadReceipt, UploadSource
+from sidecar.ports import MIB, ObjectFacts, UnfinishedUpload, UploadSource
 from tests.fakes.manual_clock import ManualClock
 
 watchers: list[Callable[[MemoryStore], None]] = []
@@ -145,11 +145,11 @@ class MemoryStore:
         """See `ObjectStore`."""
         self._create("put_if_absent", key, bytes(body))
 
-    def upload(self, key: ObjectKey, source: UploadSource) -> UploadReceipt:
+    def upload(self, key: ObjectKey, source: UploadSource) -> int:
         """See `ObjectStore`."""
         body = bytes(source.read_at(0, source.size_bytes))
         self._create("upload", key, body)
-        return UploadReceipt(crc32c(body), 1)
+        return crc32c(body)
 
     def read(self, key: ObjectKey, position: int = 0, size_bytes: int | None = None, *, whole: bool = False) -> bytes:
         """See `ObjectStore`."""

@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 
 from sidecar.errors import SettingsError, SidecarError, StoreError
 from sidecar.model import ObjectKey
-from sidecar.ports import MIB, ObjectFacts, UnfinishedUpload, UploadReceipt, UploadSource
+from sidecar.ports import MIB, ObjectFacts, UnfinishedUpload, UploadSource
 from sidecar.storage.store_clock import PROBE_FOLDER
 from tests.fakes.memory_store import MemoryStore
 
@@ -126,12 +126,12 @@ class Link:
         """See `ObjectStore`."""
         self._call("put_if_absent", key, lambda: self.store.put_if_absent(key, body))
 
-    def upload(self, key: ObjectKey, source: UploadSource) -> UploadReceipt:
+    def upload(self, key: ObjectKey, source: UploadSource) -> int:
         """See `ObjectStore`. One that fails before it takes hold leaves its parts behind."""
         self.store.unfinished.append(begun := UnfinishedUpload(key, str(self.calls), self.store.clock.now_ms()))
-        receipt = self._call("upload", key, lambda: self.store.upload(key, source))
+        sent_crc32c = self._call("upload", key, lambda: self.store.upload(key, source))
         self.store.unfinished.remove(begun)
-        return receipt
+        return sent_crc32c
 
     def read(self, key: ObjectKey, position: int = 0, size_bytes: int | None = None, *, whole: bool = False) -> bytes:
         """See `ObjectStore`."""

@@ -45,10 +45,10 @@ class RacyStore(MemoryStore):
 
     def upload(self, key: ObjectKey, source: object) -> object:  # type: ignore[override]
         """See `ObjectStore`."""
-        receipt = super().upload(key, source)  # type: ignore[arg-type]
+        sent_crc32c = super().upload(key, source)  # type: ignore[arg-type]
         if key.endswith(".log"):
             self.uploaded.set()
-        return receipt
+        return sent_crc32c
 
 
 def _backfill(store: MemoryStore, log_dir: Path, state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> BackfillReport:

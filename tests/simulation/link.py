@@ -10,7 +10,7 @@ from functools import partial
 from sidecar.archive.keys import LOG_SUFFIX
 from sidecar.errors import ObjectExists, OutcomeUnknown, StoreMissing, StoreUnavailable, StoreUnsafe
 from sidecar.model import ObjectKey
-from sidecar.ports import UnfinishedUpload, UploadReceipt, UploadSource
+from sidecar.ports import UnfinishedUpload, UploadSource
 from tests.histories.faults import Answer, Crash, Link
 from tests.simulation.findings import Finding
 
@@ -132,7 +132,7 @@ class SimLink(Link):
         with suppress(ObjectExists):
             self.store.put_if_absent(key, body)
 
-    def upload(self, key: ObjectKey, source: UploadSource) -> UploadReceipt:
+    def upload(self, key: ObjectKey, source: UploadSource) -> int:
         """See `ObjectStore`. What is small goes in one request; else a failure before it takes hold leaves parts behind."""
         unfinished = self.store.unfinished
         begun = UnfinishedUpload(key, str(self.calls), self.store.clock.now_ms())
@@ -142,12 +142,12 @@ class SimLink(Link):
             self.misreads -= 1
             self.injected["Misread", "upload", False] += 1
 
-        def complete() -> UploadReceipt:
+        def complete() -> int:
             if has_parts and begun not in unfinished:
                 raise StoreMissing(f"{key}: the upload was aborted")
-            receipt = self.store.upload(key, Misread(source) if is_misread else source)
+            sent_crc32c = self.store.upload(key, Misread(source) if is_misread else source)
             if has_parts:
                 unfinished.remove(begun)
-            return receipt
+            return sent_crc32c
 
         return self._call("upload", key, complete)

@@ -11,7 +11,7 @@ from crc32c import crc32c
 from sidecar.clock import Clock
 from sidecar.errors import ObjectExists, ObjectMissing
 from sidecar.model import ObjectKey
-from sidecar.ports import MIB, ObjectFacts, UnfinishedUpload, UploadReceipt, UploadSource
+from sidecar.ports import MIB, ObjectFacts, UnfinishedUpload, UploadSource
 from tests.fakes.memory_store import MemoryStore
 
 _ABOVE_ALL: Final = "\U0010ffff"
@@ -58,11 +58,11 @@ class SimStore(MemoryStore):
         insort(self._ascending, key)
         self.objects[key], self.modified_ms[key] = body, self.clock.now_ms()
 
-    def upload(self, key: ObjectKey, source: UploadSource) -> UploadReceipt:
+    def upload(self, key: ObjectKey, source: UploadSource) -> int:
         """See `ObjectStore`."""
         body = bytes(source.read_at(0, source.size_bytes))
         self._create("upload", key, body)
-        return UploadReceipt(self._facts(key).crc32c or 0, 1)
+        return self._facts(key).crc32c or 0
 
     def _body(self, key: str) -> bytes:
         body = self.objects.get(key)

@@ -123,8 +123,8 @@ def test_a_multipart_upload_is_complete_whatever_a_repeated_completion_answers(
         Fault("POST", Break.STATUS, "uploadId", status=status, code="InvalidPart" if status == 400 else "AccessDenied"),
     ]
     body = Random(7).randbytes(12 * MIB)
-    receipt = store.upload(KEY, BytesSource(body))
-    assert receipt.crc32c == crc32c(body)
+    sent_crc32c = store.upload(KEY, BytesSource(body))
+    assert sent_crc32c == crc32c(body)
     assert store.read(KEY) == body
 
 
@@ -152,9 +152,9 @@ PART_FAULTS = [
 @pytest.mark.parametrize("fault", PART_FAULTS, ids=lambda fault: f"{fault.kind.name}-{fault.path_part}-{fault.status}")
 def test_a_multipart_upload_survives(store: S3Store, proxy: FaultProxy, fault: Fault) -> None:
     proxy.faults = [Fault(fault.method, fault.kind, fault.path_part, fault.times, fault.status, fault.code)]
-    receipt = store.upload(KEY, BytesSource(BIG))
+    sent_crc32c = store.upload(KEY, BytesSource(BIG))
     assert proxy.faults[0].times == 0
-    assert receipt.crc32c == crc32c(BIG)
+    assert sent_crc32c == crc32c(BIG)
     assert b"".join(store.stream(KEY)) == BIG
     assert list(store.unfinished_uploads("")) == []
 
@@ -162,7 +162,7 @@ def test_a_multipart_upload_survives(store: S3Store, proxy: FaultProxy, fault: F
 @pytest.mark.parametrize("kind", [Break.RESET_IN_BODY, Break.RESET_INSTEAD_OF_ANSWER, Break.SILENCE, Break.STATUS])
 def test_a_small_upload_survives(store: S3Store, proxy: FaultProxy, kind: Break) -> None:
     proxy.faults = [Fault("PUT", kind)]
-    assert store.upload(KEY, BytesSource(BODY)).crc32c == crc32c(BODY)
+    assert store.upload(KEY, BytesSource(BODY)) == crc32c(BODY)
     assert store.read(KEY) == BODY
 
 
@@ -226,7 +226,8 @@ def test_bytes_changed_on_the_way_are_an_error_where_one_attempt_is_allowed(
         proxy.faults = [Fault("PUT", Break.STATUS, status=400, code="BadDigest")]
         with pytest.raises(ObjectDamaged, match="bytes changed"):
             store.upload(KEY, BytesSource(BODY))
-        assert store.upload(KEY, BytesSource(BODY)).requests == 1
+        assert store.upload(KEY, BytesSource(BODY)) == crc32c(BODY)
+        assert len(proxy.seen) == 2
 
 
 @pytest.mark.real
@@ -335,16 +336,18 @@ def test_a_whole_upload_takes_the_fewest_requests(versitygw_endpoint: str) -> No
         fault_proxy(versitygw_endpoint) as proxy,
         s3_store(proxy.endpoint_url, new_bucket(versitygw_endpoint)) as store,
     ):
-        assert store.upload(KEY, BytesSource(BODY)).requests == len(proxy.seen) == 1
+        store.upload(KEY, BytesSource(BODY))
+        assert len(proxy.seen) == 1
         proxy.seen.clear()
-        assert store.upload(ObjectKey("big"), BytesSource(BIG)).requests == len(proxy.seen) == 5
+        store.upload(ObjectKey("big"), BytesSource(BIG))
+        assert len(proxy.seen) == 5
 
 
 @pytest.mark.real
 def test_a_store_without_checksum_headers_can_be_used(versitygw_endpoint: str) -> None:
     bucket = new_bucket(versitygw_endpoint)
     with s3_store(versitygw_endpoint, bucket, checksum="none") as store:
-        assert store.upload(KEY, BytesSource(BIG)).crc32c == crc32c(BIG)
+        assert store.upload(KEY, BytesSource(BIG)) == crc32c(BIG)
         store.put_if_absent(ObjectKey("small"), BODY)
         assert b"".join(store.stream(KEY)) == BIG
         client = plain_client(versitygw_endpoint)

@@ -136,11 +136,11 @@ def test_of_racing_writers_one_wins(store: ObjectStore) -> None:
 
 
 @pytest.mark.parametrize("size_bytes", [0, 1, 5 * MIB - 1, 5 * MIB, 5 * MIB + 1, 11 * MIB + 12345])
-def test_an_upload_arrives_whole_and_its_receipt_is_true(store: ObjectStore, size_bytes: int) -> None:
+def test_an_upload_arrives_whole_and_its_checksum_is_true(store: ObjectStore, size_bytes: int) -> None:
     body = Random(7).randbytes(64 * 1024 + 1) * (size_bytes // 65536 + 1)
     body = body[:size_bytes]
-    receipt = store.upload(KEY, BytesSource(body))
-    assert receipt.crc32c == crc32c(body)
+    sent_crc32c = store.upload(KEY, BytesSource(body))
+    assert sent_crc32c == crc32c(body)
     facts = store.head(KEY)
     assert facts is not None
     assert facts.size_bytes == size_bytes

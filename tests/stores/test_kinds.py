@@ -46,10 +46,10 @@ def test_the_probe_accepts_or_refuses_it(kind: StoreKind, server: S3Server) -> N
 
 def test_it_reports_what_it_is_said_to_report(kind: StoreKind, server: S3Server) -> None:
     with s3_store(server.endpoint, new_bucket(server.endpoint)) as store:
-        receipt = store.upload(KEY, BytesSource(bytes(11 << 20)))
+        sent_crc32c = store.upload(KEY, BytesSource(bytes(11 << 20)))
         facts = store.head(KEY)
         assert facts is not None
-        assert facts.crc32c == (receipt.crc32c if kind.whole_crc else None)
+        assert facts.crc32c == (sent_crc32c if kind.whole_crc else None)
         if not kind.lists_unfinished_uploads:
             with pytest.raises(StoreUnsupported, match="NotImplemented"):
                 list(store.unfinished_uploads(""))

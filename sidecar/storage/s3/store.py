@@ -24,7 +24,7 @@ from sidecar.errors import (
 )
 from sidecar.model import ObjectKey
 from sidecar.plurals import plural
-from sidecar.ports import LISTED_AT_FIRST, MIB, ObjectFacts, UnfinishedUpload, UploadReceipt, UploadSource
+from sidecar.ports import LISTED_AT_FIRST, MIB, ObjectFacts, UnfinishedUpload, UploadSource
 from sidecar.randomness import SystemRandomness
 from sidecar.storage.bandwidth import IoBudget
 from sidecar.storage.checksums import crc32c_of
@@ -120,10 +120,10 @@ class S3Store:
                 ) from error
             raise
 
-    def upload(self, key: ObjectKey, source: UploadSource) -> UploadReceipt:
+    def upload(self, key: ObjectKey, source: UploadSource) -> int:
         return self.upload_in_parts(key, source, self._s3.settings.part_bytes)
 
-    def upload_in_parts(self, key: ObjectKey, source: UploadSource, part_bytes: int) -> UploadReceipt:
+    def upload_in_parts(self, key: ObjectKey, source: UploadSource, part_bytes: int) -> int:
         """As `upload`, with another part size than the settings' (the probe takes S3's smallest)."""
         upload = Upload(self._s3, key, source, self._budget.uploads)
         if source.size_bytes <= _SMALL_BYTES:

@@ -11,19 +11,16 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 from sidecar.errors import ObjectDamaged, ObjectMissing, OutcomeUnknown, SidecarError, StoreUnavailable
 from sidecar.model import ObjectKey
-from sidecar.ports import MIB, UploadReceipt, UploadSource
+from sidecar.ports import MIB, UploadSource
 from sidecar.storage.bandwidth import BandwidthLimit
 from sidecar.storage.checksums import combine_parts, composite_text, crc32c_of, hex_text, reported_text, to_text
 from sidecar.storage.s3.request_body import PacedBody
 from sidecar.storage.s3.requests import S3Requests
 from sidecar.storage.source import FileSource
-
-if TYPE_CHECKING:
-    from mypy_boto3_s3.type_defs import CompleteMultipartUploadOutputTypeDef, CreateMultipartUploadOutputTypeDef
 
 Answer = TypeVar("Answer")
 PARTS_MAX = 10_000
@@ -101,16 +98,13 @@ class Upload:
         self._key = key
         self._source = source
         self._limit = limit
-        self._requests = 0
-        self._lock = threading.Lock()
 
-    def put_whole(self) -> UploadReceipt:
+    def put_whole(self) -> int:
         """Send everything in one request; memory is the object's size."""
         body = bytes(self._source.read_at(0, self._source.size_bytes))
         crc32c, s3 = crc32c_of(body), self._s3
 
         def put() -> None:
-            self._count_request()
             s3.client.put_object(
                 **s3.address(self._key),
                 **s3.creation(),
@@ -120,9 +114,9 @@ class Upload:
             )
 
         self._settled("PutObject", put, crc32c)
-        return UploadReceipt(crc32c, self._requests)
+        return crc32c
 
-    def put_parts(self, pool: ThreadPoolExecutor, wanted_part_bytes: int, buffers: PartBuffers) -> UploadReceipt:
+    def put_parts(self, pool: ThreadPoolExecutor, wanted_part_bytes: int, buffers: PartBuffers) -> int:
         """Send parts of at least `wanted_part_bytes` in parallel, and complete; on any failure abort.
 
         `buffers`: used if they have that size.
@@ -133,11 +127,7 @@ class Upload:
         checksum: dict[str, Any] = (
             {"ChecksumAlgorithm": "CRC32C", "ChecksumType": "FULL_OBJECT"} if s3.checksums else {}
         )
-
-        def create() -> CreateMultipartUploadOutputTypeDef:
-            self._count_request()
-            return s3.client.create_multipart_upload(**s3.address(self._key), **s3.creation(), **checksum)
-
+        create = partial(s3.client.create_multipart_upload, **s3.address(self._key), **s3.creation(), **checksum)
         answer = s3.repeat("CreateMultipartUpload", self._key, create)
         target = {**s3.address(self._key), "UploadId": answer["UploadId"]}
         with ExitStack() as unless_whole:
@@ -152,7 +142,7 @@ class Upload:
                 whole = {**s3.checksum(crc32c), "ChecksumType": "FULL_OBJECT"}
             self._complete({**target, **whole}, parts, crc32c)
             unless_whole.pop_all()
-        return UploadReceipt(crc32c, self._requests)
+        return crc32c
 
     def _abort(self, target: dict[str, Any]) -> None:
         """An abort that fails, too, is left to `unfinished_uploads`."""
@@ -170,7 +160,6 @@ class Upload:
             with buffers.part(self._source, position, size_bytes) as (body, crc32c):
 
                 def put() -> str:
-                    self._count_request()
                     answer = self._s3.client.upload_part(
                         **target, PartNumber=number, Body=self._paced(body), **self._s3.checksum(crc32c)
                     )
@@ -195,13 +184,8 @@ class Upload:
             {"PartNumber": number, "ETag": part.etag, **self._s3.checksum(part.crc32c)}
             for number, part in enumerate(parts, start=1)
         ]
-
-        def complete() -> CompleteMultipartUploadOutputTypeDef:
-            self._count_request()
-            return self._s3.client.complete_multipart_upload(
-                **target, MultipartUpload={"Parts": listed}, **self._s3.create_only()
-            )
-
+        call, parameters = self._s3.client.complete_multipart_upload, {**target, **self._s3.create_only()}
+        complete = partial(call, MultipartUpload={"Parts": listed}, **parameters)
         answer = self._settled("CompleteMultipartUpload", complete, crc32c)
         reported = None if answer is None else answer.get("ChecksumCRC32C")
         if reported is None or not self._s3.checksums:
@@ -213,10 +197,6 @@ class Upload:
                 f"{self._key}: the store reports CRC-32C {reported_text(reported)}, but "
                 f"{reported_text(sent)} was sent; no commit names this object, and gc deletes it"
             )
-
-    def _count_request(self) -> None:
-        with self._lock:
-            self._requests += 1
 
     def _paced(self, body: bytes | bytearray) -> bytes:
         """The body as the bandwidth limit wants it; without a limit it goes to the socket in one call.
@@ -260,7 +240,6 @@ class Upload:
 
     def _is_in_place(self, crc32c: int) -> bool:
         """Whether the object is there. Raises ObjectDamaged if it is, but other than it was sent."""
-        self._count_request()
         try:
             found = self._s3.head(self._key)
         except ObjectMissing:
