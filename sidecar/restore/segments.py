@@ -118,12 +118,17 @@ EPOCH_POSITION = 12
 _EPOCH_BYTES = 4
 
 
-def flatten_epochs(log: NewFile, columns: BatchColumns) -> None:
+def flatten_epochs(log: NewFile, columns: BatchColumns, *, keeps: bool) -> None:
     """Write epoch 0 into these batches of an open file. Raises as `NewFile.read_at` does.
 
     Batches lie close together as a rule, so whole windows are read and written back.
+
+    Args:
+        keeps: only into those without an epoch, which compaction makes of older formats: no follower takes these.
+            Source: LeaderEpochFileCache.assign.
     """
-    rows = np.flatnonzero((columns.magic >= CURRENT_MAGIC) & (columns.leader_epoch != FLAT_EPOCH))
+    is_other = columns.leader_epoch < FLAT_EPOCH if keeps else columns.leader_epoch != FLAT_EPOCH
+    rows = np.flatnonzero((columns.magic >= CURRENT_MAGIC) & is_other)
     fields = columns.position[rows] + EPOCH_POSITION
     begin = 0
     while begin < len(fields):
@@ -286,8 +291,7 @@ def _fetch_log(
                 # What lies below a cut at its beginning counts, too: a marker there has ended a transaction that began earlier.
                 if producers is not None and len(before_end):
                     producers, _ = replayed(producers, before_end, key)
-                if work.flattens:
-                    flatten_epochs(log, columns)
+                flatten_epochs(log, columns, keeps=not work.flattens)
         except SegmentChanged as error:
             what = f"ends there, but the commit says {size_bytes} bytes"
             raise CorruptFile(what, file=key, position=reads.received_bytes) from error

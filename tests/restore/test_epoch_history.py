@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from sidecar.logformat.bodies.building import build_batch, build_empty_batch
+from sidecar.logformat.bodies.legacy import build_legacy_message
+from sidecar.logformat.bodies.record import Record
 from sidecar.logformat.leader_epochs import LeaderEpochs, read_leader_epochs
 from sidecar.logformat.names import LEADER_EPOCH_CHECKPOINT
 from sidecar.restore.request import LeaderEpochMode, OpenTransactionMode
@@ -106,3 +109,24 @@ def test_markers_in_an_empty_log_have_an_epoch_that_its_checkpoint_knows(tmp_pat
     source = epochs_in(golden("4.3.0") / "logs" / "transactions-0")
     epochs = epochs_in(log_dir / "transactions-0")
     assert epochs.epoch_for_offset(end_offset) == source.epoch_for_offset(end_offset - 1) == marker.leader_epoch
+
+
+@pytest.mark.parametrize("mode", LeaderEpochMode)
+def test_what_compaction_made_of_older_formats_gets_an_epoch(mode: LeaderEpochMode, tmp_path: Path) -> None:
+    """A follower refuses batches of the current format that have none. Source: UnifiedLog.append, LeaderEpochFileCache.assign."""
+    log_dir, store = copy_partitions(tmp_path / "broker"), MemoryStore()
+    partition = log_dir / "orders-0"
+    partition.mkdir()
+    compacted = build_empty_batch(base_offset=1, last_offset=1)
+    newer = build_batch([Record(2, 1_700_000_000_000, b"k", b"v")], leader_epoch=3)
+    (partition / f"{0:020d}.log").write_bytes(build_legacy_message(0, b"k", b"v") + compacted + newer)
+    (partition / f"{3:020d}.log").touch()
+    (partition / LEADER_EPOCH_CHECKPOINT).write_text("0\n1\n3 2\n")
+    for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
+        (log_dir / name).write_text("0\n1\norders 0 3\n")
+    with tools_for(log_dir, store, tmp_path / "state") as context:
+        assert archive(context, log_dir, "orders").errors == []
+    target = own_log_dir(tmp_path)
+    assert restored(store, target, "orders", leader_epochs=mode).problem == ""
+    epochs = [batch.leader_epoch for batch in batches_of(target / "orders-0")]
+    assert epochs == [-1, 0, 3 if mode is LeaderEpochMode.KEEP else 0]
