@@ -62,6 +62,8 @@ class LocalLog:
     batches may have been rewritten and a differing checksum proves nothing. `is_compacted`: the same of other replicas only,
     from which the archived batch may be. `known_directory`: by our own journal,
     segments of this lineage came from this very directory, and not from one made before it under its name and inode.
+    `has_differed`: by our own journal, the log in this directory did not continue the archived one at an earlier check. Retention
+    deletes what shows it.
     """
 
     start_offset: int
@@ -70,6 +72,7 @@ class LocalLog:
     may_be_cleaned: bool = False
     is_compacted: bool = False
     known_directory: bool = False
+    has_differed: bool = False
 
 
 def probes(archived: PartitionState, local: LocalLog) -> tuple[Probe, ...]:
@@ -123,6 +126,11 @@ def judge_continuity(
             return ContinuityCheck(
                 Verdict.PROVEN, f"a batch of [{probe.base_offset}, {probe.end_offset}) is the archived one"
             )
+    # Of a loss at its end the archive claims nothing, whatever the log had there.
+    if local.has_differed and archived.loss_at_end is None and local.start_offset >= archived.end_offset:
+        return ContinuityCheck(
+            Verdict.CONTRADICTED, "they differed at an earlier check, and no archived offset is left in the local log"
+        )
     if local.known_directory:
         return ContinuityCheck(
             Verdict.PROVEN, "this directory was archived into this lineage before, and nothing contradicts that"
@@ -281,6 +289,7 @@ def require_continuation(state: PartitionState, topic_id: str | None, found: Con
             f"started with an empty disk or an older copy of it, or there was an unclean leader election. If you have the right "
             f"disk, stop the broker and put it back: then archiving continues. {REMEDY}",
             archived_end_offset=state.end_offset,
+            differs_from=state.lineage.root,
         )
 
 
@@ -289,4 +298,5 @@ def _unknown(topic_partition: TopicPartition, state: PartitionState, found: Cont
         f"{topic_partition}: cannot prove that the local log continues the archive below {state.lineage.root}, "
         f"which ends at offset {state.end_offset}: {found.reason}. {REMEDY}",
         archived_end_offset=state.end_offset,
+        differs_from=state.lineage.root if found.verdict is Verdict.CONTRADICTED else "",
     )

@@ -208,7 +208,8 @@ def judge_local_log(context: ArchivePorts, files: PartitionFiles, archived: Part
     """Whether these local files continue the archived log. Looks up the batches that both should have."""
     first = files.segments[0].base_offset if files.segments else (files.active_base_offset or 0)
     end = files.segments[-1].end_offset if files.segments else first
-    epochs, mark = context.disk.leader_epochs(files), context.journal.source_of(archived.lineage.root)
+    epochs, now = context.disk.leader_epochs(files), context.disk.fingerprint(files)
+    source, other = (find(archived.lineage.root) for find in (context.journal.source_of, context.journal.differing))
     was_cleaned = context.disk.first_dirty_offset(files.log_dir, files.topic_partition) is not None
     local = LocalLog(
         first,
@@ -217,7 +218,8 @@ def judge_local_log(context: ArchivePorts, files: PartitionFiles, archived: Part
         may_be_cleaned=files.unstable or was_cleaned,
         # Each replica has a cleaner of its own: the archived segment may be one that another broker has cleaned, and this one not.
         is_compacted=context.facts.policy(files.topic_partition.topic).is_compacted,
-        known_directory=mark is not None and bears(files, context.disk.fingerprint(files), mark),
+        known_directory=source is not None and bears(files, now, source),
+        has_differed=other is not None and bears(files, now, other),
     )
     return judge_continuity(
         archived, local, {probe: _find(context.disk, files, probe) for probe in probes(archived, local)}

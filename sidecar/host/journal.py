@@ -47,6 +47,10 @@ CREATE TABLE IF NOT EXISTS sources (
     root TEXT PRIMARY KEY, directory BLOB NOT NULL, inode INTEGER NOT NULL, birth_ns INTEGER,
     active_name TEXT NOT NULL, active_inode INTEGER NOT NULL
 ) STRICT;
+CREATE TABLE IF NOT EXISTS differing (
+    root TEXT PRIMARY KEY, directory BLOB NOT NULL, inode INTEGER NOT NULL, birth_ns INTEGER,
+    active_name TEXT NOT NULL, active_inode INTEGER NOT NULL
+) STRICT;
 CREATE TABLE IF NOT EXISTS file (identity INTEGER NOT NULL) STRICT;
 """
 
@@ -174,14 +178,30 @@ class Journal:
 
     def archived_from(self, root: str, mark: LogDirFingerprint) -> None:
         """Note from which partition directory segments of a lineage came last."""
-        directory, inode, active_inode = os.fsencode(mark.directory), _signed(mark.inode), _signed(mark.active_inode)
-        row = (root, directory, inode, mark.birth_ns, mark.active_name, active_inode)
-        self._run("INSERT OR REPLACE INTO sources VALUES (?,?,?,?,?,?)", row)
+        self._note("sources", root, mark)
 
     def source_of(self, root: str) -> LogDirFingerprint | None:
-        rows = self._run(
-            "SELECT directory, inode, birth_ns, active_name, active_inode FROM sources WHERE root = ?", (root,)
-        )
+        return self._noted("sources", root)
+
+    def differs(self, root: str, mark: LogDirFingerprint) -> None:
+        """Note in which directory the log was found not to continue a lineage."""
+        self._note("differing", root, mark)
+
+    def differing(self, root: str) -> LogDirFingerprint | None:
+        return self._noted("differing", root)
+
+    def agrees(self, root: str) -> None:
+        """Forget that a log differed: the one there now continues the lineage."""
+        self._run("DELETE FROM differing WHERE root = ?", (root,))
+
+    def _note(self, table: str, root: str, mark: LogDirFingerprint) -> None:
+        directory, inode, active_inode = os.fsencode(mark.directory), _signed(mark.inode), _signed(mark.active_inode)
+        row = (root, directory, inode, mark.birth_ns, mark.active_name, active_inode)
+        self._run(f"INSERT OR REPLACE INTO {table} VALUES (?,?,?,?,?,?)", row)  # noqa: S608 - no value
+
+    def _noted(self, table: str, root: str) -> LogDirFingerprint | None:
+        query = f"SELECT directory, inode, birth_ns, active_name, active_inode FROM {table} WHERE root = ?"  # noqa: S608 - no value
+        rows = self._run(query, (root,))
         if not rows:
             return None
         directory, inode, birth_ns, active_name, active_inode = rows[0]

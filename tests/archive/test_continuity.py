@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from sidecar.archive.actions import Add, Remove
+from sidecar.archive.actions import Add, Lost, Remove
 from sidecar.archive.continuity import (
     ContinuityCheck,
     LocalBatch,
@@ -158,6 +158,18 @@ def test_without_a_common_batch_only_a_known_directory_convinces() -> None:
     beyond = local(start_offset=300, leader_epochs=(LeaderEpoch(2, 300),))
     assert judged(ARCHIVED, beyond, {}).verdict is Verdict.PLAUSIBLE
     assert judged(ARCHIVED, replace(beyond, known_directory=True), {}).verdict is Verdict.PROVEN
+
+
+def test_a_log_that_differed_is_no_other_one_because_all_that_differed_was_deleted() -> None:
+    other = local(has_differed=True, known_directory=True)
+    beyond = replace(other, start_offset=300, leader_epochs=(LeaderEpoch(2, 300),))
+    assert judged(ARCHIVED, beyond, {}).verdict is Verdict.CONTRADICTED
+    lost = after(ARCHIVED, [Lost(300, 400, "no longer there")])
+    assert judged(lost, replace(beyond, start_offset=400), {}).verdict is Verdict.PROVEN
+    (last, _) = probes(ARCHIVED, other)
+    assert judged(ARCHIVED, other, {last: last.crc}).verdict is Verdict.PROVEN
+    # What is left of the archived offsets decides anew: the check may have lacked the topic's cleanup.policy.
+    assert judged(ARCHIVED, replace(other, is_compacted=True), {last: last.crc ^ 1}).verdict is Verdict.PROVEN
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import struct
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -174,6 +175,40 @@ def test_a_log_truncated_in_place_below_the_archive_is_an_error_not_silence(log_
         errors = rounds.run_once().errors
     assert [type(error) for error in errors] == [LineageUnknown]
     assert f"ends at offset {second[1]}, below the archive's end" in str(errors[0])
+
+
+@pytest.mark.parametrize("has_topic_id", [True, False])
+@pytest.mark.parametrize("restarts", [True, False])
+def test_a_log_that_differed_is_not_continued_when_retention_has_taken_what_showed_it(
+    has_topic_id: bool, restarts: bool, original: Path, log_dir: Path, tmp_path: Path
+) -> None:
+    """After an unclean leader election, as much was written and deleted since as the archive has."""
+    store, directory = MemoryStore(), log_dir / PARTITION
+    if not has_topic_id:
+        for place in (directory, original):
+            (place / METADATA).unlink()
+    second, third = rolled_ranges(log_dir, PARTITION)[1:3]
+    with ExitStack() as stack:
+        rounds = rounds_over(stack.enter_context(tools_for(log_dir, store, tmp_path / "state")), log_dir)
+        assert rounds.run_once().errors == []
+        before = archived_states(store)[PARTITION]
+        remove_offsets(directory, lambda offset: offset <= second[0])
+        errors = rounds.run_once().errors
+        if restarts:
+            stack.close()
+            rounds = rounds_over(stack.enter_context(tools_for(log_dir, store, tmp_path / "state")), log_dir)
+        remove_offsets(directory, lambda offset: False)
+        for file in original.iterdir():
+            if file.name[:20].isdigit() and int(file.name[:20]) >= third[1]:
+                shutil.copy2(file, directory)
+        errors += rounds.run_once().errors
+        assert [type(error) for error in errors] == [LineageUnknown, LineageUnknown]
+        assert "they differed at an earlier check" in str(errors[1])
+        assert archived_states(store)[PARTITION] == before
+        for file in original.iterdir():
+            shutil.copy2(file, directory)
+        assert rounds.run_once().errors == []
+    assert ranges(archived_states(store)[PARTITION]) == rolled_ranges(original.parent, PARTITION)
 
 
 def test_a_replica_whose_active_segment_reaches_over_the_archive_end_is_no_error(

@@ -19,6 +19,7 @@ class MemoryJournal(Journal):
         """Begin with nothing."""
         self._attempts: dict[str, Attempt] = {}
         self._sources: dict[str, LogDirFingerprint] = {}
+        self._differing: dict[str, LogDirFingerprint] = {}
         self.fill(range(0), lambda: None)
 
     def fill(self, writes: range, noted: Callable[[], None]) -> None:
@@ -80,6 +81,19 @@ class MemoryJournal(Journal):
     def source_of(self, root: str) -> LogDirFingerprint | None:
         """See `Journal`."""
         return self._sources.get(root)
+
+    def differs(self, root: str, mark: LogDirFingerprint) -> None:
+        """See `Journal`."""
+        self._write()
+        self._differing[root] = mark
+
+    def differing(self, root: str) -> LogDirFingerprint | None:
+        """See `Journal`."""
+        return self._differing.get(root)
+
+    def agrees(self, root: str) -> None:
+        """See `Journal`."""
+        self._differing.pop(root, None)
 
     def count(self) -> int:
         """See `Journal`."""
