@@ -150,7 +150,7 @@ class LossTracker:
         self._name = ()
         if self._unreported:
             self._name = self._name_of(files)
-            self._unreported = self._unreported if _are_one(before, self._name) else ()
+            self._unreported = self._unreported if _may_be_one(before, self._name) else ()
 
     def _set_aside(self) -> None:
         start_offset, end_offset = self._start_offset, self._gone_end_offset
@@ -174,9 +174,13 @@ class LossTracker:
             self._kept = spans
 
 
-def _are_one(name: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
-    """Whether both are names of one log: by its topic id, or by its directory where one of them has none."""
-    return bool(name[1:] == other[1:] if None in (*name[:1], *other[:1]) else name[:1] == other[:1])
+def _may_be_one(name: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
+    """Whether both may be names of one log: its topic id tells. Where one of them has none, a broker may have moved it to another
+    log dir; in the same one, another directory is another log.
+    """
+    if None in (*name[:1], *other[:1]):
+        return name[1:2] != other[1:2] or name[2:] == other[2:]
+    return name[:1] == other[:1]
 
 
 def _lies_inside(files: PartitionFiles, offset: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -124,6 +125,22 @@ def test_a_topic_that_was_made_anew_has_lost_nothing(tmp_path: Path) -> None:
         store.is_away = False
         found.facts.cluster_start_offset = 504
         assert found.lost(2) == []
+
+
+@pytest.mark.parametrize(("name", "lost"), [("moved", [(0, 504)]), ("logs", [])], ids=["elsewhere", "in its place"])
+def test_where_no_topic_id_tells_a_log_in_another_log_dir_may_be_the_one_that_was_seen_to_go(
+    name: str, lost: list[tuple[int, int]], tmp_path: Path
+) -> None:
+    log_dir, store, state_dir = copy_partitions(tmp_path, NAME), Away(), tmp_path / "state"
+    (log_dir / NAME / "partition.metadata").unlink(missing_ok=True)
+    with process(log_dir, store, state_dir) as found:
+        see_the_beginning_go(found)
+    copy = shutil.copytree(log_dir, tmp_path / "copy")
+    shutil.rmtree(log_dir)
+    with process(copy.rename(log_dir.with_name(name) if lost else log_dir), store, state_dir) as found:
+        store.is_away = False
+        found.facts.cluster_start_offset = 504
+        assert found.lost(2) == lost
 
 
 def test_losses_under_two_leaderships_are_distinguished(tmp_path: Path) -> None:

@@ -19,11 +19,14 @@ class LossReports:
     """Of all sidecars. A step is calm where no call failed, no process ended, and no late request took hold.
 
     Where it is not, a loss may be reported again: better twice than never. Where a process ended, or a request took hold late, it
-    may also be reported by the commit alone.
+    may also be reported by the commit alone. Before there is a commit, two leaders may see the same go, and their sidecars know
+    nothing of each other.
     """
 
-    _reported: dict[tuple[TopicPartition, int, int], int] = field(default_factory=dict)
-    """By what is lost: how many steps were not calm until it was reported; -1 where that step was not, or a leader had it since."""
+    _reported: dict[tuple[TopicPartition, int, int], tuple[int, int]] = field(default_factory=dict)
+    """By what is lost: how many steps were not calm until it was reported, -1 where that step was not or a leader had it since; and
+    by which sidecar.
+    """
     _not_calm: int = 0
 
     def check(
@@ -45,7 +48,7 @@ class LossReports:
         """
         self._not_calm += not is_calm
         for broker, event in events:
-            self._take(event, is_calm=is_calm)
+            self._take(event, broker, is_calm=is_calm)
             self._require_lost(event, broker, archives.get(event.topic_partition))
         if is_whole:
             for topic_partition, losses in committed.items():
@@ -60,15 +63,16 @@ class LossReports:
         A later loss of these offsets is another one. Followers learn the log start with a fetch, and delete below it later.
         Source: ReplicaFetcherThread.processPartitionData, UnifiedLog.deleteLogStartOffsetBreachedSegments.
         """
-        for span in self._reported:
+        for span, (_, by) in self._reported.items():
             if span[0] == cluster.topic_partition and span[2] > cluster.led.segments[0].base_offset:
-                self._reported[span] = -1
+                self._reported[span] = -1, by
 
-    def _take(self, event: OffsetsLost, *, is_calm: bool) -> None:
+    def _take(self, event: OffsetsLost, broker: int, *, is_calm: bool) -> None:
         span = event.topic_partition, event.from_offset, event.to_offset
-        if is_calm and self._reported.get(span) == self._not_calm:
+        not_calm, by = self._reported.get(span, (-1, broker))
+        if is_calm and not_calm == self._not_calm and (event.is_recorded or by == broker):
             raise Finding("loss-reported-twice", f"{event}")
-        self._reported[span] = self._not_calm if is_calm else -1
+        self._reported[span] = (self._not_calm if is_calm else -1), broker
 
     @staticmethod
     def _require_lost(event: OffsetsLost, broker: int, archive: Checker | None) -> None:

@@ -780,4 +780,35 @@ REGRESSIONS: Final[dict[str, Schedule]] = {
         shape=LogShape(roll_batches=(1, 3), transactions=False),
         task_s=0.0,
     ),
+    # Of the model: two leaders see the same go, and nothing is archived that could tell one of the other.
+    "two leaders report one loss, before there is a commit": Schedule(
+        seed=30006296,
+        steps=(
+            Round(),
+            Round(
+                meanwhile=Meanwhile(call=0, steps=(Append(seed=1, batches=2), Retention(broker=0)), operation="scan")
+            ),
+            Round(moves=1, checks=False),
+            NewLeader(fetches=False),
+            Round(),
+            Round(meanwhile=Meanwhile(call=0, steps=(Append(seed=2), Retention(broker=1)), operation="scan")),
+            Round(broker=0),
+        ),
+        shape=LogShape(roll_batches=(2, 2), transactions=False, idempotent=False),
+    ),
+    # Of the product: what was seen to go of a log without a topic id was forgotten when it came to another log dir.
+    "a log without a topic id loses its beginning, and moves": Schedule(
+        seed=30006996,
+        steps=(
+            Append(seed=2578718506, batches=4),
+            Round(faults=(Fault(error="StoreUnavailable", operation="upload"),)),
+            Retention(broker=0, segments=2),
+            Round(),
+            Wait(milliseconds=10800000),
+            Round(meanwhile=Meanwhile(call=3, steps=(Move(broker=0, number=1),))),
+        ),
+        shape=LogShape(roll_batches=(3, 3, 2), transactions=False, idempotent=False),
+        has_topic_id=False,
+        retry_wait_s=60.0,
+    ),
 }
