@@ -19,13 +19,16 @@ setup: $(STAMP)
 python:
 	@$(PYTHON) -c 'import sys; sys.exit("tiered-sidecar needs Python 3.11 or newer, this is " + sys.version.split()[0]) if sys.version_info < (3, 11) else None'
 
-# Jars in PySpark's wheel are compressed already. Bytecode is compiled on all cores; of what is left out little is ever imported.
-# The program itself is installed meanwhile: that waits for what builds it.
+# First the locked pip, which finds pinned packages sooner. Jars in PySpark's wheel are compressed already. Bytecode is compiled on
+# all cores; of what is left out little is ever imported.
+# The program itself is installed meanwhile: that waits for what builds it, which warns of editable installations.
 $(STAMP): export DIST_EXTRA_CONFIG = $(CURDIR)/wheels.cfg
 $(STAMP): requirements.lock pyproject.toml | python
 	@test -d $(VENV) || $(PYTHON) -m venv $(VENV) || { echo "cannot create a virtual environment: install the package python3-venv" >&2; exit 1; }
+	sed -n '/^pip==/,/#/p' requirements.lock >$(VENV)/pip.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r $(VENV)/pip.lock
 	$(BIN)/pip install --quiet --no-compile --disable-pip-version-check --no-deps --require-hashes -r requirements.lock
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps -e . & program=$$!; \
+	PYTHONWARNINGS=ignore $(BIN)/pip install --quiet --disable-pip-version-check --no-deps -e . & program=$$!; \
 	$(BIN)/python -m compileall -q -j 0 -x '/(tests|sympy|mpmath|networkx|mypy|mypyc|pip|setuptools|pkg_resources|moto|cfnlint|graphql|aws_xray_sdk|pandas|ml|mllib)/' $(VENV)/lib sidecar producer_state >/dev/null; wait $$program
 	@touch $(STAMP)
 
