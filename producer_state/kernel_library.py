@@ -43,6 +43,29 @@ class Block:
     def of(cls, dtype: npt.DTypeLike, dimensions: int = 1) -> Block:
         return cls(np.dtype(dtype), dimensions)
 
+    def fits(self, value: Any) -> bool:
+        return bool(value.dtype == self.dtype and value.ndim == self.dimensions and value.flags.c_contiguous)
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """An array for many calls: to read what a kernel must know of four takes longer than the rest of a call."""
+
+    array: npt.NDArray[Any]
+    words: tuple[ctypes.c_int64, ...]
+
+    @classmethod
+    def of(cls, array: npt.NDArray[Any]) -> Prepared:
+        return cls(array, tuple(map(_WORD, _words_of(array))))
+
+
+def _words_of(array: npt.NDArray[Any]) -> tuple[int, ...]:
+    """As numba's compiled functions take it.
+
+    Trap: an array is its memory's owner, twice, before its sizes and its address. Without one nothing is counted.
+    """
+    return 0, 0, array.size, array.itemsize, array.__array_interface__["data"][0], *array.shape, *array.strides
+
 
 def read_sources(folders: Iterable[Path]) -> Iterator[bytes]:
     """All sources in these folders, always in the same order. Raises OSError, FileNotFoundError where there are none."""
@@ -164,17 +187,12 @@ class Kernel:
     calls: int = 0
 
     def __call__(self, *arguments: Any) -> Any:
-        """None, an integer, or a tuple of integers. Bounds are the caller's."""
+        """None, an integer, or a tuple of integers. Bounds are the caller's. An array may be `Prepared`."""
         self.calls += 1
         native = None if self.calls > self.library.calls_max else self._native
         words = None if native is None else self._words(arguments)
         if native is None or words is None:
-            return self.compiled(
-                *(
-                    int(value) if parameter is None else value
-                    for parameter, value in zip(self.parameters, arguments, strict=True)
-                )
-            )
+            return self.compiled(*map(_for_numba, self.parameters, arguments))
         results, problem = (_WORD * max(self.results, 1))(), ctypes.c_void_p()
         if native(results, ctypes.byref(problem), *words):
             raise RuntimeError(f"kernel {self.symbol} failed")
@@ -196,22 +214,24 @@ class Kernel:
             found.restype = ctypes.c_int32
         return found
 
-    def _words(self, arguments: Sequence[Any]) -> list[int] | None:
-        """The arguments as numba's compiled functions take them; None if an array is not as declared.
-
-        Trap: an array is its memory's owner, twice, before its sizes and its address. Without one nothing is counted.
-        """
-        words: list[int] = []
+    def _words(self, arguments: Sequence[Any]) -> list[int | ctypes.c_int64] | None:
+        """The arguments as numba's compiled functions take them; None if an array is not as declared."""
+        words: list[int | ctypes.c_int64] = []
         for parameter, value in zip(self.parameters, arguments, strict=True):
             if parameter is None:
                 words.append(int(value))
                 continue
-            facts = value.__array_interface__
-            fits = value.dtype == parameter.dtype and value.ndim == parameter.dimensions
-            if not fits or facts["strides"] is not None:
+            is_prepared = isinstance(value, Prepared)
+            if not parameter.fits(value.array if is_prepared else value):
                 return None
-            words += (0, 0, value.size, value.itemsize, facts["data"][0], *value.shape, *value.strides)
+            words += value.words if is_prepared else _words_of(value)
         return words
+
+
+def _for_numba(parameter: Parameter, value: Any) -> Any:
+    if parameter is None:
+        return int(value)
+    return value.array if isinstance(value, Prepared) else value
 
 
 LIBRARY: Final = KernelLibrary(

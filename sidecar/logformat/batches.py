@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
+from producer_state.kernel_library import Prepared
 from sidecar.errors import CorruptFile
-from sidecar.logformat.columns import BatchColumns, Blocks, Stop, allocate, columns_of
+from sidecar.logformat.columns import BatchColumns, Stop, allocate, columns_of
 from sidecar.logformat.files import LazyFile, PositionalFile
 from sidecar.logformat.headers import (
     CRC_POSITION,
@@ -114,9 +115,10 @@ class SegmentScanner:
 
     def _next_chunk(self) -> BatchColumns:
         blocks = allocate(min(self._max_batches, self._window.remaining_bytes // SMALLEST_MESSAGE_BYTES[0] + 1))
+        prepared = list(map(Prepared.of, blocks))
         rows = 0
         while self._end is None:
-            rows, code, detail = self._walk(blocks, rows)
+            rows, code, detail = self._walk(prepared, rows)
             self._wide_batch_file_crc = -1
             self.valid_bytes = self._window.position
             if code == Stop.COLUMNS_FULL:
@@ -124,7 +126,7 @@ class SegmentScanner:
             self._go_on(Stop(code), int(detail))
         return columns_of(blocks, int(rows))
 
-    def _walk(self, blocks: Blocks, rows: int) -> tuple[int, int, int]:
+    def _walk(self, blocks: Sequence[Prepared], rows: int) -> tuple[int, int, int]:
         """Fill the columns as far as the window goes, or the file where the kernel can read it: (rows, stop, detail)."""
         window, source = self._window, self._read_at
         limits = self._smallest_offset, self._largest_offset, self._check_crc, self._largest_held_bytes

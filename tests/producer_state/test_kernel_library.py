@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from producer_state import kernel_build, kernel_library
-from producer_state.kernel_library import Block, KernelLibrary
+from producer_state.kernel_library import Block, KernelLibrary, Prepared
 from sidecar.compaction import library as compaction
 from sidecar.logformat import library as logformat
 from tests.producer_state import kernels_of_test
@@ -92,6 +92,21 @@ def test_the_library_does_the_same_without_numba(built: Path, cache: Path) -> No
 
 
 @LINKED
+@pytest.mark.parametrize("calls_max", [math.inf, 0])
+def test_a_prepared_array_is_the_array_itself(built: Path, cache: Path, calls_max: float) -> None:
+    cache.mkdir()
+    shutil.copy(built, cache)
+    declared, values = Declared(calls_max), np.array([1, -2, 3], np.int16)
+    prepared = Prepared.of(values)
+    declared.negate(prepared)
+    values += 1
+    declared.negate(prepared)
+    assert values.tolist() == [0, -3, 2]
+    assert declared.add_up(Prepared.of(np.arange(6, dtype=np.int32).reshape(2, 3)), -10) == (-150, 6)
+    assert declared.compiled() == (set() if calls_max else {"negate", "add_up"})
+
+
+@LINKED
 def test_numba_has_a_kernel_that_is_called_often(built: Path, cache: Path) -> None:
     cache.mkdir()
     shutil.copy(built, cache)
@@ -155,7 +170,7 @@ def test_arrays_that_were_not_declared_are_for_numba(built: Path, cache: Path) -
     shutil.copy(built, cache)
     for rows in (np.ones((4, 6), np.int32)[:, ::2], np.ones((4, 3), np.int64), np.ones((3, 4), np.int32).T):
         declared = Declared()
-        assert declared.add_up(rows, 2) == (24, 12)
+        assert declared.add_up(rows, 2) == declared.add_up(Prepared.of(rows), 2) == (24, 12)
         assert declared.compiled() == {"add_up"}
 
 
