@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from threading import Event
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from sidecar.errors import SettingsError
 from sidecar.model import FileIdentity, ObjectKey, PartitionFiles
@@ -61,6 +61,9 @@ class UploadSource(Protocol):
         """Exactly `size_bytes` bytes from `position`; raises SegmentChanged if the source has become shorter."""
 
 
+Told: TypeAlias = Callable[[ObjectFacts], None]
+
+
 class ObjectStore(Protocol):
     """Objects under keys. Nothing is ever overwritten. Errors are those of `sidecar.errors.StoreError`."""
 
@@ -84,10 +87,13 @@ class ObjectStore(Protocol):
         `whole`: the object should end within `size_bytes`. If it does, a store with checksums of whole objects checks them.
         """
 
-    def stream(self, key: ObjectKey, chunk_bytes: int = 4 * MIB, *, checked: bool = True) -> Iterator[bytes]:
+    def stream(
+        self, key: ObjectKey, chunk_bytes: int = 4 * MIB, *, checked: bool = True, told: Told | None = None
+    ) -> Iterator[bytes]:
         """All bytes of an object in order, memory bounded by the chunk. Raises ObjectMissing.
 
         `checked`: at the end they are compared with the store's checksum, where it keeps one. Without it the caller checks them.
+        `told`: is given what `head` would say, before the first byte and without a request for it.
         """
 
     def head(self, key: ObjectKey) -> ObjectFacts | None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from sidecar.clock import SystemClock
 from sidecar.errors import ObjectMissing, OutcomeUnknown, SettingsError, StoreError, StoreMissing, StoreUnsafe
 from sidecar.model import ObjectKey
-from sidecar.ports import MIB, ObjectFacts, UnfinishedUpload, UploadSource
+from sidecar.ports import MIB, ObjectFacts, Told, UnfinishedUpload, UploadSource
 from sidecar.randomness import SystemRandomness
 from sidecar.storage.bandwidth import IoBudget, PacedChunks
 from sidecar.storage.object_keys import check_key
@@ -142,7 +142,13 @@ class DirectoryStore:
             content = file.read(left_bytes if size_bytes is None else min(size_bytes, left_bytes))
         return self._budget.reads.take_read(content)
 
-    def stream(self, key: ObjectKey, chunk_bytes: int = 4 * MIB, *, checked: bool = True) -> Iterator[bytes]:
+    def stream(
+        self, key: ObjectKey, chunk_bytes: int = 4 * MIB, *, checked: bool = True, told: Told | None = None
+    ) -> Iterator[bytes]:
+        if told is not None:
+            if (facts := self.head(key)) is None:
+                raise ObjectMissing(f"read {key} at {self.url}: no such object")
+            told(facts)
         with translating_os_errors("read", key, self.url), self._path(key).open("rb") as file:
             while chunk := file.read(chunk_bytes):
                 yield self._budget.reads.take_read(chunk)

@@ -6,7 +6,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from sidecar.archive.bundle import cut_part, indexes_size_bytes, log_size_bytes
 from sidecar.archive.keys import below
@@ -17,6 +17,9 @@ from sidecar.model import ArchivedSegment, ObjectKey, PartName
 from sidecar.ports import MIB, ObjectFacts, ObjectStore
 from sidecar.segment.archived_objects import note_damaged_answer, reader
 from sidecar.store_settings import RetrySettings, StoreSettings
+
+if TYPE_CHECKING:
+    from sidecar.logformat.window import ReadAt
 
 PRELOADED: Final = ("sidecar.verify.segments", "sidecar.segment.log_check", "sidecar.snapshots.preloaded")
 """What processes that check segments import before they are forked."""
@@ -74,26 +77,27 @@ def check_segment_objects(store: ObjectStore, root: str, segment: ArchivedSegmen
 
 def _check_once(store: ObjectStore, root: str, segment: ArchivedSegment, *, deep: bool) -> Checked:
     key = below(root, segment.log_key)
-    facts = store.head(key)
-    wrong = list(_check_head(facts, key, log_size_bytes(segment), segment.parts[0].crc32c))
+    facts = None if deep else store.head(key)
+    wrong = [] if deep else list(_check_head(facts, key, segment))
     wrong_parts: list[Problem] = []
     try:
         parts, wrong_parts = _check_indexes(store, root, segment, deep=deep)
-        if deep and not wrong:
-            wrong += _read_log(store, key, segment, parts, below(root, segment.indexes_key))
-    except ObjectMissing:
-        wrong = [Problem(ProblemKind.MISSING_OBJECT, key, "vanished while it was read")]
+        if deep:
+            wrong = _read_log(store, key, segment, parts, below(root, segment.indexes_key))
     except ObjectFrozen as error:
+        if deep:
+            wrong = list(_check_head(store.head(key), key, segment))  # The log was not asked for, or gave no answer.
         if not (wrong or wrong_parts):
             raise
         return Checked((*wrong, *wrong_parts), unread=str(error))
-    if deep or facts is None:
+    if facts is None:
         return Checked((*wrong, *wrong_parts))
     unread = f"{key}: it is in {facts.frozen_in}; {ObjectFrozen.advice}" if facts.frozen_in else ""
     return Checked((*wrong, *wrong_parts), size_only=facts.crc32c is None, unread=unread)
 
 
-def _check_head(facts: ObjectFacts | None, key: ObjectKey, size_bytes: int, checksum: int) -> Iterator[Problem]:
+def _check_head(facts: ObjectFacts | None, key: ObjectKey, segment: ArchivedSegment) -> Iterator[Problem]:
+    size_bytes, checksum = log_size_bytes(segment), segment.parts[0].crc32c
     if facts is None:
         yield _missing(key)
     elif facts.size_bytes != size_bytes:
@@ -118,23 +122,43 @@ def _checksum_problem(key: str, found: int, committed: int, how: str) -> Problem
 
 def _read_log(
     store: ObjectStore, key: ObjectKey, segment: ArchivedSegment, parts: Mapping[PartName, bytes], indexes_key: str
+) -> list[Problem]:
+    """Every byte once. What the store says of the object counts first: it may contradict the commit though the bytes do not."""
+    told: list[Problem] = []
+
+    def note(facts: ObjectFacts) -> None:
+        told.extend(_check_head(facts, key, segment))
+
+    chunks = store.stream(key, _CHUNK_BYTES, checked=False, told=note)
+    found = list(_check_chunks(chunks, reader(store, key, log_size_bytes(segment)), key, segment, parts, indexes_key))
+    return told or found
+
+
+def _check_chunks(
+    chunks: Iterator[bytes],
+    again: ReadAt,
+    key: ObjectKey,
+    segment: ArchivedSegment,
+    parts: Mapping[PartName, bytes],
+    indexes_key: str,
 ) -> Iterator[Problem]:
-    """Every byte once: the checksum of the object, every batch in it, and the indexes that are readable."""
+    """The checksum of the object, every batch in it, and the indexes that are readable."""
     from sidecar.logformat.window import StreamedReads  # loads numpy
     from sidecar.segment.log_check import ExpectedLog, check_log
 
-    size_bytes = log_size_bytes(segment)
     try:
-        chunks = store.stream(key, _CHUNK_BYTES, checked=False)
-        with closing(StreamedReads(chunks, reader(store, key, size_bytes))) as reads:
+        with closing(StreamedReads(chunks, again)) as reads:
             checksum, problem = check_log(
                 reads,
-                size_bytes,
+                log_size_bytes(segment),
                 ExpectedLog.of_commit(segment),
                 parts,
                 file=key,
                 indexes_file=indexes_key,
             )
+    except ObjectMissing:
+        yield _missing(key)
+        return
     except (SegmentChanged, CorruptFile) as error:
         yield Problem(ProblemKind.SIZE_MISMATCH, key, str(error))
         return

@@ -23,6 +23,7 @@ from sidecar.errors import PartitionError
 from sidecar.logformat.bodies.building import build_batch, build_marker
 from sidecar.logformat.bodies.record import Record
 from sidecar.model import ObjectKey
+from sidecar.ports import Told
 from sidecar.rewriting.local_engine import LocalEngine
 from sidecar.rewriting.packing import plan_copies
 from sidecar.rewriting.what_if import what_if
@@ -48,9 +49,11 @@ class CountingStore(MemoryStore):
             self.requests, self.size_bytes = self.requests + 1, self.size_bytes + len(found)
         return found
 
-    def stream(self, key: ObjectKey, chunk_bytes: int = 4 * MIB, *, checked: bool = True) -> Iterator[bytes]:
+    def stream(
+        self, key: ObjectKey, chunk_bytes: int = 4 * MIB, *, checked: bool = True, told: Told | None = None
+    ) -> Iterator[bytes]:
         self.requests += 1
-        for chunk in super().stream(key, chunk_bytes, checked=checked):
+        for chunk in super().stream(key, chunk_bytes, checked=checked, told=told):
             self.size_bytes += len(chunk)
             yield chunk
 

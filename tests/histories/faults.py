@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 
 from sidecar.errors import SettingsError, SidecarError, StoreError
 from sidecar.model import ObjectKey
-from sidecar.ports import MIB, ObjectFacts, UnfinishedUpload, UploadSource
+from sidecar.ports import MIB, ObjectFacts, Told, UnfinishedUpload, UploadSource
 from sidecar.storage.store_clock import PROBE_FOLDER
 from tests.fakes.memory_store import MemoryStore
 
@@ -137,9 +137,13 @@ class Link:
         """See `ObjectStore`."""
         return self._call("read", key, lambda: self.store.read(key, position, size_bytes, whole=whole))
 
-    def stream(self, key: ObjectKey, chunk_bytes: int = 4 * MIB, *, checked: bool = True) -> Iterator[bytes]:
+    def stream(
+        self, key: ObjectKey, chunk_bytes: int = 4 * MIB, *, checked: bool = True, told: Told | None = None
+    ) -> Iterator[bytes]:
         """See `ObjectStore`."""
-        yield from self._call("stream", key, lambda: list(self.store.stream(key, chunk_bytes, checked=checked)))
+        yield from self._call(
+            "stream", key, lambda: list(self.store.stream(key, chunk_bytes, checked=checked, told=told))
+        )
 
     def head(self, key: ObjectKey) -> ObjectFacts | None:
         """See `ObjectStore`."""

@@ -16,7 +16,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from sidecar.errors import ObjectExists, ObjectMissing, OutcomeUnknown, StoreUnsafe
 from sidecar.model import ObjectKey
-from sidecar.ports import MIB, ObjectStore
+from sidecar.ports import MIB, ObjectFacts, ObjectStore
 from sidecar.storage.fsspec_store import FsspecStore
 from sidecar.storage.opening import open_store
 from sidecar.storage.probe import probe_store
@@ -146,7 +146,9 @@ def test_an_upload_arrives_whole_and_its_checksum_is_true(store: ObjectStore, si
     assert facts.size_bytes == size_bytes
     assert facts.crc32c in {None, crc32c(body)}
     assert facts.modified_ms > 1_600_000_000_000
-    chunks = list(store.stream(KEY, chunk_bytes=MIB))
+    told: list[ObjectFacts] = []
+    chunks = list(store.stream(KEY, chunk_bytes=MIB, told=told.append))
+    assert told == [facts]
     assert b"".join(chunks) == body
     assert max((len(chunk) for chunk in chunks), default=0) <= MIB
     assert store.read(KEY, size_bytes // 2, 1000) == body[size_bytes // 2 :][:1000]
@@ -167,6 +169,8 @@ def test_what_is_not_there(store: ObjectStore) -> None:
         store.read(KEY, 1, 1)
     with pytest.raises(ObjectMissing):
         list(store.stream(KEY))
+    with pytest.raises(ObjectMissing):
+        list(store.stream(KEY, told=lambda facts: pytest.fail(f"{facts}")))
     assert keys(store) == []
     assert list(store.list_folders("")) == []
     assert list(store.unfinished_uploads("")) == []

@@ -85,7 +85,7 @@ def test_one_partition_that_cannot_be_read_leaves_the_others(monkeypatch: pytest
         nonlocal seen
         for task in tasks:
             seen += 1
-            store.faults = [Fault("head", 0, FaultKind.UNAVAILABLE)] if seen == 2 else []
+            store.faults = [Fault("stream", 0, FaultKind.UNAVAILABLE)] if seen == 2 else []
             yield function(task)
 
     engine = Recording()
@@ -98,7 +98,7 @@ def test_a_store_that_is_gone_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
     store = many_partitions(20)
     monkeypatch.setattr(segments, "_TASK_SEGMENTS", 2)
     gone = MemoryStore()
-    gone.faults = [Fault("head", nth, FaultKind.UNAVAILABLE) for nth in range(100)]
+    gone.faults = [Fault("stream", nth, FaultKind.UNAVAILABLE) for nth in range(100)]
     checks = partial(scrub_on_engine, in_memory(monkeypatch, gone), Recording())
     with pytest.raises(StoreUnavailable):
         list(verify_archive(store, store.clock, deep=True, checks=checks))
@@ -117,7 +117,7 @@ def test_a_store_that_is_gone_is_waited_for_in_one_task_of_a_process(monkeypatch
     list(verify_archive(store, store.clock, checks=partial(scrub_on_engine, StoreSettings(url="s3://other"), planned)))
     (checks,) = planned.tasks
     attempts.clear()
-    store.faults = [Fault("head", nth, FaultKind.UNAVAILABLE) for nth in (0, 1)]
+    store.faults = [Fault("stream", nth, FaultKind.UNAVAILABLE) for nth in (0, 1)]
     unread = [[bool(one.unread) for one in scrub(settings, checks)] for _ in range(3)]
     assert unread == [[True] * 4, [True] * 4, [False] * 4]
     patient = settings.retry.attempts

@@ -7,6 +7,7 @@ import re
 import struct
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from crc32c import crc32c
@@ -197,9 +198,12 @@ def test_the_coverage_is_checked_whatever_the_fold_has_let_pass(monkeypatch: pyt
 class NoChecksums(MemoryStore):
     """A store that keeps no checksums: only reading tells."""
 
-    def head(self, key: ObjectKey) -> object:  # type: ignore[override]
-        facts = super().head(key)
-        return facts and replace(facts, crc32c=None)
+    def __init__(self) -> None:
+        super().__init__()
+        self.lists_etags = False
+
+    def _facts(self, key: str) -> ObjectFacts:
+        return replace(super()._facts(key), crc32c=None)
 
 
 @pytest.mark.leaves_damage("checksum_mismatch")
@@ -216,9 +220,9 @@ def test_only_deep_reads_the_log_where_the_store_keeps_no_checksum() -> None:
 class AnnouncesMore(NoChecksums):
     """A store whose object ends before the size that it announces."""
 
-    def head(self, key: ObjectKey) -> object:  # type: ignore[override]
-        facts = super().head(key)
-        return replace(facts, size_bytes=facts.size_bytes + 5) if facts and key == FIRST_LOG else facts  # type: ignore[attr-defined, type-var]
+    def _facts(self, key: str) -> ObjectFacts:
+        facts = super()._facts(key)
+        return replace(facts, size_bytes=facts.size_bytes + 5) if key == FIRST_LOG else facts
 
 
 @pytest.mark.leaves_damage("size_mismatch")
@@ -235,6 +239,37 @@ def test_an_object_that_is_damaged_and_too_short_is_called_too_short(
     assert findings(found) == {("size_mismatch", FIRST_LOG)}
     (problem,) = found.problems
     assert re.search(rf"\b{len(store.objects[FIRST_LOG])}\b", problem.what)
+
+
+class SaysOtherwise(MemoryStore):
+    """A store whose words of a sound object contradict the commit."""
+
+    def __init__(self, **words: int) -> None:
+        super().__init__()
+        self.words: dict[str, Any] = words
+
+    def _facts(self, key: str) -> ObjectFacts:
+        facts = super()._facts(key)
+        return replace(facts, **self.words) if key == FIRST_LOG else facts
+
+
+@pytest.mark.parametrize("deep", [False, True])
+@pytest.mark.parametrize(
+    ("words", "kind", "what"),
+    [
+        ({"size_bytes": 7}, "size_mismatch", "has 7 bytes in the store"),
+        ({"crc32c": 7}, "checksum_mismatch", "has CRC-32C 00000007 as the store reports"),
+    ],
+)
+def test_what_the_store_says_of_a_sound_object_is_compared(
+    words: dict[str, int], kind: str, what: str, deep: bool
+) -> None:
+    store = SaysOtherwise(**words)
+    write_example(store)
+    found = verified(store, deep=deep)
+    assert findings(found) == {(kind, FIRST_LOG)}
+    (problem,) = found.problems
+    assert problem.what.startswith(what)
 
 
 @pytest.mark.leaves_damage("missing_object")
@@ -563,6 +598,7 @@ def test_a_deep_check_of_a_larger_log_takes_one_request_for_it(monkeypatch: pyte
     store.calls.clear()
     assert verified(store, deep=True).problems == ()
     assert store.calls["stream"] == 1
+    assert store.calls["head"] == 0, "its size and checksum come with it"
     assert store.calls["read"] < 5
 
 

@@ -10,8 +10,9 @@ from botocore.exceptions import ClientError
 
 from sidecar.errors import ObjectDamaged, StoreUnavailable, StoreUnsafe
 from sidecar.model import ObjectKey
+from sidecar.ports import Told
 from sidecar.storage.checksums import crc32c_of
-from sidecar.storage.s3.requests import S3Requests, stored_crc32c
+from sidecar.storage.s3.requests import S3Requests, facts_of, stored_crc32c
 
 if TYPE_CHECKING:
     from mypy_boto3_s3.type_defs import GetObjectOutputTypeDef
@@ -55,8 +56,10 @@ def _beginning(s3: S3Requests, key: ObjectKey, size_bytes: int) -> bytes:
     return bytes(data[:size_bytes])
 
 
-def stream(s3: S3Requests, key: ObjectKey, chunk_bytes: int, *, checked: bool = True) -> Generator[bytes]:
-    """All bytes in order; what was interrupted goes on where it stood.
+def stream(
+    s3: S3Requests, key: ObjectKey, chunk_bytes: int, *, checked: bool = True, told: Told | None = None
+) -> Generator[bytes]:
+    """All bytes in order; what was interrupted goes on where it stood. `told`: see `ObjectStore`.
 
     Raises ObjectDamaged if the object ends early or, with `checked`, its bytes do not have the checksum the store keeps.
     """
@@ -65,6 +68,8 @@ def stream(s3: S3Requests, key: ObjectKey, chunk_bytes: int, *, checked: bool = 
     expected = stored_crc32c(answer) if checked else None
     position = crc32c = failures = 0
     try:
+        if told is not None:
+            told(facts_of(key, answer))
         while position < size_bytes:
             wanted_bytes = min(chunk_bytes, size_bytes - position)
             try:

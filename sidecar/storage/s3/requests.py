@@ -101,13 +101,18 @@ class S3Requests:
         answer = self.repeat(
             "HeadObject", key, lambda: self.client.head_object(**self.address(key), **self.checksum_mode())
         )
-        return ObjectFacts(
-            key=key,
-            size_bytes=answer["ContentLength"],
-            modified_ms=milliseconds_of(answer["LastModified"]),
-            crc32c=stored_crc32c(answer),
-            frozen_in=_frozen_in(answer),
-        )
+        return facts_of(key, answer)
+
+
+def facts_of(key: ObjectKey, answer: Mapping[str, Any]) -> ObjectFacts:
+    """What the headers of an answer about a whole object say of it."""
+    return ObjectFacts(
+        key=key,
+        size_bytes=answer["ContentLength"],
+        modified_ms=milliseconds_of(answer["LastModified"]),
+        crc32c=stored_crc32c(answer),
+        frozen_in=_frozen_in(answer),
+    )
 
 
 def _frozen_in(answer: Mapping[str, Any]) -> str:
