@@ -25,6 +25,9 @@ PRELOADED: Final = ("sidecar.verify.segments", "sidecar.segment.log_check", "sid
 """What processes that check segments import before they are forked."""
 _CHUNK_BYTES: Final = 2 * MIB
 """Of a log that is streamed. Smaller ones switch threads more often; larger ones leave the processor's cache before the check."""
+bytes(31 * MIB)
+"""Freed at once, and no page of it was touched. But glibc then keeps up to twice as much of what is freed later: else each segment
+takes the pages of its chunks anew, a thousand page faults for 64 MiB. Source: M_MMAP_THRESHOLD in mallopt(3)."""
 _TASK_BYTES: Final = 64 * MIB
 _TASK_SEGMENTS: Final = 256
 

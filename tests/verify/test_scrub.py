@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -122,6 +125,28 @@ def test_a_store_that_is_gone_is_waited_for_in_one_task_of_a_process(monkeypatch
     assert unread == [[True] * 4, [True] * 4, [False] * 4]
     patient = settings.retry.attempts
     assert attempts == [patient, 1, 1, patient, patient, patient], "until it answers"
+
+
+_FAULTS_OF_CHUNKS = """
+import resource
+import sidecar.verify.segments
+source = bytes(2 << 20)
+def chunks():
+    return [bytes(memoryview(source)) for _ in range(3)]
+chunks()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+chunks()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+def test_the_pages_of_freed_chunks_are_used_again() -> None:
+    """Else glibc gives them back after each segment. Three chunks have 1,536 pages."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("MALLOC_", "GLIBC_"))}
+    found = subprocess.run(
+        [sys.executable, "-c", _FAULTS_OF_CHUNKS], env=environment, capture_output=True, text=True, check=True
+    )
+    assert int(found.stdout) < 200
 
 
 def test_a_task_opens_its_store_by_itself(tmp_path: Path) -> None:
