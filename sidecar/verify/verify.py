@@ -157,7 +157,7 @@ def _unnamed(store: ObjectStore, state: PartitionState, now_ms: int) -> _Unnamed
 
 WORKERS: Final = 8
 DEEP_WORKERS: Final = 3
-"""Two check logs on two cores. Meanwhile the third waits for a segment's indexes and size. Each has its indexes and some MiB."""
+"""Two check logs on two cores. Meanwhile the third waits for a segment's indexes. Each has its indexes and some MiB."""
 _SEGMENTS_AT_ONCE: Final = 4096
 """So many segments are handed to a driver at a time: memory does not grow with the archive."""
 
