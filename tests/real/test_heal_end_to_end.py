@@ -18,7 +18,6 @@ from typing import Any
 
 import pytest
 
-from sidecar.host.log_dir_lock import LogDirLock
 from tests.real.product import json_lines, run_installed, run_program
 from tests.real.stored_batches import (
     Produced,
@@ -30,7 +29,6 @@ from tests.real.stored_batches import (
 )
 from tests.real.tiered_storage import VERSION, tiered_segments, tiering_properties
 from tests.real.topics import committed_offsets, create_topic, in_sync_replicas, leader_of, set_topic, wait_until, write
-from tests.servers import ServerError
 from tests.servers.kafka import KafkaBroker
 from tests.servers.kafka_java import kafka_tool
 from tests.servers.zookeeper import ZooKeeper
@@ -209,26 +207,6 @@ def heal_newest_again(log_dir: Path, whole: dict[str, Any], healed: list[str]) -
 def steps(broker: KafkaBroker, what: str) -> list[int]:
     """Base offsets of the segments of which the broker's log says so, in its order."""
     return [int(base) for base in re.findall(rf"{PARTITION}\] {what} (\d{{20}})\.log to remote", broker.log_text())]
-
-
-def test_a_broker_and_healing_keep_each_other_out(tmp_path: Path) -> None:
-    broker = KafkaBroker("4.3.0", tmp_path / "kafka")
-    log_dir = broker.log_dirs[0]
-    with broker:
-        running = run_program({}, "snapshots", "heal", str(log_dir))
-        assert running.returncode == 1
-        assert "stop the broker" in running.stderr
-        broker.kill()
-        killed = run_program({}, "snapshots", "heal", str(log_dir))
-        assert killed.returncode == 1
-        assert ".kafka_cleanshutdown is missing" in killed.stderr
-        broker.start()
-        broker.stop()
-        with LogDirLock(log_dir), pytest.raises(ServerError):
-            broker.start()
-        assert "Failed to acquire lock on file .lock" in broker.log_text()
-        # Nothing is broken by a start that was refused; there is only no partition here.
-        assert run_program({}, "snapshots", "heal", str(log_dir)).returncode == 0
 
 
 @pytest.mark.parametrize(

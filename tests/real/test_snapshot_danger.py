@@ -1,19 +1,22 @@
 """What a broker that lost its producer snapshots does, and that healing prevents it: retries and open transactions.
 
-One log, written once per version: producer `a` writes and falls silent, transaction `t` is begun and left open, then a
-third producer fills segment after segment. The clean copy of the stopped broker then loses its snapshots.
+Logs of one broker, a topic for each story: producer `a` writes and falls silent, a transaction is begun and left open, then a third
+producer fills segment after segment. The stopped broker loses their snapshots, each log is given what its story says, and the
+broker starts again, once for all of them.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 
 from producer_state.snapshot import ProducerEntry, read_snapshot
+from sidecar.host.log_dir_lock import LogDirLock
 from tests.real.product import json_lines, run_installed, run_program
 from tests.real.stored_batches import (
     Produced,
@@ -24,35 +27,51 @@ from tests.real.stored_batches import (
     stored_batches,
 )
 from tests.real.topics import committed_offsets, create_topic, end_offset, write
+from tests.servers import ServerError
 from tests.servers.kafka import KafkaBroker
 from tests.snapshot_files import write_snapshot
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
-TOPIC = "payments"
 EMPTY = write_snapshot([])
-SCRIPT = f"""
-producer a
-producer t transactional.id=t transaction.timeout.ms=900000
-producer filler
-send a {TOPIC} 0 30
-begin t
-send t {TOPIC} 0 12
-send filler {TOPIC} 0 400
-"""
-# A producer that comes back with this transactional id aborts what its predecessor left open.
-ABORT_SCRIPT = "producer t transactional.id=t\nclose t\n"
+HEALED, SHORT, BARE, MADE_UP = "healed", "short", "bare", "made-up"
+"""Healed with many segments, and with one alone; not healed; healed where the broker has made up empty ones."""
+WRITERS = ("nobody", "heal", "rebuild", "compact")
+SEGMENT_BYTES = 16384
+
+
+def ended(writer: str) -> str:
+    """The topic whose snapshots tell of a transaction that has ended, before this command wrote others."""
+    return f"ended-{writer}"
+
+
+def script() -> str:
+    """Each topic but the last ones has a transaction of its name. A producer that comes back with it aborts what was left open."""
+    lines = ["producer a", "producer filler"]
+    for topic in (HEALED, SHORT, BARE, MADE_UP):
+        lines += [f"producer {topic} transactional.id={topic} transaction.timeout.ms=900000"]
+        lines += [f"send a {topic} 0 30", f"begin {topic}", f"send {topic} {topic} 0 12", f"send filler {topic} 0 400"]
+    for topic in map(ended, WRITERS):
+        lines += [f"send a {topic} 0 30", f"send filler {topic} 0 400"]
+    return "\n".join(lines)
 
 
 @dataclass(frozen=True)
 class Written:
-    """A stopped broker's directory. `retried`: the last batch of `a`; `open_batches`: those of the open transaction."""
+    """A log. `retried`: the last batch of `a`; `open_batches`: those of the open transaction; `bases`: of its segments."""
 
-    version: str
-    directory: Path
     retried: StoredBatch
     open_batches: tuple[StoredBatch, ...]
     end_offset: int
+    bases: tuple[int, ...]
+
+    @classmethod
+    def of(cls, partition: Path) -> Written:
+        batches = stored_batches(partition)
+        transactional = tuple(batch for batch in batches if batch.transactional)
+        retried = last_data_batch(batches, batches[0].producer_id)
+        assert {retried.segment_base_offset, *(batch.segment_base_offset for batch in transactional)} == {0}
+        return cls(retried, transactional, batches[-1].last_offset + 1, tuple(segment_bases(partition)))
 
 
 @dataclass(frozen=True)
@@ -65,45 +84,143 @@ class Outcome:
     aborted_records_read: int
 
 
+@dataclass(frozen=True)
+class Seen:
+    """What was seen of the broker, and what the program said to it.
+
+    `given`: the snapshots that a log had before the start, by offset. `ends`: end offset and last stable offset behind the start.
+    `refused`: of `heal` while the broker ran, and when it had been killed. `checked`: exit status and verdicts of `check`.
+    """
+
+    written: dict[str, Written]
+    outcomes: dict[str, Outcome]
+    given: dict[str, list[int]]
+    of_the_broker: list[bytes]
+    ends: dict[str, tuple[int, int]]
+    refused: dict[str, subprocess.CompletedProcess[str]]
+    locked_out: str
+    checked: list[tuple[int, list[str]]]
+    replaced: dict[str, tuple[bytes, bytes]]
+
+
+def partition_of(broker: KafkaBroker, topic: str) -> Path:
+    return broker.log_dirs[0] / f"{topic}-0"
+
+
+def snapshots_of(broker: KafkaBroker, topic: str) -> list[Path]:
+    return sorted(partition_of(broker, topic).glob("*.snapshot"))
+
+
 @pytest.fixture(scope="module", params=[pytest.param("3.9.1", marks=pytest.mark.apart), "4.3.0"])
-def written(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Written:
-    scratch = tmp_path_factory.mktemp("written")
-    with KafkaBroker(request.param, scratch / "kafka") as broker:
-        create_topic(broker, TOPIC, segment_bytes=16384)
-        write(broker, SCRIPT, scratch)
-    partition = broker.log_dirs[0] / f"{TOPIC}-0"
-    batches = stored_batches(partition)
-    transactional = tuple(batch for batch in batches if batch.transactional)
-    retried = last_data_batch(batches, batches[0].producer_id)
-    assert len(segment_bases(partition)) >= 4
-    assert {retried.segment_base_offset, *(batch.segment_base_offset for batch in transactional)} == {0}
-    return Written(broker.version, broker.directory, retried, transactional, batches[-1].last_offset + 1)
+def seen(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Seen:
+    scratch = tmp_path_factory.mktemp("danger")
+    broker = KafkaBroker(request.param, scratch / "kafka")
+    (log_dir,) = broker.log_dirs
+    topics = [HEALED, SHORT, BARE, MADE_UP, *map(ended, WRITERS)]
+    with broker:
+        for topic in topics:
+            create_topic(broker, topic, 1 << 20 if topic == SHORT else SEGMENT_BYTES)
+        write(broker, script(), scratch)
+        broker.stop()
+        written = {topic: Written.of(partition_of(broker, topic)) for topic in topics}
+        for topic in topics:
+            for path in snapshots_of(broker, topic):
+                path.unlink()
+        write_checkpoints(log_dir, written)
+        for writer in WRITERS:
+            end_transaction(broker, writer, scratch)
+        healed = run_installed({}, "snapshots", "heal", "--topic", f"{HEALED}|{SHORT}|{ended('heal')}", str(log_dir))
+        assert healed.returncode == 0, healed.stderr
+        given = {topic: [int(path.stem) for path in snapshots_of(broker, topic)] for topic in topics}
+        with LogDirLock(log_dir), pytest.raises(ServerError):
+            broker.start()
+        locked_out = broker.log_text()
+
+        broker.start()
+        heal = ("snapshots", "heal", str(log_dir))
+        refused = {"running": run_program({}, *heal)}
+        of_the_broker = [path.read_bytes() for path in snapshots_of(broker, BARE)]
+        ends = {
+            topic: (end_offset(broker, topic), end_offset(broker, topic, committed=True))
+            for topic in map(ended, WRITERS)
+        }
+        outcomes = outcomes_of(broker, written, [HEALED, SHORT, BARE])
+        broker.stop()
+
+        checked = [verdicts(partition_of(broker, MADE_UP))]
+        made_up = snapshots_of(broker, MADE_UP)
+        done = run_program({}, *heal, "--topic", MADE_UP, "--replace-empty")
+        assert done.returncode == 0, done.stderr
+        replaced = {
+            path.name: (path.with_name(f"{path.name}.empty").read_bytes(), path.read_bytes()) for path in made_up
+        }
+        checked.append(verdicts(partition_of(broker, MADE_UP)))
+        broker.start()
+        outcomes |= outcomes_of(broker, written, [MADE_UP])
+        broker.kill()
+        refused["killed"] = run_program({}, *heal)
+    return Seen(written, outcomes, given, of_the_broker, ends, refused, locked_out, checked, replaced)
 
 
-@pytest.fixture(name="broker")
-def _broker(written: Written, tmp_path: Path) -> Iterator[KafkaBroker]:
-    """The stopped broker's copy, without producer snapshots: as restored from a backup of the logs alone."""
-    shutil.copytree(written.directory, tmp_path / "kafka", copy_function=shutil.copy2)
-    broker = KafkaBroker(written.version, tmp_path / "kafka")
-    for path in partition_of(broker).glob("*.snapshot"):
+ENDED = ProducerEntry(4242, 0, 4, 8, 0, 1_000, 0, 5)
+"""In a transaction of offsets 5 to 8. It has ended: a cleaner took all batches and the marker, and the log begins above."""
+
+
+def write_checkpoints(log_dir: Path, written: dict[str, Written]) -> None:
+    """A cleaner took the first segments of the last topics, and has been through up to the active ones."""
+    for name, number in (("log-start-offset-checkpoint", 1), ("cleaner-offset-checkpoint", -1)):
+        lines = [f"{topic} 0 {written[topic].bases[number]}\n" for topic in map(ended, WRITERS)]
+        (log_dir / name).write_text(f"0\n{len(lines)}\n{''.join(lines)}")
+
+
+def end_transaction(broker: KafkaBroker, writer: str, scratch: Path) -> None:
+    """A log that begins at its second segment, with the snapshots of then; then with those of the command, but for `heal`."""
+    partition = partition_of(broker, ended(writer))
+    first, start, *above = segment_bases(partition)
+    for path in partition.glob(f"{first:020d}.*"):
         path.unlink()
-    yield broker
-    broker.close()
+    # A broker wrote them before the transaction ended. `heal` creates missing ones, and replaces none.
+    for base in (start, *above) if writer != "heal" else (start,):
+        (partition / f"{base:020d}.snapshot").write_bytes(write_snapshot([ENDED]))
+    out = scratch / "out" / partition.name
+    commands = {
+        "rebuild": ("snapshots", "rebuild", str(partition), "--out", str(out)),
+        "compact": ("compact", str(partition), "--out", str(out), "--engine", "local"),
+    }
+    if writer in commands:
+        done = run_program({}, *commands[writer])
+        assert done.returncode == 0, done.stderr
+        if writer == "compact":
+            shutil.rmtree(partition)
+        shutil.copytree(out, partition, dirs_exist_ok=True, copy_function=shutil.copy2)
 
 
-def partition_of(broker: KafkaBroker) -> Path:
-    return broker.log_dirs[0] / f"{TOPIC}-0"
+def outcomes_of(broker: KafkaBroker, written: dict[str, Written], topics: list[str]) -> dict[str, Outcome]:
+    """Sends the retries, then aborts the transactions and reads all that is committed."""
+    stable = {topic: end_offset(broker, topic, committed=True) for topic in topics}
+    answers = {topic: send_again(broker.port, topic, 0, written[topic].retried) for topic in topics}
+    for topic in topics:
+        come_back = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": topic, "log_level": 0})
+        come_back.init_transactions(60)
+    found = {}
+    for topic in topics:
+        retried = written[topic].retried.identity
+        copies = [batch for batch in stored_batches(partition_of(broker, topic)) if batch.identity == retried]
+        aborted = {
+            offset
+            for batch in written[topic].open_batches
+            for offset in range(batch.base_offset, batch.last_offset + 1)
+        }
+        read = aborted.intersection(committed_offsets(broker, topic))
+        found[topic] = Outcome(stable[topic], answers[topic], len(copies), len(read))
+    return found
 
 
-def outcome(broker: KafkaBroker, written: Written, scratch: Path) -> Outcome:
-    """Sends the retry, then aborts the transaction and reads all that is committed."""
-    last_stable_offset = end_offset(broker, TOPIC, committed=True)
-    answer = send_again(broker.port, TOPIC, 0, written.retried)
-    write(broker, ABORT_SCRIPT, scratch)
-    copies = [batch for batch in stored_batches(partition_of(broker)) if batch.identity == written.retried.identity]
-    aborted = {offset for batch in written.open_batches for offset in range(batch.base_offset, batch.last_offset + 1)}
-    read = committed_offsets(broker, TOPIC)
-    return Outcome(last_stable_offset, answer, len(copies), len(aborted.intersection(read)))
+def verdicts(partition: Path) -> tuple[int, list[str]]:
+    """Exit status of `snapshots check`, and its verdict on each snapshot of the partition."""
+    done = run_program({}, "snapshots", "check", "--json", str(partition))
+    (report,) = json_lines(done)
+    return done.returncode, [snapshot["result"] for snapshot in report["snapshots"]]
 
 
 def as_it_should_be(written: Written) -> Outcome:
@@ -115,26 +232,20 @@ def as_it_should_be(written: Written) -> Outcome:
     )
 
 
-def test_a_healed_broker_knows_the_retry_and_the_open_transaction(
-    written: Written, broker: KafkaBroker, tmp_path: Path
-) -> None:
-    done = run_installed({}, "snapshots", "heal", str(broker.log_dirs[0]))
-    assert done.returncode == 0, done.stderr
-    bases = segment_bases(partition_of(broker))
-    assert sorted(int(path.stem) for path in partition_of(broker).glob("*.snapshot")) == bases[1:]
-    broker.start()
-    assert outcome(broker, written, tmp_path) == as_it_should_be(written)
+def test_a_healed_broker_knows_the_retry_and_the_open_transaction(seen: Seen) -> None:
+    written = seen.written[HEALED]
+    assert len(written.bases) >= 4
+    assert seen.given[HEALED] == list(written.bases[1:])
+    assert seen.outcomes[HEALED] == as_it_should_be(written)
 
 
-def test_a_broker_without_snapshots_appends_the_retry_and_publishes_the_open_transaction(
-    written: Written, broker: KafkaBroker, tmp_path: Path
-) -> None:
-    broker.start()
+def test_a_broker_without_snapshots_appends_the_retry_and_publishes_the_open_transaction(seen: Seen) -> None:
+    written = seen.written[BARE]
+    assert seen.given[BARE] == []
     # Its own idea of what to do about missing snapshots after a clean shutdown.
-    found = sorted(partition_of(broker).glob("*.snapshot"))
-    assert [path.read_bytes() for path in found] == [EMPTY] * 3
+    assert seen.of_the_broker == [EMPTY] * 3
     aborted_count = sum(batch.last_offset - batch.base_offset + 1 for batch in written.open_batches)
-    assert outcome(broker, written, tmp_path) == Outcome(
+    assert seen.outcomes[BARE] == Outcome(
         last_stable_offset=written.end_offset,
         answer=Produced(error_code=0, base_offset=written.end_offset),
         copies=2,
@@ -142,87 +253,36 @@ def test_a_broker_without_snapshots_appends_the_retry_and_publishes_the_open_tra
     )
 
 
-def test_empty_snapshots_that_a_broker_made_up_are_found_and_replaced_on_demand(
-    written: Written, broker: KafkaBroker, tmp_path: Path
-) -> None:
-    broker.start()
-    broker.stop()
-    made_up = sorted(path.name for path in partition_of(broker).glob("*.snapshot"))
-    status, results = checked(broker)
+def test_empty_snapshots_that_a_broker_made_up_are_found_and_replaced_on_demand(seen: Seen) -> None:
+    (status, results), (status_after, results_after) = seen.checked
     assert (status, results.count("wrong")) == (4, 3)
-    done = run_program({}, "snapshots", "heal", "--replace-empty", str(broker.log_dirs[0]))
-    assert done.returncode == 0, done.stderr
-    for name in made_up:
-        assert read_snapshot((partition_of(broker) / name).read_bytes())
-        assert (partition_of(broker) / f"{name}.empty").read_bytes() == EMPTY
-    status, results = checked(broker)
-    assert (status, set(results)) == (0, {"equal"})
-    broker.start()
-    assert outcome(broker, written, tmp_path) == as_it_should_be(written)
+    assert seen.replaced
+    for before, after in seen.replaced.values():
+        assert before == EMPTY
+        assert read_snapshot(after)
+    assert (status_after, set(results_after)) == (0, {"equal"})
+    assert seen.outcomes[MADE_UP] == as_it_should_be(seen.written[MADE_UP])
 
 
-def test_a_partition_of_one_segment_and_no_snapshot_is_given_one_at_the_logs_end(tmp_path: Path) -> None:
-    with KafkaBroker("4.3.0", tmp_path / "kafka") as broker:
-        create_topic(broker, TOPIC, segment_bytes=1 << 20)
-        write(broker, SCRIPT, tmp_path)
-        broker.stop()
-        batches = stored_batches(partition_of(broker))
-        transactional = tuple(batch for batch in batches if batch.transactional)
-        end = batches[-1].last_offset + 1
-        retried = last_data_batch(batches, batches[0].producer_id)
-        written = Written(broker.version, broker.directory, retried, transactional, end)
-        assert segment_bases(partition_of(broker)) == [0]
-        for path in partition_of(broker).glob("*.snapshot"):
-            path.unlink()
-        done = run_program({}, "snapshots", "heal", str(broker.log_dirs[0]))
-        assert done.returncode == 0, done.stderr
-        assert [int(path.stem) for path in partition_of(broker).glob("*.snapshot")] == [end]
-        broker.start()
-        assert outcome(broker, written, tmp_path) == as_it_should_be(written)
+def test_a_partition_of_one_segment_and_no_snapshot_is_given_one_at_the_logs_end(seen: Seen) -> None:
+    written = seen.written[SHORT]
+    assert written.bases == (0,)
+    assert seen.given[SHORT] == [written.end_offset]
+    assert seen.outcomes[SHORT] == as_it_should_be(written)
 
 
-def checked(broker: KafkaBroker) -> tuple[int, list[str]]:
-    """Exit status of `snapshots check`, and its verdict on each snapshot of the topic."""
-    done = run_program({}, "snapshots", "check", "--json", str(partition_of(broker)))
-    (report,) = json_lines(done)
-    return done.returncode, [snapshot["result"] for snapshot in report["snapshots"]]
+def test_a_broker_and_healing_keep_each_other_out(seen: Seen) -> None:
+    """The start that was refused has broken nothing: all else here was seen behind it."""
+    assert "Failed to acquire lock on file .lock" in seen.locked_out
+    assert {when: refused.returncode for when, refused in seen.refused.items()} == {"running": 1, "killed": 1}
+    assert "stop the broker" in seen.refused["running"].stderr
+    assert ".kafka_cleanshutdown is missing" in seen.refused["killed"].stderr
 
 
-ENDED = ProducerEntry(4242, 0, 4, 8, 0, 1_000, 0, 5)
-"""In a transaction of offsets 5 to 8. It has ended: a cleaner took all batches and the marker, and the log begins above."""
-
-
-@pytest.mark.parametrize("command", ["", "heal", "rebuild", "compact"])
+@pytest.mark.parametrize("writer", WRITERS)
 def test_a_broker_publishes_what_follows_a_transaction_without_marker_by_snapshots_of_ours(
-    written: Written, broker: KafkaBroker, tmp_path: Path, command: str
+    seen: Seen, writer: str
 ) -> None:
-    partition, log_dir = partition_of(broker), broker.log_dirs[0]
-    first, start, *above = segment_bases(partition)
-    for path in partition.glob(f"{first:020d}.*"):
-        path.unlink()
-    (log_dir / "log-start-offset-checkpoint").write_text(f"0\n1\n{TOPIC} 0 {start}\n")
-    (log_dir / "cleaner-offset-checkpoint").write_text(f"0\n1\n{TOPIC} 0 {above[-1]}\n")
-    # A broker wrote them before the transaction ended. `heal` creates missing ones, and replaces none.
-    for base in (start, *above) if command != "heal" else (start,):
-        (partition / f"{base:020d}.snapshot").write_bytes(write_snapshot([ENDED]))
-    write_with(command, partition, tmp_path / "out" / partition.name)
-    broker.start()
-    last_stable_offset = written.end_offset if command else start
-    assert end_offset(broker, TOPIC, committed=False) == written.end_offset
-    assert end_offset(broker, TOPIC, committed=True) == last_stable_offset
-
-
-def write_with(command: str, partition: Path, out: Path) -> None:
-    """Have a command write the snapshots of a partition, or all of it; "" for none."""
-    commands = {
-        "heal": ("snapshots", "heal", str(partition.parent)),
-        "rebuild": ("snapshots", "rebuild", str(partition), "--out", str(out)),
-        "compact": ("compact", str(partition), "--out", str(out), "--engine", "local"),
-    }
-    if command:
-        done = run_installed({}, *commands[command])
-        assert done.returncode == 0, done.stderr
-    if command == "compact":
-        shutil.rmtree(partition)
-    if out.exists():
-        shutil.copytree(out, partition, dirs_exist_ok=True, copy_function=shutil.copy2)
+    written = seen.written[ended(writer)]
+    last_stable_offset = written.bases[1] if writer == "nobody" else written.end_offset
+    assert seen.ends[ended(writer)] == (written.end_offset, last_stable_offset)
