@@ -18,10 +18,8 @@ LONGEST_FILES = (
     "tests/real/test_heal_end_to_end.py",
     "tests/real/test_backfill_live.py",
     "tests/real/test_disaster_recovery_page.py",
-    "tests/spark/test_compaction.py",
-    "tests/spark/test_engine_of_commands.py",
+    "tests/spark/local",
     "tests/real/test_snapshot_danger.py",
-    "tests/spark/test_engine.py",
     "tests/spark/test_lifecycle.py",
     "tests/helm/test_demo.py",
     "tests/real/test_idle_log.py",
@@ -45,8 +43,8 @@ LONGEST_FILES = (
     "tests/storage/test_s3_faults.py",
 )
 """A file's tests run on one worker: one that lasts minutes and begins last leaves the others idle."""
-ONE_SERVER = "tests/kube"
-"""Its files share a Kubernetes API server, which costs as much as half of their tests: they stay together, too."""
+ONE_SERVER = ("tests/kube", "tests/spark/local")
+"""Files of each share a Kubernetes API server, or a JVM with Spark, at half the cost of their tests: they stay together, too."""
 INDEPENDENT_FILE = "tests/simulation/test_simulation.py"
 """Its tests share nothing. They need a core all the time, which tests that wait for brokers leave idle: parts run next to those."""
 PARTS = 5
@@ -58,7 +56,7 @@ def unit_of(nodeid: str) -> str:
     file = nodeid.partition("::")[0]
     if file == INDEPENDENT_FILE:
         return f"{file} {crc32(nodeid.encode()) % PARTS}"
-    return ONE_SERVER if file.startswith(f"{ONE_SERVER}/") else file
+    return next((directory for directory in ONE_SERVER if file.startswith(f"{directory}/")), file)
 
 
 _RANKS = {file: (rank, 1) for rank, file in enumerate(LONGEST_FILES)} | {

@@ -40,4 +40,5 @@ def test_parts_of_the_independent_file_run_among_the_longest(request: pytest.Fix
 
 def test_files_of_one_server_stay_together() -> None:
     assert {unit_of(f"tests/kube/{file}.py::a") for file in ("test_releases", "test_recipes")} == {"tests/kube"}
+    assert unit_of("tests/spark/local/test_engine.py::a") == "tests/spark/local"
     assert unit_of("tests/kube_node/test_cases.py::a") == "tests/kube_node/test_cases.py"

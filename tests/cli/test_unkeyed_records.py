@@ -50,7 +50,7 @@ def assert_refusal_leaves_an_archive_as_it_is(tmp_path: Path, run: Callable[...,
 
 
 def test_an_archive_is_left_as_it_is_where_they_are_refused(tmp_path: Path) -> None:
-    """On Spark: tests/spark/test_engine_of_commands.py."""
+    """On Spark: tests/spark/local/test_engine_of_commands.py."""
     assert_refusal_leaves_an_archive_as_it_is(tmp_path, lambda *place: in_this_process(*place, "--engine", "local"))
 
 

@@ -1,4 +1,4 @@
-"""A standalone Spark cluster on loopback: one master and some workers from the jars of pyspark, with small heaps."""
+"""A standalone Spark cluster on loopback: one master and a worker from the jars of pyspark, with small heaps."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ EXECUTOR_MIB: Final = 480
 CLASS_PATH: Final = ":".join(map(str, _jars()))
 """All jars in the product's order: its class archive is for this class path, and for those that begin with it."""
 ONE_EACH: Final = ("spark.executor.cores=1", "spark.cores.max=2", "spark.executor.instances=2")
-"""Properties of an application on two workers: Spark spreads its executors over them."""
+"""Properties of an application: two executors."""
 
 
 class SparkCluster(Server):
-    """A context manager. Each worker has room for one executor of each of two applications, which ask for `ONE_EACH`.
+    """A context manager. The worker has room for the executors of two applications, which ask for `ONE_EACH`.
 
     `environment` is what machines of a cluster have in theirs: executors and their Python workers inherit it.
     """
 
-    def __init__(self, directory: Path, *, workers: int = 2, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(self, directory: Path, *, environment: Mapping[str, str] | None = None) -> None:
         self.port = free_port()
         self.directory = directory
         variables = {
@@ -57,24 +57,13 @@ class SparkCluster(Server):
             directory / "master.log",
             variables,
         )
-        size = ["--cores", "2", "--memory", f"{2 * EXECUTOR_MIB}m"]
-        self.workers = [
-            ServerProcess(
-                f"Spark worker {number}",
-                [
-                    *java,
-                    f"{_DEPLOY}.worker.Worker",
-                    *local,
-                    *size,
-                    "--work-dir",
-                    str(directory / f"work-{number}"),
-                    self.url,
-                ],
-                directory / f"worker-{number}.log",
-                variables,
-            )
-            for number in range(workers)
-        ]
+        size = ["--cores", "4", "--memory", f"{4 * EXECUTOR_MIB}m"]
+        self.worker = ServerProcess(
+            "Spark worker",
+            [*java, f"{_DEPLOY}.worker.Worker", *local, *size, "--work-dir", str(directory / "work"), self.url],
+            directory / "worker.log",
+            variables,
+        )
 
     @property
     def url(self) -> str:
@@ -82,14 +71,10 @@ class SparkCluster(Server):
         return f"spark://127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        """Starts, and waits until all workers are known. Raises ServerError with the tail of a log."""
-        for process in (self.master, *self.workers):
+        """Starts, and waits until the worker is known. Raises ServerError with the tail of a log."""
+        for process in (self.master, self.worker):
             process.launch()
-        for worker in self.workers:
-            worker.wait_until(
-                lambda worker=worker: "Successfully registered" in worker.output(),  # type: ignore[misc]
-                _START_TIMEOUT_S,
-            )
+        self.worker.wait_until(lambda: "Successfully registered" in self.worker.output(), _START_TIMEOUT_S)
 
     def executor_of(self, pid: int) -> psutil.Process:
         """The executor's JVM above a Python worker."""
@@ -104,16 +89,16 @@ class SparkCluster(Server):
 
     def written(self) -> str:
         """All that executors and daemons have logged."""
-        logs = [*self.directory.glob("work-*/**/std*"), *self.directory.glob("*.log")]
+        logs = [*self.directory.glob("work/**/std*"), *self.directory.glob("*.log")]
         return "\n".join(path.read_text(errors="replace") for path in logs)
 
     def lost_executors(self) -> int:
-        """How many the workers have seen end by a signal."""
-        return sum(len(re.findall(r"finished with state \w+ .*exitStatus 137", one.output())) for one in self.workers)
+        """How many the worker has seen end by a signal."""
+        return len(re.findall(r"finished with state \w+ .*exitStatus 137", self.worker.output()))
 
     def close(self) -> None:
         """Ends all processes, executors too: a worker that stops cleanly ends its own."""
-        for process in (*self.workers, self.master):
+        for process in (self.worker, self.master):
             process.end(10.0)
         shutil.rmtree(self.directory / "local", ignore_errors=True)
 

@@ -47,7 +47,7 @@ class Site:
 
 @contextmanager
 def a_site(place: Path) -> Iterator[Site]:
-    """Two workers, and some golden topics archived below `kafka`; Python on the machines finds this program in the tree."""
+    """A cluster, and some golden topics archived below `kafka`; Python on the machines finds this program in the tree."""
     with VersityGateway(place / "s3", options=["--quiet"]) as gateway:
         flags = {**s3_settings(gateway), "store.url": f"s3://{gateway.bucket}/kafka"}
         keys = {name: flags[name] for name in ("store.s3.access_key_id", "store.s3.secret_access_key")}

@@ -7,14 +7,20 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Iterable
 from pathlib import Path
 
 import psutil
 
+from sidecar.compaction.rules import CompactionRules
 from sidecar.config import SparkSettings
+from sidecar.errors import SidecarError
+from sidecar.rewriting import run
 from sidecar.spark.embedded import EmbeddedSpark
 from sidecar.spark.engine import SparkEngine
 from sidecar.spark.failures import SparkFailed
+from tests.compaction.directories import compacted
+from tests.golden import golden
 from tests.spark.slow_tasks import Gate, Gated, doubled, greedy, killed
 
 MIB = 1 << 20
@@ -50,8 +56,24 @@ def ended(processes: list[psutil.Process]) -> bool:
     return not alive
 
 
+def compaction_without_jvm(spark: EmbeddedSpark, out: Path) -> str:
+    """How it is reported that the JVM is killed between the first stages of a compaction and its last."""
+
+    def kill_jvm(answers: Iterable[object]) -> dict[int, SidecarError]:
+        for process in java():
+            process.kill()
+        return failures(answers)
+
+    failures, run._failures = run._failures, kill_jvm
+    try:
+        compacted(golden("4.3.0") / "logs" / "compacted-0", out, CompactionRules(0), SparkEngine(spark))
+    except SparkFailed as error:
+        return str(error).splitlines()[0]
+    return "nothing"
+
+
 def one_after_the_other(directory: Path) -> None:
-    """A JVM is killed while idle, workers of the next are out of memory or killed, it is killed in the middle of a job."""
+    """A JVM is killed while idle, workers of the next are out of memory or killed, it is killed in the middle of jobs."""
     local, gate = directory / "local", Gate(directory / "gate")
     gate.directory.mkdir()
     with EmbeddedSpark(settings(local, worker_memory_bytes=2048 * MIB)) as spark:
@@ -79,6 +101,8 @@ def one_after_the_other(directory: Path) -> None:
         killer.join()
         print("gone", ended(processes), len(processes) > 1, len(list(local.iterdir())))
         print("works", works(spark))
+        print(compaction_without_jvm(spark, directory / "out"))
+        print(sorted(path.name for path in directory.iterdir()))
     print("left", len(list(local.iterdir())), len(java()))
 
 

@@ -118,6 +118,7 @@ def test_snapshots_are_rebuilt_from_archived_segments(site: Site, engine: SparkE
     assert len(tree(tmp_path / "here")) > 20
 
 
+@pytest.mark.apart
 def test_an_executor_that_is_killed_in_the_middle_costs_time_only(
     site: Site, engine: SparkEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -263,6 +264,7 @@ def test_machines_without_this_program_get_it_and_no_key_is_written_anywhere(sit
         assert site.gateway.access_key not in text
 
 
+@pytest.mark.apart
 def test_packages_that_are_not_there_are_named(site: Site, tmp_path: Path) -> None:
     settings = {
         **site.flags,

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
+from sidecar.spark.launcher import archive_path
+from tests.cli.running import in_this_process
 from tests.spark.fresh_process import python
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
@@ -17,9 +20,9 @@ from pathlib import Path
 from sidecar.config import SparkSettings
 from sidecar.spark.embedded import EmbeddedSpark
 from sidecar.spark.engine import SparkEngine
-from tests.spark.test_engine import doubled
+from tests.spark.slow_tasks import doubled
 
-name, secret, scratch = sys.argv[1:]
+name, secret, scratch, archive = sys.argv[1:]
 
 def children():
     found = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()
@@ -40,6 +43,7 @@ for round in range(2):
     with spark.context() as context:
         ours = [command(pid) for pid in children() if scratch.encode() in command(pid)]
         assert ours and not [arguments for arguments in ours if b"geheim" in arguments]
+        assert archive in Path(f"/proc/{context._gateway.proc.pid}/maps").read_text()
         assert context.getConf().get(name) == secret
         assert context.getConf().get("spark.app.name") == "tiered-sidecar"
         assert not [path for path in Path(scratch).rglob("*") if path.is_file() and b"geheim" in path.read_bytes()]
@@ -55,8 +59,13 @@ print("ended")
 """
 
 
-def test_the_jvm_ends_when_idle_and_starts_again_without_secrets_among_its_arguments(tmp_path: Path) -> None:
-    done = python("-c", _PROGRAM, "spark.hadoop.fs.s3a.secret.key", _SECRET, str(tmp_path / "local"))
+def test_the_jvm_ends_when_idle_and_starts_again_from_its_class_archive_without_secrets_among_its_arguments(
+    tmp_path: Path,
+) -> None:
+    # It is there already, but for a test that runs alone.
+    assert in_this_process("prepare").code == 0
+    archive = str(archive_path(None, os.environ))
+    done = python("-c", _PROGRAM, "spark.hadoop.fs.s3a.secret.key", _SECRET, str(tmp_path / "local"), archive)
     assert done.stdout == "ended\n", done.stderr
     assert "WARN" not in done.stderr.replace("WARNING: Using incubator modules", "")
     assert "geheim" not in done.stderr

@@ -14,23 +14,16 @@ from sidecar.spark.embedded import EmbeddedSpark
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
 
-def test_a_context_leaves_ctrl_c_to_who_handled_it() -> None:
-    before = signal.getsignal(signal.SIGINT)
-    with (
-        EmbeddedSpark(SparkSettings(master="local[1]", driver_memory_bytes=512 << 20)) as spark,
-        spark.context(),
-    ):
-        assert signal.getsignal(signal.SIGINT) is before
-
-
-def test_errors_of_spark_are_json_where_the_log_is(
+def test_errors_of_spark_are_json_where_the_log_is_and_ctrl_c_is_left_to_who_handled_it(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(embedded, "writes_json", lambda: True)
+    before = signal.getsignal(signal.SIGINT)
     with (
         EmbeddedSpark(SparkSettings(master="local[1]", driver_memory_bytes=512 << 20)) as spark,
         spark.context() as context,
     ):
+        assert signal.getsignal(signal.SIGINT) is before
         logger = context._jvm.org.apache.logging.log4j.LogManager.getLogger("a.b.Listener")
         logger.error('Error in "listener"\nof a task', context._jvm.java.lang.IllegalStateException("gone"))
         logger.fatal("the end")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 
+import pyspark
 import pytest
 
 from producer_state import kernel_library
@@ -93,8 +93,11 @@ def test_a_jvm_in_training_is_given_the_time_to_write_its_archive(tmp_path: Path
 
 @pytest.mark.real
 @pytest.mark.slow
-def test_prepare_writes_an_archive_and_the_next_jvm_maps_it() -> None:
-    """In the user's cache, where `make kernels` has written it, with the same command, before the tests of the gate."""
+def test_prepare_writes_an_archive() -> None:
+    """In the user's cache, where `make kernels` has written it, with the same command, before the tests of the gate.
+
+    JVMs map it: tests/spark/test_embedded.py.
+    """
     archive = archive_path(None, os.environ)
     was_there = archive.exists()
     outcome = in_this_process("prepare", "--json")
@@ -104,30 +107,22 @@ def test_prepare_writes_an_archive_and_the_next_jvm_maps_it() -> None:
     assert [line["made"] for line in in_this_process("prepare", "--json").lines()] == [False]
     libraries = [library.path() for library in (kernel_library.LIBRARY, logformat.LIBRARY, compaction.LIBRARY)]
     assert all(path.exists() for path in libraries if shutil.which("ld"))
-    done = subprocess.run(
-        [sys.executable, "-c", _MAPS], capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2]
-    )
-    assert done.stdout.split() == [str(archive), "6"]
 
 
-_MAPS = """
-from pathlib import Path
-from sidecar.config import SparkSettings
-from sidecar.spark.embedded import EmbeddedSpark
-
-with EmbeddedSpark(SparkSettings(master="local[1]", driver_memory_bytes=512 << 20)) as spark, spark.context() as context:
-    maps = Path(f"/proc/{context._gateway.proc.pid}/maps").read_text()
-    print(*{line.split()[-1] for line in maps.splitlines() if "spark-classes" in line})
-    print(context.parallelize([1, 2, 3], 1).sum())
-"""
-
-
-def test_a_damaged_archive_is_no_reason_not_to_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    archive = archive_path(None, os.environ)
+def test_a_damaged_archive_is_no_reason_not_to_start(tmp_path: Path) -> None:
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    settings, home = SparkSettings(master="local[1]", driver_memory_bytes=512 << 20), tmp_path / "home"
+    archive = archive_path(None, environment)
     archive.parent.mkdir(parents=True)
     archive.write_bytes(bytes(100_000))
+    variables = direct_start(settings, spark_properties(settings, tmp_path, []), home, None, environment)
+    assert f"-XX:SharedArchiveFile={archive}" in script(home)
     done = subprocess.run(
-        [sys.executable, "-c", _MAPS], capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2]
+        [home / "bin" / "spark-submit", "--version"],
+        env={**environment, **variables},
+        capture_output=True,
+        text=True,
+        check=True,
     )
-    assert done.stdout.split() == ["6"]
+    assert f"version {pyspark.__version__}" in done.stdout + done.stderr
+    assert "archive" not in done.stdout + done.stderr

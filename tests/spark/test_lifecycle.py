@@ -33,4 +33,7 @@ def test_what_is_killed_is_reported_and_replaced_and_nothing_is_left(tmp_path: P
     assert "spark.driver_memory_bytes" in in_the_middle
     assert next(facts) == "gone True True 0"
     assert next(facts) == "works True"
+    # Between the stages of a compaction, which leaves nothing.
+    assert next(facts).startswith("the Spark job failed")
+    assert next(facts) == "['gate', 'local']"
     assert next(facts) == "left 0 0"

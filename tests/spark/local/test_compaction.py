@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,6 @@ from sidecar.compaction.rules import CompactionRules
 from sidecar.compaction_strategy import Strategy
 from sidecar.compactor.archive.compactor import ArchiveCompactor
 from sidecar.compactor.archive.plan import CompactionRequest
-from sidecar.config import SparkSettings
 from sidecar.errors import CorruptFile, RowsLost
 from sidecar.host.process_store import store_of
 from sidecar.spark.embedded import EmbeddedSpark
@@ -29,14 +27,6 @@ pytestmark = [pytest.mark.real, pytest.mark.slow]
 
 SPLIT_BYTES = 4096
 """Several splits per segment: the work of a large partition in small."""
-PRELOADED = "sidecar.rewriting.preloaded"
-
-
-@pytest.fixture(scope="module", name="spark")
-def _spark() -> Iterator[EmbeddedSpark]:
-    settings = SparkSettings(master="local[2]", driver_memory_bytes=512 << 20)
-    with EmbeddedSpark(settings, preload=[PRELOADED]) as spark:
-        yield spark
 
 
 def paths_of(version: str) -> list[Path]:
@@ -79,45 +69,6 @@ def test_rows_that_spark_loses_or_doubles_between_the_stages_are_noticed(
     with pytest.raises(RowsLost, match="Nothing was replaced"):
         compacted(golden("4.3.0") / "logs" / "compacted-0", tmp_path / "out", CompactionRules(0), stages)
     assert list(tmp_path.iterdir()) == []
-
-
-_KILLED = """
-import os, signal, sys, threading
-from pathlib import Path
-from sidecar.compaction.rules import CompactionRules
-from sidecar.config import SparkSettings
-from sidecar.rewriting import run
-from sidecar.spark.embedded import EmbeddedSpark
-from sidecar.spark.failures import SparkFailed
-from sidecar.spark.engine import SparkEngine
-from tests.compaction.directories import compacted
-from tests.golden import golden
-
-source, out = golden("4.3.0") / "logs" / "compacted-0", Path(sys.argv[1])
-
-def children():
-    found = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()
-    return [int(pid) for pid in found if "java" in Path(f"/proc/{pid}/cmdline").read_text()]
-
-def kill_jvm(answers):
-    for pid in children():
-        os.kill(pid, signal.SIGKILL)
-    return failures(answers)
-
-failures, run._failures = run._failures, kill_jvm
-with EmbeddedSpark(SparkSettings(master="local[1]", driver_memory_bytes=512 << 20)) as spark:
-    try:
-        compacted(source, out, CompactionRules(0), SparkEngine(spark))
-    except SparkFailed as error:
-        print("reported:", error)
-print(sorted(path.name for path in out.parent.iterdir()), children())
-"""
-
-
-def test_a_jvm_that_is_killed_between_the_stages_is_reported_and_leaves_nothing(tmp_path: Path) -> None:
-    reported, left = python("-c", _KILLED, str(tmp_path / "out")).stdout.splitlines()
-    assert reported.startswith("reported: the Spark job failed")
-    assert left == "[] []"
 
 
 @pytest.mark.apart

@@ -9,9 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from pydantic import SecretStr
 
-from sidecar.config import SparkSettings
 from sidecar.config.topic_filter import TopicFilter
 from sidecar.engine_ports import TO_DRIVER, Row, Stages, TaskEngine
 from sidecar.io_share import Moving, io_shares
@@ -22,27 +20,13 @@ from sidecar.snapshots.resolve_paths import find_targets
 from sidecar.spark.embedded import EmbeddedSpark
 from sidecar.spark.engine import SparkEngine
 from sidecar.spark.failures import SparkFailed
-from sidecar.store_settings import RetrySettings, S3Settings, StoreSettings
 from sidecar.verify.segments import Check, scrub
 from tests.archive.example import FIRST
 from tests.golden import VERSIONS, golden
 from tests.snapshots.log_dirs import tree
+from tests.spark.local.conftest import GONE
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
-
-SMALL = SparkSettings(master="local[2]", driver_memory_bytes=512 << 20)
-_KEYS = {"access_key_id": SecretStr("id"), "secret_access_key": SecretStr("secret")}
-GONE = StoreSettings(
-    url="s3://bucket",
-    s3=S3Settings(endpoint_url="http://127.0.0.1:1", **_KEYS),
-    retry=RetrySettings(attempts=2, wait_s_first=0.01),
-)
-
-
-@pytest.fixture(scope="module", name="spark")
-def _spark() -> Iterator[EmbeddedSpark]:
-    with EmbeddedSpark(SMALL, preload=["sidecar.snapshots.preloaded"], store=GONE) as spark:
-        yield spark
 
 
 def doubled(task: int) -> bytes:

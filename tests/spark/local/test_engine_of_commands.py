@@ -34,7 +34,7 @@ WAIT_S = 240.0
 
 
 class Shared:
-    """One Spark context for all commands of this module, as each of them would have its own."""
+    """One Spark context for all commands, as each of them would have its own."""
 
     def __init__(self, spark: EmbeddedSpark) -> None:
         self.spark = spark
@@ -65,10 +65,8 @@ class Shared:
 
 
 @pytest.fixture(scope="module", name="shared")
-def _shared() -> Iterator[Shared]:
-    preload = ["sidecar.rewriting.preloaded", "sidecar.segment.reading"]
-    with EmbeddedSpark(SparkSettings(master="local[2]", driver_memory_bytes=512 << 20), preload=preload) as spark:
-        yield Shared(spark)
+def _shared(spark: EmbeddedSpark) -> Shared:
+    return Shared(spark)
 
 
 class Runs:
