@@ -19,7 +19,7 @@ _PACKAGES = ("producer_state", "sidecar")
 
 
 def build(out: Path) -> tuple[Path, Path]:
-    """The source archive and the wheel that is built from it. Raises CalledProcessError."""
+    """The source archive and the wheel that is built from it, by the setuptools beside the builder. Raises CalledProcessError."""
     # The same wheel of the same commit, whenever it is built.
     committed = subprocess.run(
         ["git", "log", "-1", "--format=%ct"], cwd=ROOT, capture_output=True, text=True, check=True
@@ -34,11 +34,15 @@ def build(out: Path) -> tuple[Path, Path]:
             shutil.copytree(ROOT / package, tree / package, ignore=shutil.ignore_patterns("__pycache__", "*.nb[ci]"))
         readme = tree / "README.md"
         readme.write_text(with_addresses(readme.read_text(encoding="utf-8")), encoding="utf-8")
-        command = [str(python_program("pyproject-build")), "--outdir", str(out), str(tree)]
+        command = [str(python_program("pyproject-build")), "--no-isolation", "--outdir", str(out), str(tree)]
         subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, check=True)
     (source,), (wheel,) = out.glob("*.tar.gz"), out.glob("*.whl")
-    subprocess.run([str(python_program("twine")), "check", "--strict", str(source), str(wheel)], check=True)
     return source, wheel
+
+
+def check(*built: Path) -> None:
+    """As PyPI does with an upload. Raises CalledProcessError."""
+    subprocess.run([str(python_program("twine")), "check", "--strict", *map(str, built)], check=True)
 
 
 def with_addresses(readme: str) -> str:
@@ -55,4 +59,6 @@ def with_addresses(readme: str) -> str:
 
 if __name__ == "__main__":
     shutil.rmtree(OUT, ignore_errors=True)
-    print(*build(OUT), sep="\n")
+    made = build(OUT)
+    check(*made)
+    print(*made, sep="\n")

@@ -61,6 +61,7 @@ def test_the_chart_says_to_artifact_hub_what_it_needs() -> None:
     assert (ROOT / "docs" / "images" / chart["icon"].rpartition("/")[2]).is_file()
 
 
+@pytest.mark.apart
 @pytest.mark.parametrize("schema", SCHEMAS)
 def test_files_for_the_forge_are_valid(schema: str) -> None:
     check = [str(python_program("check-jsonschema")), "--builtin-schema", schema, *map(str, SCHEMAS[schema])]
@@ -119,3 +120,8 @@ def test_the_wheel_has_every_file_of_the_program_and_runs(tmp_path: Path) -> Non
     command = [str(place / "bin" / "tiered-sidecar"), "version"]
     found = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
     assert found.stdout.strip() == f"tiered-sidecar {versions.versions()[0][1]}"
+
+
+@pytest.mark.apart
+def test_pypi_would_take_what_is_built(tmp_path: Path) -> None:
+    dist.check(*dist.build(tmp_path / "dist"))

@@ -47,7 +47,7 @@ _PYTHON_PACKAGES = {
     "aws": "awscli==1.46.3",
     "check-jsonschema": "check-jsonschema==0.39.0",
     "cyclonedx-py": "cyclonedx-bom==7.5.0",
-    "pyproject-build": "build==1.6.1",
+    "pyproject-build": "build==1.6.1 setuptools==84.0.0",
     "twine": "twine==7.0.0",
 }
 _DEBIAN_PACKAGES = {
@@ -179,7 +179,7 @@ def python_program(name: str) -> Path:
     Not a dev dependency: it would tie our versions of botocore and others to what it needs.
     """
     package = _PYTHON_PACKAGES[name]
-    directory = cache_directory() / package.replace("==", "-")
+    directory = cache_directory() / package.replace("==", "-").replace(" ", "-")
     marker = directory / "installed"
     with locked(directory.name):
         if not marker.exists():
@@ -189,7 +189,7 @@ def python_program(name: str) -> Path:
             python = str(directory / "bin" / "python")
             bring(package, [sys.executable, "-m", "venv", *(["--without-pip"] if has_pip else []), str(directory)])
             pip = [sys.executable, "-m", "pip", "--python", python] if has_pip else [python, "-m", "pip"]
-            bring(package, [*pip, "install", "--quiet", "--no-compile", package])
+            bring(package, [*pip, "install", "--quiet", "--no-compile", *package.split()])
             marker.touch()
     return directory / "bin" / name
 
