@@ -10,11 +10,7 @@ from typing import Any
 
 import pytest
 
-from producer_state.snapshot import ProducerEntry, read_snapshot
-from sidecar.broker.cluster_view import LiveProducer, ask_producers
-from sidecar.broker.connection import BrokerConnection
-from sidecar.config.broker_connection import BrokerConnectionSettings
-from sidecar.model import SnapshotOrigin, TopicPartition
+from sidecar.model import SnapshotOrigin
 from tests.real.daemon import eventually
 from tests.real.product import PROGRAM, environment, json_lines, run_installed, run_program, store_of
 from tests.real.test_broker_facts import produce, transactional
@@ -53,21 +49,6 @@ def settings_for(broker: KafkaBroker, archive: Path, topics: str) -> dict[str, s
 def rows(done: subprocess.CompletedProcess[str]) -> dict[str, dict[str, Any]]:
     (report,) = json_lines(done)
     return {row["topic"]: row for row in report["partitions"]}
-
-
-def as_reported(entries: tuple[ProducerEntry, ...]) -> list[LiveProducer]:
-    """A snapshot's entries as DescribeProducers tells them."""
-    return [
-        LiveProducer(
-            entry.producer_id,
-            entry.producer_epoch,
-            entry.last_sequence,
-            entry.last_timestamp_ms,
-            entry.coordinator_epoch,
-            -1 if entry.current_txn_first_offset is None else entry.current_txn_first_offset,
-        )
-        for entry in sorted(entries, key=lambda entry: entry.producer_id)
-    ]
 
 
 def test_what_is_led_here_goes_up_as_far_as_it_is_stable(cluster: KafkaCluster, tmp_path: Path) -> None:
@@ -135,30 +116,3 @@ def test_a_broker_that_falls_silent_in_the_middle_ends_it_with_nothing_lost_or_d
         (state,) = archived_states(store).values()
     ends = [segment.end_offset for segment in state.segments]
     assert [segment.base_offset for segment in state.segments] == [0, *ends[:-1]]
-
-
-@pytest.mark.parametrize("version", [pytest.param("3.9.1", marks=pytest.mark.apart), "4.3.0"])
-def test_the_producers_that_a_broker_tells_are_those_of_its_snapshot(version: str, tmp_path: Path) -> None:
-    with KafkaBroker(version, tmp_path / "broker") as broker:
-        create_topic(broker, "orders", 1 << 20)
-        produce(broker, "orders", 30)
-        for name, commits in (("committed", True), ("aborted", False), ("open", None)):
-            producer = transactional(broker, name)
-            produce(broker, "orders", 10, producer)
-            if commits is not None:
-                (producer.commit_transaction if commits else producer.abort_transaction)(60)
-            else:
-                held = producer
-        eventually(lambda: end_offset(broker, "orders", committed=True) == 30 + 22)
-        orders = TopicPartition("orders", 0)
-        connection = BrokerConnection(BrokerConnectionSettings(bootstrap_servers=(broker.bootstrap,)))
-        described = ask_producers(connection, broker.node_id, [orders])
-        connection.close()
-        assert described is not None
-        reported = described.values[orders]
-        end = end_offset(broker, "orders")
-        broker.stop()
-        del held
-    snapshot = broker.log_dirs[0] / "orders-0" / f"{end:020d}.snapshot"
-    assert as_reported(read_snapshot(snapshot.read_bytes())) == sorted(reported, key=lambda one: one.producer_id)
-    assert [one.transaction_start_offset for one in reported if one.transaction_start_offset >= 0] == [52]

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaException, Producer
 
-from sidecar.broker.cluster_view import ask_producers, log_dirs
+from producer_state.snapshot import ProducerEntry, read_snapshot
+from sidecar.broker.cluster_view import LiveProducer, ask_producers, log_dirs
 from sidecar.broker.connection import BrokerConnection
 from sidecar.clock import SystemClock
 from sidecar.config import load_settings
+from sidecar.config.broker_connection import BrokerConnectionSettings
 from sidecar.config.topic_filter import TopicFilter
 from sidecar.discovery.scan import scan_log_dirs
 from sidecar.errors import BrokerUnavailable, SettingsError
@@ -75,7 +78,7 @@ def transactional(broker: KafkaBroker, name: str) -> Producer:
     return producer
 
 
-def test_what_a_broker_says_is_what_is_believed_until_it_goes_away(broker: KafkaBroker, tmp_path: Path) -> None:
+def test_what_a_broker_says_is_what_is_believed(broker: KafkaBroker, tmp_path: Path) -> None:
     create_topic(broker, "orders", 1 << 20)
     set_topic(broker, "orders", {"retention.ms": "3600000", "delete.retention.ms": "777"})
     with pytest.raises(
@@ -140,22 +143,52 @@ def test_what_a_broker_says_is_what_is_believed_until_it_goes_away(broker: Kafka
             reported_producers,
             not reported_producers,
         )
-        read_ms = facts.state().read_ms
-        broker.stop()
-        facts.refresh()
-        assert isinstance(facts.state().away, BrokerAway)
-        assert facts.state().read_ms == read_ms
-        assert facts.partition(files).reason == facts.state().away
-        with pytest.raises(BrokerUnavailable):
-            facts.confirm(files)
-        broker.start()
 
-        def is_back() -> bool:
-            facts.refresh()
-            return facts.partition(files).reason is None
 
-        eventually(is_back)
-        assert facts.partition(files).leader_epoch >= 0
+@dataclass(frozen=True)
+class Told:
+    """The producers of a log that its broker tells (2.7.2: none), and where the snapshot lies that it writes when it stops."""
+
+    producers: tuple[LiveProducer, ...]
+    snapshot: Path
+
+    def assert_are_those_of_the_snapshot(self) -> None:
+        stored = read_snapshot(self.snapshot.read_bytes())
+        assert as_reported(stored) == sorted(self.producers, key=lambda one: one.producer_id)
+        assert [one.transaction_start_offset for one in self.producers if one.transaction_start_offset >= 0] == [52]
+
+
+def producers_told(broker: KafkaBroker) -> Told:
+    """Of a log with one producer without transactions, and one each whose transaction is committed, aborted and open."""
+    create_topic(broker, "told", 1 << 20)
+    produce(broker, "told", 30)
+    for name, commits in (("committed", True), ("aborted", False), ("open", None)):
+        producer = transactional(broker, name)
+        produce(broker, "told", 10, producer)
+        if commits is not None:
+            (producer.commit_transaction if commits else producer.abort_transaction)(60)
+    eventually(lambda: end_offset(broker, "told", committed=True) == 30 + 22)
+    partition = TopicPartition("told", 0)
+    connection = BrokerConnection(BrokerConnectionSettings(bootstrap_servers=(broker.bootstrap,)))
+    found = ask_producers(connection, broker.node_id, [partition])
+    connection.close()
+    snapshot = broker.log_dirs[0] / str(partition) / f"{end_offset(broker, 'told'):020d}.snapshot"
+    return Told(() if found is None else tuple(found.values[partition]), snapshot)
+
+
+def as_reported(entries: tuple[ProducerEntry, ...]) -> list[LiveProducer]:
+    """A snapshot's entries as DescribeProducers tells them."""
+    return [
+        LiveProducer(
+            entry.producer_id,
+            entry.producer_epoch,
+            entry.last_sequence,
+            entry.last_timestamp_ms,
+            entry.coordinator_epoch,
+            -1 if entry.current_txn_first_offset is None else entry.current_txn_first_offset,
+        )
+        for entry in sorted(entries, key=lambda entry: entry.producer_id)
+    ]
 
 
 def test_nothing_above_the_last_stable_offset_is_archived_and_a_broker_that_is_away_is_reported(
@@ -172,7 +205,7 @@ def test_nothing_above_the_last_stable_offset_is_archived_and_a_broker_that_is_a
         "run.scan_interval_s": "0.5",
     }
     produce(broker, "payments", 60)
-    with Daemon(tmp_path, settings) as daemon:
+    with Daemon(tmp_path, settings) as daemon, facts_of(broker) as watching:  # type: ignore[attr-defined]
         eventually(lambda: (daemon.archived_end("payments-0") or 0) > 0)
         open_one = transactional(broker, "payments")
         stable = end_offset(broker, "payments")
@@ -186,14 +219,33 @@ def test_nothing_above_the_last_stable_offset_is_archived_and_a_broker_that_is_a
         print(f"{broker.version}: archived {took_s:.2f} s after the transaction ended")
         assert took_s < 30
         eventually(daemon.is_settled)
+        watching.refresh()
+        read_ms, files = watching.state().read_ms, files_of(broker, "payments")
+        assert watching.partition(files).reason is None
+        told = producers_told(broker)
         broker.stop()
+        if broker.version != "2.7.2":
+            told.assert_are_those_of_the_snapshot()
         eventually(lambda: not daemon.is_ready())
+        watching.refresh()
+        assert isinstance(watching.state().away, BrokerAway)
+        assert watching.state().read_ms == read_ms
+        assert watching.partition(files).reason == watching.state().away
+        with pytest.raises(BrokerUnavailable):
+            watching.confirm(files)
         assert "broker: the broker does not respond" in daemon.get("/readyz")[1]
         assert daemon.metric("broker_unreachable") == 1
         eventually(lambda: daemon.metric("broker_metadata_age_seconds") > 1)
         assert daemon.get("/healthz")[0] == 200
         broker.start()
         eventually(daemon.is_settled)
+
+        def is_back() -> bool:
+            watching.refresh()
+            return watching.partition(files).reason is None
+
+        eventually(is_back)
+        assert watching.partition(files).leader_epoch >= 0
         produce(broker, "payments", 60)
         end = daemon.archived_end("payments-0") or 0
         eventually(lambda: (daemon.archived_end("payments-0") or 0) > end)

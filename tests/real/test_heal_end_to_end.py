@@ -6,7 +6,6 @@ And what the snapshots in remote storage are for: a new replica starts from them
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 import shutil
 from collections.abc import Iterator
@@ -30,7 +29,6 @@ from tests.real.stored_batches import (
 from tests.real.tiered_storage import VERSION, tiered_segments, tiering_properties
 from tests.real.topics import committed_offsets, create_topic, in_sync_replicas, leader_of, set_topic, wait_until, write
 from tests.servers.kafka import KafkaBroker
-from tests.servers.kafka_java import kafka_tool
 from tests.servers.zookeeper import ZooKeeper
 from tests.snapshot_files import write_snapshot
 
@@ -141,52 +139,89 @@ def snapshot_names(offsets: list[int] | tuple[int, ...]) -> list[str]:
     return [f"{offset:020d}.snapshot" for offset in offsets]
 
 
-def test_what_2_7_2_wrote_is_tiered_once_healed(written: Written, tmp_path: Path) -> None:
-    remote = tmp_path / "story" / "remote"
-    with upgraded(written, tmp_path / "story") as broker:
-        log_dir = broker.log_dirs[0]
-        directory = log_dir / PARTITION
-        lacking = [name for name in snapshot_names(written.bases[1:]) if not (directory / name).exists()]
-        assert len(lacking) >= len(written.bases) - 4
+@pytest.mark.parametrize(
+    "restored",
+    [pytest.param(True, id="restored"), pytest.param(False, id="as-the-broker-does-it", marks=pytest.mark.apart)],
+)
+def test_what_2_7_2_wrote_is_tiered_once_healed_and_a_new_replica_needs_the_tiered_snapshot(
+    written: Written, tmp_path: Path, restored: bool
+) -> None:
+    """3.9.1 fetches the snapshot for a new replica and deletes it before it has read it; so the replica begins with none.
 
-        broker.start()
-        wait_until("the broker leads the partition", lambda: leader_of(broker, TOPIC) == broker.node_id)
-        set_topic(broker, TOPIC, {"remote.storage.enable": "true"})
-        wait_until("tiering has failed three times", lambda: broker.log_text().count(FAILURE) >= 3)
-        broker.stop()
-        assert not list(remote.rglob("*.log*"))
+    Source: TierStateMachine.buildProducerSnapshotFile, ProducerStateManager.truncateFullyAndReloadSnapshots; so too in 4.3.0.
+    """
+    root, active = tmp_path / "story", written.bases[-1]
+    retried = last_data_batch(written.batches, written.batches[0].producer_id)
+    with upgraded(written, root) as first:
+        heal_and_tier(first, written, root / "remote")
+        set_topic(first, TOPIC, {"local.retention.bytes": "1"})
+        directory = first.log_dirs[0] / PARTITION
+        wait_until("only the active segment is still local", lambda: segment_bases(directory) == [active])
+        tiered = tiered_segments(root / "remote", PARTITION)[written.bases[-2]][".snapshot"].read_bytes()
+        with new_broker_like(first, root) as second:
+            place_replicas(second, [1, 2])
+            copy = second.log_dirs[0] / PARTITION
+            assert segment_bases(copy) == [active]
+            assert (copy / f"{active:020d}.snapshot").read_bytes() == EMPTY != tiered
+            if restored:
+                second.stop()
+                restore(copy, active, tiered)
+                second.start()
+            place_replicas(second, [2])
 
-        before = fingerprint(log_dir)
-        done = run_installed({}, "snapshots", "heal", "--json", str(log_dir))
-        assert done.returncode == 0, done.stderr
-        (report,) = json_lines(done)
-        assert report["counts"]["created"] == len(lacking)
-        after = fingerprint(log_dir)
-        # Heal locks the directory as a broker does, and leaves the lock file as a broker does.
-        assert {name for name in after if before.get(name) != after[name]} - {".lock"} == {
-            f"{PARTITION}/{name}" for name in lacking
-        }
-        assert before.keys() <= after.keys()
-        heal_newest_again(log_dir, report, lacking)
-        assert {name: value[-1] for name, value in fingerprint(log_dir).items() if name.endswith(".snapshot")} == {
-            name: value[-1] for name, value in after.items() if name.endswith(".snapshot")
-        }
+            end_offset = written.batches[-1].last_offset + 1
+            expected = retried.base_offset if restored else end_offset
+            assert send_again(second.port, TOPIC, 0, retried) == Produced(0, expected)
+            appended = [batch for batch in stored_batches(copy) if batch.identity == retried.identity]
+            assert len(appended) == (0 if restored else 1)
+            visible = written.aborted_offsets.intersection(committed_offsets(second, TOPIC))
+            assert visible == (set() if restored else written.aborted_offsets)
 
-        broker.start()
-        rolled = written.bases[:-1]
-        wait_until("every rolled segment is copied", lambda: steps(broker, "Copied") == list(rolled))
-        broker.stop()
-        # Each was taken up once: none failed.
-        assert steps(broker, "Copying") == list(rolled)
-        assert "NullPointerException" not in broker.log_text()
 
-        tiered = tiered_segments(remote, PARTITION)
-        assert sorted(tiered) == list(rolled)
-        for base, end in pairwise(written.bases):
-            files = tiered[base]
-            for suffix in files.keys() - {".snapshot", ".leader_epoch_checkpoint"}:
-                assert files[suffix].read_bytes() == (directory / f"{base:020d}{suffix}").read_bytes()
-            assert files[".snapshot"].read_bytes() == (directory / f"{end:020d}.snapshot").read_bytes()
+def heal_and_tier(broker: KafkaBroker, written: Written, remote: Path) -> None:
+    """Tiering fails; the broker is stopped, healed and started, and every rolled segment is copied."""
+    log_dir = broker.log_dirs[0]
+    directory = log_dir / PARTITION
+    lacking = [name for name in snapshot_names(written.bases[1:]) if not (directory / name).exists()]
+    assert len(lacking) >= len(written.bases) - 4
+
+    broker.start()
+    wait_until("the broker leads the partition", lambda: leader_of(broker, TOPIC) == broker.node_id)
+    set_topic(broker, TOPIC, {"remote.storage.enable": "true"})
+    wait_until("tiering has failed three times", lambda: broker.log_text().count(FAILURE) >= 3)
+    broker.stop()
+    assert not list(remote.rglob("*.log*"))
+
+    before = fingerprint(log_dir)
+    done = run_installed({}, "snapshots", "heal", "--json", str(log_dir))
+    assert done.returncode == 0, done.stderr
+    (report,) = json_lines(done)
+    assert report["counts"]["created"] == len(lacking)
+    after = fingerprint(log_dir)
+    # Heal locks the directory as a broker does, and leaves the lock file as a broker does.
+    assert {name for name in after if before.get(name) != after[name]} - {".lock"} == {
+        f"{PARTITION}/{name}" for name in lacking
+    }
+    assert before.keys() <= after.keys()
+    heal_newest_again(log_dir, report, lacking)
+    assert {name: value[-1] for name, value in fingerprint(log_dir).items() if name.endswith(".snapshot")} == {
+        name: value[-1] for name, value in after.items() if name.endswith(".snapshot")
+    }
+
+    broker.start()
+    rolled = written.bases[:-1]
+    wait_until("every rolled segment is copied", lambda: steps(broker, "Copied") == list(rolled))
+    # Each was taken up once: none failed.
+    assert steps(broker, "Copying") == list(rolled)
+    assert "NullPointerException" not in broker.log_text()
+
+    tiered = tiered_segments(remote, PARTITION)
+    assert sorted(tiered) == list(rolled)
+    for base, end in pairwise(written.bases):
+        files = tiered[base]
+        for suffix in files.keys() - {".snapshot", ".leader_epoch_checkpoint"}:
+            assert files[suffix].read_bytes() == (directory / f"{base:020d}{suffix}").read_bytes()
+        assert files[".snapshot"].read_bytes() == (directory / f"{end:020d}.snapshot").read_bytes()
 
 
 def heal_newest_again(log_dir: Path, whole: dict[str, Any], healed: list[str]) -> None:
@@ -207,51 +242,6 @@ def heal_newest_again(log_dir: Path, whole: dict[str, Any], healed: list[str]) -
 def steps(broker: KafkaBroker, what: str) -> list[int]:
     """Base offsets of the segments of which the broker's log says so, in its order."""
     return [int(base) for base in re.findall(rf"{PARTITION}\] {what} (\d{{20}})\.log to remote", broker.log_text())]
-
-
-@pytest.mark.parametrize(
-    "restored",
-    [pytest.param(True, id="restored"), pytest.param(False, id="as-the-broker-does-it", marks=pytest.mark.apart)],
-)
-def test_a_new_replica_needs_the_tiered_snapshot(written: Written, tmp_path: Path, restored: bool) -> None:
-    """3.9.1 fetches the snapshot for a new replica and deletes it before it has read it; so the replica begins with none.
-
-    Source: TierStateMachine.buildProducerSnapshotFile, ProducerStateManager.truncateFullyAndReloadSnapshots; so too in 4.3.0.
-    """
-    root, active = tmp_path / "story", written.bases[-1]
-    retried = last_data_batch(written.batches, written.batches[0].producer_id)
-    with upgraded(written, root) as first:
-        done = run_program({}, "snapshots", "heal", str(first.log_dirs[0]))
-        assert done.returncode == 0, done.stderr
-        tier_all_but_the_active_segment(first, active)
-        tiered = tiered_segments(root / "remote", PARTITION)[written.bases[-2]][".snapshot"].read_bytes()
-        with new_broker_like(first, root) as second:
-            place_replicas(second, [1, 2], root)
-            copy = second.log_dirs[0] / PARTITION
-            assert segment_bases(copy) == [active]
-            assert (copy / f"{active:020d}.snapshot").read_bytes() == EMPTY != tiered
-            if restored:
-                second.stop()
-                restore(copy, active, tiered)
-                second.start()
-            place_replicas(second, [2], root)
-
-            end_offset = written.batches[-1].last_offset + 1
-            expected = retried.base_offset if restored else end_offset
-            assert send_again(second.port, TOPIC, 0, retried) == Produced(0, expected)
-            appended = [batch for batch in stored_batches(copy) if batch.identity == retried.identity]
-            assert len(appended) == (0 if restored else 1)
-            visible = written.aborted_offsets.intersection(committed_offsets(second, TOPIC))
-            assert visible == (set() if restored else written.aborted_offsets)
-
-
-def tier_all_but_the_active_segment(broker: KafkaBroker, active: int) -> None:
-    """Start the broker and wait until it has tiered, and then deleted, every rolled segment."""
-    broker.start()
-    wait_until("the broker leads the partition", lambda: leader_of(broker, TOPIC) == broker.node_id)
-    set_topic(broker, TOPIC, {"remote.storage.enable": "true", "local.retention.bytes": "1"})
-    directory = broker.log_dirs[0] / PARTITION
-    wait_until("only the active segment is still local", lambda: segment_bases(directory) == [active])
 
 
 def restore(directory: Path, base: int, snapshot: bytes) -> None:
@@ -275,12 +265,14 @@ def new_broker_like(broker: KafkaBroker, root: Path) -> KafkaBroker:
     )
 
 
-def place_replicas(broker: KafkaBroker, node_ids: list[int], scratch: Path) -> None:
+def place_replicas(broker: KafkaBroker, node_ids: list[int]) -> None:
     """Make these the replicas, the first of them the leader if it was not led before; wait until all are in sync."""
-    plan = {"version": 1, "partitions": [{"topic": TOPIC, "partition": 0, "replicas": node_ids}]}
-    path = scratch / "reassignment.json"
-    path.write_text(json.dumps(plan))
-    tool = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
-    options = ["--bootstrap-server", broker.bootstrap, "--reassignment-json-file", str(path), "--execute"]
-    kafka_tool(broker.version, tool, *options)
+    from kafka.admin import KafkaAdminClient
+    from kafka.structs import TopicPartition
+
+    admin = KafkaAdminClient(bootstrap_servers=[broker.bootstrap])
+    try:
+        admin.alter_partition_reassignments({TopicPartition(TOPIC, 0): node_ids})
+    finally:
+        admin.close()
     wait_until(f"the replicas in sync are {node_ids}", lambda: in_sync_replicas(broker, TOPIC) == set(node_ids))

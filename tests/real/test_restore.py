@@ -28,6 +28,11 @@ from tests.real.epoch_ends import epoch_end
 from tests.real.product import json_lines, run_installed, run_program, s3_settings, store_of
 from tests.real.reading_back import expected_reads, reads
 from tests.real.stored_batches import last_data_batch, segment_bases, send_again, stored_batches
+from tests.real.test_broker_facts import produce
+from tests.real.test_restored_hole import TOPIC as HOLE
+from tests.real.test_restored_hole import assert_a_cleaner_keeps_what_was_committed, restore_hole
+from tests.real.test_restored_replicas import TOPIC as INVOICES
+from tests.real.test_restored_replicas import archive_cluster, assert_none_seems_to_repeat, restore_for
 from tests.real.tiered_storage import tiered_segments, tiering_properties
 from tests.real.topics import (
     TIMEOUT_S,
@@ -42,7 +47,7 @@ from tests.real.topics import (
 )
 from tests.restore.archives import lose
 from tests.runner.rig import archived_states
-from tests.servers.kafka import KafkaBroker
+from tests.servers.kafka import KafkaBroker, Quorum
 from tests.servers.kafka_java import kafka_tool
 from tests.servers.versitygw import VersityGateway
 
@@ -239,7 +244,7 @@ def test_3_9_1_goes_on_in_its_own_cluster_and_knows_its_producers(gateway: Versi
         # Its tiering, too, gets past the offsets that are lost.
         set_topic(again, TIERED.removesuffix("-0"), {"remote.storage.enable": "true"})
         wait_until("tiered", lambda: behind.base_offset in tiered_segments(tmp_path / "tiered", TIERED))
-        write(again, f"producer n\nsend n {PAYMENTS} 0 5", tmp_path)
+        produce(again, PAYMENTS, 5)
         assert end_offset(again, PAYMENTS) == end_offset(again, PAYMENTS, committed=True) == (archived_end or 0) + 5
     # The history of epochs was kept, and went on.
     assert epochs_of(log_dir, "orders-0")[: len(all_epochs)] == all_epochs
@@ -255,10 +260,16 @@ def test_4_3_0_of_another_cluster_serves_it_to_groups_that_come_back(gateway: Ve
         lose(store, "append-time-0", last.base_offset)
         # A transaction is open there whose abort marker is lost: what it wrote below must not show.
         lose(store, "transactions-0", 220)
-    broker = KafkaBroker("4.3.0", tmp_path / "kafka", properties=PROPERTIES)
+    quorum = Quorum.of([1])
+    formatted = archive_cluster(tmp_path / "formatted", quorum.cluster_id)
+    broker = KafkaBroker("4.3.0", tmp_path / "kafka", properties=PROPERTIES, quorum=quorum)
     with broker:
         make_topics(broker, "4.3.0", TOPICS)
+        for topic in (INVOICES, HOLE):
+            create_topic(broker, topic, segment_bytes=1 << 20)
     log_dir = broker.log_dirs[0]
+    restore_for(formatted, broker)
+    restore_hole(broker, tmp_path / "hole")
     arguments = ["restore", "--to", str(log_dir), "--open-transactions", "abort", "--json"]
     done = run_installed(settings, *arguments, "--topic", "orders", "--leader-epochs", "keep")
     assert done.returncode == 2, done.stdout
@@ -274,11 +285,14 @@ def test_4_3_0_of_another_cluster_serves_it_to_groups_that_come_back(gateway: Ve
     (log_dir / ".kafka_cleanshutdown").unlink()
     assert states["append-time-0"].end_offset == last.end_offset > states["append-time-0"].segments[-1].end_offset
     with KafkaBroker("4.3.0", tmp_path / "kafka", properties=PROPERTIES) as again:
+        # Before any other producer is given an id.
+        assert_none_seems_to_repeat(again)
+        assert_a_cleaner_keeps_what_was_committed(again)
         assert_served(again, states, source)
         assert_nothing_recovered(again, states)
         # No offset that is lost is given out again.
         assert end_offset(again, "append-time") == last.end_offset + 1
-        write(again, "producer n\nsend n append-time 0 5", tmp_path)
+        produce(again, "append-time", 5)
         assert (
             end_offset(again, "append-time") == end_offset(again, "append-time", committed=True) == last.end_offset + 6
         )

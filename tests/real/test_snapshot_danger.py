@@ -2,7 +2,7 @@
 
 Logs of one broker, a topic for each story: producer `a` writes and falls silent, a transaction is begun and left open, then a third
 producer fills segment after segment. The stopped broker loses their snapshots, each log is given what its story says, and the
-broker starts again, once for all of them.
+broker starts again, once for all of them. Another log is replaced by what `compact` wrote: it is read, and producers go on.
 """
 
 from __future__ import annotations
@@ -11,12 +11,15 @@ import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 
 from producer_state.snapshot import ProducerEntry, read_snapshot
 from sidecar.host.log_dir_lock import LogDirLock
+from sidecar.logformat.batches import scan_file
+from sidecar.logformat.bodies.records import read_records
 from tests.real.product import json_lines, run_installed, run_program
 from tests.real.stored_batches import (
     Produced,
@@ -26,6 +29,7 @@ from tests.real.stored_batches import (
     send_again,
     stored_batches,
 )
+from tests.real.test_broker_facts import produce
 from tests.real.topics import committed_offsets, create_topic, end_offset, write
 from tests.servers import ServerError
 from tests.servers.kafka import KafkaBroker
@@ -36,6 +40,21 @@ pytestmark = [pytest.mark.real, pytest.mark.slow]
 EMPTY = write_snapshot([])
 HEALED, SHORT, BARE, MADE_UP = "healed", "short", "bare", "made-up"
 """Healed with many segments, and with one alone; not healed; healed where the broker has made up empty ones."""
+ACCOUNTS = "accounts"
+ACCOUNTS_SCRIPT = f"""
+producer early
+producer z compression.type=zstd
+producer t transactional.id=t
+send early {ACCOUNTS} 0 150 keys=20 tombstones=7
+begin t
+send t {ACCOUNTS} 0 40 keys=20
+abort t
+send z {ACCOUNTS} 0 400 keys=30
+begin t
+send t {ACCOUNTS} 0 60 keys=40
+commit t
+send z {ACCOUNTS} 0 300 keys=30
+"""
 WRITERS = ("nobody", "heal", "rebuild", "compact")
 SEGMENT_BYTES = 16384
 
@@ -53,7 +72,7 @@ def script() -> str:
         lines += [f"send a {topic} 0 30", f"begin {topic}", f"send {topic} {topic} 0 12", f"send filler {topic} 0 400"]
     for topic in map(ended, WRITERS):
         lines += [f"send a {topic} 0 30", f"send filler {topic} 0 400"]
-    return "\n".join(lines)
+    return "\n".join([*lines, ACCOUNTS_SCRIPT])
 
 
 @dataclass(frozen=True)
@@ -85,6 +104,42 @@ class Outcome:
 
 
 @dataclass(frozen=True)
+class Log:
+    """As clients see one: offsets of committed records, end offset and last stable offset."""
+
+    committed: list[int]
+    ends: tuple[int, int]
+
+    @classmethod
+    def of(cls, broker: KafkaBroker, topic: str) -> Log:
+        ends = end_offset(broker, topic), end_offset(broker, topic, committed=True)
+        return cls(committed_offsets(broker, topic), ends)
+
+
+@dataclass(frozen=True)
+class Compacted:
+    """A log before and after. `keys`: of what was before, by offset; `active`: base of the segment that was left alone.
+
+    `behind`: what a consumer is given who begins at `removed`. `retried`, `answer`: the last batch of a producer all of whose
+    records are gone, and what the broker said when it came again. `more_end`: end offset behind five more records.
+    """
+
+    before: Log
+    after: Log
+    keys: dict[int, bytes]
+    report: dict[str, Any]
+    removed: int
+    behind: list[int]
+    retried: StoredBatch
+    answer: Produced
+    more_end: int
+
+    @property
+    def active(self) -> int:
+        return int(self.report["left_alone"][0])
+
+
+@dataclass(frozen=True)
 class Seen:
     """What was seen of the broker, and what the program said to it.
 
@@ -101,6 +156,7 @@ class Seen:
     locked_out: str
     checked: list[tuple[int, list[str]]]
     replaced: dict[str, tuple[bytes, bytes]]
+    compacted: Compacted
 
 
 def partition_of(broker: KafkaBroker, topic: str) -> Path:
@@ -118,10 +174,12 @@ def seen(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     (log_dir,) = broker.log_dirs
     topics = [HEALED, SHORT, BARE, MADE_UP, *map(ended, WRITERS)]
     with broker:
-        for topic in topics:
+        for topic in (*topics, ACCOUNTS):
             create_topic(broker, topic, 1 << 20 if topic == SHORT else SEGMENT_BYTES)
         write(broker, script(), scratch)
+        accounts = Log.of(broker, ACCOUNTS)
         broker.stop()
+        keys, retried, report = compact(partition_of(broker, ACCOUNTS), scratch / "out")
         written = {topic: Written.of(partition_of(broker, topic)) for topic in topics}
         for topic in topics:
             for path in snapshots_of(broker, topic):
@@ -145,6 +203,7 @@ def seen(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
             for topic in map(ended, WRITERS)
         }
         outcomes = outcomes_of(broker, written, [HEALED, SHORT, BARE])
+        compacted = Compacted(accounts, Log.of(broker, ACCOUNTS), keys, report, *go_on(broker, accounts, retried))
         broker.stop()
 
         checked = [verdicts(partition_of(broker, MADE_UP))]
@@ -159,7 +218,7 @@ def seen(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         outcomes |= outcomes_of(broker, written, [MADE_UP])
         broker.kill()
         refused["killed"] = run_program({}, *heal)
-    return Seen(written, outcomes, given, of_the_broker, ends, refused, locked_out, checked, replaced)
+    return Seen(written, outcomes, given, of_the_broker, ends, refused, locked_out, checked, replaced, compacted)
 
 
 ENDED = ProducerEntry(4242, 0, 4, 8, 0, 1_000, 0, 5)
@@ -193,6 +252,42 @@ def end_transaction(broker: KafkaBroker, writer: str, scratch: Path) -> None:
         if writer == "compact":
             shutil.rmtree(partition)
         shutil.copytree(out, partition, dirs_exist_ok=True, copy_function=shutil.copy2)
+
+
+def compact(partition: Path, out: Path) -> tuple[dict[int, bytes], StoredBatch, dict[str, Any]]:
+    """Replace a log by what the command makes of it. Keys by offset and the first producer's last batch of before; the report."""
+    keys = keys_by_offset(partition)
+    batches = stored_batches(partition)
+    target = out / partition.name
+    done = run_installed({}, "compact", str(partition), "--out", str(target), "--engine", "local", "--json")
+    assert done.returncode == 0, done.stderr
+    shutil.rmtree(partition)
+    shutil.copytree(target, partition, copy_function=shutil.copy2)
+    return keys, last_data_batch(batches, batches[0].producer_id), json_lines(done)[0]
+
+
+def keys_by_offset(directory: Path) -> dict[int, bytes]:
+    """Keys of all records that are no markers."""
+    found: dict[int, bytes] = {}
+    for path in sorted(directory.glob("*.log")):
+        data = path.read_bytes()
+        for columns in scan_file(path):
+            for row in range(len(columns)):
+                begin = int(columns.position[row])
+                if columns.marker_type[row] < 0:
+                    records = read_records(data[begin : begin + int(columns.size_bytes[row])])
+                    found |= {record.offset: record.key or b"" for record in records}
+    return found
+
+
+def go_on(broker: KafkaBroker, before: Log, retried: StoredBatch) -> tuple[int, list[int], StoredBatch, Produced, int]:
+    """A consumer that begins at an offset that is gone, a late retry, and five new records. See `Compacted`."""
+    left = committed_offsets(broker, ACCOUNTS)
+    removed = next(offset for offset in before.committed if offset not in left and offset + 1 not in left)
+    behind = committed_offsets(broker, ACCOUNTS, removed)
+    answer = send_again(broker.port, ACCOUNTS, 0, retried)
+    produce(broker, ACCOUNTS, 5)
+    return removed, behind, retried, answer, end_offset(broker, ACCOUNTS)
 
 
 def outcomes_of(broker: KafkaBroker, written: dict[str, Written], topics: list[str]) -> dict[str, Outcome]:
@@ -277,6 +372,22 @@ def test_a_broker_and_healing_keep_each_other_out(seen: Seen) -> None:
     assert {when: refused.returncode for when, refused in seen.refused.items()} == {"running": 1, "killed": 1}
     assert "stop the broker" in seen.refused["running"].stderr
     assert ".kafka_cleanshutdown is missing" in seen.refused["killed"].stderr
+
+
+def test_a_broker_loads_a_compacted_directory(seen: Seen) -> None:
+    found = seen.compacted
+    assert found.report["records_after"] < found.report["records_before"] / 4
+    latest = {found.keys[offset]: offset for offset in found.before.committed if offset < found.active}
+    # One committed record per key, the latest; behind it the active segment as it was.
+    above = [offset for offset in found.before.committed if offset >= found.active]
+    assert found.after.committed == sorted(latest.values()) + above
+    log_end = found.before.ends[0]
+    assert found.after.ends == (log_end, log_end)
+    # An offset whose record is gone is a position still: whoever begins there is given the next record.
+    assert found.behind == [offset for offset in found.after.committed if offset > found.removed]
+    # A late retry of a producer whose last batch lost all its records is still known for one.
+    assert found.answer == Produced(0, found.retried.base_offset)
+    assert found.more_end == log_end + 5
 
 
 @pytest.mark.parametrize("writer", WRITERS)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -11,14 +10,12 @@ from tests.servers.kafka import KafkaBroker, Quorum
 from tests.servers.process import Server
 from tests.servers.zookeeper import ZooKeeper
 
-_QUORUM_STOP_GRACE_S = 3.0
-
 
 class KafkaCluster(Server):
     """Several brokers of one version with node ids 0, 1, …, each below `directory`; a context manager.
 
     KRaft: every node is voter and broker, and a clean stop of one needs a majority of the others, so leaving the context
-    ends them all at once and may leave unclean directories. ZooKeeper (2.7.2): one shared ZooKeeper; node 0 starts first
+    kills them all at once, which leaves unclean directories. ZooKeeper (2.7.2): one shared ZooKeeper; node 0 starts first
     and so becomes the controller, which is how a test keeps the controller while it restarts another node.
     """
 
@@ -58,11 +55,7 @@ class KafkaCluster(Server):
         """Ends every process of the cluster."""
         if self._zookeeper is None:
             for broker in self.brokers:
-                if broker.process.alive:
-                    broker.process.send_signal(signal.SIGCONT)
-                    broker.process.send_signal(signal.SIGTERM)
-            for broker in self.brokers:
-                broker.process.end(_QUORUM_STOP_GRACE_S)
+                broker.process.kill()
             return
         # Node 0 last: it is the controller that the others hand their partitions to.
         with ExitStack() as stack:
