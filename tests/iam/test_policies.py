@@ -29,7 +29,8 @@ def _guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedGatewa
         found.allow(USERS)
         broker = {"log_dirs": [str(LOGS)], "assume_leader": True}
         for user in USERS:
-            found.settings(user, broker=broker, run={"state_dir": str(tmp_path_factory.mktemp(f"state-{user}"))})
+            run = {"state_dir": str(tmp_path_factory.mktemp(f"state-{user}"))}
+            found.settings(user, broker=broker, run=run, topics={"include": ["orders", "compacted"]})
         # What everyone below reads.
         assert as_user(found, "archiver", "backfill", "--quiet").code == 0
         yield found

@@ -109,7 +109,7 @@ class Fire:
         over, dice = Event(), random.Random(self.dice.random())
 
         def kill() -> None:
-            while not over.wait(dice.uniform(2, 4 + self.calm_s)):
+            while not over.wait(dice.uniform(2, 12)):
                 sidecar = dice.choice(self.sidecars)
                 sidecar.process.kill()
                 self.counts["sidecars_killed"] += 1

@@ -23,7 +23,7 @@ idempotence, each has its own `acks`: with 1 a new leader may lack, and cut off,
 TRANSACTION_TIMEOUT_S = 10
 _TRANSACTION_CODECS = ("lz4", "zstd")
 _BURST = 10
-_PAUSE_S = 0.2
+PAUSE_S = 0.2
 _QUEUE_MAX = 400
 _BATCH_BYTES = 16384
 """What has waited for a leader goes as several: a broker refuses a batch that is larger than a segment."""
@@ -54,8 +54,9 @@ class LiveProducers:
     started again; clients that stopped sending.
     """
 
-    def __init__(self, bootstrap: str, seed: int) -> None:
-        """Args: seed: of the records' bytes, and of which transactions are aborted."""
+    def __init__(self, bootstrap: str, seed: int, pause_s: float = PAUSE_S) -> None:
+        """Args: seed: of the records' bytes, and of which transactions are aborted; pause_s: between ten records of a producer."""
+        self._pause_s = pause_s
         self.counts: Counter[str] = Counter()
         self._acknowledged: Counter[tuple[str, int]] = Counter()
         self._bootstrap = bootstrap
@@ -130,7 +131,7 @@ class LiveProducers:
             for _ in range(_BURST if len(producer) < _QUEUE_MAX else 0):
                 producer.produce(topic, _value(source), _key(source), partition, on_delivery=self._delivered)
             producer.poll(0)
-            self._stop.wait(_PAUSE_S)
+            self._stop.wait(self._pause_s)
         left = producer.flush(_FLUSH_TIMEOUT_S)
         if not left:
             return
@@ -172,7 +173,7 @@ class LiveProducers:
             partition = number % PARTITIONS[PAYMENTS]
             producer.produce(PAYMENTS, _value(source), _key(source), partition, on_delivery=self._delivered)
         # Some are so long that segments roll in the middle of them.
-        self._stop.wait(source.choice((0.0, 0.1, 0.3, 2.0)))
+        self._stop.wait(self._pause_s * source.choice((0.0, 0.5, 1.5, 10.0)))
         if source.random() < _ABORTED_SHARE:
             producer.abort_transaction(_CALL_TIMEOUT_S)
             self.counts["transactions_aborted"] += 1

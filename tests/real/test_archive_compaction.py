@@ -19,7 +19,7 @@ from sidecar.storage.store_clock import read_store_clock
 from sidecar.verify.verify import verify_archive
 from tests.fakes.manual_clock import ManualClock
 from tests.golden import split_dumps, wall_clock_ms
-from tests.real.product import cut_out, json_lines, run_installed, run_program, s3_settings, store_of
+from tests.real.product import cut_out, json_lines, run_program, s3_settings, store_of
 from tests.runner.archives import WRITER, reference_logs_of
 from tests.runner.rig import archived_states, copy_partitions
 from tests.servers.kafka_java import dump_log_segments
@@ -67,7 +67,7 @@ def test_archived_partitions_become_what_the_reference_says_and_kafka_reads_them
     common = {"run.state_dir": str(tmp_path / "state"), **s3_settings(gateway)}
     common |= {"broker.settle_ms": "0", "broker.snapshot_grace_ms": "0"}
     by_strategy = {strategy: {**common, "store.url": url} for strategy, url in places.items()}
-    done = run_installed(
+    done = run_program(
         by_strategy[Strategy.OFFSET], "backfill", "--log-dir", str(log_dir), "--assume-leader", "--topic", ".*"
     )
     assert done.returncode == 0, done.stderr
@@ -76,8 +76,10 @@ def test_archived_partitions_become_what_the_reference_says_and_kafka_reads_them
         settings = by_strategy[strategy]
         with store_of(by_strategy[Strategy.OFFSET]) as archived, store_of(settings) as store:
             if strategy is not Strategy.OFFSET:
+                # Where strategies differ.
                 for facts in archived.list(""):
-                    store.put_if_absent(facts.key, archived.read(facts.key))
+                    if f"/{VERSIONED.removesuffix('-0')}/" in facts.key or "/compacted/" in facts.key:
+                        store.put_if_absent(facts.key, archived.read(facts.key))
             kept[strategy] = compact_as_reference(store, settings, strategy)[VERSIONED]
             if strategy is Strategy.OFFSET:
                 purge(store)  # Until then, a compaction that drops no record keeps the undo.

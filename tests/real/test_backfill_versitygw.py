@@ -65,9 +65,7 @@ def test_every_part_comes_back_byte_for_byte_and_kafka_reads_it(
         assert {name: count for name, count in uploaded.items() if count} == {
             name: len(state.segments) for name, state in states.items()
         }
-        if settings["store.url"].startswith(
-            "s3:"
-        ):  # Four JVMs a version; of a directory the bytes are as compared above.
+        if settings["store.url"].startswith("s3:"):  # Of a directory the bytes are as compared above.
             compared = compare_with_stored_dumps(version, tmp_path / "cut", [Path("logs") / path for path in written])
             assert {suffix for suffix, count in compared.items() if count > 3} == set(DUMP_OPTIONS)
     assert_commands_agree(settings, {name: ranges(state) for name, state in states.items()}, version)
@@ -89,19 +87,17 @@ def assert_parts_are_the_sources(store: ObjectStore, states: Mapping[str, Partit
 
 def compare_with_stored_dumps(version: str, cut: Path, files: list[Path]) -> dict[str, int]:
     """Let the broker's own tool print the cut-out files. Returns how many of each suffix were compared."""
-    compared = dict.fromkeys(DUMP_OPTIONS, 0)
-    for suffix, options in DUMP_OPTIONS.items():
-        names = [str(path) for path in files if path.suffix == suffix and (cut / path).stat().st_size]
-        printed = split_dumps(dump_log_segments(version, cut, names, *options))
-        assert set(printed) == set(names)
-        for name, text in printed.items():
-            if (golden(version) / name).exists():
-                assert text.strip() == dump_text(version, name).strip(), name
-            else:
-                assert suffix == ".snapshot", name
-                assert_dump_shows(text, (cut / name).read_bytes())
-            compared[suffix] += 1
-    return compared
+    names = [str(path) for path in files if path.suffix in DUMP_OPTIONS and (cut / path).stat().st_size]
+    # One JVM for all of them: what is asked of logs changes nothing for the others.
+    printed = split_dumps(dump_log_segments(version, cut, names, *DUMP_OPTIONS[".log"]))
+    assert set(printed) == set(names)
+    for name, text in printed.items():
+        if (golden(version) / name).exists():
+            assert text.strip() == dump_text(version, name).strip(), name
+        else:
+            assert Path(name).suffix == ".snapshot", name
+            assert_dump_shows(text, (cut / name).read_bytes())
+    return {suffix: sum(Path(name).suffix == suffix for name in printed) for suffix in DUMP_OPTIONS}
 
 
 def assert_dump_shows(text: str, snapshot: bytes) -> None:

@@ -68,6 +68,7 @@ def test_checking_a_segment_costs_less_than_a_checksum_by_the_standard_library(t
     assert ratio < SCAN_BOUND, f"a scan takes {ratio:.2f} times the CPU of zlib.crc32 on the same bytes"
 
 
+@pytest.mark.apart
 def test_compaction_costs_some_checksums_of_its_input(tmp_path: Path) -> None:
     partition = write_partition(tmp_path / "measured-0", Shape(400_000, 40_000, segment_bytes=16 * MIB))
     out = tmp_path / "out"

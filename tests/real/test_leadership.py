@@ -16,7 +16,7 @@ import pytest
 
 from sidecar.model import ObjectKey, TopicPartition
 from tests.real.daemon import Daemon, eventually, now_s
-from tests.real.leaders import CLUSTER_PROPERTIES, create_replicated, leader_of, move_leaders
+from tests.real.leaders import CLUSTER_PROPERTIES, SEGMENT_MS, create_replicated, leader_of, move_leaders
 from tests.real.product import store_of
 from tests.real.soak import Fire
 from tests.real.soak_beside import Archived, archive_settings, reported, sidecar_settings
@@ -71,7 +71,9 @@ def test_one_archive_whatever_happens_to_brokers_sidecars_and_the_store(
 ) -> None:
     topics = list(PARTITIONS)
     for topic, partition_count in PARTITIONS.items():
-        create_replicated(cluster.brokers, topic, partition_count, SEGMENT_BYTES)
+        create_replicated(
+            cluster.brokers, topic, partition_count, SEGMENT_BYTES, SEGMENT_MS if IS_LONG else 2 * SEGMENT_MS
+        )
     proxy = toxiproxy.proxy("store", gateway.port)
     directories = [tmp_path / f"sidecar-{broker.node_id}" for broker in cluster.brokers]
     started_s = now_s()
@@ -84,7 +86,7 @@ def test_one_archive_whatever_happens_to_brokers_sidecars_and_the_store(
             )
             for broker, directory in zip(cluster.brokers, directories, strict=True)
         ]
-        producers = resources.enter_context(LiveProducers(cluster.bootstrap, SOAK_SEED))
+        producers = resources.enter_context(LiveProducers(cluster.bootstrap, SOAK_SEED, 0.2 if IS_LONG else 0.5))
         store = resources.enter_context(store_of(archive_settings(gateway)))
         archived = Archived(store)
         wait_until_archived(archived, sum(PARTITIONS.values()))
@@ -202,6 +204,7 @@ def test_a_leader_that_slept_amid_an_upload_commits_nothing(
         never_committed(attempts, "leadership changed during the upload")
 
 
+@pytest.mark.apart
 def test_a_commit_that_was_on_its_way_when_its_leader_fell_asleep_arrives_in_vain(
     cluster: KafkaCluster, sleepy: SleepyArchive
 ) -> None:

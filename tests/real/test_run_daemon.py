@@ -112,7 +112,7 @@ def test_a_restart_uploads_nothing_again_and_an_idle_scan_asks_the_store_for_not
     tmp_path: Path, gateway: VersityGateway
 ) -> None:
     settings = {**s3(gateway, LOGS), "topics.include": "orders", "run.scan_interval_s": "0.1"}
-    with Daemon(tmp_path, settings, program=[str(PROGRAM)]) as daemon:
+    with Daemon(tmp_path, settings) as daemon:
         eventually(daemon.is_settled)
         assert daemon.process.stop() == 0
     expected = all_rolled(LOGS)
@@ -240,10 +240,10 @@ def gateway_client(gateway: VersityGateway) -> closing[Any]:
 def test_kill_9_in_the_middle_of_a_multipart_upload_leaves_nothing_behind(
     tmp_path: Path, gateway: VersityGateway
 ) -> None:
-    log_dir = write_log_dir(tmp_path / "logs", 2, 64 * MIB)
+    log_dir = write_log_dir(tmp_path / "logs", 2, 32 * MIB)
     settings = {**s3(gateway, log_dir), "store.s3.part_bytes": str(5 * MIB)}
     with (
-        Daemon(tmp_path, {**settings, "store.bandwidth_bytes_per_s": str(4 * MIB)}) as daemon,
+        Daemon(tmp_path, {**settings, "store.bandwidth_bytes_per_s": str(2 * MIB)}) as daemon,
         gateway_client(gateway) as client,
     ):
 
@@ -287,6 +287,7 @@ def test_a_journal_that_cannot_grow_is_one_clear_error_and_a_rerun_completes(
     assert_whole(settings, all_rolled(LOGS))
 
 
+@pytest.mark.apart
 def test_two_processes_with_their_own_state_archive_each_range_once(tmp_path: Path) -> None:
     copy = golden_copy("4.3.0", tmp_path / "copy") / "logs"
     settings = {**directory(tmp_path, copy), "topics.include": "orders", "run.retry_wait_s": "0.2"}

@@ -209,6 +209,7 @@ def truststore_of(authority: Path, file: Path, kind: str, password: str) -> Path
     return file
 
 
+@pytest.mark.apart
 def test_an_older_broker_with_zookeeper_is_asked_by_tls_and_scram(tmp_path: Path) -> None:
     for secured in started("2.7.2", tmp_path):
         assert knows_us(secured.settings("MTLS"))

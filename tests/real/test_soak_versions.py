@@ -1,7 +1,7 @@
 """One broker of each version with live producers of all kinds, bounced while `run` archives; and an open transaction.
 
-The gate has the open transaction on the newest version, and three brokers that are bounced in `test_leadership`. `make matrix`
-runs both tests on all versions: SOAK_VERSIONS names them.
+The gate has an open transaction in `test_broker_facts`, and three brokers that are bounced in `test_leadership`. `make test-apart`
+runs both tests on the newest version, `make matrix` on all: SOAK_VERSIONS names them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tests.servers.versitygw import VersityGateway
 VERSIONS = os.environ.get("SOAK_VERSIONS", NEWEST_KAFKA).split()
 BOUNCES = int(os.environ.get("SOAK_BOUNCES", "1"))
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.apart]
 
 SEGMENT_BYTES = 49152
 CALM_S = 2.0
@@ -51,7 +51,6 @@ def gateway(tmp_path: Path) -> Iterator[VersityGateway]:
         yield started
 
 
-@pytest.mark.apart
 def test_a_broker_that_is_bounced_while_all_kinds_of_producers_write(
     broker: KafkaBroker, gateway: VersityGateway, tmp_path: Path
 ) -> None:

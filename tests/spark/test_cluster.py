@@ -277,6 +277,7 @@ def test_packages_that_are_not_there_are_named(site: Site, tmp_path: Path) -> No
     assert f"{tmp_path}/none.tar.gz" in done.stderr.splitlines()[-1]
 
 
+@pytest.mark.apart
 def test_a_cluster_that_gives_no_executor(site: Site) -> None:
     asking = {"spark.executor_memory_bytes": str(8 << 30), "spark.executors_wait_s": "1"}
     settings = {**site.flags, **asking, "spark.options": json.dumps(DRIVER)}
