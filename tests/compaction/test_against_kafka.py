@@ -35,7 +35,7 @@ from tests.runner.archived import segment as an_archived_segment
 
 pytestmark = pytest.mark.real
 
-SEEDS = range(int(os.environ.get("CONFORMANCE_LOGS", "100")))
+SEEDS = range(int(os.environ.get("CONFORMANCE_LOGS", "48")))
 DAY_MS = 86_400_000
 SEGMENT_BYTES = 3000
 MAP_LOAD_FACTOR = 0.9

@@ -16,7 +16,7 @@ from tests.oracle.log_shape import CLEANER
 from tests.oracle.random_batches import VERSION_HEADER
 from tests.oracle.random_segments import random_log
 
-SEEDS = range(int(os.environ.get("CONFORMANCE_LOGS", "100")))
+SEEDS = range(int(os.environ.get("CONFORMANCE_LOGS", "48")))
 
 
 def rules_for(seed: int, now_ms: int) -> CompactionRules:

@@ -23,7 +23,7 @@ from tests.oracle.log_shape import CLEANER
 from tests.oracle.random_batches import VERSION_HEADER
 from tests.oracle.random_segments import random_log
 
-SEEDS = range(int(os.environ.get("CONFORMANCE_LOGS", "100")))
+SEEDS = range(int(os.environ.get("CONFORMANCE_LOGS", "40")))
 NEW = replace(CLEANER, compacted_before=False, delete_horizons=False)
 HOUR_MS = 3_600_000
 

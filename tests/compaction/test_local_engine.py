@@ -28,10 +28,8 @@ from tests.golden import golden, wall_clock_ms
 NOW_MS = wall_clock_ms("4.3.0")
 
 
-@pytest.mark.parametrize("in_memory_bytes", [0, 5_000, 1 << 26])
-@pytest.mark.parametrize("threads", [1, 3])
-@pytest.mark.parametrize("strategy", [Strategy.OFFSET, Strategy.TIMESTAMP])
-@pytest.mark.parametrize("name", ["compacted-0", "orders-0"])
+@pytest.mark.parametrize(("threads", "in_memory_bytes"), [(1, 0), (1, 5_000), (3, 0), (3, 5_000), (3, 1 << 26)])
+@pytest.mark.parametrize(("name", "strategy"), [("compacted-0", Strategy.TIMESTAMP), ("orders-0", Strategy.OFFSET)])
 def test_the_result_is_the_same(name: str, strategy: Strategy, threads: int, in_memory_bytes: int) -> None:
     partition = partition_in(golden("4.3.0") / "logs" / name)
     rules = CompactionRules(NOW_MS, strategy=strategy)

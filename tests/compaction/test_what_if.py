@@ -54,8 +54,7 @@ def winners(source: Path, count: int, rules: CompactionRules) -> dict[bytes, Rec
     return best
 
 
-@pytest.mark.parametrize("split_bytes", [3000, 1 << 26])
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize(("version", "split_bytes"), [*zip(VERSIONS, (3000, 1 << 26, 3000), strict=True)])
 def test_other_winners_are_those_of_a_dictionary(version: str, split_bytes: int) -> None:
     rules = CompactionRules(wall_clock_ms(version))
     by_time = replace(rules, strategy=Strategy.TIMESTAMP)

@@ -151,7 +151,7 @@ def test_copies_before_an_upload_of_few_large_values_and_many_hot_keys(tmp_path:
         sound(site.store)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(8))
 def test_no_segment_that_is_joined_is_larger_than_the_limit(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -226,7 +226,7 @@ def test_gzip_copies_in_proportion_to_its_members(member: bytes, monkeypatch: py
     assert many <= 20 * few
 
 
-@pytest.mark.parametrize("size_bytes", [1, 4095, 4096, 4097, 300_000])
+@pytest.mark.parametrize("size_bytes", [1, 4095, 4096, 4097, 30_000])
 @pytest.mark.parametrize("cut_bytes", [0, 1, 8, 12])
 def test_gzip_members_end_wherever_a_step_ends(size_bytes: int, cut_bytes: int) -> None:
     data = bytes(size_bytes * 400) + NOISE[:size_bytes]

@@ -140,7 +140,6 @@ print(int(crc32c.checksum(2, data, np.uint32(0))))
 @pytest.mark.parametrize(
     "variables",
     [
-        {"NUMBA_CPU_FEATURES": "-vpclmulqdq"},
         {"NUMBA_CPU_FEATURES": "+sse4.2,+crc32,+pclmul,+avx2,-vpclmulqdq"},
         {"NUMBA_CPU_NAME": "x86-64-v3", "NUMBA_CPU_FEATURES": "-sse4.2"},
     ],

@@ -281,6 +281,7 @@ def test_a_wrong_declaration_is_found_when_it_is_built(
     assert list(cache.iterdir()) == []
 
 
+@pytest.mark.apart
 def test_who_does_not_see_the_library_finds_what_numba_kept(tmp_path: Path) -> None:
     variables = {"NUMBA_CACHE_DIR": str(tmp_path / "kept"), "XDG_CACHE_HOME": str(tmp_path / "cache")}
     counts = []
