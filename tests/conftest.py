@@ -19,6 +19,7 @@ from sidecar.storage import race
 from tests.fakes import memory_store
 from tests.left_archives import LeftArchives
 from tests.memory_files import root_in_memory
+from tests.oracle import Oracle
 from tests.real.short_race import SHORT_RACE_TURNS
 from tests.scheduling import UnitScheduling, rank_of
 from tests.servers import class_archives
@@ -100,6 +101,13 @@ def expect_damage(request: pytest.FixtureRequest) -> Iterator[Callable[[str], No
     if request.node.stash.get(_PASSED, False):
         directory = request.node.funcargs.get("tmp_path")
         left.require(declared, () if directory is None else [directory])
+
+
+@pytest.fixture(scope="session")
+def oracle() -> Iterator[Oracle]:
+    """One JVM for all tests that ask Kafka's classes: `tests/scheduling.py` keeps their files together."""
+    with Oracle() as running:
+        yield running
 
 
 RACES_ARE_THE_QUESTION = (

@@ -25,6 +25,7 @@ LONGEST_FILES = (
     "tests/real/test_held_segments.py",
     "tests/real/test_secure_broker.py",
     "tests/storage/test_store_contract.py",
+    "tests/oracle",
     "tests/real/test_archive_compaction.py",
     "tests/stores/test_faults.py",
     "tests/real/test_doctor.py",
@@ -41,8 +42,15 @@ LONGEST_FILES = (
     "tests/storage/test_s3_faults.py",
 )
 """A file's tests run on one worker: one that lasts minutes and begins last leaves the others idle."""
-ONE_SERVER = ("tests/kube", "tests/spark/local")
-"""Files of each share a Kubernetes API server, or a JVM with Spark, at half the cost of their tests: they stay together, too."""
+SHARED_SERVERS = {
+    "tests/kube/": "tests/kube",
+    "tests/spark/local/": "tests/spark/local",
+    "tests/oracle/": "tests/oracle",
+    "tests/compaction/test_against_kafka.py": "tests/oracle",
+    "tests/compaction/test_kafka_reads_directories.py": "tests/oracle",
+    "tests/logformat/test_rebuild_against_kafka.py": "tests/oracle",
+}
+"""Files that share a Kubernetes API server, a JVM with Spark, or one with Kafka's classes, stay together, too: it costs as much as they do."""
 INDEPENDENT_FILE = "tests/simulation/test_simulation.py"
 """Its tests share nothing. They need a core all the time, which tests that wait for brokers leave idle: parts run next to those."""
 PARTS = 5
@@ -54,7 +62,7 @@ def unit_of(nodeid: str) -> str:
     file = nodeid.partition("::")[0]
     if file == INDEPENDENT_FILE:
         return f"{file} {crc32(nodeid.encode()) % PARTS}"
-    return next((directory for directory in ONE_SERVER if file.startswith(f"{directory}/")), file)
+    return next((unit for begin, unit in SHARED_SERVERS.items() if file.startswith(begin)), file)
 
 
 _RANKS = {file: (rank, 1) for rank, file in enumerate(LONGEST_FILES)} | {

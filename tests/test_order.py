@@ -9,6 +9,7 @@ from random import Random
 import pytest
 
 from tests.conftest import pytest_collection_modifyitems
+from tests.oracle import Oracle
 from tests.scheduling import INDEPENDENT_FILE, LONGEST_FILES, PARTS, unit_of
 
 
@@ -42,3 +43,9 @@ def test_files_of_one_server_stay_together() -> None:
     assert {unit_of(f"tests/kube/{file}.py::a") for file in ("test_releases", "test_recipes")} == {"tests/kube"}
     assert unit_of("tests/spark/local/test_engine.py::a") == "tests/spark/local"
     assert unit_of("tests/kube_node/test_cases.py::a") == "tests/kube_node/test_cases.py"
+
+
+def test_all_files_that_ask_kafkas_classes_stay_together(request: pytest.FixtureRequest) -> None:
+    root = request.config.rootpath
+    files = [path for path in (root / "tests").rglob("test_*.py") if f"oracle: {Oracle.__name__}" in path.read_text()]
+    assert {unit_of(f"{path.relative_to(root).as_posix()}::a") for path in files} == {"tests/oracle"}

@@ -108,7 +108,7 @@ kinds = st.sampled_from([FaultKind.UNAVAILABLE, FaultKind.LOST_REQUEST, FaultKin
     ),
     steps=st.tuples(*[st.integers(5, 40)] * 3),
 )
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=40)
 def test_any_interleaving_and_any_faults_leave_each_range_once(
     interruptions: list[int], faults: list[Fault], steps: tuple[int, ...]
 ) -> None:

@@ -35,11 +35,18 @@ from tests.runner.archives import (
 from tests.runner.rig import archive, copy_partitions, tools_for
 from tests.segment.made_logs import records_in, roll
 
-PARTITIONS = ("orders-0", "append-time-0", "transactions-0", "compacted-0", "codecs-java-0")
 
-
-@pytest.mark.parametrize("strategy", list(Strategy))
-@pytest.mark.parametrize("partition", PARTITIONS)
+@pytest.mark.parametrize(
+    ("partition", "strategy"),
+    [
+        ("orders-0", Strategy.TIMESTAMP),
+        ("append-time-0", Strategy.OFFSET),
+        ("transactions-0", Strategy.HEADER),
+        ("compacted-0", Strategy.HEADER),
+        ("compacted-0", Strategy.OFFSET),
+        ("codecs-java-0", Strategy.TIMESTAMP),
+    ],
+)
 def test_an_archive_becomes_what_the_reference_says(
     partition: str, strategy: Strategy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -46,7 +46,7 @@ from tests.histories.plain_log import Batch
 from tests.histories.regressions import REGRESSIONS
 from tests.histories.run import World, run
 
-SAMPLE = int(os.environ.get("HISTORIES", "80"))
+SAMPLE = int(os.environ.get("HISTORIES", "40"))
 AT_ONCE = 20
 
 

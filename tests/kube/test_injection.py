@@ -122,30 +122,25 @@ def test_a_webhook_that_does_not_answer_keeps_no_broker_from_starting(kubernetes
 
 INVALID = {
     "resources.limits.cpu=100m": "must be less than or equal to cpu limit",
-    "extraVolumeMounts[2].name=a,sidecar.extraVolumeMounts[2].mountPath=/a": 'Not found: "a"',
     "extraVolumes[2].name=kafka-ca": 'Duplicate value: "kafka-ca"',
-    "workVolume.emptyDir.sizeLimit=much": "quantities must match the regular expression",
 }
 """By a value of the container, what the API server says of it."""
 
 
-@pytest.mark.parametrize(
-    ("engine", "tried"), [("policy", len(INVALID)), pytest.param("webhook", 1, marks=pytest.mark.apart)]
-)
+@pytest.mark.parametrize("engine", ["policy", pytest.param("webhook", marks=pytest.mark.apart)])
 def test_a_container_that_would_keep_brokers_from_starting_is_refused(
-    engine: str, tried: int, kubernetes_api: KubernetesApi
+    engine: str, kubernetes_api: KubernetesApi
 ) -> None:
     namespace = new_namespace(kubernetes_api, RESTRICTED)
     chosen = (*GIVEN[:2], "--set", f"inject.engine={engine}")
-    (first, *_) = INVALID
+    first, second = INVALID
     with pytest.raises(HelmFailed, match=INVALID[first]):
         namespace.install(*chosen, "--set", f"sidecar.{first}")
     assert not namespace.objects()
     namespace.install(*chosen, "--install", command="upgrade")
     before = namespace.objects()
-    for value, message in list(INVALID.items())[:tried]:
-        with pytest.raises(HelmFailed, match=message):
-            namespace.install(*chosen, "--set", f"sidecar.{value}", command="upgrade")
+    with pytest.raises(HelmFailed, match=INVALID[second]):
+        namespace.install(*chosen, "--set", f"sidecar.{second}", command="upgrade")
     assert namespace.objects() == before
 
 

@@ -23,20 +23,19 @@ SHAPE = replace(REPLAY, legacy=True, batches_per_segment=(0, 60))
 
 
 @pytest.mark.real
-def test_rebuilt_files_equal_those_of_kafkas_recovery(tmp_path: Path) -> None:
+def test_rebuilt_files_equal_those_of_kafkas_recovery(oracle: Oracle, tmp_path: Path) -> None:
     entries = dict.fromkeys((Suffix.OFFSET_INDEX, Suffix.TIME_INDEX, Suffix.TRANSACTION_INDEX), 0)
-    with Oracle() as oracle:
-        for seed in range(LOGS):
-            log = random_log(seed, SHAPE)
-            directory = log.write(tmp_path / str(seed))
-            oracle.recover(directory, config={"index.interval.bytes": INDEX_INTERVAL_BYTES})
-            ours = rebuilt_files(log)
-            for name, data in ours.items():
-                path = directory / name
-                theirs = path.read_bytes() if path.exists() else b""
-                assert data == theirs, f"seed {seed}: {name}"
-            for suffix in entries:
-                entries[suffix] += sum(len(data) for name, data in ours.items() if name.endswith(f".{suffix}"))
+    for seed in range(LOGS):
+        log = random_log(seed, SHAPE)
+        directory = log.write(tmp_path / str(seed))
+        oracle.recover(directory, config={"index.interval.bytes": INDEX_INTERVAL_BYTES})
+        ours = rebuilt_files(log)
+        for name, data in ours.items():
+            path = directory / name
+            theirs = path.read_bytes() if path.exists() else b""
+            assert data == theirs, f"seed {seed}: {name}"
+        for suffix in entries:
+            entries[suffix] += sum(len(data) for name, data in ours.items() if name.endswith(f".{suffix}"))
     assert min(entries.values()) > 1000
 
 

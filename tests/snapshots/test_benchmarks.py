@@ -9,6 +9,7 @@ import pytest
 from tests.tiny_benchmarks import result_of
 
 
+@pytest.mark.apart
 def test_heal_is_measured(tmp_path: Path) -> None:
     found = result_of("heal", tmp_path)
     assert [(run["partitions"], run["created"]) for run in found] == [(5, 50), (5, 0), (1, 1), *[(1, 2)] * 3]

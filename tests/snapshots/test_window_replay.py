@@ -145,7 +145,7 @@ def agrees(ours: ProducerTable, expected: ProducerTable, *, snapshots_used: bool
     )
 
 
-@settings(max_examples=400, deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate))
+@settings(max_examples=150, deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate))
 @given(
     seed=st.integers(0, 2**32),
     producers=st.sampled_from((1, 3, 20)),
