@@ -20,7 +20,7 @@ from tests.runner.archives import compact_one, only_state, use
 from tests.segment.made_logs import NOW_MS
 from tests.segment.test_markers_that_the_cleaner_took import archived_then, data, marker, read_archive, replayed
 
-SEEDS = 24
+SEEDS = 42
 RETENTION_MS = 1000
 
 

@@ -205,7 +205,7 @@ def test_heal_writes_it_where_no_cleaner_has_been(replay: Replay, log_dir: Path)
     assert (report.exit_code, open_in(directory / f"{200:020d}.snapshot")) == (0, [BEGUN])
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", range(40))
 def test_no_broker_waits_for_a_transaction_that_has_ended(seed: int, tmp_path: Path) -> None:
     """Random logs that retention and a cleaner have been at; some of the right snapshots are there."""
     random = Random(seed)
