@@ -61,18 +61,23 @@ def processes() -> Iterator[ProcessPoolExecutor]:
         yield pool
 
 
+@pytest.fixture(autouse=True, name="folder")
+def _folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "kernels_at_hand"
+    folder.mkdir()
+    for name, content in (("__init__", DECLARES), ("called", CALLED), ("caller", CALLER), ("sums", SUMS)):
+        (folder / f"{name}.py").write_text(content)
+    return folder
+
+
 @pytest.fixture
 def result(processes: ProcessPoolExecutor, tmp_path: Path) -> Result:
     return lambda program: processes.submit(forked.printed, tmp_path, program).result()
 
 
 def test_a_change_in_what_a_kernel_calls_counts_though_the_file_keeps_its_time_and_size(
-    result: Result, tmp_path: Path
+    result: Result, folder: Path
 ) -> None:
-    folder = tmp_path / "kernels_at_hand"
-    folder.mkdir()
-    for name, content in (("__init__", DECLARES), ("called", CALLED), ("caller", CALLER)):
-        (folder / f"{name}.py").write_text(content)
     assert [result(PRINTS), result(PRINTS)] == [["21", "0"], ["21", "1"]]
     called = folder / "called.py"
     before = called.stat()
@@ -84,37 +89,23 @@ def test_a_change_in_what_a_kernel_calls_counts_though_the_file_keeps_its_time_a
 
 
 def test_code_of_other_sources_is_not_called_where_a_disk_was_full_or_a_process_ended_between_index_and_code(
-    result: Result, tmp_path: Path
+    result: Result, folder: Path
 ) -> None:
-    folder = tmp_path / "kernels_at_hand"
-    folder.mkdir()
-    for name, content in (("__init__", DECLARES), ("called", CALLED), ("caller", CALLER)):
-        (folder / f"{name}.py").write_text(content)
     assert result(PRINTS) == ["21", "0"]
     (folder / "called.py").write_text(CALLED.replace("x + 1", "x + 2"))
     assert [result(HAS_NO_ROOM + PRINTS), result(PRINTS)] == [["31", "0"], ["31", "0"]]
     assert result(PRINTS) == ["31", "1"]
 
 
-def test_code_of_another_version_of_numba_is_not_called_where_a_disk_was_full(result: Result, tmp_path: Path) -> None:
-    folder = tmp_path / "kernels_at_hand"
-    folder.mkdir()
-    for name, content in (("__init__", DECLARES), ("called", CALLED), ("caller", CALLER)):
-        (folder / f"{name}.py").write_text(content)
+def test_code_of_another_version_of_numba_is_not_called_where_a_disk_was_full(result: Result) -> None:
     assert result(PRINTS) == ["21", "0"]
     upgraded = "import numba\nnumba.__version__ = 'the next'\n"
     assert result(upgraded + HAS_NO_ROOM + PRINTS) == ["21", "0"]
     assert result(upgraded + PRINTS) == ["21", "0"]
 
 
-def test_code_that_another_process_kept_for_other_types_at_the_same_time_is_not_called(
-    result: Result, tmp_path: Path
-) -> None:
+def test_code_that_another_process_kept_for_other_types_at_the_same_time_is_not_called(result: Result) -> None:
     """Both processes find an empty cache: the second one's index stays, and the first one's code."""
-    folder = tmp_path / "kernels_at_hand"
-    folder.mkdir()
-    (folder / "__init__.py").write_text(DECLARES)
-    (folder / "sums.py").write_text(SUMS)
     assert result(KEEPS_TWO) == []
     assert result(SUMS_UP)[0] == "2.0"
     assert result(SUMS_UP) == ["2.0", "1"], "the right code is kept now"
@@ -125,20 +116,12 @@ def test_code_that_another_process_kept_for_other_types_at_the_same_time_is_not_
 def test_what_was_kept_and_lost_its_content_in_a_crash_is_compiled_again(
     result: Result, tmp_path: Path, suffix: str, content: bytes
 ) -> None:
-    folder = tmp_path / "kernels_at_hand"
-    folder.mkdir()
-    (folder / "__init__.py").write_text(DECLARES)
-    (folder / "sums.py").write_text(SUMS)
     assert result(SUMS_UP) == ["2.0", "0"]
     (kept,) = tmp_path.rglob(f"*.{suffix}")
     kept.write_bytes(content)
     assert [result(SUMS_UP), result(SUMS_UP)] == [["2.0", "0"], ["2.0", "1"]]
 
 
-def test_a_kernel_that_cannot_be_kept_is_compiled_again(result: Result, tmp_path: Path) -> None:
+def test_a_kernel_that_cannot_be_kept_is_compiled_again(result: Result, folder: Path) -> None:
     """Where there is a folder, but no room. Without any folder: tests/logformat/test_kernels.py."""
-    folder = tmp_path / "kernels_at_hand"
-    folder.mkdir()
-    for name, content in (("__init__", DECLARES), ("called", CALLED), ("caller", CALLER)):
-        (folder / f"{name}.py").write_text(content)
     assert [result(FILES_ARE_SMALL + PRINTS), result(PRINTS)] == [["21", "0"], ["21", "0"]]
