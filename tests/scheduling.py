@@ -50,7 +50,7 @@ SHARED_SERVERS = {
     "tests/compaction/test_kafka_reads_directories.py": "tests/oracle",
     "tests/logformat/test_rebuild_against_kafka.py": "tests/oracle",
 }
-"""Files that share a Kubernetes API server, a JVM with Spark, or one with Kafka's classes, stay together, too: it costs as much as they do."""
+"""Files that share a Kubernetes API server, or a JVM with Spark or Kafka's classes, stay together: it costs as much as they do."""
 INDEPENDENT_FILE = "tests/simulation/test_simulation.py"
 """Its tests share nothing. They need a core all the time, which tests that wait for brokers leave idle: parts run next to those."""
 PARTS = 5

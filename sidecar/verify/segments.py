@@ -1,5 +1,7 @@
 """Are a segment's objects in the store what its commit says? Shallow: sizes, checksums, small parts. Deep: every byte."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing

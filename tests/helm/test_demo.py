@@ -26,7 +26,7 @@ from tests.servers.kafka import KafkaBroker
 from tests.servers.process import ServerProcess, free_port, port_answers
 from tests.servers.versitygw import VersityGateway
 
-pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.apart]
+pytestmark = [pytest.mark.real, pytest.mark.slow]
 
 _OF_THE_NETWORK = ("CLUSTER", "NODE", "PROCESS", "LISTENER", "ADVERTISED", "CONTROLLER", "LOG_DIRS", "HEAP", "INTER")
 TIMEOUT_S = 300
