@@ -127,14 +127,12 @@ class CoverageHole(PartitionError):
 class LineageUnknown(PartitionError):
     """The local log cannot be shown to continue the archived one.
 
-    `archived_end_offset`: where that one ends (exclusive); None where no single archive is meant. `differs_from`: the root of
-    the one that it is shown not to continue, "" for none.
+    `archived_end_offset`: where that one ends (exclusive); None where no single archive is meant.
     """
 
-    def __init__(self, what: str, *, archived_end_offset: int | None = None, differs_from: str = "") -> None:
+    def __init__(self, what: str, *, archived_end_offset: int | None = None) -> None:
         super().__init__(what)
         self.archived_end_offset = archived_end_offset
-        self.differs_from = differs_from
 
 
 class CommitRefused(PartitionError):

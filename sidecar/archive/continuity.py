@@ -62,8 +62,8 @@ class LocalLog:
     batches may have been rewritten and a differing checksum proves nothing. `is_compacted`: the same of other replicas only,
     from which the archived batch may be. `known_directory`: by our own journal,
     segments of this lineage came from this very directory, and not from one made before it under its name and inode.
-    `has_differed`: by our own journal, the log in this directory did not continue the archived one at an earlier check. Retention
-    deletes what shows it.
+    `has_differed`: by our own journal, the log did not continue the archived one at an earlier check. It is in the same directory
+    now, or in one that nothing was archived from. Retention deletes what shows it.
     """
 
     start_offset: int
@@ -289,7 +289,6 @@ def require_continuation(state: PartitionState, topic_id: str | None, found: Con
             f"started with an empty disk or an older copy of it, or there was an unclean leader election. If you have the right "
             f"disk, stop the broker and put it back: then archiving continues. {REMEDY}",
             archived_end_offset=state.end_offset,
-            differs_from=state.lineage.root,
         )
 
 
@@ -298,5 +297,4 @@ def _unknown(topic_partition: TopicPartition, state: PartitionState, found: Cont
         f"{topic_partition}: cannot prove that the local log continues the archive below {state.lineage.root}, "
         f"which ends at offset {state.end_offset}: {found.reason}. {REMEDY}",
         archived_end_offset=state.end_offset,
-        differs_from=state.lineage.root if found.verdict is Verdict.CONTRADICTED else "",
     )

@@ -16,7 +16,7 @@ from sidecar.commits.continuity import (
     truncated_into_loss,
 )
 from sidecar.compaction_strategy import StrategyInUse
-from sidecar.errors import CorruptFile, LineageUnknown, SidecarError
+from sidecar.errors import CorruptFile, LineageUnknown
 from sidecar.host.archive_cache import SEGMENTS_KEPT, Remembered, newest_segments
 from sidecar.model import FileIdentity, PartitionFiles
 from sidecar.partition.domain_events import ExtentChanged, LostOffsetsOnDisk
@@ -90,7 +90,6 @@ class ArchiveView:
         if known is not None:
             return known
         opened = self._resumed(files) or open_lineage(self._context, files)
-        self._context.journal.agrees(opened.state.lineage.root)
         self._commits, remembered = opened.commits, opened.remembered
         self._is_alone = False
         self._largest_archived_ms = -1 if remembered is None else remembered.largest_timestamp_ms
@@ -155,12 +154,6 @@ class ArchiveView:
             commits, mark = self._commits, self._commits.mark(self.state.next_number - 1)
             found = Remembered(self.state, self._largest_archived_ms, commits.newest_checkpoint, self.extent, mark)
             self._context.memory.remember(found)
-
-    def failed(self, files: PartitionFiles, error: SidecarError) -> None:
-        """A plan or a task has failed. A log that differs must be proven to be another one before anything is appended again."""
-        if isinstance(error, LineageUnknown) and error.differs_from:
-            self._context.journal.differs(error.differs_from, self._context.disk.fingerprint(files))
-            self.forget()
 
     def forget(self) -> None:
         """The next `open` reads the archive again."""
@@ -230,7 +223,11 @@ class ArchiveView:
         The latter is only reported where losses are accepted (run.record_lost).
         """
         state = self.opened()[0]
-        require_reach(self._context.disk, files, state)
+        try:
+            require_reach(self._context, files, state)
+        except LineageUnknown:
+            self.forget()  # Only a log that is proven to be another one is appended to it.
+            raise
         found = truncated_into_loss(self._context.disk, files, state, log_start_offset)
         if found is not None:
             self._context.emit(LostOffsetsOnDisk(self._topic_partition, found.reason))

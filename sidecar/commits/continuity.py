@@ -162,7 +162,7 @@ def needs_reach(files: PartitionFiles, archived: PartitionState) -> bool:
     return (base_offset is not None and base_offset < end_offset) or archived.loss_at_end is not None
 
 
-def require_reach(disk: LogDisk, files: PartitionFiles, archived: PartitionState) -> None:
+def require_reach(context: ArchivePorts, files: PartitionFiles, archived: PartitionState) -> None:
     """Raise LineageUnknown if the local log ends below the archived one: of one log, the archive has only a part.
 
     Reads the active segment, but only where it begins below the archive's end (boundaries differ between replicas).
@@ -170,11 +170,12 @@ def require_reach(disk: LogDisk, files: PartitionFiles, archived: PartitionState
     active, base_offset, end_offset = files.active_log, files.active_base_offset, archived.end_offset
     if active is None or base_offset is None or end_offset is None or base_offset >= end_offset:
         return
-    _, log_end = disk.newest_record(active, base_offset)
+    _, log_end = context.disk.newest_record(active, base_offset)
     if log_end < end_offset:
         found = ContinuityCheck(
             Verdict.CONTRADICTED, f"the local log ends at offset {log_end}, below the archive's end {end_offset}"
         )
+        _note_that_it_differs(context, files, archived)
         require_continuation(archived, files.topic_id, found)
 
 
@@ -210,6 +211,7 @@ def judge_local_log(context: ArchivePorts, files: PartitionFiles, archived: Part
     end = files.segments[-1].end_offset if files.segments else first
     epochs, now = context.disk.leader_epochs(files), context.disk.fingerprint(files)
     source, other = (find(archived.lineage.root) for find in (context.journal.source_of, context.journal.differing))
+    is_source = source is not None and bears(files, now, source)
     was_cleaned = context.disk.first_dirty_offset(files.log_dir, files.topic_partition) is not None
     local = LocalLog(
         first,
@@ -218,12 +220,25 @@ def judge_local_log(context: ArchivePorts, files: PartitionFiles, archived: Part
         may_be_cleaned=files.unstable or was_cleaned,
         # Each replica has a cleaner of its own: the archived segment may be one that another broker has cleaned, and this one not.
         is_compacted=context.facts.policy(files.topic_partition.topic).is_compacted,
-        known_directory=source is not None and bears(files, now, source),
-        has_differed=other is not None and bears(files, now, other),
+        known_directory=is_source,
+        # A directory that nothing came from may have got its log from there: by a move, or from another replica.
+        has_differed=other is not None and (bears(files, now, other) or not is_source),
     )
-    return judge_continuity(
+    found = judge_continuity(
         archived, local, {probe: _find(context.disk, files, probe) for probe in probes(archived, local)}
     )
+    if found.verdict is Verdict.CONTRADICTED:
+        _note_that_it_differs(context, files, archived)
+    elif other is not None:
+        context.journal.agrees(archived.lineage.root)
+    return found
+
+
+def _note_that_it_differs(context: ArchivePorts, files: PartitionFiles, archived: PartitionState) -> None:
+    """What shows it may be deleted before the next check. Once: a stopped partition is checked again and again."""
+    root, now = archived.lineage.root, context.disk.fingerprint(files)
+    if context.journal.differing(root) != now:
+        context.journal.differs(root, now)
 
 
 def named_by_cluster(facts: BrokerFacts, files: PartitionFiles) -> PartitionFiles:

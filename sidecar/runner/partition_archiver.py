@@ -254,12 +254,10 @@ class PartitionArchiver:
         while plan is None:
             if self._seen is None:
                 raise RuntimeError(f"{self.topic_partition}: planned before it was seen")
-            files, facts = self._seen
             try:
-                plan = yield from self._planned(files, facts)
-            except SidecarError as error:
+                plan = yield from self._planned(*self._seen)
+            except SidecarError:
                 self.led = None
-                self.known.failed(files, error)
                 raise
         self._learn_archive()
         self.led = self._led(plan)
@@ -396,7 +394,6 @@ class PartitionArchiver:
             self.starts = self.starts.archive_read_again()
         elif error is not None and error is not plan.error:
             known.forget()
-            known.failed(plan.files, error)
             if outcome.unprepared is not None:
                 self.pinned.failed(outcome.unprepared, error)
         self._learn_archive()

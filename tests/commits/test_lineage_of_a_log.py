@@ -12,11 +12,17 @@ import pytest
 from crc32c import crc32c
 from structlog.testing import capture_logs
 
+from sidecar.archive.state import PartitionState
 from sidecar.broker.files import FileBrokerFacts
+from sidecar.commits.continuity import ArchivePorts, require_continuity
 from sidecar.config import Settings
 from sidecar.config.topic_policy import TopicPolicySettings
-from sidecar.errors import CoverageHole, LineageUnknown
+from sidecar.errors import CorruptFile, CoverageHole, LineageUnknown, StagingFull
+from sidecar.host.journal import Journal
+from sidecar.host.log_dir_fingerprint import LogDirFingerprint
+from sidecar.model import PartitionFiles
 from sidecar.partition.domain_events import DomainEvent, LostOffsetsOnDisk
+from sidecar.runner import copy_executor
 from sidecar.runner.backfill import backfill
 from sidecar.runner.partition_archiver import PartitionArchiver
 from tests.fakes.memory_store import MemoryStore
@@ -177,6 +183,14 @@ def test_a_log_truncated_in_place_below_the_archive_is_an_error_not_silence(log_
     assert f"ends at offset {second[1]}, below the archive's end" in str(errors[0])
 
 
+def _delete_up_to(end_offset: int, directory: Path, original: Path) -> None:
+    """Retention has deleted all that the archive has, and what the log had instead."""
+    remove_offsets(directory, lambda offset: False)
+    for file in original.iterdir():
+        if file.name == EPOCHS or (file.name[:20].isdigit() and int(file.name[:20]) >= end_offset):
+            shutil.copy2(file, directory)
+
+
 @pytest.mark.parametrize("has_topic_id", [True, False])
 @pytest.mark.parametrize("restarts", [True, False])
 def test_a_log_that_differed_is_not_continued_when_retention_has_taken_what_showed_it(
@@ -197,10 +211,7 @@ def test_a_log_that_differed_is_not_continued_when_retention_has_taken_what_show
         if restarts:
             stack.close()
             rounds = rounds_over(stack.enter_context(tools_for(log_dir, store, tmp_path / "state")), log_dir)
-        remove_offsets(directory, lambda offset: False)
-        for file in original.iterdir():
-            if file.name[:20].isdigit() and int(file.name[:20]) >= third[1]:
-                shutil.copy2(file, directory)
+        _delete_up_to(third[1], directory, original)
         errors += rounds.run_once().errors
         assert [type(error) for error in errors] == [LineageUnknown, LineageUnknown]
         assert "they differed at an earlier check" in str(errors[1])
@@ -209,6 +220,109 @@ def test_a_log_that_differed_is_not_continued_when_retention_has_taken_what_show
             shutil.copy2(file, directory)
         assert rounds.run_once().errors == []
     assert ranges(archived_states(store)[PARTITION]) == rolled_ranges(original.parent, PARTITION)
+
+
+@pytest.mark.parametrize("moves", [False, True])
+def test_a_log_that_differed_before_anything_of_it_had_rolled_is_not_continued(
+    moves: bool, original: Path, log_dir: Path, tmp_path: Path
+) -> None:
+    """Idle topics roll and delete a segment in one step. Source: UnifiedLog.deleteOldSegments. A move to another log dir changes
+    nothing.
+    """
+    store, directory, state_dir = MemoryStore(), log_dir / PARTITION, tmp_path / "state"
+    second, third = rolled_ranges(log_dir, PARTITION)[1:3]
+    with tools_for(log_dir, store, state_dir) as context:
+        assert archive(context, log_dir).errors == []
+        before = archived_states(store)[PARTITION]
+        remove_offsets(directory, lambda offset: offset == second[0])
+        (directory / EPOCHS).write_text(f"0\n1\n9 {second[0]}\n")
+        assert archive(context, log_dir).errors == []
+    _delete_up_to(third[1], directory, original)
+    if moves:
+        kept, log_dir = log_dir, log_dir.rename(tmp_path / "moved")
+        kept.mkdir()
+    with tools_for(log_dir, store, state_dir) as context:
+        (error,) = archive(context, log_dir).errors
+    assert "they differed at an earlier check" in str(error)
+    assert archived_states(store)[PARTITION] == before
+
+
+def test_the_right_disk_continues_the_archive_though_nothing_archived_is_left_on_it(
+    original: Path, log_dir: Path, tmp_path: Path
+) -> None:
+    """The broker was started without its disk, led with an empty log, and has its disk again."""
+    store, directory, state_dir = MemoryStore(), log_dir / PARTITION, tmp_path / "state"
+    third = rolled_ranges(log_dir, PARTITION)[2]
+    with tools_for(log_dir, store, state_dir) as context:
+        rounds = rounds_over(context, log_dir)
+        assert rounds.run_once().errors == []
+        right = log_dir.rename(tmp_path / "unmounted")
+        shutil.copytree(right, log_dir)
+        (directory / EPOCHS).write_text("0\n1\n9 0\n")
+        (error,) = rounds.run_once().errors
+        assert "If you have the right disk" in str(error)
+        log_dir.rename(tmp_path / "wrong")
+        right.rename(log_dir)
+        _delete_up_to(third[1], directory, original)
+        assert rounds.run_once().errors == []
+    assert ranges(archived_states(store)[PARTITION]) == rolled_ranges(original.parent, PARTITION)
+
+
+def test_a_log_that_differed_stays_noted_while_the_archive_looks_empty(
+    original: Path, log_dir: Path, tmp_path: Path
+) -> None:
+    """As with an older copy of the bucket, until the right one is back."""
+    store, directory = MemoryStore(), log_dir / PARTITION
+    third = rolled_ranges(log_dir, PARTITION)[2]
+    with tools_for(log_dir, store, tmp_path / "state") as context:
+        rounds = rounds_over(context, log_dir)
+        assert rounds.run_once().errors == []
+        (directory / EPOCHS).write_text("0\n1\n9 0\n")
+        assert [type(error) for error in rounds.run_once().errors] == [LineageUnknown]
+        _delete_up_to(third[1], directory, original)
+        archived_objects = dict(store.objects)
+        store.objects.clear()
+        assert [type(error) for error in rounds.run_once().errors] == [CorruptFile]
+        store.objects.update(archived_objects)
+        (error,) = rounds.run_once().errors
+    assert "they differed at an earlier check" in str(error)
+
+
+def test_a_stopped_partition_writes_nothing_at_each_check(
+    log_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Thousands stop at once when a broker leads with an older copy of its disk; each write waits for the state directory's."""
+    noted: list[str] = []
+    monkeypatch.setattr(Journal, "_note", lambda _journal, table, *_: noted.append(table))
+    with tools_for(log_dir, MemoryStore(), tmp_path / "state") as context:
+        assert archive(context, log_dir).errors == []
+        monkeypatch.undo()
+        (log_dir / PARTITION / EPOCHS).write_text("0\n1\n9 0\n")
+        rounds = rounds_over(context, log_dir)
+        assert len(rounds.run_once().errors) == 1
+        monkeypatch.setattr(Journal, "_note", lambda _journal, table, *_: noted.append(table))
+        assert len(rounds.run_once().errors) == 1
+    assert noted == ["sources"]
+
+
+def test_a_full_state_directory_stops_no_other_partition_where_a_log_differs(
+    original: Path, log_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where that is found between the plan and its task."""
+
+    def checked(context: ArchivePorts, files: PartitionFiles, archived: PartitionState) -> None:
+        (files.directory / EPOCHS).write_text("0\n1\n9 0\n")
+        require_continuity(context, files, archived)
+
+    def differs(_journal: Journal, _root: str, _mark: LogDirFingerprint) -> None:
+        raise StagingFull("no room")
+
+    with tools_for(log_dir, MemoryStore(), tmp_path / "state") as context:
+        assert archive(context, log_dir).errors == []
+        _delete_up_to(0, log_dir / PARTITION, original)
+        monkeypatch.setattr(copy_executor, "require_continuity", checked)
+        monkeypatch.setattr(Journal, "differs", differs)
+        assert [type(error) for error in archive(context, log_dir).errors] == [StagingFull]
 
 
 def test_a_replica_whose_active_segment_reaches_over_the_archive_end_is_no_error(
