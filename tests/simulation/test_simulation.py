@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from sidecar.archive import continuity
+from sidecar.commits import continuity as commits_continuity
 from sidecar.model import ObjectKey
 from tests.simulation.clocks import SimClock, VirtualTime
 from tests.simulation.cluster import LogShape
@@ -130,6 +131,25 @@ def test_a_log_that_an_unclean_election_truncated_is_refused_where_cleaners_and_
     shape = LogShape(roll_batches=(3, 2), transactions=False, idempotent=False, is_cleaned=True)
     found = finding_of(Schedule(2, truncated, shape))
     assert (None if found is None else found.rule) == (None if is_checked else "appended-to-fork")
+
+
+@pytest.mark.parametrize("is_noted", [True, False])
+def test_a_log_that_differed_is_not_continued_once_all_that_differed_is_deleted(
+    *, is_noted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No rule of the simulation finds that it is: nothing is left that the archive could be compared with."""
+    if not is_noted:
+        monkeypatch.setattr(commits_continuity, "_note_that_it_differs", lambda *_: None)
+    begun = (Append(2, 4), Append(1002, 7, lags=True), Roll(0), Shrink(), Append(2002, 3, lags=True))
+    stopped = (*begun, Round(), UncleanLeader(), Append(3002, 20), Round())
+    deleted = (Retention(0, 20), Retention(1, 20), Append(4002, 6), Round())
+    shape = LogShape(roll_batches=(3, 2), transactions=False, idempotent=False)
+    before, after = (
+        {key for key in lived(Schedule(2, steps, shape)).store.objects if key.endswith(".log")}
+        for steps in (stopped, stopped + deleted)
+    )
+    assert before
+    assert (len(after) == len(before)) == is_noted
 
 
 def _first_finding(bug: Bug) -> Finding | None:
