@@ -234,6 +234,9 @@ class StatusModel:
     def _copied(self) -> StatusFigures:
         """Without the reasons."""
         uploads, now_s = tuple(self._uploads.values()), self._clock.monotonic_s()
+        of_partitions: dict[TopicPartition, list[Upload]] = {}
+        for upload in uploads:  # Once: there are thousands of partitions, and the lock is held.
+            of_partitions.setdefault(upload.topic_partition, []).append(upload)
         kept = (*self._samples, (now_s, self._archived_bytes, self._pending_bytes()))
         samples = [Sample(now_s - at_s, *sizes) for at_s, *sizes in kept]
         return StatusFigures(
@@ -244,7 +247,7 @@ class StatusModel:
                 PartitionFigures(
                     self._statuses[name],
                     self._extents.get(name, ArchiveExtent()),
-                    tuple(upload for upload in uploads if upload.topic_partition == name),
+                    tuple(of_partitions.get(name, ())),
                     self._archived[name],
                     self._stands[name][1] if name in self._stands else None,
                     unpinned_segments=self._unpinned.get(name, 0),

@@ -120,6 +120,26 @@ def test_an_upload_that_fails_is_not_shown_for_ever() -> None:
     assert fed(SegmentUploadStarted(files(0)), SegmentUploadFailed(files(0))).figures().uploads == ()
 
 
+def test_what_a_look_costs_does_not_grow_with_partitions_times_uploads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Events wait meanwhile."""
+    names = [TopicPartition("orders", number) for number in range(100)]
+    model = fed(checked(*(replace(status(), topic_partition=name) for name in names)))
+    for name in names:
+        model.handle(SegmentUploadStarted(replace(files(0), topic_partition=name)))
+    compared: list[object] = []
+
+    def is_same(left: TopicPartition, right: object) -> bool:
+        compared.append(right)
+        return isinstance(right, TopicPartition) and left.partition == right.partition
+
+    monkeypatch.setattr(TopicPartition, "__eq__", is_same)
+    figures = model.figures()
+    assert len(compared) <= 10 * len(names)
+    assert [[upload.topic_partition for upload in found.uploads] for found in figures.partitions] == [
+        [name] for name in names
+    ]
+
+
 def test_errors_are_counted_bounded_and_without_secrets() -> None:
     clock = ManualClock(1_000)
     model = StatusModel(clock, lambda text: text.replace("hunter2", "***"))
