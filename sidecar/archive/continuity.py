@@ -25,10 +25,14 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ContinuityCheck:
-    """A verdict and its reason, for people."""
+    """A verdict and its reason, for people. `is_lasting`: a contradiction that nothing but another log explains.
+
+    Where files are missing, other batches than the archived ones are compared.
+    """
 
     verdict: Verdict
     reason: str
+    is_lasting: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,10 +120,14 @@ def judge_continuity(
     for probe, batch in batches[:1] if local.may_be_cleaned or local.is_compacted else batches:
         if batch.crc != probe.crc and not _may_be_rewritten(archived, local, batch):
             which = "last" if probe.last else "first"
+            is_there = (
+                batch.last_offset == probe.end_offset - 1 if probe.last else batch.base_offset == probe.base_offset
+            )
             return ContinuityCheck(
                 Verdict.CONTRADICTED,
                 f"the {which} batch of [{probe.base_offset}, {probe.end_offset}) has CRC {batch.crc:08x} in the local "
                 f"log and {probe.crc:08x} in the archive",
+                is_lasting=is_there,
             )
     for probe, batch in batches:
         if batch.crc == probe.crc:

@@ -228,7 +228,8 @@ def judge_local_log(context: ArchivePorts, files: PartitionFiles, archived: Part
         archived, local, {probe: _find(context.disk, files, probe) for probe in probes(archived, local)}
     )
     if found.verdict is Verdict.CONTRADICTED:
-        _note_that_it_differs(context, files, archived)
+        if found.is_lasting:
+            _note_that_it_differs(context, files, archived)
     elif other is not None:
         context.journal.agrees(archived.lineage.root)
     return found

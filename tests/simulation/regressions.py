@@ -811,4 +811,27 @@ REGRESSIONS: Final[dict[str, Schedule]] = {
         has_topic_id=False,
         retry_wait_s=60.0,
     ),
+    # Of the product: a file that was lost from between others was taken for another log, and retention never ended that.
+    "a lost file makes another batch the last one of an archived segment": Schedule(
+        seed=40001194,
+        steps=(
+            Append(seed=1981447793),
+            Append(seed=2330192616, batches=2),
+            Append(seed=2587342739),
+            Append(seed=555192887, batches=3),
+            Roll(broker=0),
+            Append(seed=3891422111, batches=4),
+            Retention(broker=1),
+            Append(seed=4095145292, batches=4),
+            Append(seed=2887914049, batches=3),
+            Round(),
+            LoseFile(broker=1),
+            NewLeader(fetches=False),
+            Append(seed=952095021, batches=4),
+            Round(meanwhile=Meanwhile(call=6, steps=(LoseFile(broker=1, number=6),))),
+            Round(),
+            Round(meanwhile=Meanwhile(call=0, steps=(Retention(broker=1, segments=9),), operation="scan")),
+        ),
+        retry_wait_s=5.0,
+    ),
 }
