@@ -61,7 +61,7 @@ class UploadSource(Protocol):
         """Exactly `size_bytes` bytes from `position`; raises SegmentChanged if the source has become shorter."""
 
 
-Told: TypeAlias = Callable[[ObjectFacts], None]
+OnFacts: TypeAlias = Callable[[ObjectFacts], None]
 
 
 class ObjectStore(Protocol):
@@ -88,12 +88,12 @@ class ObjectStore(Protocol):
         """
 
     def stream(
-        self, key: ObjectKey, chunk_bytes: int = 4 * MIB, *, checked: bool = True, told: Told | None = None
+        self, key: ObjectKey, chunk_bytes: int = 4 * MIB, *, checked: bool = True, on_facts: OnFacts | None = None
     ) -> Iterator[bytes]:
         """All bytes of an object in order, memory bounded by the chunk. Raises ObjectMissing.
 
         `checked`: at the end they are compared with the store's checksum, where it keeps one. Without it the caller checks them.
-        `told`: is given what `head` would say, before the first byte and without a request for it.
+        `on_facts`: is given what `head` would say, before the first byte and without a request for it.
         """
 
     def head(self, key: ObjectKey) -> ObjectFacts | None:

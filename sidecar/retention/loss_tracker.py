@@ -175,7 +175,7 @@ class LossTracker:
 
 
 def _may_be_one(name: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
-    """Whether both may be names of one log: its topic id tells. Where one of them has none, a broker may have moved it to another
+    """Whether both may be names of one log: its topic id decides. Where one of them has none, a broker may have moved it to another
     log dir; in the same one, another directory is another log.
     """
     if None in (*name[:1], *other[:1]):

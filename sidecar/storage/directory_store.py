@@ -14,7 +14,7 @@ from pathlib import Path
 from sidecar.clock import SystemClock
 from sidecar.errors import ObjectMissing, OutcomeUnknown, SettingsError, StoreError, StoreMissing, StoreUnsafe
 from sidecar.model import ObjectKey
-from sidecar.ports import MIB, ObjectFacts, Told, UnfinishedUpload, UploadSource
+from sidecar.ports import MIB, ObjectFacts, OnFacts, UnfinishedUpload, UploadSource
 from sidecar.randomness import SystemRandomness
 from sidecar.storage.bandwidth import IoBudget, PacedChunks
 from sidecar.storage.object_keys import check_key
@@ -143,12 +143,12 @@ class DirectoryStore:
         return self._budget.reads.take_read(content)
 
     def stream(
-        self, key: ObjectKey, chunk_bytes: int = 4 * MIB, *, checked: bool = True, told: Told | None = None
+        self, key: ObjectKey, chunk_bytes: int = 4 * MIB, *, checked: bool = True, on_facts: OnFacts | None = None
     ) -> Iterator[bytes]:
-        if told is not None:
+        if on_facts is not None:
             if (facts := self.head(key)) is None:
                 raise ObjectMissing(f"read {key} at {self.url}: no such object")
-            told(facts)
+            on_facts(facts)
         with translating_os_errors("read", key, self.url), self._path(key).open("rb") as file:
             while chunk := file.read(chunk_bytes):
                 yield self._budget.reads.take_read(chunk)

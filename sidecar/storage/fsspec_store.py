@@ -26,7 +26,7 @@ from sidecar.errors import (
     StoreUnsupported,
 )
 from sidecar.model import ObjectKey
-from sidecar.ports import MIB, ObjectFacts, Told, UnfinishedUpload, UploadSource
+from sidecar.ports import MIB, ObjectFacts, OnFacts, UnfinishedUpload, UploadSource
 from sidecar.storage.bandwidth import IoBudget, PacedChunks
 from sidecar.storage.object_keys import check_key
 from sidecar.storage.opening import INSTEAD
@@ -94,13 +94,13 @@ class FsspecReader:
         return content
 
     def stream(
-        self, key: ObjectKey, chunk_bytes: int = 4 * MIB, *, checked: bool = True, told: Told | None = None
+        self, key: ObjectKey, chunk_bytes: int = 4 * MIB, *, checked: bool = True, on_facts: OnFacts | None = None
     ) -> Iterator[bytes]:
         facts = self.head(key)
         if facts is None:
             raise ObjectMissing(f"read {key} at {self.url}: no such object")
-        if told is not None:
-            told(facts)
+        if on_facts is not None:
+            on_facts(facts)
         # By ranges: an open file of fsspec's memory file system shares its position with every other reader.
         range_bytes = max(chunk_bytes, _RANGE_BYTES)
         for position in range(0, facts.size_bytes, range_bytes):

@@ -29,7 +29,7 @@ _CHUNK_BYTES: Final = 2 * MIB
 """Of a log that is streamed. Smaller ones switch threads more often; larger ones leave the processor's cache before the check."""
 bytes(31 * MIB)
 """Freed at once, and no page of it was touched. But glibc then keeps up to twice as much of what is freed later: else each segment
-takes the pages of its chunks anew, a thousand page faults for 64 MiB. Source: M_MMAP_THRESHOLD in mallopt(3)."""
+takes new pages for its chunks, a thousand page faults for 64 MiB. Source: M_MMAP_THRESHOLD in mallopt(3)."""
 _TASK_BYTES: Final = 64 * MIB
 _TASK_SEGMENTS: Final = 256
 
@@ -129,14 +129,14 @@ def _read_log(
     store: ObjectStore, key: ObjectKey, segment: ArchivedSegment, parts: Mapping[PartName, bytes], indexes_key: str
 ) -> list[Problem]:
     """Every byte once. What the store says of the object counts first: it may contradict the commit though the bytes do not."""
-    told: list[Problem] = []
+    contradictions: list[Problem] = []
 
     def note(facts: ObjectFacts) -> None:
-        told.extend(_check_head(facts, key, segment))
+        contradictions.extend(_check_head(facts, key, segment))
 
-    chunks = store.stream(key, _CHUNK_BYTES, checked=False, told=note)
+    chunks = store.stream(key, _CHUNK_BYTES, checked=False, on_facts=note)
     found = list(_check_chunks(chunks, reader(store, key, log_size_bytes(segment)), key, segment, parts, indexes_key))
-    return told or found
+    return contradictions or found
 
 
 def _check_chunks(

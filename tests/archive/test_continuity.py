@@ -168,7 +168,7 @@ def test_a_log_that_differed_is_no_other_one_because_all_that_differed_was_delet
     assert judged(lost, replace(beyond, start_offset=400), {}).verdict is Verdict.PROVEN
     (last, _) = probes(ARCHIVED, other)
     assert judged(ARCHIVED, other, {last: last.crc}).verdict is Verdict.PROVEN
-    # What is left of the archived offsets decides anew: the check may have lacked the topic's cleanup.policy.
+    # What is left of the archived offsets decides again: the check may have lacked the topic's cleanup.policy.
     assert judged(ARCHIVED, replace(other, is_compacted=True), {last: last.crc ^ 1}).verdict is Verdict.PROVEN
 
 

@@ -23,7 +23,7 @@ from sidecar.errors import PartitionError
 from sidecar.logformat.bodies.building import build_batch, build_marker
 from sidecar.logformat.bodies.record import Record
 from sidecar.model import ObjectKey
-from sidecar.ports import Told
+from sidecar.ports import OnFacts
 from sidecar.rewriting.local_engine import LocalEngine
 from sidecar.rewriting.packing import plan_copies
 from sidecar.rewriting.what_if import what_if
@@ -50,10 +50,10 @@ class CountingStore(MemoryStore):
         return found
 
     def stream(
-        self, key: ObjectKey, chunk_bytes: int = 4 * MIB, *, checked: bool = True, told: Told | None = None
+        self, key: ObjectKey, chunk_bytes: int = 4 * MIB, *, checked: bool = True, on_facts: OnFacts | None = None
     ) -> Iterator[bytes]:
         self.requests += 1
-        for chunk in super().stream(key, chunk_bytes, checked=checked, told=told):
+        for chunk in super().stream(key, chunk_bytes, checked=checked, on_facts=on_facts):
             self.size_bytes += len(chunk)
             yield chunk
 

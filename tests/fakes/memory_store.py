@@ -23,7 +23,7 @@ from sidecar.errors import (
     StoreUnsupported,
 )
 from sidecar.model import ObjectKey
-from sidecar.ports import MIB, ObjectFacts, Told, UnfinishedUpload, UploadSource
+from sidecar.ports import MIB, ObjectFacts, OnFacts, UnfinishedUpload, UploadSource
 from tests.fakes.manual_clock import ManualClock
 
 watchers: list[Callable[[MemoryStore], None]] = []
@@ -164,12 +164,12 @@ class MemoryStore:
         return body[:-1] + bytes([body[-1] ^ 1]) if fault is FaultKind.DAMAGED_ANSWER else body
 
     def stream(
-        self, key: ObjectKey, chunk_bytes: int = 4 * MIB, *, checked: bool = True, told: Told | None = None
+        self, key: ObjectKey, chunk_bytes: int = 4 * MIB, *, checked: bool = True, on_facts: OnFacts | None = None
     ) -> Iterator[bytes]:
         """See `ObjectStore`."""
         body = self._body(key, self._begin("stream", key))
-        if told is not None:
-            told(self._facts(key))
+        if on_facts is not None:
+            on_facts(self._facts(key))
         for position in range(0, len(body), chunk_bytes):
             yield body[position : position + chunk_bytes]
 

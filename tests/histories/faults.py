@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 
 from sidecar.errors import SettingsError, SidecarError, StoreError
 from sidecar.model import ObjectKey
-from sidecar.ports import MIB, ObjectFacts, Told, UnfinishedUpload, UploadSource
+from sidecar.ports import MIB, ObjectFacts, OnFacts, UnfinishedUpload, UploadSource
 from sidecar.storage.store_clock import PROBE_FOLDER
 from tests.fakes.memory_store import MemoryStore
 
@@ -138,11 +138,11 @@ class Link:
         return self._call("read", key, lambda: self.store.read(key, position, size_bytes, whole=whole))
 
     def stream(
-        self, key: ObjectKey, chunk_bytes: int = 4 * MIB, *, checked: bool = True, told: Told | None = None
+        self, key: ObjectKey, chunk_bytes: int = 4 * MIB, *, checked: bool = True, on_facts: OnFacts | None = None
     ) -> Iterator[bytes]:
         """See `ObjectStore`."""
         yield from self._call(
-            "stream", key, lambda: list(self.store.stream(key, chunk_bytes, checked=checked, told=told))
+            "stream", key, lambda: list(self.store.stream(key, chunk_bytes, checked=checked, on_facts=on_facts))
         )
 
     def head(self, key: ObjectKey) -> ObjectFacts | None:

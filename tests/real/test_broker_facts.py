@@ -146,8 +146,8 @@ def test_what_a_broker_says_is_what_is_believed(broker: KafkaBroker, tmp_path: P
 
 
 @dataclass(frozen=True)
-class Told:
-    """The producers of a log that its broker tells (2.7.2: none), and where the snapshot lies that it writes when it stops."""
+class ReportedProducers:
+    """The producers of a log that its broker reports (2.7.2: none), and where the snapshot lies that it writes when it stops."""
 
     producers: tuple[LiveProducer, ...]
     snapshot: Path
@@ -158,26 +158,26 @@ class Told:
         assert [one.transaction_start_offset for one in self.producers if one.transaction_start_offset >= 0] == [52]
 
 
-def producers_told(broker: KafkaBroker) -> Told:
+def reported_producers(broker: KafkaBroker) -> ReportedProducers:
     """Of a log with one producer without transactions, and one each whose transaction is committed, aborted and open."""
-    create_topic(broker, "told", 1 << 20)
-    produce(broker, "told", 30)
+    create_topic(broker, "reported", 1 << 20)
+    produce(broker, "reported", 30)
     for name, commits in (("committed", True), ("aborted", False), ("open", None)):
         producer = transactional(broker, name)
-        produce(broker, "told", 10, producer)
+        produce(broker, "reported", 10, producer)
         if commits is not None:
             (producer.commit_transaction if commits else producer.abort_transaction)(60)
-    eventually(lambda: end_offset(broker, "told", committed=True) == 30 + 22)
-    partition = TopicPartition("told", 0)
+    eventually(lambda: end_offset(broker, "reported", committed=True) == 30 + 22)
+    partition = TopicPartition("reported", 0)
     connection = BrokerConnection(BrokerConnectionSettings(bootstrap_servers=(broker.bootstrap,)))
     found = ask_producers(connection, broker.node_id, [partition])
     connection.close()
-    snapshot = broker.log_dirs[0] / str(partition) / f"{end_offset(broker, 'told'):020d}.snapshot"
-    return Told(() if found is None else tuple(found.values[partition]), snapshot)
+    snapshot = broker.log_dirs[0] / str(partition) / f"{end_offset(broker, 'reported'):020d}.snapshot"
+    return ReportedProducers(() if found is None else tuple(found.values[partition]), snapshot)
 
 
 def as_reported(entries: tuple[ProducerEntry, ...]) -> list[LiveProducer]:
-    """A snapshot's entries as DescribeProducers tells them."""
+    """A snapshot's entries as DescribeProducers returns them."""
     return [
         LiveProducer(
             entry.producer_id,
@@ -222,10 +222,10 @@ def test_nothing_above_the_last_stable_offset_is_archived_and_a_broker_that_is_a
         watching.refresh()
         read_ms, files = watching.state().read_ms, files_of(broker, "payments")
         assert watching.partition(files).reason is None
-        told = producers_told(broker)
+        reported = reported_producers(broker)
         broker.stop()
         if broker.version != "2.7.2":
-            told.assert_are_those_of_the_snapshot()
+            reported.assert_are_those_of_the_snapshot()
         eventually(lambda: not daemon.is_ready())
         watching.refresh()
         assert isinstance(watching.state().away, BrokerAway)

@@ -55,7 +55,7 @@ send t {ACCOUNTS} 0 60 keys=40
 commit t
 send z {ACCOUNTS} 0 300 keys=30
 """
-WRITERS = ("nobody", "heal", "rebuild", "compact")
+WRITERS = ("none", "heal", "rebuild", "compact")
 SEGMENT_BYTES = 16384
 
 
@@ -395,5 +395,5 @@ def test_a_broker_publishes_what_follows_a_transaction_without_marker_by_snapsho
     seen: Seen, writer: str
 ) -> None:
     written = seen.written[ended(writer)]
-    last_stable_offset = written.bases[1] if writer == "nobody" else written.end_offset
+    last_stable_offset = written.bases[1] if writer == "none" else written.end_offset
     assert seen.ends[ended(writer)] == (written.end_offset, last_stable_offset)

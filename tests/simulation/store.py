@@ -11,7 +11,7 @@ from crc32c import crc32c
 from sidecar.clock import Clock
 from sidecar.errors import ObjectExists, ObjectMissing
 from sidecar.model import ObjectKey
-from sidecar.ports import MIB, ObjectFacts, Told, UnfinishedUpload, UploadSource
+from sidecar.ports import MIB, ObjectFacts, OnFacts, UnfinishedUpload, UploadSource
 from tests.fakes.memory_store import MemoryStore
 
 _ABOVE_ALL: Final = "\U0010ffff"
@@ -78,12 +78,12 @@ class SimStore(MemoryStore):
         return body[position : None if size_bytes is None else position + size_bytes]
 
     def stream(
-        self, key: ObjectKey, chunk_bytes: int = 4 * MIB, *, checked: bool = True, told: Told | None = None
+        self, key: ObjectKey, chunk_bytes: int = 4 * MIB, *, checked: bool = True, on_facts: OnFacts | None = None
     ) -> Iterator[bytes]:
         """See `ObjectStore`."""
         body = self._body(key)
-        if told is not None:
-            told(self._facts(key))
+        if on_facts is not None:
+            on_facts(self._facts(key))
         yield body
 
     def head(self, key: ObjectKey) -> ObjectFacts | None:

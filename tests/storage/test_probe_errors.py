@@ -19,7 +19,7 @@ from sidecar.errors import (
     StoreUnsupported,
 )
 from sidecar.model import ObjectKey
-from sidecar.ports import ObjectFacts, Told, UnfinishedUpload
+from sidecar.ports import ObjectFacts, OnFacts, UnfinishedUpload
 from sidecar.storage.probe import probe_store
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_store import Fault, FaultKind, MemoryStore
@@ -191,7 +191,7 @@ def test_a_store_with_wrong_checksums_of_multipart_uploads_is_distinguished_from
 
     class ChangesBytes(MemoryStore):
         def stream(
-            self, key: ObjectKey, chunk_bytes: int = 1, *, checked: bool = True, told: Told | None = None
+            self, key: ObjectKey, chunk_bytes: int = 1, *, checked: bool = True, on_facts: OnFacts | None = None
         ) -> Iterator[bytes]:
             yield b"other bytes"
 

@@ -146,9 +146,9 @@ def test_an_upload_arrives_whole_and_its_checksum_is_true(store: ObjectStore, si
     assert facts.size_bytes == size_bytes
     assert facts.crc32c in {None, crc32c(body)}
     assert facts.modified_ms > 1_600_000_000_000
-    told: list[ObjectFacts] = []
-    chunks = list(store.stream(KEY, chunk_bytes=MIB, told=told.append))
-    assert told == [facts]
+    reported: list[ObjectFacts] = []
+    chunks = list(store.stream(KEY, chunk_bytes=MIB, on_facts=reported.append))
+    assert reported == [facts]
     assert b"".join(chunks) == body
     assert max((len(chunk) for chunk in chunks), default=0) <= MIB
     assert store.read(KEY, size_bytes // 2, 1000) == body[size_bytes // 2 :][:1000]
@@ -170,7 +170,7 @@ def test_what_is_not_there(store: ObjectStore) -> None:
     with pytest.raises(ObjectMissing):
         list(store.stream(KEY))
     with pytest.raises(ObjectMissing):
-        list(store.stream(KEY, told=lambda facts: pytest.fail(f"{facts}")))
+        list(store.stream(KEY, on_facts=lambda facts: pytest.fail(f"{facts}")))
     assert keys(store) == []
     assert list(store.list_folders("")) == []
     assert list(store.unfinished_uploads("")) == []

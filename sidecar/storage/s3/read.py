@@ -10,7 +10,7 @@ from botocore.exceptions import ClientError
 
 from sidecar.errors import ObjectDamaged, StoreUnavailable, StoreUnsafe
 from sidecar.model import ObjectKey
-from sidecar.ports import Told
+from sidecar.ports import OnFacts
 from sidecar.storage.checksums import crc32c_of
 from sidecar.storage.s3.requests import S3Requests, facts_of, stored_crc32c
 
@@ -57,9 +57,9 @@ def _beginning(s3: S3Requests, key: ObjectKey, size_bytes: int) -> bytes:
 
 
 def stream(
-    s3: S3Requests, key: ObjectKey, chunk_bytes: int, *, checked: bool = True, told: Told | None = None
+    s3: S3Requests, key: ObjectKey, chunk_bytes: int, *, checked: bool = True, on_facts: OnFacts | None = None
 ) -> Generator[bytes]:
-    """All bytes in order; what was interrupted goes on where it stood. `told`: see `ObjectStore`.
+    """All bytes in order; what was interrupted goes on where it stood. `on_facts`: see `ObjectStore`.
 
     Raises ObjectDamaged if the object ends early or, with `checked`, its bytes do not have the checksum the store keeps.
     """
@@ -68,8 +68,8 @@ def stream(
     expected = stored_crc32c(answer) if checked else None
     position = crc32c = failures = 0
     try:
-        if told is not None:
-            told(facts_of(key, answer))
+        if on_facts is not None:
+            on_facts(facts_of(key, answer))
         while position < size_bytes:
             wanted_bytes = min(chunk_bytes, size_bytes - position)
             try:

@@ -24,7 +24,7 @@ from sidecar.errors import (
 )
 from sidecar.model import ObjectKey
 from sidecar.plurals import plural
-from sidecar.ports import LISTED_AT_FIRST, MIB, ObjectFacts, Told, UnfinishedUpload, UploadSource
+from sidecar.ports import LISTED_AT_FIRST, MIB, ObjectFacts, OnFacts, UnfinishedUpload, UploadSource
 from sidecar.randomness import SystemRandomness
 from sidecar.storage.bandwidth import IoBudget
 from sidecar.storage.checksums import crc32c_of
@@ -138,10 +138,10 @@ class S3Store:
         return self._budget.reads.take_read(read_range(self._s3, key, position, size_bytes, whole=whole))
 
     def stream(
-        self, key: ObjectKey, chunk_bytes: int = 4 * MIB, *, checked: bool = True, told: Told | None = None
+        self, key: ObjectKey, chunk_bytes: int = 4 * MIB, *, checked: bool = True, on_facts: OnFacts | None = None
     ) -> Iterator[bytes]:
         """See `ObjectStore`. Raises ObjectDamaged if length or checksum are not those of the object's headers."""
-        for chunk in stream(self._s3, key, chunk_bytes, checked=checked, told=told):
+        for chunk in stream(self._s3, key, chunk_bytes, checked=checked, on_facts=on_facts):
             yield self._budget.reads.take_read(chunk)
 
     def head(self, key: ObjectKey) -> ObjectFacts | None:
