@@ -157,11 +157,13 @@ class LostFiles:
         log = cluster.replicas[sidecar.number]
         identity = identity_of(log.directory, lost)
         is_pinned = sidecar.setup.pins >= ENOUGH_PINS and identity in held._pinned
-        if cluster.leader != sidecar.number or not is_pinned:
+        end_offset = lost.batches[-1].end_offset if lost.batches else lost.base_offset
+        # The sidecar may not know it: its archive was hidden.
+        is_archived = checker.state is not None and end_offset <= (checker.state.end_offset or 0)
+        if cluster.leader != sidecar.number or not is_pinned or is_archived:
             return
         below = max((file for file in log.segments if file.base_offset < lost.base_offset), key=_base_offset)
         as_it_was = identity_of(log.directory, below)
-        end_offset = lost.batches[-1].end_offset if lost.batches else lost.base_offset
         found = _LostFile(sidecar, held, identity, end_offset, below, as_it_was, cluster.leader_epoch, checker)
         if not found.may_go_in_silence():
             self._lost.append(found)

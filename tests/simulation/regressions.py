@@ -15,6 +15,7 @@ from tests.simulation.schedule import (
     Compact,
     CompactArchive,
     DeleteRecords,
+    Hide,
     Jump,
     LoseFile,
     Meanwhile,
@@ -832,6 +833,26 @@ REGRESSIONS: Final[dict[str, Schedule]] = {
             Round(),
             Round(meanwhile=Meanwhile(call=0, steps=(Retention(broker=1, segments=9),), operation="scan")),
         ),
+        retry_wait_s=5.0,
+    ),
+    # Of the model: a file that was lost was archived before, and joined with others, but the archive was hidden meanwhile.
+    "a file is lost that a compaction has joined with others": Schedule(
+        seed=50009678,
+        steps=(
+            Append(seed=1355167779, batches=8),
+            Round(
+                meanwhile=Meanwhile(
+                    call=1, steps=(NewLeader(), Append(seed=1782449742), Round()), operation="read segment"
+                )
+            ),
+            CompactArchive(seed=3715094783),
+            CompactArchive(seed=3268631965, meanwhile=Meanwhile(call=8, steps=(NewLeader(), Round()))),
+            Append(seed=3892097555),
+            Round(faults=(Fault(error="Crash", after=True),), is_late=True),
+            Hide(steps=(Round(), Round())),
+            Round(meanwhile=Meanwhile(call=0, steps=(LoseFile(broker=0, number=5),))),
+        ),
+        shape=LogShape(roll_batches=(1, 1), transactions=False, idempotent=False),
         retry_wait_s=5.0,
     ),
 }
