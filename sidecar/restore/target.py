@@ -146,6 +146,8 @@ class Place:
 
 def read_target(log_dir: Path, topic: str) -> Target:
     """What a log dir says of itself; it need not exist. Raises LogDirRefused, CorruptFile, PartitionError."""
+    if _is_in_a_log_dir(log_dir.absolute()):
+        raise _partition_named(log_dir)
     if not log_dir.exists():
         if not log_dir.parent.is_dir():
             raise LogDirRefused(
@@ -161,9 +163,7 @@ def read_target(log_dir: Path, topic: str) -> Target:
             f"{log_dir}: cannot be listed ({error.strerror}); run as the broker's user, or as root"
         ) from error
     if any((found := parse_file_name(name)) and found.suffix is Suffix.LOG for name in names):
-        raise LogDirRefused(
-            f"{log_dir}: holds segments, so it is a partition's directory; --to is the log dir above it (log.dirs)"
-        )
+        raise _partition_named(log_dir)
     own = {
         name: parsed
         for name in names
@@ -181,6 +181,16 @@ def read_target(log_dir: Path, topic: str) -> Target:
         _require_own(log_dir, names)
         return Target(log_dir, None, None, topic_ids, partitions)
     return Target(log_dir, meta.cluster_id, meta.version == 1, topic_ids, partitions)
+
+
+def _is_in_a_log_dir(path: Path) -> bool:
+    """Whether the name is a partition's there; the directory may be empty, or not exist yet, and so not show it by segments."""
+    has_ids = [(directory / META_PROPERTIES).exists() for directory in (path.parent, path)]
+    return _live(path.name) is not None and has_ids == [True, False]
+
+
+def _partition_named(directory: Path) -> LogDirRefused:
+    return LogDirRefused(f"{directory}: is a partition's directory; --to is the log dir above it (log.dirs)")
 
 
 def _live(name: str) -> TopicPartition | None:

@@ -137,6 +137,24 @@ def test_neither_a_partitions_directory_nor_anybodys_is_taken_for_a_log_dir(tmp_
         restored(archived(), tmp_path / "a" / "b", "orders")
 
 
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_partitions_directory_in_a_log_dir_gets_no_log_dir_inside(exists: bool, tmp_path: Path) -> None:
+    partition = own_log_dir(tmp_path) / "orders-0"
+    if exists:
+        partition.mkdir()
+    with pytest.raises(LogDirRefused, match="--to is the log dir above it"):
+        restored(archived(), partition, "orders")
+    assert not any(partition.rglob("*"))
+
+
+def test_a_log_dir_may_have_the_name_of_a_partition(tmp_path: Path) -> None:
+    """As data-0 below a `metadata.log.dir`."""
+    log_dir = own_log_dir(tmp_path).rename(tmp_path / "data-0")
+    shutil.copy(log_dir / "meta.properties", tmp_path)
+    restored(archived(), log_dir, "orders")
+    assert (log_dir / "orders-0").is_dir()
+
+
 def refusal(error: type[SidecarError], log_dir: Path, **request: object) -> str:
     with pytest.raises(error) as raised:
         restored(archived(), log_dir, "orders", **request)
