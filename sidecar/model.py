@@ -238,9 +238,14 @@ class ArchivedSegment:
     compacted_from: RawBatches | None = None
 
     @property
+    def is_rewritten(self) -> bool:
+        """Whether it has batches that no broker wrote: a compaction's, or added markers."""
+        return self.generation > 0 or self.compacted_from is not None
+
+    @property
     def raw_batches(self) -> RawBatches | None:
         """What of it can be looked up in the broker's log: its own batches if it is raw, else those it was made of."""
-        if self.generation or self.compacted_from:
+        if self.is_rewritten:
             return self.compacted_from
         return RawBatches(self.base_offset, self.end_offset, self.first_batch_crc, self.last_batch_crc)
 

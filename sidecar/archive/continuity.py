@@ -40,13 +40,15 @@ class Probe:
     """A batch to look up in the local log: the last one (`last`) or the first one of `[base_offset, end_offset)`.
 
     The last batch is the one with the highest last offset below `end_offset`, the first one that with the lowest last
-    offset at or above `base_offset`. `crc` is the archived batch's checksum field.
+    offset at or above `base_offset`. `crc` is the archived batch's checksum field. `is_raw`: a broker wrote the batch. One that
+    was written for the archive is only in a restored log, so that another one in its place contradicts nothing.
     """
 
     base_offset: int
     end_offset: int
     last: bool
     crc: int
+    is_raw: bool = True
 
 
 class LocalBatch(NamedTuple):
@@ -83,8 +85,19 @@ def probes(archived: PartitionState, local: LocalLog) -> tuple[Probe, ...]:
     """The batches worth comparing: of the newest raw segment that lies in the local log, else of one that reaches in.
 
     A segment that a cleaner has emptied has no batch: the newest one that has some is compared.
-    Of a compacted segment it is the raw one that it was made of: its own batches are nowhere in the broker's log.
+    Of a compacted segment it is the raw one that it was made of, and its own last batch, which a restored log has.
     """
+    own = [
+        Probe(segment.base_offset, segment.end_offset, True, crc, is_raw=False)
+        for segment in archived.segments
+        if segment.is_rewritten
+        and (crc := segment.last_batch_crc) is not None
+        and local.start_offset < segment.end_offset <= local.end_offset
+    ]
+    return (*_raw_probes(archived, local), *own[-1:])
+
+
+def _raw_probes(archived: PartitionState, local: LocalLog) -> tuple[Probe, ...]:
     known = [found for segment in archived.segments if (found := segment.raw_batches) is not None]
     raw = [found for found in known if (found.first_crc, found.last_crc) != (None, None)]
     inside = [s for s in raw if local.start_offset <= s.base_offset and s.end_offset <= local.end_offset]
@@ -116,8 +129,11 @@ def judge_continuity(
     if contradiction := _contradiction(archived, local):
         return ContinuityCheck(Verdict.CONTRADICTED, contradiction)
     batches = [(probe, batch) for probe, batch in found.items() if batch is not None]
-    # Below a batch that both logs have, they are the same log. A cleaner may have rewritten the others there.
-    for probe, batch in batches[:1] if local.may_be_cleaned or local.is_compacted else batches:
+    # Below a batch that both logs have, they are the same log. A cleaner, or a compaction of the archive that was restored, may
+    # have rewritten the others there.
+    own_ends = [probe.end_offset for probe, batch in batches if not probe.is_raw and batch.crc == probe.crc]
+    raw = [(probe, batch) for probe, batch in batches if probe.is_raw and probe.end_offset > max(own_ends, default=-1)]
+    for probe, batch in raw[:1] if local.may_be_cleaned or local.is_compacted else raw:
         if batch.crc != probe.crc and not _may_be_rewritten(archived, local, batch):
             which = "last" if probe.last else "first"
             is_there = (

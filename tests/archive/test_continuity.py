@@ -61,9 +61,7 @@ def test_the_newest_segment_inside_is_probed() -> None:
     assert probes(ARCHIVED, local(end_offset=0)) == ()
 
 
-def test_compacted_segments_and_absent_checksums_are_not_probed() -> None:
-    compacted = after(ARCHIVED, [Remove(C.segment_id, 200, 300, "replaced"), Add(a_compacted(200, 300))])
-    assert {probe.base_offset for probe in probes(compacted, local())} == {100}
+def test_absent_checksums_are_not_probed() -> None:
     bare = after(empty_state(LINEAGE), [Add(a_segment(0, first_batch_crc=None, last_batch_crc=None))])
     assert probes(bare, local()) == ()
 
@@ -87,10 +85,27 @@ def test_compacted_segments_are_known_by_the_raw_batches_they_were_made_of() -> 
     state = after(
         ARCHIVED, [*(Remove(s.segment_id, s.base_offset, s.end_offset, "replaced") for s in (A, B, C)), Add(merged)]
     )
-    assert probes(state, local()) == (Probe(200, 300, True, 0xB), Probe(200, 300, False, 0xA))
-    assert probes(state, local(start_offset=250)) == (Probe(200, 300, True, 0xB),)
+    assert merged.last_batch_crc is not None
+    own = Probe(0, 300, True, merged.last_batch_crc, is_raw=False)
+    assert probes(state, local()) == (Probe(200, 300, True, 0xB), Probe(200, 300, False, 0xA), own)
+    assert probes(state, local(start_offset=250)) == (Probe(200, 300, True, 0xB), own)
     assert judged(state, local(), {Probe(200, 300, True, 0xB): 0xB}).verdict is Verdict.PROVEN
     assert judged(state, local(), {Probe(200, 300, True, 0xB): 0xC}).verdict is Verdict.CONTRADICTED
+    assert judged(state, local(), {Probe(200, 300, True, 0xB): 0xC, own: own.crc}).verdict is Verdict.PROVEN
+    assert judged(state, local(), {Probe(300, 400, True, 0xB): 0xC, own: own.crc}).verdict is Verdict.CONTRADICTED
+
+
+def test_the_own_batch_of_a_compacted_segment_proves_a_restored_log_and_contradicts_none() -> None:
+    first = replace(a_compacted(0, 200), leader_epochs=EPOCHS, highest_batch_leader_epoch=2)
+    newest = replace(a_compacted(200, 300), leader_epochs=(LeaderEpoch(2, 200),), highest_batch_leader_epoch=2)
+    removed = [Remove(s.segment_id, s.base_offset, s.end_offset, "replaced") for s in (A, B, C)]
+    state = after(ARCHIVED, [*removed, Add(first), Add(newest)])
+    assert [(probe.base_offset, probe.is_raw) for probe in probes(state, local())] == [(200, False)]
+    assert [probe.base_offset for probe in probes(state, local(end_offset=250))] == [0]
+    assert probes(state, local(start_offset=300)) == ()
+    (probe,) = probes(state, local())
+    assert judged(state, local(), {probe: probe.crc}).verdict is Verdict.PROVEN
+    assert judged(state, local(), {probe: probe.crc ^ 1}).verdict is Verdict.PLAUSIBLE
 
 
 def test_an_archived_batch_found_locally_proves_it() -> None:

@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from sidecar.archive.commit import Writer
+from sidecar.compaction.rules import CompactionRules
+from sidecar.compactor.archive.plan import CompactionRequest
 from sidecar.config.topic_filter import TopicFilter
 from sidecar.discovery.scan import scan_log_dirs
 from sidecar.logformat.bodies.building import build_batch
@@ -18,7 +21,8 @@ from sidecar.restore.restore import restore
 from sidecar.segment.local_disk import LocalDisk
 from sidecar.snapshots.disk_partition import DiskPartition
 from tests.fakes.memory_store import MemoryStore
-from tests.restore.archives import CLOCK, golden_topic_id, own_log_dir
+from tests.restore.archives import CLOCK, archived, golden_topic_id, own_log_dir, restored
+from tests.runner.archives import NOW_MS, compactor, use
 from tests.runner.rig import archive, archived_states, copy_partitions, tools_for
 
 KEPT = {"between": ([0, 1, 5, 6], 7), "inside": ([0, 2], 3), "at the end": ([0, 1], 5), "nowhere": ([0, 1, 2], 3)}
@@ -76,6 +80,32 @@ def test_where_offsets_are_missing_the_cleaner_is_said_to_have_been(
     with tools_for(log_dir, again, tmp_path / "again") as context:
         assert archive(context, log_dir, "orders").errors == []
     assert archived_states(again)["orders-0"].end_offset == archived_states(store)["orders-0"].end_offset
+
+
+@pytest.mark.parametrize("topic", ["legacy-v0", "legacy-v1", "legacy-mixed"])
+def test_the_archive_that_a_compaction_wrote_goes_on_with_the_log_restored_from_it(
+    topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a broker before 2.8: no topic id says that it is the same log, and no batch is the broker's own."""
+    version, name = "2.7.2", f"{topic}-0"
+    store = archived(version)
+    use(monkeypatch, store)
+    before = archived_states(store)[name]
+    request = CompactionRequest(before.lineage.root, CompactionRules(NOW_MS), Writer(1, before.leader_epoch, "test"))
+    (compaction,) = compactor(store).compact([request])
+    assert (compaction.error, compaction.records_after < compaction.records_before) == (None, True)
+    log_dir = own_log_dir(tmp_path, version)
+    assert restored(store, log_dir, topic, version).problem == ""
+    end_offset = archived_states(store)[name].end_offset
+    assert end_offset is not None
+    new = build_batch([Record(end_offset, NOW_MS, b"new", b"v")], leader_epoch=before.leader_epoch)
+    (log_dir / name / f"{end_offset:020d}.log").write_bytes(new)
+    (log_dir / name / f"{end_offset + 1:020d}.log").touch()
+    for checkpoint in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
+        (log_dir / checkpoint).write_text(f"0\n1\n{topic} 0 {end_offset + 1}\n")
+    with tools_for(log_dir, store, tmp_path / "state", version) as context:
+        assert archive(context, log_dir, topic).errors == []
+    assert archived_states(store)[name].end_offset == end_offset + 1
 
 
 def _killed(*_: object) -> None:
