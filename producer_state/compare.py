@@ -95,8 +95,9 @@ class Allowance:
     def may_lack(self, ours: ProducerEntry) -> str:
         if self._expired(ours):
             return _EXPIRED
-        deleted = ours.last_offset < self.deleted_below and ours.current_txn_first_offset is None
-        return _DELETED if deleted else ""
+        # Of one with a marker alone the offset is not known: nothing of it was deleted where the replay lacks nothing either.
+        deleted = ours.last_offset < self.deleted_below > self.log_start_offset
+        return _DELETED if deleted and ours.current_txn_first_offset is None else ""
 
     def may_add(self, theirs: ProducerEntry) -> str:
         if theirs.producer_epoch < 0 and theirs.current_txn_first_offset is None:

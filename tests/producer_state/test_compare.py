@@ -116,6 +116,16 @@ def test_what_was_deleted_below_the_log_start_a_broker_may_have_forgotten() -> N
     assert compared(None, begun, deleted_below=201).conformance is Conformance.WRONG
 
 
+def test_a_producer_with_a_marker_alone_is_not_deleted_where_nothing_is() -> None:
+    """As each is after a transaction of version 2, whose marker has a new epoch (KIP-890)."""
+    marked = replace(ENTRY, last_sequence=-1, last_offset=-1, offset_delta=0)
+    assert compared(None, marked).conformance is Conformance.WRONG
+    assert compared(None, marked, log_start_offset=100, deleted_below=100).conformance is Conformance.WRONG
+    assert compared(None, marked, deleted_below=100).conformance is Conformance.PERMISSIBLE
+    begun = replace(marked, current_txn_first_offset=50)
+    assert compared(None, begun, deleted_below=100).conformance is Conformance.WRONG
+
+
 def test_open_transactions_above_the_logs_start_are_known_to_both() -> None:
     begun = replace(ENTRY, current_txn_first_offset=50)
     assert compared(begun, None, log_start_offset=201).conformance is Conformance.PERMISSIBLE
