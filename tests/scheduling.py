@@ -49,6 +49,7 @@ SHARED_SERVERS = {
     "tests/compaction/test_against_kafka.py": "tests/oracle",
     "tests/compaction/test_kafka_reads_directories.py": "tests/oracle",
     "tests/logformat/test_rebuild_against_kafka.py": "tests/oracle",
+    "tests/restore/test_cuts_of_compacted_archives.py": "tests/oracle",
 }
 """Files that share a Kubernetes API server, or a JVM with Spark or Kafka's classes, stay together: it costs as much as they do."""
 INDEPENDENT_FILE = "tests/simulation/test_simulation.py"

@@ -28,6 +28,7 @@ from sidecar.restore.target import CHECKPOINTS
 from sidecar.segment import dropped_producers
 from sidecar.segment.archived_objects import table_at_end
 from sidecar.segment.log_check import fetch_parts
+from sidecar.segment.open_transactions import batches_in
 from sidecar.snapshots.disk_partition import checkpointed
 
 
@@ -180,7 +181,8 @@ def finish_partition(work: PartitionRestore, open_mode: OpenTransactionMode) -> 
     parts = fetch_parts(work.store, work.plan.state.lineage.root, last_plan.segment)
     # What is lost behind the last segment was given out: the broker goes on above it, with the producers known below.
     end_offset = max(restored[-1].end_offset, work.plan.lost_to_offset)
-    table = ProducerTable.from_snapshot(end_offset, restored[-1].producers or parts[PartName.PRODUCER_SNAPSHOT])
+    known = ProducerTable.from_snapshot(end_offset, restored[-1].producers or parts[PartName.PRODUCER_SNAPSHOT])
+    table = _without_emptied(work, restored, known)
     waiting = sorted(table.in_transaction().entries(), key=lambda entry: entry.current_txn_first_offset or 0)
     aborts = bool(waiting) and open_mode is OpenTransactionMode.ABORT
     if waiting and work.drops_producers and not aborts:
@@ -193,7 +195,7 @@ def finish_partition(work: PartitionRestore, open_mode: OpenTransactionMode) -> 
     wanted_from_offset = max(work.plan.start_offset, work.plan.deleted_before_offset)
     start_offset = min(max(wanted_from_offset, restored[0].base_offset), end_offset)
     epochs = _epochs(work, parts[PartName.LEADER_EPOCHS], start_offset, end_offset)
-    if last_plan.is_cut_at_end or end_offset > last_plan.segment.end_offset:
+    if table != known or last_plan.is_cut_at_end or end_offset > last_plan.segment.end_offset:
         place_snapshot(work, table)
     unsettled = bridge_holes(work, restored, epochs)
     if aborts:
@@ -221,6 +223,24 @@ def finish_partition(work: PartitionRestore, open_mode: OpenTransactionMode) -> 
         added_from_offset=end_offset,
         unsettled_transactions=unsettled,
     )
+
+
+def _without_emptied(
+    work: PartitionRestore, restored: Sequence[RestoredSegment], table: ProducerTable
+) -> ProducerTable:
+    """The state at the log's end without the transactions of which no batch is left: there is nothing to decide.
+
+    Compaction took the batches, because it knew how they ended, and perhaps the marker: they would never end. Of what began below
+    the restored log a batch may be left there: it stays.
+    Source: CleanedTransactionMetadata.onControlBatchRead.
+    """
+    first = restored[0].base_offset
+    begun = {producer_id: offset for producer_id, offset in table.open_transactions().items() if offset >= first}
+    logs = (
+        (found.base_offset, found.end_offset, work.staged.directory / file_name(found.base_offset, Suffix.LOG))
+        for found in restored
+    )
+    return table.without_transactions(begun.keys() - batches_in(logs, begun, table.end_offset))
 
 
 def _epochs(work: PartitionRestore, latest: bytes, start_offset: int, end_offset: int) -> LeaderEpochs:

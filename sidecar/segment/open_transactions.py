@@ -1,7 +1,8 @@
 """The last stable offset without a broker: is every transaction that a segment holds decided below the stable end?"""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 
@@ -92,16 +93,21 @@ def undecided(files: PartitionFiles, waiting: OpenTransactions) -> OpenTransacti
 
 
 def batches_left(files: PartitionFiles, first_offsets: Mapping[int, int], end_offset: int) -> set[int]:
-    """Producers with a batch of their transaction in the local log, below an offset.
+    """`batches_in` of the rolled segments of the local log."""
+    logs = ((segment.base_offset, segment.end_offset, segment.log.path) for segment in files.segments)
+    return batches_in(logs, first_offsets, end_offset)
+
+
+def batches_in(logs: Iterable[tuple[int, int, Path]], first_offsets: Mapping[int, int], end_offset: int) -> set[int]:
+    """Producers with a batch of their transaction below an offset, in files of these base and end offsets.
 
     `first_offsets`: of the transactions, by producer id. An empty batch counts. Raises SegmentChanged.
     """
     found: set[int] = set()
     from_offset = min(first_offsets.values(), default=end_offset)
-    for segment in files.segments:
-        if segment.end_offset <= from_offset or segment.base_offset >= end_offset or len(found) == len(first_offsets):
+    for base_offset, log_end_offset, path in logs:
+        if log_end_offset <= from_offset or base_offset >= end_offset or len(found) == len(first_offsets):
             continue
-        path, base_offset = segment.log.path, segment.base_offset
         for columns in scan_file(path, base_offset=base_offset, check_crc=False, window_bytes=HEADERS_WINDOW_BYTES):
             is_data = columns.attributes & (TRANSACTIONAL | CONTROL) == TRANSACTIONAL
             rows = np.flatnonzero(is_data & (columns.base_offset < end_offset))
