@@ -28,7 +28,7 @@ from sidecar.restore.target import CHECKPOINTS
 from sidecar.segment import dropped_producers
 from sidecar.segment.archived_objects import table_at_end
 from sidecar.segment.log_check import fetch_parts
-from sidecar.segment.open_transactions import batches_in
+from sidecar.segment.transaction_batches import batches_in, header_scan
 from sidecar.snapshots.disk_partition import checkpointed
 
 
@@ -240,7 +240,7 @@ def _without_emptied(
         (found.base_offset, found.end_offset, work.staged.directory / file_name(found.base_offset, Suffix.LOG))
         for found in restored
     )
-    return table.without_transactions(begun.keys() - batches_in(logs, begun, table.end_offset))
+    return table.without_transactions(begun.keys() - batches_in(map(header_scan, logs), begun, table.end_offset))
 
 
 def _epochs(work: PartitionRestore, latest: bytes, start_offset: int, end_offset: int) -> LeaderEpochs:

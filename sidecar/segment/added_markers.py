@@ -35,7 +35,8 @@ from sidecar.logformat.headers import NO_LEADER_EPOCH
 from sidecar.logformat.leader_epochs import LeaderEpochs
 from sidecar.model import PartitionFiles, SegmentFiles
 from sidecar.ports import UploadSource
-from sidecar.segment.open_transactions import batches_left, logs_behind
+from sidecar.segment.open_transactions import logs_behind
+from sidecar.segment.transaction_batches import batches_left
 
 
 @dataclass(frozen=True, slots=True)

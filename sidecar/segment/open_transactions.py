@@ -1,16 +1,15 @@
 """The last stable offset without a broker: is every transaction that a segment holds decided below the stable end?"""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 
-from producer_state.facts import CONTROL, TRANSACTIONAL
 from producer_state.table import ProducerTable
-from sidecar.logformat.batches import HEADERS_WINDOW_BYTES, scan_file
+from sidecar.logformat.batches import scan_file
 from sidecar.model import FileIdentity, PartitionFiles, SegmentFiles
 from sidecar.partition.wait_reason import OpenTransaction
+from sidecar.segment.transaction_batches import batches_left
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,34 +89,6 @@ def undecided(files: PartitionFiles, waiting: OpenTransactions) -> OpenTransacti
     left, start_offset = batches_left(files, waiting.first_offsets, waiting.segment.end_offset), files.first_offset or 0
     kept = {number: first for number, first in waiting.first_offsets.items() if number in left or first < start_offset}
     return replace(waiting, first_offsets=kept) if kept else None
-
-
-def batches_left(files: PartitionFiles, first_offsets: Mapping[int, int], end_offset: int) -> set[int]:
-    """`batches_in` of the rolled segments of the local log."""
-    logs = ((segment.base_offset, segment.end_offset, segment.log.path) for segment in files.segments)
-    return batches_in(logs, first_offsets, end_offset)
-
-
-def batches_in(logs: Iterable[tuple[int, int, Path]], first_offsets: Mapping[int, int], end_offset: int) -> set[int]:
-    """Producers with a batch of their transaction below an offset, in files of these base and end offsets.
-
-    `first_offsets`: of the transactions, by producer id. An empty batch counts. Raises SegmentChanged.
-    """
-    found: set[int] = set()
-    from_offset = min(first_offsets.values(), default=end_offset)
-    for base_offset, log_end_offset, path in logs:
-        if log_end_offset <= from_offset or base_offset >= end_offset or len(found) == len(first_offsets):
-            continue
-        for columns in scan_file(path, base_offset=base_offset, check_crc=False, window_bytes=HEADERS_WINDOW_BYTES):
-            is_data = columns.attributes & (TRANSACTIONAL | CONTROL) == TRANSACTIONAL
-            rows = np.flatnonzero(is_data & (columns.base_offset < end_offset))
-            for row in rows[np.isin(columns.producer_id[rows], list(first_offsets))].tolist():
-                producer_id = int(columns.producer_id[row])
-                if columns.base_offset[row] >= first_offsets[producer_id]:
-                    found.add(producer_id)
-            if columns.last_offset[-1] >= end_offset:
-                break
-    return found
 
 
 def logs_behind(

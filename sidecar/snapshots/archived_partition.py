@@ -1,10 +1,13 @@
 """A partition in an archive: its segments are read out of the store, wherever a task runs."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
-from typing import ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from producer_state.table import ProducerTable
 from producer_state.window import Segment
@@ -18,6 +21,9 @@ from sidecar.segment.archived_objects import read_part, reader
 from sidecar.segment.dropped_producers import begins_anew, leaves_all_out
 from sidecar.snapshots.tasks import SegmentTask
 from sidecar.store_settings import StoreSettings
+
+if TYPE_CHECKING:
+    from sidecar.logformat.batches import SegmentScanner
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +109,21 @@ class ArchivedPartition:
         return snapshot, (facts and facts.modified_ms) or 0
 
     def without_decided(self, table: ProducerTable) -> ProducerTable:
-        """Of an archive, that is not searched."""
-        return table
+        """See `DiskPartition`: compaction stops below transactions whose end is not archived. Raises StoreError, CorruptFile."""
+        from sidecar.segment.transaction_batches import batches_in  # loads numba
+
+        # Of what began in the last segment, the replay has just seen a batch; what began below the first may have some there.
+        begun = table.open_transactions(self.by_end[table.end_offset].base_offset)
+        begun = {number: offset for number, offset in begun.items() if offset >= self.first_offset}
+        scans = ((each.base_offset, each.end_offset, partial(self._scanner, each)) for each in self.segments)
+        return table.without_transactions(begun.keys() - batches_in(scans, begun, table.end_offset))
+
+    def _scanner(self, segment: ArchivedSegment) -> SegmentScanner:
+        from sidecar.logformat.batches import SegmentScanner  # loads numba
+
+        name, size_bytes = below(self.root, segment.log_key), log_size_bytes(segment)
+        read_at = reader(process_store.store_of(self.settings), name, size_bytes)
+        return SegmentScanner(read_at, size_bytes, base_offset=segment.base_offset, file=name)
 
     def recorded_exact(self, offset: int) -> bool:
         """The commits record it."""

@@ -147,7 +147,7 @@ class DiskPartition:
         offset: what began below its note has ended. Or it began below the log start, to which a broker raises the note.
         Raises SegmentChanged, PartitionError. Source: LogCleanerManager.cleanableOffsets.
         """
-        from sidecar.segment.open_transactions import batches_left  # loads numba
+        from sidecar.segment.transaction_batches import batches_left  # loads numba
 
         # Of what began in the last segment, the replay has just seen a batch. At the log's end, that is the active one.
         base = next((each.base_offset for each in self.files.segments if each.end_offset == table.end_offset), 0)

@@ -9,11 +9,17 @@ import pytest
 from producer_state.snapshot import read_snapshot
 from sidecar.compaction.rules import DAY_MS, CompactionRules
 from sidecar.compactor.archive.plan import CompactionRequest
+from sidecar.config.topic_filter import TopicFilter
+from sidecar.rewriting.local_engine import LocalEngine
+from sidecar.snapshots import Replay
+from sidecar.snapshots.jobs import Forgetting
+from sidecar.snapshots.rebuild import rebuild
+from sidecar.snapshots.resolve_paths import archive_targets
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.memory_store import MemoryStore
 from tests.oracle.client import Oracle
 from tests.restore.archives import batches_of, own_log_dir, restored
-from tests.runner.archives import WRITER, compactor, only_state, use
+from tests.runner.archives import SETTINGS, WRITER, compactor, only_state, use
 from tests.runner.rig import archive, copy_partitions, tools_for
 from tests.segment.made_logs import roll
 from tests.segment.test_markers_that_the_cleaner_took import AT_MS, OTHER, PRODUCER, data, marker
@@ -62,3 +68,18 @@ def test_it_is_open_no_longer(start: int, end: int, store: MemoryStore, oracle: 
     assert {entry.producer_id: entry.current_txn_first_offset for entry in entries} == {PRODUCER: None, **known}
     loaded = oracle.clean(directory, [], trust_snapshots=True, clean_shutdown=True, log_start_offset=start)
     assert loaded.last_stable_offset == 3
+
+
+@pytest.mark.parametrize("replay", list(Replay))
+def test_no_snapshot_that_is_rebuilt_names_it(replay: Replay, store: MemoryStore, tmp_path: Path) -> None:
+    targets = archive_targets(SETTINGS, store.clock, TopicFilter())
+    report = rebuild(targets, tmp_path / "out", LocalEngine(), Forgetting(AT_MS, DAY_MS), replay=replay)
+    assert report.exit_code == 0
+    found = {each.offset: read_snapshot(each.path.read_bytes()) for each in report.partitions[0].snapshots}
+    open_at = {
+        (offset, entry.producer_id)
+        for offset, entries in found.items()
+        for entry in entries
+        if entry.current_txn_first_offset
+    }
+    assert open_at == {(5, OTHER)}

@@ -21,7 +21,7 @@ from sidecar.broker.files import FileBrokerFacts
 from sidecar.compaction.rules import CompactionRules
 from sidecar.config.topic_policy import TopicPolicySettings
 from sidecar.discovery.partition_directory import read_partition_directory
-from sidecar.errors import PartitionError
+from sidecar.errors import CorruptFile, PartitionError
 from sidecar.logformat.batches import scan_bytes
 from sidecar.logformat.bodies.building import build_batch, build_empty_batch, build_marker
 from sidecar.logformat.bodies.legacy import build_legacy_wrapper
@@ -32,9 +32,10 @@ from sidecar.segment.added_markers import markers_may_be_gone
 from sidecar.segment.archived_objects import read_parts, table_at_end
 from sidecar.segment.bundle import CompactedCopy, fresh_attempt, with_copy
 from sidecar.segment.dropped_producers import NOTHING_DROPPED
-from sidecar.segment.open_transactions import OpenTransactions, batches_left, undecided
+from sidecar.segment.open_transactions import OpenTransactions, undecided
 from sidecar.segment.prepare import LogPosition, prepare_segment
 from sidecar.segment.producer_snapshot import state_at_archive_end
+from sidecar.segment.transaction_batches import batches_left
 from tests.archive.builders import LINEAGE, a_segment
 from tests.compaction.reference.batches import decode_segment
 from tests.fakes.memory_store import MemoryStore
@@ -861,6 +862,16 @@ def test_only_a_batch_of_the_transaction_below_the_archives_end_shows_that_its_m
     (tmp_path / f"{5:020d}.log").touch()
     files = read_partition_directory(TopicPartition("orders", 0), tmp_path, tmp_path)
     assert batches_left(files, {PRODUCER: 1}, 4) == ({PRODUCER} if is_left else set())
+
+
+def test_damage_below_the_archives_end_may_hide_a_batch_of_the_transaction(tmp_path: Path) -> None:
+    batches = [data(0), bytearray(data(1)), data(2, b"k", PRODUCER, 1)]
+    batches[1][16] = 9  # the format
+    (tmp_path / f"{0:020d}.log").write_bytes(b"".join(batches))
+    (tmp_path / f"{3:020d}.log").touch()
+    files = read_partition_directory(TopicPartition("orders", 0), tmp_path, tmp_path)
+    with pytest.raises(CorruptFile):
+        batches_left(files, {PRODUCER: 1}, 3)
 
 
 def test_a_compacted_copy_does_not_replace_a_segment_with_an_added_marker(tmp_path: Path) -> None:
