@@ -14,7 +14,7 @@ import numpy as np
 
 from sidecar.logformat.batches import BatchColumns, scan_bytes
 from sidecar.logformat.bodies.building import build_empty_batch, build_marker
-from sidecar.segment import added_markers, open_transactions
+from sidecar.segment import added_markers, transaction_batches
 from tests.simulation.batches import BATCH_BYTES, Batch, encode
 
 ADDED: Final = 1 << 30
@@ -45,14 +45,19 @@ def headers_of(batches: Sequence[Batch]) -> Iterator[BatchColumns]:
         yield replace(columns, position=rows * BATCH_BYTES, size_bytes=np.full_like(columns.size_bytes, BATCH_BYTES))
 
 
+class _Headers(list[BatchColumns]):
+    def require_exact(self) -> None:
+        """Symbolic batches are never damaged."""
+
+
 @contextmanager
 def searching(
     batches_in: Callable[[Path], list[Batch]], opened: Sequence[Batch], transactions: Mapping[int, int]
 ) -> Iterator[None]:
     """The search reads symbolic batches while this lasts. `opened`: of the segment. `transactions`: by producer, the open one."""
 
-    def scan_file(path: Path, **_options: object) -> Iterator[BatchColumns]:
-        return headers_of(batches_in(path))
+    def scan_file(path: Path, **_options: object) -> _Headers:
+        return _Headers(headers_of(batches_in(path)))
 
     def added(offset: int, *, commit: bool, leader_epoch: int, timestamp_ms: int, **given: int) -> bytes:
         del given["coordinator_epoch"]
@@ -70,6 +75,6 @@ def searching(
             scan_file=scan_file,
             build_marker=added,
         ),
-        patch.object(open_transactions, "scan_file", scan_file),
+        patch.object(transaction_batches, "scan_file", scan_file),
     ):
         yield
