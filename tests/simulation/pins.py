@@ -130,7 +130,7 @@ class _LostFile:
     checker: Checker
 
     def may_go_in_silence(self) -> bool:
-        """Whether the process has ended, the log or its leader is another one, or the file was archived before it was missed."""
+        """Whether its process has ended, log or leader is another one, or its records were deleted or archived before."""
         cluster = self.checker.cluster
         if self.sidecar.pinned is not self.held or self.sidecar.setup.compacts or self.checker.is_forked:
             return True
@@ -139,6 +139,10 @@ class _LostFile:
         log = cluster.led
         if self.below not in log.segments or identity_of(log.directory, self.below) != self.as_it_was:
             return True  # For all that a listing shows, a cleaner has taken the lost file, too.
+        if self.end_offset <= log.log_start_offset:
+            return (
+                True  # Its records were deleted on purpose: the file below it, which retention takes first, is there.
+            )
         state = self.checker.state
         last = (one for one in (() if state is None else state.segments) if one.end_offset >= self.end_offset)
         covering = min(last, key=lambda segment: segment.end_offset, default=None)

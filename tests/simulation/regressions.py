@@ -855,4 +855,21 @@ REGRESSIONS: Final[dict[str, Schedule]] = {
         shape=LogShape(roll_batches=(1, 1), transactions=False, idempotent=False),
         retry_wait_s=5.0,
     ),
+    # Of the model: the records of a lost file were deleted on purpose, and the leader's epochs below are not known any more.
+    "a file is lost whose records were deleted": Schedule(
+        seed=50044483,
+        steps=(
+            UncleanLeader(),
+            Append(seed=4133639891, batches=5),
+            NewLeader(),
+            Round(),
+            DeleteRecords(share=1.0),
+            NewLeader(),
+            NewLeader(),
+            LoseFile(broker=0, number=8),
+        ),
+        shape=LogShape(roll_batches=(1, 1), transactions=False, idempotent=False),
+        max_queue=2,
+        records_lost=False,
+    ),
 }
