@@ -108,6 +108,17 @@ def test_the_own_batch_of_a_compacted_segment_proves_a_restored_log_and_contradi
     assert judged(state, local(), {probe: probe.crc ^ 1}).verdict is Verdict.PLAUSIBLE
 
 
+def test_above_the_own_batch_of_a_compacted_segment_the_brokers_batches_decide() -> None:
+    """A log may have been restored up to there, and go on otherwise: a cleaner explains the other batches as well."""
+    state = after(ARCHIVED, [Remove(B.segment_id, 100, 200, "replaced"), Add(a_compacted(100, 200))])
+    log = local(may_be_cleaned=True)
+    last, first, own = probes(state, log)
+    assert (last.end_offset, own.end_offset, own.is_raw) == (300, 200, False)
+    assert judged(state, log, {last: last.crc ^ 1, first: first.crc, own: own.crc}).verdict is Verdict.PROVEN
+    assert judged(state, log, {last: last.crc ^ 1, first: first.crc ^ 1, own: own.crc}).verdict is Verdict.PLAUSIBLE
+    assert judged(state, log, {last: None, first: None, own: own.crc}).verdict is Verdict.PROVEN
+
+
 def test_an_archived_batch_found_locally_proves_it() -> None:
     (last, first) = probes(ARCHIVED, local())
     assert judged(ARCHIVED, local(), {last: last.crc, first: None}).verdict is Verdict.PROVEN

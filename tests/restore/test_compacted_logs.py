@@ -11,6 +11,7 @@ from sidecar.compaction.rules import CompactionRules
 from sidecar.compactor.archive.plan import CompactionRequest
 from sidecar.config.topic_filter import TopicFilter
 from sidecar.discovery.scan import scan_log_dirs
+from sidecar.errors import LineageUnknown
 from sidecar.logformat.bodies.building import build_batch
 from sidecar.logformat.bodies.record import Record
 from sidecar.logformat.checkpoints import read_offset_checkpoint
@@ -106,6 +107,35 @@ def test_the_archive_that_a_compaction_wrote_goes_on_with_the_log_restored_from_
     with tools_for(log_dir, store, tmp_path / "state", version) as context:
         assert archive(context, log_dir, topic).errors == []
     assert archived_states(store)[name].end_offset == end_offset + 1
+
+
+@pytest.mark.parametrize("topic", ["legacy-v1", "compacted"])
+def test_the_archive_does_not_go_on_with_a_log_that_was_restored_in_part_and_goes_on_otherwise(
+    topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is restored is the archive's own. What the broker wrote above it is not, under the same leader epoch or none."""
+    version, name = "2.7.2", f"{topic}-0"
+    store = archived(version)
+    use(monkeypatch, store)
+    before = archived_states(store)[name]
+    cut, end_offset = before.segments[-1].base_offset, before.segments[-1].end_offset
+    request = CompactionRequest(
+        before.lineage.root, CompactionRules(NOW_MS), Writer(1, before.leader_epoch, "test"), cut
+    )
+    (compaction,) = compactor(store).compact([request])
+    assert compaction.commit_number is not None
+    log_dir = own_log_dir(tmp_path, version)
+    assert restored(store, log_dir, topic, version, offset_range=(0, cut)).problem == ""
+    records = [Record(offset, NOW_MS, b"%d" % offset, b"other") for offset in range(cut, end_offset + 1)]
+    new = b"".join(build_batch([record], leader_epoch=before.leader_epoch) for record in records)
+    (log_dir / name / f"{cut:020d}.log").write_bytes(new)
+    (log_dir / name / f"{end_offset + 1:020d}.log").touch()
+    for checkpoint in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
+        (log_dir / checkpoint).write_text(f"0\n1\n{topic} 0 {end_offset + 1}\n")
+    with tools_for(log_dir, store, tmp_path / "state", version) as context:
+        (error,) = archive(context, log_dir, topic).errors
+    assert isinstance(error, LineageUnknown)
+    assert archived_states(store)[name].end_offset == end_offset
 
 
 def _killed(*_: object) -> None:
