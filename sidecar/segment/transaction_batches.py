@@ -46,7 +46,7 @@ def batches_in(scans: Iterable[HeaderScan], first_offsets: Mapping[int, int], en
                 producer_id = int(columns.producer_id[row])
                 if columns.base_offset[row] >= first_offsets[producer_id]:
                     found.add(producer_id)
-            if columns.last_offset[-1] >= end_offset:
+            if columns.last_offset[-1] >= end_offset or len(found) == len(first_offsets):
                 break
         else:
             scanner.require_exact()  # Of what lies behind damage nothing is known.

@@ -874,6 +874,16 @@ def test_damage_below_the_archives_end_may_hide_a_batch_of_the_transaction(tmp_p
         batches_left(files, {PRODUCER: 1}, 3)
 
 
+def test_damage_behind_the_batches_that_are_searched_hides_nothing(tmp_path: Path) -> None:
+    """The rest of the file is not even read: that of an archive may be large."""
+    batches = [data(offset, b"k", PRODUCER, offset) for offset in range(2000)]
+    batches[-1] = b"\0" * len(batches[-1])
+    (tmp_path / f"{0:020d}.log").write_bytes(b"".join(batches))
+    (tmp_path / f"{2000:020d}.log").touch()
+    files = read_partition_directory(TopicPartition("orders", 0), tmp_path, tmp_path)
+    assert batches_left(files, {PRODUCER: 1}, 2000) == {PRODUCER}
+
+
 def test_a_compacted_copy_does_not_replace_a_segment_with_an_added_marker(tmp_path: Path) -> None:
     """The copy is of the broker's batches only. So the group goes as it is."""
     log_dir, store = copy_partitions(tmp_path, "orders-0"), MemoryStore()
