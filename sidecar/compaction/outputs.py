@@ -250,4 +250,4 @@ def legacy_tombstones_kept(
     clean = [segment for segment in segments if segment.end_offset <= first_dirty_offset]
     horizon_ms = clean[-1].last_modified_ms - rules.delete_retention_ms if clean else 0
     times_ms = (segment.last_modified_ms for segment in segments)
-    return [time_ms < 0 or time_ms > horizon_ms for time_ms in times_ms]
+    return [rules.spares_deletes or time_ms < 0 or time_ms > horizon_ms for time_ms in times_ms]

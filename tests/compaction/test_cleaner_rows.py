@@ -265,6 +265,7 @@ def test_a_legacy_batch_that_loses_at_the_end() -> None:
         ((-1, 5000, 9000), 20, [True, True, True]),
         ((4000, -1, -1), 20, [True, True, True]),
         ((-1, -1, -1), 0, [True, True, True]),
+        ((0, 5000, 9000), 0, [False, True, True]),
     ],
 )
 def test_tombstones_of_old_formats_go_by_the_times_of_segments_and_stay_where_one_is_unknown(
@@ -276,3 +277,4 @@ def test_tombstones_of_old_formats_go_by_the_times_of_segments_and_stay_where_on
     ]
     rules = CompactionRules(10_000, delete_retention_ms=1000)
     assert legacy_tombstones_kept(segments, rules, first_dirty_offset) == kept
+    assert legacy_tombstones_kept(segments, replace(rules, spares_deletes=True), first_dirty_offset) == [True] * 3
