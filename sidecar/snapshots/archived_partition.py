@@ -51,6 +51,8 @@ class ArchivedPartition:
     topic_partition: TopicPartition
     segments: tuple[ArchivedSegment, ...]
     by_end: dict[int, ArchivedSegment] = field(default_factory=dict)
+    searched: dict[tuple[int, int], int] = field(default_factory=dict, compare=False)
+    """Below which offset no batch is left of a transaction, by its producer and first offset."""
 
     compacted: ClassVar = True
     """The commits tell of every segment, so that none can be missing unnoticed."""
@@ -116,7 +118,11 @@ class ArchivedPartition:
         begun = table.open_transactions(self.by_end[table.end_offset].base_offset)
         begun = {number: offset for number, offset in begun.items() if offset >= self.first_offset}
         scans = ((each.base_offset, each.end_offset, partial(self._scanner, each)) for each in self.segments)
-        return table.without_transactions(begun.keys() - batches_in(scans, begun, table.end_offset))
+        # Each state that is rebuilt above names it again: what was read for one below is not read again.
+        unread = {number: max(offset, self.searched.get((number, offset), 0)) for number, offset in begun.items()}
+        emptied = begun.keys() - batches_in(scans, unread, table.end_offset)
+        self.searched.update({(number, begun[number]): table.end_offset for number in emptied})
+        return table.without_transactions(emptied)
 
     def _scanner(self, segment: ArchivedSegment) -> SegmentScanner:
         from sidecar.logformat.batches import SegmentScanner  # loads numba

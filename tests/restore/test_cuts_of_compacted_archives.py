@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from producer_state.snapshot import read_snapshot
+from producer_state.snapshot import ProducerEntry, read_snapshot
+from producer_state.table import ProducerTable
 from sidecar.compaction.rules import DAY_MS, CompactionRules
 from sidecar.compactor.archive.plan import CompactionRequest
 from sidecar.config.topic_filter import TopicFilter
 from sidecar.rewriting.local_engine import LocalEngine
 from sidecar.snapshots import Replay
+from sidecar.snapshots.archived_partition import ArchivedPartition
 from sidecar.snapshots.jobs import Forgetting
 from sidecar.snapshots.rebuild import rebuild
 from sidecar.snapshots.resolve_paths import archive_targets
@@ -83,3 +85,23 @@ def test_no_snapshot_that_is_rebuilt_names_it(replay: Replay, store: MemoryStore
         if entry.current_txn_first_offset
     }
     assert open_at == {(5, OTHER)}
+
+
+def test_what_was_searched_for_one_snapshot_is_not_read_again_for_the_next(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (partition,) = ArchivedPartition.stretches(SETTINGS, only_state(store))
+    assert partition.bases == (5, 13, 16, 17, 18, 19)
+    opened = ProducerEntry(PRODUCER, 0, 0, 2, 0, AT_MS, -1, 2)
+    read: list[int] = []
+    scanner = ArchivedPartition._scanner
+    monkeypatch.setattr(
+        ArchivedPartition, "_scanner", lambda log, each: (read.append(each.base_offset), scanner(log, each))[1]
+    )
+    open_at = {
+        end: dict(partition.without_decided(ProducerTable.from_entries(end, [opened])).open_transactions())
+        for end in (13, 16, 18, 13)
+    }
+    # In [13, 16) the producer has written again.
+    assert open_at == {13: {}, 16: {PRODUCER: 2}, 18: {PRODUCER: 2}}
+    assert read == [0, 5, 13, 13]
