@@ -268,7 +268,7 @@ class ObjectDamaged(StoreError):
 
 
 OF_ONE_PARTITION: Final = (PartitionError, ObjectFrozen)
-"""What an object raises that stops its partition of a restore, and no other."""
+"""What an object raises that stops its partition, and no other."""
 
 FROM_STORE: Final = (StoreError, SettingsError)
 """All that a request to a store raises: a redirect, or a name that does not exist, is SettingsError."""

@@ -9,7 +9,7 @@ from producer_state.compare import Allowance, Comparison, Conformance, compare_s
 from producer_state.snapshot import CorruptSnapshot
 from producer_state.table import Expiration, ProducerTable
 from sidecar.engine_ports import TaskEngine
-from sidecar.errors import PartitionError, VerificationMismatch
+from sidecar.errors import OF_ONE_PARTITION, PartitionError, VerificationMismatch
 from sidecar.reporting.advice import advised
 from sidecar.reporting.progress import Watcher
 from sidecar.snapshots.folding import fold
@@ -216,7 +216,7 @@ def _compare(checking: Checking, state: StateAt, forgetting: Forgetting) -> None
     offset = state.table.end_offset
     try:
         verdict = judge(checking.log, state, forgetting)
-    except PartitionError as error:
+    except OF_ONE_PARTITION as error:
         checking.snapshots.append(CheckedSnapshot(offset, Result.UNKNOWN, str(error)))
         return
     result = Result.CORRUPT if verdict.comparison is None else Result(str(verdict.comparison.conformance))

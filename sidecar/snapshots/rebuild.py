@@ -9,7 +9,7 @@ from typing import Any
 from producer_state.table import ProducerTable
 from sidecar.discovery.partition_directory import require_elsewhere
 from sidecar.engine_ports import TaskEngine
-from sidecar.errors import PartitionError
+from sidecar.errors import OF_ONE_PARTITION, PartitionError
 from sidecar.logformat.files import cannot_be_written
 from sidecar.logformat.names import Suffix, file_name
 from sidecar.reporting.advice import advised
@@ -132,7 +132,7 @@ def rebuild(
                 directory = out if targets.single else out / str(rebuilding.log.topic_partition)
                 try:
                     table = rebuilding.log.without_decided(forgetting.snapshot_table(event))
-                except PartitionError as error:
+                except OF_ONE_PARTITION as error:
                     rebuilding.add_problem(advised(error))
                     continue
                 rebuilding.snapshots.append(_write(directory, event, table, forgetting))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -11,6 +12,8 @@ from producer_state.table import ProducerTable
 from sidecar.compaction.rules import DAY_MS, CompactionRules
 from sidecar.compactor.archive.plan import CompactionRequest
 from sidecar.config.topic_filter import TopicFilter
+from sidecar.errors import ObjectFrozen
+from sidecar.model import ArchivedSegment
 from sidecar.rewriting.local_engine import LocalEngine
 from sidecar.snapshots import Replay
 from sidecar.snapshots.archived_partition import ArchivedPartition
@@ -105,3 +108,16 @@ def test_what_was_searched_for_one_snapshot_is_not_read_again_for_the_next(
     # In [13, 16) the producer has written again.
     assert open_at == {13: {}, 16: {PRODUCER: 2}, 18: {PRODUCER: 2}}
     assert read == [0, 5, 13, 13]
+
+
+def test_an_object_that_the_search_cannot_read_stops_one_partition(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def frozen(_log: ArchivedPartition, segment: ArchivedSegment) -> NoReturn:
+        raise ObjectFrozen(f"{segment.log_key}: in an archive class")
+
+    monkeypatch.setattr(ArchivedPartition, "_scanner", frozen)
+    targets = archive_targets(SETTINGS, store.clock, TopicFilter())
+    report = rebuild(targets, tmp_path / "out", LocalEngine(), Forgetting(AT_MS, DAY_MS), replay=Replay.WINDOW)
+    assert "in an archive class" in report.partitions[0].problem
+    assert {5, 16, 19} <= {each.offset for each in report.partitions[0].snapshots}
