@@ -218,6 +218,7 @@ def _compare(checking: Checking, state: StateAt, forgetting: Forgetting) -> None
         verdict = judge(checking.log, state, forgetting)
     except OF_ONE_PARTITION as error:
         checking.snapshots.append(CheckedSnapshot(offset, Result.UNKNOWN, str(error)))
+        checking.problem = checking.problem or advised(error)
         return
     result = Result.CORRUPT if verdict.comparison is None else Result(str(verdict.comparison.conformance))
     checking.snapshots.append(CheckedSnapshot(offset, result, verdict.describe(), verdict.entry_count))

@@ -10,10 +10,11 @@ from sidecar.clock import SystemClock
 from sidecar.config import Settings
 from sidecar.config.loading import load_settings
 from sidecar.config.topic_filter import TopicFilter
-from sidecar.errors import SettingsError
+from sidecar.errors import CorruptFile, ObjectFrozen, SettingsError, SidecarError
 from sidecar.rewriting.local_engine import LocalEngine
 from sidecar.runner.backfill import backfill
 from sidecar.snapshots import Replay
+from sidecar.snapshots.archived_partition import ArchivedPartition
 from sidecar.snapshots.check import Result, check
 from sidecar.snapshots.jobs import Forgetting
 from sidecar.snapshots.rebuild import rebuild
@@ -119,6 +120,26 @@ def test_a_damaged_object_ends_its_partition_only(archive: Settings, tmp_path: P
     assert "checksum" in damaged.problem
     assert {snapshot.result for snapshot in damaged.snapshots} == {Result.UNKNOWN}
     assert {snapshot.result for snapshot in whole.snapshots} == {Result.EQUAL}
+    assert report.exit_code == 3
+
+
+@pytest.mark.parametrize("error", [CorruptFile("damaged", file="an object"), ObjectFrozen("in an archive class")])
+def test_a_snapshot_that_cannot_be_read_is_no_success(
+    archive: Settings, error: SidecarError, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = ArchivedPartition.snapshot
+
+    def fails(log: ArchivedPartition, offset: int) -> tuple[bytes, int]:
+        if (log.topic_partition.partition, offset) == (0, max(log.by_end)):
+            raise error
+        return read(log, offset)
+
+    monkeypatch.setattr(ArchivedPartition, "snapshot", fails)
+    report = check(targets_of(archive, "orders"), LocalEngine(1), FORGETTING)
+    first, other = report.partitions
+    assert [snapshot.result for snapshot in first.snapshots][-2:] == [Result.EQUAL, Result.UNKNOWN]
+    assert str(error) in first.problem
+    assert {snapshot.result for snapshot in other.snapshots} == {Result.EQUAL}
     assert report.exit_code == 3
 
 
