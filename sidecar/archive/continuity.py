@@ -40,8 +40,8 @@ class Probe:
     """A batch to look up in the local log: the last one (`last`) or the first one of `[base_offset, end_offset)`.
 
     The last batch is the one with the highest last offset below `end_offset`, the first one that with the lowest last
-    offset at or above `base_offset`. `crc` is the archived batch's checksum field. `is_raw`: a broker wrote the batch. One that
-    was written for the archive is only in a restored log, so that another one in its place contradicts nothing.
+    offset at or above `base_offset`. `crc` is the archived batch's checksum field. `is_raw`: as the broker had it.
+    What a compaction left of it, perhaps only a restored log has: another batch in its place contradicts nothing.
     """
 
     base_offset: int
@@ -85,16 +85,17 @@ def probes(archived: PartitionState, local: LocalLog) -> tuple[Probe, ...]:
     """The batches worth comparing: of the newest raw segment that lies in the local log, else of one that reaches in.
 
     A segment that a cleaner has emptied has no batch: the newest one that has some is compared.
-    Of a compacted segment it is the raw one that it was made of, and its own last batch, which a restored log has.
+    Of a compacted segment it is the raw one that it was made of; of the archive's last segment also its own last batch, which a
+    log has that was restored from it.
     """
     own = [
-        Probe(segment.base_offset, segment.end_offset, True, crc, is_raw=False)
-        for segment in archived.segments
-        if segment.is_rewritten
-        and (crc := segment.last_batch_crc) is not None
-        and local.start_offset < segment.end_offset <= local.end_offset
+        Probe(last.base_offset, last.end_offset, True, crc, is_raw=False)
+        for last in archived.segments[-1:]
+        if last.is_rewritten
+        and (crc := last.last_batch_crc) is not None
+        and local.start_offset < last.end_offset <= local.end_offset
     ]
-    return (*_raw_probes(archived, local), *own[-1:])
+    return (*own, *_raw_probes(archived, local))
 
 
 def _raw_probes(archived: PartitionState, local: LocalLog) -> tuple[Probe, ...]:
@@ -129,10 +130,12 @@ def judge_continuity(
     if contradiction := _contradiction(archived, local):
         return ContinuityCheck(Verdict.CONTRADICTED, contradiction)
     batches = [(probe, batch) for probe, batch in found.items() if batch is not None]
-    # Below a batch that both logs have, they are the same log. A cleaner, or a compaction of the archive that was restored, may
-    # have rewritten the others there.
-    own_ends = [probe.end_offset for probe, batch in batches if not probe.is_raw and batch.crc == probe.crc]
-    raw = [(probe, batch) for probe, batch in batches if probe.is_raw and probe.end_offset > max(own_ends, default=-1)]
+    # Below a batch that both logs have, they are the same log. Nothing is compared below the archive's last one: the compaction
+    # whose result was restored has rewritten it.
+    if any(batch.crc == probe.crc for probe, batch in batches if not probe.is_raw):
+        return ContinuityCheck(Verdict.PROVEN, "the archive's last batch, as compaction left it, is in the local log")
+    raw = [(probe, batch) for probe, batch in batches if probe.is_raw]
+    # A cleaner may have rewritten the others below.
     for probe, batch in raw[:1] if local.may_be_cleaned or local.is_compacted else raw:
         if batch.crc != probe.crc and not _may_be_rewritten(archived, local, batch):
             which = "last" if probe.last else "first"
@@ -145,8 +148,7 @@ def judge_continuity(
                 f"log and {probe.crc:08x} in the archive",
                 is_lasting=is_there,
             )
-    # What no broker wrote is also in a log that was restored up to there only. Above it, the broker's batches decide.
-    for probe, batch in raw or batches:
+    for probe, batch in raw:
         if batch.crc == probe.crc:
             return ContinuityCheck(
                 Verdict.PROVEN, f"a batch of [{probe.base_offset}, {probe.end_offset}) is the archived one"
