@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from sidecar.archive.commit import Writer
+from sidecar.archive.state import PartitionState
 from sidecar.compaction.rules import CompactionRules
 from sidecar.compactor.archive.plan import CompactionRequest
 from sidecar.config.topic_filter import TopicFilter
@@ -26,6 +27,8 @@ from tests.restore.archives import CLOCK, archived, golden_topic_id, own_log_dir
 from tests.runner.archives import NOW_MS, compactor, use
 from tests.runner.rig import archive, archived_states, copy_partitions, tools_for
 
+OLD = "2.7.2"
+"""Its brokers know of no topic ids."""
 KEPT = {"between": ([0, 1, 5, 6], 7), "inside": ([0, 2], 3), "at the end": ([0, 1], 5), "nowhere": ([0, 1, 2], 3)}
 """Offsets that are left of a segment, and its end."""
 
@@ -88,23 +91,15 @@ def test_the_archive_that_a_compaction_wrote_goes_on_with_the_log_restored_from_
     topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of a broker before 2.8: no topic id says that it is the same log, and no batch is the broker's own."""
-    version, name = "2.7.2", f"{topic}-0"
-    store = archived(version)
+    name, log_dir = f"{topic}-0", own_log_dir(tmp_path, OLD)
+    store = archived(OLD)
     use(monkeypatch, store)
     before = archived_states(store)[name]
-    request = CompactionRequest(before.lineage.root, CompactionRules(NOW_MS), Writer(1, before.leader_epoch, "test"))
-    (compaction,) = compactor(store).compact([request])
-    assert (compaction.error, compaction.records_after < compaction.records_before) == (None, True)
-    log_dir = own_log_dir(tmp_path, version)
-    assert restored(store, log_dir, topic, version).problem == ""
-    end_offset = archived_states(store)[name].end_offset
-    assert end_offset is not None
-    new = build_batch([Record(end_offset, NOW_MS, b"new", b"v")], leader_epoch=before.leader_epoch)
-    (log_dir / name / f"{end_offset:020d}.log").write_bytes(new)
-    (log_dir / name / f"{end_offset + 1:020d}.log").touch()
-    for checkpoint in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
-        (log_dir / checkpoint).write_text(f"0\n1\n{topic} 0 {end_offset + 1}\n")
-    with tools_for(log_dir, store, tmp_path / "state", version) as context:
+    end_offset = before.segments[-1].end_offset
+    assert _compacted(store, before, end_offset) > 0
+    assert restored(store, log_dir, topic, OLD).problem == ""
+    _write(log_dir, topic, range(end_offset, end_offset + 1), before.leader_epoch)
+    with tools_for(log_dir, store, tmp_path / "state", OLD) as context:
         assert archive(context, log_dir, topic).errors == []
     assert archived_states(store)[name].end_offset == end_offset + 1
 
@@ -114,28 +109,37 @@ def test_the_archive_does_not_go_on_with_a_log_that_was_restored_in_part_and_goe
     topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is restored is the archive's own. What the broker wrote above it is not, under the same leader epoch or none."""
-    version, name = "2.7.2", f"{topic}-0"
-    store = archived(version)
+    name, log_dir = f"{topic}-0", own_log_dir(tmp_path, OLD)
+    store = archived(OLD)
     use(monkeypatch, store)
     before = archived_states(store)[name]
     cut, end_offset = before.segments[-1].base_offset, before.segments[-1].end_offset
-    request = CompactionRequest(
-        before.lineage.root, CompactionRules(NOW_MS), Writer(1, before.leader_epoch, "test"), cut
-    )
-    (compaction,) = compactor(store).compact([request])
-    assert compaction.commit_number is not None
-    log_dir = own_log_dir(tmp_path, version)
-    assert restored(store, log_dir, topic, version, offset_range=(0, cut)).problem == ""
-    records = [Record(offset, NOW_MS, b"%d" % offset, b"other") for offset in range(cut, end_offset + 1)]
-    new = b"".join(build_batch([record], leader_epoch=before.leader_epoch) for record in records)
-    (log_dir / name / f"{cut:020d}.log").write_bytes(new)
-    (log_dir / name / f"{end_offset + 1:020d}.log").touch()
-    for checkpoint in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
-        (log_dir / checkpoint).write_text(f"0\n1\n{topic} 0 {end_offset + 1}\n")
-    with tools_for(log_dir, store, tmp_path / "state", version) as context:
+    _compacted(store, before, cut)
+    assert restored(store, log_dir, topic, OLD, offset_range=(0, cut)).problem == ""
+    _write(log_dir, topic, range(cut, end_offset + 1), before.leader_epoch)
+    with tools_for(log_dir, store, tmp_path / "state", OLD) as context:
         (error,) = archive(context, log_dir, topic).errors
     assert isinstance(error, LineageUnknown)
     assert archived_states(store)[name].end_offset == end_offset
+
+
+def _compacted(store: MemoryStore, state: PartitionState, end_offset: int) -> int:
+    """Compact the archive up to there. How many records that took."""
+    writer = Writer(1, state.leader_epoch, "test")
+    request = CompactionRequest(state.lineage.root, CompactionRules(NOW_MS), writer, end_offset)
+    (found,) = compactor(store).compact([request])
+    assert (found.error, found.commit_number is None) == (None, False)
+    return found.records_before - found.records_after
+
+
+def _write(log_dir: Path, topic: str, offsets: range, leader_epoch: int) -> None:
+    """A rolled segment, of records that are not archived, as the broker would write it after a restore."""
+    records = [Record(offset, NOW_MS, b"%d" % offset, b"other") for offset in offsets]
+    new = b"".join(build_batch([record], leader_epoch=leader_epoch) for record in records)
+    (log_dir / f"{topic}-0" / f"{offsets.start:020d}.log").write_bytes(new)
+    (log_dir / f"{topic}-0" / f"{offsets.stop:020d}.log").touch()
+    for checkpoint in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
+        (log_dir / checkpoint).write_text(f"0\n1\n{topic} 0 {offsets.stop}\n")
 
 
 def _killed(*_: object) -> None:
